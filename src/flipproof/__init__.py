@@ -1,0 +1,60 @@
+"""flipproof: graph classifiers that provably withstand edge flips.
+
+Names are loaded when they are first used, so that importing the package is quick and does not import torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from flipproof.bounds import AlphaSplit as AlphaSplit
+    from flipproof.certificates.certificate import Certificate as Certificate
+    from flipproof.certificates.certificate import average_certified_radius as average_certified_radius
+    from flipproof.certificates.certificate import certified_accuracy as certified_accuracy
+    from flipproof.certificates.certify import certify_counts as certify_counts
+    from flipproof.certificates.certify import certify_votes as certify_votes
+    from flipproof.certificates.votes import certified_grid as certified_grid
+    from flipproof.certificates.votes import radius as radius
+    from flipproof.certificates.votes import worst_case as worst_case
+    from flipproof.errors import InputError as InputError
+    from flipproof.graphs import Graph as Graph
+    from flipproof.noise import EdgeNoise as EdgeNoise
+    from flipproof.votes import Votes as Votes
+
+_HOMES = {
+    "AlphaSplit": "bounds",
+    "Certificate": "certificates.certificate",
+    "average_certified_radius": "certificates.certificate",
+    "certified_accuracy": "certificates.certificate",
+    "certify_counts": "certificates.certify",
+    "certify_votes": "certificates.certify",
+    "certified_grid": "certificates.votes",
+    "radius": "certificates.votes",
+    "worst_case": "certificates.votes",
+    "InputError": "errors",
+    "Graph": "graphs",
+    "EdgeNoise": "noise",
+    "Votes": "votes",
+}
+_MODULES = ("datasets", "models", "features")
+
+__all__ = ["__version__", *_HOMES, *_MODULES]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(import_module(f"flipproof.{_HOMES[name]}"), name)
+    elif name in _MODULES:
+        value = import_module(f"flipproof.{name}")
+    else:
+        raise AttributeError(f"module 'flipproof' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

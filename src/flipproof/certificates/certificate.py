@@ -1,0 +1,148 @@
+"""The certificate: what is guaranteed of one prediction; and the accuracy that a set of them certifies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from flipproof.errors import InputError
+from flipproof.noise import EdgeNoise
+
+__all__ = ["GRID_LIMIT", "Certificate", "average_certified_radius", "certified_accuracy", "cut_grid"]
+
+GRID_LIMIT = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """What is guaranteed of one smoothed prediction.
+
+    No attacker who adds or removes at most ``radius`` edges can change the smoothed classifier's answer ``label``, except
+    with probability at most ``alpha`` over our own sampling.
+
+    Attributes:
+        label: The class, or ``None`` when the certificate abstains.
+        radius: Flips withstood, 0 included; -1 when it abstains.
+        method: ``votes``, ``paper``, ``influence``, ...
+        alpha: Failure probability of this certificate as a whole.
+        samples: Votes it was read from.
+        counts: Votes for each class.
+        p_lower: Lower bound on the label's share of votes, before the attack.
+        p_upper: Upper bound on every other class's share.
+        noise: The noise of the smoothed classifier.
+        num_slots: Node pairs of the graph that can be flipped, ``N``.
+        grid: Which attacks of ``[additions, removals]`` are withstood; cut at the first row and column without any, at most
+            64 each way.
+        order: Highest order of influences that was used; 0 for the vote share alone.
+        votes_radius: The radius that the vote share alone would have given.
+    """
+
+    label: int | None
+    radius: int
+    method: str
+    alpha: float
+    samples: int
+    counts: tuple[int, ...]
+    p_lower: float
+    p_upper: float
+    noise: EdgeNoise | None
+    num_slots: int | None
+    grid: NDArray[np.bool_] = field(repr=False)
+    order: int = 0
+    votes_radius: int = -1
+
+    @property
+    def abstains(self) -> bool:
+        """Whether not even the unattacked prediction is certain enough."""
+        return self.label is None
+
+    @property
+    def adds_radius(self) -> int:
+        """Flips withstood from an attacker who only adds edges (at most 63, the grid's width); -1 when it abstains."""
+        return _run(self.grid[:, 0]) if self.grid.size else -1
+
+    @property
+    def removes_radius(self) -> int:
+        """Flips withstood from an attacker who only removes edges (at most 63); -1 when it abstains."""
+        return _run(self.grid[0]) if self.grid.size else -1
+
+    def __eq__(self, other: object) -> bool:
+        return self.to_dict() == other.to_dict() if isinstance(other, Certificate) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        if self.abstains:
+            return f"abstains ({self.method}, alpha {self.alpha:g}, {self.samples:,} samples, votes {list(self.counts)})"
+        flips = "1 edge flip" if self.radius == 1 else f"{self.radius} edge flips"
+        return (
+            f"class {self.label}, certified against any {flips} ({self.method}, alpha {self.alpha:g}, "
+            f"{self.samples:,} samples, share of votes at least {self.p_lower:.4f})"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values only, ready for JSON."""
+        return {
+            "label": self.label,
+            "radius": self.radius,
+            "method": self.method,
+            "order": self.order,
+            "votes_radius": self.votes_radius,
+            "adds_radius": self.adds_radius,
+            "removes_radius": self.removes_radius,
+            "alpha": self.alpha,
+            "samples": self.samples,
+            "counts": list(self.counts),
+            "p_lower": self.p_lower,
+            "p_upper": self.p_upper,
+            "p_add": None if self.noise is None else self.noise.p_add,
+            "p_remove": None if self.noise is None else self.noise.p_remove,
+            "num_slots": self.num_slots,
+            "grid": self.grid.astype(int).tolist(),
+        }
+
+
+def _run(cells: NDArray[np.bool_]) -> int:
+    """Index of the last entry before the first ``False``."""
+    return int(np.argmin(np.append(cells, False))) - 1
+
+
+def cut_grid(grid: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The grid up to its first row and column without a certified cell, at most 64 each way, read-only."""
+    rows, columns = _run(grid.any(axis=1)) + 1, _run(grid.any(axis=0)) + 1
+    cut = grid[: min(rows, GRID_LIMIT), : min(columns, GRID_LIMIT)].copy()
+    cut.flags.writeable = False
+    return cut
+
+
+def certified_accuracy(
+    certificates: Sequence[Certificate], labels: ArrayLike, radii: Iterable[int] = range(17)
+) -> NDArray[np.float64]:
+    """Share of graphs that are not abstained on, predicted right, and have radius at least ``r``, for each ``r``.
+
+    At ``r = 0`` it is the accuracy of the smoothed classifier. (The paper prints ``L > r``; its CA(r) is CA(r + 1) here.)
+    """
+    right = _right(certificates, labels)
+    radius = np.array([certificate.radius for certificate in certificates])
+    return np.array([np.mean(right & (radius >= r)) for r in radii])
+
+
+def average_certified_radius(certificates: Sequence[Certificate], labels: ArrayLike) -> float:
+    """Mean radius; a wrong or abstained prediction counts 0."""
+    right = _right(certificates, labels)
+    return float(np.mean([certificate.radius * ok for certificate, ok in zip(certificates, right, strict=True)]))
+
+
+def _right(certificates: Sequence[Certificate], labels: ArrayLike) -> NDArray[np.bool_]:
+    truth = np.asarray(labels)
+    if truth.shape != (len(certificates),) or not len(certificates):
+        raise InputError(
+            f"labels must be one a certificate, [{len(certificates)}], at least one; got shape {truth.shape} "
+            "(pass [graph.label for graph in graphs])"
+        )
+    named = np.array([-1 if certificate.label is None else certificate.label for certificate in certificates])
+    return (named == truth) & (named >= 0)

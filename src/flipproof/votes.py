@@ -1,0 +1,175 @@
+"""Votes: what the base classifier said of every noisy sample. Certificates are re-readings of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flipproof.errors import InputError
+from flipproof.graphs import Graph
+from flipproof.noise import BLOCK, STREAM_VERSION, EdgeNoise, SampleStream
+
+__all__ = ["Votes", "checked_samples"]
+
+_FORMAT = 1
+
+
+def checked_samples(samples: Any) -> int:
+    """A number of samples, at least 1."""
+    if isinstance(samples, bool) or not isinstance(samples, (int, np.integer)) or samples < 1:
+        raise InputError(f"samples must be an integer of at least 1; got {samples!r} (for instance 10000)")
+    return int(samples)
+
+
+@dataclass(frozen=True, eq=False)
+class Votes:
+    """The label of every noisy sample of one graph, with all that is needed to make the flips again.
+
+    Attributes:
+        labels: Label of sample 0, 1, 2, ...; small unsigned integers ``[M]``.
+        graph: The clean graph.
+        noise: The noise in use.
+        num_classes: Declared classes ``C``, also those without a vote.
+        seed: Seed of the noise.
+        checksums: One a block of 1,024 samples: hash of the flips that the classifier saw. Certificates that read flips
+            make them again and refuse if these differ.
+        stream_version: Version of the generator that made the flips.
+    """
+
+    labels: NDArray[np.unsignedinteger[Any]]
+    graph: Graph
+    noise: EdgeNoise
+    num_classes: int
+    seed: int
+    checksums: tuple[str, ...]
+    stream_version: int = STREAM_VERSION
+
+    def __post_init__(self) -> None:
+        if len(self.checksums) != -(-len(self.labels) // BLOCK):
+            raise InputError(
+                f"votes need one checksum a block of {BLOCK} samples; got {len(self.checksums)} for {len(self.labels)} votes"
+            )
+        if len(self.labels) and int(self.labels.max()) >= self.num_classes:
+            raise InputError(f"votes must be below num_classes = {self.num_classes}; got {self.labels.max()}")
+        self.labels.flags.writeable = False
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"Votes(samples={len(self)}, counts={self.counts.tolist()}, noise={self.noise}, seed={self.seed})"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Votes):
+            return NotImplemented
+        return self._description() == other._description() and np.array_equal(self.labels, other.labels)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Votes for each class, ``[C]``."""
+        return np.bincount(self.labels, minlength=self.num_classes).astype(np.int64)
+
+    def first(self, samples: int) -> Votes:
+        """The first of the votes, as if no more had been cast."""
+        samples = checked_samples(samples)
+        if samples > len(self):
+            raise InputError(f"samples must be at most the {len(self)} stored votes; got {samples} (sample more first)")
+        blocks = -(-samples // BLOCK)
+        return Votes(
+            self.labels[:samples],
+            self.graph,
+            self.noise,
+            self.num_classes,
+            self.seed,
+            self.checksums[:blocks],
+            self.stream_version,
+        )
+
+    def stream(self) -> SampleStream:
+        """The noisy samples again; refuses if they come from another version of the generator."""
+        if self.stream_version != STREAM_VERSION:
+            raise InputError(
+                f"votes were cast with version {self.stream_version} of the noise; this flipproof has version "
+                f"{STREAM_VERSION} (sample again, or use the version that made them)"
+            )
+        return SampleStream(self.graph, self.noise, seed=self.seed)
+
+    def _description(self) -> dict[str, Any]:
+        return {
+            "format": _FORMAT,
+            "num_nodes": self.graph.num_nodes,
+            "label": self.graph.label,
+            "name": self.graph.name,
+            "topology": self.graph.topology,
+            "add_threshold": self.noise.add_threshold,
+            "remove_threshold": self.noise.remove_threshold,
+            "num_classes": self.num_classes,
+            "seed": self.seed,
+            "checksums": list(self.checksums),
+            "stream_version": self.stream_version,
+        }
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to ``path`` (npz, no pickle), whole or not at all. Node features are not stored: no certificate reads them."""
+        path = Path(path)
+        content = io.BytesIO()
+        np.savez_compressed(
+            content,
+            labels=self.labels,
+            edges=self.graph.edges,
+            frozen=self.graph.frozen,
+            description=np.frombuffer(json.dumps(self._description()).encode(), dtype=np.uint8),
+        )
+        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        try:
+            with temporary.open("wb") as file:
+                file.write(content.getvalue())
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Votes:
+        """Read what :meth:`save` wrote; refuses files that are cut off, altered in shape or of another kind."""
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                arrays = {name: stored[name] for name in ("labels", "edges", "frozen", "description")}
+            description = json.loads(arrays["description"].tobytes())
+            if description["format"] != _FORMAT:
+                raise InputError(f"{path} has format {description['format']} of votes; expected {_FORMAT} (other flipproof)")
+            graph = Graph(
+                description["num_nodes"],
+                arrays["edges"],
+                label=description["label"],
+                frozen=arrays["frozen"],
+                name=description["name"],
+            )
+            if graph.topology != description["topology"]:
+                raise InputError(f"{path} was altered: its edges are not those that were hashed (sample again)")
+            return cls(
+                arrays["labels"],
+                graph,
+                EdgeNoise.from_thresholds(description["add_threshold"], description["remove_threshold"]),
+                description["num_classes"],
+                description["seed"],
+                tuple(description["checksums"]),
+                description["stream_version"],
+            )
+        except (zipfile.BadZipFile, KeyError, EOFError, UnicodeDecodeError, json.JSONDecodeError, TypeError) as error:
+            raise InputError(f"{path} is not a whole file of votes: {error} (delete it and sample again)") from error
+        except ValueError as error:
+            if isinstance(error, InputError):
+                raise
+            raise InputError(f"{path} is not a file of votes: {error} (delete it and sample again)") from error

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from flipproof.errors import InputError as InputError
     from flipproof.graphs import Graph as Graph
     from flipproof.noise import EdgeNoise as EdgeNoise
+    from flipproof.smoothing import SmoothedClassifier as SmoothedClassifier
     from flipproof.votes import Votes as Votes
 
 _HOMES = {
@@ -38,6 +39,7 @@ _HOMES = {
     "InputError": "errors",
     "Graph": "graphs",
     "EdgeNoise": "noise",
+    "SmoothedClassifier": "smoothing",
     "Votes": "votes",
 }
 _MODULES = ("datasets", "models", "features")

@@ -40,7 +40,7 @@ def lower_bound(successes: ArrayLike, trials: ArrayLike, *, failure_prob: float)
     # a smaller tail probability gives a smaller bound; the last factor covers the inverse's own rounding
     tail = failure_prob * (1 - _MARGIN)
     found = np.where(k == n, np.exp(np.log(tail) / np.maximum(n, 1)), special.betaincinv(k, n - k + 1, tail))
-    found = np.clip(found - np.minimum(found, 1 - found) * _MARGIN - 2.0**-52, 0.0, 1.0)
+    found = np.clip(found - np.minimum(found, 1 - found) * _MARGIN - 4 * np.spacing(found), 0.0, 1.0)
     bound[positive] = found
     return bound
 
@@ -93,24 +93,36 @@ class AlphaSplit:
 
     def __post_init__(self) -> None:
         shares = (self.label, self.top, self.rivals, self.first, self.second, self.third)
-        if min(shares) < 0 or sum(shares) > 1 + 1e-12:
-            raise InputError(f"shares of alpha must be at least 0 and add up to at most 1; got {shares} (sum {sum(shares):g})")
+        if not all(share >= 0 for share in shares) or not sum(shares) <= 1 + 1e-12:  # NaN fails too
+            raise InputError(
+                f"shares of alpha must be at least 0 and add up to at most 1; got {shares} (sum {sum(shares):g})"
+            )
         if self.label == 0 or self.top == 0:
-            raise InputError("the label test and the top class's bound need a share of alpha; got 0 (for instance .1 and .8)")
+            raise InputError(
+                "the label test and the top class's bound need a share of alpha; got 0 (for instance .1 and .8)"
+            )
 
     @classmethod
     def votes(cls, num_classes: int) -> AlphaSplit:
         """The split of the ``votes`` method: with two classes the rival's share is one minus the top class's."""
-        return cls(label=0.1, top=0.9, rivals=0.0) if num_classes == 2 else cls(label=0.1, top=0.8, rivals=0.1)
+        return (
+            cls(label=0.1, top=0.9, rivals=0.0) if num_classes == 2 else cls(label=0.1, top=0.8, rivals=0.1)
+        )
 
 
 def checked_alpha(alpha: float, *, samples: int = 0, discrepancy: float = 0.0) -> float:
     """Alpha, less what the sampler's inexactness costs: ``samples`` times its total-variation distance."""
-    if isinstance(alpha, (bool, str)) or not isinstance(alpha, (int, float, np.floating)) or not 0 < alpha < 1:
+    if (
+        isinstance(alpha, (bool, str))
+        or not isinstance(alpha, (int, float, np.floating))
+        or not 0 < alpha < 1
+    ):
         raise InputError(f"alpha must lie in (0, 1); got {alpha!r} (for instance 0.001)")
     remaining = float(alpha) - samples * discrepancy * (1 + 2.0**-40)
     if remaining <= 0:
-        raise InputError(f"alpha = {alpha:g} is used up by the sampler's inexactness, {samples * discrepancy:g} (use a larger one)")
+        raise InputError(
+            f"alpha = {alpha:g} is used up by the sampler's inexactness, {samples * discrepancy:g} (use a larger one)"
+        )
     return remaining
 
 
@@ -124,5 +136,7 @@ def _checked_counts(successes: ArrayLike, trials: ArrayLike) -> tuple[NDArray[np
     if k.dtype.kind not in "iu" or n.dtype.kind not in "iu":
         raise InputError(f"counts must be integers; got {k.dtype} and {n.dtype} (pass numbers of votes)")
     if np.any(k < 0) or np.any(k > n):
-        raise InputError("successes must lie between 0 and trials; got counts outside (check the order of arguments)")
+        raise InputError(
+            "successes must lie between 0 and trials; got counts outside (check the order of arguments)"
+        )
     return k.astype(np.int64), n.astype(np.int64)

@@ -102,6 +102,9 @@ class Graph:
     def __setattr__(self, attribute: str, value: object) -> None:
         raise AttributeError(f"a Graph is read-only; make a new one to change {attribute}")
 
+    def __delattr__(self, attribute: str) -> None:
+        raise AttributeError(f"a Graph is read-only; make a new one without {attribute}")
+
     def __reduce__(self) -> tuple[Any, ...]:
         positional = (self.num_nodes, self.edges, self.node_features, self.label)
         return _rebuild, (positional, {"frozen": self.frozen, "name": self.name})
@@ -112,7 +115,9 @@ class Graph:
             parts.append(f"features={self.node_features.shape[1]}")
         if len(self.frozen):
             parts.append(f"frozen={len(self.frozen)}")
-        parts += [f"{key}={value!r}" for key in ("label", "name") if (value := getattr(self, key)) is not None]
+        parts += [
+            f"{key}={value!r}" for key in ("label", "name") if (value := getattr(self, key)) is not None
+        ]
         return f"Graph({', '.join(parts)})"
 
     def __eq__(self, other: object) -> bool:
@@ -196,17 +201,26 @@ class Graph:
     def flipped(self, pairs: ArrayLike | Iterable[tuple[int, int]]) -> Graph:
         """The graph after an attack: each of the given node pairs is flipped (an edge vanishes, a gap is joined).
 
+        A pair listed twice is flipped once. Frozen pairs are out of an attacker's reach and refused.
+
         >>> Graph(3, [(0, 1)]).flipped([(0, 1), (1, 2)]).edges.tolist()
         [[1, 2]]
         """
         flips = slots_of_pairs(_canonical_pairs(pairs, self.num_nodes, "pairs"), self.num_nodes)
+        frozen = np.intersect1d(flips, self.frozen_slots, assume_unique=True)
+        if len(frozen):
+            u, v = pairs_of_slots(frozen[:1], self.num_nodes)[0]
+            raise InputError(
+                f"pairs must not be frozen; got ({u}, {v}) (use replaced(edges=...) to change them)"
+            )
         edges = pairs_of_slots(np.setxor1d(self.edge_slots, flips, assume_unique=True), self.num_nodes)
         return self.replaced(edges=edges)
 
     def replaced(self, **changes: Any) -> Graph:
         """A copy with some of the constructor's arguments changed."""
         current = {
-            key: getattr(self, key) for key in ("num_nodes", "edges", "node_features", "label", "frozen", "name")
+            key: getattr(self, key)
+            for key in ("num_nodes", "edges", "node_features", "label", "frozen", "name")
         }
         return Graph(**(current | changes))
 
@@ -222,14 +236,14 @@ class Graph:
         Graph(num_nodes=2, num_edges=1)
         """
         matrix = _to_numpy(matrix)
-        if hasattr(matrix, "tocoo"):
-            coo = matrix.tocoo()
+        if hasattr(matrix, "tocoo") and len(matrix.shape) == 2:
+            coo = matrix.tocoo(copy=True)
             coo.sum_duplicates()
             rows, columns, values, shape = coo.row, coo.col, coo.data, coo.shape
             stored = values != 0
             rows, columns, values = rows[stored], columns[stored], values[stored]
         else:
-            matrix = np.asarray(matrix)
+            matrix = _as_array(matrix, "adjacency", "a square matrix of numbers")
             if matrix.ndim != 2:
                 raise InputError(
                     f"adjacency must be a square matrix; got {matrix.ndim} dimensions (pass one graph at a time)"
@@ -292,15 +306,15 @@ class Graph:
         edges = [(index[u], index[v]) for u, v in graph.edges]
         if node_features is None and nodes and all("x" in graph.nodes[node] for node in nodes):
             node_features = "x"
-        if isinstance(node_features, str):
+        if isinstance(node_features, str) and nodes:
             missing = [node for node in nodes if node_features not in graph.nodes[node]]
             if missing:
                 raise InputError(
                     f"node_features names the node attribute {node_features!r}; node {missing[0]!r} has none "
                     "(set it on every node)"
                 )
-            values = np.asarray([graph.nodes[node][node_features] for node in nodes])
-            node_features = values.reshape(len(nodes), -1)
+            rows = [np.ravel(_to_numpy(graph.nodes[node][node_features])) for node in nodes]
+            node_features = _as_array(rows, "node_features", "as many numbers at every node")
         if label is None:
             label = graph.graph.get("label", graph.graph.get("y"))
         return cls(len(nodes), edges, node_features, label, **options)
@@ -323,23 +337,38 @@ class Graph:
         """From a PyG ``Data``: ``edge_index`` with both directions of every edge, ``x``, ``y``, ``num_nodes``.
 
         Edge attributes and weights are dropped: an edge that the noise adds has none, so a certified model must not
-        read them.
+        read them. A ``y`` that is not one whole number (a regression target, labels of nodes) gives no label.
         """
         if getattr(data, "edge_index", None) is None:
-            raise InputError("expected a PyG Data with edge_index; got none (set edge_index of shape [2, 0] for no edges)")
+            raise InputError(
+                "expected a PyG Data with edge_index; got none (set edge_index of shape [2, 0] for no edges)"
+            )
         if getattr(data, "batch", None) is not None:
             raise InputError(
                 "expected one graph; got a PyG Batch of several (pass batch.to_data_list() to certify_all)"
             )
         if data.num_nodes is None:
-            raise InputError("expected a PyG Data that knows its number of nodes; got none (set data.num_nodes)")
-        rows, columns = _to_numpy(data.edge_index)
+            raise InputError(
+                "expected a PyG Data that knows its number of nodes; got none (set data.num_nodes)"
+            )
+        edge_index = np.asarray(_to_numpy(data.edge_index))
+        if (
+            edge_index.ndim != 2
+            or len(edge_index) != 2
+            or (edge_index.size and edge_index.dtype.kind not in "iu")
+        ):
+            raise InputError(
+                f"edge_index must be integers of shape [2, E]; got {edge_index.dtype} of shape {edge_index.shape} "
+                "(transpose it, or convert it with .long())"
+            )
+        rows, columns = edge_index
         num_nodes = int(data.num_nodes)
         _check_range(rows, columns, num_nodes, "edge_index")
         label = getattr(data, "y", None)
         if label is not None:
             values = np.asarray(_to_numpy(label)).ravel()
-            label = int(values[0]) if values.size == 1 and values[0] == int(values[0]) else None
+            whole = values.size == 1 and np.isfinite(values[0]) and values[0] == int(values[0])
+            label = int(values[0]) if whole else None
         features = None if getattr(data, "x", None) is None else _to_numpy(data.x)
         return cls(num_nodes, _undirected_pairs(rows, columns, num_nodes), features, label, **options)
 
@@ -376,8 +405,12 @@ def as_graph(value: Any) -> Graph:
 
 def as_graphs(values: Any) -> list[Graph]:
     """A list of :class:`Graph` from a sequence of anything that :func:`as_graph` takes."""
-    if isinstance(values, Graph) or hasattr(values, "edge_index") or hasattr(values, "is_multigraph"):
+    is_dataset = hasattr(values, "get") and hasattr(values, "len")  # PyG's own; it passes edge_index on
+    is_single = isinstance(values, Graph) or hasattr(values, "edge_index") or hasattr(values, "is_multigraph")
+    if is_single and not is_dataset:
         raise InputError("expected a list of graphs; got a single one (wrap it in a list)")
+    if not isinstance(values, Iterable) and not is_dataset:
+        raise InputError(f"expected a list of graphs; got {type(values).__name__} (pass a list)")
     return [as_graph(value) for value in values]
 
 
@@ -401,11 +434,21 @@ def _to_numpy(value: Any) -> Any:
     return value
 
 
+def _as_array(value: Any, argument: str, expected: str) -> NDArray[Any]:
+    """A new array, from nested lists, a tensor or an array."""
+    try:
+        return np.array(_to_numpy(value))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{argument} must be {expected}; got {type(value).__name__}: {error}") from error
+
+
 def _checked_num_nodes(num_nodes: int) -> int:
     if isinstance(num_nodes, bool) or not isinstance(num_nodes, (int, np.integer)):
         raise InputError(f"num_nodes must be an integer; got {num_nodes!r} (pass the number of nodes)")
     if num_nodes < 1:
-        raise InputError(f"num_nodes must be at least 1; got {num_nodes} (leave graphs without nodes out of the data)")
+        raise InputError(
+            f"num_nodes must be at least 1; got {num_nodes} (leave graphs without nodes out of the data)"
+        )
     return int(num_nodes)
 
 
@@ -414,14 +457,16 @@ def _checked_label(label: Any) -> int | None:
         return None
     value = np.asarray(_to_numpy(label))
     if value.size != 1 or value.dtype.kind not in "iu" or value.item() < 0:
-        raise InputError(f"label must be a class number 0, 1, 2, ...; got {label!r} (map class names to numbers)")
+        raise InputError(
+            f"label must be a class number 0, 1, 2, ...; got {label!r} (map class names to numbers)"
+        )
     return int(value.item())
 
 
 def _checked_features(features: Any, num_nodes: int) -> NDArray[Any] | None:
     if features is None:
         return None
-    array = np.array(_to_numpy(features))
+    array = _as_array(features, "node_features", "a matrix of numbers")
     if array.ndim != 2 or len(array) != num_nodes:
         raise InputError(
             f"node_features must have shape [num_nodes, d] with num_nodes = {num_nodes}; got {array.shape} "
@@ -432,7 +477,9 @@ def _checked_features(features: Any, num_nodes: int) -> NDArray[Any] | None:
     elif array.dtype.kind == "b" or array.dtype == np.float16:
         array = array.astype(np.float32)
     elif array.dtype not in (np.float32, np.float64):
-        raise InputError(f"node_features must be numbers; got dtype {array.dtype} (encode categories one-hot)")
+        raise InputError(
+            f"node_features must be numbers; got dtype {array.dtype} (encode categories one-hot)"
+        )
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         node, column = np.argwhere(~np.isfinite(array))[0]
         raise InputError(
@@ -445,9 +492,9 @@ def _checked_features(features: Any, num_nodes: int) -> NDArray[Any] | None:
 
 def _canonical_pairs(pairs: Any, num_nodes: int, argument: str) -> IntArray:
     """Pairs once each, ``u < v``, sorted; refuses self-loops and nodes out of range."""
-    if not isinstance(pairs, np.ndarray):
-        pairs = _to_numpy(pairs)
-        pairs = np.array(pairs if hasattr(pairs, "__array__") else list(pairs))
+    if not hasattr(pairs, "__array__") and isinstance(pairs, Iterable):
+        pairs = list(pairs)  # a set or a generator
+    pairs = _as_array(pairs, argument, "pairs of nodes, shape [E, 2]")
     if pairs.size == 0:
         return _read_only(np.empty((0, 2), dtype=np.int64))
     if pairs.ndim != 2 or pairs.shape[1] != 2:
@@ -456,7 +503,9 @@ def _canonical_pairs(pairs: Any, num_nodes: int, argument: str) -> IntArray:
             "(transpose a PyG edge_index, or use Graph.from_pyg)"
         )
     if pairs.dtype.kind not in "iu":
-        raise InputError(f"{argument} must hold node numbers; got dtype {pairs.dtype} (number the nodes 0..n-1)")
+        raise InputError(
+            f"{argument} must hold node numbers; got dtype {pairs.dtype} (number the nodes 0..n-1)"
+        )
     pairs = pairs.astype(np.int64)
     _check_range(pairs[:, 0], pairs[:, 1], num_nodes, argument)
     loops = pairs[:, 0] == pairs[:, 1]

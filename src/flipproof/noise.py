@@ -67,7 +67,9 @@ class EdgeNoise:
     add_threshold: int
     remove_threshold: int
 
-    def __init__(self, *, keep: float | None = None, add: float | None = None, remove: float | None = None) -> None:
+    def __init__(
+        self, *, keep: float | None = None, add: float | None = None, remove: float | None = None
+    ) -> None:
         if keep is not None:
             if add is not None or remove is not None:
                 raise InputError("give either keep or add and remove; got both (keep=b means add=remove=1-b)")
@@ -77,7 +79,9 @@ class EdgeNoise:
                 raise InputError(f"keep must lie in (0.5, 1); got {keep:g}{hint}")
             thresholds = [_threshold(1 - keep, "1 - keep")] * 2
             if 2 * thresholds[0] >= _WORD:
-                raise InputError(f"keep must exceed 0.5 by more than 2**-32; got {keep!r} (for instance 0.51)")
+                raise InputError(
+                    f"keep must exceed 0.5 by more than 2**-32; got {keep!r} (for instance 0.51)"
+                )
         else:
             if add is None or remove is None:
                 raise InputError(
@@ -89,7 +93,9 @@ class EdgeNoise:
                     raise InputError(f"{name} must lie in [0, 1); got {value:g} (for instance 0.1)")
             thresholds = [_threshold(add, "add"), _threshold(remove, "remove")]
             if sum(thresholds) >= _WORD:
-                raise InputError(f"add + remove must be below 1; got {add:g} + {remove:g} (lower one of them)")
+                raise InputError(
+                    f"add + remove must be below 1; got {add:g} + {remove:g} (lower one of them)"
+                )
         object.__setattr__(self, "add_threshold", thresholds[0])
         object.__setattr__(self, "remove_threshold", thresholds[1])
 
@@ -148,7 +154,9 @@ def _checked_number(value: Any, name: str) -> float:
 def _threshold(probability: float, name: str) -> int:
     threshold = round(probability * _WORD)
     if probability > 0 and threshold == 0:
-        raise InputError(f"{name} is too small to sample exactly; got {probability:g}, the smallest is {2**-32:g} (or pass 0)")
+        raise InputError(
+            f"{name} is too small to sample exactly; got {probability:g}, the smallest is {2**-32:g} (or pass 0)"
+        )
     return threshold
 
 
@@ -157,7 +165,9 @@ def checked_seed(seed: int | None) -> int:
     if seed is None:
         return secrets.randbits(63)
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
-        raise InputError(f"seed must be an integer from 0 to 2**63 - 1; got {seed!r} (or None for a fresh one)")
+        raise InputError(
+            f"seed must be an integer from 0 to 2**63 - 1; got {seed!r} (or None for a fresh one)"
+        )
     return int(seed)
 
 
@@ -241,7 +251,9 @@ class NoisyBatch:
         """Degree of every node of every sample, ``[size, n]``."""
         sample, slot = self.edge_lists()
         ends = pairs_of_slots(slot, self.num_nodes) + sample[:, None] * self.num_nodes
-        return np.bincount(ends.ravel(), minlength=self.size * self.num_nodes).reshape(self.size, self.num_nodes)
+        return np.bincount(ends.ravel(), minlength=self.size * self.num_nodes).reshape(
+            self.size, self.num_nodes
+        )
 
     def graphs(self) -> list[Graph]:
         """One :class:`Graph` a sample, for black-box classifiers; without label and name."""
@@ -258,7 +270,10 @@ class NoisyBatch:
 def _column_of_entry(num_nodes: int, slots: bytes, frozen_edges: bytes) -> IntArray:
     """For each entry of an ``n x n`` matrix the column that holds its state; see :meth:`NoisyBatch.adjacency`."""
     column = np.zeros((num_nodes, num_nodes), dtype=np.int64)
-    for number, columns in ((np.frombuffer(frozen_edges, np.int64), 1), (np.frombuffer(slots, np.int64), None)):
+    for number, columns in (
+        (np.frombuffer(frozen_edges, np.int64), 1),
+        (np.frombuffer(slots, np.int64), None),
+    ):
         u, v = pairs_of_slots(number, num_nodes).T
         column[u, v] = column[v, u] = np.arange(len(number)) + 2 if columns is None else columns
     return column.ravel()
@@ -270,7 +285,9 @@ def _merged(first: SlotLists, second: SlotLists) -> SlotLists:
     keys = first.sample * width + first.slot
     more = second.sample * width + second.slot
     places = np.searchsorted(keys, more)
-    return SlotLists(np.insert(first.sample, places, second.sample), np.insert(first.slot, places, second.slot))
+    return SlotLists(
+        np.insert(first.sample, places, second.sample), np.insert(first.slot, places, second.slot)
+    )
 
 
 class SampleStream:
@@ -284,7 +301,9 @@ class SampleStream:
         self.graph, self.noise, self.seed = graph, noise, checked_seed(seed)
         identity = f"flipproof stream {STREAM_VERSION} {self.seed} {graph.topology}".encode()
         self._key = hashlib.blake2b(identity, digest_size=16).digest()
-        self._additions = _AdditionLaw.of(graph.max_adds, noise.add_threshold) if graph.num_slots > _DENSE_SLOTS else None
+        self._additions = (
+            _AdditionLaw.of(graph.max_adds, noise.add_threshold) if graph.num_slots > _DENSE_SLOTS else None
+        )
         if self._additions is not None:
             removals = graph.max_removes if noise.remove_threshold else 0
             if 2 * self._additions.draws + removals > graph.num_slots // 4:
@@ -412,7 +431,9 @@ class SampleStream:
         limit = 2**64 // empty * empty  # draws at or above it would favour small ranks
         accepted = np.ones(words.shape, dtype=np.bool_) if limit == 2**64 else words < np.uint64(limit)
         # a refused draw gets a rank that no other has, so that it stands in nobody's way
-        ranks = np.where(accepted, (words % np.uint64(empty)).astype(np.int64), empty + np.arange(words.shape[1]))
+        ranks = np.where(
+            accepted, (words % np.uint64(empty)).astype(np.int64), empty + np.arange(words.shape[1])
+        )
         order = np.argsort(ranks, axis=1, kind="stable")
         ordered = np.take_along_axis(ranks, order, axis=1)
         repeats = np.zeros(words.shape, dtype=np.bool_)
@@ -427,7 +448,9 @@ class SampleStream:
         if len(short):
             extra = [self._replacement(int(row) + start, int(counts[row])) for row in short]
             keep = ~np.isin(sample, short)
-            sample = np.concatenate([sample[keep], *(np.full(len(e), row) for row, e in zip(short, extra, strict=True))])
+            sample = np.concatenate(
+                [sample[keep], *(np.full(len(e), row) for row, e in zip(short, extra, strict=True))]
+            )
             rank = np.concatenate([rank[keep], *extra])
         keys = np.sort(sample * np.int64(empty) + rank)
         return np.divmod(keys, empty) if rows else (sample, rank)

@@ -65,7 +65,9 @@ class Votes:
         return len(self.labels)
 
     def __repr__(self) -> str:
-        return f"Votes(samples={len(self)}, counts={self.counts.tolist()}, noise={self.noise}, seed={self.seed})"
+        return (
+            f"Votes(samples={len(self)}, counts={self.counts.tolist()}, noise={self.noise}, seed={self.seed})"
+        )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Votes):
@@ -83,7 +85,9 @@ class Votes:
         """The first of the votes, as if no more had been cast."""
         samples = checked_samples(samples)
         if samples > len(self):
-            raise InputError(f"samples must be at most the {len(self)} stored votes; got {samples} (sample more first)")
+            raise InputError(
+                f"samples must be at most the {len(self)} stored votes; got {samples} (sample more first)"
+            )
         blocks = -(-samples // BLOCK)
         return Votes(
             self.labels[:samples],
@@ -148,7 +152,9 @@ class Votes:
                 arrays = {name: stored[name] for name in ("labels", "edges", "frozen", "description")}
             description = json.loads(arrays["description"].tobytes())
             if description["format"] != _FORMAT:
-                raise InputError(f"{path} has format {description['format']} of votes; expected {_FORMAT} (other flipproof)")
+                raise InputError(
+                    f"{path} has format {description['format']} of votes; expected {_FORMAT} (other flipproof)"
+                )
             graph = Graph(
                 description["num_nodes"],
                 arrays["edges"],
@@ -157,7 +163,9 @@ class Votes:
                 name=description["name"],
             )
             if graph.topology != description["topology"]:
-                raise InputError(f"{path} was altered: its edges are not those that were hashed (sample again)")
+                raise InputError(
+                    f"{path} was altered: its edges are not those that were hashed (sample again)"
+                )
             return cls(
                 arrays["labels"],
                 graph,
@@ -167,9 +175,20 @@ class Votes:
                 tuple(description["checksums"]),
                 description["stream_version"],
             )
-        except (zipfile.BadZipFile, KeyError, EOFError, UnicodeDecodeError, json.JSONDecodeError, TypeError) as error:
-            raise InputError(f"{path} is not a whole file of votes: {error} (delete it and sample again)") from error
+        except (
+            zipfile.BadZipFile,
+            KeyError,
+            EOFError,
+            UnicodeDecodeError,
+            json.JSONDecodeError,
+            TypeError,
+        ) as error:
+            raise InputError(
+                f"{path} is not a whole file of votes: {error} (delete it and sample again)"
+            ) from error
         except ValueError as error:
             if isinstance(error, InputError):
                 raise
-            raise InputError(f"{path} is not a file of votes: {error} (delete it and sample again)") from error
+            raise InputError(
+                f"{path} is not a file of votes: {error} (delete it and sample again)"
+            ) from error

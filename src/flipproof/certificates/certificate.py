@@ -39,6 +39,7 @@ class Certificate:
             64 each way.
         order: Highest order of influences that was used; 0 for the vote share alone.
         votes_radius: The radius that the vote share alone would have given.
+        seed: Seed of the noise, where known.
     """
 
     label: int | None
@@ -54,6 +55,7 @@ class Certificate:
     grid: NDArray[np.bool_] = field(repr=False)
     order: int = 0
     votes_radius: int = -1
+    seed: int | None = None
 
     @property
     def abstains(self) -> bool:
@@ -102,6 +104,7 @@ class Certificate:
             "p_add": None if self.noise is None else self.noise.p_add,
             "p_remove": None if self.noise is None else self.noise.p_remove,
             "num_slots": self.num_slots,
+            "seed": self.seed,
             "grid": self.grid.astype(int).tolist(),
         }
 
@@ -134,7 +137,9 @@ def certified_accuracy(
 def average_certified_radius(certificates: Sequence[Certificate], labels: ArrayLike) -> float:
     """Mean radius; a wrong or abstained prediction counts 0."""
     right = _right(certificates, labels)
-    return float(np.mean([certificate.radius * ok for certificate, ok in zip(certificates, right, strict=True)]))
+    return float(
+        np.mean([certificate.radius * ok for certificate, ok in zip(certificates, right, strict=True)])
+    )
 
 
 def _right(certificates: Sequence[Certificate], labels: ArrayLike) -> NDArray[np.bool_]:

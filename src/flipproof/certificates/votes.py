@@ -43,17 +43,20 @@ class _Regions:
         self.x, self.y = x, y
         self.flips = x.shape[1] - 1
         self.x_tail = np.cumsum(x[:, ::-1], axis=1)[:, ::-1]
-        self.y_before = np.cumsum(y, axis=1) - y
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             ratio = y / x
-        # any non-negative multiplier gives a valid bound, so a ratio that under- or overflowed may be replaced by 0
-        self.ratio = np.where(np.isfinite(ratio) & (x > 1e-290), ratio, 0.0)
+        # A region that X cannot reach (or whose mass underflowed) gives no bound: with ratio 0 and nothing before it,
+        # it stands for the bound 0. Keeping what lies before it would be a false bound.
+        known = np.isfinite(ratio) & (x > 1e-290)
+        self.ratio = np.where(known, ratio, 0.0)
+        self.y_before = np.where(known, np.cumsum(y, axis=1) - y, 0.0)
 
     def lower(self, miss: FloatArray) -> FloatArray:
         """Lower bound on the share under Y of a class with share at least ``1 - miss`` under X: ``[cells, ...]``.
 
-        By weak duality ``ratio * p + sum_t min(0, y_t - ratio * x_t)`` is a bound for every ratio >= 0; the ratio of the
-        region in which ``p`` is used up attains the optimum.
+        By weak duality ``ratio * p + sum_t min(0, y_t - ratio * x_t)`` is a bound for every ratio >= 0; for the ratio
+        of a region it equals ``y_before + ratio * (x_tail - miss)``, and the region in which ``p`` is used up attains
+        the optimum.
         """
         best = np.zeros((len(self.x), *miss.shape))
         extra = (1,) * miss.ndim
@@ -67,9 +70,12 @@ class _Regions:
     def slack(self) -> FloatArray:
         """For each cell the largest ``1 - p`` (exclusive) at which :meth:`lower` exceeds 1/2; 0 if there is none."""
         half = 0.5 + 2 * _margin(self.flips)
-        # the last region in which less than half of Y's mass lies before
-        region = np.maximum((self.y_before <= half).sum(axis=1) - 1, 0)[:, None]
-        ratio, before, tail = (np.take_along_axis(part, region, 1)[:, 0] for part in (self.ratio, self.y_before, self.x_tail))
+        # the last region with a bound before which no more than half of Y's mass lies
+        early = (self.ratio > 0) & (self.y_before <= half)
+        region = self.flips - np.argmax(early[:, ::-1], axis=1)[:, None]
+        ratio, before, tail = (
+            np.take_along_axis(part, region, 1)[:, 0] for part in (self.ratio, self.y_before, self.x_tail)
+        )
         with np.errstate(divide="ignore", invalid="ignore"):
             slack = tail - (half - before) / ratio
         return np.where((ratio > 0) & (slack > 0), slack, 0.0)
@@ -85,26 +91,28 @@ class _Levels:
     def __init__(self, noise: EdgeNoise) -> None:
         self.noise = noise
         self.cells = 1 if noise.symmetric else None
-        self._regions = [_Regions(np.ones((1, 1)), np.ones((1, 1)))]
+        # dicts, not lists: threads that compute the same level write the same entry
+        self._regions = {0: _Regions(np.ones((1, 1)), np.ones((1, 1)))}
         self._last = self._regions[0]
-        self._slacks = [np.array([0.5])]
+        self._slacks = {0: np.array([0.5])}
 
     def regions(self, flips: int) -> _Regions:
         """Of level ``flips``: ``[flips + 1 or 1]`` cells."""
-        if flips < len(self._regions):
+        if flips in self._regions:
             return self._regions[flips]
-        current = self._last if self._last.flips <= flips else self._regions[-1]
+        last = self._last
+        current = last if last.flips <= flips else self._regions[_CACHED_LEVELS]
         while current.flips < flips:
             current = self._next(current)
-            if current.flips == len(self._regions) and current.flips <= _CACHED_LEVELS:
-                self._regions.append(current)
+            if current.flips <= _CACHED_LEVELS:
+                self._regions[current.flips] = current
         self._last = current
         return current
 
     def slacks(self, flips: int) -> FloatArray:
         """Slack of every cell of level ``flips``."""
-        while len(self._slacks) <= flips:
-            self._slacks.append(self.regions(len(self._slacks)).slack())
+        if flips not in self._slacks:
+            self._slacks[flips] = self.regions(flips).slack()
         return self._slacks[flips]
 
     def _next(self, level: _Regions) -> _Regions:
@@ -139,6 +147,8 @@ def _one_more(law: FloatArray, probability: float) -> FloatArray:
 
 @lru_cache(maxsize=256)
 def _levels(noise: EdgeNoise) -> _Levels:
+    if not isinstance(noise, EdgeNoise):
+        raise InputError(f"noise must be an EdgeNoise; got {noise!r} (for instance EdgeNoise(keep=0.9))")
     return _Levels(noise)
 
 
@@ -165,8 +175,8 @@ def worst_case(p_lower: ArrayLike, noise: EdgeNoise, adds: int = 0, removes: int
         _checked_size(value, name)
     if adds + removes == 0:
         return _like(share, p_lower)
-    cell = slice(0, 1) if noise.symmetric else slice(adds, adds + 1)
     regions = _levels(noise).regions(adds + removes)
+    cell = slice(0, 1) if noise.symmetric else slice(adds, adds + 1)
     single = _Regions(regions.x[cell], regions.y[cell])
     return _like(single.lower(_miss(share))[0], p_lower)
 
@@ -194,7 +204,9 @@ def radius(
     [0, 0, 2]
     """
     _checked_size(max_radius, "max_radius")
-    found = bounded_radius(p_lower, noise, p_upper, max_adds=max_radius, max_removes=max_radius, max_radius=max_radius)
+    found = bounded_radius(
+        p_lower, noise, p_upper, max_adds=max_radius, max_removes=max_radius, max_radius=max_radius
+    )
     return int(found) if found.ndim == 0 else found
 
 
@@ -217,7 +229,9 @@ def bounded_radius(
         return found
     rival = _checked_share(p_upper, "p_upper")
     if rival.shape != share.shape:
-        raise InputError(f"p_upper must have the shape of p_lower, {share.shape}; got {rival.shape} (one bound each)")
+        raise InputError(
+            f"p_upper must have the shape of p_lower, {share.shape}; got {rival.shape} (one bound each)"
+        )
     # where the rival's bound says no more than 1 - p_lower the answer stands; elsewhere go on from there
     flat_found, flat_miss, flat_rival = found.reshape(-1).copy(), miss.reshape(-1), rival.reshape(-1)
     open_ = np.flatnonzero((flat_rival < flat_miss) & (flat_found < max_radius))
@@ -243,7 +257,9 @@ def _beats_rival(regions: _Regions, cells: slice, miss: FloatArray, rival: Float
     return np.asarray((part.lower(miss) + part.lower(rival) > 1).all(axis=0))
 
 
-def _slack_radius(levels: _Levels, miss: FloatArray, max_adds: int, max_removes: int, max_radius: int) -> NDArray[np.int64]:
+def _slack_radius(
+    levels: _Levels, miss: FloatArray, max_adds: int, max_removes: int, max_radius: int
+) -> NDArray[np.int64]:
     """The radius by looking up ``1 - p_lower`` among the thresholds."""
     smallest = float(miss.min(initial=1.0))
     slacks = [0.5]
@@ -317,7 +333,12 @@ def certify_shares(
     if label is not None:
         found = int(
             bounded_radius(
-                p_lower, noise, p_upper, max_adds=max_adds, max_removes=max_removes, max_radius=max_adds + max_removes
+                p_lower,
+                noise,
+                p_upper,
+                max_adds=max_adds,
+                max_removes=max_removes,
+                max_radius=max_adds + max_removes,
             )
         )
     if found < 0:

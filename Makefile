@@ -1,0 +1,45 @@
+# Every target sets up what it needs: a virtual environment in .venv with the versions of constraints.txt.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+OUT ?= results/reproduce
+TESTS ?= tests src
+export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup reproduce test lint check guarantee bench clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
+
+setup: $(BIN)/.done  ## virtual environment with everything installed
+
+$(BIN)/.done: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "flipproof needs Python 3.11 or newer; '$(PYTHON)' is older (make PYTHON=python3.12 ...)" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+reproduce: setup  ## the paper, end to end, into results/reproduce (OUT=... to change)
+	$(BIN)/flipproof reproduce --out $(OUT)
+
+test: setup  ## the tests
+	$(BIN)/python -m pytest -n 2 $(TESTS)
+
+lint: setup  ## format, lint and types, without changing anything
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+check: lint test  ## format, lint, types, tests
+
+guarantee: setup  ## slow tests of the guarantee: brute force, coverage
+	$(BIN)/python -m pytest -n 2 -m guarantee tests
+
+bench: setup  ## speed, as ratios within one run
+	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+clean:  ## remove the virtual environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,50 @@
+"""How a batch of noisy graphs meets a model: dense torch, PyG message passing, any callable."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from flipproof.classifiers.classifier import Classifier
+from flipproof.errors import InputError
+
+__all__ = ["Classifier", "as_classifier"]
+
+
+def as_classifier(model: Any, *, num_classes: int, features: Any = None, convention: str | None = None) -> Classifier:
+    """The adapter for a model: a torch module in one of three conventions, or a callable from graphs to labels.
+
+    Args:
+        model: The base classifier.
+        num_classes: Declared classes.
+        features: Node features computed on every noisy graph; see :func:`flipproof.features.as_features`.
+        convention: ``pyg``, ``dense`` or ``data`` for a torch module; found from its ``forward`` by default.
+    """
+    if isinstance(model, Classifier):
+        return model
+    # torch is imported by whoever made a torch module, so a black box does not need it
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(model, torch.nn.Module):
+        function = getattr(model, "predict", model)
+        if not callable(function) or isinstance(model, type):
+            raise InputError(
+                f"model must be a torch module, or a callable from a list of graphs to labels; got {model!r} "
+                "(pass an instance, not a class)"
+            )
+        from flipproof.classifiers.black_box import BlackBoxClassifier
+
+        return BlackBoxClassifier(function, num_classes=num_classes, features=features)
+
+    from flipproof.classifiers.dense import DenseClassifier
+    from flipproof.classifiers.message_passing import MessagePassingClassifier
+    from flipproof.classifiers.torch_module import CONVENTIONS, convention_of
+    from flipproof.features import as_features
+
+    if convention is None:
+        convention = convention_of(model)
+    if convention not in CONVENTIONS:
+        raise InputError(f"convention must be one of {', '.join(CONVENTIONS)}; got {convention!r}")
+    hook = as_features(features)
+    if convention == "dense":
+        return DenseClassifier(model, num_classes=num_classes, features=hook)
+    return MessagePassingClassifier(model, num_classes=num_classes, features=hook, as_data=convention == "data")

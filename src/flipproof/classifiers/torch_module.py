@@ -1,0 +1,122 @@
+"""What all torch modules have in common: mode, device, number type, and how a module wants its batches."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from flipproof.classifiers.classifier import Classifier
+from flipproof.errors import InputError
+from flipproof.features import NodeFeatures
+from flipproof.graphs import Graph
+from flipproof.noise import BLOCK, NoisyBatch
+
+__all__ = ["CONVENTIONS", "TorchClassifier", "convention_of"]
+
+CONVENTIONS = ("pyg", "dense", "data")
+
+
+class TorchClassifier(Classifier):
+    """A torch module, called without gradients on its own device."""
+
+    def __init__(self, module: torch.nn.Module, *, num_classes: int, features: NodeFeatures) -> None:
+        self.module, self.num_classes, self.features = module, num_classes, features
+        weights = [weight for weight in module.parameters() if weight.is_floating_point()]
+        self.device = weights[0].device if weights else torch.device("cpu")
+        self.dtype = weights[0].dtype if weights else torch.float32
+        self.prepare()
+
+    def prepare(self) -> None:
+        training = [name or "the module itself" for name, part in self.module.named_modules() if part.training]
+        if training:
+            raise InputError(
+                f"the model must be in evaluation mode; {training[0]} is in training mode (call model.eval() first)"
+            )
+        for name, part in self.module.named_modules():
+            if getattr(part, "cached", False) is True:
+                raise InputError(
+                    f"layer {name} has cached=True and would reuse the first graph it sees for all others "
+                    "(build it with cached=False)"
+                )
+
+    def scores(self, batch: NoisyBatch) -> NDArray[Any]:
+        with torch.inference_mode():
+            logits = self.logits(batch)
+        if not isinstance(logits, Tensor):
+            raise InputError(
+                f"the model must return a tensor of logits [graphs, num_classes]; got {type(logits).__name__} "
+                "(wrap it so that forward returns the logits only)"
+            )
+        return logits.to(torch.float32).cpu().numpy()
+
+    def logits(self, batch: NoisyBatch) -> Tensor:
+        """The module's answer."""
+        raise NotImplementedError
+
+    def own_features(self, batch: NoisyBatch) -> Tensor | None:
+        """The graph's own node features ``[n, d]`` on the module's device."""
+        if batch.node_features is None:
+            return None
+        return self.as_number(torch.from_numpy(batch.node_features.copy()).to(self.device))
+
+    def as_number(self, values: Tensor) -> Tensor:
+        """Floating values in the module's own type; integers (for embeddings) as they are."""
+        return values.to(self.dtype) if values.is_floating_point() else values
+
+
+def largest_batch(bytes_per_sample: int, budget: int) -> int:
+    """The largest power of two, at most a block, whose samples fit the budget; at least 1."""
+    size = BLOCK
+    while size > 1 and size * bytes_per_sample > budget:
+        size //= 2
+    return size
+
+
+def convention_of(module: torch.nn.Module) -> str:
+    """``pyg`` for forward(x, edge_index, batch), ``dense`` for forward(x, adj, mask), ``data`` for forward(data)."""
+    parameters = [
+        parameter
+        for parameter in inspect.signature(module.forward).parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    names = [parameter.name for parameter in parameters]
+    needed = [parameter.name for parameter in parameters if parameter.default is parameter.empty]
+    if "adj" in names or "adjacency" in names:
+        return "dense"
+    if "edge_index" in names:
+        extra = [name for name in needed if name not in ("x", "edge_index", "batch", names[0])]
+        if extra:
+            raise InputError(
+                f"the model's forward needs {extra[0]}, which noisy graphs do not have: an edge that the noise adds has no "
+                "attributes (give it a default, or compute it from the two end nodes)"
+            )
+        return "pyg"
+    if len(needed) == 1 and names[0] in ("data", "batch", "graph"):
+        return "data"
+    raise InputError(
+        f"cannot tell how to call the model: forward takes ({', '.join(names)}); expected (x, edge_index, batch), "
+        '(x, adj, mask) or (data) (say convention="pyg", "dense" or "data")'
+    )
+
+
+def feature_width(features: NodeFeatures, graph: Graph) -> str:
+    """The features' shape in words, for error messages."""
+    try:
+        return f"features [{graph.num_nodes}, {features.of(graph).shape[1]}]"
+    except InputError:
+        return "node features"
+
+
+def repeated(own: Tensor | None, times: int) -> Tensor | None:
+    """The same rows for each of several graphs."""
+    return None if own is None else own.repeat(times, 1)
+
+
+def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
+    """A numpy array on the module's device."""
+    return torch.from_numpy(np.ascontiguousarray(array)).to(device)

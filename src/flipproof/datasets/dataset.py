@@ -1,0 +1,151 @@
+"""A labelled collection of graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flipproof.errors import InputError
+from flipproof.graphs import Graph, as_graphs
+
+__all__ = ["Dataset"]
+
+
+class Dataset(Sequence[Graph]):
+    """Graphs with the names of their classes; a read-only sequence of :class:`flipproof.Graph`.
+
+    Args:
+        graphs: Graphs in any form the library accepts.
+        class_names: Name of class 0, 1, 2, ...; by default the class numbers, as many as the labels need.
+        name: Free text, for reports.
+
+    A slice is again a data set, with the same classes.
+
+    >>> data = Dataset([Graph(3, [(0, 1)], label=0), Graph(2, [], label=1)], class_names=["joined", "apart"])
+    >>> len(data), data.num_classes, data.labels.tolist()
+    (2, 2, [0, 1])
+    >>> data[1:]
+    Dataset(name='graphs', graphs=1, classes=2)
+    """
+
+    graphs: tuple[Graph, ...]
+    class_names: tuple[str, ...]
+    name: str
+
+    def __init__(
+        self, graphs: Iterable[Any], *, class_names: Iterable[str] | None = None, name: str = "graphs"
+    ) -> None:
+        members = tuple(as_graphs(graphs))
+        highest = max((graph.label for graph in members if graph.label is not None), default=-1)
+        names = tuple(map(str, range(highest + 1) if class_names is None else class_names))
+        if highest >= len(names):
+            raise InputError(
+                f"class_names must name every class, 0..{highest}; got {len(names)} names (add the missing ones)"
+            )
+        self.__dict__.update(graphs=members, class_names=names, name=str(name))
+
+    def __setattr__(self, attribute: str, value: object) -> None:
+        raise AttributeError(f"a Dataset is read-only; make a new one to change {attribute}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.graphs, self.class_names, self.name)
+
+    def __len__(self) -> int:
+        return len(self.graphs)
+
+    @overload
+    def __getitem__(self, index: int) -> Graph: ...
+    @overload
+    def __getitem__(self, index: slice) -> Dataset: ...
+    def __getitem__(self, index: int | slice) -> Graph | Dataset:
+        if isinstance(index, slice):
+            return Dataset(self.graphs[index], class_names=self.class_names, name=self.name)
+        return self.graphs[index]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Dataset):
+            return NotImplemented
+        return (self.graphs, self.class_names) == (other.graphs, other.class_names)
+
+    def __hash__(self) -> int:
+        return hash((self.graphs, self.class_names))
+
+    def __repr__(self) -> str:
+        return f"Dataset(name={self.name!r}, graphs={len(self)}, classes={self.num_classes})"
+
+    @property
+    def num_classes(self) -> int:
+        """Number of declared classes, also those without a graph."""
+        return len(self.class_names)
+
+    @cached_property
+    def labels(self) -> NDArray[np.int64]:
+        """The class of every graph, ``[len(self)]``."""
+        missing = [index for index, graph in enumerate(self.graphs) if graph.label is None]
+        if missing:
+            raise InputError(
+                f"every graph of the data set must have a label; graph {missing[0]} has none "
+                "(build it with label=..., or leave it out)"
+            )
+        labels = np.array([graph.label for graph in self.graphs], dtype=np.int64)
+        labels.flags.writeable = False
+        return labels
+
+    @property
+    def num_node_features(self) -> int:
+        """Columns of the graphs' own node features; 0 if they have none."""
+        widths = {0 if graph.node_features is None else graph.node_features.shape[1] for graph in self.graphs}
+        if len(widths) > 1:
+            raise InputError(
+                f"all graphs must have equally many node features; got widths {sorted(widths)} "
+                "(pad the features, or leave the odd graphs out)"
+            )
+        return widths.pop() if widths else 0
+
+    def subset(self, indices: Iterable[int]) -> Dataset:
+        """The graphs at the given positions, in that order."""
+        return Dataset([self.graphs[int(i)] for i in indices], class_names=self.class_names, name=self.name)
+
+    def describe(self) -> str:
+        """A table of the classes: how many graphs, and their sizes.
+
+        >>> print(Dataset([Graph(3, [(0, 1)], label=0), Graph(4, [], label=0)], name="tiny").describe())
+        tiny: 2 graphs, 1 class
+          class  graphs  nodes  edges
+          0           2    3-4    0-1
+        """
+        rows = [("class", "graphs", "nodes", "edges")]
+        labels = self.labels
+        for label, name in enumerate(self.class_names):
+            members = [self.graphs[i] for i in np.flatnonzero(labels == label)]
+            rows.append(
+                (
+                    name,
+                    str(len(members)),
+                    _span([graph.num_nodes for graph in members]),
+                    _span([graph.num_edges for graph in members]),
+                )
+            )
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  " + "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
+            for row in rows
+        ]
+        graphs, classes = len(self), self.num_classes
+        head = f"{self.name}: {graphs} graph{'s' * (graphs != 1)}, {classes} class{'es' * (classes != 1)}"
+        return "\n".join([head, *lines])
+
+
+def _span(values: list[int]) -> str:
+    if not values:
+        return "-"
+    low, high = min(values), max(values)
+    return str(low) if low == high else f"{low}-{high}"
+
+
+def _rebuild(graphs: tuple[Graph, ...], class_names: tuple[str, ...], name: str) -> Dataset:
+    return Dataset(graphs, class_names=class_names, name=name)

@@ -1,0 +1,243 @@
+"""Stratified splits of a data set, and how many test graphs training has seen already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flipproof.datasets.dataset import Dataset
+from flipproof.errors import InputError
+from flipproof.graphs import Graph, as_graphs
+from flipproof.noise import checked_seed
+
+__all__ = ["Split", "folds", "isomorphic_to_any", "split"]
+
+_ROUNDS = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """A data set in parts that share no graph (but may hold isomorphic ones: :attr:`isomorphic_test_graphs`).
+
+    Attributes:
+        dataset: The whole.
+        train_indices, validation_indices, test_indices: Positions in the whole, ascending.
+        seed: The seed that made the split.
+    """
+
+    dataset: Dataset
+    train_indices: NDArray[np.int64]
+    validation_indices: NDArray[np.int64]
+    test_indices: NDArray[np.int64]
+    seed: int
+
+    def __repr__(self) -> str:
+        return (
+            f"Split(train={len(self.train_indices)}, validation={len(self.validation_indices)}, "
+            f"test={len(self.test_indices)}, seed={self.seed})"
+        )
+
+    @cached_property
+    def train(self) -> Dataset:
+        """The graphs to train on."""
+        return self.dataset.subset(self.train_indices)
+
+    @cached_property
+    def validation(self) -> Dataset:
+        """The graphs that choose epoch and settings; empty unless asked for."""
+        return self.dataset.subset(self.validation_indices)
+
+    @cached_property
+    def test(self) -> Dataset:
+        """The graphs to certify."""
+        return self.dataset.subset(self.test_indices)
+
+    @cached_property
+    def isomorphic_test_graphs(self) -> NDArray[np.bool_]:
+        """For each test graph, whether it is isomorphic to a training graph (node features included), ``[test]``."""
+        return isomorphic_to_any(self.test, self.train)
+
+    def describe(self) -> str:
+        """Sizes of the parts, and how many test graphs are a training graph with its nodes renumbered.
+
+        >>> from flipproof.datasets import topologies
+        >>> print(split(topologies()).describe())  # doctest: +ELLIPSIS
+        320 training, 160 test graphs (seed 0); ... of 160 test graphs are isomorphic to a training graph
+        """
+        parts = f"{len(self.train_indices)} training, "
+        if len(self.validation_indices):
+            parts += f"{len(self.validation_indices)} validation, "
+        return (
+            f"{parts}{len(self.test_indices)} test graphs (seed {self.seed}); {int(self.isomorphic_test_graphs.sum())} "
+            f"of {len(self.test_indices)} test graphs are isomorphic to a training graph"
+        )
+
+
+def split(
+    graphs: Dataset | Iterable[Any],
+    *,
+    train: int | float | None = None,
+    test: int | float | None = None,
+    validation: int | float = 0,
+    seed: int = 0,
+) -> Split:
+    """Split at random, with every class in the same proportion in all parts (as nearly as whole graphs allow).
+
+    Args:
+        graphs: A data set, or labelled graphs.
+        train, test, validation: Number of graphs (an integer) or share of all (a fraction in (0, 1)). By default there is
+            no validation part and training gets two thirds, as in the paper: 320 of 480. With one of ``train`` and
+            ``test`` given, the other gets what remains; with both, the rest is left out.
+        seed: The same seed gives the same split.
+
+    >>> from flipproof.datasets import topologies
+    >>> split(topologies(480), train=320)
+    Split(train=320, validation=0, test=160, seed=0)
+    >>> split(topologies(480), test=0.25, validation=0.1)
+    Split(train=312, validation=48, test=120, seed=0)
+    """
+    data, seed = _as_dataset(graphs), checked_seed(seed)
+    total = len(data)
+    number = {
+        name: None if value is None else _number(value, total, name)
+        for name, value in (("train", train), ("test", test), ("validation", validation))
+    }
+    held = number["validation"] or 0
+    train_size, test_size = number["train"], number["test"]
+    if train_size is None:
+        train_size = total - held - test_size if test_size is not None else round((total - held) * 2 / 3)
+    if test_size is None:
+        test_size = total - held - train_size
+    if min(train_size, test_size) < 1 or train_size + test_size + held > total:
+        raise InputError(
+            f"train, validation and test must fit into {total} graphs with at least one training and one test graph; "
+            f"got {train_size} + {held} + {test_size} (ask for fewer)"
+        )
+    order = _stratified_order(data.labels, seed)
+    # every stretch of the order has the classes in proportion, so parts are stretches
+    bounds = np.cumsum([0, train_size, held, test_size])
+    parts = [np.sort(order[start:stop]) for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
+    return Split(data, parts[0], parts[1], parts[2], seed)
+
+
+def folds(
+    graphs: Dataset | Iterable[Any], *, number: int = 10, validation: bool = False, seed: int = 0
+) -> list[Split]:
+    """Stratified k-fold cross-validation: every graph is a test graph once.
+
+    Args:
+        graphs: A data set, or labelled graphs.
+        number: Number of folds, at least 2 (3 with validation).
+        validation: Hold the next fold out of training as well, for choosing epoch and settings.
+        seed: The same seed gives the same folds.
+
+    >>> from flipproof.datasets import topologies
+    >>> folds(topologies(80), number=5)[0]
+    Split(train=64, validation=0, test=16, seed=0)
+    """
+    data, seed = _as_dataset(graphs), checked_seed(seed)
+    fewest = 3 if validation else 2
+    if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or not fewest <= number <= len(data):
+        raise InputError(
+            f"number must be an integer from {fewest} to the number of graphs, {len(data)}; got {number!r} "
+            "(for instance 10)"
+        )
+    order = _stratified_order(data.labels, seed)
+    bounds = np.linspace(0, len(data), int(number) + 1).round().astype(int)
+    parts = [order[start:stop] for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
+    splits = []
+    for fold, part in enumerate(parts):
+        held = parts[(fold + 1) % len(parts)] if validation else order[:0]
+        train = np.setdiff1d(order, np.concatenate([part, held]))
+        splits.append(Split(data, train, np.sort(held), np.sort(part), seed))
+    return splits
+
+
+def isomorphic_to_any(graphs: Sequence[Any], others: Sequence[Any]) -> NDArray[np.bool_]:
+    """For each of ``graphs``, whether one of ``others`` is the same graph with its nodes renumbered.
+
+    Nodes must agree in their own features too. Weisfeiler-Lehman colours sort out most pairs; what is left is decided
+    exactly, with the colours as a guide.
+
+    >>> square, path = Graph(4, [(0, 1), (1, 2), (2, 3), (0, 3)]), Graph(4, [(0, 1), (1, 2), (2, 3)])
+    >>> isomorphic_to_any([square, path], [Graph(4, [(0, 2), (2, 1), (1, 3), (3, 0)])]).tolist()
+    [True, False]
+    """
+    import networkx
+
+    palette: dict[Any, int] = {}
+    buckets: dict[tuple[int, ...], list[tuple[Graph, list[int]]]] = {}
+    for other in as_graphs(others):
+        colours = _refined_colours(other, palette)
+        buckets.setdefault(tuple(sorted(colours)), []).append((other, colours))
+    answers = []
+    for graph in as_graphs(graphs):
+        colours = _refined_colours(graph, palette)
+        candidates = buckets.get(tuple(sorted(colours)), [])
+        coloured = _coloured(graph, colours) if candidates else None
+        answers.append(
+            any(
+                networkx.vf2pp_is_isomorphic(coloured, _coloured(*candidate), node_label="colour")
+                for candidate in candidates
+            )
+        )
+    return np.array(answers, dtype=np.bool_)
+
+
+def _refined_colours(graph: Graph, palette: dict[Any, int]) -> list[int]:
+    """Weisfeiler-Lehman colours; equal for equal surroundings in any graphs that share the palette."""
+    neighbours: list[list[int]] = [[] for _ in range(graph.num_nodes)]
+    for u, v in graph.edges.tolist():
+        neighbours[u].append(v)
+        neighbours[v].append(u)
+    features = graph.node_features
+    own: list[Any] = [()] * graph.num_nodes if features is None else [row.tobytes() for row in features]
+    colours = [palette.setdefault((row, len(near)), len(palette)) for row, near in zip(own, neighbours, strict=True)]
+    for _ in range(_ROUNDS):
+        surroundings = [(colours[v], *sorted(colours[u] for u in near)) for v, near in enumerate(neighbours)]
+        colours = [palette.setdefault(surrounding, len(palette)) for surrounding in surroundings]
+    return colours
+
+
+def _coloured(graph: Graph, colours: list[int]) -> Any:
+    result = graph.replaced(node_features=None).to_networkx()
+    for node, colour in enumerate(colours):
+        result.nodes[node]["colour"] = colour
+    return result
+
+
+def _as_dataset(graphs: Dataset | Iterable[Any]) -> Dataset:
+    data = graphs if isinstance(graphs, Dataset) else Dataset(graphs)
+    if len(data) < 2:
+        raise InputError(f"a split needs at least two graphs; got {len(data)} (pass the whole data set)")
+    return data
+
+
+def _number(value: Any, total: int, argument: str) -> int:
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool) and value >= 0:
+        return int(value)
+    if isinstance(value, (float, np.floating)) and 0 <= value < 1:
+        return round(float(value) * total)
+    raise InputError(
+        f"{argument} must be a number of graphs or a share of them in (0, 1); got {value!r} "
+        "(for instance 160, or 0.33)"
+    )
+
+
+def _stratified_order(labels: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+    """A random order in which every stretch holds the classes in proportion.
+
+    The graphs of a class, in random order, are spread evenly over the whole; a random order of classes breaks ties.
+    """
+    generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 1])))
+    shuffled = generator.permutation(len(labels))
+    place = np.empty(len(labels))
+    for label in np.unique(labels):
+        members = shuffled[labels[shuffled] == label]
+        place[members] = (np.arange(len(members)) + generator.random()) / len(members)
+    return np.lexsort((generator.random(len(labels)), place)).astype(np.int64)

@@ -1,0 +1,260 @@
+"""Node features, computed on every noisy graph after the noise.
+
+A certificate is only true if the model sees nothing of the clean graph. Degrees, positional encodings and everything else
+that depends on edges must therefore come from a hook applied to the noisy graph, not from ``node_features``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from flipproof.errors import InputError
+from flipproof.graphs import Graph
+
+__all__ = [
+    "Constant",
+    "Degree",
+    "Function",
+    "NodeFeatures",
+    "OneHotDegree",
+    "Own",
+    "Several",
+    "as_features",
+    "refuse_clean_degrees",
+]
+
+
+class NodeFeatures(ABC):
+    """A function from a noisy graph to node features; for batches in the dense and in PyG's layout, and for one graph."""
+
+    spec: str | None = None
+    """A text from which :func:`as_features` makes the same hook again; ``None`` for a user's own function."""
+
+    @abstractmethod
+    def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
+        """For ``adjacency [B, n, n]``, ``mask [B, n]`` and the graphs' own features ``[B, n, d]``: ``[B, n, width]``."""
+
+    @abstractmethod
+    def sparse(self, edge_index: Tensor, batch: Tensor, own: Tensor | None) -> Tensor:
+        """For a union of graphs, ``edge_index [2, E]``, ``batch [V]`` and own features ``[V, d]``: ``[V, width]``."""
+
+    def of(self, graph: Graph) -> Tensor:
+        """For one graph, ``[n, width]``."""
+        edges = torch.from_numpy(np.concatenate([graph.edges, graph.edges[:, ::-1]]).T.copy())
+        own = None if graph.node_features is None else torch.from_numpy(graph.node_features.copy())
+        return self.sparse(edges, torch.zeros(graph.num_nodes, dtype=torch.int64), own)
+
+
+class Own(NodeFeatures):
+    """The graph's own ``node_features``, untouched by noise. They must not depend on the edges."""
+
+    spec = "own"
+
+    def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
+        return self._given(own)
+
+    def sparse(self, edge_index: Tensor, batch: Tensor, own: Tensor | None) -> Tensor:
+        return self._given(own)
+
+    @staticmethod
+    def _given(own: Tensor | None) -> Tensor:
+        if own is None:
+            raise InputError(
+                "the model needs node features and the graph has none (give the graph node_features, or compute "
+                'them on the noisy graph, for instance features="degree")'
+            )
+        return own
+
+
+class Constant(NodeFeatures):
+    """The number 1 at every node."""
+
+    spec = "constant"
+
+    def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
+        return torch.ones(*adjacency.shape[:2], 1, device=adjacency.device)
+
+    def sparse(self, edge_index: Tensor, batch: Tensor, own: Tensor | None) -> Tensor:
+        return torch.ones(len(batch), 1, device=edge_index.device)
+
+
+class Degree(NodeFeatures):
+    """The degree in the noisy graph, raw count."""
+
+    spec = "degree"
+
+    def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
+        return adjacency.sum(dim=-1, keepdim=True)
+
+    def sparse(self, edge_index: Tensor, batch: Tensor, own: Tensor | None) -> Tensor:
+        return torch.bincount(edge_index[0], minlength=len(batch)).to(torch.float32).unsqueeze(1)
+
+
+class OneHotDegree(NodeFeatures):
+    """The degree in the noisy graph, one-hot; degrees above ``max_degree`` share the last column.
+
+    >>> OneHotDegree(2).of(Graph(3, [(0, 1)])).tolist()
+    [[0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
+    """
+
+    def __init__(self, max_degree: int = 63) -> None:
+        if isinstance(max_degree, bool) or not isinstance(max_degree, int) or max_degree < 1:
+            raise InputError(f"max_degree must be an integer of at least 1; got {max_degree!r} (for instance 63)")
+        self.max_degree = max_degree
+        self.spec = f"one-hot-degree:{max_degree}"
+
+    def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
+        return self._one_hot(adjacency.sum(dim=-1).to(torch.int64))
+
+    def sparse(self, edge_index: Tensor, batch: Tensor, own: Tensor | None) -> Tensor:
+        return self._one_hot(torch.bincount(edge_index[0], minlength=len(batch)))
+
+    def _one_hot(self, degrees: Tensor) -> Tensor:
+        clipped = degrees.clamp(max=self.max_degree)
+        return torch.nn.functional.one_hot(clipped, self.max_degree + 1).to(torch.float32)
+
+
+class Several(NodeFeatures):
+    """Several hooks side by side."""
+
+    def __init__(self, parts: Sequence[NodeFeatures]) -> None:
+        self.parts = tuple(parts)
+        specs = [part.spec for part in parts]
+        self.spec = None if None in specs else "+".join(str(spec) for spec in specs)
+
+    def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
+        return torch.cat([part.dense(adjacency, mask, own) for part in self.parts], dim=-1)
+
+    def sparse(self, edge_index: Tensor, batch: Tensor, own: Tensor | None) -> Tensor:
+        return torch.cat([part.sparse(edge_index, batch, own) for part in self.parts], dim=-1)
+
+
+class Function(NodeFeatures):
+    """A user's own function from a noisy :class:`Graph` to an array ``[n, d]``; called once a sample.
+
+    A PyG transform (``Data`` to ``Data``) is taken as well: the features are the ``x`` it leaves.
+    """
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
+        sizes = mask.sum(dim=1).tolist()
+        matrices = adjacency.cpu().numpy()
+        features = []
+        for row, size in enumerate(sizes):
+            edges = np.argwhere(np.triu(matrices[row, :size, :size], 1))
+            part = self._apply(size, edges, None if own is None else own[row, :size])
+            features.append(torch.nn.functional.pad(part, (0, 0, 0, adjacency.shape[1] - size)))
+        return torch.stack(features).to(adjacency.device)
+
+    def sparse(self, edge_index: Tensor, batch: Tensor, own: Tensor | None) -> Tensor:
+        sizes = torch.bincount(batch)
+        starts = torch.cumsum(sizes, 0) - sizes
+        forward = edge_index[:, edge_index[0] < edge_index[1]].cpu()
+        owner = batch.cpu()[forward[0]]
+        features = []
+        for graph, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
+            edges = (forward[:, owner == graph] - start).T.numpy()
+            features.append(self._apply(size, edges, None if own is None else own[start : start + size]))
+        return torch.cat(features).to(edge_index.device)
+
+    def _apply(self, size: int, edges: NDArray[Any], own: Tensor | None) -> Tensor:
+        graph = Graph(size, edges, None if own is None else own.cpu().numpy())
+        if _is_transform(self.function):
+            result = self.function(graph.to_pyg()).x
+            if result is None:
+                raise InputError("the features transform left no x on the graph (use one that sets node features)")
+        else:
+            result = self.function(graph)
+        # a tensor keeps its type (an embedding wants integers); anything else becomes what a network wants
+        features = result if isinstance(result, Tensor) else torch.tensor(np.array(result), dtype=torch.float32)
+        if features.ndim != 2 or len(features) != size:
+            raise InputError(
+                f"the features function must return one row a node, [{size}, d]; got shape {tuple(features.shape)} "
+                "(it is called with each noisy flipproof.Graph)"
+            )
+        return features
+
+
+def _is_transform(function: Any) -> bool:
+    return any(base.__module__.startswith("torch_geometric.transforms") for base in type(function).__mro__)
+
+
+_BY_NAME: dict[str, Callable[[], NodeFeatures]] = {
+    "own": Own,
+    "degree": Degree,
+    "one-hot-degree": OneHotDegree,
+    "constant": Constant,
+}
+
+
+def as_features(value: Any) -> NodeFeatures:
+    """The hook that a user means: ``None``, a name, several joined by ``+`` or in a list, a function, a PyG transform.
+
+    Names: ``own`` (as ``None``), ``degree``, ``one-hot-degree`` (``one-hot-degree:20`` to set the largest), ``constant``.
+
+    >>> as_features("own+degree").spec
+    'own+degree'
+    """
+    if value is None:
+        return Own()
+    if isinstance(value, NodeFeatures):
+        return value
+    if isinstance(value, str):
+        names = value.split("+")
+        if len(names) > 1:
+            return Several([as_features(name) for name in names])
+        name, colon, number = value.partition(":")
+        if name == "one-hot-degree" and colon and number.isdigit():
+            return OneHotDegree(int(number))
+        if value not in _BY_NAME:
+            raise InputError(f"features must be one of {', '.join(_BY_NAME)}, or a function; got {value!r}")
+        return _BY_NAME[value]()
+    if isinstance(value, (list, tuple)):
+        return Several([as_features(part) for part in value])
+    if callable(value):
+        return Function(value)
+    raise InputError(f"features must be a name, a function, a PyG transform or None; got {type(value).__name__}")
+
+
+def refuse_clean_degrees(graph: Graph) -> None:
+    """Refuse a graph whose own features are plainly its degrees: the noise would not reach them."""
+    features, degrees = graph.node_features, graph.degrees.astype(np.float64)
+    if features is None or graph.num_nodes < 4 or len(np.unique(degrees)) < 2:
+        return
+    top = degrees.max()
+    forms = {
+        "the degrees": degrees,
+        "the degrees plus one": degrees + 1,
+        "the degrees divided by n - 1": degrees / (graph.num_nodes - 1),
+        "the degrees divided by the largest": degrees / top,
+        "the logarithms of the degrees plus one": np.log1p(degrees),
+    }
+    for what, values in forms.items():
+        # two values on few nodes can agree by accident with a 0/1 feature
+        equal = np.isclose(features, values[:, None], rtol=1e-5, atol=1e-6).all(axis=0)
+        if equal.any() and len(np.unique(values)) >= (3 if set(np.unique(values)) <= {0.0, 1.0} else 2):
+            _refuse(graph, f"column {int(np.argmax(equal))} of node_features is {what}")
+    columns = degrees.astype(np.int64)
+    if features.shape[1] > 1 and set(np.unique(features)) <= {0, 1} and (features.sum(axis=1) == 1).all():
+        hot = features.argmax(axis=1)
+        for offset in (0, 1):
+            if np.array_equal(hot, np.minimum(columns - offset, features.shape[1] - 1)):
+                _refuse(graph, "node_features are the degrees, one-hot")
+
+
+def _refuse(graph: Graph, what: str) -> None:
+    name = "" if graph.name is None else f" of graph {graph.name!r}"
+    raise InputError(
+        f"{what}{name}: computed on the clean graph, they would survive the noise and every certificate would be false "
+        '(leave them out and pass features="degree" or "one-hot-degree" to SmoothedClassifier, which computes them on each '
+        "noisy graph; trust_features=True if they only look like degrees)"
+    )

@@ -1,0 +1,13 @@
+"""Graph networks that ship with flipproof: small, fast on a CPU, and safe under smoothing.
+
+Every one of them answers ``forward(x, adj, mask)`` for dense batches and ``forward_sparse(x, edge_index, batch)`` for large
+graphs, with the same weights and the same logits.
+"""
+
+from flipproof.models.edge_blind import EdgeBlind
+from flipproof.models.gcn import GCN
+from flipproof.models.gin import GIN
+from flipproof.models.network import GraphNetwork
+from flipproof.models.storage import NAMES, SavedModel, build, load, load_metadata, save
+
+__all__ = ["GCN", "GIN", "NAMES", "EdgeBlind", "GraphNetwork", "SavedModel", "build", "load", "load_metadata", "save"]

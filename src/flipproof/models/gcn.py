@@ -1,0 +1,87 @@
+"""The paper's base classifier: a two-layer graph convolutional network."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from flipproof.models.network import GraphNetwork, checked_count, degrees, neighbour_sums, seeded_weights
+
+__all__ = ["GCN"]
+
+
+class GCN(GraphNetwork):
+    r"""The graph convolutional network of Kipf and Welling (ICLR 2017), with a mean readout and a linear head.
+
+    .. math:: H_{k+1} = \mathrm{ReLU}(\hat A H_k W_k + b_k), \qquad
+              \hat A = D^{-1/2} (A + I) D^{-1/2}, \quad D = \text{degrees of } A + I
+
+    and logits ``mean over nodes of H, times W, plus b``.
+
+    Args:
+        in_features: Width ``d`` of the node features; 1 for the degree.
+        num_classes: Number of classes ``C``.
+        hidden: Width of the layers.
+        layers: Number of convolutions; the paper has two.
+        seed: Makes the initial weights; ``None`` takes torch's own generator.
+
+    >>> model = GCN(in_features=1, num_classes=8, seed=0).eval()
+    >>> adj = torch.tensor([[[0.0, 1.0], [1.0, 0.0]]])
+    >>> model(adj.sum(-1, keepdim=True), adj, torch.ones(1, 2, dtype=torch.bool)).shape
+    torch.Size([1, 8])
+    """
+
+    name = "gcn"
+
+    def __init__(
+        self, in_features: int = 1, num_classes: int = 2, *, hidden: int = 64, layers: int = 2, seed: int | None = None
+    ) -> None:
+        super().__init__()
+        self.config = {
+            "name": self.name,
+            "in_features": checked_count(in_features, "in_features"),
+            "num_classes": checked_count(num_classes, "num_classes"),
+            "hidden": checked_count(hidden, "hidden"),
+            "layers": checked_count(layers, "layers"),
+        }
+        widths = [in_features, *[hidden] * layers]
+        with seeded_weights(seed):
+            self.convolutions = nn.ModuleList(
+                nn.Linear(before, after) for before, after in zip(widths[:-1], widths[1:], strict=True)
+            )
+            self.head = nn.Linear(hidden, num_classes)
+
+    def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
+        scale = (adj.sum(dim=-1, keepdim=True) + 1).rsqrt()
+        hidden = x
+        for linear in self.convolutions:
+            # never wider than needed: propagate first where the layer widens, last where it narrows
+            if linear.in_features <= linear.out_features:
+                hidden = linear(_propagated(hidden, adj, scale))
+            else:
+                hidden = _propagated(nn.functional.linear(hidden, linear.weight), adj, scale) + linear.bias
+            hidden = hidden.relu_()
+        nodes = mask.to(hidden.dtype)
+        share = nodes / nodes.sum(dim=1, keepdim=True)
+        pooled = torch.bmm(share.unsqueeze(1), hidden).squeeze(1)
+        logits: Tensor = self.head(pooled)
+        return logits
+
+    def forward_sparse(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        scale = (degrees(edge_index, len(x)) + 1).to(x.dtype).rsqrt().unsqueeze(1)
+        hidden = x
+        for linear in self.convolutions:
+            narrow = linear.in_features <= linear.out_features
+            hidden = (hidden if narrow else nn.functional.linear(hidden, linear.weight)) * scale
+            hidden = (neighbour_sums(hidden, edge_index) + hidden) * scale
+            hidden = (linear(hidden) if narrow else hidden + linear.bias).relu_()
+        sizes = torch.bincount(batch)
+        sums = hidden.new_zeros(len(sizes), hidden.shape[1]).index_add_(0, batch, hidden)
+        logits: Tensor = self.head(sums / sizes.unsqueeze(1))
+        return logits
+
+
+def _propagated(hidden: Tensor, adj: Tensor, scale: Tensor) -> Tensor:
+    """``D^-1/2 (A + I) D^-1/2 H`` without making the matrix."""
+    scaled = hidden * scale
+    return torch.baddbmm(scaled, adj, scaled).mul_(scale)

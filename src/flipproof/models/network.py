@@ -1,0 +1,80 @@
+"""What all networks here have in common: two layouts of a batch, one set of weights."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from flipproof.errors import InputError
+
+__all__ = ["GraphNetwork", "checked_count", "degrees", "neighbour_sums", "seeded_weights"]
+
+
+class GraphNetwork(nn.Module, ABC):
+    """A graph classifier with a dense and a sparse way to the same logits.
+
+    Whatever stands at padded nodes must not change the answer, nor may other graphs of the batch: no batch statistics, and
+    every readout knows the mask.
+    """
+
+    name: str
+    """The name under which :func:`flipproof.models.build` knows the network."""
+
+    config: dict[str, Any]
+    """From this :func:`flipproof.models.build` makes the network again; plain JSON."""
+
+    @abstractmethod
+    def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
+        """Logits ``[B, C]`` of a padded batch.
+
+        Args:
+            x: Node features ``[B, n, d]``.
+            adj: Adjacency matrices, float ``[B, n, n]``, symmetric, no self-loops; 0 at padded nodes.
+            mask: bool ``[B, n]``, true at nodes that exist.
+        """
+
+    @abstractmethod
+    def forward_sparse(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        """Logits ``[B, C]`` of a disjoint union of graphs, as in PyG.
+
+        Args:
+            x: Node features ``[V, d]``.
+            edge_index: ``[2, E]``, every edge in both directions, no self-loops.
+            batch: The graph of every node, ``[V]``, ascending from 0; every graph has a node.
+        """
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{key}={value!r}" for key, value in self.config.items() if key != "network")
+
+
+def checked_count(value: Any, argument: str) -> int:
+    """A width or a number of layers or classes, at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise InputError(f"{argument} must be an integer of at least 1; got {value!r} (for instance {argument}=8)")
+    return value
+
+
+@contextmanager
+def seeded_weights(seed: int | None) -> Iterator[None]:
+    """Weights made inside depend on the seed alone, and the caller's generator is left as it was."""
+    if seed is None:
+        yield
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
+
+
+def degrees(edge_index: Tensor, num_nodes: int) -> Tensor:
+    """Degree of every node of a union of graphs, int64 ``[V]``."""
+    return torch.bincount(edge_index[1], minlength=num_nodes)
+
+
+def neighbour_sums(values: Tensor, edge_index: Tensor) -> Tensor:
+    """Sum of the neighbours' rows, ``[V, d]``: ``adj @ values`` without the matrix."""
+    return torch.zeros_like(values).index_add_(0, edge_index[1], values[edge_index[0]])

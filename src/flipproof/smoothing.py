@@ -1,0 +1,227 @@
+"""The smoothed classifier: sample noisy graphs, ask the model, certify the answer. The file to read first.
+
+    votes = the model's label on each of M noisy copies of the graph           (sample)
+    certificate = label and radius that follow from the votes                  (certify)
+
+The smoothed classifier ``g`` answers the class that the model ``f`` gives most often under the noise. ``g`` itself cannot be
+evaluated, only sampled; a certificate says which answer ``g`` gives, and within how many edge flips it stays the same,
+except with probability alpha over the sampling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flipproof.bounds import checked_alpha, label_pvalue
+from flipproof.certificates.certificate import Certificate
+from flipproof.certificates.certify import DEFAULT_METHOD, certify_votes, checked_method
+from flipproof.classifiers import as_classifier
+from flipproof.errors import InputError
+from flipproof.graphs import Graph, as_graph, as_graphs
+from flipproof.noise import BLOCK, EdgeNoise, SampleStream, checked_seed
+from flipproof.votes import Votes, checked_samples
+
+__all__ = ["Engine", "SmoothedClassifier"]
+
+
+class Engine(Protocol):
+    """Where the votes of many graphs are computed; the default is this process, one graph after the other."""
+
+    def sample_all(
+        self, classifier: SmoothedClassifier, graphs: list[Graph], *, samples: int, seed: int
+    ) -> Iterator[tuple[int, Votes]]:
+        """Index and votes of every graph, in any order."""
+
+
+class SmoothedClassifier:
+    """A graph classifier made robust by edge noise; wraps any model.
+
+    Args:
+        model: A torch module with ``forward(x, edge_index, batch)`` (PyG's convention), ``forward(data)`` or
+            ``forward(x, adj, mask)`` (dense), returning logits ``[graphs, num_classes]``; or any callable from a list of
+            :class:`Graph` to labels.
+        noise: The random flips.
+        num_classes: Number of classes, also those that never get a vote; by default ``model.num_classes``.
+        features: Node features, computed on every *noisy* graph: ``None`` for the graph's own (which must not depend on
+            edges), ``"degree"``, ``"one-hot-degree"``, ``"constant"``, a function from a Graph to an array ``[n, d]``, a PyG
+            transform, or several in a list.
+        convention: ``"pyg"``, ``"data"`` or ``"dense"``, where the module's ``forward`` does not tell.
+        trust_features: Accept node features that look like the clean graph's degrees.
+
+    >>> def has_triangle(graphs):
+    ...     return [int(np.trace(np.linalg.matrix_power(g.adjacency(), 3)) > 0) for g in graphs]
+    >>> smooth = SmoothedClassifier(has_triangle, EdgeNoise(keep=0.9), num_classes=2)
+    >>> print(smooth.certify(Graph(4, [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]), samples=1000, seed=0, method="votes"))
+    class 1, certified against any 1 edge flip (votes, alpha 0.001, 1,000 samples, share of votes at least 0.9492)
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        noise: EdgeNoise,
+        *,
+        num_classes: int | None = None,
+        features: Any = None,
+        convention: str | None = None,
+        trust_features: bool = False,
+    ) -> None:
+        if not isinstance(noise, EdgeNoise):
+            raise InputError(f"noise must be an EdgeNoise; got {noise!r} (for instance EdgeNoise(keep=0.9))")
+        num_classes = getattr(model, "num_classes", None) if num_classes is None else num_classes
+        if isinstance(num_classes, bool) or not isinstance(num_classes, (int, np.integer)) or num_classes < 2:
+            raise InputError(f"num_classes must be an integer of at least 2; got {num_classes!r} (count declared classes)")
+        self.model, self.noise, self.num_classes = model, noise, int(num_classes)
+        self.classifier = as_classifier(
+            model, num_classes=self.num_classes, features=features, convention=convention
+        )
+        self._own_features = features is None and not trust_features
+        self._probed = False
+
+    def __repr__(self) -> str:
+        return f"SmoothedClassifier({type(self.model).__name__}, {self.noise}, num_classes={self.num_classes})"
+
+    # ---- one graph -------------------------------------------------------------------------------------------------
+
+    def certify(
+        self,
+        graph: Any,
+        *,
+        samples: int = 10_000,
+        alpha: float = 0.001,
+        seed: int | None = None,
+        method: str = DEFAULT_METHOD,
+    ) -> Certificate:
+        """The smoothed prediction for a graph, and the number of edge flips it withstands.
+
+        With probability at least ``1 - alpha`` over the sampling: the certificate abstains, or its label is the smoothed
+        classifier's answer for this graph and for every graph at most ``radius`` edge flips away.
+
+        Args:
+            graph: A :class:`Graph`, PyG ``Data``, networkx graph or adjacency matrix.
+            samples: Noisy copies ``M``.
+            alpha: Failure probability.
+            seed: Of the noise; ``None`` for a fresh secret one (an attacker who knows the seed can choose graphs against it).
+            method: ``"influence"``, ``"votes"`` or ``"paper"``.
+        """
+        checked_alpha(alpha)
+        checked_method(method)
+        return certify_votes(self.sample(graph, samples=samples, seed=seed), alpha=alpha, method=method)
+
+    def predict(self, graph: Any, *, samples: int = 1_000, alpha: float = 0.001, seed: int | None = None) -> int | None:
+        """The smoothed prediction, or ``None`` (abstain) where the two top classes are too close to tell.
+
+        A class other than the smoothed classifier's answer is returned with probability at most ``alpha``.
+        """
+        checked_alpha(alpha)
+        votes = self.sample(graph, samples=samples, seed=seed)
+        top, second = (int(index) for index in np.argsort(-votes.counts, kind="stable")[:2])
+        level = checked_alpha(alpha, samples=len(votes), discrepancy=votes.stream().discrepancy)
+        return top if label_pvalue(votes.counts[top], votes.counts[second]) <= level else None
+
+    def sample(self, graph: Any, *, samples: int = 10_000, seed: int | None = None) -> Votes:
+        """The model's votes on noisy copies of a graph. Keep them: :func:`certify_votes` reads certificates off them."""
+        samples, seed = checked_samples(samples), checked_seed(seed)
+        graph = as_graph(graph)
+        self.check([graph])
+        blocks = [self.sample_block(graph, start, samples=samples, seed=seed) for start in range(0, samples, BLOCK)]
+        return self.votes_of(graph, blocks, seed=seed)
+
+    def sample_block(self, graph: Graph, start: int, *, samples: int, seed: int) -> tuple[NDArray[np.unsignedinteger[Any]], str]:
+        """Votes and checksum of one block: samples ``start..start+1023``, as far as they are below ``samples``.
+
+        Batches are always cut at the same indices, so floating point sees the same batches whatever ``samples`` is and
+        wherever the block is computed. The checksum always covers the flips of the whole block.
+        """
+        stream = SampleStream(graph, self.noise, seed=seed)
+        size = self.classifier.batch_size(graph, self.noise)
+        checksum, labels = stream.new_checksum(), []
+        self.classifier.prepare()
+        for begin in range(start, start + BLOCK, size):
+            batch, flips = stream.batch(begin, begin + size)
+            checksum.update(flips)
+            if begin < samples:
+                labels.append(self.classifier.labels(batch))
+        kept = np.concatenate(labels)[: samples - start]
+        return kept.astype(np.uint8 if self.num_classes <= 256 else np.uint32), checksum.hexdigest()
+
+    def votes_of(self, graph: Graph, blocks: Iterable[tuple[NDArray[Any], str]], *, seed: int) -> Votes:
+        """The votes of a graph from the blocks that :meth:`sample_block` returned, in order."""
+        labels, checksums = zip(*blocks, strict=True)
+        return Votes(np.concatenate(labels), graph, self.noise, self.num_classes, seed, checksums)
+
+    # ---- many graphs -----------------------------------------------------------------------------------------------
+
+    def certify_all(
+        self,
+        graphs: Iterable[Any],
+        *,
+        samples: int = 10_000,
+        alpha: float = 0.001,
+        seed: int | None = None,
+        method: str = DEFAULT_METHOD,
+        simultaneous: bool = False,
+        progress: bool = False,
+        engine: Engine | None = None,
+    ) -> list[Certificate]:
+        """A certificate for each graph, in their order.
+
+        ``alpha`` holds for each graph by itself: of ``G`` certificates up to ``alpha * G`` may be wrong in expectation. With
+        ``simultaneous=True`` it holds for all of them at once (each is made at ``alpha / G``).
+        """
+        given = as_graphs(graphs)
+        if not given:
+            return []
+        samples, seed = checked_samples(samples), checked_seed(seed)
+        alpha = checked_alpha(alpha) / (len(given) if simultaneous else 1)
+        checked_method(method)
+        self.check(given)
+        sampled = (engine or _ThisProcess()).sample_all(self, given, samples=samples, seed=seed)
+        certificates: list[Certificate | None] = [None] * len(given)
+        with _bar(progress, len(given)) as advance:
+            for index, votes in sampled:
+                certificates[index] = certify_votes(votes, alpha=alpha, method=method)
+                advance()
+        return [certificate for certificate in certificates if certificate is not None]
+
+    def check(self, graphs: list[Graph]) -> None:
+        """Refuse, before any long work, graphs or a model for which certificates would be false or sampling would fail."""
+        self.classifier.prepare()
+        if self._own_features:
+            from flipproof.features import refuse_clean_degrees
+
+            for graph in graphs:
+                refuse_clean_degrees(graph)
+        for graph in graphs:
+            self.classifier.batch_size(graph, self.noise)
+        if not self._probed:
+            self.classifier.probe(SampleStream(graphs[0], self.noise, seed=0))
+            self._probed = True
+
+
+class _ThisProcess:
+    """The default engine."""
+
+    def sample_all(
+        self, classifier: SmoothedClassifier, graphs: list[Graph], *, samples: int, seed: int
+    ) -> Iterator[tuple[int, Votes]]:
+        for index, graph in enumerate(graphs):
+            yield index, classifier.sample(graph, samples=samples, seed=seed)
+
+
+@contextmanager
+def _bar(shown: bool, total: int) -> Iterator[Callable[[], None]]:
+    """A progress bar over graphs, with time left; yields what to call after each."""
+    if not shown:
+        yield lambda: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn("certifying"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns) as bar:
+        task = bar.add_task("certifying", total=total)
+        yield lambda: bar.advance(task)

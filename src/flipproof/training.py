@@ -1,0 +1,499 @@
+"""Training graph classifiers, on clean graphs or under the noise that they will be certified with.
+
+Noise is drawn afresh for every graph in every epoch, and node features are computed after it, exactly as under smoothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from flipproof.classifiers.torch_module import convention_of
+from flipproof.errors import InputError
+from flipproof.features import NodeFeatures, as_features
+from flipproof.graphs import Graph, as_graphs
+from flipproof.models.edge_blind import EdgeBlind
+from flipproof.noise import EdgeNoise, checked_seed
+
+__all__ = ["Epoch", "TrainingResult", "train"]
+
+_SCHEDULES = ("one-cycle", "cosine", "constant")
+_EDGE_FREE = ("own", "constant")
+_MOST_ENTRIES = 2**23  # of adjacency matrices at a time; larger batches are cut and their gradients added up
+_WINDOW = 16  # batches that are sorted by size together, so that little is padded
+_VALIDATION_COPIES = 8
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One pass over the training graphs.
+
+    Attributes:
+        loss: Mean loss on the (noisy) training graphs.
+        accuracy: Share of (noisy) training graphs classified right, while the weights were changing.
+        validation_loss, validation_accuracy: On the validation graphs, under the same noise; ``None`` without them.
+    """
+
+    loss: float
+    accuracy: float
+    validation_loss: float | None = None
+    validation_accuracy: float | None = None
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What training did; the trained weights are in the model.
+
+    Attributes:
+        history: One :class:`Epoch` each.
+        best_epoch: Index of the epoch whose weights the model has: the best on validation, else the last.
+        seconds: Time taken.
+        settings: The arguments, as plain JSON: to be stored with the model.
+    """
+
+    history: tuple[Epoch, ...]
+    best_epoch: int
+    seconds: float
+    settings: dict[str, Any]
+
+    @property
+    def epochs(self) -> int:
+        """Number of epochs."""
+        return len(self.history)
+
+    @property
+    def final(self) -> Epoch:
+        """The epoch whose weights the model has."""
+        return self.history[self.best_epoch]
+
+    def __repr__(self) -> str:
+        final = self.final
+        shown = f"loss={final.loss:.4f}, accuracy={final.accuracy:.3f}"
+        if final.validation_accuracy is not None:
+            shown += f", validation_accuracy={final.validation_accuracy:.3f}"
+        return f"TrainingResult(epochs={self.epochs}, best_epoch={self.best_epoch}, {shown}, seconds={self.seconds:.1f})"
+
+
+def train(
+    model: nn.Module,
+    graphs: Iterable[Any],
+    *,
+    noise: EdgeNoise | None = None,
+    features: Any = "degree",
+    epochs: int = 200,
+    learning_rate: float = 0.01,
+    batch_size: int = 64,
+    weight_decay: float = 1e-4,
+    copies: int = 1,
+    consistency: float = 0.0,
+    label_smoothing: float = 0.0,
+    average: float = 0.0,
+    schedule: str = "one-cycle",
+    class_weights: bool = False,
+    validation: Iterable[Any] | None = None,
+    seed: int = 0,
+    progress: bool = False,
+) -> TrainingResult:
+    """Train a model in place with AdamW; afterwards it is in evaluation mode.
+
+    Repeatable: the same model, graphs and arguments give the same weights, byte for byte, on the same machine with the same
+    number of threads. The initial weights are the model's own (``GCN(..., seed=0)``).
+
+    Args:
+        model: A torch module in the dense convention ``forward(x, adj, mask)`` or PyG's ``forward(x, edge_index, batch)``.
+        graphs: Labelled graphs, in any form the library accepts.
+        noise: Edge noise, fresh for every graph in every epoch; frozen pairs are left alone. ``None`` trains on the graphs
+            as they are.
+        features: As for :class:`flipproof.SmoothedClassifier`; computed on the noisy graphs.
+        epochs: Passes over the graphs.
+        learning_rate: The highest of the schedule.
+        batch_size: Graphs a step.
+        weight_decay: AdamW's.
+        copies: Noisy versions of every graph of a step.
+        consistency: Weight of a term that draws the answers on the copies of one graph together: the mean divergence
+            ``KL(mean answer || answer)``. Needs at least two copies.
+        label_smoothing: Share of the target spread over all classes.
+        average: Decay of an exponential moving average of the weights over steps, for instance 0.99; the average becomes the
+            model. 0 takes the last weights.
+        schedule: ``"one-cycle"`` (warm-up, then cosine to nearly nothing), ``"cosine"`` or ``"constant"``.
+        class_weights: Weigh every class alike in the loss, however many graphs it has.
+        validation: Labelled graphs; the weights of the epoch with the smallest loss on them are kept. With noise they are
+            seen under noise, the same noisy versions in every epoch.
+        seed: Makes the order of graphs, the noise and dropout.
+        progress: Show a progress bar with the time left.
+
+    >>> from flipproof import EdgeNoise
+    >>> from flipproof.datasets import topologies
+    >>> from flipproof.models import GCN
+    >>> model = GCN(in_features=1, num_classes=8, seed=0)
+    >>> train(model, topologies(32), noise=EdgeNoise(keep=0.9), epochs=2).epochs
+    2
+    """
+    settings = {
+        "epochs": _checked(epochs, "epochs", int, 1),
+        "learning_rate": _checked(learning_rate, "learning_rate", float, 0, open_end=True),
+        "batch_size": _checked(batch_size, "batch_size", int, 1),
+        "weight_decay": _checked(weight_decay, "weight_decay", float, 0),
+        "copies": _checked(copies, "copies", int, 1),
+        "consistency": _checked(consistency, "consistency", float, 0),
+        "label_smoothing": _checked(label_smoothing, "label_smoothing", float, 0, below=1),
+        "average": _checked(average, "average", float, 0, below=1),
+        "schedule": schedule,
+        "class_weights": bool(class_weights),
+        "seed": checked_seed(seed),
+    }
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model must be a torch module; got {type(model).__name__} (other classifiers train themselves)")
+    if noise is not None and not isinstance(noise, EdgeNoise):
+        raise InputError(f"noise must be an EdgeNoise or None; got {noise!r} (for instance EdgeNoise(keep=0.9))")
+    if schedule not in _SCHEDULES:
+        raise InputError(f"schedule must be one of {', '.join(_SCHEDULES)}; got {schedule!r}")
+    if consistency and copies < 2:
+        raise InputError(f"consistency compares copies of a graph; got copies={copies} (pass copies=2 or more)")
+    hook = as_features(features)
+    if isinstance(model, EdgeBlind) and hook.spec not in _EDGE_FREE:
+        raise InputError(
+            f"an edge-blind model needs features that do not depend on edges; got {hook.spec or 'a function'} "
+            '(pass features=None for the graphs\' own, or features="constant")'
+        )
+    run = _Run(model, _Batches(graphs, noise, hook, "graphs"), settings)
+    held_out = None if validation is None else _Batches(validation, noise, hook, "validation")
+    started = time.perf_counter()
+    # a fork keeps the caller's generator as it was, and dropout depends on our seed alone
+    with torch.random.fork_rng(devices=[]), _progress(epochs, shown=progress) as advance:
+        torch.manual_seed(settings["seed"] % 2**63)
+        while run.epoch < epochs:
+            run.step_epoch(held_out)
+            advance(run.history[-1])
+    run.finish()
+    return TrainingResult(tuple(run.history), run.best_epoch, time.perf_counter() - started, settings)
+
+
+class _Run:
+    """The state of a training under way; everything that changes from epoch to epoch is here."""
+
+    def __init__(self, model: nn.Module, batches: _Batches, settings: dict[str, Any]) -> None:
+        self.model, self.batches, self.settings = model, batches, settings
+        self.convention = convention_of(model)
+        self.device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
+        weights = [weight for weight in model.parameters() if weight.requires_grad]
+        if not weights:
+            raise InputError(f"model must have weights to train; {type(model).__name__} has none")
+        # the fused optimiser does all weights at once: for small networks the loop over them would cost as much as the rest
+        self.optimizer = torch.optim.AdamW(
+            weights, lr=settings["learning_rate"], weight_decay=settings["weight_decay"], fused=True
+        )
+        self.steps = settings["epochs"] * -(-len(batches) // settings["batch_size"])
+        self.step = 0
+        self.generator = torch.Generator().manual_seed(settings["seed"] % 2**63)
+        self.averaged = copy.deepcopy(model.state_dict()) if settings["average"] else None
+        self.class_weight = _balanced(batches.labels) if settings["class_weights"] else None
+        self.history: list[Epoch] = []
+        self.best_epoch, self.best_loss, self.best_state = -1, math.inf, None
+
+    @property
+    def epoch(self) -> int:
+        return len(self.history)
+
+    def step_epoch(self, held_out: _Batches | None) -> None:
+        """One pass over the graphs, and a look at the validation graphs."""
+        self.model.train()
+        total_loss = total_right = 0.0
+        copies = self.settings["copies"]
+        for members in self.batches.order(self.settings["batch_size"], self.generator):
+            self._set_learning_rate()
+            self.optimizer.zero_grad(set_to_none=True)
+            for part in self.batches.cut(members, copies):
+                loss, right = self._loss(part, copies)
+                share = len(part) / len(members)
+                (loss * share).backward()  # type: ignore[no-untyped-call]
+                total_loss += float(loss.detach()) * len(part)
+                total_right += right
+            self.optimizer.step()
+            self.step += 1
+            self._update_average()
+        count = len(self.batches)
+        figures = (total_loss / count, total_right / (count * copies))
+        if not math.isfinite(total_loss):
+            raise InputError(
+                f"training diverged in epoch {self.epoch}: the loss is {total_loss} (lower learning_rate; "
+                f"got {self.settings['learning_rate']:g})"
+            )
+        if held_out is None:
+            self.history.append(Epoch(*figures))
+            return
+        with self._weights_to_keep():
+            loss, accuracy = self._evaluate(held_out)
+        self.history.append(Epoch(*figures, loss, accuracy))
+        if loss < self.best_loss:
+            self.best_epoch, self.best_loss = self.epoch - 1, loss
+            self.best_state = copy.deepcopy(self.averaged or self.model.state_dict())
+
+    def finish(self) -> None:
+        """Put the weights to keep into the model."""
+        state = self.best_state or self.averaged
+        if state is not None:
+            self.model.load_state_dict(state)
+        if self.best_epoch < 0:
+            self.best_epoch = self.epoch - 1
+        self.model.eval()
+
+    def _loss(self, members: Tensor, copies: int) -> tuple[Tensor, int]:
+        logits, labels = self._logits(self.batches, members.repeat(copies), self.generator)
+        loss = nn.functional.cross_entropy(
+            logits, labels, weight=self.class_weight, label_smoothing=self.settings["label_smoothing"]
+        )
+        if self.settings["consistency"]:
+            answers = logits.log_softmax(dim=1).view(copies, -1, logits.shape[1])
+            mean = answers.exp().mean(dim=0)
+            divergence = (mean * (mean.clamp_min(1e-12).log() - answers)).sum(dim=2).mean()
+            loss = loss + self.settings["consistency"] * divergence
+        return loss, int((logits.argmax(dim=1) == labels).sum())
+
+    def _logits(self, batches: _Batches, members: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        adj, mask, x, labels = (part.to(self.device) for part in batches.draw(members, generator))
+        if self.convention == "dense":
+            logits = self.model(x, adj, mask)
+        else:
+            logits = _on_union(self.model, self.convention, x, adj, mask)
+        if logits.ndim != 2 or len(logits) != len(members):
+            raise InputError(
+                f"the model must return logits [{len(members)}, num_classes]; got shape {tuple(logits.shape)} "
+                "(one row a graph)"
+            )
+        if logits.shape[1] <= int(labels.max()):
+            raise InputError(
+                f"the model must have a class for every label; got {logits.shape[1]} classes and label "
+                f"{int(labels.max())} (build it with num_classes={int(batches.labels.max()) + 1})"
+            )
+        return logits, labels
+
+    @torch.no_grad()
+    def _evaluate(self, held_out: _Batches) -> tuple[float, float]:
+        self.model.eval()
+        generator = torch.Generator().manual_seed(self.settings["seed"] % 2**63)
+        copies = 1 if held_out.noise is None else _VALIDATION_COPIES
+        everything = torch.arange(len(held_out)).repeat(copies)
+        loss = right = 0.0
+        for members in everything.split(max(256, self.settings["batch_size"])):
+            for part in held_out.cut(members, 1):
+                logits, labels = self._logits(held_out, part, generator)
+                loss += float(nn.functional.cross_entropy(logits, labels, weight=self.class_weight)) * len(part)
+                right += int((logits.argmax(dim=1) == labels).sum())
+        return loss / len(everything), right / len(everything)
+
+    def _set_learning_rate(self) -> None:
+        done, schedule = self.step / max(1, self.steps - 1), self.settings["schedule"]
+        warm_up = 0.1
+        factor = 1.0
+        if schedule == "one-cycle" and done < warm_up:
+            factor = 0.04 + 0.96 * done / warm_up
+        elif schedule == "one-cycle":
+            factor = 0.001 + 0.999 * (1 + math.cos(math.pi * (done - warm_up) / (1 - warm_up))) / 2
+        elif schedule == "cosine":
+            factor = 0.001 + 0.999 * (1 + math.cos(math.pi * done)) / 2
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.settings["learning_rate"] * factor
+
+    def _update_average(self) -> None:
+        if self.averaged is None:
+            return
+        # the first weights are soon forgotten: early on the average looks back a tenth of the way
+        keep = min(self.settings["average"], self.step / (self.step + 10))
+        current = self.model.state_dict()
+        with torch.no_grad():
+            for name, value in self.averaged.items():
+                if value.is_floating_point():
+                    value.lerp_(current[name], 1 - keep)
+                else:
+                    value.copy_(current[name])
+
+    @contextmanager
+    def _weights_to_keep(self) -> Iterator[None]:
+        if self.averaged is None:
+            yield
+            return
+        current = copy.deepcopy(self.model.state_dict())
+        self.model.load_state_dict(self.averaged)
+        try:
+            yield
+        finally:
+            self.model.load_state_dict(current)
+
+
+class _Batches:
+    """Labelled graphs as flat tensors, from which any batch is made at once, noise included."""
+
+    def __init__(self, graphs: Iterable[Any], noise: EdgeNoise | None, features: NodeFeatures, argument: str) -> None:
+        members = as_graphs(graphs)
+        if not members:
+            raise InputError(f"{argument} must hold at least one graph; got none (pass the training part of a split)")
+        unlabelled = [index for index, graph in enumerate(members) if graph.label is None]
+        if unlabelled:
+            raise InputError(
+                f"{argument} must be labelled; graph {unlabelled[0]} has no label (build it with label=0, 1, 2, ...)"
+            )
+        self.noise, self.features = noise, features
+        self.labels = torch.tensor([graph.label for graph in members])
+        self.sizes = torch.tensor([graph.num_nodes for graph in members])
+        self._edges = _Ragged([graph.edges for graph in members])
+        self._frozen = _Ragged([graph.frozen for graph in members]) if any(len(g.frozen) for g in members) else None
+        self._own = _own_features(members, argument)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def order(self, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
+        """All graphs once, in batches of random graphs of similar size."""
+        shuffled = torch.randperm(len(self), generator=generator)
+        if len(self.sizes.unique()) > 1 and len(self) > 2 * batch_size:
+            window = _WINDOW * batch_size
+            shuffled = torch.cat([part[self.sizes[part].argsort(stable=True)] for part in shuffled.split(window)])
+        batches = shuffled.split(batch_size)
+        for index in torch.randperm(len(batches), generator=generator).tolist():
+            yield batches[index]
+
+    def cut(self, members: Tensor, copies: int) -> Iterator[Tensor]:
+        """The batch in pieces whose matrices fit into memory; nearly always whole."""
+        entries = copies * int(self.sizes[members].max()) ** 2
+        return iter(members.split(max(1, _MOST_ENTRIES // entries)))
+
+    def draw(self, members: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Noisy versions of the given graphs: ``adj [B, n, n]``, ``mask [B, n]``, ``x [B, n, d]``, ``labels [B]``."""
+        sizes = self.sizes[members]
+        widest = int(sizes.max())
+        mask = torch.arange(widest) < sizes.unsqueeze(1)
+        adj = self._edges.matrices(members, widest)
+        if self.noise is not None and (self.noise.add_threshold or self.noise.remove_threshold):
+            upper = torch.ones(widest, widest).triu_(1)
+            # probability of an edge at every slot; 2 at edges that stay, 0 at pairs that cannot be joined
+            probability = torch.where(adj > 0, 1 - self.noise.p_remove, self.noise.p_add)
+            if self._frozen is not None:
+                frozen = self._frozen.matrices(members, widest)
+                probability = torch.where(frozen > 0, 2 * adj, probability)
+            probability = probability * (upper * mask.unsqueeze(1))
+            adj = (torch.rand(adj.shape, generator=generator) < probability).to(torch.float32)
+            adj = adj + adj.mT
+        own = None if self._own is None else self._own.rows(members, sizes, widest)
+        x = self.features.dense(adj, mask, own)
+        return adj, mask, x.to(torch.float32) if x.is_floating_point() else x, self.labels[members]
+
+
+class _Ragged:
+    """Pairs of nodes of many graphs, one after the other."""
+
+    def __init__(self, pairs: list[Any]) -> None:
+        self.counts = torch.tensor([len(part) for part in pairs])
+        self.starts = torch.cumsum(self.counts, 0) - self.counts
+        self.pairs = torch.from_numpy(np.concatenate(pairs)).reshape(-1, 2)
+
+    def matrices(self, members: Tensor, widest: int) -> Tensor:
+        """Symmetric 0/1 matrices of the given graphs, float32 ``[B, n, n]``."""
+        counts = self.counts[members]
+        owner = torch.repeat_interleave(torch.arange(len(members)), counts)
+        first = torch.cumsum(counts, 0) - counts
+        u, v = self.pairs[torch.arange(len(owner)) + (self.starts[members] - first)[owner]].T
+        matrices = torch.zeros(len(members), widest, widest)
+        matrices[owner, u, v] = 1
+        matrices[owner, v, u] = 1
+        return matrices
+
+
+class _OwnFeatures:
+    """Node features of many graphs, one after the other."""
+
+    def __init__(self, features: list[Any], sizes: list[int]) -> None:
+        self.values = torch.from_numpy(np.concatenate(features))
+        if self.values.dtype == torch.float64:
+            self.values = self.values.to(torch.float32)
+        self.starts = torch.tensor(np.cumsum([0, *sizes[:-1]]))
+
+    def rows(self, members: Tensor, sizes: Tensor, widest: int) -> Tensor:
+        """Padded with zeros, ``[B, n, d]``."""
+        place = torch.arange(widest)
+        mask = place < sizes.unsqueeze(1)
+        rows = (self.starts[members].unsqueeze(1) + place).clamp_max(len(self.values) - 1)
+        return self.values[rows] * mask.unsqueeze(2).to(self.values.dtype)
+
+
+def _own_features(graphs: list[Graph], argument: str) -> _OwnFeatures | None:
+    widths = {None if graph.node_features is None else graph.node_features.shape[1] for graph in graphs}
+    if len(widths) > 1:
+        raise InputError(
+            f"{argument} must all have equally many node features; got {sorted(width or 0 for width in widths)} "
+            "(give every graph the same columns)"
+        )
+    if widths == {None}:
+        return None
+    return _OwnFeatures([graph.node_features for graph in graphs], [graph.num_nodes for graph in graphs])
+
+
+def _on_union(model: nn.Module, convention: str, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
+    """A padded batch for a model in PyG's convention: nodes that exist, edges in canonical order."""
+    number = torch.cumsum(mask.flatten(), 0).view(mask.shape) - 1
+    graph, u, v = adj.nonzero(as_tuple=True)
+    edge_index = torch.stack([number[graph, u], number[graph, v]])
+    batch = torch.repeat_interleave(torch.arange(len(mask), device=mask.device), mask.sum(dim=1))
+    if convention == "data":
+        from torch_geometric.data import Batch
+
+        data = Batch(x=x[mask], edge_index=edge_index, batch=batch)
+        data.ptr = torch.searchsorted(batch, torch.arange(len(mask) + 1, device=mask.device))
+        result: Tensor = model(data)
+    else:
+        result = model(x[mask], edge_index, batch)
+    return result
+
+
+def _balanced(labels: Tensor) -> Tensor:
+    counts = torch.bincount(labels).to(torch.float32)
+    return torch.where(counts > 0, len(labels) / ((counts > 0).sum() * counts.clamp_min(1)), 0)
+
+
+def _checked(
+    value: Any, argument: str, kind: type, smallest: float, *, below: float = math.inf, open_end: bool = False
+) -> Any:
+    fits = isinstance(value, int) if kind is int else isinstance(value, (int, float)) and math.isfinite(value)
+    if isinstance(value, bool) or not fits or value < smallest or value >= below or (open_end and value == smallest):
+        what = "an integer" if kind is int else "a number"
+        bound = f"above {smallest}" if open_end else f"of at least {smallest}"
+        if below < math.inf:
+            bound += f" and below {below:g}"
+        raise InputError(f"{argument} must be {what} {bound}; got {value!r}")
+    return value
+
+
+@contextmanager
+def _progress(epochs: int, *, shown: bool) -> Iterator[Any]:
+    if not shown:
+        yield lambda epoch: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("training"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("epochs"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[state]}"),
+    )
+    with Progress(*columns) as bar:
+        task = bar.add_task("training", total=epochs, state="")
+
+        def advance(epoch: Epoch) -> None:
+            state = f"loss {epoch.loss:.3f}, accuracy {epoch.accuracy:.3f}"
+            if epoch.validation_accuracy is not None:
+                state += f", validation {epoch.validation_accuracy:.3f}"
+            bar.update(task, advance=1, state=state)
+
+        yield advance

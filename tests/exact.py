@@ -23,7 +23,7 @@ def probabilities(noise: EdgeNoise) -> tuple[Fraction, Fraction]:
 def regions(noise: EdgeNoise, adds: int, removes: int) -> list[tuple[Fraction, Fraction]]:
     """Masses under X and Y of all ``(t_a, t_d)``, merged by likelihood ratio, highest X/Y first.
 
-    Each addition that is not undone by noise, and so on, is written out slot by slot: nothing is assumed about T.
+    Slot by slot: each attacked slot's noisy state either differs from the clean graph's or does not.
     """
     p_add, p_remove = probabilities(noise)
     cells: dict[int, tuple[Fraction, Fraction]] = {0: (Fraction(1), Fraction(1))}
@@ -41,7 +41,7 @@ def regions(noise: EdgeNoise, adds: int, removes: int) -> list[tuple[Fraction, F
 
 
 def one_sided_regions(noise: EdgeNoise, adds: int, removes: int) -> list[tuple[Fraction, Fraction]]:
-    """The same where a probability is 0: noisy states of the attacked slots one class at a time, sorted by ratio."""
+    """The same where a probability is 0: all states of the attacked slots, sorted by ratio."""
     p_add, p_remove = probabilities(noise)
     kinds = [  # probabilities of an edge in an attacked slot under X and under Y
         (p_add, 1 - p_remove, adds),
@@ -51,7 +51,11 @@ def one_sided_regions(noise: EdgeNoise, adds: int, removes: int) -> list[tuple[F
     for edge_x, edge_y, slots in kinds:
         for _ in range(slots):
             states = _merged(
-                [(x * fx, y * fy) for x, y in states for fx, fy in ((edge_x, edge_y), (1 - edge_x, 1 - edge_y))]
+                [
+                    (x * fx, y * fy)
+                    for x, y in states
+                    for fx, fy in ((edge_x, edge_y), (1 - edge_x, 1 - edge_y))
+                ]
             )
     only_x = [state for state in states if state[1] == 0]
     both = [state for state in states if state[1] > 0]
@@ -111,14 +115,18 @@ def threshold(noise: EdgeNoise, adds: int, removes: int) -> Fraction:
     return Fraction(1)
 
 
-def certified(noise: EdgeNoise, adds: int, removes: int, top: Fraction, rival: Fraction | None = None) -> bool:
+def certified(
+    noise: EdgeNoise, adds: int, removes: int, top: Fraction, rival: Fraction | None = None
+) -> bool:
     """Whether the top class stays ahead of a rival after the attack, in the worst case."""
     masses = regions(noise, adds, removes)
     rival = 1 - top if rival is None else min(rival, 1 - top)
     return lower_from(masses, top) > upper_from(masses, rival)
 
 
-def splits(flips: int, max_adds: int | None = None, max_removes: int | None = None) -> Iterator[tuple[int, int]]:
+def splits(
+    flips: int, max_adds: int | None = None, max_removes: int | None = None
+) -> Iterator[tuple[int, int]]:
     """All ``(adds, removes)`` of this many flips that a graph offers."""
     for adds in range(flips + 1):
         removes = flips - adds

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from flipproof.graphs import Graph as Graph
     from flipproof.noise import EdgeNoise as EdgeNoise
     from flipproof.smoothing import SmoothedClassifier as SmoothedClassifier
+    from flipproof.training import TrainingResult as TrainingResult
+    from flipproof.training import train as train
     from flipproof.votes import Votes as Votes
 
 _HOMES = {
@@ -40,6 +42,8 @@ _HOMES = {
     "Graph": "graphs",
     "EdgeNoise": "noise",
     "SmoothedClassifier": "smoothing",
+    "TrainingResult": "training",
+    "train": "training",
     "Votes": "votes",
 }
 _MODULES = ("datasets", "models", "features")

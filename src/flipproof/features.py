@@ -37,6 +37,12 @@ class NodeFeatures(ABC):
     spec: str | None = None
     """A text from which :func:`as_features` makes the same hook again; ``None`` for a user's own function."""
 
+    reads_own: bool = True
+    """Whether the graph's own ``node_features``, which the noise does not reach, can come through."""
+
+    reads_edges: bool = True
+    """Whether the features can change when an edge does."""
+
     @abstractmethod
     def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
         """For ``adjacency [B, n, n]``, ``mask [B, n]`` and the graphs' own features ``[B, n, d]``: ``[B, n, width]``."""
@@ -56,6 +62,7 @@ class Own(NodeFeatures):
     """The graph's own ``node_features``, untouched by noise. They must not depend on the edges."""
 
     spec = "own"
+    reads_edges = False
 
     def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
         return self._given(own)
@@ -77,6 +84,7 @@ class Constant(NodeFeatures):
     """The number 1 at every node."""
 
     spec = "constant"
+    reads_own = reads_edges = False
 
     def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
         return torch.ones(*adjacency.shape[:2], 1, device=adjacency.device)
@@ -89,6 +97,7 @@ class Degree(NodeFeatures):
     """The degree in the noisy graph, raw count."""
 
     spec = "degree"
+    reads_own = False
 
     def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
         return adjacency.sum(dim=-1, keepdim=True)
@@ -103,6 +112,8 @@ class OneHotDegree(NodeFeatures):
     >>> OneHotDegree(2).of(Graph(3, [(0, 1)])).tolist()
     [[0.0, 1.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]
     """
+
+    reads_own = False
 
     def __init__(self, max_degree: int = 63) -> None:
         if isinstance(max_degree, bool) or not isinstance(max_degree, int) or max_degree < 1:
@@ -125,7 +136,11 @@ class Several(NodeFeatures):
     """Several hooks side by side."""
 
     def __init__(self, parts: Sequence[NodeFeatures]) -> None:
+        if not parts:
+            raise InputError("features must name at least one hook; got an empty list (None for the graph's own)")
         self.parts = tuple(parts)
+        self.reads_own = any(part.reads_own for part in parts)
+        self.reads_edges = any(part.reads_edges for part in parts)
         specs = [part.spec for part in parts]
         self.spec = None if None in specs else "+".join(str(spec) for spec in specs)
 
@@ -156,14 +171,15 @@ class Function(NodeFeatures):
         return torch.stack(features).to(adjacency.device)
 
     def sparse(self, edge_index: Tensor, batch: Tensor, own: Tensor | None) -> Tensor:
-        sizes = torch.bincount(batch)
-        starts = torch.cumsum(sizes, 0) - sizes
+        sizes = torch.bincount(batch).tolist()
         forward = edge_index[:, edge_index[0] < edge_index[1]].cpu()
-        owner = batch.cpu()[forward[0]]
-        features = []
-        for graph, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
-            edges = (forward[:, owner == graph] - start).T.numpy()
-            features.append(self._apply(size, edges, None if own is None else own[start : start + size]))
+        owner, order = torch.sort(batch.cpu()[forward[0]], stable=True)
+        edge_counts = torch.bincount(owner, minlength=len(sizes)).tolist()
+        features, start = [], 0
+        for size, edges in zip(sizes, forward[:, order].split(edge_counts, dim=1), strict=True):
+            rows = None if own is None else own[start : start + size]
+            features.append(self._apply(size, (edges - start).T.numpy(), rows))
+            start += size
         return torch.cat(features).to(edge_index.device)
 
     def _apply(self, size: int, edges: NDArray[Any], own: Tensor | None) -> Tensor:
@@ -174,14 +190,24 @@ class Function(NodeFeatures):
                 raise InputError("the features transform left no x on the graph (use one that sets node features)")
         else:
             result = self.function(graph)
-        # a tensor keeps its type (an embedding wants integers); anything else becomes what a network wants
-        features = result if isinstance(result, Tensor) else torch.tensor(np.array(result), dtype=torch.float32)
+        features = result if isinstance(result, Tensor) else self._as_tensor(result)
         if features.ndim != 2 or len(features) != size:
             raise InputError(
                 f"the features function must return one row a node, [{size}, d]; got shape {tuple(features.shape)} "
                 "(it is called with each noisy flipproof.Graph)"
             )
         return features
+
+    @staticmethod
+    def _as_tensor(result: Any) -> Tensor:
+        """A tensor keeps its type (an embedding wants integers); anything else becomes what a network wants."""
+        try:
+            return torch.from_numpy(np.array(result, dtype=np.float32))
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"the features function must return numbers, one row a node; got {type(result).__name__} "
+                "(an array or a tensor [n, d])"
+            ) from error
 
 
 def _is_transform(function: Any) -> bool:
@@ -209,7 +235,7 @@ def as_features(value: Any) -> NodeFeatures:
     if isinstance(value, NodeFeatures):
         return value
     if isinstance(value, str):
-        names = value.split("+")
+        names = [name.strip() for name in value.split("+")]
         if len(names) > 1:
             return Several([as_features(name) for name in names])
         name, colon, number = value.partition(":")
@@ -220,41 +246,70 @@ def as_features(value: Any) -> NodeFeatures:
         return _BY_NAME[value]()
     if isinstance(value, (list, tuple)):
         return Several([as_features(part) for part in value])
-    if callable(value):
+    if callable(value) and not isinstance(value, type):
         return Function(value)
-    raise InputError(f"features must be a name, a function, a PyG transform or None; got {type(value).__name__}")
+    raise InputError(
+        f"features must be a name, a function, a PyG transform or None; got {value!r} (an instance, not a class)"
+    )
 
 
-def refuse_clean_degrees(graph: Graph) -> None:
-    """Refuse a graph whose own features are plainly its degrees: the noise would not reach them."""
-    features, degrees = graph.node_features, graph.degrees.astype(np.float64)
-    if features is None or graph.num_nodes < 4 or len(np.unique(degrees)) < 2:
-        return
-    top = degrees.max()
+def refuse_clean_degrees(graphs: Sequence[Graph]) -> None:
+    """Refuse graphs whose own features are plainly their degrees: the noise would not reach them.
+
+    A column is refused if it agrees with the degrees on *all* the graphs, so that a node label which happens to agree on
+    a small graph passes together with graphs on which it does not.
+    """
+    by_width: dict[int, list[Graph]] = {}
+    for graph in graphs:
+        if graph.node_features is not None:
+            by_width.setdefault(graph.node_features.shape[1], []).append(graph)
+    for given in by_width.values():
+        found = _clean_degrees(given)
+        if found is not None:
+            name = f" of graph {given[0].name!r}" if len(given) == 1 and given[0].name is not None else ""
+            raise InputError(
+                f"{found}{name}: computed on the clean graph, they would survive the noise and every certificate would "
+                'be false (leave them out and pass features="degree" or "one-hot-degree" to SmoothedClassifier, which '
+                "computes them on each noisy graph; trust_features=True if they only look like degrees)"
+            )
+
+
+def _clean_degrees(graphs: Sequence[Graph]) -> str | None:
+    """Where in the features of these graphs their degrees stand, in words."""
+    columns = np.concatenate([graph.node_features for graph in graphs]).astype(np.float64).T  # type: ignore[misc]
+    degrees = np.concatenate([graph.degrees for graph in graphs]).astype(np.float64)
+    kinds = len(np.unique(degrees))
+    if max(graph.num_nodes for graph in graphs) < 4 or kinds < 2:
+        return None  # too little to tell
+    largest = [np.full(graph.num_nodes, max(1, graph.degrees.max())) for graph in graphs]
+    others = [np.full(graph.num_nodes, max(1, graph.num_nodes - 1)) for graph in graphs]
     forms = {
         "the degrees": degrees,
         "the degrees plus one": degrees + 1,
-        "the degrees divided by n - 1": degrees / (graph.num_nodes - 1),
-        "the degrees divided by the largest": degrees / top,
+        "the degrees divided by n - 1": degrees / np.concatenate(others),
+        "the degrees divided by the largest": degrees / np.concatenate(largest),
         "the logarithms of the degrees plus one": np.log1p(degrees),
     }
     for what, values in forms.items():
-        # two values on few nodes can agree by accident with a 0/1 feature
-        equal = np.isclose(features, values[:, None], rtol=1e-5, atol=1e-6).all(axis=0)
-        if equal.any() and len(np.unique(values)) >= (3 if set(np.unique(values)) <= {0.0, 1.0} else 2):
-            _refuse(graph, f"column {int(np.argmax(equal))} of node_features is {what}")
-    columns = degrees.astype(np.int64)
-    if features.shape[1] > 1 and set(np.unique(features)) <= {0, 1} and (features.sum(axis=1) == 1).all():
-        hot = features.argmax(axis=1)
-        for offset in (0, 1):
-            if np.array_equal(hot, np.minimum(columns - offset, features.shape[1] - 1)):
-                _refuse(graph, "node_features are the degrees, one-hot")
+        # a column of zeros and ones agrees by accident too easily
+        equal = np.isclose(columns, values, rtol=1e-5, atol=1e-6).all(axis=1)
+        if equal.any() and not set(np.unique(values)) <= {0.0, 1.0}:
+            return f"column {int(np.argmax(equal))} of node_features is {what}"
+    if len(columns) > 1 and set(np.unique(columns)) <= {0, 1} and (columns.sum(axis=0) == 1).all():
+        hot = columns.argmax(axis=0)
+        clipped = np.minimum(degrees, len(columns) - 1)
+        # one column a degree, in any order; or the last column for all large degrees
+        if np.array_equal(hot, degrees) or (len(np.unique(hot)) > 2 and np.array_equal(hot, clipped)):
+            return "node_features are the degrees, one-hot"
+        if kinds > 2 and len(degrees) >= 2 * kinds and _one_to_one(hot, degrees):
+            return "node_features are a one-hot code of the degrees"
+    for number, column in enumerate(columns):
+        if kinds > 2 and len(degrees) >= 2 * kinds and _one_to_one(column, degrees):
+            return f"column {number} of node_features is a function of the degrees"
+    return None
 
 
-def _refuse(graph: Graph, what: str) -> None:
-    name = "" if graph.name is None else f" of graph {graph.name!r}"
-    raise InputError(
-        f"{what}{name}: computed on the clean graph, they would survive the noise and every certificate would be false "
-        '(leave them out and pass features="degree" or "one-hot-degree" to SmoothedClassifier, which computes them on each '
-        "noisy graph; trust_features=True if they only look like degrees)"
-    )
+def _one_to_one(first: NDArray[Any], second: NDArray[Any]) -> bool:
+    """Whether equal entries of either array are equal in the other."""
+    pairs = np.unique(np.stack([first, second]), axis=1).shape[1]
+    return pairs == len(np.unique(first)) == len(np.unique(second))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -101,7 +101,7 @@ def train(
     class_weights: bool = False,
     validation: Iterable[Any] | None = None,
     seed: int = 0,
-    progress: bool = False,
+    progress: bool | Callable[[int, int], None] = False,
 ) -> TrainingResult:
     """Train a model in place with AdamW; afterwards it is in evaluation mode.
 
@@ -129,7 +129,7 @@ def train(
         validation: Labelled graphs; the weights of the epoch with the smallest loss on them are kept. With noise they are
             seen under noise, the same noisy versions in every epoch.
         seed: Makes the order of graphs, the noise and dropout.
-        progress: Show a progress bar with the time left.
+        progress: Show a progress bar with the time left; or a function called with the epochs done and their number.
 
     >>> from flipproof import EdgeNoise
     >>> from flipproof.datasets import topologies
@@ -473,7 +473,11 @@ def _checked(
 
 
 @contextmanager
-def _progress(epochs: int, *, shown: bool) -> Iterator[Any]:
+def _progress(epochs: int, *, shown: bool | Callable[[int, int], None]) -> Iterator[Any]:
+    if callable(shown):
+        done = iter(range(1, epochs + 1))
+        yield lambda epoch: shown(next(done), epochs)
+        return
     if not shown:
         yield lambda epoch: None
         return

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,12 +54,21 @@ class Votes:
     stream_version: int = STREAM_VERSION
 
     def __post_init__(self) -> None:
+        if not isinstance(self.num_classes, int) or self.num_classes < 2:
+            raise InputError(f"num_classes must be an integer of at least 2; got {self.num_classes!r}")
+        if self.labels.ndim != 1 or self.labels.dtype.kind not in "iu":
+            raise InputError(
+                f"labels must be integers, one a sample; got {self.labels.dtype} of shape {self.labels.shape}"
+            )
         if len(self.checksums) != -(-len(self.labels) // BLOCK):
             raise InputError(
                 f"votes need one checksum a block of {BLOCK} samples; got {len(self.checksums)} for {len(self.labels)} votes"
             )
-        if len(self.labels) and int(self.labels.max()) >= self.num_classes:
-            raise InputError(f"votes must be below num_classes = {self.num_classes}; got {self.labels.max()}")
+        outside = self.labels[(self.labels < 0) | (self.labels >= self.num_classes)]
+        if len(outside):
+            raise InputError(
+                f"votes must lie in 0..{self.num_classes - 1}; got {outside[0]} (check num_classes)"
+            )
         self.labels.flags.writeable = False
 
     def __len__(self) -> int:
@@ -147,48 +157,53 @@ class Votes:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Votes:
         """Read what :meth:`save` wrote; refuses files that are cut off, altered in shape or of another kind."""
+        content = Path(path).read_bytes()  # a missing or unreadable file is the caller's to handle
         try:
-            with np.load(path, allow_pickle=False) as stored:
-                arrays = {name: stored[name] for name in ("labels", "edges", "frozen", "description")}
-            description = json.loads(arrays["description"].tobytes())
-            if description["format"] != _FORMAT:
-                raise InputError(
-                    f"{path} has format {description['format']} of votes; expected {_FORMAT} (other flipproof)"
-                )
-            graph = Graph(
-                description["num_nodes"],
-                arrays["edges"],
-                label=description["label"],
-                frozen=arrays["frozen"],
-                name=description["name"],
-            )
-            if graph.topology != description["topology"]:
-                raise InputError(
-                    f"{path} was altered: its edges are not those that were hashed (sample again)"
-                )
-            return cls(
-                arrays["labels"],
-                graph,
-                EdgeNoise.from_thresholds(description["add_threshold"], description["remove_threshold"]),
-                description["num_classes"],
-                description["seed"],
-                tuple(description["checksums"]),
-                description["stream_version"],
-            )
-        except (
-            zipfile.BadZipFile,
-            KeyError,
-            EOFError,
-            UnicodeDecodeError,
-            json.JSONDecodeError,
-            TypeError,
-        ) as error:
+            return cls._from_bytes(content)
+        except _UNREADABLE as error:
+            reason = str(error) or type(error).__name__
             raise InputError(
-                f"{path} is not a whole file of votes: {error} (delete it and sample again)"
+                f"{path} is not a whole file of votes: {reason} (delete it and sample again)"
             ) from error
-        except ValueError as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(
-                f"{path} is not a file of votes: {error} (delete it and sample again)"
-            ) from error
+
+    @classmethod
+    def _from_bytes(cls, content: bytes) -> Votes:
+        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in ("labels", "edges", "frozen", "description")}
+        description = json.loads(arrays["description"].tobytes())
+        if description["format"] != _FORMAT:
+            raise InputError(f"it has format {description['format']}, this flipproof reads format {_FORMAT}")
+        graph = Graph(
+            description["num_nodes"],
+            arrays["edges"],
+            label=description["label"],
+            frozen=arrays["frozen"],
+            name=description["name"],
+        )
+        if graph.topology != description["topology"]:
+            raise InputError("it was altered, its edges are not those that were hashed")
+        return cls(
+            arrays["labels"],
+            graph,
+            EdgeNoise.from_thresholds(description["add_threshold"], description["remove_threshold"]),
+            description["num_classes"],
+            description["seed"],
+            tuple(description["checksums"]),
+            description["stream_version"],
+        )
+
+
+# what numpy, zipfile, zlib, json and our own checks raise over bytes that are not ours
+_UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    EOFError,
+    OSError,
+    NotImplementedError,
+    RuntimeError,
+)

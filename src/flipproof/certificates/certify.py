@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from flipproof.bounds import checked_alpha
-from flipproof.certificates import paper
+from flipproof.bounds import AlphaSplit, checked_alpha
+from flipproof.certificates import influence, paper
 from flipproof.certificates import votes as by_votes
 from flipproof.certificates.certificate import Certificate
 from flipproof.errors import InputError
@@ -18,8 +18,8 @@ from flipproof.votes import Votes
 
 __all__ = ["DEFAULT_METHOD", "METHODS", "certify_counts", "certify_votes", "checked_method"]
 
-METHODS = ("votes", "paper")
-DEFAULT_METHOD = "votes"
+METHODS = ("influence", "votes", "paper")
+DEFAULT_METHOD = "influence"
 _UNBOUNDED = 1000  # where the graph is unknown, radii are looked for up to here
 
 
@@ -31,12 +31,24 @@ def checked_method(method: str) -> str:
 
 
 def certify_votes(
-    votes: Votes, *, alpha: float = 0.001, method: str = DEFAULT_METHOD, samples: int | None = None
+    votes: Votes,
+    *,
+    alpha: float = 0.001,
+    method: str = DEFAULT_METHOD,
+    samples: int | None = None,
+    split: AlphaSplit | None = None,
 ) -> Certificate:
     """A certificate from stored votes: for another alpha, another method, or the first ``samples`` of them.
 
     Each single certificate holds with probability ``1 - alpha``. Reading several from the same votes and keeping the best
     is not covered: the better of two, at alpha each, costs two alpha.
+
+    Args:
+        votes: What the classifier said of every sample.
+        alpha: Failure probability.
+        method: ``"influence"``, ``"votes"`` or ``"paper"``.
+        samples: Use the first so many votes only.
+        split: How alpha is shared among the bounds; by default what the method finds best. ``paper`` has none.
     """
     if not isinstance(votes, Votes):
         raise InputError(f"expected Votes; got {type(votes).__name__} (certify_counts takes class counts)")
@@ -44,9 +56,17 @@ def certify_votes(
     if samples is not None:
         votes = votes.first(samples)
     remaining = checked_alpha(alpha, samples=len(votes), discrepancy=votes.stream().discrepancy)
+    if split is not None and not isinstance(split, AlphaSplit):
+        raise InputError(f"split must be an AlphaSplit; got {split!r} (or None for the default)")
+    if method == "influence":
+        return influence.from_votes(votes, alpha=remaining, stated_alpha=alpha, split=split)
+    if method == "paper" and split is not None:
+        raise InputError(f"method paper does not split alpha; got {split} (leave split out)")
     options: dict[str, Any] = {"max_adds": votes.graph.max_adds, "max_removes": votes.graph.max_removes}
+    if split is not None:
+        options["split"] = split
     from_counts = paper.from_counts if method == "paper" else by_votes.from_counts
-    return from_counts(votes.counts, votes.noise, alpha=remaining, stated_alpha=alpha, **options)
+    return from_counts(votes.counts, votes.noise, alpha=remaining, stated_alpha=float(alpha), **options)
 
 
 def certify_counts(

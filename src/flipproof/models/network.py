@@ -28,6 +28,11 @@ class GraphNetwork(nn.Module, ABC):
     config: dict[str, Any]
     """From this :func:`flipproof.models.build` makes the network again; plain JSON."""
 
+    @property
+    def num_classes(self) -> int:
+        """Number of classes ``C``."""
+        return int(self.config["num_classes"])
+
     @abstractmethod
     def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
         """Logits ``[B, C]`` of a padded batch.

@@ -1,0 +1,17 @@
+"""The bound from influences ("influence"): the same votes, a larger radius.
+
+The bound from the vote share alone assumes the worst classifier that has this share: one that looks at nothing but the
+attacked slots. The votes show more: every sample tells which slots the noise flipped. How often the top class was voted
+when a slot, or a pair of slots, was flipped bounds what an attack on them can do. No model call is needed.
+
+- :mod:`attack`: kinds of attacks, the slots they choose from, the laws of the flips.
+- :mod:`statistics`: counts of votes and flips, confidence bounds on them.
+- :mod:`programme`: from these bounds to the worst lead after an attack.
+- :mod:`certify`: from votes to a certificate.
+
+Theory: ``docs/influence.md``.
+"""
+
+from flipproof.certificates.influence.certify import choose_order, from_votes
+
+__all__ = ["choose_order", "from_votes"]

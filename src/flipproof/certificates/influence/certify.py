@@ -1,0 +1,265 @@
+"""From votes and regenerated flips to a certificate: which attacks are withstood, and the radius."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flipproof.bounds import AlphaSplit, label_pvalue, lower_bound, upper_bound
+from flipproof.certificates import votes as by_votes
+from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid
+from flipproof.certificates.influence.attack import Attack
+from flipproof.certificates.influence.programme import basic_multipliers, lead_by_identity, lead_by_programme
+from flipproof.certificates.influence.statistics import (
+    FlipCounts,
+    MomentBounds,
+    bound_moments,
+    count_flips,
+    lower_moments,
+)
+from flipproof.noise import EdgeNoise
+from flipproof.votes import Votes
+
+__all__ = ["choose_order", "default_split", "from_votes"]
+
+# Limits of the orders: cells of the tables of counts, and expected votes per entry below which an order says nothing.
+_FIRST_CELLS = 1 << 22
+_SECOND_CELLS = 1 << 23
+_THIRD_SLOTS = 66
+_THIRD_CELLS = 1 << 23
+_LEAST_TRIALS = 20
+
+_LABEL = 0.05
+_TOP_BALANCE = 0.65  # the top class's part of every share where there are several rivals
+
+
+def choose_order(num_slots: int, samples: int, noise: EdgeNoise, num_classes: int) -> int:
+    """The highest order of influences worth counting: 3, 2, 1, or 0 for the vote share alone.
+
+    A function of sizes and noise alone, so that nothing is chosen after looking at the votes.
+
+    >>> [choose_order(n, 10_000, EdgeNoise(keep=0.8), 8) for n in (45, 190, 10_000, 1_000_000)]
+    [3, 2, 1, 0]
+    """
+    flip = max(noise.p_add, noise.p_remove)
+    limits = (
+        num_classes * num_slots <= _FIRST_CELLS,
+        num_classes * num_slots**2 <= _SECOND_CELLS,
+        num_classes * num_slots**3 <= _THIRD_CELLS and num_slots <= _THIRD_SLOTS,
+    )
+    order = 0
+    while order < 3 and limits[order] and samples * flip ** (order + 1) >= _LEAST_TRIALS and num_slots > order:
+        order += 1
+    return order
+
+
+def from_votes(votes: Votes, *, alpha: float, stated_alpha: float | None = None, split: AlphaSplit | None = None) -> Certificate:
+    """Method ``influence``: a certificate from the votes and the flips they were cast on.
+
+    With probability at least ``1 - alpha`` it abstains, or the label is the smoothed classifier's answer and no attack within
+    the radius (or in a certified cell of the grid) changes it.
+
+    Failure probabilities: ``split.label * alpha`` for naming a class that is not the most likely one. If the named class is the
+    right one, the certificate can only be wrong if it passes one *fixed* attack that it must not pass; the bounds for any one
+    attack and rival fail with probability ``(1 - split.label) * alpha`` at most.
+
+    Args:
+        votes: Labels, with what is needed to make the flips again. They are made again and compared with the checksums.
+        alpha: Failure probability that may be used.
+        stated_alpha: What to print where the caller holds some of alpha back.
+        split: The same shares for every size of attack; by default :func:`default_split` of each.
+    """
+    graph, noise, counts = votes.graph, votes.noise, votes.counts
+    stated = alpha if stated_alpha is None else stated_alpha
+    share_alone = by_votes.from_counts(
+        counts, noise, alpha=alpha, max_adds=graph.max_adds, max_removes=graph.max_removes, stated_alpha=stated
+    )
+    order = choose_order(graph.num_slots, len(votes), noise, votes.num_classes)
+    if split is not None:
+        order = min(order, split.order)
+    if order == 0:
+        return replace(share_alone, method="influence")
+    flip_counts = count_flips(votes, order)
+    top, second = (int(label) for label in np.argsort(-counts, kind="stable")[:2])
+    named = label_pvalue(counts[top], counts[second]) <= (_LABEL if split is None else split.label) * alpha
+    tests = _Tests(flip_counts, noise, graph.slot_states, top, alpha, split)
+    found, grid = -1, np.zeros((0, 0), dtype=np.bool_)
+    if named:
+        search = _symmetric_search if noise.symmetric else _search
+        found, grid = search(tests, graph.max_adds, graph.max_removes)
+    p_lower, p_upper = tests.shares(tests.split(tests.attack(0, max(found, 1))), 1.0)
+    return replace(
+        share_alone,
+        label=top if named else None,
+        radius=found,
+        method="influence",
+        p_lower=p_lower,
+        p_upper=min(p_upper, 1 - p_lower),
+        grid=cut_grid(grid),
+        order=order,
+    )
+
+
+class _Tests:
+    """Tests of attacks of given sizes; each has failure probability ``part * alpha`` for any one attacked set and rival."""
+
+    def __init__(
+        self,
+        counts: FlipCounts,
+        noise: EdgeNoise,
+        states: NDArray[np.bool_],
+        top: int,
+        alpha: float,
+        split: AlphaSplit | None,
+    ) -> None:
+        self.counts, self.noise, self.states = counts, noise, states
+        self.top, self.alpha, self._split = top, alpha, split
+        self.rivals = counts.rivals(top)
+        self.samples = int(counts.tables[0].sum())
+
+    def attack(self, adds: int, removes: int) -> Attack:
+        return Attack.of(self.noise, self.states, adds=adds, removes=removes)
+
+    def split(self, attack: Attack) -> AlphaSplit:
+        if self._split is not None:
+            return self._split
+        return default_split(attack, self.samples, self.counts.order, len(self.rivals) + 1)
+
+    def shares(self, split: AlphaSplit, part: float) -> tuple[float, float]:
+        """Lower bound on the top class's share, upper bound on any rival's."""
+        counts = self.counts.tables[0]
+        p_lower = float(lower_bound(counts[self.top], self.samples, failure_prob=split.top * self.alpha * part))
+        p_upper = np.nextafter(1 - p_lower, 2.0)
+        if len(self.rivals) > 1 and split.rivals > 0:
+            most = counts[self.rivals].max()
+            p_upper = min(p_upper, float(upper_bound(most, self.samples, failure_prob=split.rivals * self.alpha * part)))
+        return p_lower, float(p_upper)
+
+    def passes(self, adds: int, removes: int, part: float = 1.0) -> bool:
+        """Whether no attack of exactly this size can change the label."""
+        attack = self.attack(adds, removes)
+        split = self.split(attack)
+        p_lower, p_upper = self.shares(split, part)
+        rival = np.nextafter(1 - p_upper, 0.0)
+        after = np.asarray(by_votes.worst_case([p_lower, rival], self.noise, adds, removes))
+        if after.sum() > 1 + 2.0**-50:
+            return True
+        if attack.order(min(self.counts.order, split.order)) == 0 or not attack.exists:
+            return False
+        alpha = self.alpha * part
+        lower = lower_moments(self.counts, attack, split, alpha=alpha, top=self.top)
+        several = len(self.rivals) > 1
+        every = self.rivals if several else []
+        bounds = bound_moments(lower, self.counts, attack, split, alpha=alpha, rivals=every)
+        if self._lead(bounds, attack, several) > 0:
+            return True
+        if not several:
+            return False
+        # all rivals at once was too strict, perhaps; a sure winner is one that beats each of them
+        for label in self.rivals:
+            bounds = bound_moments(lower, self.counts, attack, split, alpha=alpha, rivals=[label])
+            if not self._lead(bounds, attack, several) > 0:
+                return False
+        return True
+
+    @staticmethod
+    def _lead(bounds: MomentBounds, attack: Attack, several: bool) -> float:
+        best = -np.inf
+        if attack.size < len(bounds.lower):
+            best = lead_by_identity(bounds, attack)
+        if best <= 0 and attack.size > 1:
+            best = max(best, lead_by_programme(bounds, attack, coupled=several))
+        return best
+
+
+def _symmetric_search(tests: _Tests, max_adds: int, max_removes: int) -> tuple[int, NDArray[np.bool_]]:
+    """Go up and stop at the first size that fails: one fixed size is the first that must, so every test has all of alpha."""
+    radius = 0
+    while radius < max_adds + max_removes and tests.passes(0, radius + 1):
+        radius += 1
+    adds, removes = np.ogrid[: min(max_adds, GRID_LIMIT - 1) + 1, : min(max_removes, GRID_LIMIT - 1) + 1]
+    return radius, adds + removes <= radius
+
+
+def _search(tests: _Tests, max_adds: int, max_removes: int) -> tuple[int, NDArray[np.bool_]]:
+    """Radius and grid for unequal probabilities.
+
+    Half of alpha goes to the radius: of all attacks that must not pass, one of the smallest size is fixed. The other half goes
+    to the grid beyond: in each row (number of additions) the first cell that must not pass is fixed, and rows share that half
+    in fixed proportions 1, 1/4, 1/9, ...
+    """
+    rows, columns = min(max_adds, GRID_LIMIT - 1) + 1, min(max_removes, GRID_LIMIT - 1) + 1
+    parts = 1 / np.arange(1, rows + 1) ** 2
+    parts *= (0.5 - 2.0**-40) / parts.sum()
+    grid = np.zeros((rows, columns), dtype=np.bool_)
+    for adds in range(rows):
+        for removes in range(columns):
+            smaller = (adds == 0 or grid[adds - 1, removes]) and (removes == 0 or grid[adds, removes - 1])
+            if not smaller:
+                break
+            grid[adds, removes] = adds + removes == 0 or tests.passes(adds, removes, float(parts[adds]))
+        if not grid[adds, 0]:
+            break
+    radius = 0
+    while radius < max_adds + max_removes:
+        flips = radius + 1
+        cells = [(adds, flips - adds) for adds in range(max(0, flips - max_removes), min(flips, max_adds) + 1)]
+        known = [adds < rows and removes < columns and bool(grid[adds, removes]) for adds, removes in cells]
+        if not all(
+            good or tests.passes(adds, removes, 0.5) for good, (adds, removes) in zip(known, cells, strict=True)
+        ):
+            break
+        radius = flips
+    adds_axis, removes_axis = np.ogrid[:rows, :columns]
+    return radius, grid | (adds_axis + removes_axis <= radius)
+
+
+def default_split(attack: Attack, samples: int, order: int, num_classes: int) -> AlphaSplit:
+    """The shares of alpha for attacks of one size; a function of sizes and noise alone.
+
+    A bound that enters with coefficient ``c`` and standard deviation ``s`` costs about ``c s sqrt(2 log(1 / failure))``: the sum of
+    the costs is least when failure probabilities are proportional to ``c s``. Coefficients are the identity's, or, for attacks
+    beyond the order, the multipliers of a nominal classifier whose top class has 9 of 10 votes whatever is flipped.
+    """
+    order = attack.order(order)
+    least_top = 0.05
+    if order == 0:
+        weights = [1.0]
+    elif attack.size <= order:
+        weights = _identity_costs(attack, order)
+    elif len(attack.groups) == 1:
+        (group,) = attack.groups
+        flipped = group.flip ** np.arange(order + 1)
+        nominal = np.maximum(0.9 - 3 * np.sqrt(0.09 / (samples * flipped)), 0.0)
+        table = basic_multipliers(attack.groups, attack.overlap, order)
+        binomials = np.array([math.comb(group.count, k) for k in range(order + 1)])
+        weights = (table.best(nominal * binomials * flipped) * binomials * np.sqrt(flipped)).tolist()
+        least_top = 0.3
+    else:
+        weights = [0.4, 0.6] if order == 1 else [0.35, 0.3, 0.35]
+    shares = np.array(weights) / max(sum(weights), 1e-300)
+    shares[0] = max(shares[0], least_top)
+    shares *= (1 - _LABEL - 2.0**-40) / shares.sum()
+    shares = np.concatenate([shares, np.zeros(4 - len(shares))])
+    balance = 1.0 if num_classes == 2 else _TOP_BALANCE
+    return AlphaSplit(
+        label=_LABEL,
+        top=float(shares[0]) * balance,
+        rivals=float(shares[0]) * (1 - balance),
+        first=float(shares[1]),
+        second=float(shares[2]),
+        third=float(shares[3]),
+        balance=balance,
+    )
+
+
+def _identity_costs(attack: Attack, order: int) -> list[float]:
+    """Coefficient times standard deviation of the identity's terms, summed over the subsets of each size."""
+    costs = np.ones(1)
+    for group in attack.groups:
+        for _ in range(group.count):
+            costs = np.convolve(costs, [group.stay_ratio, group.flip_gain * math.sqrt(group.flip)])
+    return [float(cost) for cost in costs[: order + 1]]

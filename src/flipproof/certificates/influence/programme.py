@@ -1,0 +1,411 @@
+"""How far a class's lead can fall under attack, given bounds on its influences: the identity and the linear programme.
+
+Let A be the top class, B a rival, S the attacked slots, T the number of them that differ from the clean graph. All functions
+here return a number that is never above ``Pr(f(Y)=A) - Pr(f(Y)=B)``, for any attacked set of the given kind, if the moment
+bounds they are given are true for that set. Proofs: ``docs/influence.md``.
+
+No solver is trusted. Multipliers come from tables or from a solver; whatever they are, the bound that counts is the dual
+formula, evaluated with every rounding against us.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
+from scipy import optimize
+
+from flipproof.bounds import FloatArray
+from flipproof.certificates.influence.attack import Attack, Group
+from flipproof.certificates.influence.statistics import MomentBounds
+
+__all__ = ["Cells", "dual_bound", "lead_by_identity", "lead_by_programme", "least_sum"]
+
+_NODES = 20  # at most so many values of T serve as nodes of tabled multipliers
+_IDENTITY_MARGIN = 2.0**-44
+_CLOSE = -0.25  # the solver is asked only where tabled multipliers come as near as this
+
+
+# ---- the identity --------------------------------------------------------------------------------------------------
+
+
+def lead_by_identity(bounds: MomentBounds, attack: Attack) -> float:
+    """The worst lead over all attacked sets, where every subset of an attacked set has a bound of its own.
+
+    The likelihood ratio of the noisy attacked graph to the noisy clean one is a product over the attacked slots of
+    ``stay_ratio + flip_gain * [slot flipped]``. Multiplied out,
+
+        Pr(f(Y)=A) = sum over U subset of S of  c_U Pr(f(X)=A, every slot of U flipped),
+
+    with c_U the product of ``flip_gain`` over U and of ``stay_ratio`` over the rest of S: all positive.
+    """
+    size = attack.size
+    assert size < len(bounds.lower) <= 4, "every subset needs a bound"
+    if size == 0:
+        worst = float(bounds.lower[0] - bounds.upper[0])
+    else:
+        leads = _leads_of_sets(bounds, attack)
+        worst = float(np.min(leads, initial=np.inf))
+    # For f = A throughout the identity reads 1 = sum_U c_U Pr(U flipped), and no |term| exceeds c_U Pr(U flipped): so the
+    # rounding of the bounds (2**-50 relative), of a dozen products and of the sum stays far below this margin.
+    return attack.overlap * worst - (1 - attack.overlap) - _IDENTITY_MARGIN
+
+
+def _leads_of_sets(bounds: MomentBounds, attack: Attack) -> FloatArray:
+    """The identity's lead for every attacked set of one, two or three slots, as a flat array."""
+    size, n = attack.size, len(attack.slots)
+    stay = attack.per_slot([group.stay_ratio for group in attack.groups], 1)
+    gain = attack.per_slot([group.flip_gain for group in attack.groups], 1)
+    lead = np.zeros((n,) * size)
+    for chosen in range(size + 1):
+        difference = bounds.lower[chosen] - bounds.upper[chosen]
+        for axes in combinations(range(size), chosen):
+            shape = tuple(n if axis in axes else 1 for axis in range(size))
+            term = difference.reshape(shape)
+            for axis in range(size):
+                factor = gain if axis in axes else stay
+                term = term * factor.reshape(tuple(n if other == axis else 1 for other in range(size)))
+            lead = lead + term
+    wanted = [part for part, group in zip(attack.parts, attack.groups, strict=True) for _ in range(group.count)]
+    block = lead[tuple(wanted)]
+    # a set is met in every order of its slots; take those with ascending slots within a group
+    keep = np.ones(block.shape, dtype=np.bool_)
+    for axis in range(1, size):
+        if wanted[axis] == wanted[axis - 1]:
+            before, here = (
+                np.arange(block.shape[a]).reshape([-1 if other == a else 1 for other in range(size)]) for a in (axis - 1, axis)
+            )
+            keep &= before < here
+    return np.asarray(block[keep])
+
+
+# ---- the linear programme ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The cells of T (one count a group), their laws, and the moments that are bounded.
+
+    Attributes:
+        x, y: Probability of each cell under noise on the clean and on the attacked graph, ``[K]``; relative errors below
+            ``accuracy``. ``y`` adds up to the attack's overlap.
+        features: The moments' functions of the cell, products of binomials ``C(t_g, k_g)``: ``[m, K]``, all >= 0.
+        kinds: For each moment the order in each group.
+        totals: The moments of the constant 1, ``[m]``.
+    """
+
+    x: FloatArray
+    y: FloatArray
+    features: FloatArray
+    kinds: tuple[tuple[int, ...], ...]
+    totals: FloatArray
+    accuracy: float
+
+    @classmethod
+    @lru_cache(maxsize=512)
+    def of(cls, groups: tuple[Group, ...], overlap: float, order: int) -> Cells:
+        """Cells of an attack, with moments up to ``order``."""
+        x, y = np.ones(()), np.full((), overlap)
+        for group in groups:
+            law_x, law_y = group.laws()
+            x, y = np.multiply.outer(x, law_x), np.multiply.outer(y, law_y)
+        counts = np.indices(x.shape).reshape(len(groups), -1)
+        kinds = tuple(
+            kind
+            for kind in np.ndindex(*(order + 1,) * len(groups))
+            if sum(kind) <= order and all(k <= group.count for k, group in zip(kind, groups, strict=True))
+        )
+        kinds = tuple(sorted(kinds, key=lambda kind: (sum(kind), kind)))
+        features = np.array([[_binomials(c, kind) for c in counts.T] for kind in kinds])
+        totals = np.array(
+            [
+                math.prod(math.comb(g.count, k) * g.flip**k for k, g in zip(kind, groups, strict=True))
+                for kind in kinds
+            ]
+        )
+        size = sum(group.count for group in groups)
+        # convolution: three roundings a step; the rest: features (exact integers below 2**53 for the sizes in use), products
+        return cls(x.ravel(), y.ravel(), features, kinds, totals, (6 * size + 64) * 2.0**-52)
+
+
+def _binomials(counts: FloatArray, kind: tuple[int, ...]) -> float:
+    return float(math.prod(math.comb(int(t), k) for t, k in zip(counts, kind, strict=True)))
+
+
+def lead_by_programme(
+    bounds: MomentBounds, attack: Attack, *, coupled: bool, goal: float = 0.0
+) -> float:
+    """The least lead that the moment bounds allow, over all attacked sets; stops as soon as it exceeds ``goal``.
+
+    Minimise ``sum_t y_t (phi_A(t) - phi_B(t))`` over ``phi >= 0``, ``phi_A + phi_B <= 1``, with A's moments at least and B's
+    at most as given. By weak duality any multipliers ``lam, mu >= 0`` give the bound
+
+        lam.a - mu.b + sum_t min(0, y_t - x_t Lam_t, x_t Mu_t - y_t),      Lam_t = sum_k lam_k C(t, k), Mu_t likewise.
+
+    Args:
+        bounds: For each subset of slots, up to an order below the attack's size.
+        attack: The kind of attack.
+        coupled: Whether B has bounds of its own (more than two classes); if not, B is all that is not A.
+        goal: A bound above this is good enough.
+    """
+    if len(attack.groups) > 1:  # triples are used only where slots are alike
+        bounds = MomentBounds(bounds.lower[:3], bounds.upper[:3])
+    cells = Cells.of(attack.groups, attack.overlap, len(bounds.lower) - 1)
+    sums = _Sums(bounds, attack, cells)
+    best = -np.inf
+    tried: list[tuple[FloatArray, FloatArray]] = []
+    for propose in (_from_tables, _from_solver):
+        if propose is _from_solver and not (coupled or len(attack.groups) > 1):
+            break  # one unknown a cell and one group: the tables hold every basic solution
+        if propose is _from_solver and best < _CLOSE and len(attack.groups) == 1:
+            break
+        for lam, mu in propose(cells, sums):
+            lam, mu = _sane(lam, len(cells.kinds)), _sane(mu, len(cells.kinds))
+            if any(np.array_equal(lam, old[0]) and np.array_equal(mu, old[1]) for old in tried):
+                continue
+            tried.append((lam, mu))
+            for least in (sums.separate(lam, mu), sums.together(lam, mu)):
+                best = max(best, dual_bound(cells, lam, mu, *least))
+                if best > goal:
+                    return best
+    return best
+
+
+def dual_bound(cells: Cells, lam: FloatArray, mu: FloatArray, moments: float, magnitude: float) -> float:
+    """The dual formula, less more than all of its rounding.
+
+    Args:
+        cells: Laws and moments.
+        lam, mu: Multipliers >= 0, ``[m]``; taken as they are, so they have no error.
+        moments: A number not above ``lam.a - mu.b`` for any attacked set, up to rounding.
+        magnitude: The sum of the absolute values that it was summed from.
+
+    All products are of non-negative numbers with small relative errors, so the error of the whole is at most the accuracy
+    times the sum of the absolute values of all terms.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        weight, rival_weight = cells.x * (lam @ cells.features), cells.x * (mu @ cells.features)
+        terms = np.minimum(0.0, np.minimum(cells.y - weight, rival_weight - cells.y))
+        size = magnitude + float(np.sum(cells.y + weight + rival_weight)) + 1
+        overlap = float(np.sum(cells.y))
+        value = moments + float(np.sum(terms)) - (1 - overlap) - 2 * cells.accuracy * size
+    return value if np.isfinite(value) else -np.inf
+
+
+def _sane(multipliers: FloatArray, length: int) -> FloatArray:
+    """Multipliers from anywhere as ``length`` finite numbers >= 0."""
+    values = np.zeros(length)
+    given = np.asarray(multipliers, dtype=np.float64).ravel()[:length]
+    values[: len(given)] = np.where(np.isfinite(given) & (given > 0), np.minimum(given, 1e100), 0.0)
+    return values
+
+
+# ---- the worst attacked set ----------------------------------------------------------------------------------------
+
+
+class _Sums:
+    """Least sums of moment bounds over the attacked sets, for all sets at once."""
+
+    def __init__(self, bounds: MomentBounds, attack: Attack, cells: Cells) -> None:
+        self.bounds, self.attack, self.cells = bounds, attack, cells
+        self.lower = np.array([self._least(bounds.lower, kind) for kind in cells.kinds])
+        left_over = tuple(
+            attack.flip_probability(order) - upper for order, upper in enumerate(bounds.upper)
+        )
+        # what is not B has moments of at least this; B's own are at most the totals less this
+        self.not_rival = np.array([self._least(left_over, kind) for kind in cells.kinds])
+        difference = tuple(low - high for low, high in zip(bounds.lower, bounds.upper, strict=True))
+        self.difference = np.array([self._least(difference, kind) for kind in cells.kinds])
+
+    def _least(self, tables: tuple[FloatArray, ...], kind: tuple[int, ...]) -> float:
+        order = sum(kind)
+        weights = {other: float(other == kind) for other in self.cells.kinds if sum(other) == order}
+        return least_sum(self._weighted(tables, weights, orders=(order,)), self.attack)
+
+    def _weighted(
+        self, tables: tuple[FloatArray, ...], weights: dict[tuple[int, ...], float], orders: tuple[int, ...]
+    ) -> list[FloatArray]:
+        """Tables times the multiplier of their slots' groups, order by order; zeros for orders not asked for."""
+        n, parts = len(self.attack.slots), self.attack.parts
+        result = []
+        for order, table in enumerate(tables):
+            if order not in orders:
+                result.append(np.zeros(()) if order == 0 else np.zeros((n,) * order))
+                continue
+            if len(parts) == 1 or order == 0:
+                result.append(table * weights[tuple([order] * len(parts)) if order else (0,) * len(parts)])
+                continue
+            weighted = np.zeros(table.shape)
+            for places in np.ndindex(*(len(parts),) * order):
+                kind = tuple(places.count(group) for group in range(len(parts)))
+                block = tuple(parts[place] for place in places)
+                weighted[block] = table[block] * weights.get(kind, 0.0)
+            result.append(weighted)
+        return result
+
+    def separate(self, lam: FloatArray, mu: FloatArray) -> tuple[float, float]:
+        """``lam.a - mu.b`` with every moment at its own worst set, and the size of its terms."""
+        upper = self.cells.totals - self.not_rival
+        joined = np.minimum(lam, mu)  # as far as both multipliers are equal, the difference has one worst set
+        with np.errstate(over="ignore", invalid="ignore"):
+            value = joined @ self.difference + (lam - joined) @ self.lower - (mu - joined) @ upper
+            size = (lam + mu) @ (2 * self.cells.totals)
+        return float(value), float(size)
+
+    def together(self, lam: FloatArray, mu: FloatArray) -> tuple[float, float]:
+        """``lam.a - mu.b`` with one worst set for all moments."""
+        orders = tuple(range(len(self.bounds.lower)))
+        plus = self._weighted(self.bounds.lower, dict(zip(self.cells.kinds, lam.tolist(), strict=True)), orders)
+        minus = self._weighted(self.bounds.upper, dict(zip(self.cells.kinds, mu.tolist(), strict=True)), orders)
+        value = least_sum([p - m for p, m in zip(plus, minus, strict=True)], self.attack)
+        return value, float((lam + mu) @ (2 * self.cells.totals))
+
+
+def least_sum(weights: list[FloatArray], attack: Attack) -> float:
+    """A number not above the sum of all weights of subsets of S, for every attacked set S (up to rounding).
+
+    Lower orders are first spread over the highest: a slot lies in ``C(r-1, k-1)`` of the k-subsets of S. Then for every slot
+    the smallest completions are added up, slot by slot ("sorting"): each k-subset is met ``k!`` times.
+    """
+    size = attack.size
+    constant = float(weights[0])
+    order = len(weights) - 1
+    while order > 0 and not weights[order].any():
+        order -= 1
+    if order == 0:
+        return constant
+    spread = weights[order]
+    for lower in range(1, order):
+        share = 1 / math.comb(size - lower, order - lower)
+        for axes in combinations(range(order), lower):
+            others = tuple(axis for axis in range(order) if axis not in axes)
+            spread = spread + np.expand_dims(weights[lower] * share, others)
+    return constant + _completions(spread, attack, order) / math.factorial(order)
+
+
+def _completions(table: FloatArray, attack: Attack, order: int) -> float:
+    """Sum over the ordered ``order``-tuples of distinct slots of S, at its least, slot after slot."""
+    n = len(attack.slots)
+    if order > 1:
+        table = table.copy() if table.base is None else np.array(table)
+        spots = np.arange(n)
+        for first, second in combinations(range(order), 2):
+            index: list[object] = [slice(None)] * order
+            index[first] = index[second] = spots
+            table[tuple(index)] = np.inf
+    counts = [group.count for group in attack.groups]
+    return _least_rows(table, attack.parts, counts)
+
+
+def _least_rows(table: FloatArray, parts: tuple[slice, ...], counts: list[int]) -> float:
+    if len(parts) == 1:
+        # the last slot is one of r - (order - 1) that are left, and so on to the first
+        for taken in range(table.ndim - 1, -1, -1):
+            table = _smallest(table, counts[0] - taken)
+        return float(table)
+    if table.ndim == 1:
+        return float(sum(_smallest(table[part], count) for part, count in zip(parts, counts, strict=True)))
+    assert table.ndim == 2, "triples are used only where slots are alike"
+    total = 0.0
+    for own, (part, count) in enumerate(zip(parts, counts, strict=True)):
+        rows = sum(
+            _smallest(table[part, other], others - (own == place))
+            for place, (other, others) in enumerate(zip(parts, counts, strict=True))
+        )
+        total += float(_smallest(np.asarray(rows), count))
+    return total
+
+
+def _smallest(values: FloatArray, count: int) -> FloatArray:
+    """Sum of the smallest entries along the last axis."""
+    if count <= 0:
+        return np.zeros(values.shape[:-1])
+    if count == 1:
+        return np.asarray(values.min(axis=-1))
+    if count >= values.shape[-1]:
+        return np.asarray(values.sum(axis=-1))
+    return np.asarray(np.partition(values, count - 1, axis=-1)[..., :count].sum(axis=-1))
+
+
+# ---- proposals of multipliers --------------------------------------------------------------------------------------
+
+
+def _from_tables(cells: Cells, sums: _Sums) -> list[tuple[FloatArray, FloatArray]]:
+    """The best of the basic dual solutions, for the lead as one unknown and for A and B apart."""
+    if len(sums.attack.groups) > 1:
+        return []
+    table = basic_multipliers(sums.attack.groups, sums.attack.overlap, len(sums.bounds.lower) - 1)
+    joint = table.best((cells.totals + sums.difference) / 2)
+    return [(joint, joint), (table.best(sums.lower), table.best(sums.not_rival))]
+
+
+@dataclass(frozen=True)
+class _Multipliers:
+    """Rows of multipliers with the constant of their dual bound on ``sum_t y_t h(t)``, ``0 <= h <= 1``."""
+
+    rows: FloatArray
+    constants: FloatArray
+
+    def best(self, moments: FloatArray) -> FloatArray:
+        """The row with the largest bound for these moments."""
+        return np.asarray(self.rows[int(np.argmax(self.rows @ moments + self.constants))])
+
+
+@lru_cache(maxsize=512)
+def basic_multipliers(groups: tuple[Group, ...], overlap: float, order: int) -> _Multipliers:
+    """All basic solutions of the dual programme with one unknown a cell and one group.
+
+    A basic solution has ``j`` multipliers above 0 and is tight in ``j`` cells: the polynomial ``Lam`` meets the likelihood
+    ratio there. They depend on noise and size alone, so they are found once, and the programme of every graph is a
+    maximum over a table.
+    """
+    cells = Cells.of(groups, overlap, order)
+    (group,) = groups
+    nodes = np.arange(group.count + 1)
+    if len(nodes) > _NODES:
+        middle = np.linspace(group.count * group.flip, group.count * group.moved, _NODES)
+        spread = 3 * math.sqrt(group.count) / 2
+        nodes = np.unique(np.clip(np.rint(np.linspace(middle[0] - spread, middle[-1] + spread, _NODES)), 0, group.count))
+        nodes = nodes.astype(np.int64)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        ratio = np.where(cells.x > 1e-290, cells.y / cells.x, 0.0)
+    found = [np.zeros((1, order + 1))]
+    for active in range(1, order + 2):
+        places = np.array(list(combinations(nodes.tolist(), active)))
+        if not len(places):
+            continue
+        for chosen in combinations(range(order + 1), active):
+            matrix = cells.features[np.ix_(chosen, range(cells.features.shape[1]))][:, places].transpose(1, 2, 0)
+            regular = np.abs(np.linalg.det(matrix)) > 1e-9
+            solved = np.linalg.solve(matrix[regular], ratio[places[regular]][..., None])[..., 0]
+            rows = np.zeros((len(solved), order + 1))
+            rows[:, list(chosen)] = solved
+            found.append(rows[(solved >= 0).all(axis=1)])
+    rows = np.concatenate(found)
+    constants = np.minimum(0.0, cells.y - cells.x * (rows @ cells.features)).sum(axis=1)
+    return _Multipliers(rows, constants)
+
+
+def _from_solver(cells: Cells, sums: _Sums) -> list[tuple[FloatArray, FloatArray]]:
+    """Multipliers of the whole programme from scipy's HiGHS; none if it fails."""
+    scale = 1 / np.maximum(cells.totals, 1e-300)
+    rows = cells.x * cells.features * scale[:, None]
+    count = len(cells.x)
+    zeros = np.zeros_like(rows)
+    matrix = np.block([[-rows, zeros], [zeros, rows], [np.eye(count), np.eye(count)]])
+    limits = np.concatenate([-sums.lower * scale, (cells.totals - sums.not_rival) * scale, np.ones(count)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            solution = optimize.linprog(
+                np.concatenate([cells.y, -cells.y]), A_ub=matrix, b_ub=limits, bounds=(0, None), method="highs"
+            )
+            marginals = -np.asarray(solution.ineqlin.marginals, dtype=np.float64)
+        except (ValueError, AttributeError, TypeError):
+            return []
+    moments = len(cells.kinds)
+    return [(marginals[:moments] * scale, marginals[moments : 2 * moments] * scale)]

@@ -1,0 +1,265 @@
+"""How often each class was voted when a slot, a pair or a triple of slots was flipped; and confidence bounds on it.
+
+The flips are made again from the sample's index, block by block, and compared with the checksum that was stored with the
+votes: flips that are not those the classifier saw would make every slot look harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flipproof.bounds import AlphaSplit, FloatArray, lower_bound, upper_bound
+from flipproof.certificates.influence.attack import Attack
+from flipproof.errors import InputError
+from flipproof.noise import BLOCK
+from flipproof.votes import Votes
+
+__all__ = ["FlipCounts", "MomentBounds", "bound_moments", "count_flips", "lower_moments", "tightened"]
+
+IntArray = NDArray[np.int64]
+
+_CHUNK = 16 * BLOCK  # samples counted at once; below 2**24, so that float32 products of zeros and ones are exact
+_CHUNK_CELLS = 1 << 26  # at most this many flips in memory at once
+_TABLE = 1 << 21
+_DOWN, _UP = 1 - 2.0**-50, 1 + 2.0**-50  # more than the rounding of one or two products
+
+
+@dataclass(frozen=True)
+class FlipCounts:
+    """Votes by class, and by class and flipped slots.
+
+    Attributes:
+        tables: For each order ``k`` up to the one asked for, the votes of every class among the samples in which ``k`` given
+            slots were all flipped: ``[C]``, ``[C, N]``, ``[C, N, N]``, ``[C, N, N, N]``. Entries with a slot twice have no
+            meaning at their order and are not read.
+    """
+
+    tables: tuple[IntArray, ...]
+
+    @property
+    def order(self) -> int:
+        """The highest order counted."""
+        return len(self.tables) - 1
+
+    @cached_property
+    def _trials(self) -> tuple[IntArray, ...]:
+        return tuple(np.asarray(table.sum(axis=0)) for table in self.tables)
+
+    def trials_of(self, slots: IntArray, order: int) -> IntArray:
+        """Samples in which ``order`` of the given slots were all flipped, whatever the vote: ``[n] * order``."""
+        return _taken(self._trials[order], slots, order)
+
+    def selected(self, labels: list[int], slots: IntArray, order: int) -> IntArray:
+        """The largest of the given classes' votes among the samples in which the slots were all flipped."""
+        table = self.tables[order]
+        votes = table[labels[0]] if len(labels) == 1 else table[labels].max(axis=0)
+        return _taken(votes, slots, order)
+
+    def rivals(self, top: int) -> list[int]:
+        """All other classes, most votes first."""
+        ranked = np.argsort(-self.tables[0], kind="stable")
+        return [int(label) for label in ranked if label != top]
+
+
+@dataclass(frozen=True)
+class MomentBounds:
+    """Bounds on Pr(vote, slots of U all flipped) for all U up to some order, restricted to the slots of an attack.
+
+    Attributes:
+        lower: Lower bounds for the top class: a number, ``[n]``, ``[n, n]``, ``[n, n, n]``.
+        upper: Upper bounds for the rival, likewise.
+    """
+
+    lower: tuple[FloatArray, ...]
+    upper: tuple[FloatArray, ...]
+
+
+def _taken(table: IntArray, slots: IntArray, order: int) -> IntArray:
+    """The table's entries for the given slots."""
+    if order == 0 or (len(slots) == len(table) and np.array_equal(slots, np.arange(len(table)))):
+        return table
+    return np.asarray(table[np.ix_(*(slots,) * order)])
+
+
+def count_flips(votes: Votes, order: int) -> FlipCounts:
+    """Count votes and flipped slots; refuses if the flips are not those that the classifier saw."""
+    classes, slots = votes.num_classes, votes.graph.num_slots
+    tables = [votes.counts] + [np.zeros((classes, *(slots,) * k), dtype=np.int64) for k in range(1, order + 1)]
+    for flips, labels in _verified_flips(votes):
+        by_class = np.argsort(labels, kind="stable")
+        bounds = np.searchsorted(labels[by_class], np.arange(classes + 1))
+        ordered = flips[by_class]
+        if order == 1:
+            for label, (start, stop) in enumerate(pairwise(bounds)):
+                tables[1][label] += ordered[start:stop].sum(axis=0, dtype=np.int64)
+            continue
+        numbers = ordered.astype(np.float32)
+        for label, (start, stop) in enumerate(pairwise(bounds)):
+            if start == stop:
+                continue
+            part = numbers[start:stop]
+            pairs = (part.T @ part).astype(np.int64)
+            tables[1][label] += np.diagonal(pairs)
+            tables[2][label] += pairs
+            if order == 3:
+                _add_triples(tables[3][label], part)
+    if order == 3:
+        _mirror(tables[3])
+    return FlipCounts(tuple(tables))
+
+
+def _add_triples(table: IntArray, part: NDArray[np.float32]) -> None:
+    """Add the number of samples in which slots i < j, k are all flipped to ``table[i, j, k]``."""
+    for slot in range(part.shape[1] - 2):
+        rows = part[part[:, slot] > 0, slot + 1 :]
+        table[slot, slot + 1 :, slot + 1 :] += (rows.T @ rows).astype(np.int64)
+
+
+def _mirror(table: IntArray) -> None:
+    """Fill in the entries whose first slot is not the smallest."""
+    slots = table.shape[1]
+    i, j, k = np.ogrid[:slots, :slots, :slots]
+    first = (i < j) & (i < k)
+    whole = np.where(first, table, 0)
+    # the smallest of three distinct slots stands in exactly one of three places
+    table[...] = whole + whole.transpose(0, 2, 1, 3) + whole.transpose(0, 3, 2, 1)
+
+
+def _verified_flips(votes: Votes) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.int64]]]:
+    """Flips and labels of consecutive samples, each whole block compared with its checksum."""
+    stream = votes.stream()
+    slots = max(1, votes.graph.num_slots)
+    blocks_at_once = max(1, min(_CHUNK, _CHUNK_CELLS // slots) // BLOCK)
+    waiting: list[NDArray[np.bool_]] = []
+    begin = 0
+    for number, expected in enumerate(votes.checksums):
+        start = number * BLOCK
+        batch, content = stream.batch(start, start + BLOCK)
+        checksum = stream.new_checksum()
+        checksum.update(content)
+        if checksum.hexdigest() != expected:
+            raise InputError(
+                f"the flips of samples {start} to {start + BLOCK - 1} are not those that the votes were cast on: expected "
+                f"checksum {expected}, got {checksum.hexdigest()} (the influence certificate would be false; sample again)"
+            )
+        # by symmetric difference with the clean graph where the batch holds states, else made again
+        flips = stream.flips(start, start + BLOCK) if batch.states is None else batch.states ^ votes.graph.slot_states
+        waiting.append(flips)
+        last = number == len(votes.checksums) - 1
+        if len(waiting) == blocks_at_once or last:
+            labels = votes.labels[begin : start + BLOCK].astype(np.int64)
+            yield np.concatenate(waiting)[: len(labels)], labels
+            waiting, begin = [], start + BLOCK
+
+
+def lower_moments(
+    counts: FlipCounts, attack: Attack, split: AlphaSplit, *, alpha: float, top: int
+) -> tuple[FloatArray, ...]:
+    """Lower bounds on Pr(top class, U flipped) for the slots, pairs, ... of an attack.
+
+    Given the flips, the votes among the ``n`` samples in which the slots of U were all flipped are ``n`` independent coins
+    that show a class with probability Pr(class | U flipped); so Clopper-Pearson bounds it, and Pr(U flipped) is known.
+    Every slot, pair or triple *of one attacked set* gets its own failure probability (see :meth:`Attack.levels`), all of them
+    together the share of the split; other sets need none (``docs/influence.md``, "Why no union over sets").
+    """
+    found = []
+    for order in range(attack.order(counts.order) + 1):
+        votes, trials = counts.selected([top], attack.slots, order), counts.trials_of(attack.slots, order)
+        flipped = attack.flip_probability(order)
+        low = _by_type(lower_bound, votes, trials, attack, order, alpha * split.top_share(order))
+        found.append(np.clip(flipped * low * _DOWN, 0.0, flipped))
+    return tuple(found)
+
+
+def bound_moments(
+    lower: tuple[FloatArray, ...],
+    counts: FlipCounts,
+    attack: Attack,
+    split: AlphaSplit,
+    *,
+    alpha: float,
+    rivals: list[int],
+) -> MomentBounds:
+    """The top class's lower bounds with upper bounds for the rivals, all of one attacked set true together.
+
+    The upper bounds are the largest of the ``rivals``'; without any, what the top class leaves over. With
+    :func:`lower_moments` they fail with probability at most ``alpha`` less the label test's share, for any one set and rival.
+    """
+    upper = []
+    for order, low in enumerate(lower):
+        flipped = attack.flip_probability(order)
+        high = flipped * _UP - low
+        if rivals and split.rival_share(order) > 0:
+            votes, trials = counts.selected(rivals, attack.slots, order), counts.trials_of(attack.slots, order)
+            bound = _by_type(upper_bound, votes, trials, attack, order, alpha * split.rival_share(order))
+            high = np.minimum(flipped * bound * _UP, high)
+        upper.append(high)
+    return tightened(MomentBounds(lower, tuple(upper)), attack)
+
+
+def tightened(bounds: MomentBounds, attack: Attack) -> MomentBounds:
+    """The bounds with what each order implies for the next.
+
+    Pr(A, U and i flipped) is at least Pr(A, U flipped) - Pr(U flipped) (1 - q_i), and at most Pr(A, U flipped).
+    """
+    lower, upper = [bounds.lower[0]], [bounds.upper[0]]
+    q = attack.flips
+    for order in range(1, len(bounds.lower)):
+        low, high = bounds.lower[order], bounds.upper[order]
+        for axis in range(order):
+            before_low, before_high = (np.expand_dims(part[-1], axis) for part in (lower, upper))
+            shape = [1] * order
+            shape[axis] = -1
+            others = np.expand_dims(attack.flip_probability(order - 1), axis)
+            # the constant outweighs the rounding of three operations on numbers up to 1
+            low = np.maximum(low, before_low - others * (1 - q.reshape(shape)) - 2.0**-50)
+            high = np.minimum(high, before_high)
+        lower.append(low)
+        upper.append(np.minimum(high, attack.flip_probability(order) * _UP - low))
+    return MomentBounds(tuple(lower), tuple(upper))
+
+
+def _by_type(
+    bound: Callable[..., FloatArray], successes: IntArray, trials: IntArray, attack: Attack, order: int, share: float
+) -> FloatArray:
+    """Clopper-Pearson bounds, each at the level of its slots' types."""
+    if len(attack.groups) <= 1:
+        level = float(attack.levels(order).flat[0]) * share
+        if level <= 0:
+            return np.full(successes.shape, 0.0 if bound is lower_bound else 1.0)
+        return _looked_up(bound, successes, trials, level)
+    levels = np.broadcast_to(attack.levels(order) * share, successes.shape)
+    found = np.empty(successes.shape)
+    for level in np.unique(levels):
+        here = levels == level
+        if level <= 0:
+            found[here] = 0.0 if bound is lower_bound else 1.0
+        else:
+            found[here] = _looked_up(bound, successes[here], trials[here], float(level))
+    return found
+
+
+def _looked_up(bound: Callable[..., FloatArray], successes: IntArray, trials: IntArray, level: float) -> FloatArray:
+    """The bound of every entry, computed once for each of the few pairs of counts that occur."""
+    if successes.size < 64:
+        return bound(successes, trials, failure_prob=level)
+    low_k, low_n = int(successes.min()), int(trials.min())
+    width = int(trials.max()) - low_n + 1
+    keys = (successes - low_k) * width + (trials - low_n)
+    size = (int(successes.max()) - low_k + 1) * width
+    if size > _TABLE:
+        pairs, places = np.unique(keys, return_inverse=True)
+        k, n = np.divmod(pairs, width)
+        return bound(k + low_k, n + low_n, failure_prob=level)[places.reshape(keys.shape)]
+    present = np.zeros(size, dtype=np.bool_)
+    present[keys.ravel()] = True
+    k, n = np.divmod(np.flatnonzero(present), width)
+    table = np.zeros(size)
+    table[present] = bound(k + low_k, n + low_n, failure_prob=level)
+    return np.asarray(table[keys])

@@ -1,0 +1,183 @@
+"""Figures of certified accuracy, for print: SVG, PDF and PNG beside the numbers they show.
+
+Curves differ in line, marker and lightness, so that they stay apart in greyscale. The same numbers give the same files,
+byte for byte.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flipproof.bounds import lower_bound, upper_bound
+from flipproof.runs import write_text
+
+__all__ = ["Curve", "Panel", "comparison_figure", "curves_figure"]
+
+_LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+_MARKERS = ("o", "s", "^", "D", "v")
+_FORMATS = ("svg", "pdf", "png")
+_AXIS = "number of edge flips r"
+_SHARE = "certified accuracy"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Certified accuracy against the radius: of ``graphs`` test graphs, ``certified[r]`` are right with radius >= r."""
+
+    name: str
+    certified: tuple[int, ...]
+    graphs: int
+
+    @property
+    def accuracy(self) -> NDArray[np.float64]:
+        """Share of the test graphs, for r = 0, 1, 2, ..."""
+        return np.array(self.certified) / self.graphs
+
+    @property
+    def band(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Pointwise 95% interval (Clopper-Pearson) of the accuracy on graphs like these."""
+        counts = np.array(self.certified)
+        return (
+            lower_bound(counts, self.graphs, failure_prob=0.025),
+            upper_bound(counts, self.graphs, failure_prob=0.025),
+        )
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One of several plots side by side."""
+
+    title: str
+    curves: tuple[Curve, ...]
+    floor: float | None = None
+    """Accuracy of the classifier that sees no edge, certified at every radius."""
+
+
+def curves_figure(stem: Path, curves: Sequence[Curve], *, title: str, legend: str) -> list[Path]:
+    """Step curves with markers at the integers, their uncertainty drawn lightly; returns the files, CSV last."""
+    with _figure(stem, (5.2, 3.6)) as figure:
+        axes = figure.add_subplot()
+        for place, (curve, colour) in enumerate(zip(curves, _shades(len(curves)), strict=True)):
+            _draw(axes, curve, colour, _LINES[place % 5], _MARKERS[place % 5])
+        _dress(axes, len(curves[0].certified))
+        axes.set_title(title, fontsize=10, loc="left")
+        axes.legend(title=legend, frameon=False, fontsize=8, title_fontsize=8)
+    return [*_files(stem), _write_numbers(stem, [Panel(title, tuple(curves))])]
+
+
+def comparison_figure(stem: Path, rows: Sequence[Sequence[Panel]], *, title: str) -> list[Path]:
+    """Panels in rows; in each, what the last curve gains over the first is shaded. Returns the files, CSV last."""
+    columns = len(rows[0])
+    with _figure(stem, (3.1 * columns, 2.7 * len(rows) + 0.5)) as figure:
+        grid = figure.subplots(len(rows), columns, sharex=True, sharey=True, squeeze=False)
+        for line, panels in zip(grid, rows, strict=True):
+            for axes, panel in zip(line, panels, strict=True):
+                _draw_panel(axes, panel)
+                if axes is not line[0]:
+                    axes.set_ylabel("")
+                if line is not grid[-1]:
+                    axes.set_xlabel("")
+        named = {
+            label: handle
+            for axes in grid.flat
+            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+        }
+        figure.suptitle(title, fontsize=11, x=0.01, ha="left")
+        figure.legend(named.values(), named, loc="outside lower center", ncols=len(named), frameon=False, fontsize=9)
+    return [*_files(stem), _write_numbers(stem, [panel for panels in rows for panel in panels])]
+
+
+def _draw_panel(axes: Any, panel: Panel) -> None:
+    shades = _shades(len(panel.curves))
+    radii = np.arange(len(panel.curves[0].certified))
+    first, last = panel.curves[0], panel.curves[-1]
+    for name, colour, low, high in (("gained", "#4c9f70", first, last), ("lost", "#c0392b", last, first)):
+        if name == "gained" or (high.accuracy > low.accuracy).any():
+            top = np.maximum(low.accuracy, high.accuracy)
+            axes.fill_between(
+                radii, low.accuracy, top, step="mid", color=colour, alpha=0.25, linewidth=0, label=name
+            )
+    for place, (curve, colour) in enumerate(zip(panel.curves, shades[::-1], strict=True)):
+        _draw(axes, curve, colour, (":", "--", "-", "-.")[place % 4], _MARKERS[place % 5], band=False)
+    if panel.floor is not None:
+        axes.axhline(panel.floor, color="#b03a2e", linewidth=1, linestyle=(0, (1, 2)), label="edge-blind")
+    _dress(axes, len(radii))
+    axes.set_title(panel.title, fontsize=9, loc="left")
+
+
+def _draw(axes: Any, curve: Curve, colour: Any, line: Any, marker: str, *, band: bool = True) -> None:
+    radii = np.arange(len(curve.certified))
+    axes.step(radii, curve.accuracy, where="mid", color=colour, linestyle=line, linewidth=1.4)
+    axes.plot(
+        radii, curve.accuracy, color=colour, linestyle=line, linewidth=0, marker=marker, markersize=4, markerfacecolor="white"
+    )
+    axes.plot([], [], color=colour, linestyle=line, linewidth=1.4, marker=marker, markersize=4,
+              markerfacecolor="white", label=curve.name)  # fmt: skip
+    if band:
+        low, high = curve.band
+        axes.fill_between(radii, low, high, step="mid", color=colour, alpha=0.10, linewidth=0)
+
+
+def _dress(axes: Any, count: int) -> None:
+    axes.set_xlabel(_AXIS)
+    axes.set_ylabel(_SHARE)
+    axes.set_xlim(-0.4, count - 0.6)
+    axes.set_ylim(-0.02, 1.02)
+    axes.set_xticks(range(0, count, 2))
+    axes.grid(color="0.9", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _shades(count: int) -> list[Any]:
+    """Colours from dark to light that print as shades of grey."""
+    import matplotlib
+
+    return list(matplotlib.colormaps["viridis"](np.linspace(0.0, 0.8, max(count, 2))[:count]))
+
+
+@contextmanager
+def _figure(stem: Path, size: tuple[float, float]) -> Iterator[Any]:
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    settings = {"svg.hashsalt": "flipproof", "svg.fonttype": "path", "font.size": 9, "pdf.fonttype": 42}
+    with matplotlib.rc_context(settings):
+        figure = Figure(figsize=size, layout="constrained")
+        yield figure
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        for path, kind in zip(_files(stem), _FORMATS, strict=True):
+            date = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[kind]
+            temporary = path.with_name(f".{path.name}.tmp")
+            figure.savefig(temporary, format=kind, dpi=200, metadata={**date})
+            temporary.replace(path)
+
+
+def _files(stem: Path) -> list[Path]:
+    return [stem.with_name(f"{stem.name}.{kind}") for kind in _FORMATS]
+
+
+def _write_numbers(stem: Path, panels: Sequence[Panel]) -> Path:
+    path = stem.with_name(f"{stem.name}.csv")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["panel", "curve", "r", "certified_graphs", "test_graphs", "certified_accuracy", "low95", "high95"])
+    for panel in panels:
+        for curve in panel.curves:
+            low, high = curve.band
+            for r, certified in enumerate(curve.certified):
+                share = [f"{value:.6f}" for value in (curve.accuracy[r], low[r], high[r])]
+                writer.writerow([panel.title, curve.name, r, certified, curve.graphs, *share])
+        if panel.floor is not None:
+            writer.writerow([panel.title, "edge-blind", "every", "", "", f"{panel.floor:.6f}", "", ""])
+    write_text(path, text.getvalue())
+    return path

@@ -1,0 +1,779 @@
+"""Noise: exact thresholds, reproducible flips, and flips that follow the law.
+
+Tests of fit use fixed seeds, so they are deterministic. Their false-alarm rate, had the seed been random, is
+below ``FALSE_ALARM`` for each p-value, after Bonferroni over all slots and pairs that it looks at.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import hashlib
+import itertools
+import pickle
+import subprocess
+import sys
+import tracemalloc
+from fractions import Fraction
+
+import mpmath
+import networkx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from flipproof import EdgeNoise, Graph, InputError
+from flipproof import noise as noise_module
+from flipproof.noise import (
+    BLOCK,
+    STREAM_VERSION,
+    NoisyBatch,
+    SampleStream,
+    SlotLists,
+    _AdditionLaw,
+    _binomial_thresholds,
+    checked_seed,
+)
+
+FALSE_ALARM = 1e-6
+
+SMALL = Graph(8, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 6), (6, 7), (0, 7), (0, 4)])
+FROZEN = SMALL.replaced(frozen=[(0, 1), (2, 5), (4, 5), (6, 7), (1, 7)])
+RING = Graph(100, [(node, (node + 1) % 100) for node in range(100)])
+FROZEN_RING = RING.replaced(frozen=[(0, 1), (50, 51), (0, 50), (1, 2), (10, 90)])
+SPARSE_NOISE = EdgeNoise(add=0.002, remove=0.3)
+
+
+def stream(graph: Graph = SMALL, noise: EdgeNoise | None = None, seed: int = 0) -> SampleStream:
+    return SampleStream(graph, EdgeNoise(keep=0.8) if noise is None else noise, seed=seed)
+
+
+def forced_sparse(graph: Graph, noise: EdgeNoise, seed: int = 0, draws: int | None = None) -> SampleStream:
+    """The sparse sampler where the dense one would be chosen, if need be with fewer draws than it wants."""
+    forced = SampleStream(graph, noise, seed=seed)
+    law = _AdditionLaw.of(graph.max_adds, noise.add_threshold)
+    assert law is not None
+    forced._additions = law if draws is None else dataclasses.replace(law, draws=draws)
+    forced.sparse = True
+    return forced
+
+
+# ---- parameters --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, ["keep", "add and remove"]),
+        ({"add": 0.1}, ["add=0.1", "remove=None", "pass 0"]),
+        ({"remove": 0.1}, ["add=None", "pass 0"]),
+        ({"keep": 0.9, "add": 0.1}, ["either keep or add", "both"]),
+        ({"keep": 0.9, "remove": 0.0}, ["either keep or add", "both"]),
+        ({"keep": 0.3}, ["keep", "(0.5, 1)", "0.3", "did you mean 0.7?"]),
+        ({"keep": 0.5}, ["keep", "(0.5, 1)"]),
+        ({"keep": 1}, ["keep", "(0.5, 1)", "for instance"]),
+        ({"keep": 1.5}, ["keep", "1.5"]),
+        ({"keep": 0}, ["keep", "for instance 0.9"]),
+        ({"keep": -0.9}, ["keep", "-0.9"]),
+        ({"keep": float("nan")}, ["keep", "nan", "finite"]),
+        ({"keep": float("inf")}, ["keep", "inf", "finite"]),
+        ({"keep": "0.9"}, ["keep", "'0.9'"]),
+        ({"keep": True}, ["keep", "True"]),
+        ({"keep": [0.9]}, ["keep", "[0.9]"]),
+        ({"keep": 0.5 + 2**-34}, ["keep", "2**-32"]),
+        ({"keep": 1 - 2**-34}, ["1 - keep", "too small"]),
+        ({"add": -0.1, "remove": 0.1}, ["add", "[0, 1)", "-0.1"]),
+        ({"add": 0.1, "remove": 1}, ["remove", "[0, 1)", "got 1"]),
+        ({"add": 1e-12, "remove": 0.1}, ["add", "too small", "or pass 0"]),
+        ({"add": 0.5, "remove": 0.5}, ["add + remove", "below 1"]),
+        ({"add": 0.7, "remove": 0.4}, ["add + remove", "below 1", "0.7 + 0.4"]),
+        ({"add": 0.6, "remove": 0.4 - 2**-40}, ["add + remove", "below 1"]),
+    ],
+)
+def test_bad_parameters(options: dict, words: list[str]) -> None:
+    with pytest.raises(InputError) as error:
+        EdgeNoise(**options)
+    for word in words:
+        assert word in str(error.value)
+
+
+@given(st.integers(1, 2**32 - 1), st.integers(0, 2**32 - 1))
+def test_probabilities_are_the_thresholds(add: int, remove: int) -> None:
+    if add + remove >= 2**32:
+        add, remove = add // 2, remove // 2
+    noise = EdgeNoise.from_thresholds(add, remove)
+    assert (noise.add_threshold, noise.remove_threshold) == (add, remove)
+    assert Fraction(noise.p_add) == Fraction(add, 2**32)
+    assert Fraction(noise.p_remove) == Fraction(remove, 2**32)
+    assert noise.symmetric == (add == remove)
+    assert pickle.loads(pickle.dumps(noise)) == copy.deepcopy(noise) == noise
+    assert hash(pickle.loads(pickle.dumps(noise))) == hash(noise)
+
+
+@given(st.floats(0.5, 1, exclude_min=True, exclude_max=True))
+def test_keep_is_the_nearest_exact_probability(keep: float) -> None:
+    try:
+        noise = EdgeNoise(keep=keep)
+    except InputError:
+        assert min(1 - keep, keep - 0.5) < 2**-32
+        return
+    assert noise.symmetric
+    assert 0 < noise.p_add < 0.5
+    assert abs(noise.p_add - (1 - keep)) <= 2**-33
+
+
+def test_extremes_and_zeros() -> None:
+    assert EdgeNoise(add=2**-32, remove=0).add_threshold == 1
+    assert EdgeNoise(add=0, remove=0).symmetric
+    assert EdgeNoise(add=0.0, remove=0.4) != EdgeNoise(add=0.4, remove=0.0)
+    assert EdgeNoise(add=0.1, remove=0.1) == EdgeNoise(keep=0.9)
+    assert EdgeNoise(keep=0.9) != "noise"
+
+
+def test_noise_is_read_only_and_prints() -> None:
+    noise = EdgeNoise(keep=0.9)
+    with pytest.raises(AttributeError, match="read-only"):
+        noise.add_threshold = 5
+    assert repr(noise) == "EdgeNoise(keep=0.9)"
+    assert repr(EdgeNoise(add=0, remove=0)) == "EdgeNoise(add=0, remove=0)"
+    assert eval(repr(SPARSE_NOISE)) == SPARSE_NOISE
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63, 1.0, "0", True])
+def test_bad_seeds(seed: object) -> None:
+    with pytest.raises(InputError, match="seed must be an integer"):
+        checked_seed(seed)  # type: ignore[arg-type]
+
+
+def test_fresh_seeds_differ() -> None:
+    seeds = {checked_seed(None) for _ in range(20)}
+    assert len(seeds) == 20
+    assert all(checked_seed(seed) == seed for seed in seeds)
+
+
+# ---- reproducible ------------------------------------------------------------------------------------------
+
+CASES = {
+    "dense": (SMALL, EdgeNoise(keep=0.8)),
+    "dense, unequal, frozen": (FROZEN, EdgeNoise(add=0.1, remove=0.4)),
+    "dense, large": (RING, EdgeNoise(keep=0.9)),
+    "sparse": (RING, SPARSE_NOISE),
+    "sparse, frozen": (FROZEN_RING, SPARSE_NOISE),
+    "sparse, only removals": (RING, EdgeNoise(add=0, remove=0.3)),
+    "sparse, only additions": (RING, EdgeNoise(add=0.002, remove=0)),
+    "no slots": (Graph(1, []), EdgeNoise(keep=0.8)),
+    "no noise": (SMALL, EdgeNoise(add=0, remove=0)),
+}
+cases = pytest.mark.parametrize(("graph", "noise"), CASES.values(), ids=CASES.keys())
+
+
+def test_the_cases_are_of_the_kind_they_say() -> None:
+    for name, (graph, noise) in CASES.items():
+        assert stream(graph, noise).sparse == name.startswith("sparse")
+
+
+@cases
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_flips_do_not_depend_on_the_batch(graph: Graph, noise: EdgeNoise, size: int) -> None:
+    samples = 2100 if size > 1 else 250
+    whole = stream(graph, noise).flips(0, samples)
+    parts = [
+        stream(graph, noise).flips(start, min(start + size, samples)) for start in range(0, samples, size)
+    ]
+    assert whole.shape == (samples, graph.num_slots)
+    assert np.array_equal(np.concatenate(parts), whole)
+    contents = [
+        stream(graph, noise).batch(start, min(start + size, samples))[1] for start in range(0, samples, size)
+    ]
+    assert b"".join(contents) == stream(graph, noise).batch(0, samples)[1]
+
+
+@cases
+def test_any_sample_alone_and_out_of_order(graph: Graph, noise: EdgeNoise) -> None:
+    one = stream(graph, noise)
+    whole = one.flips(0, 300)
+    for index in (299, 0, 150, 7, 7, 298):
+        assert np.array_equal(one.flips(index, index + 1)[0], whole[index])
+
+
+@cases
+def test_lists_are_the_flips(graph: Graph, noise: EdgeNoise) -> None:
+    flips = stream(graph, noise).flips(5, 105)
+    lists = stream(graph, noise).flip_lists(5, 105)
+    sample, column = np.nonzero(flips)
+    assert np.array_equal(lists.sample, sample)
+    assert np.array_equal(lists.slot, graph.slots[column])
+
+
+def test_flips_do_not_depend_on_the_order_of_graphs() -> None:
+    collection = [Graph(5, [(0, node)]) for node in range(1, 5)] + [RING, SMALL]
+    noise = EdgeNoise(add=0.002, remove=0.3)
+    alone = [stream(graph, noise).batch(0, 64)[1] for graph in collection]
+    order = [3, 5, 0, 4, 2, 1]
+    streams = {index: stream(collection[index], noise) for index in order}
+    interleaved: dict[int, bytes] = dict.fromkeys(order, b"")
+    for start in range(0, 64, 16):
+        for index in order:
+            interleaved[index] += streams[index].batch(start, start + 16)[1]
+    assert [interleaved[index] for index in range(6)] == alone
+    assert len(set(alone)) == len(alone)
+
+
+def test_flips_are_the_same_in_another_process() -> None:
+    code = """
+import flipproof as fp
+from flipproof.noise import SampleStream
+ring = fp.Graph(100, [(node, (node + 1) % 100) for node in range(100)])
+for noise in (fp.EdgeNoise(keep=0.9), fp.EdgeNoise(add=0.002, remove=0.3)):
+    print(*SampleStream(ring, noise, seed=11).checksums(1500))
+"""
+    here = [
+        " ".join(stream(RING, noise, 11).checksums(1500)) for noise in (EdgeNoise(keep=0.9), SPARSE_NOISE)
+    ]
+    for hash_seed in ("0", "1"):
+        environment = {"PYTHONHASHSEED": hash_seed, "PATH": ""}
+        other = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+        )
+        assert other.stdout.splitlines() == here
+
+
+def test_seed_and_graph_change_the_flips_but_names_and_features_do_not() -> None:
+    base = stream().flips(0, 200)
+    assert not np.array_equal(stream(seed=1).flips(0, 200), base)
+    assert not np.array_equal(stream(SMALL.flipped([(0, 2)])).flips(0, 200), base)
+    decorated = SMALL.replaced(name="x", label=1, node_features=np.ones((8, 2)))
+    assert np.array_equal(stream(decorated).flips(0, 200), base)
+
+
+def test_stronger_noise_flips_a_superset() -> None:
+    weak, strong = (stream(noise=EdgeNoise(keep=keep)).flips(0, 500) for keep in (0.9, 0.7))
+    assert not (weak & ~strong).any()
+    assert strong.sum() > weak.sum()
+
+
+GOLDEN = {
+    "dense": ("2a9fe7782d1a4ceb3f7a57d8705df048", "675bb1ec2ced8910ddd7254df8f7729f"),
+    "dense, unequal, frozen": ("00a093cf65774af06ff00073dbf6f1c6", "49a1068693ed968620f251d59530aa9d"),
+    "sparse": ("3aba450565a0c807f90bee542d525b97", "bb336286c5c0c65b4fba263204b46d45"),
+    "sparse, frozen": ("2fb6515eda721258924acf470bb5a2b6", "a278fc7245f21ea813ee806e9469f24b"),
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_stream_is_the_one_that_its_version_names(name: str) -> None:
+    """If this fails, stored votes can no longer be read: raise STREAM_VERSION, then pin the new checksums."""
+    assert STREAM_VERSION == 1
+    assert tuple(stream(*CASES[name], seed=2020).checksums(BLOCK + 1)) == GOLDEN[name]
+
+
+def test_the_golden_flips_do_not_depend_on_the_hash() -> None:
+    """The flips themselves, written out, so that a change of the checksum's recipe alone is told apart."""
+    assert np.packbits(stream(seed=2020).flips(0, 2), axis=1).tolist() == [[1, 200, 0, 0], [16, 20, 4, 0]]
+    assert stream(RING, SPARSE_NOISE, 2020).flip_lists(0, 1).slot.tolist() == [
+        0,
+        98,
+        197,
+        294,
+        485,
+        672,
+        762,
+        1209,
+        1547,
+        1629,
+        1947,
+        2024,
+        2175,
+        2394,
+        2672,
+        2811,
+        2862,
+        2870,
+        2997,
+        3239,
+        3297,
+        3420,
+        3519,
+        3572,
+        3644,
+        3725,
+        3778,
+        3822,
+        3960,
+        4047,
+        4130,
+        4170,
+        4389,
+        4407,
+        4422,
+        4485,
+        4572,
+        4625,
+        4779,
+        4797,
+        4845,
+        4872,
+        4935,
+        4947,
+    ]
+
+
+@cases
+def test_checksums_cover_whole_blocks_and_everything_that_gives_flips_a_meaning(
+    graph: Graph, noise: EdgeNoise
+) -> None:
+    first, second = stream(graph, noise).checksums(BLOCK + 1)
+    assert list(stream(graph, noise).checksums(1)) == [first]
+    assert list(stream(graph, noise).checksums(2 * BLOCK)) == [first, second]
+    by_hand = stream(graph, noise).new_checksum()
+    for start in range(0, BLOCK, 100):  # any sub-batches
+        by_hand.update(stream(graph, noise).batch(start, min(start + 100, BLOCK))[1])
+    assert by_hand.hexdigest() == first
+    other_graph = graph.replaced(frozen=[*graph.frozen, (2, 3)]) if graph.num_nodes > 1 else Graph(2, [])
+    assert list(stream(other_graph, noise).checksums(1)) != [first]
+    assert list(stream(graph, EdgeNoise(add=0.0021, remove=0.29)).checksums(1)) != [first]
+    if graph.num_slots and noise.remove_threshold + noise.add_threshold:
+        assert list(stream(graph, noise, seed=1).checksums(1)) != [first]
+
+
+# ---- the law -----------------------------------------------------------------------------------------------
+
+
+def flip_probabilities(graph: Graph, noise: EdgeNoise) -> np.ndarray:
+    return np.where(graph.slot_states, noise.p_remove, noise.p_add)
+
+
+def count_law(probabilities: np.ndarray) -> np.ndarray:
+    """The law of a sum of independent coins."""
+    law = np.ones(1)
+    for q, number in zip(*np.unique(probabilities, return_counts=True), strict=True):
+        law = np.convolve(law, stats.binom.pmf(np.arange(number + 1), number, q))
+    return law
+
+
+def smallest_pvalue(counts: np.ndarray, trials: int, probabilities: np.ndarray) -> float:
+    """Two-sided exact binomial p-value of the worst of several counts, times their number."""
+    below = stats.binom.cdf(counts, trials, probabilities)
+    above = stats.binom.sf(counts - 1, trials, probabilities)
+    return float(min(1.0, 2 * np.minimum(below, above).min(initial=1.0) * max(1, counts.size)))
+
+
+def chi_square_pvalue(observed: np.ndarray, law: np.ndarray) -> float:
+    """Fit of a histogram, bins with fewer than 5 expected joined with their neighbours."""
+    expected = law * observed.sum()
+    edges = np.searchsorted(np.cumsum(expected), np.arange(5, observed.sum(), 5), side="left")
+    starts = np.unique(np.concatenate([[0], edges[:-1] + 1]))
+    starts = starts[starts < len(law)]
+    joined, wanted = np.add.reduceat(observed, starts), np.add.reduceat(expected, starts)
+    if wanted[-1] < 5 and len(wanted) > 1:
+        joined, wanted = np.append(joined[:-2], joined[-2:].sum()), np.append(wanted[:-2], wanted[-2:].sum())
+    return float(stats.chisquare(joined, wanted * joined.sum() / wanted.sum()).pvalue)
+
+
+def fit_pvalues(flips: np.ndarray, probabilities: np.ndarray) -> dict[str, float]:
+    """P-values of all that is tested about flips ``[M, N]`` of known probabilities, Bonferroni inside each."""
+    samples, slots = flips.shape
+    as_float = flips.astype(np.float32)
+    together = np.rint(as_float.T @ as_float).astype(np.int64)
+    upper = np.triu_indices(slots, 1)
+    after_each_other = np.rint(as_float[:-1:2].T @ as_float[1::2]).astype(
+        np.int64
+    )  # disjoint pairs of samples
+    products = np.outer(probabilities, probabilities)
+    totals = flips.sum(axis=1)
+    law = count_law(probabilities)
+    return {
+        "slots": smallest_pvalue(flips.sum(axis=0), samples, probabilities),
+        "pairs": smallest_pvalue(together[upper], samples, products[upper]),
+        "consecutive samples": smallest_pvalue(after_each_other.ravel(), samples // 2, products.ravel()),
+        "totals": chi_square_pvalue(np.bincount(totals, minlength=len(law)), law),
+    }
+
+
+FITS = {
+    "dense, symmetric": (SMALL, EdgeNoise(keep=0.8), False, None),
+    "dense, unequal": (SMALL, EdgeNoise(add=0.05, remove=0.6), False, None),
+    "dense, frozen": (FROZEN, EdgeNoise(add=0.1, remove=0.4), False, None),
+    "sparse, symmetric": (SMALL, EdgeNoise(keep=0.8), True, None),
+    "sparse, unequal": (SMALL, EdgeNoise(add=0.05, remove=0.6), True, None),
+    "sparse, frozen": (FROZEN, EdgeNoise(add=0.1, remove=0.4), True, None),
+    "sparse, many replacements": (SMALL, EdgeNoise(add=0.2, remove=0.1), True, 4),
+    "sparse, only replacements": (SMALL, EdgeNoise(add=0.2, remove=0.1), True, 0),
+}
+
+
+@pytest.mark.parametrize(("graph", "noise", "sparse", "draws"), FITS.values(), ids=FITS.keys())
+def test_flips_follow_the_law(graph: Graph, noise: EdgeNoise, sparse: bool, draws: int | None) -> None:
+    samples = 200_000 if draws is None else 20_000
+    source = forced_sparse(graph, noise, 5, draws) if sparse else stream(graph, noise, 5)
+    flips = np.concatenate([source.flips(start, start + 20_000) for start in range(0, samples, 20_000)])
+    for name, pvalue in fit_pvalues(flips, flip_probabilities(graph, noise)).items():
+        assert pvalue > FALSE_ALARM, name
+
+
+@pytest.mark.parametrize(
+    ("fault", "caught_by"),
+    [
+        ("probabilities off by 2 percent", "slots"),
+        ("one slot stuck", "slots"),
+        ("two slots in step", "pairs"),
+        ("samples in step", "consecutive samples"),
+        ("always the expected number", "totals"),
+    ],
+)
+def test_the_test_of_fit_catches_planted_faults(fault: str, caught_by: str) -> None:
+    noise = EdgeNoise(keep=0.8)
+    flips = stream(SMALL, noise, 5).flips(0, 200_000)
+    probabilities = flip_probabilities(SMALL, noise)
+    if fault == "probabilities off by 2 percent":
+        flips = stream(SMALL, EdgeNoise(keep=0.804), 5).flips(0, 200_000)
+    elif fault == "one slot stuck":
+        flips[:, 3] = False
+    elif fault == "two slots in step":
+        flips[:, 4] = np.where(np.arange(200_000) % 10 == 0, flips[:, 3], flips[:, 4])
+    elif fault == "samples in step":
+        flips[1::20] = flips[::20]
+    else:
+        order = np.random.default_rng(0).random(flips.shape).argsort(axis=1)
+        flips = order < round(0.2 * flips.shape[1])
+    assert fit_pvalues(flips, probabilities)[caught_by] < FALSE_ALARM
+
+
+def test_dense_and_sparse_agree_in_law() -> None:
+    noise = EdgeNoise(add=0.06, remove=0.5)
+    dense, sparse = (
+        stream(SMALL, noise, 9).flips(0, 100_000),
+        forced_sparse(SMALL, noise, 9).flips(0, 100_000),
+    )
+    assert not np.array_equal(dense, sparse)
+    sums = np.stack([dense.sum(axis=0), sparse.sum(axis=0)])
+    pvalues = [
+        stats.chi2_contingency(np.stack([column, 100_000 - column])).pvalue * SMALL.num_slots
+        for column in sums.T
+    ]
+    assert min(pvalues) > FALSE_ALARM
+    totals = np.stack([np.bincount(flips.sum(axis=1), minlength=15)[:15] for flips in (dense, sparse)])
+    assert stats.chi2_contingency(totals[:, totals.sum(axis=0) >= 10]).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize("graph", [RING, FROZEN_RING])
+def test_sparse_sampler_as_chosen_by_itself_follows_the_law(graph: Graph) -> None:
+    """4,950 slots: single slots, additions by group of slots (with pairs of groups), removals, totals."""
+    source, samples = stream(graph, SPARSE_NOISE, 3), 40_000
+    lists = source.flip_lists(0, samples)
+    keys = lists.sample * 4950 + lists.slot
+    assert (np.diff(keys) > 0).all(), "sorted, and no slot flips twice in a sample"
+    assert not np.isin(lists.slot, graph.frozen_slots).any()
+    probabilities = flip_probabilities(graph, SPARSE_NOISE)
+    per_slot = np.bincount(lists.slot, minlength=4950)[graph.slots]
+    assert smallest_pvalue(per_slot, samples, probabilities) > FALSE_ALARM
+    totals = np.bincount(lists.sample, minlength=samples)
+    law = count_law(probabilities)
+    assert chi_square_pvalue(np.bincount(totals, minlength=len(law)), law) > FALSE_ALARM
+    # 50 groups of neighbouring slots: "some addition in the group" is a coin, pairs of groups are independent
+    added = ~np.isin(lists.slot, graph.edge_slots)
+    some = np.zeros((samples, 50), dtype=bool)
+    some[lists.sample[added], lists.slot[added] // 99] = True
+    empty = np.bincount(graph.slots[~graph.slot_states] // 99, minlength=50)
+    pvalues = fit_pvalues(some, 1 - (1 - SPARSE_NOISE.p_add) ** empty)
+    assert min(pvalues.values()) > FALSE_ALARM, pvalues
+
+
+def test_frozen_pairs_never_flip() -> None:
+    for graph, noise in ((FROZEN, EdgeNoise(add=0.3, remove=0.6)), (FROZEN_RING, SPARSE_NOISE)):
+        source = stream(graph, noise)
+        flipped = np.unique(source.flip_lists(0, 20_000).slot)
+        assert not np.isin(flipped, graph.frozen_slots).any()
+        assert np.isin(graph.flippable_edge_slots, flipped).all(), "all others do"
+        noisy = source.batch(0, 50)[0].adjacency()
+        u, v = graph.frozen.T
+        assert (noisy[:, u, v] == graph.adjacency()[u, v]).all()
+
+
+# ---- the sparse sampler's parts ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("trials", "threshold"),
+    [(45, 2**31), (45, 429496730), (7, 1), (1, 2**32 - 1), (300, 2**32 - 2**20), (200, 42949673)],
+)
+def test_counts_table_against_rational_arithmetic(trials: int, threshold: int) -> None:
+    q = Fraction(threshold, 2**32)
+    cumulative, mass = [], (1 - q) ** trials
+    for count in range(trials + 1):
+        cumulative.append(mass if count == 0 else cumulative[-1] + mass)
+        mass = mass * (trials - count) / (count + 1) * q / (1 - q) if count < trials else Fraction(0)
+    assert cumulative[-1] == 1
+    floors = [int(total * 2**64) for total in cumulative[:-1]]
+    first, table = _binomial_thresholds(trials, threshold)
+    kept = [value for value in floors if value > 0]
+    kept = list(itertools.takewhile(lambda value: value < 2**64 - 1, kept))
+    assert first == sum(value == 0 for value in floors)
+    assert table.tolist() == kept
+    # total-variation distance of the law that the table gives
+    law = _AdditionLaw.of(trials, threshold)
+    assert law is not None
+    steps = [Fraction(0)] * first + [Fraction(int(value), 2**64) for value in table]
+    steps += [Fraction(1)] * (trials + 1 - len(steps))
+    given = [steps[0]] + [b - a for a, b in itertools.pairwise(steps)]
+    exact = [cumulative[0]] + [b - a for a, b in itertools.pairwise(cumulative)]
+    distance = sum(abs(a - b) for a, b in zip(given, exact, strict=True)) / 2
+    assert 0 <= distance <= law.discrepancy
+
+
+@pytest.mark.parametrize(("trials", "threshold"), [(49_945_000, 4295), (199_940_000, 1074), (4850, 8589935)])
+def test_counts_table_of_large_graphs_against_mpmath(trials: int, threshold: int) -> None:
+    first, table = _binomial_thresholds(trials, threshold)
+    with mpmath.workdps(80):
+        q = mpmath.mpf(threshold) / 2**32
+        log_mass = trials * mpmath.log1p(-q)
+        total, mass = mpmath.mpf(0), mpmath.exp(log_mass)
+        for count in range(first + len(table)):
+            total += mass
+            mass = mass * (trials - count) / (count + 1) * q / (1 - q)
+            wanted = int(mpmath.floor(total * 2**64))
+            assert wanted == (0 if count < first else int(table[count - first]))
+        assert 1 - (total + mass) <= mpmath.mpf(2) ** -64, "what is cut off"
+
+
+def test_counts_are_read_off_the_table() -> None:
+    law = _AdditionLaw.of(1000, 42949673)
+    assert law is not None
+    words = np.array([0, law.thresholds[3] - 1, law.thresholds[3], 2**64 - 1], dtype=np.uint64)
+    assert law.counts(words).tolist() == [
+        law.first,
+        law.first + 3,
+        law.first + 4,
+        law.first + len(law.thresholds),
+    ]
+
+
+def test_no_additions() -> None:
+    law = _AdditionLaw.of(1000, 0)
+    assert law is not None
+    assert (law.draws, law.discrepancy) == (0, 0.0)
+    source = stream(RING, EdgeNoise(add=0, remove=0.3))
+    assert source.sparse
+    assert source.discrepancy == 0
+    assert np.isin(source.flip_lists(0, 2000).slot, RING.edge_slots).all()
+
+
+def test_complete_graph_has_nowhere_to_add() -> None:
+    complete = Graph.from_networkx(networkx.complete_graph(95))
+    for remove in (0.0, 0.3):
+        source = stream(complete, EdgeNoise(add=0.01, remove=remove))
+        flips = source.flip_lists(0, 20)
+        assert (len(flips.slot) > 0) == (remove > 0)
+
+
+def test_discrepancy_is_stated_and_negligible() -> None:
+    assert stream().discrepancy == 0
+    assert stream(RING, EdgeNoise(keep=0.9)).discrepancy == 0
+    assert 0 < stream(RING, SPARSE_NOISE).discrepancy < 1e-16
+
+
+def test_places_skip_repeats_and_draws_that_would_favour_small_ranks() -> None:
+    source = forced_sparse(SMALL, EdgeNoise(add=0.2, remove=0.1))
+    empty = SMALL.max_adds
+    limit = 2**64 // empty * empty
+    assert limit < 2**64
+    words = np.array(
+        [
+            [5, 5 + empty, 3, 9, 9],  # 5 repeats
+            [limit, 2**64 - 1, 4, 2, 7],  # the first two are refused
+            [8, 8, 8, 1, 2],
+            [6, 1, 2, 3, 4],
+        ],
+        dtype=np.uint64,
+    )
+    sample, rank = source._places(words, np.array([3, 2, 2, 0]), 0)
+    assert sample.tolist() == [0, 0, 0, 1, 1, 2, 2]
+    assert rank.tolist() == [3, 5, 9, 2, 4, 1, 8]
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**63 - 1), st.integers(0, 6))
+def test_places_are_distinct_and_as_many_as_drawn(seed: int, draws: int) -> None:
+    source = forced_sparse(SMALL, EdgeNoise(add=0.4, remove=0.1), seed, draws)
+    counts = source._additions.counts(source._words(0, 50)[:, -(-SMALL.max_removes // 2)])  # type: ignore[union-attr]
+    removed, added = source._sparse_flips(0, 50)
+    assert np.bincount(added.sample, minlength=50).tolist() == counts.tolist()
+    assert (np.diff(added.sample * 1000 + added.slot) > 0).all()
+    assert not np.isin(added.slot, SMALL.edge_slots).any()
+    assert np.isin(removed.slot, SMALL.edge_slots).all()
+
+
+def test_replacements_do_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    original = SampleStream._replacement
+    monkeypatch.setattr(
+        SampleStream,
+        "_replacement",
+        lambda self, index, count: calls.append(index) or original(self, index, count),
+    )
+    source = forced_sparse(SMALL, EdgeNoise(add=0.2, remove=0.1), draws=4)
+    whole = source.flips(0, 300)
+    assert 10 < len(calls) < 290, "some samples need a replacement, some do not"
+    assert calls == sorted(set(calls))
+    parts = [source.flips(start, start + 7) for start in range(0, 294, 7)]
+    assert np.array_equal(np.concatenate(parts), whole[:294])
+    assert np.array_equal(source.flips(250, 251)[0], whole[250])
+
+
+def test_too_few_spare_draws_cost_time_not_exactness(monkeypatch: pytest.MonkeyPatch) -> None:
+    _AdditionLaw.of.cache_clear()
+    monkeypatch.setattr(noise_module, "_SPARE_DRAWS", 0)
+    try:
+        graph, noise = Graph(100, []), EdgeNoise(add=0.02, remove=0.1)
+        source = stream(graph, noise)
+        assert source.sparse
+        flips = source.flips(0, 4000)
+    finally:
+        _AdditionLaw.of.cache_clear()
+    assert smallest_pvalue(flips.sum(axis=0), 4000, flip_probabilities(graph, noise)) > FALSE_ALARM
+    law = count_law(flip_probabilities(graph, noise))
+    assert chi_square_pvalue(np.bincount(flips.sum(axis=1), minlength=len(law)), law) > FALSE_ALARM
+
+
+def _large(nodes: int) -> Graph:
+    rng = np.random.default_rng(nodes)
+    pairs = rng.integers(0, nodes, (60_000, 2))
+    pairs = np.unique(np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1), axis=0)
+    return Graph(nodes, rng.permutation(pairs)[:50_000])
+
+
+def test_cost_grows_with_edges_and_flips_not_with_node_pairs() -> None:
+    peaks, words = [], []
+    for nodes, add in ((10_000, 4e-6), (20_000, 1e-6)):  # four times the pairs, the same number of flips
+        graph = _large(nodes)
+        assert graph.num_edges == 50_000
+        source = stream(graph, EdgeNoise(add=add, remove=0.3))
+        assert source.sparse
+        source.batch(0, 1)
+        words.append(source.words_per_sample)
+        tracemalloc.start()
+        batch, _ = source.batch(0, 16)
+        index, _ = batch.edge_index()
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        added = index.shape[1] / 2 / 16 - 0.7 * 50_000
+        assert abs(added - 200) < 200, "the noise does what it should"
+    assert words[0] < 0.6 * 50_000
+    assert abs(words[1] - words[0]) < 0.01 * words[0]
+    assert peaks[1] < 1.1 * peaks[0]
+    assert peaks[0] < 16 * 50_000 * 200  # bytes; the node pairs alone would be 16 * 50 million
+
+
+def test_large_graph_of_the_specification() -> None:
+    source = stream(_large(10_000), EdgeNoise(add=1e-6, remove=0.3))
+    assert source.sparse
+    lists = source.flip_lists(0, 200)
+    removed = np.isin(lists.slot, source.graph.edge_slots)
+    pvalue = smallest_pvalue(np.array([removed.sum()]), 200 * 50_000, np.array([source.noise.p_remove]))
+    assert pvalue > FALSE_ALARM
+    additions = np.array([(~removed).sum()])
+    assert (
+        smallest_pvalue(additions, 200 * source.graph.max_adds, np.array([source.noise.p_add])) > FALSE_ALARM
+    )
+
+
+# ---- batches -----------------------------------------------------------------------------------------------
+
+
+def slow_graphs(graph: Graph, flips: np.ndarray) -> list[networkx.Graph]:
+    """The noisy graphs, one flip after the other."""
+    pairs = list(itertools.combinations(range(graph.num_nodes), 2))
+    frozen = {tuple(pair) for pair in graph.frozen.tolist()}
+    free = [pair for pair in pairs if pair not in frozen]
+    noisy = []
+    for row in flips:
+        one = graph.to_networkx()
+        for pair, flip in zip(free, row, strict=True):
+            if flip:
+                one.remove_edge(*pair) if one.has_edge(*pair) else one.add_edge(*pair)
+        noisy.append(one)
+    return noisy
+
+
+@cases
+def test_batches_agree_with_a_slow_reconstruction(graph: Graph, noise: EdgeNoise) -> None:
+    n, size = graph.num_nodes, 12
+    features = np.arange(2 * n, dtype=np.float32).reshape(n, 2)
+    source = stream(graph.replaced(node_features=features, label=1, name="secret"), noise)
+    slow = slow_graphs(graph, source.flips(3, 3 + size))
+    batch, _ = source.batch(3, 3 + size)
+    assert (batch.size, batch.num_nodes) == (size, n)
+    dense = np.stack([networkx.to_numpy_array(one, nodelist=range(n), dtype=np.float32) for one in slow])
+    assert batch.adjacency().dtype == np.float32
+    assert np.array_equal(batch.adjacency(), dense)
+    assert np.array_equal(batch.degrees(), dense.sum(axis=2))
+    index, membership = batch.edge_index()
+    arcs = [(u + k * n, v + k * n) for k, one in enumerate(slow) for u, v in sorted(one.to_directed().edges)]
+    assert index.dtype == np.int64
+    assert index.T.tolist() == [list(arc) for arc in arcs]
+    assert membership.tolist() == np.repeat(np.arange(size), n).tolist()
+    lists = batch.edge_lists()
+    assert (np.diff(lists.sample * n * n + lists.slot) > 0).all()
+    for one, noisy in zip(slow, batch.graphs(), strict=True):
+        assert noisy == Graph(n, list(one.edges), features)
+        assert noisy.label is None
+        assert noisy.name is None
+        assert len(noisy.frozen) == 0
+
+
+def test_order_of_edges_does_not_tell_the_clean_graph() -> None:
+    """The same noisy graph reached from different clean graphs gives the same bytes."""
+    seen: dict[bytes, set[tuple[bytes, bytes, bytes]]] = {}
+    origins: dict[bytes, set[str]] = {}
+    for clean in (
+        Graph(4, []),
+        Graph(4, [(2, 3)]),
+        Graph(4, [(0, 1), (1, 2), (0, 3)], frozen=[(0, 3), (1, 3)]),
+    ):
+        for source in (stream(clean, EdgeNoise(keep=0.7)), forced_sparse(clean, EdgeNoise(keep=0.7))):
+            for index in range(200):
+                batch, _ = source.batch(index, index + 1)
+                (only,) = batch.graphs()
+                arcs = batch.edge_index()[0]
+                key = only.edges.tobytes()
+                views = (arcs.tobytes(), batch.adjacency().tobytes(), only.edges.tobytes())
+                seen.setdefault(key, set()).add(views)
+                origins.setdefault(key, set()).add(clean.topology)
+    assert all(len(views) == 1 for views in seen.values())
+    assert sum(len(origin) > 1 for origin in origins.values()) > 20, "the test has something to compare"
+
+
+def test_dense_and_sparse_batches_of_the_same_graphs_are_the_same() -> None:
+    batch, _ = stream(FROZEN, EdgeNoise(keep=0.7)).batch(0, 40)
+    lists = batch.edge_lists()
+    as_lists = NoisyBatch(
+        num_nodes=batch.num_nodes,
+        size=batch.size,
+        node_features=None,
+        slots=None,
+        frozen_edges=batch.frozen_edges,
+        states=None,
+        lists=SlotLists(lists.sample, lists.slot),
+    )
+    assert np.array_equal(as_lists.edge_index()[0], batch.edge_index()[0])
+    assert np.array_equal(as_lists.adjacency(), batch.adjacency())
+    assert np.array_equal(as_lists.degrees(), batch.degrees())
+    assert as_lists.graphs() == batch.graphs()
+
+
+def test_empty_range() -> None:
+    for graph, noise in ((SMALL, EdgeNoise(keep=0.8)), (RING, SPARSE_NOISE)):
+        batch, content = stream(graph, noise).batch(5, 5)
+        assert content == b""
+        assert batch.edge_index()[0].shape == (2, 0)
+        assert batch.graphs() == []
+
+
+def test_new_checksum_is_a_fresh_hash() -> None:
+    source = stream()
+    one, two = source.new_checksum(), source.new_checksum()
+    one.update(b"flips")
+    assert one.hexdigest() != two.hexdigest()
+    assert two.digest_size == hashlib.blake2b(digest_size=16).digest_size

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import cache
 
 import mpmath
 
@@ -20,24 +21,27 @@ def probabilities(noise: EdgeNoise) -> tuple[Fraction, Fraction]:
     return Fraction(noise.add_threshold, WORD), Fraction(noise.remove_threshold, WORD)
 
 
+@cache
 def regions(noise: EdgeNoise, adds: int, removes: int) -> list[tuple[Fraction, Fraction]]:
-    """Masses under X and Y of all ``(t_a, t_d)``, merged by likelihood ratio, highest X/Y first.
+    """Masses under X and Y of the states of the attacked slots, merged by likelihood ratio, highest X/Y first.
 
     Slot by slot: each attacked slot's noisy state either differs from the clean graph's or does not.
     """
-    p_add, p_remove = probabilities(noise)
-    cells: dict[int, tuple[Fraction, Fraction]] = {0: (Fraction(1), Fraction(1))}
-    # (probability under X, under Y) that the slot differs from the clean graph
-    for differs in [(p_add, 1 - p_remove)] * adds + [(p_remove, 1 - p_add)] * removes:
-        grown: dict[int, tuple[Fraction, Fraction]] = {}
-        for count, (x, y) in cells.items():
-            for step, (fx, fy) in ((0, (1 - differs[0], 1 - differs[1])), (1, differs)):
-                old = grown.get(count + step, (Fraction(0), Fraction(0)))
-                grown[count + step] = (old[0] + x * fx, old[1] + y * fy)
-        cells = grown
-    if p_add > 0 and p_remove > 0:
-        return [cells[count] for count in sorted(cells)]
-    return one_sided_regions(noise, adds, removes)
+    add, remove = noise.add_threshold, noise.remove_threshold
+    if add == 0 or remove == 0:
+        return one_sided_regions(noise, adds, removes)
+    masses_x, masses_y = [1], [1]  # in units of 2**-32 a slot
+    for differs_x, differs_y in [(add, WORD - remove)] * adds + [(remove, WORD - add)] * removes:
+        masses_x, masses_y = _one_more(masses_x, differs_x), _one_more(masses_y, differs_y)
+    unit = WORD ** (adds + removes)
+    return [(Fraction(x, unit), Fraction(y, unit)) for x, y in zip(masses_x, masses_y, strict=True)]
+
+
+def _one_more(masses: list[int], differs: int) -> list[int]:
+    grown = [mass * (WORD - differs) for mass in masses] + [0]
+    for count, mass in enumerate(masses):
+        grown[count + 1] += mass * differs
+    return grown
 
 
 def one_sided_regions(noise: EdgeNoise, adds: int, removes: int) -> list[tuple[Fraction, Fraction]]:
@@ -51,11 +55,7 @@ def one_sided_regions(noise: EdgeNoise, adds: int, removes: int) -> list[tuple[F
     for edge_x, edge_y, slots in kinds:
         for _ in range(slots):
             states = _merged(
-                [
-                    (x * fx, y * fy)
-                    for x, y in states
-                    for fx, fy in ((edge_x, edge_y), (1 - edge_x, 1 - edge_y))
-                ]
+                [(x * fx, y * fy) for x, y in states for fx, fy in ((edge_x, edge_y), (1 - edge_x, 1 - edge_y))]
             )
     only_x = [state for state in states if state[1] == 0]
     both = [state for state in states if state[1] > 0]
@@ -115,18 +115,14 @@ def threshold(noise: EdgeNoise, adds: int, removes: int) -> Fraction:
     return Fraction(1)
 
 
-def certified(
-    noise: EdgeNoise, adds: int, removes: int, top: Fraction, rival: Fraction | None = None
-) -> bool:
+def certified(noise: EdgeNoise, adds: int, removes: int, top: Fraction, rival: Fraction | None = None) -> bool:
     """Whether the top class stays ahead of a rival after the attack, in the worst case."""
     masses = regions(noise, adds, removes)
     rival = 1 - top if rival is None else min(rival, 1 - top)
     return lower_from(masses, top) > upper_from(masses, rival)
 
 
-def splits(
-    flips: int, max_adds: int | None = None, max_removes: int | None = None
-) -> Iterator[tuple[int, int]]:
+def splits(flips: int, max_adds: int | None = None, max_removes: int | None = None) -> Iterator[tuple[int, int]]:
     """All ``(adds, removes)`` of this many flips that a graph offers."""
     for adds in range(flips + 1):
         removes = flips - adds

@@ -185,9 +185,7 @@ def test_feature_types(given: type, kept: type) -> None:
     assert features.tolist() == [[1, 1, 1]] * 2
 
 
-@pytest.mark.parametrize(
-    "label", [3, np.int64(3), np.array(3), np.array([3]), torch.tensor(3), torch.tensor([3])]
-)
+@pytest.mark.parametrize("label", [3, np.int64(3), np.array(3), np.array([3]), torch.tensor(3), torch.tensor([3])])
 def test_label_types(label: object) -> None:
     kept = Graph(2, [], None, label).label  # type: ignore[arg-type]
     assert kept == 3
@@ -254,10 +252,7 @@ def test_copies(full: Graph, copied: object) -> None:
 
 
 def test_topology_hash_is_the_same_in_another_process_and_covers_everything(full: Graph) -> None:
-    code = (
-        "import flipproof as fp;"
-        "print(fp.Graph(5, [(0, 1), (3, 1), (2, 4)], frozen=[(4, 3), (0, 1)]).topology)"
-    )
+    code = "import flipproof as fp;print(fp.Graph(5, [(0, 1), (3, 1), (2, 4)], frozen=[(4, 3), (0, 1)]).topology)"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == full.topology
     same_bytes = [
@@ -537,9 +532,7 @@ class _Collection(InMemoryDataset):
 
 
 def test_as_graphs_takes_a_pyg_dataset() -> None:
-    collection = _Collection(
-        [_data((0, 1), (1, 0), y=torch.tensor([1])), _data((1, 2), (2, 1), y=torch.tensor([0]))]
-    )
+    collection = _Collection([_data((0, 1), (1, 0), y=torch.tensor([1])), _data((1, 2), (2, 1), y=torch.tensor([0]))])
     assert hasattr(collection, "edge_index")  # what makes it look like a single graph
     assert [graph.edges.tolist() for graph in as_graphs(collection)] == [[[0, 1]], [[1, 2]]]
     assert [graph.label for graph in as_graphs(collection)] == [1, 0]

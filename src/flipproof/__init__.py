@@ -48,7 +48,7 @@ _HOMES = {
 }
 _MODULES = ("datasets", "models", "features")
 
-__all__ = ["__version__", *_HOMES, *_MODULES]  # noqa: PLE0604
+__all__ = ["__version__", *_HOMES, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:

@@ -70,7 +70,7 @@ def label_pvalue(top: ArrayLike, second: ArrayLike) -> FloatArray:
     top, second = np.asarray(top, dtype=np.float64), np.asarray(second, dtype=np.float64)
     # Pr(Binomial(top + second, 1/2) >= top); a beta function with a zero parameter is the certain event
     tail = np.where(top > 0, special.betainc(np.maximum(top, 1), second + 1, 0.5), 1.0)
-    return np.minimum(1.0, 2 * tail * (1 + _MARGIN))
+    return np.clip(2 * tail * (1 + _MARGIN), np.finfo(np.float64).tiny, 1.0)
 
 
 @dataclass(frozen=True)

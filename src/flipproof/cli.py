@@ -43,10 +43,16 @@ def root(
 
 @app.command()
 def reproduce(
-    out: Annotated[Path, typer.Option("--out", help="Folder for everything that is made; run again to continue.")],
-    quick: Annotated[bool, typer.Option("--quick", help="A small version, well under a minute; its figures mean little.")] = False,
+    out: Annotated[
+        Path, typer.Option("--out", help="Folder for everything that is made; run again to continue.")
+    ],
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A small version, well under a minute; its figures mean little.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of data, split, weights and noise.")] = 0,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes at a time; by default one a core.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes at a time; by default one a core.")
+    ] = None,
 ) -> None:
     """The paper, end to end: data, training, certification, the three figures, its claims measured.
 
@@ -60,17 +66,27 @@ def reproduce(
 
     checked_seed(seed)
     settings = Settings.quick(seed=seed) if quick else Settings(seed=seed)
-    again = f"flipproof reproduce --out {shlex.quote(str(out))}" + " --quick" * quick + f" --seed {seed}" * (seed != 0)
+    again = (
+        f"flipproof reproduce --out {shlex.quote(str(out))}"
+        + " --quick" * quick
+        + f" --seed {seed}" * (seed != 0)
+    )
     raise typer.Exit(run(out, settings, workers=workers, console=Console(), again=again))
 
 
 @app.command()
 def radius(
-    p_lower: Annotated[float, typer.Option("--p-lower", help="Lower bound on the top class's share of votes.")],
-    keep: Annotated[float | None, typer.Option(help="Probability that a node pair keeps its state (the paper's beta).")] = None,
+    p_lower: Annotated[
+        float, typer.Option("--p-lower", help="Lower bound on the top class's share of votes.")
+    ],
+    keep: Annotated[
+        float | None, typer.Option(help="Probability that a node pair keeps its state (the paper's beta).")
+    ] = None,
     add: Annotated[float | None, typer.Option(help="Probability that an empty pair gains an edge.")] = None,
     remove: Annotated[float | None, typer.Option(help="Probability that an edge is lost.")] = None,
-    p_upper: Annotated[float | None, typer.Option("--p-upper", help="Upper bound on every other class's share.")] = None,
+    p_upper: Annotated[
+        float | None, typer.Option("--p-upper", help="Upper bound on every other class's share.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
     """The mathematics alone, no model: how many edge flips a share of votes withstands.
@@ -88,7 +104,9 @@ def radius(
     elif found == -1:
         typer.echo("nothing is certified: the top class is not sure to win even without an attack")
     else:
-        typer.echo(f"radius {found}: no attack of at most {found} edge flip{'s' * (found != 1)} changes the prediction")
+        typer.echo(
+            f"radius {found}: no attack of at most {found} edge flip{'s' * (found != 1)} changes the prediction"
+        )
 
 
 def main() -> None:
@@ -101,5 +119,8 @@ def main() -> None:
         print(f"flipproof: {error}", file=sys.stderr)
         sys.exit(2)
     except OSError as error:
-        print(f"flipproof: {error.strerror or error}: {error.filename or ''} (check the path and its permissions)", file=sys.stderr)
+        print(
+            f"flipproof: {error.strerror or error}: {error.filename or ''} (check the path and its permissions)",
+            file=sys.stderr,
+        )
         sys.exit(2)

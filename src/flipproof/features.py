@@ -1,7 +1,8 @@
 """Node features, computed on every noisy graph after the noise.
 
-A certificate is only true if the model sees nothing of the clean graph. Degrees, positional encodings and everything else
-that depends on edges must therefore come from a hook applied to the noisy graph, not from ``node_features``.
+A certificate is only true if the model sees nothing of the clean graph's edges. Degrees, positional encodings
+and everything else that depends on edges must therefore come from a hook applied to the noisy graph, not from
+``node_features``.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ __all__ = [
 
 
 class NodeFeatures(ABC):
-    """A function from a noisy graph to node features; for batches in the dense and in PyG's layout, and for one graph."""
+    """A function from a noisy graph to node features; for dense batches, for PyG's layout, and for one graph."""
 
     spec: str | None = None
     """A text from which :func:`as_features` makes the same hook again; ``None`` for a user's own function."""
@@ -45,11 +46,11 @@ class NodeFeatures(ABC):
 
     @abstractmethod
     def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
-        """For ``adjacency [B, n, n]``, ``mask [B, n]`` and the graphs' own features ``[B, n, d]``: ``[B, n, width]``."""
+        """``[B, n, width]`` for ``adjacency [B, n, n]``, ``mask [B, n]`` and own features ``[B, n, d]``."""
 
     @abstractmethod
     def sparse(self, edge_index: Tensor, batch: Tensor, own: Tensor | None) -> Tensor:
-        """For a union of graphs, ``edge_index [2, E]``, ``batch [V]`` and own features ``[V, d]``: ``[V, width]``."""
+        """``[V, width]`` for a union of graphs: ``edge_index [2, E]``, ``batch [V]``, own features ``[V, d]``."""
 
     def of(self, graph: Graph) -> Tensor:
         """For one graph, ``[n, width]``."""
@@ -74,8 +75,8 @@ class Own(NodeFeatures):
     def _given(own: Tensor | None) -> Tensor:
         if own is None:
             raise InputError(
-                "the model needs node features and the graph has none (give the graph node_features, or compute "
-                'them on the noisy graph, for instance features="degree")'
+                "the model needs node features and the graph has none (give it node_features, or compute them on "
+                'the noisy graph, for instance features="degree")'
             )
         return own
 
@@ -174,12 +175,13 @@ class Function(NodeFeatures):
         sizes = torch.bincount(batch).tolist()
         forward = edge_index[:, edge_index[0] < edge_index[1]].cpu()
         owner, order = torch.sort(batch.cpu()[forward[0]], stable=True)
-        edge_counts = torch.bincount(owner, minlength=len(sizes)).tolist()
-        features, start = [], 0
-        for size, edges in zip(sizes, forward[:, order].split(edge_counts, dim=1), strict=True):
-            rows = None if own is None else own[start : start + size]
-            features.append(self._apply(size, (edges - start).T.numpy(), rows))
-            start += size
+        edges = forward[:, order].T.numpy()
+        stops = torch.bincount(owner, minlength=len(sizes)).cumsum(0).tolist()
+        features, node, edge = [], 0, 0
+        for size, stop in zip(sizes, stops, strict=True):
+            rows = None if own is None else own[node : node + size]
+            features.append(self._apply(size, edges[edge:stop] - node, rows))
+            node, edge = node + size, stop
         return torch.cat(features).to(edge_index.device)
 
     def _apply(self, size: int, edges: NDArray[Any], own: Tensor | None) -> Tensor:
@@ -190,24 +192,27 @@ class Function(NodeFeatures):
                 raise InputError("the features transform left no x on the graph (use one that sets node features)")
         else:
             result = self.function(graph)
+        # a tensor keeps its type (an embedding wants integers); anything else becomes what a network wants
         features = result if isinstance(result, Tensor) else self._as_tensor(result)
         if features.ndim != 2 or len(features) != size:
             raise InputError(
-                f"the features function must return one row a node, [{size}, d]; got shape {tuple(features.shape)} "
-                "(it is called with each noisy flipproof.Graph)"
+                f"the features function must return one row a node, [{size}, d]; got shape "
+                f"{tuple(features.shape)} (it is called with each noisy flipproof.Graph)"
             )
         return features
 
     @staticmethod
     def _as_tensor(result: Any) -> Tensor:
-        """A tensor keeps its type (an embedding wants integers); anything else becomes what a network wants."""
         try:
-            return torch.from_numpy(np.array(result, dtype=np.float32))
-        except (TypeError, ValueError) as error:
+            values = np.array(result)
+        except ValueError:  # rows of unequal length
+            values = np.array(None)
+        if values.dtype.kind not in "fiub":
             raise InputError(
                 f"the features function must return numbers, one row a node; got {type(result).__name__} "
                 "(an array or a tensor [n, d])"
-            ) from error
+            )
+        return torch.from_numpy(values.astype(np.float32))
 
 
 def _is_transform(function: Any) -> bool:
@@ -223,9 +228,10 @@ _BY_NAME: dict[str, Callable[[], NodeFeatures]] = {
 
 
 def as_features(value: Any) -> NodeFeatures:
-    """The hook that a user means: ``None``, a name, several joined by ``+`` or in a list, a function, a PyG transform.
+    """The hook that a user means: ``None``, a name, a function, a PyG transform, or several in a list.
 
-    Names: ``own`` (as ``None``), ``degree``, ``one-hot-degree`` (``one-hot-degree:20`` to set the largest), ``constant``.
+    Names: ``own`` (as ``None``), ``degree``, ``one-hot-degree`` (``one-hot-degree:20`` to set the largest),
+    ``constant``; several joined by ``+``.
 
     >>> as_features("own+degree").spec
     'own+degree'
@@ -249,15 +255,15 @@ def as_features(value: Any) -> NodeFeatures:
     if callable(value) and not isinstance(value, type):
         return Function(value)
     raise InputError(
-        f"features must be a name, a function, a PyG transform or None; got {value!r} (an instance, not a class)"
+        f"features must be a name, a function, a PyG transform or None; got {value!r} (or a list of these)"
     )
 
 
 def refuse_clean_degrees(graphs: Sequence[Graph]) -> None:
     """Refuse graphs whose own features are plainly their degrees: the noise would not reach them.
 
-    A column is refused if it agrees with the degrees on *all* the graphs, so that a node label which happens to agree on
-    a small graph passes together with graphs on which it does not.
+    A column is refused if it agrees with the degrees on *all* the graphs, so that a node label which happens
+    to agree on a small graph passes together with graphs on which it does not.
     """
     by_width: dict[int, list[Graph]] = {}
     for graph in graphs:
@@ -268,48 +274,56 @@ def refuse_clean_degrees(graphs: Sequence[Graph]) -> None:
         if found is not None:
             name = f" of graph {given[0].name!r}" if len(given) == 1 and given[0].name is not None else ""
             raise InputError(
-                f"{found}{name}: computed on the clean graph, they would survive the noise and every certificate would "
-                'be false (leave them out and pass features="degree" or "one-hot-degree" to SmoothedClassifier, which '
-                "computes them on each noisy graph; trust_features=True if they only look like degrees)"
+                f"{found}{name}: computed on the clean graph, they would survive the noise and every certificate "
+                'would be false (leave them out and pass features="degree" or "one-hot-degree" to '
+                "SmoothedClassifier, which computes them on each noisy graph; trust_features=True if they only look "
+                "like degrees)"
             )
 
 
 def _clean_degrees(graphs: Sequence[Graph]) -> str | None:
     """Where in the features of these graphs their degrees stand, in words."""
-    columns = np.concatenate([graph.node_features for graph in graphs]).astype(np.float64).T  # type: ignore[misc]
+    features = [graph.node_features for graph in graphs if graph.node_features is not None]
+    columns = np.concatenate(features).astype(np.float64).T
     degrees = np.concatenate([graph.degrees for graph in graphs]).astype(np.float64)
     kinds = len(np.unique(degrees))
     if max(graph.num_nodes for graph in graphs) < 4 or kinds < 2:
         return None  # too little to tell
-    largest = [np.full(graph.num_nodes, max(1, graph.degrees.max())) for graph in graphs]
-    others = [np.full(graph.num_nodes, max(1, graph.num_nodes - 1)) for graph in graphs]
+    share = np.concatenate([graph.degrees / max(1, graph.num_nodes - 1) for graph in graphs])
+    scaled = np.concatenate([graph.degrees / max(1, graph.degrees.max()) for graph in graphs])
     forms = {
         "the degrees": degrees,
         "the degrees plus one": degrees + 1,
-        "the degrees divided by n - 1": degrees / np.concatenate(others),
-        "the degrees divided by the largest": degrees / np.concatenate(largest),
+        "the degrees divided by n - 1": share,
+        "the degrees divided by the largest": scaled,
         "the logarithms of the degrees plus one": np.log1p(degrees),
+        "the inverse square roots of the degrees plus one": 1 / np.sqrt(degrees + 1),
     }
     for what, values in forms.items():
-        # a column of zeros and ones agrees by accident too easily
         equal = np.isclose(columns, values, rtol=1e-5, atol=1e-6).all(axis=1)
+        # a column of zeros and ones agrees by accident too easily
         if equal.any() and not set(np.unique(values)) <= {0.0, 1.0}:
             return f"column {int(np.argmax(equal))} of node_features is {what}"
+    if kinds > 2:
+        for number, column in enumerate(columns):
+            slope, constant = np.polyfit(degrees, column, 1)
+            if abs(slope) > 1e-6 and np.allclose(column, slope * degrees + constant, rtol=1e-5, atol=1e-6):
+                return f"column {number} of node_features is {slope:g} times the degrees plus {constant:g}"
     if len(columns) > 1 and set(np.unique(columns)) <= {0, 1} and (columns.sum(axis=0) == 1).all():
-        hot = columns.argmax(axis=0)
-        clipped = np.minimum(degrees, len(columns) - 1)
-        # one column a degree, in any order; or the last column for all large degrees
-        if np.array_equal(hot, degrees) or (len(np.unique(hot)) > 2 and np.array_equal(hot, clipped)):
-            return "node_features are the degrees, one-hot"
-        if kinds > 2 and len(degrees) >= 2 * kinds and _one_to_one(hot, degrees):
-            return "node_features are a one-hot code of the degrees"
-    for number, column in enumerate(columns):
-        if kinds > 2 and len(degrees) >= 2 * kinds and _one_to_one(column, degrees):
-            return f"column {number} of node_features is a function of the degrees"
+        return _one_hot_degrees(columns.argmax(axis=0), degrees.astype(np.int64), len(columns) - 1)
     return None
 
 
-def _one_to_one(first: NDArray[Any], second: NDArray[Any]) -> bool:
-    """Whether equal entries of either array are equal in the other."""
-    pairs = np.unique(np.stack([first, second]), axis=1).shape[1]
-    return pairs == len(np.unique(first)) == len(np.unique(second))
+def _one_hot_degrees(hot: NDArray[Any], degrees: NDArray[np.int64], last: int) -> str | None:
+    """Whether the column that holds the 1 tells the degree; strict where few kinds could agree by accident.
+
+    Types of atoms follow their valence, so that a one-to-one relation alone proves nothing.
+    """
+    kinds = len(np.unique(hot))
+    codes = {
+        2: [degrees],
+        3: [np.minimum(degrees, last), degrees - 1],
+        4: [np.unique(degrees, return_inverse=True)[1]],
+    }
+    agree = any(kinds >= least and np.array_equal(hot, code) for least in codes for code in codes[least])
+    return "node_features are the degrees, one-hot" if agree else None

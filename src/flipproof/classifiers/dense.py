@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
+
 import torch
 from torch import Tensor
 
-from flipproof.classifiers.torch_module import TorchClassifier, feature_width, largest_batch, to_device
+from flipproof.classifiers.classifier import Classifier, expected_edges
+from flipproof.classifiers.message_passing import MessagePassingClassifier
+from flipproof.classifiers.torch_module import (
+    TorchClassifier,
+    feature_width,
+    hidden_width,
+    largest_batch,
+    to_device,
+)
 from flipproof.errors import InputError
+from flipproof.features import NodeFeatures
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch
 
@@ -16,22 +27,40 @@ _CACHE = 5 * 2**18  # bytes of one batch of matrices and activations that stay i
 _MEMORY = 2**24  # bytes that a batch of few graphs may take all the same
 _FEW = 32
 _MOST_ENTRIES = 2**28  # one graph's matrix beyond this is refused
-_WIDTH = 64  # assumed width of the hidden layers
+_ALWAYS_DENSE = 300  # nodes up to which matrices are used even where a module has a sparse way too
+_ENTRIES_PER_EDGE = 64  # a message costs as much as this many entries of a matrix: measured for our networks
 
 
 class DenseClassifier(TorchClassifier):
-    """``forward(x [B, n, d], adj [B, n, n], mask [B, n]) -> [B, C]``."""
+    """``forward(x [B, n, d], adj [B, n, n], mask [B, n]) -> [B, C]``.
+
+    A module that also has ``forward_sparse(x, edge_index, batch)`` is called so on large graphs with few edges.
+    """
 
     path = "dense"
+
+    def __init__(self, module: torch.nn.Module, *, num_classes: int, features: NodeFeatures) -> None:
+        super().__init__(module, num_classes=num_classes, features=features)
+        self._with_mask = len(inspect.signature(module.forward).parameters) != 2
+        sparse = getattr(module, "forward_sparse", None)
+        self._sparse = sparse and MessagePassingClassifier(
+            module, num_classes=num_classes, features=features, call=sparse
+        )
+
+    def suited(self, graph: Graph, noise: EdgeNoise) -> Classifier:
+        entries = graph.num_nodes**2
+        few_edges = _ENTRIES_PER_EDGE * expected_edges(graph, noise) < entries
+        large = graph.num_nodes > _ALWAYS_DENSE and (few_edges or entries > _MOST_ENTRIES)
+        return self._sparse if self._sparse and large else self
 
     def batch_size(self, graph: Graph, noise: EdgeNoise) -> int:
         nodes = graph.num_nodes
         if nodes * nodes > _MOST_ENTRIES:
             raise InputError(
-                f"a dense model cannot take a graph of {nodes} nodes: one matrix would have {nodes * nodes:,} entries "
-                "(use a model in PyG's convention forward(x, edge_index, batch))"
+                f"a dense model cannot take a graph of {nodes} nodes: one matrix would have "
+                f"{nodes * nodes:,} entries (use a model in PyG's convention forward(x, edge_index, batch))"
             )
-        each = 4 * nodes * (nodes + _WIDTH)
+        each = 4 * nodes * (nodes + hidden_width(graph))
         return max(largest_batch(each, _CACHE), min(_FEW, largest_batch(each, _MEMORY)))
 
     def logits(self, batch: NoisyBatch) -> Tensor:
@@ -41,7 +70,7 @@ class DenseClassifier(TorchClassifier):
         if own is not None:
             own = own.expand(batch.size, *own.shape)
         x = self.as_number(self.features.dense(adjacency, mask, own))
-        result: Tensor = self.module(x, adjacency, mask)
+        result: Tensor = self.module(x, adjacency, mask) if self._with_mask else self.module(x, adjacency)
         return result
 
     def expectation(self, graph: Graph) -> str:

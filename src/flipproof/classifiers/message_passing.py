@@ -9,9 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from flipproof.classifiers.classifier import expected_edges
 from flipproof.classifiers.torch_module import (
     TorchClassifier,
     feature_width,
+    hidden_width,
     largest_batch,
     repeated,
     to_device,
@@ -23,7 +25,6 @@ from flipproof.noise import EdgeNoise, NoisyBatch
 __all__ = ["MessagePassingClassifier"]
 
 _BUDGET = 2**26  # bytes of one batch's messages
-_WIDTH = 64  # assumed width of the hidden layers
 
 
 class MessagePassingClassifier(TorchClassifier):
@@ -45,22 +46,25 @@ class MessagePassingClassifier(TorchClassifier):
     ) -> None:
         super().__init__(module, num_classes=num_classes, features=features)
         self._call = call or (self._with_data if as_data else self._with_batch)
-        named = "batch" in inspect.signature(module.forward).parameters
-        self._batch_by_name = named
+        self._expected = "a PyG Batch of x, edge_index and batch" if as_data else "(x, edge_index, batch)"
+        self._batch_by_name = "batch" in inspect.signature(module.forward).parameters
 
     def batch_size(self, graph: Graph, noise: EdgeNoise) -> int:
-        edges = graph.max_removes * (1 - noise.p_remove) + graph.max_adds * noise.p_add + len(graph.frozen)
-        return largest_batch(int(4 * _WIDTH * (2 * edges + graph.num_nodes)), _BUDGET)
+        rows = 2 * expected_edges(graph, noise) + graph.num_nodes
+        return largest_batch(int(4 * hidden_width(graph) * rows), _BUDGET)
 
     def logits(self, batch: NoisyBatch) -> Tensor:
         index, membership = batch.edge_index()
         edge_index, owner = to_device(index, self.device), to_device(membership, self.device)
-        x = self.as_number(self.features.sparse(edge_index, owner, repeated(self.own_features(batch), batch.size)))
+        own = repeated(self.own_features(batch), batch.size)
+        x = self.as_number(self.features.sparse(edge_index, owner, own))
         result: Tensor = self._call(x, edge_index, owner)
         return result
 
     def _with_batch(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:
-        return self.module(x, edge_index, batch=batch) if self._batch_by_name else self.module(x, edge_index, batch)
+        if self._batch_by_name:  # other arguments with defaults may stand before it
+            return self.module(x, edge_index, batch=batch)
+        return self.module(x, edge_index, batch)
 
     def _with_data(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:
         from torch_geometric.data import Batch
@@ -70,4 +74,4 @@ class MessagePassingClassifier(TorchClassifier):
         return self.module(data)
 
     def expectation(self, graph: Graph) -> str:
-        return f"(x, edge_index, batch) with {feature_width(self.features, graph)} a graph"
+        return f"{self._expected} with {feature_width(self.features, graph)} a graph"

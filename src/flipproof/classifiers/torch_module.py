@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from flipproof.noise import BLOCK, NoisyBatch
 __all__ = ["CONVENTIONS", "TorchClassifier", "convention_of"]
 
 CONVENTIONS = ("pyg", "dense", "data")
+_WIDTH = 64  # assumed width of the hidden layers
 
 
 class TorchClassifier(Classifier):
@@ -26,22 +28,34 @@ class TorchClassifier(Classifier):
 
     def __init__(self, module: torch.nn.Module, *, num_classes: int, features: NodeFeatures) -> None:
         self.module, self.num_classes, self.features = module, num_classes, features
-        weights = [weight for weight in module.parameters() if weight.is_floating_point()]
-        self.device = weights[0].device if weights else torch.device("cpu")
-        self.dtype = weights[0].dtype if weights else torch.float32
+        self.reads_own_features = features.reads_own
+        self.edge_blind = _is_edge_blind(module)
+        if self.edge_blind and features.reads_edges:
+            raise InputError(
+                f"features of an edge-blind model must not depend on edges; got {features.spec or features} "
+                '(None for the graph\'s own, or "constant")'
+            )
         self.prepare()
 
     def prepare(self) -> None:
-        training = [name or "the module itself" for name, part in self.module.named_modules() if part.training]
-        if training:
-            raise InputError(
-                f"the model must be in evaluation mode; {training[0]} is in training mode (call model.eval() first)"
-            )
+        weights = [weight for weight in self.module.parameters() if weight.is_floating_point()]
+        self.device = weights[0].device if weights else torch.device("cpu")
+        self.dtype = weights[0].dtype if weights else torch.float32
         for name, part in self.module.named_modules():
+            if part.training:
+                raise InputError(
+                    f"the model must be in evaluation mode; {name or 'the module itself'} is in training "
+                    "mode (call model.eval() first)"
+                )
             if getattr(part, "cached", False) is True:
                 raise InputError(
                     f"layer {name} has cached=True and would reuse the first graph it sees for all others "
                     "(build it with cached=False)"
+                )
+            if isinstance(part, torch.nn.modules.batchnorm._BatchNorm) and part.running_mean is None:
+                raise InputError(
+                    f"layer {name} normalises by the statistics of the batch: a graph's answer would depend "
+                    "on the others beside it (build it with track_running_stats=True, or use LayerNorm)"
                 )
 
     def scores(self, batch: NoisyBatch) -> NDArray[Any]:
@@ -49,10 +63,10 @@ class TorchClassifier(Classifier):
             logits = self.logits(batch)
         if not isinstance(logits, Tensor):
             raise InputError(
-                f"the model must return a tensor of logits [graphs, num_classes]; got {type(logits).__name__} "
-                "(wrap it so that forward returns the logits only)"
+                "the model must return a tensor of logits [graphs, num_classes]; got "
+                f"{type(logits).__name__} (wrap it so that forward returns the logits only)"
             )
-        return logits.to(torch.float32).cpu().numpy()
+        return logits.to(torch.promote_types(logits.dtype, torch.float32)).cpu().numpy()
 
     def logits(self, batch: NoisyBatch) -> Tensor:
         """The module's answer."""
@@ -69,6 +83,17 @@ class TorchClassifier(Classifier):
         return values.to(self.dtype) if values.is_floating_point() else values
 
 
+def _is_edge_blind(module: torch.nn.Module) -> bool:
+    # the models stand above the classifiers: whoever has such a module has imported its class
+    home = sys.modules.get("flipproof.models.edge_blind")
+    return home is not None and isinstance(module, home.EdgeBlind)
+
+
+def hidden_width(graph: Graph) -> int:
+    """Numbers a node that a batch has to hold: the assumed width of the layers, or that of wider features."""
+    return max(_WIDTH, 0 if graph.node_features is None else graph.node_features.shape[1])
+
+
 def largest_batch(bytes_per_sample: int, budget: int) -> int:
     """The largest power of two, at most a block, whose samples fit the budget; at least 1."""
     size = BLOCK
@@ -79,21 +104,23 @@ def largest_batch(bytes_per_sample: int, budget: int) -> int:
 
 def convention_of(module: torch.nn.Module) -> str:
     """``pyg`` for forward(x, edge_index, batch), ``dense`` for forward(x, adj, mask), ``data`` for forward(data)."""
-    parameters = [
-        parameter
-        for parameter in inspect.signature(module.forward).parameters.values()
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
-    names = [parameter.name for parameter in parameters]
-    needed = [parameter.name for parameter in parameters if parameter.default is parameter.empty]
-    if "adj" in names or "adjacency" in names:
+    parameters = list(inspect.signature(module.forward).parameters.values())
+    named = [parameter for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL]
+    names = [parameter.name for parameter in named if parameter.kind is not parameter.VAR_KEYWORD]
+    needed = [parameter.name for parameter in named if parameter.default is parameter.empty]
+    if names[1:2] in (["adj"], ["adjacency"]):
         return "dense"
-    if "edge_index" in names:
-        extra = [name for name in needed if name not in ("x", "edge_index", "batch", names[0])]
+    if "edge_index" in names[1:]:
+        extra = [name for name in needed if name not in ("edge_index", names[0]) and "batch" not in name]
         if extra:
             raise InputError(
-                f"the model's forward needs {extra[0]}, which noisy graphs do not have: an edge that the noise adds has no "
-                "attributes (give it a default, or compute it from the two end nodes)"
+                f"the model's forward needs {extra[0]}, which noisy graphs do not have: an edge that the "
+                "noise adds has no attributes (give it a default, or compute it from the two end nodes)"
+            )
+        if len(parameters) == 2:
+            raise InputError(
+                "the model's forward takes no batch, so that it cannot tell several graphs apart; expected "
+                "(x, edge_index, batch) (let it pool with global_mean_pool(x, batch) or the like)"
             )
         return "pyg"
     if len(needed) == 1 and names[0] in ("data", "batch", "graph"):
@@ -107,7 +134,9 @@ def convention_of(module: torch.nn.Module) -> str:
 def feature_width(features: NodeFeatures, graph: Graph) -> str:
     """The features' shape in words, for error messages."""
     try:
-        return f"features [{graph.num_nodes}, {features.of(graph).shape[1]}]"
+        found = features.of(graph)
+        kind = "integer features" if not found.is_floating_point() else "features"
+        return f"{kind} [{graph.num_nodes}, {found.shape[1]}]"
     except InputError:
         return "node features"
 

@@ -88,6 +88,9 @@ def split(
 ) -> Split:
     """Split at random, with every class in the same proportion in all parts (as nearly as whole graphs allow).
 
+    Within a class, sizes are spread over the parts as evenly as possible too. Noise never hides the number of nodes: were
+    sizes left to chance, a model under strong noise would learn which class happened to be common at which size.
+
     Args:
         graphs: A data set, or labelled graphs.
         train, test, validation: Number of graphs (an integer) or share of all (a fraction in (0, 1)). By default there is
@@ -118,7 +121,7 @@ def split(
             f"train, validation and test must fit into {total} graphs with at least one training and one test graph; "
             f"got {train_size} + {held} + {test_size} (ask for fewer)"
         )
-    order = _stratified_order(data.labels, seed)
+    order = _stratified_order(data, seed)
     # every stretch of the order has the classes in proportion, so parts are stretches
     bounds = np.cumsum([0, train_size, held, test_size])
     parts = [np.sort(order[start:stop]) for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
@@ -147,7 +150,7 @@ def folds(
             f"number must be an integer from {fewest} to the number of graphs, {len(data)}; got {number!r} "
             "(for instance 10)"
         )
-    order = _stratified_order(data.labels, seed)
+    order = _stratified_order(data, seed)
     bounds = np.linspace(0, len(data), int(number) + 1).round().astype(int)
     parts = [order[start:stop] for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
     splits = []
@@ -229,15 +232,18 @@ def _number(value: Any, total: int, argument: str) -> int:
     )
 
 
-def _stratified_order(labels: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """A random order in which every stretch holds the classes in proportion.
+def _stratified_order(data: Dataset, seed: int) -> NDArray[np.int64]:
+    """A random order in which every stretch holds the classes in proportion, and the sizes within a class as nearly.
 
-    The graphs of a class, in random order, are spread evenly over the whole; a random order of classes breaks ties.
+    The graphs of a group, in random order, are spread evenly over the whole, first the sizes of a class, then the classes.
     """
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 1])))
-    shuffled = generator.permutation(len(labels))
-    place = np.empty(len(labels))
-    for label in np.unique(labels):
-        members = shuffled[labels[shuffled] == label]
-        place[members] = (np.arange(len(members)) + generator.random()) / len(members)
-    return np.lexsort((generator.random(len(labels)), place)).astype(np.int64)
+    order = generator.permutation(len(data))
+    sizes = np.array([graph.num_nodes for graph in data])
+    for group in (data.labels * (1 + sizes.max()) + sizes, data.labels):
+        place = np.empty(len(data))
+        for value in np.unique(group):
+            members = order[group[order] == value]
+            place[members] = (np.arange(len(members)) + generator.random()) / len(members)
+        order = order[np.argsort(place[order], kind="stable")]
+    return order

@@ -8,7 +8,7 @@ graph, and the topology takes the realisation nearest to it:
 | cycle | one ring | n |
 | star | one centre, n - 1 leaves | n |
 | wheel | a ring of n - 1 nodes and a hub joined to all of them | n |
-| lollipop | a clique of m nodes with a path of n - m nodes attached; m uniform in 3..n-1 | n |
+| lollipop | a clique of m nodes with a path of n - m nodes attached, m uniform from n/3 to 2n/3 | n |
 | hypercube | all corners of a cube | the power of two at or below n |
 | grid | rows x columns, as square as possible, at least two rows | n; n - 1 if n is prime |
 | complete | all pairs joined | n |
@@ -98,14 +98,19 @@ def _draw(
     seed = checked_seed(seed)
     graphs = []
     for index in range(count):
-        generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, index])))
-        label = index % len(CLASS_NAMES)
-        size = int(generator.integers(low, high + 1))
+        label, turn = index % len(CLASS_NAMES), index // len(CLASS_NAMES)
+        lap, place = divmod(turn, high - low + 1)
+        size = low + int(_generator(seed, 0, label, lap).permutation(high - low + 1)[place])
+        generator = _generator(seed, 1, index)
         num_nodes, edges = _REALISATIONS[label](size, up, generator)
         if shuffle_nodes:
             edges = generator.permutation(num_nodes)[edges]
         graphs.append(Graph(num_nodes, edges, label=label, name=f"{CLASS_NAMES[label]}-{index}"))
     return Dataset(graphs, class_names=CLASS_NAMES, name=name)
+
+
+def _generator(*key: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(key)))
 
 
 def _checked_integer(value: Any, argument: str, smallest: int, remedy: str) -> int:
@@ -149,7 +154,7 @@ def _wheel(size: int, up: bool, generator: np.random.Generator) -> Realisation:
 
 
 def _lollipop(size: int, up: bool, generator: np.random.Generator) -> Realisation:
-    clique = int(generator.integers(3, size))
+    clique = int(generator.integers(-(-size // 3), 2 * size // 3 + 1))
     return size, np.concatenate([_clique(clique), _path(np.arange(clique - 1, size))])
 
 

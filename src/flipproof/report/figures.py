@@ -92,7 +92,9 @@ def comparison_figure(stem: Path, rows: Sequence[Sequence[Panel]], *, title: str
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
         }
         figure.suptitle(title, fontsize=11, x=0.01, ha="left")
-        figure.legend(named.values(), named, loc="outside lower center", ncols=len(named), frameon=False, fontsize=9)
+        figure.legend(
+            named.values(), named, loc="outside lower center", ncols=len(named), frameon=False, fontsize=9
+        )
     return [*_files(stem), _write_numbers(stem, [panel for panels in rows for panel in panels])]
 
 
@@ -118,7 +120,14 @@ def _draw(axes: Any, curve: Curve, colour: Any, line: Any, marker: str, *, band:
     radii = np.arange(len(curve.certified))
     axes.step(radii, curve.accuracy, where="mid", color=colour, linestyle=line, linewidth=1.4)
     axes.plot(
-        radii, curve.accuracy, color=colour, linestyle=line, linewidth=0, marker=marker, markersize=4, markerfacecolor="white"
+        radii,
+        curve.accuracy,
+        color=colour,
+        linestyle=line,
+        linewidth=0,
+        marker=marker,
+        markersize=4,
+        markerfacecolor="white",
     )
     axes.plot([], [], color=colour, linestyle=line, linewidth=1.4, marker=marker, markersize=4,
               markerfacecolor="white", label=curve.name)  # fmt: skip
@@ -170,7 +179,9 @@ def _write_numbers(stem: Path, panels: Sequence[Panel]) -> Path:
     path = stem.with_name(f"{stem.name}.csv")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["panel", "curve", "r", "certified_graphs", "test_graphs", "certified_accuracy", "low95", "high95"])
+    writer.writerow(
+        ["panel", "curve", "r", "certified_graphs", "test_graphs", "certified_accuracy", "low95", "high95"]
+    )
     for panel in panels:
         for curve in panel.curves:
             low, high = curve.band

@@ -60,7 +60,10 @@ def _larger_radius(settings: Settings, gcn: Mapping[float, Table]) -> Claim:
 
 
 def _lower_accuracy(settings: Settings, gcn: Mapping[float, Table]) -> Claim:
-    found = [float(gcn[keep].curve("", "paper", settings.alpha, settings.samples, 0).accuracy[0]) for keep in settings.keeps]
+    found = [
+        float(gcn[keep].curve("", "paper", settings.alpha, settings.samples, 0).accuracy[0])
+        for keep in settings.keeps
+    ]
     return Claim(
         "A lower beta gives a lower accuracy",
         "certified accuracy at r = 0; does not decrease with beta",
@@ -70,7 +73,10 @@ def _lower_accuracy(settings: Settings, gcn: Mapping[float, Table]) -> Claim:
 
 
 def _alpha(settings: Settings, table: Table) -> Claim:
-    curves = [table.curve("", "paper", alpha, settings.samples, settings.max_radius).accuracy for alpha in settings.alphas]
+    curves = [
+        table.curve("", "paper", alpha, settings.samples, settings.max_radius).accuracy
+        for alpha in settings.alphas
+    ]
     largest = [table.largest_radius("paper", alpha, settings.samples) for alpha in settings.alphas]
     small, large = _spread(curves)
     return Claim(
@@ -78,14 +84,18 @@ def _alpha(settings: Settings, table: Table) -> Claim:
         f"largest difference between the curves at r <= {_SMALL} and beyond, at beta {settings.figure_keep:g}; small r alike "
         f"(at most {_ALIKE:g}), and the maximum radius moves",
         f"r <= {_SMALL}: {small:.3f}; r > {_SMALL}: {large:.3f}; maximum radius "
-        + ", ".join(f"{value} at alpha {alpha:g}" for alpha, value in zip(settings.alphas, largest, strict=True)),
+        + ", ".join(
+            f"{value} at alpha {alpha:g}" for alpha, value in zip(settings.alphas, largest, strict=True)
+        ),
         small <= _ALIKE and largest[0] > largest[-1],
     )
 
 
 def _samples(settings: Settings, table: Table) -> Claim:
     counts = settings.sample_counts
-    curves = [table.curve("", "paper", settings.alpha, count, settings.max_radius).accuracy for count in counts]
+    curves = [
+        table.curve("", "paper", settings.alpha, count, settings.max_radius).accuracy for count in counts
+    ]
     largest = [table.largest_radius("paper", settings.alpha, count) for count in counts]
     small, large = _spread(curves)
     return Claim(
@@ -125,7 +135,8 @@ def _small_radii(settings: Settings, gcn: Mapping[float, Table]) -> Claim:
 def _any_classifier(settings: Settings, tables: Mapping[tuple[str, float], Table]) -> Claim:
     keep = settings.keeps[len(settings.keeps) // 2]
     values = {
-        network: tables[network, keep].average_radius("paper", settings.alpha, settings.samples) for network in ("gcn", "gin")
+        network: tables[network, keep].average_radius("paper", settings.alpha, settings.samples)
+        for network in ("gcn", "gin")
     }
     return Claim(
         "The method scales and applies to any base classifier",

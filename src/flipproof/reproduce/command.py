@@ -7,7 +7,15 @@ import time
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table as RichTable
 
 from flipproof.reproduce.experiment import Job, Settings, checked_folder, data_split
@@ -34,7 +42,9 @@ def reproduce(folder: Path, settings: Settings, *, workers: int | None, console:
     for claim in claims:
         table.add_row(claim.claim, claim.measured, "yes" if claim.holds else "[bold]no[/bold]")
     console.print(table)
-    table = RichTable(*gains[0], title=f"Certificates compared (alpha {settings.alpha:g}, {settings.samples:,} samples)")
+    table = RichTable(
+        *gains[0], title=f"Certificates compared (alpha {settings.alpha:g}, {settings.samples:,} samples)"
+    )
     for row in gains[1:]:
         table.add_row(*row, end_section=row[2] == gains[-1][2])
     console.print(table)

@@ -36,7 +36,11 @@ def write_results(settings: Settings, folder: Path) -> Summary:
     write_json(folder / "claims.json", [asdict(claim) for claim in claims])
     write_text(folder / "claims.md", _markdown(settings, claims, gains, floor))
     write_text(folder / "index.html", _page(settings, stems, claims, gains, floor))
-    return [folder / "index.html", folder / "claims.md", *(stem.with_suffix(".png") for stem in stems)], claims, gains
+    return (
+        [folder / "index.html", folder / "claims.md", *(stem.with_suffix(".png") for stem in stems)],
+        claims,
+        gains,
+    )
 
 
 def _edge_blind(folder: Path) -> float:
@@ -72,7 +76,10 @@ def _figures(
         [
             Panel(
                 f"{network.upper()}, beta {k:g}",
-                tuple(tables[network, k].curve(method, method, alpha, samples, top) for method in ("paper", *_OURS)),
+                tuple(
+                    tables[network, k].curve(method, method, alpha, samples, top)
+                    for method in ("paper", *_OURS)
+                ),
                 floor,
             )
             for k in settings.keeps[:3]
@@ -93,7 +100,13 @@ def gain_table(settings: Settings, tables: Mapping[tuple[str, float], Table]) ->
                 accuracy = table.curve("", method, settings.alpha, settings.samples, 5).accuracy
                 average = table.average_radius(method, settings.alpha, settings.samples)
                 rows.append(
-                    [network.upper(), f"{keep:g}", method, f"{average:.3f}", *(f"{accuracy[r]:.3f}" for r in (0, 1, 2, 3, 5))]
+                    [
+                        network.upper(),
+                        f"{keep:g}",
+                        method,
+                        f"{average:.3f}",
+                        *(f"{accuracy[r]:.3f}" for r in (0, 1, 2, 3, 5)),
+                    ]
                 )
     return rows
 
@@ -106,11 +119,19 @@ def _facts(settings: Settings, floor: float) -> list[str]:
     ]
 
 
-def _markdown(settings: Settings, claims: Sequence[Claim], gains: Sequence[Sequence[str]], floor: float) -> str:
+def _markdown(
+    settings: Settings, claims: Sequence[Claim], gains: Sequence[Sequence[str]], floor: float
+) -> str:
     lines = ["# The paper's claims, measured", "", *(f"- {fact}" for fact in _facts(settings, floor)), ""]
     rows = [["claim", "judged by", "measured", "holds"]]
     rows += [[c.claim, c.judged_by, c.measured, "yes" if c.holds else "**no**"] for c in claims]
-    lines += [*_markdown_table(rows), "", "## What other certificates get out of the same votes", "", *_markdown_table(gains)]
+    lines += [
+        *_markdown_table(rows),
+        "",
+        "## What other certificates get out of the same votes",
+        "",
+        *_markdown_table(gains),
+    ]
     return "\n".join([*lines, ""])
 
 
@@ -140,7 +161,11 @@ th { background: var(--soft); } .yes { color: #2a8a4a; font-weight: 600; } .no {
 
 
 def _page(
-    settings: Settings, stems: Sequence[Path], claims: Sequence[Claim], gains: Sequence[Sequence[str]], floor: float
+    settings: Settings,
+    stems: Sequence[Path],
+    claims: Sequence[Claim],
+    gains: Sequence[Sequence[str]],
+    floor: float,
 ) -> str:
     rows = [["claim", "judged by", "measured", "holds"]]
     rows += [[c.claim, c.judged_by, c.measured, "yes" if c.holds else "no"] for c in claims]
@@ -165,14 +190,21 @@ def _inline_svg(stem: Path) -> str:
     text = stem.with_suffix(".svg").read_text(encoding="utf-8")
     # ids are made unique a figure, so that several pictures can share one page
     drawing = text[text.index("<svg") :]
-    return drawing.replace('id="', f'id="{stem.name}-').replace("url(#", f"url(#{stem.name}-").replace('href="#', f'href="#{stem.name}-')
+    return (
+        drawing.replace('id="', f'id="{stem.name}-')
+        .replace("url(#", f"url(#{stem.name}-")
+        .replace('href="#', f'href="#{stem.name}-')
+    )
 
 
 def _html_table(rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in rows[0])
     body = "".join(
         "<tr>"
-        + "".join(f'<td class="{cell}">{cell}</td>' if cell in ("yes", "no") else f"<td>{html.escape(cell)}</td>" for cell in row)
+        + "".join(
+            f'<td class="{cell}">{cell}</td>' if cell in ("yes", "no") else f"<td>{html.escape(cell)}</td>"
+            for cell in row
+        )
         + "</tr>"
         for row in rows[1:]
     )

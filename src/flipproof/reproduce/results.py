@@ -22,7 +22,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Table", "read_certificates", "write_certificates"]
 
-_COLUMNS = ("graph", "name", "nodes", "edges", "label", "method", "alpha", "samples", "predicted", "radius", "order", "p_lower")
+_COLUMNS = (
+    "graph",
+    "name",
+    "nodes",
+    "edges",
+    "label",
+    "method",
+    "alpha",
+    "samples",
+    "predicted",
+    "radius",
+    "order",
+    "p_lower",
+)
 
 
 def write_certificates(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from flipproof.bounds import FloatArray
 from flipproof.noise import EdgeNoise
 
-__all__ = ["Attack", "Group"]
+__all__ = ["Attack", "Group", "all_triples", "rank_of_triples"]
 
 IntArray = NDArray[np.int64]
 
@@ -120,17 +120,36 @@ class Attack:
         ends = np.cumsum([0] + [group.size for group in self.groups])
         return tuple(slice(int(start), int(stop)) for start, stop in zip(ends[:-1], ends[1:], strict=True))
 
+    @cached_property
+    def members(self) -> IntArray:
+        """Number of the group of each of :attr:`slots`."""
+        return np.repeat(np.arange(len(self.groups)), [group.size for group in self.groups])
+
+    @property
+    def triples(self) -> tuple[IntArray, IntArray, IntArray]:
+        """All triples of places in :attr:`slots`, ascending: the order of all flat tables of triples."""
+        return all_triples(len(self.slots))
+
     def per_slot(self, values: list[float], order: int) -> FloatArray:
-        """Products over ``order`` slots of a value that each group has: ``[n] * order``."""
-        single = np.repeat(np.asarray(values, dtype=np.float64), [group.size for group in self.groups])
-        return outer(single, order)
+        """Products over ``order`` slots of a value that each group has: a number, ``[n]``, ``[n, n]``, ``[triples]``."""
+        return self._products(np.repeat(np.asarray(values, dtype=np.float64), [group.size for group in self.groups]), order)
 
     def flip_probability(self, order: int) -> FloatArray:
-        """Probability that ``order`` given slots are all flipped, ``[n] * order``."""
-        return outer(self.flips, order)
+        """Probability that ``order`` given slots are all flipped: a number, ``[n]``, ``[n, n]``, ``[triples]``."""
+        return self._products(self.flips, order)
+
+    def _products(self, single: FloatArray, order: int) -> FloatArray:
+        if order == 0:
+            return np.ones(())
+        if order == 1:
+            return single
+        if order == 2:
+            return np.multiply.outer(single, single)
+        i, j, k = self.triples
+        return np.asarray(single[i] * single[j] * single[k])
 
     def levels(self, order: int) -> FloatArray:
-        """Shares of a failure probability for the ``order``-subsets of one attacked set, ``[n] * order``.
+        """Shares of a failure probability for the ``order``-subsets of one attacked set.
 
         Proportional to the square root of the subset's flip probability (the standard deviation of what it adds to the
         bound). Over the subsets of any one attacked set they add up to 1; the constant covers the rounding.
@@ -147,9 +166,24 @@ class Attack:
         return self.per_slot(roots, order) * ((1 - 2.0**-40) / total[order])
 
 
-def outer(single: FloatArray, order: int) -> FloatArray:
-    """The ``order``-fold outer product of a vector with itself; 1 for order 0."""
-    product = np.ones(())
-    for _ in range(order):
-        product = np.multiply.outer(product, single)
-    return product
+@lru_cache(maxsize=8)
+def all_triples(n: int) -> tuple[IntArray, IntArray, IntArray]:
+    """All ``i < j < k < n``, in lexicographic order.
+
+    >>> [list(map(int, triple)) for triple in zip(*all_triples(4))]
+    [[0, 1, 2], [0, 1, 3], [0, 2, 3], [1, 2, 3]]
+    """
+    pairs = [np.triu_indices(n - 1 - first, 1) for first in range(n)]
+    i = np.repeat(np.arange(n), [len(j) for j, _ in pairs])
+    j = np.concatenate([np.empty(0, dtype=np.int64)] + [j + first + 1 for first, (j, _) in enumerate(pairs)])
+    k = np.concatenate([np.empty(0, dtype=np.int64)] + [k + first + 1 for first, (_, k) in enumerate(pairs)])
+    for places in (i, j, k):
+        places.flags.writeable = False
+    return i, j, k
+
+
+def rank_of_triples(slots: IntArray, n: int) -> IntArray:
+    """Places among all triples below ``n`` of triples of slots, ``[3, Q]``, in any order within a triple."""
+    i, j, k = np.sort(slots, axis=0)
+    before = math.comb(n, 3) - (n - i) * (n - i - 1) * (n - i - 2) // 6
+    return np.asarray(before + (n - i - 1) * (n - i - 2) // 2 - (n - j) * (n - j - 1) // 2 + k - j - 1)

@@ -14,7 +14,7 @@ import math
 import warnings
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, permutations
 
 import numpy as np
 from scipy import optimize
@@ -57,30 +57,26 @@ def lead_by_identity(bounds: MomentBounds, attack: Attack) -> float:
 
 def _leads_of_sets(bounds: MomentBounds, attack: Attack) -> FloatArray:
     """The identity's lead for every attacked set of one, two or three slots, as a flat array."""
-    size, n = attack.size, len(attack.slots)
+    size = attack.size
     stay = attack.per_slot([group.stay_ratio for group in attack.groups], 1)
     gain = attack.per_slot([group.flip_gain for group in attack.groups], 1)
-    lead = np.zeros((n,) * size)
-    for chosen in range(size + 1):
-        difference = bounds.lower[chosen] - bounds.upper[chosen]
+    difference = [low - high for low, high in zip(bounds.lower, bounds.upper, strict=True)]
+    places = (
+        (np.arange(len(stay)),) if size == 1 else np.triu_indices(len(stay), 1) if size == 2 else attack.triples
+    )
+    if len(attack.groups) > 1:
+        in_first = np.sum([attack.members[place] == 0 for place in places], axis=0)
+        wanted = in_first == attack.groups[0].count
+        places = tuple(place[wanted] for place in places)
+        if size == 3:
+            difference[3] = difference[3][wanted]
+    lead = difference[0] * math.prod(stay[place] for place in places)
+    for chosen in range(1, size + 1):
         for axes in combinations(range(size), chosen):
-            shape = tuple(n if axis in axes else 1 for axis in range(size))
-            term = difference.reshape(shape)
-            for axis in range(size):
-                factor = gain if axis in axes else stay
-                term = term * factor.reshape(tuple(n if other == axis else 1 for other in range(size)))
-            lead = lead + term
-    wanted = [part for part, group in zip(attack.parts, attack.groups, strict=True) for _ in range(group.count)]
-    block = lead[tuple(wanted)]
-    # a set is met in every order of its slots; take those with ascending slots within a group
-    keep = np.ones(block.shape, dtype=np.bool_)
-    for axis in range(1, size):
-        if wanted[axis] == wanted[axis - 1]:
-            before, here = (
-                np.arange(block.shape[a]).reshape([-1 if other == a else 1 for other in range(size)]) for a in (axis - 1, axis)
-            )
-            keep &= before < here
-    return np.asarray(block[keep])
+            table = difference[chosen]
+            term = table if chosen == 3 else table[tuple(places[axis] for axis in axes)]
+            lead = lead + term * math.prod((gain if axis in axes else stay)[places[axis]] for axis in range(size))
+    return np.asarray(lead)
 
 
 # ---- the linear programme ------------------------------------------------------------------------------------------
@@ -229,12 +225,11 @@ class _Sums:
     def _weighted(
         self, tables: tuple[FloatArray, ...], weights: dict[tuple[int, ...], float], orders: tuple[int, ...]
     ) -> list[FloatArray]:
-        """Tables times the multiplier of their slots' groups, order by order; zeros for orders not asked for."""
-        n, parts = len(self.attack.slots), self.attack.parts
-        result = []
+        """Tables times the multiplier of their slots' groups, order by order; 0 for orders not asked for."""
+        parts, result = self.attack.parts, []
         for order, table in enumerate(tables):
             if order not in orders:
-                result.append(np.zeros(()) if order == 0 else np.zeros((n,) * order))
+                result.append(np.zeros(()))
                 continue
             if len(parts) == 1 or order == 0:
                 result.append(table * weights[tuple([order] * len(parts)) if order else (0,) * len(parts)])
@@ -279,26 +274,20 @@ def least_sum(weights: list[FloatArray], attack: Attack) -> float:
     if order == 0:
         return constant
     spread = weights[order]
-    for lower in range(1, order):
-        share = 1 / math.comb(size - lower, order - lower)
-        for axes in combinations(range(order), lower):
-            others = tuple(axis for axis in range(order) if axis not in axes)
-            spread = spread + np.expand_dims(weights[lower] * share, others)
-    return constant + _completions(spread, attack, order) / math.factorial(order)
-
-
-def _completions(table: FloatArray, attack: Attack, order: int) -> float:
-    """Sum over the ordered ``order``-tuples of distinct slots of S, at its least, slot after slot."""
-    n = len(attack.slots)
-    if order > 1:
-        table = table.copy() if table.base is None else np.array(table)
-        spots = np.arange(n)
-        for first, second in combinations(range(order), 2):
-            index: list[object] = [slice(None)] * order
-            index[first] = index[second] = spots
-            table[tuple(index)] = np.inf
+    if order == 3:
+        i, j, k = attack.triples
+        if weights[2].ndim:
+            spread = spread + (weights[2][i, j] + weights[2][i, k] + weights[2][j, k]) / (size - 2)
+        if weights[1].ndim:
+            spread = spread + (weights[1][i] + weights[1][j] + weights[1][k]) / math.comb(size - 1, 2)
+        flat, spread = spread, np.full((len(attack.slots),) * 3, np.inf)
+        for a, b, c in permutations((i, j, k)):
+            spread[a, b, c] = flat
+    elif order == 2:
+        spread = spread + ((weights[1][:, None] + weights[1]) / (size - 1) if weights[1].ndim else 0.0)
+        np.fill_diagonal(spread, np.inf)
     counts = [group.count for group in attack.groups]
-    return _least_rows(table, attack.parts, counts)
+    return constant + _least_rows(spread, attack.parts, counts) / math.factorial(order)
 
 
 def _least_rows(table: FloatArray, parts: tuple[slice, ...], counts: list[int]) -> float:

@@ -6,6 +6,7 @@ votes: flips that are not those the classifier saw would make every slot look ha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.bounds import AlphaSplit, FloatArray, lower_bound, upper_bound
-from flipproof.certificates.influence.attack import Attack
+from flipproof.certificates.influence.attack import Attack, all_triples, rank_of_triples
 from flipproof.errors import InputError
 from flipproof.noise import BLOCK
 from flipproof.votes import Votes
@@ -26,7 +27,7 @@ IntArray = NDArray[np.int64]
 
 _CHUNK = 16 * BLOCK  # samples counted at once; below 2**24, so that float32 products of zeros and ones are exact
 _CHUNK_CELLS = 1 << 26  # at most this many flips in memory at once
-_TABLE = 1 << 21
+_TABLE = 1 << 18
 _DOWN, _UP = 1 - 2.0**-50, 1 + 2.0**-50  # more than the rounding of one or two products
 
 
@@ -36,7 +37,7 @@ class FlipCounts:
 
     Attributes:
         tables: For each order ``k`` up to the one asked for, the votes of every class among the samples in which ``k`` given
-            slots were all flipped: ``[C]``, ``[C, N]``, ``[C, N, N]``, ``[C, N, N, N]``. Entries with a slot twice have no
+            slots were all flipped: ``[C]``, ``[C, N]``, ``[C, N, N]``, ``[C, triples]``. Pairs of a slot with itself have no
             meaning at their order and are not read.
     """
 
@@ -52,14 +53,23 @@ class FlipCounts:
         return tuple(np.asarray(table.sum(axis=0)) for table in self.tables)
 
     def trials_of(self, slots: IntArray, order: int) -> IntArray:
-        """Samples in which ``order`` of the given slots were all flipped, whatever the vote: ``[n] * order``."""
-        return _taken(self._trials[order], slots, order)
+        """Samples in which ``order`` of the given slots were all flipped, whatever the vote."""
+        return self._taken(self._trials[order], slots, order)
 
     def selected(self, labels: list[int], slots: IntArray, order: int) -> IntArray:
         """The largest of the given classes' votes among the samples in which the slots were all flipped."""
         table = self.tables[order]
         votes = table[labels[0]] if len(labels) == 1 else table[labels].max(axis=0)
-        return _taken(votes, slots, order)
+        return self._taken(votes, slots, order)
+
+    def _taken(self, table: IntArray, slots: IntArray, order: int) -> IntArray:
+        """The table's entries for the given slots."""
+        total = self.tables[1].shape[1]
+        if order == 0 or (len(slots) == total and np.array_equal(slots, np.arange(total))):
+            return table
+        if order == 3:
+            return np.asarray(table[rank_of_triples(slots[np.array(all_triples(len(slots)))], total)])
+        return np.asarray(table[np.ix_(*(slots,) * order)])
 
     def rivals(self, top: int) -> list[int]:
         """All other classes, most votes first."""
@@ -72,7 +82,7 @@ class MomentBounds:
     """Bounds on Pr(vote, slots of U all flipped) for all U up to some order, restricted to the slots of an attack.
 
     Attributes:
-        lower: Lower bounds for the top class: a number, ``[n]``, ``[n, n]``, ``[n, n, n]``.
+        lower: Lower bounds for the top class: a number, ``[n]``, ``[n, n]``, ``[triples]``.
         upper: Upper bounds for the rival, likewise.
     """
 
@@ -80,17 +90,11 @@ class MomentBounds:
     upper: tuple[FloatArray, ...]
 
 
-def _taken(table: IntArray, slots: IntArray, order: int) -> IntArray:
-    """The table's entries for the given slots."""
-    if order == 0 or (len(slots) == len(table) and np.array_equal(slots, np.arange(len(table)))):
-        return table
-    return np.asarray(table[np.ix_(*(slots,) * order)])
-
-
 def count_flips(votes: Votes, order: int) -> FlipCounts:
     """Count votes and flipped slots; refuses if the flips are not those that the classifier saw."""
     classes, slots = votes.num_classes, votes.graph.num_slots
-    tables = [votes.counts] + [np.zeros((classes, *(slots,) * k), dtype=np.int64) for k in range(1, order + 1)]
+    shapes = ((classes, slots), (classes, slots, slots), (classes, math.comb(slots, 3)))
+    tables = [votes.counts, *(np.zeros(shape, dtype=np.int64) for shape in shapes[:order])]
     for flips, labels in _verified_flips(votes):
         by_class = np.argsort(labels, kind="stable")
         bounds = np.searchsorted(labels[by_class], np.arange(classes + 1))
@@ -109,26 +113,18 @@ def count_flips(votes: Votes, order: int) -> FlipCounts:
             tables[2][label] += pairs
             if order == 3:
                 _add_triples(tables[3][label], part)
-    if order == 3:
-        _mirror(tables[3])
     return FlipCounts(tuple(tables))
 
 
 def _add_triples(table: IntArray, part: NDArray[np.float32]) -> None:
-    """Add the number of samples in which slots i < j, k are all flipped to ``table[i, j, k]``."""
-    for slot in range(part.shape[1] - 2):
+    """Add the number of samples in which three slots are all flipped, for all triples in order."""
+    slots, begin = part.shape[1], 0
+    for slot in range(slots - 2):
         rows = part[part[:, slot] > 0, slot + 1 :]
-        table[slot, slot + 1 :, slot + 1 :] += (rows.T @ rows).astype(np.int64)
-
-
-def _mirror(table: IntArray) -> None:
-    """Fill in the entries whose first slot is not the smallest."""
-    slots = table.shape[1]
-    i, j, k = np.ogrid[:slots, :slots, :slots]
-    first = (i < j) & (i < k)
-    whole = np.where(first, table, 0)
-    # the smallest of three distinct slots stands in exactly one of three places
-    table[...] = whole + whole.transpose(0, 2, 1, 3) + whole.transpose(0, 3, 2, 1)
+        pairs = np.triu_indices(slots - 1 - slot, 1)
+        end = begin + len(pairs[0])
+        table[begin:end] += (rows.T @ rows)[pairs].astype(np.int64)
+        begin = end
 
 
 def _verified_flips(votes: Votes) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.int64]]]:
@@ -208,21 +204,32 @@ def tightened(bounds: MomentBounds, attack: Attack) -> MomentBounds:
 
     Pr(A, U and i flipped) is at least Pr(A, U flipped) - Pr(U flipped) (1 - q_i), and at most Pr(A, U flipped).
     """
-    lower, upper = [bounds.lower[0]], [bounds.upper[0]]
     q = attack.flips
+    lower, upper = list(bounds.lower[:1]), list(bounds.upper[:1])
     for order in range(1, len(bounds.lower)):
         low, high = bounds.lower[order], bounds.upper[order]
-        for axis in range(order):
-            before_low, before_high = (np.expand_dims(part[-1], axis) for part in (lower, upper))
-            shape = [1] * order
-            shape[axis] = -1
-            others = np.expand_dims(attack.flip_probability(order - 1), axis)
+        for less_low, less_high, flipped, one_more in _one_less(lower, upper, q, attack, order):
             # the constant outweighs the rounding of three operations on numbers up to 1
-            low = np.maximum(low, before_low - others * (1 - q.reshape(shape)) - 2.0**-50)
-            high = np.minimum(high, before_high)
+            low = np.maximum(low, less_low - flipped * (1 - one_more) - 2.0**-50)
+            high = np.minimum(high, less_high)
         lower.append(low)
         upper.append(np.minimum(high, attack.flip_probability(order) * _UP - low))
     return MomentBounds(tuple(lower), tuple(upper))
+
+
+def _one_less(
+    lower: list[FloatArray], upper: list[FloatArray], q: FloatArray, attack: Attack, order: int
+) -> Iterator[tuple[FloatArray, FloatArray, FloatArray, FloatArray]]:
+    """For each way to leave out one slot: bounds and flip probability without it, and its own flip probability."""
+    if order == 1:
+        yield lower[0], upper[0], np.ones(()), q
+    elif order == 2:
+        yield lower[1][:, None], upper[1][:, None], q[:, None], q
+        yield lower[1], upper[1], q, q[:, None]
+    else:
+        i, j, k = attack.triples
+        for first, second, third in ((i, j, k), (i, k, j), (j, k, i)):
+            yield lower[2][first, second], upper[2][first, second], q[first] * q[second], q[third]
 
 
 def _by_type(
@@ -246,20 +253,29 @@ def _by_type(
 
 
 def _looked_up(bound: Callable[..., FloatArray], successes: IntArray, trials: IntArray, level: float) -> FloatArray:
-    """The bound of every entry, computed once for each of the few pairs of counts that occur."""
-    if successes.size < 64:
-        return bound(successes, trials, failure_prob=level)
-    low_k, low_n = int(successes.min()), int(trials.min())
-    width = int(trials.max()) - low_n + 1
-    keys = (successes - low_k) * width + (trials - low_n)
-    size = (int(successes.max()) - low_k + 1) * width
+    """The bound of every entry, or one a little weaker, computed once for each of the few pairs of counts that occur.
+
+    Trials are rounded down to a multiple of one 128th of their number, leaving out trials that spoke for us: successes for a
+    lower bound, failures for an upper one. Leaving such out never improves a bound.
+    """
+    spoke = successes if bound is lower_bound else trials - successes
+    step = max(1, int(trials.min(initial=0)) // 128)
+    left_out = np.minimum(trials % step, spoke)
+    others, kept = trials - spoke, trials - left_out
+    low_k, low_n = int(others.min(initial=0)), int(kept.min(initial=0))
+    width = int(kept.max(initial=0)) - low_n + 1
+    keys = (others - low_k) * width + (kept - low_n)
+    size = (int(others.max(initial=0)) - low_k + 1) * width
     if size > _TABLE:
         pairs, places = np.unique(keys, return_inverse=True)
-        k, n = np.divmod(pairs, width)
-        return bound(k + low_k, n + low_n, failure_prob=level)[places.reshape(keys.shape)]
-    present = np.zeros(size, dtype=np.bool_)
-    present[keys.ravel()] = True
-    k, n = np.divmod(np.flatnonzero(present), width)
-    table = np.zeros(size)
-    table[present] = bound(k + low_k, n + low_n, failure_prob=level)
-    return np.asarray(table[keys])
+    else:
+        present = np.zeros(size, dtype=np.bool_)
+        present[keys.ravel()] = True
+        pairs = np.flatnonzero(present)
+        places = np.zeros(size, dtype=np.intp)
+        places[pairs] = np.arange(len(pairs))
+        places = places[keys]
+    k, n = np.divmod(pairs, width)
+    k, n = k + low_k, n + low_n
+    found = bound(n - k if bound is lower_bound else k, n, failure_prob=level)
+    return np.asarray(found[places.reshape(keys.shape)])

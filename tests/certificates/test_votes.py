@@ -1,0 +1,431 @@
+"""The votes bound against exact rational arithmetic: never above it, and within 1e-12 below it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import exact
+from flipproof import EdgeNoise, InputError, certified_grid, certify_counts, radius, worst_case
+from flipproof.bounds import lower_bound
+from flipproof.certificates.votes import _Levels, _levels, bounded_radius
+
+TOLERANCE = Fraction(1, 10**12)
+
+NOISES = {
+    "keep .9": EdgeNoise(keep=0.9),
+    "keep .6": EdgeNoise(keep=0.6),
+    "keep .501": EdgeNoise(keep=0.501),
+    "keep 1 - 1e-6": EdgeNoise(keep=1 - 1e-6),
+    "add .1, remove .4": EdgeNoise(add=0.1, remove=0.4),
+    "add .4, remove .1": EdgeNoise(add=0.4, remove=0.1),
+    "add 1e-4, remove .9": EdgeNoise(add=1e-4, remove=0.9),
+    "add 2**-32, remove .3": EdgeNoise(add=2**-32, remove=0.3),
+    "add 0, remove .4": EdgeNoise(add=0, remove=0.4),
+    "add 0, remove .99": EdgeNoise(add=0, remove=0.99),
+    "add .3, remove 0": EdgeNoise(add=0.3, remove=0),
+    "none": EdgeNoise(add=0, remove=0),
+}
+noises = pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
+
+SHARES = np.array([0.0, 1e-300, 1e-9, 0.1, 0.3, 0.5, 0.5 + 1e-9, 0.77, 0.9, 0.999, 1 - 1e-6, 1 - 1e-9, 1 - 2**-53, 1.0])
+
+
+# ---- tables of the theory ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keep", "table"),
+    [
+        (0.7, {1: 0.7857, 2: 0.9000, 3: 0.9057, 4: 0.9442, 6: 0.9744, 8: 0.9905}),
+        (0.8, {1: 0.8750, 2: 0.9688, 3: 0.9922, 4: 0.9928, 6: 0.99901, 8: 0.99992}),
+        (0.9, {1: 0.9444, 2: 0.99383, 3: 0.99931, 4: 0.99992}),
+    ],
+)
+def test_table_of_thresholds(keep: float, table: dict[int, float]) -> None:
+    noise = EdgeNoise(keep=keep)
+    for flips, rounded in table.items():
+        threshold = exact.threshold(noise, flips, 0)
+        digits = 5 if round(rounded, 4) != rounded else 4
+        assert round(float(threshold), digits) == rounded
+        assert radius(float(threshold) + 1e-9, noise) >= flips
+        assert radius(float(threshold) - 1e-9, noise) < flips
+
+
+@pytest.mark.parametrize(
+    ("samples", "row"),
+    [(1000, (37, 9, 4, 1, 1, 0)), (10_000, (63, 14, 6, 2, 2, 1)), (100_000, (90, 21, 9, 4, 3, 1))],
+)
+def test_table_of_largest_radii(samples: int, row: tuple[int, ...]) -> None:
+    share = lower_bound(samples, samples, failure_prob=0.001)
+    found = tuple(radius(share, EdgeNoise(keep=keep)) for keep in (0.6, 0.7, 0.8, 0.9, 0.95, 0.99))
+    assert found == row
+    by_paper = [
+        certify_counts([samples, 0], EdgeNoise(keep=keep), alpha=0.001, method="paper").radius
+        for keep in (0.6, 0.8, 0.95)
+    ]
+    assert by_paper == [row[0], row[2], row[4]]
+
+
+# ---- the bound -----------------------------------------------------------------------------------------------
+
+
+@noises
+def test_worst_case_against_rational_arithmetic(noise: EdgeNoise) -> None:
+    """All attacks of up to 12 additions and 12 removals, shares near 0, 1/2 and 1."""
+    for adds in range(13):
+        for removes in range(13):
+            masses = exact.regions(noise, adds, removes)
+            bounds = worst_case(SHARES, noise, adds, removes)
+            for share, bound in zip(SHARES.tolist(), bounds.tolist(), strict=True):  # type: ignore[union-attr]
+                truth = exact.lower_from(masses, Fraction(share))
+                assert 0 <= truth - Fraction(bound) <= TOLERANCE, (adds, removes, share)
+
+
+@noises
+def test_worst_case_at_the_corners_of_the_bound(noise: EdgeNoise) -> None:
+    """Shares at which a region is just used up: where the wrong region would show."""
+    for adds, removes in ((1, 0), (0, 1), (3, 2), (2, 5), (8, 0), (0, 8)):
+        masses = exact.regions(noise, adds, removes)
+        used = Fraction(0)
+        for x, _ in masses:
+            used += x
+            corner = min(1.0, float(used))
+            for share in (np.nextafter(corner, 0), corner, min(1.0, np.nextafter(corner, 2))):
+                truth = exact.lower_from(masses, Fraction(float(share)))
+                assert 0 <= truth - Fraction(worst_case(float(share), noise, adds, removes)) <= TOLERANCE
+
+
+@pytest.mark.parametrize("flips", [60, 64, 65, 66, 120, 400])
+@pytest.mark.parametrize("name", ["keep .9", "keep .6", "keep .501", "keep 1 - 1e-6", "add 0, remove .99"])
+def test_large_attacks_where_masses_underflow(name: str, flips: int) -> None:
+    """What floating point cannot hold must not turn into a bound: 0.1 ** 400 is 0 there."""
+    noise = NOISES[name]
+    for adds, removes in ((flips, 0), (0, flips)):
+        masses = exact.regions(noise, adds, removes)
+        for share in (0.0, 0.3, 0.6, 0.99, 1 - 1e-12):
+            truth = exact.lower_from(masses, Fraction(share))
+            bound = Fraction(worst_case(share, noise, adds, removes))
+            assert 0 <= truth - bound <= Fraction(1, 10**11)
+
+
+def test_zero_probabilities_by_the_formula() -> None:
+    """``p_remove**(a - d) * max(0, p - 1 + p_remove**d)``; the other way round with the roles swapped."""
+    for q in (0.4, 0.9):
+        removing, adding = EdgeNoise(add=0, remove=q), EdgeNoise(add=q, remove=0)
+        exactly = removing.p_remove
+        for a in range(6):
+            for d in range(6):
+                if a + d == 0:
+                    continue
+                wanted = exactly ** (a - d) * np.maximum(0, SHARES - 1 + exactly**d)
+                assert worst_case(SHARES, removing, a, d) == pytest.approx(wanted, abs=1e-12)
+                assert worst_case(SHARES, adding, d, a) == pytest.approx(wanted, abs=1e-12)
+
+
+def test_zero_probabilities_certify_iff_enough_survives() -> None:
+    """``p_add = 0``: an attack of ``a`` additions can be certified at all iff ``p_remove**a > 1/2``."""
+    for remove in (0.3, 0.6, 0.9, 0.99):
+        noise = EdgeNoise(add=0, remove=remove)
+        most = next(a for a in range(200) if noise.p_remove ** (a + 1) <= 0.5)
+        assert radius(1.0, noise) == most
+        assert radius(1.0, EdgeNoise(add=remove, remove=0)) == most
+
+
+def test_no_noise_no_radius() -> None:
+    noise = NOISES["none"]
+    assert radius([0.4, 0.6, 1.0], noise).tolist() == [-1, 0, 0]  # type: ignore[union-attr]
+    assert radius(1.0, noise, 0.0) == 0
+    assert worst_case(1.0, noise, adds=1) == 0
+    assert certified_grid(1.0, noise, 2, 2).sum() == 1
+
+
+def test_worst_case_of_no_attack_is_the_share() -> None:
+    for noise in NOISES.values():
+        assert worst_case(0.7, noise) == 0.7
+        assert np.array_equal(worst_case(SHARES, noise, 0, 0), SHARES)
+
+
+def test_worst_case_keeps_the_shape() -> None:
+    noise = EdgeNoise(keep=0.8)
+    assert type(worst_case(0.9, noise, 1)) is float
+    assert worst_case([0.9], noise, 1).shape == (1,)  # type: ignore[union-attr]
+    grid = worst_case(np.full((2, 3), 0.9), noise, 1, 1)
+    assert grid.shape == (2, 3)  # type: ignore[union-attr]
+    assert np.all(grid == worst_case(0.9, noise, 2))
+    assert worst_case([], noise, 1).shape == (0,)  # type: ignore[union-attr]
+
+
+# ---- thresholds ----------------------------------------------------------------------------------------------
+
+
+@noises
+def test_thresholds_against_rational_arithmetic(noise: EdgeNoise) -> None:
+    """The largest ``1 - p`` that certifies: never more than the exact one, and within 1e-12 of it."""
+    levels = _levels(noise)
+    for flips in range(1, 17):
+        slacks = levels.slacks(flips)
+        assert slacks.shape == (1 if noise.symmetric else flips + 1,)
+        for adds, slack in enumerate(slacks.tolist()):
+            truth = 1 - exact.threshold(noise, adds, flips - adds)
+            assert 0 <= truth - Fraction(slack) <= TOLERANCE, (adds, flips)
+
+
+@pytest.mark.parametrize("name", ["keep .9", "keep .6", "add .1, remove .4", "add 0, remove .99"])
+def test_at_the_threshold_nothing_is_certified(name: str) -> None:
+    """A share that is exactly enough for a tie is not enough."""
+    noise = NOISES[name]
+    for flips in range(1, 8):
+        worst = max(exact.threshold(noise, *split) for split in exact.splits(flips))
+        if worst == 1:
+            break
+        at = float(worst)
+        below = at if Fraction(at) <= worst else float(np.nextafter(at, 0))
+        assert radius(below, noise) < flips
+        assert radius(float(worst) + 1e-11, noise) >= flips
+
+
+def test_levels_do_not_depend_on_the_order_of_questions() -> None:
+    noise = EdgeNoise(add=0.13, remove=0.37)
+    forward, backward = _Levels(noise), _Levels(noise)
+    wanted = [forward.slacks(flips) for flips in range(80)]
+    order = [79, 3, 70, 66, 65, 0, 64, 78, 1, 67]
+    assert all(np.array_equal(backward.slacks(flips), wanted[flips]) for flips in order)
+    assert backward.regions(66).flips == 66
+
+
+def test_levels_are_right_when_threads_ask_together() -> None:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        wanted = [_Levels(EdgeNoise(add=0.13, remove=0.37)).slacks(flips) for flips in range(30)]
+        for _ in range(5):
+            shared = _Levels(EdgeNoise(add=0.13, remove=0.37))
+            threads = [
+                threading.Thread(target=lambda: [shared.slacks(flips) for flips in range(30)])  # noqa: B023
+                for _ in range(8)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert all(np.array_equal(shared.slacks(flips), wanted[flips]) for flips in range(30))
+    finally:
+        sys.setswitchinterval(interval)
+
+
+# ---- radius --------------------------------------------------------------------------------------------------
+
+
+@noises
+def test_radius_against_rational_arithmetic(noise: EdgeNoise) -> None:
+    shares = [0.2, 0.5, 0.50001, 0.55, 0.7, 0.85, 0.95, 0.99, 0.999, 1 - 1e-5, 1 - 1e-7]
+    found = radius(shares, noise, max_radius=7)
+    wanted = [exact.radius(noise, Fraction(share), max_radius=7) for share in shares]
+    assert found.tolist() == wanted  # type: ignore[union-attr]
+
+
+@noises
+def test_radius_with_rivals_against_rational_arithmetic(noise: EdgeNoise) -> None:
+    rng = np.random.default_rng(7)
+    top = np.concatenate([rng.random(40), 1 - 10 ** rng.uniform(-6, -0.5, 40)])
+    rival = (1 - top) * rng.choice([0.0, 0.01, 0.3, 0.7, 1.0, 1.4], len(top))
+    rival = np.minimum(rival, 1)
+    found = radius(top, noise, rival, max_radius=6)
+    wanted = [
+        exact.radius(noise, Fraction(a), Fraction(b), max_radius=6)
+        for a, b in zip(top.tolist(), rival.tolist(), strict=True)
+    ]
+    assert found.tolist() == wanted  # type: ignore[union-attr]
+
+
+def test_a_small_rival_certifies_a_top_class_below_half() -> None:
+    noise = EdgeNoise(keep=0.6)
+    assert radius(0.4, noise) == -1
+    assert radius(0.4, noise, 0.05) == exact.radius(noise, Fraction(0.4), Fraction(0.05), max_radius=9) >= 1
+    assert radius(0.3, noise, 0.3) == -1, "a tie is not certified"
+    assert radius(0.3, noise, np.nextafter(0.3, 0)) == 0
+    assert radius(0.3, noise, 0.4) == -1
+
+
+def test_an_upper_bound_that_says_nothing_changes_nothing() -> None:
+    noise, shares = EdgeNoise(add=0.1, remove=0.4), np.linspace(0, 1, 301)
+    assert np.array_equal(radius(shares, noise, np.ones_like(shares)), radius(shares, noise))
+    assert np.array_equal(radius(shares, noise, 1 - shares), radius(shares, noise))
+
+
+def test_radius_below_and_at_half() -> None:
+    for noise in NOISES.values():
+        assert radius(0.5, noise) == -1
+        assert radius(0.0, noise) == -1
+        assert radius(np.nextafter(0.5, 1), noise) >= 0
+
+
+def test_radius_keeps_the_shape() -> None:
+    noise = EdgeNoise(keep=0.8)
+    assert type(radius(0.99, noise)) is int
+    assert type(radius(np.float64(0.99), noise, 0.001)) is int
+    cube = radius(np.full((2, 3, 4), 0.99), noise, np.full((2, 3, 4), 0.001))
+    assert cube.shape == (2, 3, 4)  # type: ignore[union-attr]
+    assert cube.dtype == np.int64  # type: ignore[union-attr]
+    assert radius([], noise).shape == (0,)  # type: ignore[union-attr]
+    assert radius([[]], noise, [[]]).shape == (1, 0)  # type: ignore[union-attr]
+
+
+def test_max_radius_is_where_it_stops() -> None:
+    noise = EdgeNoise(keep=0.6)
+    whole = radius(1 - 1e-9, noise)
+    assert whole > 50
+    for most in (0, 1, 20):
+        assert radius(1 - 1e-9, noise, max_radius=most) == most
+        assert radius(1 - 1e-9, noise, 1e-12, max_radius=most) == most
+    assert radius([0.3, 0.6], noise, max_radius=0).tolist() == [-1, 0]  # type: ignore[union-attr]
+
+
+def test_the_worst_split_may_be_an_interior_one() -> None:
+    noise, share = EdgeNoise(add=0.1, remove=0.4), 0.95
+    for pure in ((2, 0), (0, 2)):
+        assert worst_case(share, noise, *pure) > 0.5
+    assert worst_case(share, noise, 1, 1) < 0.5
+    assert radius(share, noise) == 1
+    assert certified_grid(share, noise, 2, 2).astype(int).tolist() == [[1, 1, 1], [1, 0, 0], [1, 0, 0]]
+
+
+@pytest.mark.parametrize("offered", [(0, 9), (9, 0), (1, 9), (9, 2), (2, 1), (0, 0)])
+@pytest.mark.parametrize(
+    "name", ["keep .6", "add .1, remove .4", "add .4, remove .1", "add 0, remove .4", "add .3, remove 0"]
+)
+def test_cells_that_a_graph_cannot_offer_count_as_certified(name: str, offered: tuple[int, int]) -> None:
+    noise, (max_adds, max_removes) = NOISES[name], offered
+    shares = np.array([0.3, 0.6, 0.8, 0.9, 0.96, 0.99, 0.9999])
+    limits = {"max_adds": max_adds, "max_removes": max_removes}
+    for rivals in (None, (1 - shares) * 0.3):
+        found = bounded_radius(shares, noise, rivals, max_radius=6, **limits)
+        for index, share in enumerate(shares.tolist()):
+            rival = None if rivals is None else Fraction(float(rivals[index]))
+            wanted = exact.radius(noise, Fraction(share), rival, max_radius=min(6, sum(offered)), **limits)
+            assert found[index] == wanted
+
+
+@settings(deadline=None)
+@given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.sampled_from(list(NOISES.values())))
+def test_a_larger_share_or_a_smaller_rival_never_hurts(one: float, two: float, rival: float, noise: EdgeNoise) -> None:
+    low, high = min(one, two), max(one, two)
+    assert radius(low, noise, max_radius=20) <= radius(high, noise, max_radius=20)
+    assert worst_case(low, noise, 2, 1) <= worst_case(high, noise, 2, 1)
+    assert radius(high, noise, rival, max_radius=20) >= radius(high, noise, max_radius=20)
+    assert radius(high, noise, rival / 2, max_radius=20) >= radius(high, noise, rival, max_radius=20)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(0, 3000), min_size=2, max_size=5),
+    st.sampled_from(["votes", "paper"]),
+    st.sampled_from([NOISES[name] for name in ("keep .9", "keep .6", "add .1, remove .4", "add 0, remove .99")]),
+)
+def test_more_votes_never_a_smaller_radius(counts: list[int], method: str, noise: EdgeNoise) -> None:
+    """A vote more for the top class, or one that moves to it, does not shrink what is certified."""
+    counts[0] = max(counts) + 1
+    before = certify_counts(counts, noise, method=method)
+    more = [counts[0] + 1, *counts[1:]]
+    assert certify_counts(more, noise, method=method).radius >= before.radius
+    if counts[1]:
+        moved = [counts[0] + 1, counts[1] - 1, *counts[2:]]
+        assert certify_counts(moved, noise, method=method).radius >= before.radius
+    assert certify_counts([2 * count for count in counts], noise, method=method).radius >= before.radius
+
+
+@pytest.mark.parametrize("name", ["keep .9", "keep .6", "add .1, remove .4"])
+def test_a_million_radii(name: str) -> None:
+    shares = np.random.default_rng(0).random(1_000_000)
+    radius(0.999999, NOISES[name])
+    start = time.perf_counter()
+    found = radius(shares, NOISES[name])
+    assert time.perf_counter() - start < 10
+    few = np.arange(0, 1_000_000, 100_003)
+    assert found[few].tolist() == [radius(share, NOISES[name]) for share in shares[few]]  # type: ignore[index]
+
+
+# ---- grid ----------------------------------------------------------------------------------------------------
+
+
+@noises
+@pytest.mark.parametrize("share", [0.3, 0.51, 0.7, 0.9, 0.97, 0.9999])
+@pytest.mark.parametrize("rival", [None, 0.0, 0.05, 0.4])
+def test_grid_against_rational_arithmetic(noise: EdgeNoise, share: float, rival: float | None) -> None:
+    """A cell is certified iff all cells up to it are; the numbers are those of the exact bound."""
+    grid = certified_grid(share, noise, 5, 6, rival)
+    assert grid.shape == (6, 7)
+    assert grid.dtype == np.bool_
+    exact_rival = None if rival is None else Fraction(rival)
+    cells = np.array([[exact.certified(noise, a, d, Fraction(share), exact_rival) for d in range(7)] for a in range(6)])
+    closed = np.logical_and.accumulate(np.logical_and.accumulate(cells, axis=0), axis=1)
+    assert np.array_equal(grid, closed)
+
+
+def test_grid_agrees_with_worst_case() -> None:
+    noise = EdgeNoise(add=0.2, remove=0.3)
+    for share in (0.8, 0.95, 0.99):
+        grid = certified_grid(share, noise, 6, 6)
+        bounds = np.array([[worst_case(share, noise, a, d) for d in range(7)] for a in range(7)])
+        assert np.array_equal(grid, bounds > 0.5)
+        assert 1 < grid.sum() < 49, "something to compare"
+
+
+def test_grid_agrees_with_radius() -> None:
+    for noise in NOISES.values():
+        for share in (0.6, 0.9, 0.99):
+            grid = certified_grid(share, noise, 8, 8)
+            adds, removes = np.indices(grid.shape)
+            found = radius(share, noise, max_radius=8)
+            assert grid[adds + removes <= found].all()
+            assert found == 8 or not grid[adds + removes == found + 1].all()
+
+
+def test_grid_of_nothing() -> None:
+    assert certified_grid(0.6, EdgeNoise(keep=0.9), 0, 0).tolist() == [[True]]
+    assert certified_grid(0.5, EdgeNoise(keep=0.9), 0, 0).tolist() == [[False]]
+    assert not certified_grid(0.5, EdgeNoise(keep=0.9), 3, 3).any()
+
+
+# ---- errors --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.1, float("nan"), [0.5, 2.0]])
+def test_bad_shares(share: object) -> None:
+    noise = EdgeNoise(keep=0.9)
+    for use in (
+        lambda: worst_case(share, noise, 1),  # type: ignore[arg-type]
+        lambda: radius(share, noise),  # type: ignore[arg-type]
+        lambda: certified_grid(share, noise, 1, 1),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InputError, match=r"p_lower must lie in \[0, 1\]; got"):
+            use()
+    if isinstance(share, float):
+        with pytest.raises(InputError, match=r"p_upper must lie in \[0, 1\]"):
+            radius(0.9, noise, share)
+
+
+def test_other_bad_arguments() -> None:
+    noise = EdgeNoise(keep=0.9)
+    with pytest.raises(InputError, match=r"p_upper must have the shape of p_lower, \(2,\); got \(\)"):
+        radius([0.9, 0.8], noise, 0.1)
+    with pytest.raises(InputError, match="p_lower must be a single number"):
+        certified_grid([0.9, 0.8], noise, 1, 1)  # type: ignore[arg-type]
+    for bad in (-1, 1.0, True, "1", None):
+        with pytest.raises(InputError, match="adds must be an integer of at least 0"):
+            worst_case(0.9, noise, bad)  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="max_radius must be an integer"):
+            radius(0.9, noise, max_radius=bad)  # type: ignore[arg-type]
+        with pytest.raises(InputError, match="max_removes must be an integer"):
+            certified_grid(0.9, noise, 1, bad)  # type: ignore[arg-type]
+    for use in (radius, lambda p, n: worst_case(p, n, 1), lambda p, n: certified_grid(p, n, 1, 1)):
+        with pytest.raises(InputError, match="noise must be an EdgeNoise; got 0.8"):
+            use(0.9, 0.8)  # type: ignore[operator]

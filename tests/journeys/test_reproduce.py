@@ -1,0 +1,125 @@
+"""The paper's experiment at a tiny size: killed, continued, repeated; and refused where it must be."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+TINY = """
+import sys
+from pathlib import Path
+from rich.console import Console
+from flipproof.reproduce.command import reproduce
+from flipproof.reproduce.experiment import Settings
+
+settings = Settings(
+    graphs=32, train_graphs=16, keeps=(0.7, 0.9), sample_counts=(100, 200, 300),
+    clean_epochs=3, gcn_epochs=3, gin_epochs=3,
+)
+if __name__ == "__main__":
+    sys.exit(reproduce(Path(sys.argv[1]), settings, workers=2, console=Console(), again="again"))
+"""
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("script") / "tiny.py"
+    path.write_text(TINY)
+    return path
+
+
+def start(script: Path, out: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(script), str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Hashes of everything but the times taken."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in ("seconds.json",) and path.suffix != ".npz"
+    }
+
+
+@pytest.fixture(scope="module")
+def finished(script: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    out = tmp_path_factory.mktemp("finished") / "out"
+    process = start(script, out)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    return out, output
+
+
+def test_leaves_figures_numbers_and_claims(finished: tuple[Path, str]) -> None:
+    out, output = finished
+    for name in ("beta", "alpha", "samples", "gain"):
+        for kind in ("svg", "pdf", "png", "csv"):
+            assert (out / "figures" / f"{name}.{kind}").stat().st_size > 500
+    page = (out / "index.html").read_text()
+    assert page.count("<svg") == 4
+    assert "http" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
+        "http://creativecommons.org", ""
+    ).replace("https://matplotlib.org", "")
+    assert "A lower beta gives a lower accuracy" in (out / "claims.md").read_text()
+    assert "isomorphic to a training graph" in output
+    assert str(out / "index.html") in output
+
+
+def test_second_run_reuses_everything(script: Path, finished: tuple[Path, str]) -> None:
+    out, _ = finished
+    votes = {path: path.stat().st_mtime_ns for path in out.rglob("*.npz")}
+    weights = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
+    assert votes
+    assert weights
+    before = contents(out)
+    process = start(script, out)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.npz")} == votes
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")} == weights
+    assert contents(out) == before
+
+
+@pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGINT])
+def test_killed_and_continued(
+    script: Path, finished: tuple[Path, str], tmp_path: Path, kill: signal.Signals
+) -> None:
+    out = tmp_path / "out"
+    process = start(script, out)
+    deadline = time.monotonic() + 200
+    while not list(out.rglob("*.npz")) and time.monotonic() < deadline:  # in the middle of sampling
+        time.sleep(0.02)
+    os.killpg(process.pid, kill) if kill == signal.SIGKILL else os.kill(process.pid, kill)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == (-signal.SIGKILL if kill == signal.SIGKILL else 130), output
+    if kill == signal.SIGINT:
+        assert "continue with: again" in output
+        assert "Traceback" not in output
+    assert not (out / "index.html").exists()
+    process = start(script, out)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    assert contents(out) == contents(finished[0])
+
+
+def test_a_folder_with_other_settings_is_refused(finished: tuple[Path, str]) -> None:
+    out, _ = finished
+    command = [sys.executable, "-m", "flipproof", "reproduce", "--quick", "--out", str(out)]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "graphs = 32" in refused.stderr or "gcn_epochs" in refused.stderr or "clean_epochs" in refused.stderr
+    assert refused.stderr.count("\n") == 1

@@ -1,0 +1,356 @@
+"""Features: every hook says the same of a graph in every layout, sees the noisy graph only, and clean degrees are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch_geometric import transforms
+
+from flipproof import Graph, InputError
+from flipproof.features import Degree, NodeFeatures, Several, as_features, refuse_clean_degrees
+
+N = 7
+
+
+def random_graph(seed: int, *, n: int = N, density: float = 0.4, features: bool = True) -> Graph:
+    rng = np.random.default_rng(seed)
+    upper = np.triu(rng.random((n, n)) < density, 1)
+    return Graph(n, np.argwhere(upper), rng.normal(size=(n, 2)).astype(np.float32) if features else None)
+
+
+def triangles(graph: Graph) -> np.ndarray[Any, Any]:
+    """Triangles at every node, by hand: a feature that needs all the edges."""
+    adjacency = graph.adjacency()
+    return (np.diag(adjacency @ adjacency @ adjacency) / 2)[:, None]
+
+
+def sums_of_own(graph: Graph) -> Tensor:
+    """Neighbours' own features, as a tensor."""
+    assert graph.node_features is not None
+    return torch.from_numpy(graph.adjacency() @ graph.node_features)
+
+
+def by_hand_one_hot(graph: Graph, most: int) -> np.ndarray[Any, Any]:
+    rows = np.zeros((graph.num_nodes, most + 1))
+    for node, degree in enumerate(graph.degrees):
+        rows[node, min(degree, most)] = 1
+    return rows
+
+
+def own(graph: Graph) -> np.ndarray[Any, Any]:
+    assert graph.node_features is not None
+    return graph.node_features
+
+
+HOOKS: dict[str, tuple[Any, Callable[[Graph], Any]]] = {
+    "none": (None, own),
+    "own": ("own", own),
+    "constant": ("constant", lambda g: np.ones((g.num_nodes, 1))),
+    "degree": ("degree", lambda g: g.degrees[:, None]),
+    "one-hot": ("one-hot-degree", lambda g: by_hand_one_hot(g, 63)),
+    "one-hot cut": ("one-hot-degree:2", lambda g: by_hand_one_hot(g, 2)),
+    "joined names": ("own + degree", lambda g: np.hstack([own(g), g.degrees[:, None]])),
+    "list": (
+        ["constant", triangles, Degree()],
+        lambda g: np.hstack([np.ones((N, 1)), triangles(g), g.degrees[:, None]]),
+    ),
+    "function": (triangles, triangles),
+    "function of tensors": (sums_of_own, lambda g: g.adjacency() @ own(g)),
+    "transform": (transforms.OneHotDegree(N, cat=False), lambda g: by_hand_one_hot(g, N)),
+    "transform that keeps x": (
+        transforms.Compose([transforms.Constant()]),
+        lambda g: np.hstack([own(g), np.ones((N, 1))]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_every_layout_gives_the_features_computed_by_hand(name: str) -> None:
+    value, by_hand = HOOKS[name]
+    hook = as_features(value)
+    graphs = [random_graph(seed) for seed in range(4)] + [random_graph(9, density=0.0)]
+    expected = torch.stack([torch.tensor(np.array(by_hand(graph)), dtype=torch.float32) for graph in graphs])
+
+    adjacency = torch.stack([torch.from_numpy(graph.adjacency()) for graph in graphs])
+    rows = torch.stack([torch.from_numpy(own(graph).copy()) for graph in graphs])
+    dense = hook.dense(adjacency, torch.ones(len(graphs), N, dtype=torch.bool), rows)
+    torch.testing.assert_close(dense, expected)
+
+    parts = [graph.to_pyg().edge_index + N * index for index, graph in enumerate(graphs)]
+    batch = torch.arange(len(graphs)).repeat_interleave(N)
+    sparse = hook.sparse(torch.cat(parts, dim=1), batch, rows.reshape(-1, 2))
+    torch.testing.assert_close(sparse, expected.reshape(-1, expected.shape[2]))
+
+    for graph, wanted in zip(graphs, expected, strict=True):
+        torch.testing.assert_close(hook.of(graph), wanted)
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_padded_nodes_and_other_graphs_change_nothing(name: str) -> None:
+    """Graphs of several sizes in one batch: each gets what it would get alone."""
+    value, _ = HOOKS[name]
+    if name == "list":
+        value = ["constant", triangles]
+    hook = as_features(value)
+    graphs = [random_graph(seed, n=n) for seed, n in enumerate((1, 3, N))]
+    if name == "transform that keeps x":
+        graphs = graphs[-1:]
+    mask = torch.zeros(len(graphs), N, dtype=torch.bool)
+    adjacency, rows = torch.zeros(len(graphs), N, N), torch.zeros(len(graphs), N, 2)
+    for index, graph in enumerate(graphs):
+        n = graph.num_nodes
+        mask[index, :n] = True
+        adjacency[index, :n, :n] = torch.from_numpy(graph.adjacency())
+        rows[index, :n] = torch.from_numpy(own(graph).copy())
+    dense = hook.dense(adjacency, mask, rows)
+    starts = np.cumsum([0] + [graph.num_nodes for graph in graphs])
+    edges = torch.cat([g.to_pyg().edge_index + int(s) for g, s in zip(graphs, starts, strict=False)], dim=1)
+    shuffled = edges[:, torch.randperm(edges.shape[1], generator=torch.Generator().manual_seed(0))]
+    batch = torch.repeat_interleave(torch.tensor([graph.num_nodes for graph in graphs]))
+    sparse = hook.sparse(shuffled, batch, rows[mask])
+    for index, graph in enumerate(graphs):
+        alone = hook.of(graph)
+        torch.testing.assert_close(dense[index, : graph.num_nodes], alone)
+        torch.testing.assert_close(sparse[starts[index] : starts[index + 1]], alone)
+
+
+@given(st.integers(0, 2**32 - 1))
+def test_degree_is_the_raw_count_as_float32(seed: int) -> None:
+    graph = random_graph(seed, features=False)
+    found = as_features("degree").of(graph)
+    assert found.dtype == torch.float32
+    assert found.shape == (N, 1)
+    assert found[:, 0].tolist() == graph.degrees.tolist()
+
+
+def test_one_hot_width() -> None:
+    star = Graph(70, [(0, node) for node in range(1, 70)])
+    wide, narrow = as_features("one-hot-degree").of(star), as_features("one-hot-degree:5").of(star)
+    assert wide.shape == (70, 64)
+    assert narrow.shape == (70, 6)
+    assert wide[0].argmax() == 63  # 69 neighbours share the last column
+    assert narrow[0].argmax() == 5
+    assert wide[1:].argmax(dim=1).tolist() == [1] * 69
+
+
+@pytest.mark.parametrize("spec", ["own", "degree", "one-hot-degree:63", "one-hot-degree:7", "constant", "own+degree"])
+def test_spec_makes_the_same_hook_again(spec: str) -> None:
+    assert as_features(spec).spec == spec
+    graph = random_graph(3)
+    torch.testing.assert_close(as_features(as_features(spec).spec).of(graph), as_features(spec).of(graph))
+
+
+def test_a_function_of_ones_own_has_no_spec() -> None:
+    assert as_features(triangles).spec is None
+    assert as_features(["degree", triangles]).spec is None
+
+
+@pytest.mark.parametrize(
+    ("value", "reads_own", "reads_edges"),
+    [
+        (None, True, False),
+        ("constant", False, False),
+        ("own+constant", True, False),
+        ("degree", False, True),
+        ("one-hot-degree", False, True),
+        ("own+degree", True, True),
+        (triangles, True, True),
+        (transforms.Constant(), True, True),
+    ],
+)
+def test_what_a_hook_reads(value: Any, reads_own: bool, reads_edges: bool) -> None:
+    hook = as_features(value)
+    assert (hook.reads_own, hook.reads_edges) == (reads_own, reads_edges)
+
+
+def test_integer_features_stay_integers_for_embeddings() -> None:
+    labels = np.arange(N)[:, None]
+    assert as_features(None).of(random_graph(0).replaced(node_features=labels)).dtype == torch.int64
+    assert as_features(lambda g: torch.from_numpy(g.degrees.copy())[:, None]).of(random_graph(0)).dtype == torch.int64
+    assert as_features(lambda g: g.degrees[:, None]).of(random_graph(0)).dtype == torch.float32
+
+
+# ---- refusals -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "parts"),
+    [
+        ("degrees", ["features must be one of own, degree, one-hot-degree, constant", "'degrees'"]),
+        ("own+", ["features must be one of", "''"]),
+        ("one-hot-degree:x", ["features must be one of", "'one-hot-degree:x'"]),
+        ("one-hot-degree:0", ["max_degree must be an integer of at least 1; got 0"]),
+        ([], ["at least one", "empty list"]),
+        (3, ["features must be a name, a function, a PyG transform or None; got 3"]),
+        (transforms.OneHotDegree, ["features must be a name", "OneHotDegree"]),
+    ],
+)
+def test_unusable_hooks_are_refused(value: Any, parts: list[str]) -> None:
+    with pytest.raises(InputError) as caught:
+        as_features(value)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("function", "part"),
+    [
+        (lambda g: g.degrees, "one row a node, [7, d]; got shape (7,)"),
+        (lambda g: g.degrees[:3, None], "one row a node, [7, d]; got shape (3, 1)"),
+        (lambda g: None, "must return numbers, one row a node; got NoneType"),
+        (lambda g: [[1.0], [1.0, 2.0]], "must return numbers, one row a node; got list"),
+        (lambda g: [["a"]] * g.num_nodes, "must return numbers, one row a node; got list"),
+        (transforms.LargestConnectedComponents(), "one row a node"),
+    ],
+)
+def test_functions_that_do_not_return_a_row_a_node(function: Any, part: str) -> None:
+    graph = Graph(7, [(0, 1)], np.ones((7, 1)))
+    with pytest.raises(InputError) as caught:
+        as_features(function).of(graph)
+    assert part in str(caught.value)
+
+
+def test_a_transform_without_x() -> None:
+    with pytest.raises(InputError, match="left no x"):
+        as_features(transforms.AddSelfLoops()).of(random_graph(0, features=False))
+
+
+def test_own_features_that_are_missing() -> None:
+    with pytest.raises(InputError, match=r'the graph has none .*features="degree"'):
+        as_features(None).of(random_graph(0, features=False))
+
+
+# ---- clean degrees ------------------------------------------------------------------------------------------------
+
+
+def branched(n: int = 8, seed: int = 0) -> Graph:
+    """A random tree and a chord: several degrees."""
+    rng = np.random.default_rng(seed)
+    return Graph(n, [(node, int(rng.integers(0, node))) for node in range(1, n)] + [(0, n - 1)])
+
+
+def one_hot(values: np.ndarray[Any, Any], width: int) -> np.ndarray[Any, Any]:
+    return np.eye(width)[values]
+
+
+DEGREES: dict[str, tuple[Callable[[Graph], Any], str]] = {
+    "raw": (lambda g: g.degrees[:, None], "the degrees"),
+    "raw as float": (lambda g: g.degrees[:, None].astype(np.float32), "the degrees"),
+    "plus one": (lambda g: g.degrees[:, None] + 1, "plus one"),
+    "by n - 1": (lambda g: g.degrees[:, None] / (g.num_nodes - 1), "divided by n - 1"),
+    "by the largest": (lambda g: (g.degrees / g.degrees.max())[:, None], "divided by the largest"),
+    "by ten": (lambda g: g.degrees[:, None] / 10, "0.1 times the degrees"),
+    "standardised": (lambda g: ((g.degrees - 2.1) / 0.7)[:, None], "times the degrees plus"),
+    "log": (lambda g: np.log1p(g.degrees)[:, None], "logarithms"),
+    "float32 log": (lambda g: np.log1p(g.degrees)[:, None].astype(np.float32), "logarithms"),
+    "root": (lambda g: (1 / np.sqrt(g.degrees + 1))[:, None], "inverse square roots"),
+    "one-hot": (lambda g: one_hot(g.degrees, 64), "one-hot"),
+    "one-hot, integers": (lambda g: one_hot(g.degrees, 64).astype(int), "one-hot"),
+    "one-hot, cut": (lambda g: one_hot(np.minimum(g.degrees, 3), 4), "one-hot"),
+    "one-hot from one": (lambda g: one_hot(g.degrees - 1, 12), "one-hot"),
+    "among others": (
+        lambda g: np.column_stack([np.random.default_rng(0).normal(size=g.num_nodes), g.degrees]),
+        "column 1 of node_features is the degrees",
+    ),
+}
+
+
+@pytest.mark.parametrize("form", DEGREES)
+@pytest.mark.parametrize("count", [1, 5])
+def test_clean_degrees_are_refused_in_every_usual_form(form: str, count: int) -> None:
+    features, what = DEGREES[form]
+    graphs = [branched(8 + seed, seed) for seed in range(count)]
+    assert len(np.unique(graphs[0].degrees)) > 2  # the case is not trivial
+    given_graphs = [graph.replaced(node_features=features(graph), name="g") for graph in graphs]
+    with pytest.raises(InputError) as caught:
+        refuse_clean_degrees(given_graphs)
+    message = str(caught.value)
+    for part in (what, "computed on the clean graph", 'features="degree"', "trust_features=True"):
+        assert part in message
+    assert ("of graph 'g'" in message) == (count == 1)
+
+
+@pytest.mark.parametrize("n", [4, 10])
+@pytest.mark.parametrize("form", ["raw", "plus one", "by n - 1", "log", "one-hot"])
+def test_a_path_shows_two_degrees_only_and_is_refused_all_the_same(n: int, form: str) -> None:
+    path = Graph(n, [(node, node + 1) for node in range(n - 1)])
+    with pytest.raises(InputError, match="clean graph"):
+        refuse_clean_degrees([path.replaced(node_features=DEGREES[form][0](path))])
+
+
+METHANE = Graph(5, [(0, k) for k in range(1, 5)], one_hot(np.array([1, 0, 0, 0, 0]), 2))
+ETHANOL = Graph(
+    9,
+    [(0, 1), (1, 2), (0, 3), (0, 4), (0, 5), (1, 6), (1, 7), (2, 8)],
+    one_hot(np.array([1, 1, 2, 0, 0, 0, 0, 0, 0]), 3),  # H, C, O by atomic number; a function of the degree
+)
+MASSES = ETHANOL.replaced(node_features=np.array([[12.011], [12.011], [15.999]] + 6 * [[1.008]]))
+ORDINARY = {
+    "one-hot atoms of methane": METHANE,
+    "one-hot atoms of ethanol": ETHANOL,
+    "masses of ethanol": MASSES,
+    "ones": branched().replaced(node_features=np.ones((8, 1))),
+    "zeros": branched().replaced(node_features=np.zeros((8, 3))),
+    "node numbers": branched().replaced(node_features=np.arange(8)[:, None]),
+    "identity": branched().replaced(node_features=np.eye(8)),
+    "random reals": random_graph(1),
+    "degrees of a regular graph": Graph(5, [(k, (k + 1) % 5) for k in range(5)], np.full((5, 1), 2)),
+    "hub or not": Graph(6, [(0, k) for k in range(1, 6)], [[1.0], [0], [0], [0], [0], [0]]),
+    "has a neighbour": Graph(6, [(0, 1), (2, 3)], [[1.0], [1], [1], [1], [0], [0]]),
+    "three nodes": Graph(3, [(0, 1), (1, 2)], [[1], [2], [1]]),
+    "one node": Graph(1, [], [[0]]),
+    "none": branched(),
+}
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_ordinary_node_labels_pass(name: str) -> None:
+    refuse_clean_degrees([ORDINARY[name]])
+
+
+def test_random_labels_of_random_graphs_pass() -> None:
+    """Node labels of few kinds on 300 data sets of ten small graphs: an accident on one graph is not one on all."""
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        width = int(rng.integers(2, 5))
+        graphs = []
+        for _ in range(10):
+            n = int(rng.integers(4, 9))
+            upper = np.triu(rng.random((n, n)) < 0.4, 1)
+            graphs.append(Graph(n, np.argwhere(upper), one_hot(rng.integers(0, width, n), width)))
+        refuse_clean_degrees(graphs)
+
+
+def test_an_accident_on_one_graph_is_not_one_on_the_data_set() -> None:
+    path = Graph(4, [(0, 1), (1, 2), (2, 3)], [[1], [2], [2], [1]])
+    with pytest.raises(InputError):
+        refuse_clean_degrees([path])
+    refuse_clean_degrees([path, Graph(4, [(0, 1), (1, 2)], [[2], [2], [1], [1]])])
+
+
+def test_graphs_of_several_widths_are_looked_at_apart() -> None:
+    bad = branched().replaced(node_features=branched().degrees[:, None])
+    with pytest.raises(InputError, match="column 0"):
+        refuse_clean_degrees([random_graph(0), bad, branched()])
+
+
+def test_a_hook_of_ones_own_counts_as_reading_everything() -> None:
+    class Mine(NodeFeatures):
+        def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
+            return adjacency
+
+        def sparse(self, edge_index: Tensor, batch: Tensor, own: Tensor | None) -> Tensor:
+            return batch.unsqueeze(1)
+
+    mine = as_features(Mine())
+    assert isinstance(mine, Mine)
+    assert mine.reads_own
+    assert mine.reads_edges
+    assert Several([as_features("degree"), mine]).reads_own

@@ -58,15 +58,14 @@ class Cube:
         return self.shares_after(self.clean)
 
     def influences(self, label: int, order: int) -> tuple[NDArray[np.float64], ...]:
-        """Exact Pr(label, slots all flipped), a number, ``[N]``, ``[N, N]``, ``[triples]``."""
+        """Exact Pr(label, slots all flipped), a number, ``[N]``, ``[N, N]``, ``[N, N, N]``."""
         mass = self.law(self.clean) * (self.labels == label)
         flips = (all_states(self.slots) ^ self.clean).astype(np.float64)
         tables = [mass.sum(), mass @ flips]
         if order >= 2:
             tables.append(flips.T @ (mass[:, None] * flips))
         if order >= 3:
-            i, j, k = np.array(list(itertools.combinations(range(self.slots), 3))).T
-        tables.append(mass @ (flips[:, i] * flips[:, j] * flips[:, k]))
+            tables.append(np.einsum("m,mi,mj,mk->ijk", mass, flips, flips, flips, optimize=True))
         return tuple(np.asarray(table) for table in tables[: order + 1])
 
     def attacks(self, flips: int) -> Iterator[tuple[int, int, NDArray[np.bool_]]]:

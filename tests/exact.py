@@ -14,6 +14,7 @@ import mpmath
 from flipproof import EdgeNoise
 
 WORD = 2**32
+NOTHING = Fraction(0)
 
 
 def probabilities(noise: EdgeNoise) -> tuple[Fraction, Fraction]:
@@ -115,11 +116,18 @@ def threshold(noise: EdgeNoise, adds: int, removes: int) -> Fraction:
     return Fraction(1)
 
 
-def certified(noise: EdgeNoise, adds: int, removes: int, top: Fraction, rival: Fraction | None = None) -> bool:
-    """Whether the top class stays ahead of a rival after the attack, in the worst case."""
+def certified(
+    noise: EdgeNoise,
+    adds: int,
+    removes: int,
+    top: Fraction,
+    rival: Fraction | None = None,
+    lead: Fraction = NOTHING,
+) -> bool:
+    """Whether the top class stays ahead of a rival after the attack, in the worst case, by more than ``lead``."""
     masses = regions(noise, adds, removes)
     rival = 1 - top if rival is None else min(rival, 1 - top)
-    return lower_from(masses, top) > upper_from(masses, rival)
+    return lower_from(masses, top) - upper_from(masses, rival) > lead
 
 
 def splits(flips: int, max_adds: int | None = None, max_removes: int | None = None) -> Iterator[tuple[int, int]]:
@@ -138,11 +146,12 @@ def radius(
     max_radius: int,
     max_adds: int | None = None,
     max_removes: int | None = None,
+    lead: Fraction = NOTHING,
 ) -> int:
     """Largest ``r`` such that every attack of at most ``r`` flips is certified; -1 if not even none is."""
     for flips in range(max_radius + 1):
         offered = list(splits(flips, max_adds, max_removes))
-        if not all(certified(noise, *split, top, rival) for split in offered):
+        if not all(certified(noise, *split, top, rival, lead) for split in offered):
             return flips - 1
     return max_radius
 

@@ -46,7 +46,7 @@ _HOMES = {
     "train": "training",
     "Votes": "votes",
 }
-_MODULES = ("datasets", "models", "features")
+_MODULES = ("attacks", "datasets", "models", "features")
 
 __all__ = ["__version__", *_HOMES, *_MODULES]
 

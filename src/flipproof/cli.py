@@ -1,15 +1,17 @@
 """The command line. Heavy imports happen inside the commands, so that help answers at once.
 
-Exit codes: 0 done, 1 a fault of flipproof, 2 input that cannot be used, 130 stopped by Ctrl-C.
+Exit codes: 0 done; 1 a fault of flipproof, or a run that ``verify`` found altered; 2 input that cannot be used, or a disk that
+is full; 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -24,6 +26,42 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+Keep = Annotated[
+    float | None,
+    typer.Option(
+        "--keep", help="Probability that a node pair keeps its state (the paper's beta).", rich_help_panel="Noise"
+    ),
+]
+Add = Annotated[
+    float | None,
+    typer.Option("--add", help="Probability that an empty pair gains an edge.", rich_help_panel="Noise"),
+]
+Remove = Annotated[
+    float | None, typer.Option("--remove", help="Probability that an edge is lost.", rich_help_panel="Noise")
+]
+Root = Annotated[str | None, typer.Option("--root", help="Folder of the TU data sets.", rich_help_panel="Data")]
+Download = Annotated[
+    bool, typer.Option("--download", help="Fetch a TU data set that is not there.", rich_help_panel="Data")
+]
+Features = Annotated[
+    str | None,
+    typer.Option(
+        "--features",
+        help="Node features, computed on every noisy graph: own, degree, one-hot-degree, constant, several joined by +, or "
+        "package.module:function.",
+        rich_help_panel="Data",
+    ),
+]
+TrustFeatures = Annotated[
+    bool,
+    typer.Option(
+        "--trust-features", help="Accept node features that look like the clean degrees.", rich_help_panel="Data"
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON only.", rich_help_panel="Output")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.", rich_help_panel="Output")]
 
 
 def _version(wanted: bool) -> None:
@@ -43,16 +81,12 @@ def root(
 
 @app.command()
 def reproduce(
-    out: Annotated[
-        Path, typer.Option("--out", help="Folder for everything that is made; run again to continue.")
-    ],
+    out: Annotated[Path, typer.Option("--out", help="Folder for everything that is made; run again to continue.")],
     quick: Annotated[
         bool, typer.Option("--quick", help="A small version, well under a minute; its figures mean little.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of data, split, weights and noise.")] = 0,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes at a time; by default one a core.")
-    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes at a time; by default one a core.")] = None,
 ) -> None:
     """The paper, end to end: data, training, certification, the three figures, its claims measured.
 
@@ -66,28 +100,194 @@ def reproduce(
 
     checked_seed(seed)
     settings = Settings.quick(seed=seed) if quick else Settings(seed=seed)
-    again = (
-        f"flipproof reproduce --out {shlex.quote(str(out))}"
-        + " --quick" * quick
-        + f" --seed {seed}" * (seed != 0)
-    )
+    again = f"flipproof reproduce --out {shlex.quote(str(out))}" + " --quick" * quick + f" --seed {seed}" * (seed != 0)
     raise typer.Exit(run(out, settings, workers=workers, console=Console(), again=again))
 
 
 @app.command()
-def radius(
-    p_lower: Annotated[
-        float, typer.Option("--p-lower", help="Lower bound on the top class's share of votes.")
+def train(
+    data: Annotated[
+        str,
+        typer.Option(help="topologies, a TU name (with --root), or a folder with labels.csv.", rich_help_panel="Data"),
     ],
-    keep: Annotated[
-        float | None, typer.Option(help="Probability that a node pair keeps its state (the paper's beta).")
+    out: Annotated[Path, typer.Option(help="Folder for the model.")],
+    model: Annotated[str, typer.Option(help="Network: gcn, gin, edge-blind.")] = "gin",
+    keep: Keep = None,
+    add: Add = None,
+    remove: Remove = None,
+    epochs: Annotated[int, typer.Option(help="Passes over the training graphs.")] = 200,
+    seed: Annotated[int, typer.Option(help="Of the weights, the order of graphs and the training noise.")] = 0,
+    root: Root = None,
+    download: Download = False,
+    features: Features = None,
+    trust_features: TrustFeatures = False,
+    data_seed: Annotated[int, typer.Option(help="Makes the topologies.", rich_help_panel="Data")] = 0,
+    split_seed: Annotated[int, typer.Option(help="Of the split.", rich_help_panel="Data")] = 0,
+    test: Annotated[
+        float, typer.Option(help="Share of graphs kept for certification.", rich_help_panel="Data")
+    ] = 0.3333,
+    validation: Annotated[
+        float, typer.Option(help="Share of graphs that choose the epoch; 0 keeps the last.", rich_help_panel="Data")
+    ] = 0.1,
+    learning_rate: Annotated[float, typer.Option(rich_help_panel="Training")] = 0.01,
+    batch_size: Annotated[int, typer.Option(rich_help_panel="Training")] = 32,
+    copies: Annotated[
+        int, typer.Option(help="Noisy versions of every graph of a step.", rich_help_panel="Training")
+    ] = 1,
+    consistency: Annotated[
+        float,
+        typer.Option(help="Weight of agreement among the copies; needs two.", rich_help_panel="Training"),
+    ] = 0.0,
+    class_weights: Annotated[
+        bool, typer.Option("--class-weights", help="Weigh every class alike.", rich_help_panel="Training")
+    ] = False,
+    hidden: Annotated[int | None, typer.Option(help="Width of the layers.", rich_help_panel="Training")] = None,
+    layers: Annotated[int | None, typer.Option(help="Number of layers.", rich_help_panel="Training")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a model that stands in --out.")] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """A base classifier, trained under the noise that it will be certified with.
+
+    [bold]Example:[/bold]  flipproof train --data MUTAG --root data --add 0.01 --remove 0.3 --out models/mutag
+    """
+    from flipproof.commands.sources import DataSource, optional_noise
+    from flipproof.commands.train import TrainOptions
+    from flipproof.commands.train import train as run
+
+    source = DataSource(data, root, download, data_seed, split_seed, test, validation)
+    options = TrainOptions(
+        source=source,
+        model=model,
+        out=out,
+        noise=optional_noise(keep, add, remove),
+        features=features,
+        epochs=epochs,
+        seed=seed,
+        learning_rate=learning_rate,
+        batch_size=batch_size,
+        copies=copies,
+        consistency=consistency,
+        class_weights=class_weights,
+        hidden=hidden,
+        layers=layers,
+        replace=replace,
+        trust_features=trust_features,
+        as_json=as_json,
+        quiet=quiet,
+    )
+    raise typer.Exit(run(options))
+
+
+@app.command()
+def certify(
+    model: Annotated[str, typer.Option(help="A folder that train wrote, or package.module:factory for your own.")],
+    out: Annotated[Path, typer.Option(help="Run folder; run the same command again to continue.")],
+    samples: Annotated[int, typer.Option(help="Noisy copies of every graph.")] = 10_000,
+    alpha: Annotated[float, typer.Option(help="Failure probability of each certificate.")] = 0.001,
+    method: Annotated[str, typer.Option(help="influence, votes or paper.")] = "influence",
+    seed: Annotated[int, typer.Option(help="Of the noise.")] = 0,
+    keep: Keep = None,
+    add: Add = None,
+    remove: Remove = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="By default the model's own; else as for train.", rich_help_panel="Data"),
     ] = None,
-    add: Annotated[float | None, typer.Option(help="Probability that an empty pair gains an edge.")] = None,
-    remove: Annotated[float | None, typer.Option(help="Probability that an edge is lost.")] = None,
+    root: Root = None,
+    download: Download = False,
+    features: Features = None,
+    trust_features: TrustFeatures = False,
+    classes: Annotated[
+        int | None, typer.Option(help="Number of classes of a model of your own.", rich_help_panel="Data")
+    ] = None,
+    part: Annotated[str, typer.Option(help="test, validation, train or all.", rich_help_panel="Data")] = "test",
+    graphs: Annotated[
+        int | None, typer.Option(min=1, help="Only the first so many of them.", rich_help_panel="Data")
+    ] = None,
+    data_seed: Annotated[
+        int | None, typer.Option(help="Makes the topologies; by default the model's.", rich_help_panel="Data")
+    ] = None,
+    split_seed: Annotated[
+        int | None, typer.Option(help="Of the split; by default the model's.", rich_help_panel="Data")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Certify a data set's test graphs. Noise, features, data and split are the model's unless given.
+
+    [bold]Example:[/bold]  flipproof certify --model models/mutag --samples 10000 --out runs/mutag
+    """
+    from flipproof.commands.certify import CertifyOptions
+    from flipproof.commands.certify import certify as run
+
+    options = CertifyOptions(
+        model=model,
+        out=out,
+        data=data,
+        root=root,
+        download=download,
+        keep=keep,
+        add=add,
+        remove=remove,
+        features=features,
+        classes=classes,
+        part=part,
+        graphs=graphs,
+        samples=samples,
+        alpha=alpha,
+        method=method,
+        seed=seed,
+        data_seed=data_seed,
+        split_seed=split_seed,
+        trust_features=trust_features,
+        as_json=as_json,
+        quiet=quiet,
+        again=shlex.join(["flipproof", *sys.argv[1:]]),
+    )
+    raise typer.Exit(run(options))
+
+
+@app.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="A folder that certify wrote.", metavar="RUN")],
+    kind: Annotated[str, typer.Option("--format", help="csv, parquet or json.")] = "csv",
+    out: Annotated[Path | None, typer.Option(help="File to write; by default stdout.")] = None,
+) -> None:
+    """The table of a run's certificates, in the order of the data set.
+
+    [bold]Example:[/bold]  flipproof export runs/mutag --format csv > mutag.csv
+    """
+    from flipproof.commands.export import export as write
+
+    raise typer.Exit(write(run, kind=kind, out=out))
+
+
+@app.command()
+def verify(
+    run: Annotated[Path, typer.Argument(help="A folder that certify wrote.", metavar="RUN")],
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Derive every certificate again from the stored votes and compare: exit code 1 if one was altered.
+
+    [bold]Example:[/bold]  flipproof verify runs/mutag
+    """
+    from flipproof.commands.verify import verify as check
+
+    raise typer.Exit(check(run, as_json=as_json, quiet=quiet))
+
+
+@app.command()
+def radius(
+    p_lower: Annotated[float, typer.Option("--p-lower", help="Lower bound on the top class's share of votes.")],
+    keep: Keep = None,
+    add: Add = None,
+    remove: Remove = None,
     p_upper: Annotated[
         float | None, typer.Option("--p-upper", help="Upper bound on every other class's share.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
+    as_json: Json = False,
 ) -> None:
     """The mathematics alone, no model: how many edge flips a share of votes withstands.
 
@@ -104,9 +304,7 @@ def radius(
     elif found == -1:
         typer.echo("nothing is certified: the top class is not sure to win even without an attack")
     else:
-        typer.echo(
-            f"radius {found}: no attack of at most {found} edge flip{'s' * (found != 1)} changes the prediction"
-        )
+        typer.echo(f"radius {found}: no attack of at most {found} edge flip{'s' * (found != 1)} changes the prediction")
 
 
 def main() -> None:
@@ -114,13 +312,29 @@ def main() -> None:
     from flipproof.errors import InputError
 
     try:
-        app()
+        code = app(prog_name="flipproof", standalone_mode=False)
     except InputError as error:
-        print(f"flipproof: {error}", file=sys.stderr)
-        sys.exit(2)
+        _end(str(error))
     except OSError as error:
-        print(
-            f"flipproof: {error.strerror or error}: {error.filename or ''} (check the path and its permissions)",
-            file=sys.stderr,
+        _end(_in_words(error))
+    except Exception as error:
+        # the parser's own complaints, of options that it cannot read
+        if not hasattr(error, "format_message"):
+            raise
+        command = getattr(getattr(error, "ctx", None), "command_path", None) or "flipproof"
+        _end(f"{error.format_message().rstrip('.')} (see {command} --help)")
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _end(sentence: str) -> NoReturn:
+    print(f"flipproof: {' '.join(sentence.split())}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _in_words(error: OSError) -> str:
+    if error.errno == errno.ENOSPC:
+        return (
+            f"no space left on the disk{f' for {error.filename}' if error.filename else ''}; what is finished is kept (free some "
+            "space, and run the same command again)"
         )
-        sys.exit(2)
+    return f"{error.strerror or error}: {error.filename or ''} (check the path and its permissions)"

@@ -248,7 +248,7 @@ def as_features(value: Any) -> NodeFeatures:
         if name == "one-hot-degree" and colon and number.isdigit():
             return OneHotDegree(int(number))
         if value not in _BY_NAME:
-            raise InputError(f"features must be one of {', '.join(_BY_NAME)}, or a function; got {value!r}")
+            raise InputError(f"features must be one of {', '.join(_BY_NAME)}; got {value!r} (or pass a function)")
         return _BY_NAME[value]()
     if isinstance(value, (list, tuple)):
         return Several([as_features(part) for part in value])

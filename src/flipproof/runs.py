@@ -2,46 +2,106 @@
 
     RUN/run.json            what was asked; written first
     RUN/votes/00000.npz     one file a graph, written whole and renamed into place; a graph with a file is done
+    RUN/votes/00000.part/   finished blocks of 1,024 samples of a graph under way
+    RUN/.lock               held by the process that writes
 
-Killing the process at any moment loses at most the graph under way.
+Killing the process at any moment loses at most the block under way. Files that are cut off or belong elsewhere are set aside
+and made again.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
-from flipproof.noise import STREAM_VERSION, EdgeNoise
+from flipproof.noise import BLOCK, STREAM_VERSION, EdgeNoise
 from flipproof.votes import Votes
 
-__all__ = ["Run", "write_json", "write_text"]
+__all__ = ["Block", "Run", "locked", "write_bytes", "write_json", "write_text"]
 
 _RECORDED = ("flipproof", "numpy", "scipy", "torch")
+_LOCK = ".lock"
+_OURS = re.compile(r"\d{5,}\.(npz|part)|.*\.broken|.*\.tmp")
+
+Block = tuple[NDArray[Any], str]
+"""Labels of a block of samples, and the checksum of its flips."""
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
+def write_bytes(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Write a file whole or not at all; unless ``durable`` is off, it also survives a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        with temporary.open("wb") as file:
+            file.write(content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    write_bytes(path, text.encode())
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write readable JSON, whole or not at all."""
     write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+@contextmanager
+def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
+    """Hold a run folder for this process; a second process is refused. A process that dies lets go of it.
+
+    (The operating system's lock, so that none can go stale. On Windows, which has no such lock, nothing is held.)
+    """
+    path = Path(folder)
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is a file; expected a run folder (choose another name)")
+    _refuse_foreign(path)
+    path.mkdir(parents=True, exist_ok=True)
+    with (path / _LOCK).open("a+") as file:
+        if not _try_lock(file):
+            file.seek(0)
+            owner = file.read().strip()
+            raise InputError(
+                f"{path} is in use by another process{f', number {owner}' * bool(owner)} (wait until it has finished, or "
+                "choose another folder)"
+            )
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+        file.truncate(0)
+
+
+def _try_lock(file: IO[str]) -> bool:
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 class Run:
@@ -59,12 +119,20 @@ class Run:
         if description.exists():
             _refuse_difference(self.folder, _read_settings(description), wanted)
         else:
-            if self.folder.is_dir() and any(self.folder.iterdir()):
-                raise InputError(
-                    f"{self.folder} holds files but no run.json: it is not a run folder (choose an empty or new folder)"
-                )
+            _refuse_foreign(self.folder)
             write_json(description, {"settings": wanted, "versions": _versions()})
         self.settings: dict[str, Any] = wanted
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str]) -> Run:
+        """A run that is there already, whatever was asked."""
+        path = Path(folder)
+        if not (path / "run.json").is_file():
+            what = "it has no run.json" if path.is_dir() else "there is no such folder"
+            raise InputError(f"{path} is not a run folder: {what} (give the --out of flipproof certify)")
+        run = cls.__new__(cls)
+        run.folder, run.settings = path, _read_settings(path / "run.json")
+        return run
 
     def path(self, index: int) -> Path:
         """The file of one graph's votes."""
@@ -74,35 +142,148 @@ class Run:
         """Keep one graph's votes: the graph is then done."""
         self.path(index).parent.mkdir(exist_ok=True)
         votes.save(self.path(index))
+        shutil.rmtree(self._part(index), ignore_errors=True)
 
     def load(self, index: int) -> Votes:
         """One graph's votes."""
         return Votes.load(self.path(index))
 
     def pending(
-        self, graphs: Sequence[Graph], *, noise: EdgeNoise, samples: int, seed: int
+        self, graphs: Sequence[Graph] | Mapping[int, Graph], *, noise: EdgeNoise, samples: int, seed: int
     ) -> tuple[list[int], list[str]]:
-        """Graphs without a whole file of votes, and what was found wrong with the files that are set aside for it."""
+        """Graphs without a whole file of votes, and what was found wrong with the files that are set aside for it.
+
+        Args:
+            graphs: In order, or by the number that their files bear.
+            noise, samples, seed: What a graph's votes must have been cast with.
+        """
         missing, complaints = [], []
-        for index, graph in enumerate(graphs):
+        for index, graph in graphs.items() if isinstance(graphs, Mapping) else enumerate(graphs):
             path = self.path(index)
             if not path.exists():
                 missing.append(index)
                 continue
             try:
                 votes = self.load(index)
-                if (votes.graph.topology, votes.noise, len(votes), votes.seed) != (
-                    graph.topology,
-                    noise,
-                    samples,
-                    seed,
-                ):
+                found = (votes.graph.topology, votes.noise, len(votes), votes.seed)
+                if found != (graph.topology, noise, samples, seed):
                     raise InputError(f"{path} belongs to another graph, noise, seed or number of samples")
-            except InputError as error:
-                path.replace(path.with_suffix(".broken"))
-                complaints.append(f"{error}; set aside as {path.with_suffix('.broken').name}, sampled again")
+            except (InputError, IsADirectoryError) as error:
+                complaints.append(f"{error}; {_set_aside(path)}, sampled again")
                 missing.append(index)
         return missing, complaints
+
+    def tidy(self) -> list[str]:
+        """Remove what a killed process left half-written; names files that are not the run's, which stay. Needs the lock."""
+        strangers = []
+        for path in sorted((self.folder / "votes").glob("*")):
+            if path.suffix == ".tmp":
+                path.unlink(missing_ok=True)
+            elif not _OURS.fullmatch(path.name):
+                strangers.append(f"{path} is not a file of this run; left alone")
+        for path in self.folder.glob(".*.tmp"):
+            path.unlink(missing_ok=True)
+        return strangers
+
+    def sample(
+        self,
+        index: int,
+        graph: Graph,
+        sample_block: Callable[[int], Block],
+        *,
+        noise: EdgeNoise,
+        samples: int,
+        seed: int,
+        advance: Callable[[int], None],
+        complain: Callable[[str], None],
+    ) -> list[Block]:
+        """All blocks of a graph, in order: read from its ``part`` folder as far as they are there, else sampled and kept.
+
+        Args:
+            index, graph: The graph and the number that its files bear.
+            sample_block: Called with a block's first sample.
+            noise, samples, seed: What the votes are cast with.
+            advance: Called with the number of samples after each block that was sampled.
+            complain: Called with a sentence for each file that is set aside.
+        """
+        asked = {
+            "graph": graph.topology,
+            "noise": [noise.add_threshold, noise.remove_threshold],
+            "samples": samples,
+            "seed": seed,
+            "stream_version": STREAM_VERSION,
+        }
+        blocks: list[Block] = []
+        for start in range(0, samples, BLOCK):
+            path = self._part(index) / f"{start // BLOCK:05d}.json"
+            size = min(BLOCK, samples - start)
+            block = _read_block(path, asked | {"start": start}, size, complain)
+            if block is None:
+                block = sample_block(start)
+                if start + size < samples:  # the last block goes straight into the graph's file
+                    _write_block(path, asked | {"start": start}, block)
+                advance(size)
+            blocks.append(block)
+        return blocks
+
+    def _part(self, index: int) -> Path:
+        return self.path(index).with_suffix(".part")
+
+
+def _write_block(path: Path, description: Mapping[str, Any], block: Block) -> None:
+    labels, checksum = block
+    content = {
+        **description,
+        "checksum": checksum,
+        "type": labels.dtype.str,
+        "labels": base64.b64encode(labels.tobytes()).decode(),
+    }
+    # a process that is killed does not lose it; after a power cut the hash tells, and the block is sampled again
+    write_bytes(path, json.dumps(content | {"sha256": _hash(content)}).encode(), durable=False)
+
+
+def _read_block(path: Path, description: Mapping[str, Any], size: int, complain: Callable[[str], None]) -> Block | None:
+    try:
+        content = json.loads(path.read_bytes())
+        digest = content.pop("sha256")
+        if digest != _hash(content):
+            raise ValueError("its hash is not the stored one")
+        if any(content[key] != value for key, value in description.items()):
+            raise ValueError("it belongs to another graph, noise, seed or number of samples")
+        labels = np.frombuffer(base64.b64decode(content["labels"]), dtype=np.dtype(content["type"]))
+        if len(labels) != size:
+            raise ValueError(f"it holds {len(labels)} votes, not {size}")
+        return labels, str(content["checksum"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, AttributeError, IsADirectoryError) as error:
+        complain(f"{path} is not a whole block of votes: {error}; {_set_aside(path)}, sampled again")
+        return None
+
+
+def _hash(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _set_aside(path: Path) -> str:
+    """Rename a file that cannot be used; says so."""
+    target = path.with_name(f"{path.stem}.broken")
+    number = 1
+    while target.exists():
+        number += 1
+        target = path.with_name(f"{path.stem}-{number}.broken")
+    path.replace(target)
+    return f"set aside as {target.name}"
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Refuse a folder of somebody else's files; what a process killed before it wrote ``run.json`` left is none."""
+    if not folder.is_dir() or (folder / "run.json").exists():
+        return
+    if any(path.name != _LOCK and path.suffix != ".tmp" for path in folder.iterdir()):
+        raise InputError(
+            f"{folder} holds files but no run.json: it is not a run folder (choose an empty or new folder)"
+        )
 
 
 def _read_settings(path: Path) -> dict[str, Any]:
@@ -118,19 +299,23 @@ def _read_settings(path: Path) -> dict[str, Any]:
 
 
 def _refuse_difference(folder: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    for key in sorted(found.keys() | wanted.keys()):
+    for key in [*wanted, *(found.keys() - wanted.keys())]:
         if found.get(key) != wanted.get(key):
             raise InputError(
-                f"{folder} holds a run with {key} = {found.get(key)!r}; asked for {key} = {wanted.get(key)!r} "
+                f"{folder} holds a run with {key} = {_short(found.get(key))}; asked for {key} = {_short(wanted.get(key))} "
                 "(choose another folder, or ask for the same)"
             )
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _versions() -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for package in _RECORDED:
-        try:
+        with suppress(PackageNotFoundError):
             found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = None
+        found.setdefault(package, None)
     return found

@@ -80,7 +80,9 @@ class TrainingResult:
         shown = f"loss={final.loss:.4f}, accuracy={final.accuracy:.3f}"
         if final.validation_accuracy is not None:
             shown += f", validation_accuracy={final.validation_accuracy:.3f}"
-        return f"TrainingResult(epochs={self.epochs}, best_epoch={self.best_epoch}, {shown}, seconds={self.seconds:.1f})"
+        return (
+            f"TrainingResult(epochs={self.epochs}, best_epoch={self.best_epoch}, {shown}, seconds={self.seconds:.1f})"
+        )
 
 
 def train(
@@ -152,7 +154,9 @@ def train(
         "seed": checked_seed(seed),
     }
     if not isinstance(model, nn.Module):
-        raise InputError(f"model must be a torch module; got {type(model).__name__} (other classifiers train themselves)")
+        raise InputError(
+            f"model must be a torch module; got {type(model).__name__} (other classifiers train themselves)"
+        )
     if noise is not None and not isinstance(noise, EdgeNoise):
         raise InputError(f"noise must be an EdgeNoise or None; got {noise!r} (for instance EdgeNoise(keep=0.9))")
     if schedule not in _SCHEDULES:
@@ -198,7 +202,8 @@ class _Run:
         self.averaged = copy.deepcopy(model.state_dict()) if settings["average"] else None
         self.class_weight = _balanced(batches.labels) if settings["class_weights"] else None
         self.history: list[Epoch] = []
-        self.best_epoch, self.best_loss, self.best_state = -1, math.inf, None
+        self.best_epoch, self.best_loss = -1, math.inf
+        self.best_state: dict[str, Any] | None = None
 
     @property
     def epoch(self) -> int:
@@ -232,10 +237,10 @@ class _Run:
             self.history.append(Epoch(*figures))
             return
         with self._weights_to_keep():
-            loss, accuracy = self._evaluate(held_out)
-        self.history.append(Epoch(*figures, loss, accuracy))
-        if loss < self.best_loss:
-            self.best_epoch, self.best_loss = self.epoch - 1, loss
+            validation_loss, validation_accuracy = self._evaluate(held_out)
+        self.history.append(Epoch(*figures, validation_loss, validation_accuracy))
+        if validation_loss < self.best_loss:
+            self.best_epoch, self.best_loss = self.epoch - 1, validation_loss
             self.best_state = copy.deepcopy(self.averaged or self.model.state_dict())
 
     def finish(self) -> None:
@@ -261,10 +266,8 @@ class _Run:
 
     def _logits(self, batches: _Batches, members: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         adj, mask, x, labels = (part.to(self.device) for part in batches.draw(members, generator))
-        if self.convention == "dense":
-            logits = self.model(x, adj, mask)
-        else:
-            logits = _on_union(self.model, self.convention, x, adj, mask)
+        dense = self.convention == "dense"
+        logits = self.model(x, adj, mask) if dense else _on_union(self.model, self.convention, x, adj, mask)
         if logits.ndim != 2 or len(logits) != len(members):
             raise InputError(
                 f"the model must return logits [{len(members)}, num_classes]; got shape {tuple(logits.shape)} "
@@ -284,7 +287,7 @@ class _Run:
         copies = 1 if held_out.noise is None else _VALIDATION_COPIES
         everything = torch.arange(len(held_out)).repeat(copies)
         loss = right = 0.0
-        for members in everything.split(max(256, self.settings["batch_size"])):
+        for members in torch.split(everything, max(256, self.settings["batch_size"])):
             for part in held_out.cut(members, 1):
                 logits, labels = self._logits(held_out, part, generator)
                 loss += float(nn.functional.cross_entropy(logits, labels, weight=self.class_weight)) * len(part)
@@ -355,17 +358,19 @@ class _Batches:
     def order(self, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
         """All graphs once, in batches of random graphs of similar size."""
         shuffled = torch.randperm(len(self), generator=generator)
-        if len(self.sizes.unique()) > 1 and len(self) > 2 * batch_size:
+        if int(self.sizes.min()) < int(self.sizes.max()) and len(self) > 2 * batch_size:
             window = _WINDOW * batch_size
-            shuffled = torch.cat([part[self.sizes[part].argsort(stable=True)] for part in shuffled.split(window)])
-        batches = shuffled.split(batch_size)
+            shuffled = torch.cat(
+                [part[self.sizes[part].argsort(stable=True)] for part in torch.split(shuffled, window)]
+            )
+        batches = torch.split(shuffled, batch_size)
         for index in torch.randperm(len(batches), generator=generator).tolist():
             yield batches[index]
 
     def cut(self, members: Tensor, copies: int) -> Iterator[Tensor]:
         """The batch in pieces whose matrices fit into memory; nearly always whole."""
         entries = copies * int(self.sizes[members].max()) ** 2
-        return iter(members.split(max(1, _MOST_ENTRIES // entries)))
+        return iter(torch.split(members, max(1, _MOST_ENTRIES // entries)))
 
     def draw(self, members: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Noisy versions of the given graphs: ``adj [B, n, n]``, ``mask [B, n]``, ``x [B, n, d]``, ``labels [B]``."""

@@ -10,8 +10,8 @@ from cube import KINDS, Cube, classifier
 
 from flipproof import EdgeNoise, radius
 from flipproof.certificates.influence.attack import Attack
-from flipproof.certificates.influence.programme import lead_by_identity, lead_by_programme
-from flipproof.certificates.influence.statistics import FlipCounts, MomentBounds, tightened
+from flipproof.certificates.influence.programme import lead_by_identity, lead_by_programme, lead_by_triples
+from flipproof.certificates.influence.statistics import MomentBounds, tightened
 from flipproof.certificates.votes import certified_grid, worst_case
 
 NOISES = (
@@ -89,9 +89,11 @@ def restricted(
     lower: tuple[np.ndarray, ...], upper: tuple[np.ndarray, ...], attack: Attack, order: int
 ) -> MomentBounds:
     """The tables for the slots of an attack, as statistics would give them."""
-    counts = FlipCounts(tuple(np.stack([low, up]) for low, up in zip(lower, upper, strict=True)))
-    tables = [[np.asarray(counts.selected([row], attack.slots, k)) for k in range(order + 1)] for row in (0, 1)]
-    return MomentBounds(tuple(tables[0]), tuple(tables[1]))
+    take = [np.ix_(*(attack.slots,) * k) if k else () for k in range(order + 1)]
+    return MomentBounds(
+        tuple(np.asarray(lower[k][take[k]]) for k in range(order + 1)),
+        tuple(np.asarray(upper[k][take[k]]) for k in range(order + 1)),
+    )
 
 
 def bounds_of(exact: MomentBounds, attack: Attack, *, coupled: bool) -> dict[str, float]:
@@ -99,9 +101,18 @@ def bounds_of(exact: MomentBounds, attack: Attack, *, coupled: bool) -> dict[str
     found = {}
     # the listed sums have rounding errors of their own; move them outward, as statistics' bounds are
     exact = MomentBounds(
-        tuple(table * (1 - 2.0**-46) for table in exact.lower),
-        tuple(table * (1 + 2.0**-46) for table in exact.upper),
+        tuple(table * (1 - 2.0**-46) for table in exact.lower), tuple(table * (1 + 2.0**-46) for table in exact.upper)
     )
+    if len(exact.lower) == 4:
+        pairs = MomentBounds(exact.lower[:3], exact.upper[:3])
+        third = (exact.lower[3], exact.upper[3])
+
+        def refine(i: int, j: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return third[0][i, j, k], third[1][i, j, k]
+
+        found["triples"] = lead_by_triples(pairs, attack, refine, enough=np.inf, hopeless=-np.inf)
+        found["triples as needed"] = lead_by_triples(tightened(pairs, attack), attack, refine)
+        return found
     for suffix, bounds in (("", exact), (", tightened", tightened(exact, attack))):
         if attack.size < len(bounds.lower):
             found["identity" + suffix] = lead_by_identity(bounds, attack)

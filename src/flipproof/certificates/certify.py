@@ -13,7 +13,7 @@ from flipproof.certificates import influence, paper
 from flipproof.certificates import votes as by_votes
 from flipproof.certificates.certificate import Certificate
 from flipproof.errors import InputError
-from flipproof.graphs import Graph
+from flipproof.graphs import Graph, as_graph
 from flipproof.noise import EdgeNoise
 from flipproof.votes import Votes
 
@@ -60,7 +60,7 @@ def certify_votes(
     if split is not None and not isinstance(split, AlphaSplit):
         raise InputError(f"split must be an AlphaSplit; got {split!r} (or None for the default)")
     if method == "influence":
-        found = influence.from_votes(votes, alpha=remaining, stated_alpha=alpha, split=split)
+        found = influence.from_votes(votes, alpha=remaining, stated_alpha=float(alpha), split=split)
         return replace(found, seed=votes.seed)
     if method == "paper" and split is not None:
         raise InputError(f"method paper does not split alpha; got {split} (leave split out)")
@@ -97,7 +97,10 @@ def certify_counts(
         raise InputError("method influence reads the flips of every sample; counts do not hold them (use votes, or certify_votes)")
     checked_method(method)
     from_counts = paper.from_counts if method == "paper" else by_votes.from_counts
-    offered = (_UNBOUNDED, _UNBOUNDED) if graph is None else (graph.max_adds, graph.max_removes)
+    offered = (_UNBOUNDED, _UNBOUNDED)
+    if graph is not None:
+        known = as_graph(graph)
+        offered = (known.max_adds, known.max_removes)
     return from_counts(
         values.astype(np.int64), noise, alpha=checked_alpha(alpha), max_adds=offered[0], max_removes=offered[1]
     )

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from flipproof.bounds import label_pvalue, lower_bound
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.votes import certify_shares
+from flipproof.certificates.votes import certify_shares, single_flip_slack
 from flipproof.noise import EdgeNoise
 
-__all__ = ["from_counts"]
+__all__ = ["from_counts", "share_level"]
 
 
 def from_counts(
@@ -28,12 +29,11 @@ def from_counts(
 ) -> Certificate:
     """Algorithm 1: certify iff BPV(eta_A, eta_A + eta_B, 0.5) <= alpha and LCB(eta_A, M, 1 - alpha) > 1/2.
 
-    The paper uses level alpha for the share although the class is chosen on the same samples. For keep probabilities of
-    .55 and more the failure probability is at most alpha all the same; for others (and for unequal probabilities) the
-    share is tested at alpha / 2, which is always enough.
+    The paper uses level alpha for the share although the class is chosen on the same samples; see :func:`share_level`
+    for where that is sound, and what is used elsewhere.
     """
     top, second = (int(index) for index in np.argsort(-counts, kind="stable")[:2])
-    level = alpha if noise.symmetric and noise.p_add <= 0.45 else alpha / 2
+    level = share_level(int(counts.sum()), noise, alpha)
     p_lower = float(lower_bound(counts[top], counts.sum(), failure_prob=level))
     named = label_pvalue(counts[top], counts[second]) <= alpha and p_lower > 0.5
     return certify_shares(
@@ -47,3 +47,17 @@ def from_counts(
         max_adds=max_adds,
         max_removes=max_removes,
     )
+
+
+def share_level(samples: int, noise: EdgeNoise, alpha: float) -> float:
+    """Level of the bound on the share such that the certificate fails with probability at most alpha.
+
+    A false radius of 1 or more for the truly most likely class costs the level. On top of that a class that is behind
+    may win the vote. Where a radius of 1 is at stake, such a class has a share of at most ``s = 1 - p*(1)``, so that it
+    wins a majority with probability at most ``Pr(Binomial(M, s) > M/2)``. If this is at most a hundredth of alpha, it
+    is taken off alpha (with the paper's numbers of samples nothing is left of it: the level is alpha). Otherwise the
+    level is alpha / 2, which is enough for any number of classes.
+    """
+    majority = samples // 2 + 1
+    behind = float(special.betainc(majority, samples - majority + 1, single_flip_slack(noise))) * (1 + 2.0**-38)
+    return alpha - behind if behind <= alpha / 100 else alpha / 2

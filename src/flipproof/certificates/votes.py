@@ -26,7 +26,7 @@ from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid
 from flipproof.errors import InputError
 from flipproof.noise import EdgeNoise
 
-__all__ = ["certified_grid", "certify_shares", "from_counts", "radius", "worst_case"]
+__all__ = ["certified_grid", "certify_shares", "from_counts", "radius", "single_flip_slack", "worst_case"]
 
 _CACHED_LEVELS = 64
 
@@ -204,9 +204,7 @@ def radius(
     [0, 0, 2]
     """
     _checked_size(max_radius, "max_radius")
-    found = bounded_radius(
-        p_lower, noise, p_upper, max_adds=max_radius, max_removes=max_radius, max_radius=max_radius
-    )
+    found = bounded_radius(p_lower, noise, p_upper, max_adds=max_radius, max_removes=max_radius, max_radius=max_radius)
     return int(found) if found.ndim == 0 else found
 
 
@@ -229,25 +227,21 @@ def bounded_radius(
         return found
     rival = _checked_share(p_upper, "p_upper")
     if rival.shape != share.shape:
-        raise InputError(
-            f"p_upper must have the shape of p_lower, {share.shape}; got {rival.shape} (one bound each)"
-        )
+        raise InputError(f"p_upper must have the shape of p_lower, {share.shape}; got {rival.shape} (one bound each)")
     # where the rival's bound says no more than 1 - p_lower the answer stands; elsewhere go on from there
     flat_found, flat_miss, flat_rival = found.reshape(-1).copy(), miss.reshape(-1), rival.reshape(-1)
     open_ = np.flatnonzero((flat_rival < flat_miss) & (flat_found < max_radius))
     zero = open_[flat_found[open_] < 0]
     flat_found[zero] = np.where(1 - flat_miss[zero] > flat_rival[zero], 0, -1)
     open_ = open_[(flat_found[open_] >= 0) & (flat_found[open_] < max_radius)]
-    while len(open_):
-        still = []
-        for flips in np.unique(flat_found[open_]) + 1:
-            group = open_[flat_found[open_] == flips - 1]
-            cells = _cells(noise, int(flips), max_adds, max_removes)
-            sound = _beats_rival(levels.regions(int(flips)), cells, flat_miss[group], flat_rival[group])
-            flat_found[group[sound]] = flips
-            if flips < max_radius:
-                still.append(group[sound])
-        open_ = np.concatenate(still) if still else np.empty(0, dtype=np.int64)
+    for flips in range(1 + int(flat_found[open_].min(initial=max_radius)), max_radius + 1):
+        open_ = open_[flat_found[open_] >= flips - 1]  # the others failed
+        if not len(open_):
+            break
+        group = open_[flat_found[open_] == flips - 1]
+        cells = _cells(noise, flips, max_adds, max_removes)
+        sound = _beats_rival(levels.regions(flips), cells, flat_miss[group], flat_rival[group])
+        flat_found[group[sound]] = flips
     return flat_found.reshape(found.shape)
 
 
@@ -311,6 +305,11 @@ def _downward_grid(
     for axis in (0, 1):
         grid = np.logical_and.accumulate(grid, axis=axis)
     return grid
+
+
+def single_flip_slack(noise: EdgeNoise) -> float:
+    """The largest ``1 - p`` at which some single flip is certified."""
+    return float(_levels(noise).slacks(1).max())
 
 
 # ---- from votes to a certificate -----------------------------------------------------------------------------------

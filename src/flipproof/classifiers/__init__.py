@@ -50,7 +50,7 @@ def as_classifier(model: Any, *, num_classes: int, features: Any = None, convent
     if convention is None:
         convention = convention_of(model)
     if convention not in CONVENTIONS:
-        raise InputError(f"convention must be one of {', '.join(CONVENTIONS)}; got {convention!r}")
+        raise InputError(f"convention must be one of {', '.join(CONVENTIONS)}; got {convention!r} (or leave it out)")
     hook = _hook(features) or Own()
     if convention == "dense":
         return DenseClassifier(model, num_classes=num_classes, features=hook)

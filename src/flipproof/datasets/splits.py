@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -124,13 +125,11 @@ def split(
     order = _stratified_order(data, seed)
     # every stretch of the order has the classes in proportion, so parts are stretches
     bounds = np.cumsum([0, train_size, held, test_size])
-    parts = [np.sort(order[start:stop]) for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
+    parts = [np.sort(order[start:stop]) for start, stop in pairwise(bounds)]
     return Split(data, parts[0], parts[1], parts[2], seed)
 
 
-def folds(
-    graphs: Dataset | Iterable[Any], *, number: int = 10, validation: bool = False, seed: int = 0
-) -> list[Split]:
+def folds(graphs: Dataset | Iterable[Any], *, number: int = 10, validation: bool = False, seed: int = 0) -> list[Split]:
     """Stratified k-fold cross-validation: every graph is a test graph once.
 
     Args:
@@ -152,7 +151,7 @@ def folds(
         )
     order = _stratified_order(data, seed)
     bounds = np.linspace(0, len(data), int(number) + 1).round().astype(int)
-    parts = [order[start:stop] for start, stop in zip(bounds[:-1], bounds[1:], strict=True)]
+    parts = [order[start:stop] for start, stop in pairwise(bounds)]
     splits = []
     for fold, part in enumerate(parts):
         held = parts[(fold + 1) % len(parts)] if validation else order[:0]
@@ -227,8 +226,7 @@ def _number(value: Any, total: int, argument: str) -> int:
     if isinstance(value, (float, np.floating)) and 0 <= value < 1:
         return round(float(value) * total)
     raise InputError(
-        f"{argument} must be a number of graphs or a share of them in (0, 1); got {value!r} "
-        "(for instance 160, or 0.33)"
+        f"{argument} must be a number of graphs or a share of them in (0, 1); got {value!r} (for instance 160, or 0.33)"
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 
@@ -46,15 +48,14 @@ class GCN(GraphNetwork):
         }
         widths = [in_features, *[hidden] * layers]
         with seeded_weights(seed):
-            self.convolutions = nn.ModuleList(
-                nn.Linear(before, after) for before, after in zip(widths[:-1], widths[1:], strict=True)
-            )
+            self.convolutions = nn.ModuleList(nn.Linear(before, after) for before, after in pairwise(widths))
             self.head = nn.Linear(hidden, num_classes)
 
     def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
         scale = (adj.sum(dim=-1, keepdim=True) + 1).rsqrt()
         hidden = x
         for linear in self.convolutions:
+            assert isinstance(linear, nn.Linear)
             # never wider than needed: propagate first where the layer widens, last where it narrows
             if linear.in_features <= linear.out_features:
                 hidden = linear(_propagated(hidden, adj, scale))
@@ -71,6 +72,7 @@ class GCN(GraphNetwork):
         scale = (degrees(edge_index, len(x)) + 1).to(x.dtype).rsqrt().unsqueeze(1)
         hidden = x
         for linear in self.convolutions:
+            assert isinstance(linear, nn.Linear)
             narrow = linear.in_features <= linear.out_features
             hidden = (hidden if narrow else nn.functional.linear(hidden, linear.weight)) * scale
             hidden = (neighbour_sums(hidden, edge_index) + hidden) * scale

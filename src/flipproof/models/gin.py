@@ -52,15 +52,14 @@ class GIN(GraphNetwork):
             self.encoder = nn.Linear(in_features, hidden)
             self.blocks = nn.ModuleList(_Block(hidden) for _ in range(layers))
             self.norm = nn.LayerNorm(hidden)
-            self.head = nn.Sequential(
-                nn.Linear(3 * hidden, 2 * hidden), nn.ReLU(), nn.Linear(2 * hidden, num_classes)
-            )
+            self.head = nn.Sequential(nn.Linear(3 * hidden, 2 * hidden), nn.ReLU(), nn.Linear(2 * hidden, num_classes))
 
     def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
         hidden = self.encoder(x)
         for block in self.blocks:
+            assert isinstance(block, _Block)
             normed = block.norm(hidden)
-            hidden = hidden + block(torch.baddbmm(normed, adj, normed, alpha=block.scale, beta=1.0), normed)
+            hidden = hidden + block(torch.baddbmm(normed, adj, normed, alpha=block.scale), normed)
         hidden = self.norm(hidden)
         nodes = mask.to(hidden.dtype)
         sizes = nodes.sum(dim=1, keepdim=True)
@@ -71,6 +70,7 @@ class GIN(GraphNetwork):
     def forward_sparse(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
         hidden = self.encoder(x)
         for block in self.blocks:
+            assert isinstance(block, _Block)
             normed = block.norm(hidden)
             hidden = hidden + block(normed + block.scale * neighbour_sums(normed, edge_index), normed)
         hidden = self.norm(hidden)

@@ -1,7 +1,7 @@
 """Networks by name, and in folders: weights as safetensors beside a config that a person can read.
 
-    FOLDER/config.json            what the network is, and whatever the caller wants remembered (noise, data, seeds)
-    FOLDER/weights.safetensors    the weights; no pickle, so that loading runs no code
+- ``FOLDER/config.json``: what the network is, and whatever the caller wants remembered (noise, data, seeds)
+- ``FOLDER/weights.safetensors``: the weights; no pickle, so that loading runs no code
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def build(config: Mapping[str, Any], *, seed: int | None = None) -> GraphNetwork
         raise InputError(f"unknown network {name!r} (flipproof has {', '.join(NAMES)})")
     arguments = {key: value for key, value in config.items() if key != "name"}
     try:
-        return _CLASSES[name](**arguments, seed=seed)  # type: ignore[call-arg]
+        return _CLASSES[name](**arguments, seed=seed)
     except TypeError as error:
         raise InputError(f"config of {name} does not fit: {error} (compare {name}'s documentation)") from error
 
@@ -135,7 +135,9 @@ def load(folder: str | os.PathLike[str]) -> GraphNetwork:
         tensors = load_tensors(weights)
         model.load_state_dict(tensors)
     except (SafetensorError, RuntimeError) as error:
-        raise InputError(f"the weights in {folder} do not fit its config: {_first_line(error)} (train again)") from error
+        raise InputError(
+            f"the weights in {folder} do not fit its config: {_first_line(error)} (train again)"
+        ) from error
     return model.eval()
 
 
@@ -148,7 +150,9 @@ def _read(folder: Path) -> tuple[SavedModel, bytes]:
     if not folder.is_dir():
         raise InputError(f"{folder} is not a model folder: there is no such folder (give one that save or train wrote)")
     if not _is_ours(folder):
-        raise InputError(f"{folder} is not a model folder: it has no {_CONFIG} of flipproof's (give one that save wrote)")
+        raise InputError(
+            f"{folder} is not a model folder: it has no {_CONFIG} of flipproof's (give one that save wrote)"
+        )
     description = _description(folder)
     if description.get("version") != _VERSION:
         raise InputError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from flipproof.bounds import FloatArray
 from flipproof.noise import EdgeNoise
 
-__all__ = ["Attack", "Group", "all_triples", "rank_of_triples"]
+__all__ = ["Attack", "Group"]
 
 IntArray = NDArray[np.int64]
 
@@ -105,9 +105,8 @@ class Attack:
         return all(group.count <= group.size for group in self.groups)
 
     def order(self, counted: int) -> int:
-        """The order of statistics that this attack can use: at most its size; triples only where slots are alike."""
-        limit = counted if len(self.groups) < 2 or self.size <= 3 else min(counted, 2)
-        return min(limit, self.size)
+        """The order of statistics that this attack uses: at most its size; triples only for attacks on three slots."""
+        return min(counted if self.size == 3 else min(counted, 2), self.size)
 
     @cached_property
     def flips(self) -> FloatArray:
@@ -125,17 +124,12 @@ class Attack:
         """Number of the group of each of :attr:`slots`."""
         return np.repeat(np.arange(len(self.groups)), [group.size for group in self.groups])
 
-    @property
-    def triples(self) -> tuple[IntArray, IntArray, IntArray]:
-        """All triples of places in :attr:`slots`, ascending: the order of all flat tables of triples."""
-        return all_triples(len(self.slots))
-
     def per_slot(self, values: list[float], order: int) -> FloatArray:
-        """Products over ``order`` slots of a value that each group has: a number, ``[n]``, ``[n, n]``, ``[triples]``."""
+        """Products over ``order`` slots of a value that each group has: a number, ``[n]`` or ``[n, n]``."""
         return self._products(np.repeat(np.asarray(values, dtype=np.float64), [group.size for group in self.groups]), order)
 
     def flip_probability(self, order: int) -> FloatArray:
-        """Probability that ``order`` given slots are all flipped: a number, ``[n]``, ``[n, n]``, ``[triples]``."""
+        """Probability that ``order`` given slots are all flipped: a number, ``[n]`` or ``[n, n]``."""
         return self._products(self.flips, order)
 
     def _products(self, single: FloatArray, order: int) -> FloatArray:
@@ -143,10 +137,7 @@ class Attack:
             return np.ones(())
         if order == 1:
             return single
-        if order == 2:
-            return np.multiply.outer(single, single)
-        i, j, k = self.triples
-        return np.asarray(single[i] * single[j] * single[k])
+        return np.multiply.outer(single, single)
 
     def levels(self, order: int) -> FloatArray:
         """Shares of a failure probability for the ``order``-subsets of one attacked set.
@@ -164,26 +155,3 @@ class Attack:
                 for k in range(order, 0, -1):
                     total[k] += total[k - 1] * root
         return self.per_slot(roots, order) * ((1 - 2.0**-40) / total[order])
-
-
-@lru_cache(maxsize=8)
-def all_triples(n: int) -> tuple[IntArray, IntArray, IntArray]:
-    """All ``i < j < k < n``, in lexicographic order.
-
-    >>> [list(map(int, triple)) for triple in zip(*all_triples(4))]
-    [[0, 1, 2], [0, 1, 3], [0, 2, 3], [1, 2, 3]]
-    """
-    pairs = [np.triu_indices(n - 1 - first, 1) for first in range(n)]
-    i = np.repeat(np.arange(n), [len(j) for j, _ in pairs])
-    j = np.concatenate([np.empty(0, dtype=np.int64)] + [j + first + 1 for first, (j, _) in enumerate(pairs)])
-    k = np.concatenate([np.empty(0, dtype=np.int64)] + [k + first + 1 for first, (_, k) in enumerate(pairs)])
-    for places in (i, j, k):
-        places.flags.writeable = False
-    return i, j, k
-
-
-def rank_of_triples(slots: IntArray, n: int) -> IntArray:
-    """Places among all triples below ``n`` of triples of slots, ``[3, Q]``, in any order within a triple."""
-    i, j, k = np.sort(slots, axis=0)
-    before = math.comb(n, 3) - (n - i) * (n - i - 1) * (n - i - 2) // 6
-    return np.asarray(before + (n - i - 1) * (n - i - 2) // 2 - (n - j) * (n - j - 1) // 2 + k - j - 1)

@@ -12,10 +12,16 @@ from flipproof.bounds import AlphaSplit, label_pvalue, lower_bound, upper_bound
 from flipproof.certificates import votes as by_votes
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid
 from flipproof.certificates.influence.attack import Attack
-from flipproof.certificates.influence.programme import basic_multipliers, lead_by_identity, lead_by_programme
+from flipproof.certificates.influence.programme import (
+    basic_multipliers,
+    lead_by_identity,
+    lead_by_programme,
+    lead_by_triples,
+)
 from flipproof.certificates.influence.statistics import (
     FlipCounts,
     MomentBounds,
+    TripleBounds,
     bound_moments,
     count_flips,
     lower_moments,
@@ -28,8 +34,8 @@ __all__ = ["choose_order", "default_split", "from_votes"]
 # Limits of the orders: cells of the tables of counts, and expected votes per entry below which an order says nothing.
 _FIRST_CELLS = 1 << 22
 _SECOND_CELLS = 1 << 23
-_THIRD_SLOTS = 66
-_THIRD_CELLS = 1 << 23
+_THIRD_SLOTS = 190
+_THIRD_BITS = 1 << 29
 _LEAST_TRIALS = 20
 
 _LABEL = 0.05
@@ -41,14 +47,14 @@ def choose_order(num_slots: int, samples: int, noise: EdgeNoise, num_classes: in
 
     A function of sizes and noise alone, so that nothing is chosen after looking at the votes.
 
-    >>> [choose_order(n, 10_000, EdgeNoise(keep=0.8), 8) for n in (45, 190, 10_000, 1_000_000)]
+    >>> [choose_order(n, 10_000, EdgeNoise(keep=0.8), 8) for n in (45, 435, 10_000, 1_000_000)]
     [3, 2, 1, 0]
     """
     flip = max(noise.p_add, noise.p_remove)
     limits = (
         num_classes * num_slots <= _FIRST_CELLS,
         num_classes * num_slots**2 <= _SECOND_CELLS,
-        num_classes * num_slots**3 <= _THIRD_CELLS and num_slots <= _THIRD_SLOTS,
+        num_slots <= _THIRD_SLOTS and samples * num_slots <= _THIRD_BITS,
     )
     order = 0
     while order < 3 and limits[order] and samples * flip ** (order + 1) >= _LEAST_TRIALS and num_slots > order:
@@ -154,25 +160,29 @@ class _Tests:
         several = len(self.rivals) > 1
         every = self.rivals if several else []
         bounds = bound_moments(lower, self.counts, attack, split, alpha=alpha, rivals=every)
-        if self._lead(bounds, attack, several) > 0:
+        if self._leads(bounds, attack, split, alpha, every):
             return True
         if not several:
             return False
         # all rivals at once was too strict, perhaps; a sure winner is one that beats each of them
         for label in self.rivals:
             bounds = bound_moments(lower, self.counts, attack, split, alpha=alpha, rivals=[label])
-            if not self._lead(bounds, attack, several) > 0:
+            if not self._leads(bounds, attack, split, alpha, [label]):
                 return False
         return True
 
-    @staticmethod
-    def _lead(bounds: MomentBounds, attack: Attack, several: bool) -> float:
-        best = -np.inf
-        if attack.size < len(bounds.lower):
-            best = lead_by_identity(bounds, attack)
-        if best <= 0 and attack.size > 1:
-            best = max(best, lead_by_programme(bounds, attack, coupled=several))
-        return best
+    def _leads(
+        self, bounds: MomentBounds, attack: Attack, split: AlphaSplit, alpha: float, rivals: list[int]
+    ) -> bool:
+        """Whether the top class keeps its lead over the given rivals (none given: all that is not the top class)."""
+        if attack.size < len(bounds.lower) and lead_by_identity(bounds, attack) > 0:
+            return True
+        if attack.size > 1 and lead_by_programme(bounds, attack, coupled=bool(rivals)) > 0:
+            return True
+        if attack.order(self.counts.order) < 3 or split.third == 0:
+            return False
+        refine = TripleBounds(self.counts, attack, split, alpha=alpha, top=self.top, rivals=rivals)
+        return lead_by_triples(bounds, attack, refine) > 0
 
 
 def _symmetric_search(tests: _Tests, max_adds: int, max_removes: int) -> tuple[int, NDArray[np.bool_]]:

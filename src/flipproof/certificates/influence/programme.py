@@ -12,21 +12,26 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations, permutations
+from itertools import combinations
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import optimize
 
 from flipproof.bounds import FloatArray
 from flipproof.certificates.influence.attack import Attack, Group
 from flipproof.certificates.influence.statistics import MomentBounds
 
-__all__ = ["Cells", "dual_bound", "lead_by_identity", "lead_by_programme", "least_sum"]
+__all__ = ["Cells", "dual_bound", "lead_by_identity", "lead_by_programme", "lead_by_triples", "least_sum"]
+
+IntArray = NDArray[np.int64]
 
 _NODES = 20  # at most so many values of T serve as nodes of tabled multipliers
 _IDENTITY_MARGIN = 2.0**-44
+_UP = 1 + 2.0**-50
 _CLOSE = -0.25  # the solver is asked only where tabled multipliers come as near as this
 
 
@@ -34,7 +39,7 @@ _CLOSE = -0.25  # the solver is asked only where tabled multipliers come as near
 
 
 def lead_by_identity(bounds: MomentBounds, attack: Attack) -> float:
-    """The worst lead over all attacked sets, where every subset of an attacked set has a bound of its own.
+    """The worst lead over all attacked sets of one or two slots, where every subset has a bound of its own.
 
     The likelihood ratio of the noisy attacked graph to the noisy clean one is a product over the attacked slots of
     ``stay_ratio + flip_gain * [slot flipped]``. Multiplied out,
@@ -43,40 +48,113 @@ def lead_by_identity(bounds: MomentBounds, attack: Attack) -> float:
 
     with c_U the product of ``flip_gain`` over U and of ``stay_ratio`` over the rest of S: all positive.
     """
-    size = attack.size
-    assert size < len(bounds.lower) <= 4, "every subset needs a bound"
-    if size == 0:
-        worst = float(bounds.lower[0] - bounds.upper[0])
-    else:
-        leads = _leads_of_sets(bounds, attack)
-        worst = float(np.min(leads, initial=np.inf))
-    # For f = A throughout the identity reads 1 = sum_U c_U Pr(U flipped), and no |term| exceeds c_U Pr(U flipped): so the
-    # rounding of the bounds (2**-50 relative), of a dozen products and of the sum stays far below this margin.
-    return attack.overlap * worst - (1 - attack.overlap) - _IDENTITY_MARGIN
-
-
-def _leads_of_sets(bounds: MomentBounds, attack: Attack) -> FloatArray:
-    """The identity's lead for every attacked set of one, two or three slots, as a flat array."""
-    size = attack.size
-    stay = attack.per_slot([group.stay_ratio for group in attack.groups], 1)
-    gain = attack.per_slot([group.flip_gain for group in attack.groups], 1)
+    assert attack.size < len(bounds.lower) <= 3, "every subset needs a bound"
     difference = [low - high for low, high in zip(bounds.lower, bounds.upper, strict=True)]
-    places = (
-        (np.arange(len(stay)),) if size == 1 else np.triu_indices(len(stay), 1) if size == 2 else attack.triples
+    stay, gain = _factors(attack)
+    if attack.size == 0:
+        leads = difference[0]
+    elif attack.size == 1:
+        leads = stay * difference[0] + gain * difference[1]
+    else:
+        leads = _pair_leads(difference[0], difference[1], difference[2], stay, gain)[_pairs_of(attack.members, attack)]
+    return _worst(leads, attack)
+
+
+def lead_by_triples(
+    bounds: MomentBounds,
+    attack: Attack,
+    refine: Callable[[int, IntArray, IntArray], tuple[FloatArray, FloatArray]],
+    *,
+    enough: float = 0.0,
+    hopeless: float = 0.0,
+) -> float:
+    """The identity for attacks on three slots, asking for bounds on triples only where pairs do not say enough.
+
+    Slot by slot: with one of the three slots fixed, the identity for the other two has the same form, with
+    ``stay Pr(.) + gain Pr(., slot flipped)`` in place of every probability.
+
+    Args:
+        bounds: Of order 2.
+        attack: On three slots.
+        refine: Given places ``i, j, k`` in the attack's slots (one, and two arrays), bounds on Pr(A, all three flipped) from below
+            and Pr(B, all three flipped) from above.
+        enough: Triples are not refined where pairs alone give more than this.
+        hopeless: A lead that is not above this even when refined ends the search; the bound returned is then minus infinity.
+    """
+    assert attack.size == 3 and len(bounds.lower) == 3
+    stay, gain = _factors(attack)
+    low2, high2, q = bounds.lower[2], bounds.upper[2], attack.flips
+    share, first, second = (low - high for low, high in zip(bounds.lower, bounds.upper, strict=True))
+    worst = np.inf
+    left = np.argsort(gain * first + np.sort(second, axis=1)[:, :2].sum(axis=1) * gain, kind="stable")
+    while len(left) >= 3:
+        slot, left = int(left[0]), left[1:]
+        wanted = _pairs_of(attack.members[left], attack, int(attack.members[slot]))
+        if not wanted.any():
+            continue
+        grid = np.ix_(left, left)
+        low = np.maximum(implied_lower(low2[grid], q[left][:, None] * q[left], q[slot]), 0.0)
+        with_slot = implied_lower(low2[slot, left], q[slot] * q[left], q[left][:, None])
+        low = np.maximum(low, np.maximum(with_slot, implied_lower(low2[slot, left][:, None], q[slot] * q[left][:, None], q[left])))
+        flipped = q[slot] * q[left][:, None] * q[left]
+        low = np.minimum(low, flipped)
+        high = np.minimum(np.minimum(high2[grid], np.minimum(high2[slot, left], high2[slot, left][:, None])), flipped * _UP - low)
+        nothing = stay[slot] * share + gain[slot] * first[slot]
+        one = stay[slot] * first[left] + gain[slot] * second[slot, left]
+        two = stay[slot] * second[grid] + gain[slot] * (low - high)
+        leads = _pair_leads(nothing, one, two, stay[left], gain[left])
+        open_ = np.nonzero(wanted & ~(attack.overlap * leads - (1 - attack.overlap) - _IDENTITY_MARGIN > enough))
+        if len(open_[0]):
+            j, k = open_
+            better_low, better_high = refine(slot, left[j], left[k])
+            better_low = np.maximum(better_low, low[open_])
+            better_high = np.minimum(np.minimum(better_high, high[open_]), flipped[open_] * _UP - better_low)
+            change = (better_low - better_high) - (low[open_] - high[open_])
+            leads[open_] += gain[left[j]] * gain[left[k]] * gain[slot] * change
+        worst = min(worst, _worst(leads[wanted], attack))
+        if worst <= hopeless:
+            return -np.inf
+    return worst
+
+
+def implied_lower(less: FloatArray, flipped: FloatArray, one_more: FloatArray | float) -> FloatArray:
+    """Pr(A, U and i flipped) is at least Pr(A, U flipped) - Pr(U flipped) (1 - q_i); rounded down."""
+    # the constant outweighs the rounding of three operations on numbers up to 1
+    return np.asarray(less - flipped * (1 - one_more) - 2.0**-50)
+
+
+def _factors(attack: Attack) -> tuple[FloatArray, FloatArray]:
+    """``stay_ratio`` and ``flip_gain`` of every slot."""
+    stay = attack.per_slot([group.stay_ratio for group in attack.groups], 1)
+    return stay, attack.per_slot([group.flip_gain for group in attack.groups], 1)
+
+
+def _pair_leads(nothing: FloatArray, one: FloatArray, two: FloatArray, stay: FloatArray, gain: FloatArray) -> FloatArray:
+    """The identity for every pair of slots, given differences with none, one and both of them flipped: ``[n, n]``."""
+    mixed = np.multiply.outer(gain * one, stay)
+    return np.asarray(
+        np.multiply.outer(stay * nothing, stay) + mixed + mixed.T + np.multiply.outer(gain, gain) * two
     )
-    if len(attack.groups) > 1:
-        in_first = np.sum([attack.members[place] == 0 for place in places], axis=0)
-        wanted = in_first == attack.groups[0].count
-        places = tuple(place[wanted] for place in places)
-        if size == 3:
-            difference[3] = difference[3][wanted]
-    lead = difference[0] * math.prod(stay[place] for place in places)
-    for chosen in range(1, size + 1):
-        for axes in combinations(range(size), chosen):
-            table = difference[chosen]
-            term = table if chosen == 3 else table[tuple(places[axis] for axis in axes)]
-            lead = lead + term * math.prod((gain if axis in axes else stay)[places[axis]] for axis in range(size))
-    return np.asarray(lead)
+
+
+def _pairs_of(members: IntArray, attack: Attack, *others: int) -> NDArray[np.bool_]:
+    """Which pairs ``i < j`` of places make an attacked set, together with ``others``' groups: ``[n, n]``."""
+    ascending = np.arange(len(members))[:, None] < np.arange(len(members))
+    if len(attack.groups) == 1:
+        return ascending
+    in_first = (members == 0).astype(np.int64)
+    already = sum(group == 0 for group in others)
+    return np.asarray(ascending & (in_first[:, None] + in_first + already == attack.groups[0].count))
+
+
+def _worst(leads: FloatArray, attack: Attack) -> float:
+    """The least lead, less more than all rounding, with the part that the noise never reaches counted for the rival.
+
+    For f = A throughout the identity reads 1 = sum_U c_U Pr(U flipped), and no |term| exceeds c_U Pr(U flipped): so the
+    rounding of the bounds (2**-50 relative), of a dozen products and of the sums stays far below the margin.
+    """
+    worst = float(np.min(leads, initial=np.inf))
+    return attack.overlap * worst - (1 - attack.overlap) - _IDENTITY_MARGIN
 
 
 # ---- the linear programme ------------------------------------------------------------------------------------------
@@ -148,8 +226,6 @@ def lead_by_programme(
         coupled: Whether B has bounds of its own (more than two classes); if not, B is all that is not A.
         goal: A bound above this is good enough.
     """
-    if len(attack.groups) > 1:  # triples are used only where slots are alike
-        bounds = MomentBounds(bounds.lower[:3], bounds.upper[:3])
     cells = Cells.of(attack.groups, attack.overlap, len(bounds.lower) - 1)
     sums = _Sums(bounds, attack, cells)
     best = -np.inf
@@ -263,8 +339,8 @@ class _Sums:
 def least_sum(weights: list[FloatArray], attack: Attack) -> float:
     """A number not above the sum of all weights of subsets of S, for every attacked set S (up to rounding).
 
-    Lower orders are first spread over the highest: a slot lies in ``C(r-1, k-1)`` of the k-subsets of S. Then for every slot
-    the smallest completions are added up, slot by slot ("sorting"): each k-subset is met ``k!`` times.
+    Weights of slots are first spread over the pairs: a slot lies in ``r - 1`` pairs of S. A pair's row is the sum of its smallest
+    completions; every pair of S is met in two rows.
     """
     size = attack.size
     constant = float(weights[0])
@@ -274,16 +350,7 @@ def least_sum(weights: list[FloatArray], attack: Attack) -> float:
     if order == 0:
         return constant
     spread = weights[order]
-    if order == 3:
-        i, j, k = attack.triples
-        if weights[2].ndim:
-            spread = spread + (weights[2][i, j] + weights[2][i, k] + weights[2][j, k]) / (size - 2)
-        if weights[1].ndim:
-            spread = spread + (weights[1][i] + weights[1][j] + weights[1][k]) / math.comb(size - 1, 2)
-        flat, spread = spread, np.full((len(attack.slots),) * 3, np.inf)
-        for a, b, c in permutations((i, j, k)):
-            spread[a, b, c] = flat
-    elif order == 2:
+    if order == 2:
         spread = spread + ((weights[1][:, None] + weights[1]) / (size - 1) if weights[1].ndim else 0.0)
         np.fill_diagonal(spread, np.inf)
     counts = [group.count for group in attack.groups]
@@ -292,13 +359,9 @@ def least_sum(weights: list[FloatArray], attack: Attack) -> float:
 
 def _least_rows(table: FloatArray, parts: tuple[slice, ...], counts: list[int]) -> float:
     if len(parts) == 1:
-        # the last slot is one of r - (order - 1) that are left, and so on to the first
-        for taken in range(table.ndim - 1, -1, -1):
-            table = _smallest(table, counts[0] - taken)
-        return float(table)
+        return float(_smallest(table if table.ndim == 1 else _smallest(table, counts[0] - 1), counts[0]))
     if table.ndim == 1:
         return float(sum(_smallest(table[part], count) for part, count in zip(parts, counts, strict=True)))
-    assert table.ndim == 2, "triples are used only where slots are alike"
     total = 0.0
     for own, (part, count) in enumerate(zip(parts, counts, strict=True)):
         rows = sum(

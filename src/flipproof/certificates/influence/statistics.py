@@ -6,28 +6,29 @@ votes: flips that are not those the classifier saw would make every slot look ha
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.bounds import AlphaSplit, FloatArray, lower_bound, upper_bound
-from flipproof.certificates.influence.attack import Attack, all_triples, rank_of_triples
+from flipproof.certificates.influence.attack import Attack
 from flipproof.errors import InputError
 from flipproof.noise import BLOCK
 from flipproof.votes import Votes
 
-__all__ = ["FlipCounts", "MomentBounds", "bound_moments", "count_flips", "lower_moments", "tightened"]
+__all__ = ["FlipCounts", "MomentBounds", "TripleBounds", "bound_moments", "count_flips", "lower_moments", "tightened"]
 
 IntArray = NDArray[np.int64]
 
 _CHUNK = 16 * BLOCK  # samples counted at once; below 2**24, so that float32 products of zeros and ones are exact
 _CHUNK_CELLS = 1 << 26  # at most this many flips in memory at once
-_TABLE = 1 << 18
+_TABLE = 1 << 18  # cells of a table of counts; beyond, counts are sorted
+_FEW = 1024  # up to here bounds are computed entry by entry
 _DOWN, _UP = 1 - 2.0**-50, 1 + 2.0**-50  # more than the rounding of one or two products
 
 
@@ -36,17 +37,18 @@ class FlipCounts:
     """Votes by class, and by class and flipped slots.
 
     Attributes:
-        tables: For each order ``k`` up to the one asked for, the votes of every class among the samples in which ``k`` given
-            slots were all flipped: ``[C]``, ``[C, N]``, ``[C, N, N]``, ``[C, triples]``. Pairs of a slot with itself have no
-            meaning at their order and are not read.
+        order: The highest order that can be asked for.
+        tables: For each order ``k`` up to 2 and ``order``, the votes of every class among the samples in which ``k`` given slots
+            were all flipped: ``[C]``, ``[C, N]``, ``[C, N, N]``. Pairs of a slot with itself have no meaning as pairs and are
+            not read.
+        packed: For order 3, the flips of all samples, eight slots a byte: ``[M, N / 8]``.
+        labels: The votes, ``[M]``.
     """
 
+    order: int
     tables: tuple[IntArray, ...]
-
-    @property
-    def order(self) -> int:
-        """The highest order counted."""
-        return len(self.tables) - 1
+    packed: NDArray[np.uint8]
+    labels: NDArray[np.unsignedinteger[Any]]
 
     @cached_property
     def _trials(self) -> tuple[IntArray, ...]:
@@ -54,27 +56,40 @@ class FlipCounts:
 
     def trials_of(self, slots: IntArray, order: int) -> IntArray:
         """Samples in which ``order`` of the given slots were all flipped, whatever the vote."""
-        return self._taken(self._trials[order], slots, order)
+        return _taken(self._trials[order], slots, order)
 
     def selected(self, labels: list[int], slots: IntArray, order: int) -> IntArray:
         """The largest of the given classes' votes among the samples in which the slots were all flipped."""
         table = self.tables[order]
         votes = table[labels[0]] if len(labels) == 1 else table[labels].max(axis=0)
-        return self._taken(votes, slots, order)
-
-    def _taken(self, table: IntArray, slots: IntArray, order: int) -> IntArray:
-        """The table's entries for the given slots."""
-        total = self.tables[1].shape[1]
-        if order == 0 or (len(slots) == total and np.array_equal(slots, np.arange(total))):
-            return table
-        if order == 3:
-            return np.asarray(table[rank_of_triples(slots[np.array(all_triples(len(slots)))], total)])
-        return np.asarray(table[np.ix_(*(slots,) * order)])
+        return _taken(votes, slots, order)
 
     def rivals(self, top: int) -> list[int]:
         """All other classes, most votes first."""
         ranked = np.argsort(-self.tables[0], kind="stable")
         return [int(label) for label in ranked if label != top]
+
+    def pairs_within(self, slot: int, columns: IntArray, parties: IntArray) -> IntArray:
+        """Votes among the samples in which a slot and each pair of columns were all flipped: ``[parties, n, n]``.
+
+        ``parties[label]`` is the number of the party that a class's votes count for.
+        """
+        flipped = np.flatnonzero(self.packed[:, slot >> 3] >> (7 - (slot & 7)) & 1)
+        party = parties[self.labels[flipped]]
+        counts = np.zeros((int(parties.max()) + 1, len(columns), len(columns)), dtype=np.int64)
+        for number in range(len(counts)):
+            rows = flipped[party == number]
+            for start in range(0, len(rows), _CHUNK):
+                flips = np.unpackbits(self.packed[rows[start : start + _CHUNK]], axis=1)[:, columns].astype(np.float32)
+                counts[number] += (flips.T @ flips).astype(np.int64)
+        return counts
+
+
+def _taken(table: IntArray, slots: IntArray, order: int) -> IntArray:
+    """The table's entries for the given slots."""
+    if order == 0 or (len(slots) == len(table) and np.array_equal(slots, np.arange(len(table)))):
+        return table
+    return np.asarray(table[np.ix_(*(slots,) * order)])
 
 
 @dataclass(frozen=True)
@@ -82,7 +97,7 @@ class MomentBounds:
     """Bounds on Pr(vote, slots of U all flipped) for all U up to some order, restricted to the slots of an attack.
 
     Attributes:
-        lower: Lower bounds for the top class: a number, ``[n]``, ``[n, n]``, ``[triples]``.
+        lower: Lower bounds for the top class: a number, ``[n]``, ``[n, n]``.
         upper: Upper bounds for the rival, likewise.
     """
 
@@ -93,9 +108,12 @@ class MomentBounds:
 def count_flips(votes: Votes, order: int) -> FlipCounts:
     """Count votes and flipped slots; refuses if the flips are not those that the classifier saw."""
     classes, slots = votes.num_classes, votes.graph.num_slots
-    shapes = ((classes, slots), (classes, slots, slots), (classes, math.comb(slots, 3)))
+    shapes = ((classes, slots), (classes, slots, slots))
     tables = [votes.counts, *(np.zeros(shape, dtype=np.int64) for shape in shapes[:order])]
+    packed = []
     for flips, labels in _verified_flips(votes):
+        if order == 3:
+            packed.append(np.packbits(flips, axis=1))
         by_class = np.argsort(labels, kind="stable")
         bounds = np.searchsorted(labels[by_class], np.arange(classes + 1))
         ordered = flips[by_class]
@@ -111,20 +129,8 @@ def count_flips(votes: Votes, order: int) -> FlipCounts:
             pairs = (part.T @ part).astype(np.int64)
             tables[1][label] += np.diagonal(pairs)
             tables[2][label] += pairs
-            if order == 3:
-                _add_triples(tables[3][label], part)
-    return FlipCounts(tuple(tables))
-
-
-def _add_triples(table: IntArray, part: NDArray[np.float32]) -> None:
-    """Add the number of samples in which three slots are all flipped, for all triples in order."""
-    slots, begin = part.shape[1], 0
-    for slot in range(slots - 2):
-        rows = part[part[:, slot] > 0, slot + 1 :]
-        pairs = np.triu_indices(slots - 1 - slot, 1)
-        end = begin + len(pairs[0])
-        table[begin:end] += (rows.T @ rows)[pairs].astype(np.int64)
-        begin = end
+    everything = np.concatenate(packed) if packed else np.empty((0, 0), dtype=np.uint8)
+    return FlipCounts(order, tuple(tables), everything, votes.labels)
 
 
 def _verified_flips(votes: Votes) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.int64]]]:
@@ -165,7 +171,7 @@ def lower_moments(
     together the share of the split; other sets need none (``docs/influence.md``, "Why no union over sets").
     """
     found = []
-    for order in range(attack.order(counts.order) + 1):
+    for order in range(min(attack.order(counts.order), 2) + 1):
         votes, trials = counts.selected([top], attack.slots, order), counts.trials_of(attack.slots, order)
         flipped = attack.flip_probability(order)
         low = _by_type(lower_bound, votes, trials, attack, order, alpha * split.top_share(order))
@@ -199,6 +205,42 @@ def bound_moments(
     return tightened(MomentBounds(lower, tuple(upper)), attack)
 
 
+class TripleBounds:
+    """Bounds on Pr(class, three slots flipped) for attacks on exactly three slots, counted when asked for.
+
+    With several ``rivals`` the upper bound is that of the larger of: the strongest rival's votes, all other rivals' votes
+    together. An attacked set has one triple, so it gets the whole share of the split.
+    """
+
+    def __init__(
+        self, counts: FlipCounts, attack: Attack, split: AlphaSplit, *, alpha: float, top: int, rivals: list[int]
+    ) -> None:
+        self.counts, self.attack, self.several = counts, attack, len(rivals) > 1
+        self.levels = (alpha * split.top_share(3) * (1 - 2.0**-40), alpha * split.rival_share(3) * (1 - 2.0**-40))
+        self.parties = np.full(len(counts.tables[0]), 2)
+        self.parties[top] = 0
+        if rivals:
+            self.parties[rivals[0]] = 1
+        self.own = bool(rivals) and self.levels[1] > 0
+
+    def __call__(self, slot: int, second: IntArray, third: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Lower bounds for the top class, upper bounds for the rival, of places ``slot, second[i], third[i]``."""
+        columns, places = np.unique(np.concatenate([second, third]), return_inverse=True)
+        j, k = places.reshape(2, -1)
+        slots = self.attack.slots
+        counted = self.counts.pairs_within(int(slots[slot]), slots[columns], self.parties)[:, j, k]
+        trials = counted.sum(axis=0)
+        q = self.attack.flips
+        flipped = q[slot] * q[second] * q[third]
+        low = _looked_up(lower_bound, counted[0], trials, self.levels[0]) if self.levels[0] > 0 else np.zeros(len(j))
+        low = np.clip(flipped * low * _DOWN, 0.0, flipped)
+        high = flipped * _UP - low
+        if self.own:
+            most = np.maximum(counted[1], counted[2]) if self.several else counted[1]
+            high = np.minimum(high, flipped * _looked_up(upper_bound, most, trials, self.levels[1]) * _UP)
+        return low, high
+
+
 def tightened(bounds: MomentBounds, attack: Attack) -> MomentBounds:
     """The bounds with what each order implies for the next.
 
@@ -208,7 +250,7 @@ def tightened(bounds: MomentBounds, attack: Attack) -> MomentBounds:
     lower, upper = list(bounds.lower[:1]), list(bounds.upper[:1])
     for order in range(1, len(bounds.lower)):
         low, high = bounds.lower[order], bounds.upper[order]
-        for less_low, less_high, flipped, one_more in _one_less(lower, upper, q, attack, order):
+        for less_low, less_high, flipped, one_more in _one_less(lower, upper, q, order):
             # the constant outweighs the rounding of three operations on numbers up to 1
             low = np.maximum(low, less_low - flipped * (1 - one_more) - 2.0**-50)
             high = np.minimum(high, less_high)
@@ -218,18 +260,14 @@ def tightened(bounds: MomentBounds, attack: Attack) -> MomentBounds:
 
 
 def _one_less(
-    lower: list[FloatArray], upper: list[FloatArray], q: FloatArray, attack: Attack, order: int
+    lower: list[FloatArray], upper: list[FloatArray], q: FloatArray, order: int
 ) -> Iterator[tuple[FloatArray, FloatArray, FloatArray, FloatArray]]:
     """For each way to leave out one slot: bounds and flip probability without it, and its own flip probability."""
     if order == 1:
         yield lower[0], upper[0], np.ones(()), q
-    elif order == 2:
+    else:
         yield lower[1][:, None], upper[1][:, None], q[:, None], q
         yield lower[1], upper[1], q, q[:, None]
-    else:
-        i, j, k = attack.triples
-        for first, second, third in ((i, j, k), (i, k, j), (j, k, i)):
-            yield lower[2][first, second], upper[2][first, second], q[first] * q[second], q[third]
 
 
 def _by_type(
@@ -255,17 +293,24 @@ def _by_type(
 def _looked_up(bound: Callable[..., FloatArray], successes: IntArray, trials: IntArray, level: float) -> FloatArray:
     """The bound of every entry, or one a little weaker, computed once for each of the few pairs of counts that occur.
 
-    Trials are rounded down to a multiple of one 128th of their number, leaving out trials that spoke for us: successes for a
-    lower bound, failures for an upper one. Leaving such out never improves a bound.
+    Trials are rounded down, leaving out trials that spoke for us (successes for a lower bound, failures for an upper one), and
+    trials that spoke against us are rounded up. Neither ever improves a bound. Steps are a small part of the bound's width for
+    the tenth of the entries that look worst, which decide, and larger for the rest.
     """
+    if successes.size < _FEW:
+        return bound(successes, trials, failure_prob=level)
     spoke = successes if bound is lower_bound else trials - successes
-    step = max(1, int(trials.min(initial=0)) // 128)
-    left_out = np.minimum(trials % step, spoke)
-    others, kept = trials - spoke, trials - left_out
-    low_k, low_n = int(others.min(initial=0)), int(kept.min(initial=0))
-    width = int(kept.max(initial=0)) - low_n + 1
+    least = int(trials.min())
+    rate = spoke / np.maximum(trials, 1)
+    decides = rate <= np.partition(rate.ravel(), rate.size // 10)[rate.size // 10]
+    fine, coarse, coarse_others = max(1, least // 128), max(1, least // 24), max(1, least // 48)
+    kept = trials - np.minimum(np.where(decides, trials % fine, trials % coarse), spoke)
+    others = trials - spoke
+    others = np.where(decides, others, np.minimum(others + -others % coarse_others, kept))
+    low_k, low_n = int(others.min()), int(kept.min())
+    width = int(kept.max()) - low_n + 1
     keys = (others - low_k) * width + (kept - low_n)
-    size = (int(others.max(initial=0)) - low_k + 1) * width
+    size = (int(others.max()) - low_k + 1) * width
     if size > _TABLE:
         pairs, places = np.unique(keys, return_inverse=True)
     else:

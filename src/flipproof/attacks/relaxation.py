@@ -1,0 +1,135 @@
+"""A torch module's logits as a differentiable function of flips between 0 and 1."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from flipproof.attacks.target import SmoothedTarget, Target
+from flipproof.classifiers.dense import DenseClassifier
+from flipproof.classifiers.message_passing import MessagePassingClassifier
+from flipproof.errors import InputError
+from flipproof.features import Function
+from flipproof.graphs import pairs_of_slots
+
+__all__ = ["Relaxation"]
+
+_NOISY = 32  # noisy copies a step
+_MOST_NODES = 400
+
+
+class Relaxation:
+    """The label's mean margin as a differentiable function of flips in [0, 1]."""
+
+    def __init__(self, target: Target) -> None:
+        graph, classifier = target.graph, target.classifier
+        if not isinstance(classifier, (DenseClassifier, MessagePassingClassifier)):
+            raise InputError(
+                f"the gradient attack needs a torch module; got a {classifier.path} classifier (use greedy, beam or genetic)"
+            )
+        if graph.num_nodes > _MOST_NODES:
+            raise InputError(
+                f"the gradient attack takes graphs of at most {_MOST_NODES} nodes; got {graph.num_nodes} (use greedy)"
+            )
+        self.target, self.graph, self.classifier, self.dtype = target, graph, classifier, classifier.dtype
+        self._clean = torch.from_numpy(graph.slot_states.copy()).to(self.dtype)
+        self._u, self._v = torch.from_numpy(pairs_of_slots(graph.slots, graph.num_nodes).T.copy())
+        frozen = graph.replaced(
+            edges=pairs_of_slots(np.intersect1d(graph.edge_slots, graph.frozen_slots), graph.num_nodes)
+        )
+        self._fixed = torch.from_numpy(frozen.adjacency()).to(self.dtype)
+        still = np.zeros((1, graph.num_slots), dtype=np.bool_)
+        empty, edge = still, ~still
+        if isinstance(target, SmoothedTarget):
+            empty, edge = target.if_empty[:_NOISY], target.if_edge[:_NOISY]
+        self._empty, self._edge = (torch.from_numpy(part).to(self.dtype) for part in (empty, edge))
+        self._refuse_difference()
+
+    @property
+    def copies(self) -> int:
+        """Graphs that the model sees a step."""
+        return len(self._empty)
+
+    def slope(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Gradient of the mean margin, squashed so that graphs already lost do not count for more, ``[N]``."""
+        self.target.calls += self.copies
+        flips = torch.from_numpy(values).to(self.dtype).requires_grad_(True)
+        states = self._clean + flips * (1 - 2 * self._clean)
+        logits = self.logits((1 - states) * self._empty + states * self._edge)
+        others = torch.arange(logits.shape[1]) != self.target.label
+        margins = logits[:, self.target.label] - logits[:, others].amax(dim=1)
+        (slope,) = torch.autograd.grad(margins.tanh().mean(), flips)
+        return slope.numpy().astype(np.float64)
+
+    def logits(self, states: Tensor) -> Tensor:
+        """The module's logits for slots in [0, 1], ``[B, N]``, on the CPU."""
+        count, n = len(states), self.graph.num_nodes
+        adjacency = self._fixed.repeat(count, 1, 1)
+        adjacency[:, self._u, self._v] = states
+        adjacency[:, self._v, self._u] = states
+        adjacency = adjacency.to(self.classifier.device)
+        mask = torch.ones(count, n, dtype=torch.bool, device=adjacency.device)
+        own = self.classifier.own_features(self.target.batch(self.graph.slot_states[None]))
+        rows = None if own is None else own.expand(count, *own.shape)
+        # a user's own function knows whole graphs only: its features are taken at the nearest one, without slope
+        seen = adjacency.detach().round() if isinstance(self.classifier.features, Function) else adjacency
+        x = self.classifier.as_number(self.classifier.features.dense(seen, mask, rows))
+        if isinstance(self.classifier, DenseClassifier):
+            result: Tensor = self.classifier.module(x, adjacency, *((mask,) if self.classifier._with_mask else ()))
+        else:
+            result = self._by_messages(self.classifier, x, adjacency)
+        return result.to("cpu", self.dtype)
+
+    def _by_messages(self, classifier: MessagePassingClassifier, x: Tensor, adjacency: Tensor) -> Tensor:
+        count, n = adjacency.shape[:2]
+        whole = ~torch.eye(n, dtype=torch.bool, device=adjacency.device).expand(count, n, n)
+        graph, source, sink = torch.nonzero(whole, as_tuple=True)
+        index = torch.stack([source, sink]) + graph * n
+        owner = torch.arange(count, device=adjacency.device).repeat_interleave(n)
+        with _weighted(classifier.module, adjacency[whole]):
+            result: Tensor = classifier._call(x.flatten(0, 1), index, owner)
+        return result
+
+    def _refuse_difference(self) -> None:
+        """The relaxation must agree with the model on whole graphs; tried on the clean graph and on a scrambled one."""
+        states = np.stack([self.graph.slot_states, np.random.default_rng(0).random(self.graph.num_slots) < 0.5])
+        with torch.no_grad():
+            found = self.logits(torch.from_numpy(states).to(self.dtype)).numpy()
+        wanted = self.target.logits(states)
+        self.target.calls += 2 * len(states)
+        if not np.allclose(found, wanted, rtol=1e-3, atol=1e-3 * max(1.0, float(np.abs(wanted).max()))):
+            raise InputError(
+                f"the gradient attack cannot weigh the edges of {type(self.classifier.module).__name__}: its logits with "
+                "weights 0 and 1 are not those on the graph itself (use greedy, beam or genetic)"
+            )
+
+
+@contextmanager
+def _weighted(module: torch.nn.Module, weights: Tensor) -> Iterator[None]:
+    """All message-passing layers inside weigh their messages by these edge weights ``[E]``."""
+    from torch_geometric.nn import MessagePassing
+
+    def with_weight(layer: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        return arguments, {**named, "edge_weight": weights}
+
+    def weighed(layer: Any, inputs: Any, messages: Tensor) -> Tensor:
+        if messages.shape[0] != len(weights):  # the layer added edges of its own
+            return messages
+        return messages * weights.view(-1, *[1] * (messages.ndim - 1))
+
+    with ExitStack() as handles:
+        for layer in module.modules():
+            if isinstance(layer, MessagePassing):
+                if "edge_weight" in inspect.signature(layer.forward).parameters:
+                    handle = layer.register_forward_pre_hook(with_weight, with_kwargs=True)
+                else:
+                    handle = layer.register_message_forward_hook(weighed)
+                handles.callback(handle.remove)
+        yield

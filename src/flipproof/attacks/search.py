@@ -1,0 +1,124 @@
+"""What all attacks have in common: checks, the search, taking flips back, confirmation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import numpy as np
+
+from flipproof.attacks.constraints import Constraints, Space
+from flipproof.attacks.minimal import minimal
+from flipproof.attacks.result import AttackResult
+from flipproof.attacks.target import Outcome, SmoothedTarget, Target, as_target
+from flipproof.errors import InputError
+from flipproof.graphs import IntArray, as_graph, pairs_of_slots
+from flipproof.noise import checked_seed
+
+__all__ = ["Best", "Options", "Search", "run"]
+
+_CONSTRAINTS = ("adds", "removes", "keep_connected", "allow_isolated", "per_node")
+
+
+class Options(TypedDict, total=False):
+    """Keyword arguments of every attack.
+
+    ``label``: class to be left; by default the classifier's own answer. ``num_classes``, ``features``, ``convention``: as for
+    :class:`flipproof.SmoothedClassifier`, for a base classifier only. ``adds``, ``removes``, ``keep_connected``,
+    ``allow_isolated``, ``per_node``: see :class:`flipproof.attacks.Constraints`. ``max_calls``: most model calls of the search
+    (confirmation not counted). ``seed``: of the search. For a smoothed classifier: ``samples`` noisy copies a candidate (256),
+    ``confirm_samples`` fresh ones (10,000), ``alpha`` of the confirmation (0.001).
+    """
+
+    label: int | None
+    num_classes: int | None
+    features: Any
+    convention: str | None
+    adds: bool
+    removes: bool
+    keep_connected: bool
+    allow_isolated: bool
+    per_node: int | None
+    max_calls: int | None
+    seed: int
+    samples: int
+    confirm_samples: int
+    alpha: float
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best set of flips of a search, ``[d]``."""
+
+    flips: IntArray
+    margin: float
+    guide: float
+    fooled: bool
+
+    @classmethod
+    def nothing(cls) -> Best:
+        """No flip at all: where a search begins."""
+        return cls(np.empty(0, dtype=np.int64), np.inf, np.inf, False)
+
+    @classmethod
+    def of(cls, candidates: IntArray, outcome: Outcome) -> Best:
+        """The best of several candidates (rows, -1 fills up)."""
+        if not len(outcome):
+            return cls.nothing()
+        place = outcome.best()
+        row = candidates[place]
+        return cls(
+            row[row >= 0],
+            float(outcome.margins[place]),
+            float(outcome.guides[place]),
+            bool(outcome.fooled[place]),
+        )
+
+    def better(self, other: Best) -> Best:
+        """The one to prefer: a success, then the fewer flips of two successes, then the smaller guide."""
+        return min(self, other, key=lambda best: (not best.fooled, best.fooled * len(best.flips), best.guide))
+
+
+Search = Callable[[Target, Space, np.random.Generator], Best]
+"""Looks for a set of flips within the space after which the target is fooled."""
+
+
+def run(name: str, search: Search, model: Any, graph: Any, budget: int, options: Options) -> AttackResult:
+    """Search, take back what is not needed, confirm."""
+    unknown = sorted(options.keys() - Options.__annotations__.keys())
+    if unknown:
+        raise InputError(f"unknown option {unknown[0]!r} (an attack takes {', '.join(Options.__annotations__)})")
+    limits = Constraints(budget, **{key: options[key] for key in _CONSTRAINTS if key in options})  # type: ignore[literal-required]
+    graph = as_graph(graph)
+    target = as_target(model, graph, **{key: value for key, value in options.items() if key not in _CONSTRAINTS})  # type: ignore[arg-type]
+    space = Space(graph, limits)
+    nothing = np.empty((1, 0), dtype=np.int64)
+    if target.room == 0:
+        raise InputError(
+            f"max_calls must allow at least one candidate, {target.cost} calls; got {target.max_calls} (raise it)"
+        )
+    best = clean = Best.of(nothing, target.evaluate(nothing))
+    if space.budget and not clean.fooled:
+        best = search(target, space, np.random.default_rng(checked_seed(options.get("seed", 0))))
+    if best.fooled and len(best.flips) > 1:
+        target.max_calls = None  # taking back costs little, and is part of every attack
+        fewer = minimal(target, space, best.flips)[None]
+        best = Best.of(fewer, target.evaluate(fewer))
+    flips = pairs_of_slots(np.sort(graph.slots[best.flips]), graph.num_nodes)
+    attacked = graph.flipped(flips)
+    # a lead too small for the search to stop at may still be a real one
+    found = target.confirm(attacked) if best.fooled or best.margin < 0 else None
+    return AttackResult(
+        attack=name,
+        graph=attacked,
+        flips=tuple((int(u), int(v)) for u, v in flips),
+        label=target.label,
+        success=found is not None and found.confirmed,
+        confirmed=None if found is None else found.confirmed,
+        alpha=target.alpha if isinstance(target, SmoothedTarget) else 0.0,
+        budget=int(budget),
+        margin_before=clean.margin,
+        margin_after=best.margin if found is None else found.margin,
+        model_calls=target.calls,
+    )

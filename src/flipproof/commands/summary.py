@@ -1,0 +1,65 @@
+"""What a run's certificates say in a few numbers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from flipproof.tables import Row
+
+__all__ = ["RADII", "print_summary", "summarise"]
+
+RADII = (0, 1, 2, 3, 5, 10)
+_ATTACKERS = {"radius": "any flips", "adds_radius": "additions only", "removes_radius": "removals only"}
+
+
+def summarise(rows: Sequence[Row], settings: dict[str, Any]) -> dict[str, Any]:
+    """Certified accuracy at a few radii against three attackers, and the average certified radius; plain JSON."""
+    right = np.array([bool(row["correct"]) for row in rows])
+    certified = {}
+    for column in _ATTACKERS:
+        radii = np.array([row[column] for row in rows])
+        certified[column] = {str(r): float(np.mean(right & (radii >= r))) for r in RADII}
+    return {
+        "data": settings["data"],
+        "model": settings["model"],
+        "part": settings["part"],
+        "graphs": len(rows),
+        "p_add": settings["p_add"],
+        "p_remove": settings["p_remove"],
+        "method": rows[0]["method"],
+        "alpha": rows[0]["alpha"],
+        "samples": rows[0]["samples"],
+        "abstained": sum(row["predicted"] is None for row in rows),
+        "average_certified_radius": float(np.mean([row["radius"] * ok for row, ok in zip(rows, right, strict=True)])),
+        "certified_accuracy": certified["radius"],
+        "certified_accuracy_additions": certified["adds_radius"],
+        "certified_accuracy_removals": certified["removes_radius"],
+    }
+
+
+def print_summary(summary: dict[str, Any]) -> None:
+    """The summary as tables on stdout."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(file=sys.stdout)
+    title = (
+        f"{summary['model']} on {summary['data']}: certified accuracy of {summary['graphs']} {summary['part']} graphs"
+    )
+    table = Table("attacker", *(f"r = {r}" for r in RADII), title=title)
+    keys = ("certified_accuracy", "certified_accuracy_additions", "certified_accuracy_removals")
+    for key, attacker in zip(keys, _ATTACKERS.values(), strict=True):
+        table.add_row(attacker, *(f"{summary[key][str(r)]:.3f}" for r in RADII))
+    console.print(table)
+    sampled = f"{summary['samples']:,} samples, alpha {summary['alpha']:g}" if summary["samples"] else "not sampled"
+    console.print(
+        f"method {summary['method']}, {sampled}, noise adds {summary['p_add']:.4g} and removes {summary['p_remove']:.4g}; "
+        f"average certified radius {summary['average_certified_radius']:.2f}, abstained on {summary['abstained']}",
+        soft_wrap=True,
+        highlight=False,
+    )
+    console.print(f"written: {summary['run']}", soft_wrap=True, markup=False, highlight=False)

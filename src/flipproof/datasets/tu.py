@@ -1,0 +1,276 @@
+"""The TU collection (Morris et al., 2020): real graphs from text files, or by PyG's download.
+
+    ROOT/NAME/NAME_A.txt                 one "row, column" a line, node numbers from 1 over all graphs
+    ROOT/NAME/NAME_graph_indicator.txt   line i: the graph of node i
+    ROOT/NAME/NAME_graph_labels.txt      line i: the class of graph i
+    ROOT/NAME/NAME_node_labels.txt, NAME_node_attributes.txt      line i: of node i; need not be there
+
+The files may also lie in ``ROOT/NAME/raw``, where PyG puts them. Edge labels and attributes are not read: a bond that the
+noise adds has none, and one that the attacker removed must look like one that the noise removed, so a certified model must
+not see them.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flipproof.datasets.dataset import Dataset
+from flipproof.errors import InputError
+from flipproof.graphs import Graph, IntArray
+
+__all__ = ["tu", "tu_names"]
+
+
+def tu(name: str, root: str | os.PathLike[str] = "data", *, download: bool = False, attributes: bool = True) -> Dataset:
+    """A data set of the TU collection.
+
+    Classes are numbered from 0 in ascending order of the files' values, which stay as ``class_names``. Node features are
+    the node labels, one-hot (every column of labels by itself, values ascending), then the node attributes; ``None`` if the
+    files have neither. Nodes without an edge are kept. Self-loops, which have no slot, are dropped; a pair listed twice is
+    one edge.
+
+    Graphs and nodes keep the order of the files. Most files are sorted by class: split with :func:`flipproof.datasets.split`,
+    which shuffles. The order of nodes can tell the class too (it comes from whoever wrote the files); the networks here do
+    not see it, a model of your own should not either.
+
+    Args:
+        name: For instance ``"MUTAG"``.
+        root: Folder that holds the folder ``name``.
+        download: Fetch files that are not there, with PyG; otherwise a name without files is an error at once.
+        attributes: Read node attributes, where there are any.
+    """
+    base = _Files.find(name, Path(root))
+    if base is None and download:
+        base = _downloaded(name, Path(root))
+    if base is None:
+        raise InputError(_not_found(name, Path(root)))
+    return _read(base, attributes)
+
+
+def tu_names(root: str | os.PathLike[str]) -> list[str]:
+    """Names of the data sets whose files lie under a folder."""
+    folder = Path(root)
+    if not folder.is_dir():
+        return []
+    return sorted(entry.name for entry in folder.iterdir() if _Files.find(entry.name, folder) is not None)
+
+
+class _Files:
+    """The files of one data set, and how their numbers are read."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder, self.name = folder, name
+
+    @classmethod
+    def find(cls, name: str, root: Path) -> _Files | None:
+        if not name or name in (".", "..") or Path(name).name != name:
+            raise InputError(f"name must be that of a TU data set; got {name!r} (for instance MUTAG, with root=...)")
+        for folder in (root / name, root / name / "raw"):
+            if (folder / f"{name}_A.txt").is_file():
+                return cls(folder, name)
+        return None
+
+    def path(self, kind: str) -> Path:
+        return self.folder / f"{self.name}_{kind}.txt"
+
+    def numbers(self, kind: str, *, columns: int | None = None) -> NDArray[np.float64] | None:
+        """A file's numbers, ``[lines, columns]``; ``None`` if there is no such file. Blank lines are passed over."""
+        path = self.path(kind)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        except UnicodeDecodeError as error:
+            raise InputError(f"{path} is not a text file: {error.reason} (unpack it, or copy it again)") from error
+        lines = text.splitlines()
+        if not text.strip():
+            return np.zeros((0, columns or 1))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                values: NDArray[np.float64] = np.loadtxt(lines, delimiter=",", comments=None, ndmin=2)
+        except (ValueError, Warning):
+            values = np.zeros((0, 0))
+        if values.size == 0 or values.shape[1] != (columns or values.shape[1]) or not np.isfinite(values).all():
+            raise InputError(_bad_line(path, lines, columns))
+        return values
+
+    def integers(self, kind: str, *, columns: int | None = 1) -> IntArray | None:
+        """As :meth:`numbers`, whole ones."""
+        values = self.numbers(kind, columns=columns)
+        if values is None:
+            return None
+        whole = (values == np.floor(values)) & (np.abs(values) < 2**53)
+        if not whole.all():
+            row, column = np.argwhere(~whole)[0]
+            raise self.error(kind, int(row), f"expected whole numbers; got {values[row, column]:g}")
+        return values.astype(np.int64)
+
+    def needed(self, kind: str, *, columns: int = 1) -> IntArray:
+        values = self.integers(kind, columns=columns)
+        if values is None:
+            raise InputError(f"{self.path(kind)} is missing: without it {self.name} cannot be read (copy it again)")
+        return values
+
+    def error(self, kind: str, row: int, what: str) -> InputError:
+        """An error that names the file and the line of the given row of numbers."""
+        path = self.path(kind)
+        filled = (
+            number for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1) if line.strip()
+        )
+        line = next((number for place, number in enumerate(filled) if place == row), row + 1)
+        return InputError(f"{path}, line {line}: {what} (correct the line, or copy the file again)")
+
+
+def _bad_line(path: Path, lines: list[str], columns: int | None) -> str:
+    """What is wrong with a file of numbers, found line by line."""
+    width = columns
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        cells = [cell.strip() for cell in line.split(",")]
+        width = width or len(cells)
+        wrong = [cell for cell in cells if not _is_finite(cell)]
+        problem = None
+        if len(cells) != width:
+            problem = f"expected {width} number{'s' * (width != 1)}, split by commas; got {len(cells)}"
+        elif wrong:
+            problem = f"expected a number; got {wrong[0]!r}"
+        if problem:
+            return f"{path}, line {number}: {problem} (correct the line, or copy the file again)"
+    return f"{path} cannot be read as numbers split by commas (copy the file again)"
+
+
+def _is_finite(cell: str) -> bool:
+    try:
+        return bool(np.isfinite(float(cell)))
+    except ValueError:
+        return False
+
+
+def _read(files: _Files, attributes: bool) -> Dataset:
+    values = files.needed("graph_labels")[:, 0]
+    if not len(values):
+        raise InputError(f"{files.path('graph_labels')} is empty: there is no graph (copy the file again)")
+    classes, labels = np.unique(values, return_inverse=True)
+    graph_of_node = _graph_of_node(files, len(values))
+    # nodes of a graph in the order of the file; the file is nearly always sorted already
+    order = np.argsort(graph_of_node, kind="stable")
+    node_starts = np.searchsorted(graph_of_node[order], np.arange(len(values) + 1))
+    empty = np.flatnonzero(np.diff(node_starts) == 0)
+    if len(empty):
+        raise files.error("graph_labels", int(empty[0]), f"graph {empty[0] + 1} has no node in the graph indicator")
+    number = np.empty(len(order), dtype=np.int64)
+    number[order] = np.arange(len(order)) - node_starts[graph_of_node[order]]
+    edge_graphs, edges = _edges(files, graph_of_node, number)
+    edge_starts = np.searchsorted(edge_graphs, np.arange(len(values) + 1))
+    features = _features(files, len(order), attributes)
+    if features is not None:
+        features = features[order]
+    graphs = []
+    for index, label in enumerate(labels.tolist()):
+        nodes = slice(int(node_starts[index]), int(node_starts[index + 1]))
+        own = None if features is None else features[nodes]
+        pairs = edges[edge_starts[index] : edge_starts[index + 1]]
+        graphs.append(Graph(nodes.stop - nodes.start, pairs, own, label, name=f"{files.name}-{index}"))
+    return Dataset(graphs, class_names=[str(value) for value in classes.tolist()], name=files.name)
+
+
+def _graph_of_node(files: _Files, graphs: int) -> IntArray:
+    graph_of_node = files.needed("graph_indicator")[:, 0] - 1
+    outside = np.flatnonzero((graph_of_node < 0) | (graph_of_node >= graphs))
+    if len(outside):
+        what = (
+            f"expected a graph from 1 to {graphs}, the lines of the graph labels; got {graph_of_node[outside[0]] + 1}"
+        )
+        raise files.error("graph_indicator", int(outside[0]), what)
+    return graph_of_node
+
+
+def _edges(files: _Files, graph_of_node: IntArray, number: IntArray) -> tuple[IntArray, IntArray]:
+    """The graph of every edge, ascending, and its ends within that graph ``[E, 2]``."""
+    pairs = files.needed("A", columns=2) - 1
+    outside = np.flatnonzero(((pairs < 0) | (pairs >= len(graph_of_node))).any(axis=1))
+    if len(outside):
+        row = int(outside[0])
+        what = f"expected nodes from 1 to {len(graph_of_node)}; got {pairs[row, 0] + 1}, {pairs[row, 1] + 1}"
+        raise files.error("A", row, what)
+    owner, other = graph_of_node[pairs].T
+    across = np.flatnonzero(owner != other)
+    if len(across):
+        row = int(across[0])
+        raise files.error("A", row, f"the edge joins graph {owner[row] + 1} and graph {other[row] + 1}")
+    _refuse_directed(files, pairs, len(graph_of_node))
+    kept = pairs[:, 0] != pairs[:, 1]
+    owner, ends = owner[kept], number[pairs[kept]]
+    order = np.argsort(owner, kind="stable")
+    return owner[order], ends[order]
+
+
+def _refuse_directed(files: _Files, pairs: IntArray, nodes: int) -> None:
+    """Files list each edge in both directions, or (seldom) each once; anything between is a directed graph."""
+    keys = pairs[:, 0] * nodes + pairs[:, 1]
+    reversed_too = np.isin(pairs[:, 1] * nodes + pairs[:, 0], keys) | (pairs[:, 0] == pairs[:, 1])
+    loops = pairs[:, 0] == pairs[:, 1]
+    if reversed_too.all() or not (reversed_too & ~loops).any():
+        return
+    row = int(np.flatnonzero(~reversed_too)[0])
+    raise files.error(
+        "A",
+        row,
+        f"the edge {pairs[row, 0] + 1}, {pairs[row, 1] + 1} has no counterpart in the other direction; expected an "
+        "undirected graph, both directions of every edge",
+    )
+
+
+def _features(files: _Files, nodes: int, attributes: bool) -> NDArray[np.float32] | None:
+    """Node labels, one-hot, and node attributes, ``[nodes, d]``."""
+    parts: list[NDArray[Any]] = []
+    labels = files.integers("node_labels", columns=None)
+    if labels is not None:
+        _refuse_length(files, "node_labels", labels, nodes)
+        for column in labels.T:
+            kinds, place = np.unique(column, return_inverse=True)
+            parts.append(np.eye(len(kinds), dtype=np.float32)[place])
+    values = files.numbers("node_attributes") if attributes else None
+    if values is not None:
+        _refuse_length(files, "node_attributes", values, nodes)
+        parts.append(values.astype(np.float32))
+    return np.concatenate(parts, axis=1) if parts else None
+
+
+def _refuse_length(files: _Files, kind: str, values: NDArray[Any], nodes: int) -> None:
+    if len(values) != nodes:
+        raise InputError(
+            f"{files.path(kind)} has {len(values)} lines; expected one a node, {nodes}, as the graph indicator "
+            "(copy the files again)"
+        )
+
+
+def _downloaded(name: str, root: Path) -> _Files | None:
+    from torch_geometric.datasets import TUDataset
+
+    try:
+        TUDataset(str(root), name)
+    except Exception as error:
+        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise InputError(
+            f"{name} could not be downloaded into {root}: {reason} (check the name and the network, or copy its text "
+            f"files to {root / name})"
+        ) from error
+    return _Files.find(name, root)
+
+
+def _not_found(name: str, root: Path) -> str:
+    found = tu_names(root)
+    there = f"found there: {', '.join(found)}" if found else "no TU data set lies there"
+    return (
+        f"no files of {name} under {root}: expected {root / name / f'{name}_A.txt'}; {there} (choose another root, or allow "
+        "the download)"
+    )

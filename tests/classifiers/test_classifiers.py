@@ -1,0 +1,564 @@
+"""Classifiers: one table of adapters, all seeing the same noisy graphs; and models that must be refused, in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+from torch_geometric.nn import GCNConv, global_add_pool, global_mean_pool
+
+from flipproof import EdgeNoise, Graph, InputError, SmoothedClassifier, models
+from flipproof.classifiers import as_classifier
+from flipproof.graphs import pairs_of_slots
+from flipproof.noise import BLOCK, SampleStream
+
+# ---- one classifier in five forms ----------------------------------------------------------------------------------
+#
+# With own feature o and degree d of every node: a = sum o d, b = sum d d, and four classes whose integer scores are
+# W [1, a, b]. Integers this small are exact in float32, so all forms must agree to the last vote.
+
+W = torch.tensor([[0, 0, 0], [-20, 8, 0], [-40, -8, 0], [-110, 0, 1]])
+CLASSES = len(W)
+
+
+def reference(graph: Graph) -> int:
+    assert graph.node_features is not None
+    a = int((graph.node_features[:, 0] * graph.degrees).sum())
+    b = int((graph.degrees**2).sum())
+    return int(np.argmax([w0 + w1 * a + w2 * b for w0, w1, w2 in W.tolist()]))
+
+
+class PyG(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(2, CLASSES)
+        with torch.no_grad():
+            self.head.weight.copy_(W[:, 1:])
+            self.head.bias.copy_(W[:, 0])
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        gathered = torch.zeros_like(x).index_add_(0, edge_index[1], x[edge_index[0]])
+        return self.head(global_add_pool(gathered, batch))
+
+
+class PyGWithMore(PyG):
+    """As PyG's own models: optional arguments before the batch."""
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None, batch: Tensor | None = None
+    ) -> Tensor:
+        assert edge_weight is None
+        assert batch is not None
+        return super().forward(x, edge_index, batch)
+
+
+class ByData(PyG):
+    def forward(self, data: Any) -> Tensor:  # type: ignore[override]
+        assert data.num_graphs == int(data.batch[-1]) + 1
+        assert data.ptr[-1] == data.num_nodes == len(data.x)
+        return super().forward(data.x, data.edge_index, data.batch)
+
+
+class Dense(PyG):
+    def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:  # type: ignore[override]
+        assert mask.all()
+        return self.head((adj @ x).sum(dim=1))
+
+
+class DenseWithoutMask(PyG):
+    def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:  # type: ignore[override]
+        return self.head((adjacency @ x).sum(dim=1))
+
+
+class Predictor:
+    def predict(self, graphs: list[Graph]) -> list[int]:
+        return [reference(graph) for graph in graphs]
+
+
+def black_box(graphs: list[Graph]) -> NDArray[np.int64]:
+    return np.array([reference(graph) for graph in graphs])
+
+
+ADAPTERS: dict[str, tuple[Callable[[], Any], str, Any]] = {
+    "pyg": (lambda: PyG().eval(), "message passing", "own+degree"),
+    "pyg with more arguments": (lambda: PyGWithMore().eval(), "message passing", "own+degree"),
+    "pyg, float64": (lambda: PyG().double().eval(), "message passing", "own+degree"),
+    "data": (lambda: ByData().eval(), "message passing", "own+degree"),
+    "dense": (lambda: Dense().eval(), "dense", "own+degree"),
+    "dense without mask": (lambda: DenseWithoutMask().eval(), "dense", "own+degree"),
+    "dense, float64": (lambda: Dense().double().eval(), "dense", "own+degree"),
+    "callable": (lambda: black_box, "callable", None),
+    "callable, features": (lambda: black_box, "callable", "own+degree"),
+    "callable, floats": (lambda: lambda graphs: black_box(graphs).astype(float), "callable", None),
+    "callable, tensor": (lambda: lambda graphs: torch.from_numpy(black_box(graphs)), "callable", None),
+    "predict": (Predictor, "callable", None),
+}
+
+
+def random_graph(n: int, edges: int, seed: int = 0, **options: Any) -> Graph:
+    rng = np.random.default_rng(seed)
+    pairs = [(u, v) for u in range(n) for v in range(u + 1, n)]
+    chosen = [pairs[k] for k in rng.choice(len(pairs), edges, replace=False)]
+    return Graph(n, chosen, rng.integers(-3, 4, (n, 1)).astype(np.float32), **options)
+
+
+FROZEN = random_graph(7, 9, seed=3, frozen=[(0, 1), (0, 2), (5, 6), (2, 4)])
+CASES: dict[str, tuple[Graph, EdgeNoise]] = {
+    "small": (random_graph(8, 12), EdgeNoise(keep=0.8)),
+    "unequal noise": (random_graph(9, 14, seed=1), EdgeNoise(add=0.05, remove=0.4)),
+    "frozen pairs": (FROZEN, EdgeNoise(keep=0.7)),
+    "no edges": (random_graph(6, 0), EdgeNoise(keep=0.8)),
+    "one node": (Graph(1, [], [[2.0]]), EdgeNoise(keep=0.9)),
+    "large and sparse": (random_graph(100, 120, frozen=[(0, 1), (98, 99)]), EdgeNoise(add=0.001, remove=0.3)),
+}
+
+
+def smoothed(adapter: str, noise: EdgeNoise) -> SmoothedClassifier:
+    make, path, features = ADAPTERS[adapter]
+    smooth = SmoothedClassifier(make(), noise, num_classes=CLASSES, features=features)
+    assert smooth.classifier.path == path
+    return smooth
+
+
+def slow_votes(graph: Graph, noise: EdgeNoise, samples: int, seed: int) -> list[int]:
+    """One sample at a time: its flips are made again, applied to the graph as an attack would be, and the answer taken."""
+    stream = SampleStream(graph, noise, seed=seed)
+    slots = [graph.slots[stream.flips(k, k + 1)[0]] for k in range(samples)]
+    return [reference(graph.flipped(pairs_of_slots(flipped, graph.num_nodes))) for flipped in slots]
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, list[int]]:
+    return {case: slow_votes(*CASES[case], samples=300, seed=7) for case in CASES}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_votes_are_those_of_a_slow_loop(adapter: str, case: str, expected: dict[str, list[int]]) -> None:
+    graph, noise = CASES[case]
+    votes = smoothed(adapter, noise).sample(graph, samples=300, seed=7)
+    assert votes.labels.tolist() == expected[case]
+
+
+def test_the_cases_are_not_trivial(expected: dict[str, list[int]]) -> None:
+    assert len(set(expected["small"])) == CLASSES
+    assert all(len(set(expected[case])) > 1 for case in ("unequal noise", "frozen pairs", "large and sparse"))
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_votes_do_not_depend_on_how_many_are_cast(adapter: str) -> None:
+    graph, noise = CASES["small"]
+    smooth = smoothed(adapter, noise)
+    many = smooth.sample(graph, samples=BLOCK + 500, seed=3)
+    for samples in (1, 7, 300, BLOCK, BLOCK + 1):
+        few = smooth.sample(graph, samples=samples, seed=3)
+        assert few == many.first(samples)  # checksums included
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_flips_are_recorded_as_they_were_seen(adapter: str) -> None:
+    graph, noise = CASES["frozen pairs"]
+    votes = smoothed(adapter, noise).sample(graph, samples=BLOCK + 1, seed=5)
+    assert votes.checksums == tuple(SampleStream(graph, noise, seed=5).checksums(BLOCK + 1))
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_no_noise_leaves_the_models_own_answer(adapter: str) -> None:
+    graph = CASES["small"][0]
+    votes = smoothed(adapter, EdgeNoise(add=0, remove=0)).sample(graph, samples=20, seed=0)
+    assert set(votes.labels.tolist()) == {reference(graph)}
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS)
+def test_batches_divide_a_block_and_are_fixed_by_graph_and_noise(adapter: str) -> None:
+    classifier = smoothed(adapter, EdgeNoise(keep=0.9)).classifier
+    for n in (1, 5, 30, 100, 300):
+        graph = random_graph(n, min(n * (n - 1) // 2, 3 * n))
+        size = classifier.batch_size(graph, EdgeNoise(keep=0.9))
+        assert BLOCK % size == 0
+        assert size == classifier.batch_size(graph.replaced(label=1, name="other"), EdgeNoise(keep=0.9))
+
+
+# ---- models with rounding ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("network", [models.GCN, models.GIN])
+@pytest.mark.parametrize("case", ["small", "frozen pairs", "no edges", "one node", "large and sparse"])
+def test_own_networks_say_the_same_in_a_batch_and_alone(network: Any, case: str) -> None:
+    """Logits of a whole batch against those of each noisy graph by itself, built from regenerated flips."""
+    graph, noise = CASES[case]
+    model = network(1, 5, seed=0).eval()
+    classifier = as_classifier(model, num_classes=5, features="degree")
+    stream = SampleStream(graph, noise, seed=1)
+    together = classifier.scores(stream.batch(0, 64)[0])
+    for k in range(64):
+        flipped = pairs_of_slots(graph.slots[stream.flips(k, k + 1)[0]], graph.num_nodes)
+        adjacency = torch.from_numpy(graph.flipped(flipped).adjacency())[None]
+        with torch.inference_mode():
+            alone = model(adjacency.sum(-1, keepdim=True), adjacency, torch.ones(1, graph.num_nodes, dtype=torch.bool))
+        np.testing.assert_allclose(together[k], alone[0].numpy(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("network", [models.GCN, models.GIN])
+def test_large_sparse_graphs_go_the_sparse_way(network: Any) -> None:
+    model = network(1, 5, seed=0).eval()
+    classifier = as_classifier(model, num_classes=5, features="degree")
+    thin, thick = EdgeNoise(add=0.001, remove=0.3), EdgeNoise(keep=0.9)
+    large, small = random_graph(400, 800), random_graph(100, 200)
+    assert classifier.suited(large, thin).path == "message passing"
+    assert classifier.suited(large, thick).path == "dense"  # many edges: matrices are faster
+    assert classifier.suited(small, thin).path == "dense"
+    batch, _ = SampleStream(large, thin, seed=0).batch(0, 8)
+    dense, sparse = classifier.scores(batch), classifier.suited(large, thin).scores(batch)
+    np.testing.assert_allclose(sparse, dense, rtol=1e-4, atol=1e-4)
+    smooth = SmoothedClassifier(model, thin, features="degree")
+    votes = smooth.sample(large, samples=40, seed=0)
+    assert votes.first(9) == smooth.sample(large, samples=9, seed=0)
+    labels = [classifier.suited(large, thin).labels(SampleStream(large, thin, seed=0).batch(0, 40)[0])]
+    assert votes.labels.tolist() == np.concatenate(labels).tolist()
+
+
+def test_a_dense_model_without_a_sparse_way_stays_dense_and_refuses_the_largest() -> None:
+    classifier = as_classifier(Dense().eval(), num_classes=CLASSES, features="own+degree")
+    noise = EdgeNoise(add=0, remove=0.1)
+    assert classifier.suited(random_graph(400, 800), noise) is classifier
+    huge = Graph(20_000, [(0, 1)])
+    with pytest.raises(InputError, match=r"dense model cannot take a graph of 20000 nodes.*edge_index"):
+        SmoothedClassifier(Dense().eval(), noise, num_classes=CLASSES, features="degree").sample(huge)
+
+
+def test_logits_of_float64_models_are_not_rounded() -> None:
+    class Close(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.tensor(1.0, dtype=torch.float64))
+
+        def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
+            assert x.dtype == adj.dtype == torch.float64
+            one = self.scale.expand(len(x))
+            return torch.stack([one, one + 1e-12], dim=1)
+
+    smooth = SmoothedClassifier(Close().eval(), EdgeNoise(keep=0.9), num_classes=2, features="degree")
+    assert set(smooth.sample(random_graph(5, 4), samples=10).labels.tolist()) == {1}
+
+
+def test_equal_logits_go_to_the_smaller_label() -> None:
+    class Level(nn.Module):
+        def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
+            return torch.zeros(len(x), 3)
+
+    smooth = SmoothedClassifier(Level().eval(), EdgeNoise(keep=0.9), num_classes=3, features="degree")
+    assert set(smooth.sample(random_graph(5, 4), samples=10).labels.tolist()) == {0}
+
+
+@pytest.mark.parametrize("convention", ["pyg", "dense"])
+def test_integer_features_reach_an_embedding(convention: str) -> None:
+    class Embedded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(4, 2)
+
+    class EmbeddedPyG(Embedded):
+        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+            return global_add_pool(self.table(x.squeeze(-1)), batch)
+
+    class EmbeddedDense(Embedded):
+        def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
+            return self.table(x.squeeze(-1)).sum(dim=1)
+
+    model = (EmbeddedPyG() if convention == "pyg" else EmbeddedDense()).eval()
+    graph = Graph(5, [(0, 1)], [[0], [3], [2], [1], [0]])
+    votes = SmoothedClassifier(model, EdgeNoise(keep=0.9), num_classes=2).sample(graph, samples=8)
+    wanted = int(model.table(torch.tensor([0, 3, 2, 1, 0])).sum(dim=0).argmax())
+    assert set(votes.labels.tolist()) == {wanted}
+
+
+def test_a_model_moved_to_another_number_type_after_wrapping() -> None:
+    model = PyG().eval()
+    graph, noise = CASES["small"]
+    smooth = SmoothedClassifier(model, noise, num_classes=CLASSES, features="own+degree")
+    before = smooth.sample(graph, samples=50, seed=0)
+    model.double()
+    assert smooth.sample(graph, samples=50, seed=0) == before
+
+
+def test_yes_and_no_are_classes() -> None:
+    smooth = SmoothedClassifier(lambda graphs: [g.num_edges > 12 for g in graphs], EdgeNoise(keep=0.8), num_classes=2)
+    assert set(smooth.sample(CASES["small"][0], samples=50, seed=0).labels.tolist()) == {0, 1}
+
+
+def test_more_than_256_classes() -> None:
+    smooth = SmoothedClassifier(lambda graphs: [299 for _ in graphs], EdgeNoise(keep=0.9), num_classes=300)
+    assert set(smooth.sample(random_graph(4, 2), samples=10).labels.tolist()) == {299}
+
+
+# ---- what must be refused, before any long work --------------------------------------------------------------------
+
+
+class Base(nn.Module):
+    """A small network of PyG; the faulty ones below differ from it in one point."""
+
+    def __init__(self, width: int = 1, classes: int = 3, **options: Any) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.conv = GCNConv(width, 8, **options)
+            self.head = nn.Linear(8, classes)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        return self.head(global_mean_pool(self.conv(x, edge_index).relu(), batch))
+
+
+class Dropping(Base):
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        return functional.dropout(super().forward(x, edge_index, batch))  # training=True is the default
+
+
+class NotANumber(Base):
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        return super().forward(x, edge_index, batch) * torch.nan
+
+
+class NoPooling(Base):
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        return self.head(self.conv(x, edge_index))
+
+
+class Squeezing(Base):
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        return super().forward(x, edge_index, batch).squeeze()
+
+
+class Pair(Base):
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:
+        return super().forward(x, edge_index, batch), x
+
+
+class NeedsEdgeAttributes(Base):
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, batch: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(x, edge_index, batch)
+
+
+class NeedsEdgeAttributesOfData(Base):
+    def forward(self, data: Any) -> Tensor:  # type: ignore[override]
+        return super().forward(data.x, data.edge_index, data.batch) + data.edge_attr.sum()
+
+
+class WithoutBatch(Base):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:  # type: ignore[override]
+        return self.head(self.conv(x, edge_index)).mean(dim=0, keepdim=True)
+
+
+class Unclear(Base):
+    def forward(self, first: Tensor, second: Tensor) -> Tensor:  # type: ignore[override]
+        return first
+
+
+class BatchStatistics(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3, track_running_stats=False)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        return self.norm(super().forward(x, edge_index, batch))
+
+
+class BatchStatisticsByHand(Base):
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        logits = super().forward(x, edge_index, batch)
+        return logits - logits.mean(dim=0)
+
+
+class Remembering(Base):
+    first: Tensor | None = None
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        self.first = edge_index if self.first is None else self.first
+        return super().forward(x, self.first % len(x), batch)
+
+
+def trained_mode() -> nn.Module:
+    model = Base().eval()
+    model.conv.train()
+    return model
+
+
+def shy_random(graphs: list[Graph]) -> NDArray[np.int64]:
+    return np.random.default_rng().integers(0, 1000, len(graphs))
+
+
+FIVE = random_graph(5, 6).replaced(node_features=None)
+REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], list[str]]] = {
+    "training": (lambda: Base().train(), {}, ["evaluation mode", "the module itself", "model.eval()"]),
+    "training, in part": (trained_mode, {}, ["evaluation mode", "conv is in training mode"]),
+    "cached": (lambda: Base(cached=True).eval(), {}, ["layer conv", "cached=True", "cached=False"]),
+    "a cache by hand": (
+        lambda: Remembering().eval(),
+        {},
+        ["function of the noisy graph alone", "alone and in a batch"],
+    ),
+    "NaN": (lambda: NotANumber().eval(), {}, ["returned NaN", "check weights"]),
+    "no pooling": (lambda: NoPooling().eval(), {}, ["[graphs, num_classes] = [8, 3]", "got shape [40, 3]", "pools"]),
+    "too few classes declared": (lambda: Base(classes=4).eval(), {}, ["= [8, 3]; got shape [8, 4]", "num_classes"]),
+    "no batch dimension": (lambda: Squeezing().eval(), {}, ["= [1, 3]; got shape [3]"]),
+    "a pair": (lambda: Pair().eval(), {}, ["tensor of logits", "got tuple"]),
+    "dropout": (lambda: Dropping().eval(), {}, ["function of the noisy graph alone", "dropout", "twice"]),
+    "batch statistics": (lambda: BatchStatistics().eval(), {}, ["layer norm", "statistics of the batch"]),
+    "batch statistics by hand": (lambda: BatchStatisticsByHand().eval(), {}, ["noisy graph alone", "batch statistics"]),
+    "edge attributes": (lambda: NeedsEdgeAttributes().eval(), {}, ["needs edge_attr", "noise adds has no attributes"]),
+    "edge attributes of data": (
+        lambda: NeedsEdgeAttributesOfData().eval(),
+        {},
+        ["failed on noisy copies of a graph of 5 nodes", "AttributeError", "a PyG Batch of x, edge_index and batch"],
+    ),
+    "no batch": (lambda: WithoutBatch().eval(), {}, ["takes no batch", "(x, edge_index, batch)"]),
+    "unclear": (lambda: Unclear().eval(), {}, ["cannot tell how to call", "(first, second)", "convention="]),
+    "unknown convention": (lambda: Base().eval(), {"convention": "dgl"}, ["convention must be one of", "'dgl'"]),
+    "wrong width": (
+        lambda: Base(width=4).eval(),
+        {},
+        ["failed on noisy copies", "expected it to take (x, edge_index, batch) with features [5, 1]", "input width"],
+    ),
+    "wrong width, dense": (
+        lambda: models.GCN(4, 3, seed=0).eval(),
+        {},
+        ["failed on noisy copies", "(x, adj, mask) with features [5, 1]"],
+    ),
+    "no features": (lambda: Base().eval(), {"features": None}, ["graph has none", 'features="degree"']),
+    "labels out of range": (lambda: lambda graphs: [3] * len(graphs), {}, ["labels 0..2; got 3", "num_classes"]),
+    "negative labels": (lambda: lambda graphs: [-1] * len(graphs), {}, ["labels 0..2; got -1"]),
+    "names": (lambda: lambda graphs: ["cat"] * len(graphs), {}, ["class numbers", "'cat'", "map class names"]),
+    "fractions": (lambda: lambda graphs: [0.5] * len(graphs), {}, ["class numbers", "0.5"]),
+    "NaN labels": (lambda: lambda graphs: [np.nan] * len(graphs), {}, ["class numbers", "nan"]),
+    "nothing": (lambda: lambda graphs: [None] * len(graphs), {}, ["class numbers", "None"]),
+    "one label": (lambda: lambda graphs: 1, {}, ["one label a graph, shape [8]; got shape []"]),
+    "logits from a callable": (lambda: lambda graphs: np.zeros((len(graphs), 3)), {}, ["one label a graph", "[8, 3]"]),
+    "an error inside": (lambda: lambda graphs: 1 // 0, {}, ["ZeroDivisionError", "a list of flipproof.Graph"]),
+    "a random callable": (
+        lambda: shy_random,
+        {"num_classes": 1000},
+        ["function of the noisy graph alone", "randomness", "certificates would be false"],
+    ),
+    "a class": (lambda: Base, {}, ["pass an instance, not a class"]),
+    "not callable": (lambda: 3, {}, ["model must be a torch module, or a callable", "got 3"]),
+    "features misspelt": (lambda: Base().eval(), {"features": "degre"}, ["features must be one of", "'degre'"]),
+    "features misspelt, callable": (lambda: black_box, {"features": "degre"}, ["features must be one of", "'degre'"]),
+    "one class": (lambda: Base().eval(), {"num_classes": 1}, ["num_classes must be an integer of at least 2; got 1"]),
+    "classes unknown": (lambda: Base().eval(), {"num_classes": None}, ["num_classes must be", "got None"]),
+}
+
+
+@pytest.mark.parametrize("fault", REFUSED)
+def test_faults_are_refused_in_one_sentence_before_long_work(fault: str) -> None:
+    make, options, parts = REFUSED[fault]
+    model, calls = make(), 0
+
+    def count(*_: Any) -> None:
+        nonlocal calls
+        calls += 1
+
+    if isinstance(model, nn.Module):
+        model.register_forward_pre_hook(count)
+    settings = {
+        "num_classes": 3,
+        "features": None if callable(model) and not isinstance(model, nn.Module) else "degree",
+    }
+    with pytest.raises(InputError) as caught:
+        SmoothedClassifier(model, EdgeNoise(keep=0.8), **(settings | options)).sample(FIVE, samples=10**9, seed=0)
+    message = str(caught.value)
+    for part in parts:
+        assert part in message
+    assert "\n" not in message
+    assert message.endswith(")")  # the remedy
+    assert calls <= 10
+
+
+def test_the_base_of_the_faulty_models_is_accepted() -> None:
+    smooth = SmoothedClassifier(Base().eval(), EdgeNoise(keep=0.8), num_classes=3, features="degree")
+    assert len(smooth.sample(FIVE, samples=10, seed=0)) == 10
+
+
+def test_a_model_put_back_to_training_is_noticed_at_the_next_sampling() -> None:
+    model = Base().eval()
+    smooth = SmoothedClassifier(model, EdgeNoise(keep=0.8), num_classes=3, features="degree")
+    smooth.sample(FIVE, samples=10)
+    model.train()
+    with pytest.raises(InputError, match="evaluation mode"):
+        smooth.sample(FIVE, samples=10)
+
+
+def test_nan_that_comes_late_is_noticed() -> None:
+    class Late(Base):
+        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+            logits = super().forward(x, edge_index, batch)
+            return logits if len(batch) < 1000 else logits * torch.nan  # the probe is small
+
+    smooth = SmoothedClassifier(Late().eval(), EdgeNoise(keep=0.8), num_classes=3, features="degree")
+    with pytest.raises(InputError, match="NaN"):
+        smooth.sample(FIVE, samples=10)
+
+
+def test_small_logits_hide_no_randomness() -> None:
+    class Faint(Dropping):
+        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+            return super().forward(x, edge_index, batch) * 1e-6
+
+    with pytest.raises(InputError, match="dropout"):
+        SmoothedClassifier(Faint().eval(), EdgeNoise(keep=0.8), num_classes=3, features="degree").sample(
+            FIVE, samples=5
+        )
+
+
+def test_infinite_logits_are_numbers() -> None:
+    class Masked(Base):
+        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+            return super().forward(x, edge_index, batch).index_fill(1, torch.tensor([0]), -torch.inf)
+
+    smooth = SmoothedClassifier(Masked().eval(), EdgeNoise(keep=0.8), num_classes=3, features="degree")
+    assert 0 not in smooth.sample(FIVE, samples=50, seed=0).labels
+
+
+def test_every_kind_of_graph_is_tried_before_the_first_is_sampled() -> None:
+    """A data set whose last graph lacks features, or has too many, is refused at once, not after hours."""
+    good, wide = random_graph(5, 4), random_graph(5, 4, seed=1).replaced(node_features=np.eye(5)[:, :2])
+    calls = 0
+
+    def count(*_: Any) -> None:
+        nonlocal calls
+        calls += 1
+
+    model = Base().eval()
+    model.register_forward_pre_hook(count)
+    smooth = SmoothedClassifier(model, EdgeNoise(keep=0.8), num_classes=3)
+    for bad, part in ((wide, r"features \[5, 2\]"), (FIVE, "graph has none")):
+        with pytest.raises(InputError, match=part):
+            smooth.certify_all([good] * 20 + [bad], samples=10**9)
+    assert calls < 50
+
+
+def test_a_classifier_of_ones_own_passes_through() -> None:
+    classifier = as_classifier(black_box, num_classes=CLASSES)
+    assert as_classifier(classifier, num_classes=CLASSES) is classifier
+    with pytest.raises(InputError, match="classifier's own, 4; got 3"):
+        as_classifier(classifier, num_classes=3)
+
+
+def test_a_callable_without_features_never_needs_torch() -> None:
+    import subprocess
+    import sys
+
+    program = """
+import sys
+import flipproof as fp
+graph = fp.Graph(4, [(0, 1)])
+smooth = fp.SmoothedClassifier(lambda graphs: [0 for _ in graphs], fp.EdgeNoise(keep=0.9), num_classes=2)
+print(smooth.certify(graph, samples=100, method="votes").label, "torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "False"]

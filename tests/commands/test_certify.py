@@ -1,0 +1,309 @@
+"""``flipproof certify``, ``export`` and ``verify`` on a user's own model, in this process."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from pathlib import Path
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+
+import flipproof as fp
+from command_line import OWN_MODEL, Outcome, call, write_graphs
+from flipproof.runs import Run
+from flipproof.tables import COLUMNS
+
+BASIC = ["certify", "--model", "own:make", "--keep", 0.8, "--samples", 1100, "--data", "graphs"]
+
+
+class Shell:
+    """The command line in a folder that holds ``own.py`` and ``graphs/``."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self._monkeypatch, self._capsys = folder, monkeypatch, capsys
+        write_graphs(folder / "graphs")
+        (folder / "own.py").write_text(OWN_MODEL.format(pause=0))
+        monkeypatch.chdir(folder)
+        monkeypatch.syspath_prepend(folder)
+        monkeypatch.delitem(__import__("sys").modules, "own", raising=False)
+
+    def __call__(self, *arguments: object) -> Outcome:
+        return call(self._monkeypatch, self._capsys, *arguments)
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(tmp_path, monkeypatch, capsys)
+
+
+def test_certificates_are_those_of_the_library(shell: Shell) -> None:
+    done = shell(*BASIC, "--seed", 4, "--alpha", 0.01, "--out", "run", "--json")
+    assert done.code == 0, done.err
+    assert done.err == ""
+    summary = json.loads(done.out)
+    rows = json.loads(shell("export", "run", "--format", "json").out)
+    data = fp.datasets.folder("graphs")
+    test = fp.datasets.split(data, test=1 / 3, seed=0).test_indices.tolist()
+    assert [row["graph"] for row in rows] == test
+    import own
+
+    smooth = fp.SmoothedClassifier(own.make(), fp.EdgeNoise(keep=0.8), num_classes=2)
+    certificates = smooth.certify_all([data[index] for index in test], samples=1100, alpha=0.01, seed=4)
+    for row, certificate in zip(rows, certificates, strict=True):
+        plain = certificate.to_dict()
+        for key in ("radius", "p_lower", "p_upper", "counts", "order", "method", "adds_radius", "num_slots", "seed"):
+            assert row[key] == plain[key], key
+        assert row["predicted"] == certificate.label
+    labels = [data[index].label for index in test]
+    expected = fp.certified_accuracy(certificates, labels, radii=(0, 1, 2))
+    assert [summary["certified_accuracy"][r] for r in "012"] == expected.tolist()
+    assert summary["average_certified_radius"] == fp.average_certified_radius(certificates, labels)
+
+
+def test_the_table_and_the_plain_lines(shell: Shell) -> None:
+    done = shell(*BASIC, "--out", "run", "--method", "votes")
+    assert done.code == 0, done.err
+    for part in (
+        "certified accuracy of 4 test graphs",
+        "additions only",
+        "method votes, 1,100 samples",
+        "written: run",
+    ):
+        assert part in done.out
+    assert "sampling: 4,400 of 4,400 samples" in done.err
+    assert "\x1b" not in done.out + done.err
+    quiet = shell(*BASIC, "--out", "run", "--method", "votes", "--quiet")
+    assert (quiet.code, quiet.out, quiet.err) == (0, "", "")
+
+
+def test_a_second_run_samples_nothing_again(shell: Shell) -> None:
+    assert shell(*BASIC, "--out", "run").code == 0
+    before = {path: path.stat().st_mtime_ns for path in Path("run/votes").iterdir()}
+    table = Path("run/certificates.parquet").read_bytes()
+    Path("run/certificates.parquet").unlink()
+    done = shell(*BASIC, "--out", "run")
+    assert done.code == 0
+    assert "sampling" not in done.err
+    assert before == {path: path.stat().st_mtime_ns for path in Path("run/votes").iterdir()}
+    assert Path("run/certificates.parquet").read_bytes() == table
+
+
+@pytest.mark.parametrize(
+    ("changed", "key"),
+    [
+        (["--samples", 1200], "samples"),
+        (["--seed", 1], "seed"),
+        (["--alpha", 0.01], "alpha"),
+        (["--method", "votes"], "method"),
+        (["--keep", 0.7], "p_add"),
+        (["--part", "all"], "part"),
+        (["--split-seed", 1], "split_seed"),
+        (["--features", "degree"], "features"),
+    ],
+)
+def test_other_settings_are_refused(shell: Shell, changed: list[object], key: str) -> None:
+    assert shell(*BASIC, "--out", "run").code == 0
+    done = shell(*BASIC, "--out", "run", *changed)
+    assert done.code == 2
+    assert f"flipproof: run holds a run with {key} = " in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_changed_model_or_changed_data_is_another_run(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shell(*BASIC, "--out", "run").code == 0
+    Path("graphs/0.edges").write_text("0 1\n1 2\n2 3\n3 4\n4 5\n5 6\n")
+    assert "run holds a run with data_sha256" in shell(*BASIC, "--out", "run").err
+    write_graphs(Path("again"))
+    Path("own.py").write_text(OWN_MODEL.format(pause=0) + "# changed\n")
+    monkeypatch.delitem(__import__("sys").modules, "own")
+    assert "run holds a run with data" in shell(*BASIC, "--out", "run").err
+    shell_again = shell(*[*BASIC[:-1], "again"], "--out", "other")
+    assert shell_again.code == 0
+
+
+def test_rows_stand_in_order_in_every_format(shell: Shell) -> None:
+    assert shell(*BASIC, "--part", "all", "--out", "run").code == 0
+    text = shell("export", "run").out
+    assert "/" not in text.splitlines()[1]
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [int(row["graph"]) for row in rows] == list(range(12))
+    assert list(rows[0]) == list(COLUMNS)
+    as_json = json.loads(shell("export", "run", "--format", "json").out)
+    assert shell("export", "run", "--format", "parquet", "--out", "table.parquet").code == 0
+    assert parquet.read_table(pyarrow.BufferReader(Path("table.parquet").read_bytes())).to_pylist() == as_json
+    for row, same in zip(rows, as_json, strict=True):
+        assert row["name"] == same["name"] == f"{row['graph']}.edges"
+        assert float(row["p_lower"]) == same["p_lower"]
+        assert [int(count) for count in row["counts"].split(";")] == same["counts"]
+        assert [[cell == "1" for cell in line] for line in row["grid"].split(";") if line] == same["grid"]
+        assert (row["correct"] == "1") is same["correct"]
+    assert shell("export", "run", "--out", "table.csv").out == ""
+    assert Path("table.csv").read_text() == text
+
+
+def test_verify_passes_and_json_says_so(shell: Shell) -> None:
+    assert shell(*BASIC, "--out", "run").code == 0
+    done = shell("verify", "run")
+    assert (done.code, done.out) == (
+        0,
+        "verified: 4 certificates follow from their votes, and the votes from their noise\n",
+    )
+    assert json.loads(shell("verify", "run", "--json").out) == {"run": "run", "graphs": 4, "ok": True, "problems": []}
+
+
+def altered(run: Run, index: int, **changes: object) -> None:
+    votes = run.load(index)
+    fields = {key: getattr(votes, key) for key in ("labels", "graph", "noise", "num_classes", "seed", "checksums")}
+    fp.Votes(**(fields | changes)).save(run.path(index))  # type: ignore[arg-type]
+
+
+def change_rows(run: Run, index: int, column: str, value: object) -> None:
+    path = run.folder / "certificates.parquet"
+    table = parquet.read_table(path)
+    rows = table.to_pylist()
+    next(row for row in rows if row["graph"] == index)[column] = value
+    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=table.schema), path)
+
+
+ALTERATIONS = (
+    "vote, swapped votes, slot order, checksum, seed, radius, grid, label, votes gone, row gone, votes cut, alpha"
+).split(", ")
+
+
+@pytest.mark.parametrize("method", ["influence", "votes"])
+@pytest.mark.parametrize("alteration", ALTERATIONS)
+def test_verify_names_the_altered_graph(shell: Shell, alteration: str, method: str) -> None:
+    assert shell(*BASIC, "--method", method, "--out", "run").code == 0
+    run = Run.open("run")
+    index = run.settings["graphs"][1]
+    votes = run.load(index)
+    labels = votes.labels.copy()
+    if alteration == "vote":
+        labels[17] = 1 - labels[17]
+        altered(run, index, labels=labels)
+    elif alteration == "swapped votes":  # the counts stay
+        first, second = (labels == 0).argmax(), (labels == 1).argmax()
+        assert labels[first] != labels[second]
+        labels[[first, second]] = labels[[second, first]]
+        altered(run, index, labels=labels)
+    elif alteration == "slot order":  # the same graph with two nodes exchanged
+        exchanged = [1, 0, *range(2, votes.graph.num_nodes)]
+        edges = [(exchanged[u], exchanged[v]) for u, v in votes.graph.edges.tolist()]
+        altered(run, index, graph=votes.graph.replaced(edges=edges))
+    elif alteration == "checksum":
+        altered(run, index, checksums=("0" * 32, *votes.checksums[1:]))
+    elif alteration == "seed":
+        altered(run, index, seed=1)
+    elif alteration == "radius":
+        change_rows(run, index, "radius", 9)
+    elif alteration == "grid":
+        change_rows(run, index, "grid", [[True] * 9])
+    elif alteration == "label":
+        change_rows(run, index, "label", 1 - int(votes.graph.label or 0))
+    elif alteration == "votes gone":
+        run.path(index).unlink()
+    elif alteration == "row gone":
+        change_rows(run, index, "graph", 99)
+    elif alteration == "votes cut":
+        run.path(index).write_bytes(run.path(index).read_bytes()[:-20])
+    else:
+        content = json.loads(Path("run/run.json").read_text())
+        content["settings"]["alpha"] = 0.5
+        Path("run/run.json").write_text(json.dumps(content))
+    done = shell("verify", "run")
+    assert done.code == 1
+    assert f"flipproof: graph {index}: " in done.err
+    assert "Traceback" not in done.err
+    assert json.loads(shell("verify", "run", "--json").out)["ok"] is False
+
+
+def test_broken_votes_are_set_aside_and_sampled_again(shell: Shell) -> None:
+    assert shell(*BASIC, "--out", "run").code == 0
+    before = shell("export", "run").out
+    run = Run.open("run")
+    run.path(run.settings["graphs"][0]).write_bytes(b"rubbish")
+    Path("run/votes/photo.jpg").write_bytes(b"x")
+    done = shell(*BASIC, "--out", "run")
+    assert done.code == 0
+    assert "set aside as" in done.err
+    assert "photo.jpg is not a file of this run; left alone" in done.err
+    assert shell("export", "run").out == before
+
+
+def test_a_full_disk_is_one_sentence_and_loses_nothing(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.fsync
+    calls = 0
+
+    def full(descriptor: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 3:  # run.json and two graphs
+            raise OSError(28, "No space left on device")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    done = shell(*BASIC, "--out", "run", "--quiet")
+    assert done.code == 2
+    assert done.err.startswith("flipproof: no space left on the disk")
+    assert done.err.count("\n") == 1
+    assert len(list(Path("run/votes").glob("*.npz"))) == 2
+    assert not list(Path("run").rglob("*.tmp"))
+    monkeypatch.setattr(os, "fsync", real)
+    assert shell(*BASIC, "--out", "run", "--quiet").code == 0
+    assert shell("verify", "run").code == 0
+
+
+def test_ctrl_c_says_how_to_continue(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "save", stop)
+        done = shell(*BASIC, "--out", "run folder", "--quiet")
+    assert done.code == 130
+    arguments = " ".join(map(str, BASIC))
+    assert done.err == (
+        f"flipproof: stopped; what is finished is kept. continue with: flipproof {arguments} --out 'run folder' --quiet\n"
+    )
+    assert shell(*BASIC, "--out", "run folder", "--quiet").code == 0
+
+
+def test_a_split_seed_that_mixes_training_and_test_graphs_is_warned_of(shell: Shell) -> None:
+    assert shell("train", "--data", "graphs", "--keep", 0.9, "--epochs", 1, "--out", "m", "--quiet").code == 0
+    certify = ["certify", "--model", "m", "--samples", 20, "--method", "votes", "--json"]
+    assert "warning" not in shell(*certify, "--out", "a").err
+    assert (
+        "many of the test graphs of split seed 3 were training graphs"
+        in shell(*certify, "--split-seed", 3, "--out", "b").err
+    )
+
+
+def test_features_of_ones_own_and_a_limit(shell: Shell) -> None:
+    Path("hooks.py").write_text("import numpy as np\n\n\ndef twice(graph):\n    return 2 * graph.degrees[:, None]\n")
+    done = shell(*BASIC, "--features", "hooks:twice", "--graphs", 2, "--classes", 3, "--out", "run", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["graphs"] == 2
+    settings = Run.open("run").settings
+    assert settings["features"].startswith("hooks:twice sha256:")
+    assert settings["num_classes"] == 3
+
+
+def test_a_pyg_model_of_ones_own(shell: Shell) -> None:
+    Path("network.py").write_text(
+        "import torch\nfrom torch_geometric.nn import GCNConv, global_mean_pool\n\n\n"
+        "class Net(torch.nn.Module):\n"
+        "    def __init__(self):\n        super().__init__()\n"
+        "        self.convolution, self.drop, self.head = GCNConv(1, 4), torch.nn.Dropout(0.5), torch.nn.Linear(4, 2)\n\n"
+        "    def forward(self, x, edge_index, batch):\n"
+        "        hidden = self.drop(self.convolution(x, edge_index).relu())\n"
+        "        return self.head(global_mean_pool(hidden, batch))\n\n\n"
+        "def make():\n    torch.manual_seed(0)\n    return Net()\n"
+    )
+    arguments = ["certify", "--model", "network:make", "--data", "graphs", "--keep", 0.8, "--features", "degree"]
+    done = shell(*arguments, "--samples", 100, "--method", "votes", "--json", "--out", "run")
+    assert done.code == 0, done.err
+    assert shell("verify", "run").code == 0

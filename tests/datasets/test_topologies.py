@@ -1,0 +1,168 @@
+"""The paper's eight topologies."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import networkx as nx
+import numpy as np
+import pytest
+
+import flipproof as fp
+from flipproof.datasets import Dataset, topologies, unseen_topologies
+
+NAMES = ("cycle", "star", "wheel", "lollipop", "hypercube", "grid", "complete", "circular ladder")
+
+
+@pytest.fixture(scope="module")
+def data():
+    return topologies()
+
+
+def test_sixty_of_each_of_eight_classes(data):
+    assert len(data) == 480
+    assert data.class_names == NAMES
+    assert data.num_classes == 8
+    assert np.bincount(data.labels).tolist() == [60] * 8
+
+
+def test_sizes_are_spread_evenly_over_the_range(data):
+    for label in (0, 1, 2, 3, 6):  # the classes that exist at every size
+        sizes = [graph.num_nodes for graph in data if graph.label == label]
+        counts = np.bincount(sizes, minlength=21)[10:]
+        assert set(counts.tolist()) <= {5, 6}
+
+
+def _expected(name, graph):
+    """Every graph that a class may hold at the given number of nodes."""
+    n = graph.num_nodes
+    if name == "lollipop":
+        return [nx.lollipop_graph(m, n - m) for m in range(-(-n // 3), 2 * n // 3 + 1)]
+    if name == "grid":
+        return [nx.grid_2d_graph(rows, n // rows) for rows in range(2, 6) if n % rows == 0 and rows <= n // rows]
+    return [
+        {
+            "cycle": nx.cycle_graph,
+            "star": lambda n: nx.star_graph(n - 1),
+            "wheel": nx.wheel_graph,
+            "hypercube": lambda n: nx.hypercube_graph(n.bit_length() - 1),
+            "complete": nx.complete_graph,
+            "circular ladder": lambda n: nx.circular_ladder_graph(n // 2),
+        }[name](n)
+    ]
+
+
+@pytest.mark.parametrize("draw", [topologies, unseen_topologies])
+def test_every_graph_is_what_its_class_says(draw):
+    for graph in draw(240, seed=3):
+        mine, name = graph.to_networkx(), NAMES[graph.label]
+        candidates = [other for other in _expected(name, graph) if other.size() == graph.num_edges]
+        assert any(nx.vf2pp_is_isomorphic(mine, other) for other in candidates), graph
+
+
+def test_grids_are_as_square_as_their_size_allows(data):
+    rows = {10: 2, 12: 3, 14: 2, 15: 3, 16: 4, 18: 3, 20: 4}
+    for graph in data:
+        if graph.label == 5:
+            r = rows[graph.num_nodes]
+            c = graph.num_nodes // r
+            assert graph.num_edges == r * (c - 1) + c * (r - 1)
+
+
+def test_hypercubes_take_the_power_of_two_at_or_below(data):
+    assert {graph.num_nodes for graph in data if graph.label == 4} == {8, 16}
+
+
+def test_no_graph_belongs_to_two_classes(data):
+    for label in range(8):
+        members = [graph for graph in data if graph.label == label]
+        others = [graph for graph in data if graph.label != label]
+        assert not fp.datasets.isomorphic_to_any(members, others).any()
+
+
+def test_the_seed_makes_everything():
+    assert topologies(40, seed=1) == topologies(40, seed=1)
+    assert topologies(40, seed=1) != topologies(40, seed=2)
+
+
+def test_a_smaller_set_is_the_beginning_of_a_larger_one(data):
+    assert topologies(23) == data[:23]
+
+
+def test_node_order_is_shuffled_unless_told_otherwise():
+    first = topologies(80, shuffle_nodes=False)
+    stars = [graph for graph in first if graph.label == 1]
+    assert all(graph.degrees[0] == graph.num_nodes - 1 for graph in stars)
+    hubs = [int(graph.degrees.argmax()) for graph in topologies(80) if graph.label == 1]
+    assert len(set(hubs)) > 3
+    assert fp.datasets.isomorphic_to_any(topologies(80), first).all()
+
+
+def test_unseen_sizes_are_never_those_of_training(data):
+    unseen = unseen_topologies(160)
+    assert len(unseen) == 160
+    seen = {graph.num_nodes for graph in data}
+    assert not seen & {graph.num_nodes for graph in unseen}
+    assert {graph.num_nodes for graph in unseen if graph.label == 4} == {32}
+    assert not fp.datasets.isomorphic_to_any(unseen, data).any()
+
+
+def test_sizes_are_settable():
+    data = topologies(80, min_nodes=12, max_nodes=12)
+    assert {graph.num_nodes for graph in data if graph.label != 4} == {12}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"count": 0}, "count must be an integer of at least 1; got 0"),
+        ({"count": 2.5}, "count must be an integer"),
+        ({"count": True}, "count must be an integer"),
+        ({"min_nodes": 8}, "min_nodes must be an integer of at least 10; got 8"),
+        ({"min_nodes": 15, "max_nodes": 14}, "max_nodes must be an integer of at least 15; got 14"),
+        ({"seed": -1}, "seed must be an integer"),
+    ],
+)
+def test_bad_arguments_end_in_one_sentence(arguments, words):
+    with pytest.raises(fp.InputError, match=words) as caught:
+        topologies(**arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_making_the_data_does_not_import_torch():
+    code = "import sys, flipproof as fp; fp.datasets.split(fp.datasets.topologies(16)); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# ---- the data set itself -------------------------------------------------------------------------------------------
+
+
+def test_a_dataset_is_a_read_only_sequence_that_pickles(data):
+    part = data[8:24]
+    assert isinstance(part, Dataset)
+    assert part.class_names == NAMES
+    assert part[0] == data[8]
+    assert pickle.loads(pickle.dumps(part)) == part
+    with pytest.raises(AttributeError, match="read-only"):
+        part.name = "other"
+    with pytest.raises(ValueError, match="read-only"):
+        part.labels[0] = 3
+    assert data.subset([5, 1])[1] == data[1]
+
+
+def test_describe_counts_every_class(data):
+    lines = data.describe().splitlines()
+    assert lines[0] == "topologies: 480 graphs, 8 classes"
+    assert len(lines) == 10
+    assert lines[-1].split() == ["circular", "ladder", "60", "10-20", "15-30"]
+
+
+def test_a_dataset_knows_missing_labels_and_names():
+    with pytest.raises(fp.InputError, match="class_names must name every class, 0..2; got 1"):
+        Dataset([fp.Graph(2, [], label=2)], class_names=["only"])
+    with pytest.raises(fp.InputError, match="graph 1 has none"):
+        _ = Dataset([fp.Graph(2, [], label=0), fp.Graph(2, [])]).labels
+    with pytest.raises(fp.InputError, match="equally many node features"):
+        _ = Dataset([fp.Graph(2, [], [[1], [2]]), fp.Graph(2, [])]).num_node_features

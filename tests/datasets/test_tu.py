@@ -1,0 +1,194 @@
+"""TU text files: the published statistics, and one sentence with file and line for a file that is broken."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import flipproof as fp
+from shared_data import data_root
+
+# name: graphs, classes, mean nodes, mean edges, node labels, node attributes, nodes without an edge, class names
+PUBLISHED = {
+    "MUTAG": (188, 2, 17.93, 19.79, 7, 0, 0, "-1 1"),
+    "PTC_MR": (344, 2, 14.29, 14.69, 18, 0, 0, "-1 1"),
+    "ENZYMES": (600, 6, 32.63, 62.14, 3, 18, 106, "1 2 3 4 5 6"),
+    "PROTEINS": (1113, 2, 39.06, 72.82, 3, 1, 5, "1 2"),
+    "AIDS": (2000, 2, 15.69, 16.20, 38, 4, 210, "0 1"),
+    "NCI1": (4110, 2, 29.87, 32.30, 37, 0, 428, "0 1"),
+    "IMDB-BINARY": (1000, 2, 19.77, 96.53, 0, 0, 0, "0 1"),
+    "IMDB-MULTI": (1500, 3, 13.00, 65.94, 0, 0, 0, "1 2 3"),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_statistics_are_the_published_ones(name: str) -> None:
+    data = fp.datasets.tu(name, root=data_root())
+    graphs, classes, nodes, edges, labels, attributes, isolated, names = PUBLISHED[name]
+    assert (len(data), data.num_classes, data.name) == (graphs, classes, name)
+    assert data.class_names == tuple(names.split())
+    assert round(float(np.mean([graph.num_nodes for graph in data])), 2) == nodes
+    assert round(float(np.mean([graph.num_edges for graph in data])), 2) == edges
+    assert data.num_node_features == labels + attributes
+    assert sum(int((graph.degrees == 0).sum()) for graph in data) == isolated
+    if labels:
+        one_hot = np.concatenate([graph.node_features[:, :labels] for graph in data if graph.node_features is not None])
+        assert (one_hot.sum(axis=1) == 1).all()
+        assert (one_hot.sum(axis=0) > 0).all()
+        assert fp.datasets.tu(name, root=data_root(), attributes=False).num_node_features == labels
+
+
+@pytest.mark.parametrize("name", ["MUTAG", "ENZYMES", "IMDB-MULTI"])
+def test_agrees_with_pyg_graph_by_graph(name: str, tmp_path: Path) -> None:
+    from torch_geometric.datasets import TUDataset
+
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "raw").symlink_to(data_root() / name)
+    theirs = TUDataset(str(tmp_path), name, use_node_attr=True)
+    ours = fp.datasets.tu(name, root=data_root())
+    assert len(theirs) == len(ours)
+    for mine, other in zip(ours, theirs, strict=True):
+        converted = fp.Graph.from_pyg(other)
+        assert (mine.topology, mine.label) == (converted.topology, converted.label)
+        if mine.node_features is not None and converted.node_features is not None:
+            # PyG has attributes before labels
+            columns = np.sort(mine.node_features, axis=1), np.sort(converted.node_features, axis=1)
+            assert np.allclose(*columns)
+
+
+def test_a_large_set_is_read_quickly() -> None:
+    started = time.process_time()
+    fp.datasets.tu("NCI1", root=data_root())
+    assert time.process_time() - started < 10
+
+
+FILES = {
+    "A": "1, 2\n2, 1\n3,4\n4,3\n",
+    "graph_indicator": "1\n1\n2\n2\n2\n",
+    "graph_labels": "7\n-1\n",
+    "node_labels": "5\n0\n0\n0\n5\n",
+}
+
+
+def write(root: Path, name: str = "TOY", **changed: str | None) -> Path:
+    folder = root / name
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind, text in {**FILES, **changed}.items():
+        if text is not None:
+            (folder / f"{name}_{kind}.txt").write_text(text)
+    return root
+
+
+def test_a_small_set_in_full(tmp_path: Path) -> None:
+    data = fp.datasets.tu("TOY", root=write(tmp_path, node_attributes=" 1.5, 2\n0,0\n 0,1e3\n\n1,1\n2,2\n"))
+    assert (data.class_names, data.labels.tolist()) == (("-1", "7"), [1, 0])
+    assert [graph.num_nodes for graph in data] == [2, 3]
+    assert [graph.edges.tolist() for graph in data] == [[[0, 1]], [[0, 1]]]
+    assert data[0].node_features is not None
+    assert data[0].node_features.tolist() == [[0, 1, 1.5, 2], [1, 0, 0, 0]]
+    assert [graph.name for graph in data] == ["TOY-0", "TOY-1"]
+
+
+def test_nodes_need_not_be_sorted_by_graph(tmp_path: Path) -> None:
+    data = fp.datasets.tu(
+        "TOY",
+        root=write(
+            tmp_path, graph_indicator="2\n1\n2\n1\n2\n", A="1,3\n3,1\n4,2\n2,4\n", node_labels="1\n2\n3\n4\n5\n"
+        ),
+    )
+    assert [graph.edges.tolist() for graph in data] == [[[0, 1]], [[0, 1]]]
+    assert data[1].node_features is not None
+    assert data[1].node_features.argmax(axis=1).tolist() == [0, 2, 4]
+
+
+def test_pygs_layout_and_each_edge_once_and_loops(tmp_path: Path) -> None:
+    write(tmp_path, name="T")
+    (tmp_path / "T").rename(tmp_path / "raw")
+    (tmp_path / "T").mkdir()
+    (tmp_path / "raw").rename(tmp_path / "T" / "raw")
+    (tmp_path / "T" / "raw" / "T_A.txt").write_text("1,2\n3,4\n3,3\n")
+    assert [graph.num_edges for graph in fp.datasets.tu("T", root=tmp_path)] == [1, 1]
+
+
+def test_a_graph_without_edges_is_kept(tmp_path: Path) -> None:
+    data = fp.datasets.tu("TOY", root=write(tmp_path, A="", node_labels=None))
+    assert [(graph.num_nodes, graph.num_edges, graph.node_features) for graph in data] == [(2, 0, None), (3, 0, None)]
+
+
+BROKEN = [
+    ({"A": "1, 2\n2, x\n"}, "TOY_A.txt, line 2: expected a number; got 'x'"),
+    ({"A": "1, 2\n\n2, 1, 3\n"}, "TOY_A.txt, line 3: expected 2 numbers, split by commas; got 3"),
+    ({"A": "1 2\n"}, "TOY_A.txt, line 1: expected 2 numbers"),
+    ({"A": "1, 2\n2, 1\n\n3, 9\n9, 3\n"}, "TOY_A.txt, line 4: expected nodes from 1 to 5; got 3, 9"),
+    ({"A": "0, 1\n1, 0\n"}, "TOY_A.txt, line 1: expected nodes from 1 to 5; got 0, 1"),
+    ({"A": "1, 2\n2, 1\n2, 3\n3, 2\n"}, "TOY_A.txt, line 3: the edge joins graph 1 and graph 2"),
+    ({"A": "1, 2\n2, 1\n3, 4\n"}, "TOY_A.txt, line 3: the edge 3, 4 has no counterpart"),
+    ({"A": "1.5, 2\n"}, "TOY_A.txt, line 1: expected whole numbers; got 1.5"),
+    ({"graph_labels": "0\nnan\n"}, "TOY_graph_labels.txt, line 2: expected a number; got 'nan'"),
+    ({"graph_labels": "0\n1\n1\n"}, "TOY_graph_labels.txt, line 3: graph 3 has no node"),
+    ({"graph_labels": "\n"}, "TOY_graph_labels.txt is empty"),
+    ({"graph_labels": None}, "TOY_graph_labels.txt is missing"),
+    ({"graph_indicator": "1\n1\n2\n3\n2\n"}, "TOY_graph_indicator.txt, line 4: expected a graph from 1 to 2"),
+    ({"graph_indicator": None}, "TOY_graph_indicator.txt is missing"),
+    ({"node_labels": "0\n0\n"}, "TOY_node_labels.txt has 2 lines; expected one a node, 5"),
+    ({"node_attributes": "1,2\n1,2\n1\n1,2\n1,2\n"}, "TOY_node_attributes.txt, line 3: expected 2 numbers"),
+    ({"node_attributes": "1\n"}, "TOY_node_attributes.txt has 1 lines"),
+]
+
+
+@pytest.mark.parametrize(("changed", "sentence"), BROKEN, ids=[sentence for _, sentence in BROKEN])
+def test_a_broken_file_is_named_with_its_line(tmp_path: Path, changed: dict[str, str | None], sentence: str) -> None:
+    write(tmp_path, **changed)
+    with pytest.raises(fp.InputError, match=r"\(.*\)$") as caught:
+        fp.datasets.tu("TOY", root=tmp_path)
+    assert sentence in str(caught.value)
+
+
+def test_binary_rubbish_is_refused(tmp_path: Path) -> None:
+    write(tmp_path)
+    (tmp_path / "TOY" / "TOY_A.txt").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(fp.InputError, match=r"TOY_A\.txt is not a text file"):
+        fp.datasets.tu("TOY", root=tmp_path)
+
+
+def test_an_unknown_name_lists_what_is_there(tmp_path: Path) -> None:
+    write(write(tmp_path, name="ONE"), name="TWO")
+    with pytest.raises(fp.InputError, match=r"no files of MUTAG under .*found there: ONE, TWO"):
+        fp.datasets.tu("MUTAG", root=tmp_path)
+    with pytest.raises(fp.InputError, match="no TU data set lies there"):
+        fp.datasets.tu("MUTAG", root=tmp_path / "nowhere")
+    assert not os.path.lexists(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["", "../TOY", ".", "a/b"])
+def test_a_name_is_not_a_path(tmp_path: Path, name: str) -> None:
+    with pytest.raises(fp.InputError, match="name must be that of a TU data set"):
+        fp.datasets.tu(name, root=write(tmp_path))
+
+
+def test_a_failed_download_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch_geometric.datasets
+
+    def fail(*args: object, **options: object) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr(torch_geometric.datasets, "TUDataset", fail)
+    with pytest.raises(fp.InputError, match=r"MUTAG could not be downloaded into .*no network"):
+        fp.datasets.tu("MUTAG", root=tmp_path, download=True)
+
+
+def test_a_download_is_read_from_where_pyg_puts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch_geometric.datasets
+
+    def fetch(root: str, name: str) -> None:
+        write(Path(root), name=name)
+        (Path(root) / name).rename(Path(root) / "fetched")
+        (Path(root) / name).mkdir()
+        (Path(root) / "fetched").rename(Path(root) / name / "raw")
+
+    monkeypatch.setattr(torch_geometric.datasets, "TUDataset", fetch)
+    assert len(fp.datasets.tu("NEW", root=tmp_path, download=True)) == 2

@@ -1,0 +1,129 @@
+"""Coverage of the influence certificate: classifiers that sit at its own threshold, certified again and again.
+
+A certificate is false if it withstands more than the truth. The classifiers here lose by a hair under one attack and are as
+safe as can be otherwise, so that nothing but the test of that one attack stands between them and a false certificate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from cube import Cube, all_states
+from scipy import stats
+
+from flipproof import EdgeNoise, certify_votes
+
+SLOTS = 10
+
+
+@dataclass(frozen=True)
+class Case:
+    """Shares of the classes given how many of the first ``flips`` slots differ from the clean graph, ``[flips + 1, C]``."""
+
+    name: str
+    noise: EdgeNoise
+    shares: tuple[tuple[float, ...], ...]
+    samples: int = 1000
+    edges: int = 0  # of the attacked slots, those that hold an edge
+
+    @property
+    def flips(self) -> int:
+        return len(self.shares) - 1
+
+
+def cube_of(case: Case) -> Cube:
+    """A classifier with these shares, made of the other slots' states; the last class of a row gets what is left.
+
+    The losing attack is the flip of all of the first slots. States are dealt out by mass, largest first, so the shares are met
+    to about 1e-6; then the lead under attack is pushed just below 0.
+    """
+    clean = np.zeros(SLOTS, dtype=np.bool_)
+    clean[: case.edges] = True
+    clean[case.flips :: 2] = True
+    states = all_states(SLOTS)
+    num_classes = len(case.shares[0])
+    cube = Cube(case.noise, clean, np.zeros(len(states), dtype=np.int64), num_classes)
+    seen = (states ^ clean)[:, : case.flips].sum(axis=1)
+    mass = cube.law(clean)
+    for count, shares in enumerate(case.shares):
+        rows = np.flatnonzero(seen == count)
+        rows = rows[np.argsort(-mass[rows], kind="stable")]
+        wanted = np.array(shares) * mass[rows].sum()
+        for row in rows:
+            label = int(np.argmax(wanted))
+            wanted[label] -= mass[row]
+            cube.labels[row] = label
+    attacked = clean.copy()
+    attacked[: case.flips] ^= True
+    law = cube.law(attacked)
+    for row in np.argsort(law):
+        shares = cube.shares_after(attacked)
+        if shares[0] - shares[1] <= 0:
+            break
+        if cube.labels[row] == 0:
+            cube.labels[row] = 1
+    return Cube(case.noise, clean, cube.labels, num_classes)
+
+
+def last_share(noise: EdgeNoise, *others: float) -> tuple[tuple[float, float], ...]:
+    """Two classes, given shares for 0, 1, ... flipped slots, and such a last one that the attack leaves exactly one half."""
+    flips = len(others)
+    moved = stats.binom.pmf(np.arange(flips + 1), flips, 1 - noise.p_add)
+    last = (0.5 - float(moved[:-1] @ np.array(others))) / moved[-1]
+    assert 0 <= last <= 1
+    return tuple((share, 1 - share) for share in (*others, last))
+
+
+B9, B8, B7 = EdgeNoise(keep=0.9), EdgeNoise(keep=0.8), EdgeNoise(keep=0.7)
+CASES = (
+    Case("one slot", B8, last_share(B8, 1.0)),
+    Case("one slot, uncertain throughout", B8, last_share(B8, 0.7)),
+    Case("one slot, strong noise", B7, last_share(B7, 0.9)),
+    Case("two slots", B8, last_share(B8, 1.0, 1.0)),
+    Case("two slots, uncertain throughout", B8, last_share(B8, 0.8, 0.6)),
+    Case("three slots, beyond the order", B8, last_share(B8, 1.0, 1.0, 0.9), samples=2000),
+    Case("three slots, triples counted", B7, last_share(B7, 1.0, 1.0, 0.5)),
+    Case("three classes", B8, ((0.9, 0.05, 0.05), (0.3, 0.5125, 0.1875))),
+    Case("four classes, below one half", B8, ((0.5, 0.2, 0.2, 0.1), (0.3, 0.375, 0.2, 0.125))),
+    Case("unequal noise, one removal", EdgeNoise(add=0.1, remove=0.3), ((1.0, 0.0), (0.4444, 0.5556)), edges=1),
+    Case("removals only", EdgeNoise(add=0.0, remove=0.4), ((1.0, 0.0), (0.5, 0.5)), edges=1),
+)
+
+
+def false_certificates(case: Case, alpha: float, trials: int) -> tuple[int, int]:
+    """How many of so many certificates are false, and how many withstand all that is true at least."""
+    cube = cube_of(case)
+    truth = cube.radius()
+    assert truth == case.flips - 1, (case.name, truth)
+    top = int(np.argmax(cube.shares))
+    false, full = 0, 0
+    for seed in range(trials):
+        certificate = certify_votes(cube.votes(case.samples, seed), alpha=alpha)
+        assert certificate.order > 0
+        false += certificate.label is not None and (certificate.label != top or certificate.radius > truth)
+        full += certificate.radius >= truth
+    return false, full
+
+
+@pytest.mark.parametrize("case", [CASES[0], CASES[3], CASES[7]], ids=lambda case: case.name)
+def test_false_certificates_stay_within_alpha(case: Case) -> None:
+    alpha, trials = 0.2, 150
+    false, full = false_certificates(case, alpha, trials)
+    assert false <= stats.binom.isf(1e-6, trials, alpha)
+    assert full > 0.5 * trials  # else nothing was at stake
+
+
+@pytest.mark.guarantee
+@pytest.mark.parametrize("alpha", [0.02, 0.3])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_false_certificates_stay_within_alpha_in_many_trials(
+    case: Case, alpha: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trials = 1500
+    false, full = false_certificates(case, alpha, trials)
+    with capsys.disabled():
+        print(f"\n{case.name:36} alpha {alpha:4}: false {false / trials:.4f}, up to the truth {full / trials:.2f}", end="")
+    assert false <= stats.binom.isf(1e-6, trials, alpha)
+    assert full > 0.2 * trials

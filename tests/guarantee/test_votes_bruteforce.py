@@ -1,0 +1,322 @@
+"""Brute force over all graphs on a few nodes: every clean graph, every attack, no bound above the truth.
+
+With ``N`` slots there are ``2**N`` graphs, numbered by their slots' bits. A base classifier is a table
+``[2**N, C]`` of probabilities (0 and 1 unless it is a random one), the law of the noise a matrix
+``[2**N, 2**N]``, so the exact shares of all smoothed predictions are one product. Nothing is sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+from flipproof import EdgeNoise, certified_grid, radius, worst_case
+from flipproof.certificates.votes import bounded_radius
+
+NOISES = {
+    "keep .6": EdgeNoise(keep=0.6),
+    "keep .8": EdgeNoise(keep=0.8),
+    "keep .95": EdgeNoise(keep=0.95),
+    "add .1, remove .4": EdgeNoise(add=0.1, remove=0.4),
+    "add .5, remove .2": EdgeNoise(add=0.5, remove=0.2),
+    "add .01, remove .6": EdgeNoise(add=0.01, remove=0.6),
+    "add 0, remove .7": EdgeNoise(add=0, remove=0.7),
+    "add 0, remove .3": EdgeNoise(add=0, remove=0.3),
+    "add .8, remove 0": EdgeNoise(add=0.8, remove=0),
+    "none": EdgeNoise(add=0, remove=0),
+}
+# Products here are known up to rounding, which a bound may magnify: bounds get the share less this, and are
+# compared up to this. (The bounds themselves are compared with exact arithmetic elsewhere.)
+ROUNDING = 1e-13
+
+
+# ---- all graphs --------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=8)
+def states(slots: int) -> np.ndarray:
+    """Bits of all graphs, ``[2**N, N]``."""
+    return (np.arange(2**slots)[:, None] >> np.arange(slots)) & 1
+
+
+@lru_cache(maxsize=8)
+def attacks(slots: int) -> tuple[np.ndarray, np.ndarray]:
+    """Additions and removals that lead from each graph to each other, ``[2**N, 2**N]`` both."""
+    bits = states(slots)
+    return (1 - bits) @ bits.T, bits @ (1 - bits).T
+
+
+@lru_cache(maxsize=8)
+def law(slots: int, noise: EdgeNoise) -> np.ndarray:
+    """``law[x, z]``: probability that the noisy version of ``x`` is ``z``; slot by slot."""
+    slot = np.array([[1 - noise.p_add, noise.p_add], [noise.p_remove, 1 - noise.p_remove]])
+    matrix = np.ones((1, 1))
+    for _ in range(slots):
+        matrix = np.kron(slot, matrix)  # the newest slot is the highest bit
+    return matrix
+
+
+# ---- base classifiers --------------------------------------------------------------------------------------
+
+Classifier = Callable[[int, np.random.Generator], np.ndarray]
+
+
+def hard(labels: np.ndarray, num_classes: int) -> np.ndarray:
+    return np.eye(num_classes)[labels]
+
+
+def fair(slots: int, rng: np.random.Generator) -> np.ndarray:
+    return hard(rng.integers(0, 2, 2**slots), 2)
+
+
+def biased(slots: int, rng: np.random.Generator) -> np.ndarray:
+    return hard((rng.random(2**slots) < 0.07).astype(int), 2)
+
+
+def three_classes(slots: int, rng: np.random.Generator) -> np.ndarray:
+    return hard(rng.choice(3, 2**slots, p=[0.8, 0.15, 0.05]), 3)
+
+
+def threshold(slots: int, rng: np.random.Generator) -> np.ndarray:
+    return hard((states(slots).sum(axis=1) > rng.integers(0, slots)).astype(int), 2)
+
+
+def bands(slots: int, _: np.random.Generator) -> np.ndarray:
+    return hard(states(slots).sum(axis=1) * 4 // (slots + 1), 4)
+
+
+def junta(slots: int, rng: np.random.Generator) -> np.ndarray:
+    """Looks at a few slots only: the votes bound's nightmare."""
+    chosen = rng.permutation(slots)[: min(slots, int(rng.integers(1, 4)))]
+    return hard(states(slots)[:, chosen].sum(axis=1), len(chosen) + 1)
+
+
+def parity(slots: int, _: np.random.Generator) -> np.ndarray:
+    return hard(states(slots).sum(axis=1) % 2, 2)
+
+
+def soft(slots: int, rng: np.random.Generator) -> np.ndarray:
+    """A randomised base classifier."""
+    return rng.dirichlet([0.4, 0.2, 0.1], 2**slots)
+
+
+def constant(slots: int, _: np.random.Generator) -> np.ndarray:
+    return hard(np.zeros(2**slots, dtype=int), 2)
+
+
+CLASSIFIERS: dict[str, Classifier] = {
+    classifier.__name__: classifier
+    for classifier in (fair, biased, three_classes, threshold, bands, junta, parity, soft, constant)
+}
+
+
+# ---- checks ------------------------------------------------------------------------------------------------
+
+
+def every_attack(slots: int) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Each kind of attack, with the pairs of graphs it leads from and to."""
+    adds, removes = attacks(slots)
+    for a in range(slots + 1):
+        for d in range(slots + 1 - a):
+            if a + d:
+                yield a, d, (adds == a) & (removes == d)
+
+
+def check_bounds(table: np.ndarray, slots: int, noise: EdgeNoise) -> int:
+    """Lower bounds on all classes' shares, and upper bounds, after all attacks; how many were compared."""
+    shares = np.clip(law(slots, noise) @ table, 0, 1)
+    compared = 0
+    for a, d, pairs in every_attack(slots):
+        lower = np.asarray(worst_case(np.maximum(0, shares - ROUNDING), noise, a, d))
+        upper = 1 - np.asarray(worst_case(np.maximum(0, 1 - shares - ROUNDING), noise, a, d))
+        clean, attacked = np.nonzero(pairs)
+        assert (lower[clean] <= shares[attacked] + ROUNDING).all(), (a, d)
+        assert (upper[clean] >= shares[attacked] - ROUNDING).all(), (a, d)
+        compared += 2 * len(clean) * shares.shape[1]
+    return compared
+
+
+def check_radii(table: np.ndarray, slots: int, noise: EdgeNoise) -> np.ndarray:
+    """No attack within a certified radius or grid cell changes the answer; returns the radii."""
+    shares = np.clip(law(slots, noise) @ table, 0, 1)
+    adds, removes = attacks(slots)
+    order = np.argsort(-shares, axis=1, kind="stable")
+    rows = np.arange(len(shares))
+    top, rival = order[:, 0], order[:, 1]
+    largest = np.zeros(len(shares), dtype=np.int64)
+    for p_upper in (None, np.minimum(1, shares[rows, rival] + ROUNDING)):
+        for graph, (share, label) in enumerate(zip(shares[rows, top] - ROUNDING, top, strict=True)):
+            edges = int(states(slots)[graph].sum())
+            beaten = None if p_upper is None else p_upper[graph]
+            limits = {"max_adds": slots - edges, "max_removes": edges, "max_radius": slots}
+            found = int(bounded_radius(share, noise, beaten, **limits))
+            largest[graph] = max(largest[graph], found)
+            rest = np.delete(shares, label, axis=1).max(axis=1)
+            stays = shares[:, label] > rest - ROUNDING
+            within = adds[graph] + removes[graph] <= found
+            assert stays[within].all(), (graph, found)
+            grid = certified_grid(share, noise, slots - edges, edges, beaten)
+            assert stays[grid[adds[graph], removes[graph]]].all(), graph
+    return largest
+
+
+@pytest.mark.parametrize("slots", [1, 3, 6])
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
+def test_no_bound_is_above_the_truth_on_up_to_four_nodes(noise: EdgeNoise, slots: int) -> None:
+    rng = np.random.default_rng(slots)
+    compared = sum(check_bounds(build(slots, rng), slots, noise) for build in CLASSIFIERS.values())
+    assert compared > 9 * 2 * 2 * (4**slots - 2**slots)
+
+
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
+def test_no_attack_within_the_radius_succeeds_on_up_to_four_nodes(noise: EdgeNoise) -> None:
+    rng = np.random.default_rng(4)
+    radii = [
+        check_radii(CLASSIFIERS[name](slots, rng), slots, noise)
+        for name in ("biased", "three_classes", "junta", "threshold", "soft", "constant")
+        for slots in ((1, 3, 6) if name == "junta" else (1, 3))
+    ]
+    assert np.concatenate(radii).max() >= (0 if noise == NOISES["none"] else 1), "something was certified"
+
+
+def test_all_graphs_on_five_nodes() -> None:
+    """Ten slots, 1,024 graphs, about a million pairs of a graph and an attacked one for each classifier."""
+    rng = np.random.default_rng(5)
+    for noise, names in (
+        (NOISES["keep .8"], ("biased", "junta")),
+        (NOISES["add .1, remove .4"], ("three_classes",)),
+        (NOISES["add 0, remove .7"], ("biased",)),
+    ):
+        for name in names:
+            assert check_bounds(CLASSIFIERS[name](10, rng), 10, noise) >= 4 * (4**10 - 2**10)
+
+
+@pytest.mark.guarantee
+@pytest.mark.parametrize("name", CLASSIFIERS)
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
+def test_all_graphs_on_five_nodes_all_classifiers(noise: EdgeNoise, name: str) -> None:
+    rng = np.random.default_rng(55)
+    for slots in (6, 10):
+        for _ in range(3 if name in ("fair", "biased", "three_classes", "junta", "soft") else 1):
+            check_bounds(CLASSIFIERS[name](slots, rng), slots, noise)
+    check_radii(CLASSIFIERS[name](6, rng), 6, noise)
+
+
+@pytest.mark.guarantee
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
+def test_no_attack_within_the_radius_succeeds_on_five_nodes(noise: EdgeNoise) -> None:
+    rng = np.random.default_rng(56)
+    for name in ("biased", "three_classes", "junta", "soft"):
+        check_radii(CLASSIFIERS[name](10, rng), 10, noise)
+
+
+# ---- tightness: the adversary attains the bound ------------------------------------------------------------
+
+
+def neyman_pearson(
+    clean: int, attacked: int, share: float, slots: int, noise: EdgeNoise, *, first: str = "x"
+) -> np.ndarray:
+    """Acceptance probabilities ``[2**N]``: graphs by likelihood ratio, until ``share`` of the clean law is used.
+
+    Sorted with ``first="x"`` this is the classifier that loses most by the attack, with ``"y"`` the one that
+    gains most. Built from the laws of the whole graph alone, without regions.
+    """
+    x, y = law(slots, noise)[clean], law(slots, noise)[attacked]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(x + y > 0, y / (x + y), 0.5)  # between 0 (only X) and 1 (only Y)
+    accepted = np.zeros(len(x))
+    left = share
+    if first == "y":
+        accepted[(x == 0) & (y > 0)] = 1
+    for z in np.argsort(ratio if first == "x" else -ratio, kind="stable"):
+        if x[z] > 0 and left > 0:
+            accepted[z] = min(1.0, left / x[z])
+            left -= x[z] * accepted[z]
+    return accepted
+
+
+def tightness(slots: int, noise: EdgeNoise, kinds: list[tuple[int, int]], shares: list[float]) -> int:
+    """The adversary's share after the attack is the bound, from both sides; how many were compared."""
+    rng, compared = np.random.default_rng(slots), 0
+    adds, removes = attacks(slots)
+    for a, d in kinds:
+        pairs = np.argwhere((adds == a) & (removes == d))
+        for clean, attacked in pairs[rng.permutation(len(pairs))[:2]]:
+            for share in shares:
+                table = neyman_pearson(clean, attacked, share, slots, noise)
+                assert law(slots, noise)[clean] @ table == pytest.approx(share, abs=1e-12)
+                after = law(slots, noise)[attacked] @ table
+                assert worst_case(share, noise, a, d) == pytest.approx(after, abs=1e-9)
+                gaining = neyman_pearson(clean, attacked, share, slots, noise, first="y")
+                upper = 1 - worst_case(1 - share, noise, a, d)  # type: ignore[operator]
+                assert upper == pytest.approx(law(slots, noise)[attacked] @ gaining, abs=1e-9)
+                compared += 2
+    return compared
+
+
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
+def test_the_adversary_attains_the_bound(noise: EdgeNoise) -> None:
+    kinds = [(1, 0), (0, 1), (1, 1), (2, 1), (0, 3), (3, 3), (6, 0)]
+    assert tightness(6, noise, kinds, [0.05, 0.5, 0.7, 0.93, 0.999]) >= 50
+
+
+@pytest.mark.guarantee
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES.keys())
+def test_the_adversary_attains_the_bound_on_five_nodes(noise: EdgeNoise) -> None:
+    kinds = [(a, d) for a in range(11) for d in range(11 - a) if a + d]
+    assert tightness(10, noise, kinds, [0.01, 0.3, 0.5, 0.7, 0.9, 0.99, 0.9999]) > 500
+
+
+@pytest.mark.parametrize("name", ["keep .6", "keep .8", "add .1, remove .4", "add 0, remove .7"])
+def test_the_radius_is_the_best_possible_from_the_share_alone(name: str) -> None:
+    """One flip more, and some classifier with this very share changes its answer under some attack."""
+    noise, slots = NOISES[name], 6
+    adds, removes = attacks(slots)
+    checked = 0
+    for share in (0.55, 0.8, 0.93, 0.97, 0.995):
+        found = int(radius(share, noise, max_radius=slots))
+        if found == slots:
+            continue
+        worst = min(
+            float(law(slots, noise)[y] @ neyman_pearson(int(x), int(y), share, slots, noise))
+            for a in range(found + 2)
+            for x, y in np.argwhere((adds == a) & (removes == found + 1 - a))[:1]
+        )
+        assert worst <= 0.5 + 1e-12
+        checked += 1
+    assert checked >= 2
+
+
+# ---- the harness can fail ----------------------------------------------------------------------------------
+
+
+def test_a_false_bound_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound that is too large by a hundredth, or made for a stronger noise, is caught by the checks above."""
+    rng, noise = np.random.default_rng(1), NOISES["keep .8"]
+    table = junta(6, rng)
+    check_bounds(table, 6, noise)
+    honest = worst_case
+    faults: list[Callable[..., object]] = [
+        lambda p, noise, a, d: np.minimum(1, np.asarray(honest(p, noise, a, d)) + 0.01),
+        lambda p, noise, a, d: honest(p, EdgeNoise(keep=0.79), a, d),
+        lambda p, noise, a, d: honest(p, noise, max(0, a - 1), d),
+    ]
+    for fault in faults:
+        monkeypatch.setitem(globals(), "worst_case", fault)
+        with pytest.raises(AssertionError):
+            check_bounds(table, 6, noise)
+    monkeypatch.setitem(
+        globals(), "bounded_radius", lambda *arguments, **limits: bounded_radius_plus_one(*arguments, **limits)
+    )
+    with pytest.raises(AssertionError):
+        check_radii(table, 6, noise)
+
+
+honest_radius = bounded_radius
+
+
+def bounded_radius_plus_one(*arguments: object, **limits: int) -> np.ndarray:
+    return honest_radius(*arguments, **limits) + 1  # type: ignore[arg-type]

@@ -1,0 +1,301 @@
+"""One table over all networks: every law that smoothing needs of them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+
+import flipproof as fp
+from flipproof import models
+from flipproof.features import Degree
+
+CONFIGS = {
+    "gcn": {"name": "gcn", "in_features": 1, "num_classes": 5},
+    "gcn, narrowing": {"name": "gcn", "in_features": 7, "num_classes": 5, "hidden": 4, "layers": 3},
+    "gin": {"name": "gin", "in_features": 1, "num_classes": 5},
+    "gin, wide": {"name": "gin", "in_features": 7, "num_classes": 3, "hidden": 8, "layers": 2},
+    "edge-blind": {"name": "edge-blind", "network": {"name": "gin", "in_features": 7, "num_classes": 5}},
+}
+
+
+@pytest.fixture(params=CONFIGS, ids=lambda name: name.replace(", ", "-"))
+def model(request):
+    network = models.build(CONFIGS[request.param], seed=1).eval()
+    # a trained network's weights are not those of the start, where some parts are still silent
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight.add_(0.3 * torch.randn(weight.shape, generator=generator))
+    return network
+
+
+def _batch(model, sizes=(4, 9, 1, 6, 9), density=0.4, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    widest = max(sizes)
+    mask = torch.arange(widest) < torch.tensor(sizes).unsqueeze(1)
+    both = mask.unsqueeze(1) & mask.unsqueeze(2)
+    adj = ((torch.rand(len(sizes), widest, widest, generator=generator) < density) & both).float().triu(1)
+    adj = adj + adj.mT
+    width = model.config["in_features"]
+    x = torch.randn(len(sizes), widest, width, generator=generator) if width > 1 else adj.sum(-1, keepdim=True)
+    return x * mask.unsqueeze(2), adj, mask
+
+
+def _as_union(x, adj, mask):
+    number = torch.cumsum(mask.flatten(), 0).view(mask.shape) - 1
+    graph, u, v = adj.nonzero(as_tuple=True)
+    batch = torch.arange(len(mask)).repeat_interleave(mask.sum(1))
+    return x[mask], torch.stack([number[graph, u], number[graph, v]]), batch
+
+
+def _close(first, second):
+    torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_logits_have_a_row_a_graph(model):
+    logits = model(*_batch(model))
+    assert logits.shape == (5, model.num_classes)
+    assert logits.isfinite().all()
+    assert not torch.allclose(logits[0], logits[1])
+
+
+@torch.no_grad()
+def test_dense_and_sparse_agree(model):
+    x, adj, mask = _batch(model)
+    _close(model(x, adj, mask), model.forward_sparse(*_as_union(x, adj, mask)))
+
+
+@torch.no_grad()
+def test_sparse_does_not_care_for_the_order_of_edges(model):
+    x, edge_index, batch = _as_union(*_batch(model))
+    shuffled = edge_index[:, torch.randperm(edge_index.shape[1])]
+    _close(model.forward_sparse(x, edge_index, batch), model.forward_sparse(x, shuffled, batch))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("garbage", [0.0, 1000.0, -1000.0])
+def test_padding_does_not_matter_whatever_stands_there(model, garbage):
+    x, adj, mask = _batch(model)
+    padded_x = torch.nn.functional.pad(x, (0, 0, 0, 3))
+    padded_mask = torch.nn.functional.pad(mask, (0, 3))
+    padded_x = torch.where(padded_mask.unsqueeze(2), padded_x, garbage)
+    _close(model(x, adj, mask), model(padded_x, torch.nn.functional.pad(adj, (0, 3, 0, 3)), padded_mask))
+
+
+@torch.no_grad()
+def test_other_graphs_of_the_batch_do_not_matter(model):
+    x, adj, mask = _batch(model)
+    whole = model(x, adj, mask)
+    for index in range(len(mask)):
+        n = int(mask[index].sum())
+        alone = model(x[index, None, :n], adj[index, None, :n, :n], mask[index, None, :n])
+        _close(alone[0], whole[index])
+
+
+@torch.no_grad()
+def test_node_numbers_do_not_matter(model):
+    x, adj, mask = _batch(model, sizes=(8, 8))
+    order = torch.randperm(8, generator=torch.Generator().manual_seed(3))
+    _close(model(x, adj, mask), model(x[:, order], adj[:, order][:, :, order], mask))
+
+
+@torch.no_grad()
+def test_edges_matter_unless_the_network_is_blind(model):
+    x, adj, mask = _batch(model)
+    x = torch.ones_like(x)
+    same = torch.equal(model(x, adj, mask), model(x, torch.zeros_like(adj), mask))
+    assert same == isinstance(model, models.EdgeBlind)
+    x, edge_index, batch = _as_union(x, adj, mask)
+    same = torch.equal(model.forward_sparse(x, edge_index, batch), model.forward_sparse(x, edge_index[:, :0], batch))
+    assert same == isinstance(model, models.EdgeBlind)
+
+
+def test_every_weight_gets_a_gradient(model):
+    x, adj, mask = _batch(model)
+    model(x, adj, mask).square().sum().backward()
+    assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in model.parameters())
+
+
+@torch.no_grad()
+def test_inputs_are_left_alone(model):
+    x, adj, mask = _batch(model)
+    before = [value.clone() for value in (x, adj, mask)]
+    model(x, adj, mask)
+    model.forward_sparse(*_as_union(x, adj, mask))
+    assert all(torch.equal(a, b) for a, b in zip(before, (x, adj, mask), strict=True))
+
+
+@torch.no_grad()
+def test_save_and_load_give_the_same_network(model, tmp_path):
+    models.save(model, tmp_path / "deep" / "model", features=Degree(), noise=fp.EdgeNoise(keep=0.8), split_seed=7)
+    again = models.load(tmp_path / "deep" / "model")
+    batch = _batch(model)
+    assert torch.equal(model(*batch), again(*batch))
+    assert not again.training
+    assert again.config == model.config
+    saved = models.load_metadata(tmp_path / "deep" / "model")
+    assert saved.noise == fp.EdgeNoise(keep=0.8)
+    assert saved.metadata["features"] == "degree"
+    assert saved.metadata["split_seed"] == 7
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["model"]
+
+
+@torch.no_grad()
+def test_gcn_is_the_formula_of_kipf_and_welling():
+    model = models.GCN(3, 4, hidden=5, seed=0)
+    x, adj, mask = torch.randn(1, 6, 3), torch.zeros(1, 6, 6), torch.ones(1, 6, dtype=torch.bool)
+    for u, v in [(0, 1), (1, 2), (2, 3), (0, 2)]:
+        adj[0, u, v] = adj[0, v, u] = 1
+    with_loops = adj[0] + torch.eye(6)
+    scale = torch.diag(with_loops.sum(1) ** -0.5)
+    propagation, hidden = scale @ with_loops @ scale, x[0]
+    for linear in model.convolutions:
+        hidden = torch.relu(propagation @ hidden @ linear.weight.T + linear.bias)
+    _close(model(x, adj, mask)[0], model.head(hidden.mean(0)))
+
+
+@pytest.mark.parametrize("name", ["gcn", "gin"])
+def test_initial_weights_depend_on_the_seed_alone(name):
+    config = {"name": name, "in_features": 1, "num_classes": 3}
+    state = torch.get_rng_state()
+    first, again, other = (models.build(config, seed=seed).state_dict() for seed in (0, 0, 1))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(first[key], again[key]) for key in first)
+    assert not all(torch.equal(first[key], other[key]) for key in first)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({}, "config must be a mapping with a name"),
+        ({"name": "resnet"}, "unknown network 'resnet'"),
+        ({"name": "gcn", "depth": 3}, "config of gcn does not fit"),
+        ({"name": "gcn", "hidden": 0}, "hidden must be an integer of at least 1; got 0"),
+        ({"name": "gin", "in_features": True}, "in_features must be an integer"),
+        ({"name": "edge-blind"}, "config must be a mapping with a name"),
+    ],
+)
+def test_bad_configs_are_refused(config, words):
+    with pytest.raises(fp.InputError, match=words):
+        models.build(config)
+
+
+def test_edge_blind_takes_only_our_networks():
+    with pytest.raises(fp.InputError, match="got Linear"):
+        models.EdgeBlind(torch.nn.Linear(1, 1))
+
+
+# ---- folders -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path):
+    models.save(models.GCN(1, 3, hidden=4, seed=0), tmp_path / "model", data_seed=0)
+    return tmp_path / "model"
+
+
+def test_the_config_can_be_read_by_a_person(folder):
+    content = json.loads((folder / "config.json").read_text())
+    assert content["model"] == {"name": "gcn", "in_features": 1, "num_classes": 3, "hidden": 4, "layers": 2}
+    assert content["metadata"] == {"data_seed": 0}
+
+
+def test_saving_again_replaces_the_model(folder):
+    models.save(models.GIN(1, 3, seed=0), folder)
+    assert isinstance(models.load(folder), models.GIN)
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+
+
+def test_saving_never_replaces_anything_else(tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
+    with pytest.raises(fp.InputError, match="exists and is not a model folder"):
+        models.save(models.GCN(1, 2), tmp_path / "thesis")
+    assert (tmp_path / "thesis" / "chapter.tex").exists()
+
+
+def test_what_cannot_be_stored_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(fp.InputError, match="metadata when must be plain JSON"):
+        models.save(models.GCN(1, 2), tmp_path / "model", when=object())
+    with pytest.raises(fp.InputError, match="only flipproof's own networks"):
+        models.save(torch.nn.Linear(1, 1), tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def _missing(folder):
+    shutil.rmtree(folder)
+
+
+def _foreign(folder):
+    (folder / "config.json").write_text('{"architectures": ["BertModel"]}')
+
+
+def _not_json(folder):
+    (folder / "config.json").write_text("{")
+
+
+def _no_weights(folder):
+    (folder / "weights.safetensors").unlink()
+
+
+def _cut_off(folder):
+    content = (folder / "weights.safetensors").read_bytes()
+    (folder / "weights.safetensors").write_bytes(content[: len(content) // 2])
+
+
+def _other_version(folder):
+    _edit(folder, version=99)
+
+
+def _other_config(folder):
+    _edit(folder, model={"name": "gcn", "in_features": 1, "num_classes": 4, "hidden": 4, "layers": 2})
+
+
+def _no_model(folder):
+    _edit(folder, model=None)
+
+
+def _bad_noise(folder):
+    _edit(folder, metadata={"noise": {"add_threshold": "a"}})
+
+
+def _edit(folder, **changes):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (_missing, "there is no such folder"),
+        (_foreign, "is not a model folder"),
+        (_not_json, "is not a model folder"),
+        (_no_weights, "no readable weights.safetensors"),
+        (_cut_off, "cut off or altered"),
+        (_other_version, "version 99 of the model format"),
+        (_other_config, "do not fit its config"),
+        (_no_model, "lacks the entries"),
+        (_bad_noise, "noise that cannot be read"),
+    ],
+)
+def test_a_harmed_folder_is_refused_in_one_sentence(folder, harm, words):
+    harm(folder)
+    with pytest.raises(fp.InputError, match=words) as caught:
+        models.load(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_failed_save_leaves_the_old_model(folder, monkeypatch):
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(OSError, match="disk full"):
+        models.save(models.GIN(1, 3), folder)
+    monkeypatch.undo()
+    assert isinstance(models.load(folder), models.GCN)
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]

@@ -1,0 +1,61 @@
+"""Importing the package is quick, imports nothing heavy, and offers every public name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import flipproof
+
+
+def loaded_after(code: str) -> set[str]:
+    """Modules that a fresh interpreter has loaded after running some code."""
+    script = f"{code}\nimport sys\nprint(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(run.stdout.split())
+
+
+def test_import_alone_loads_nothing_heavy() -> None:
+    loaded = loaded_after("import flipproof")
+    assert "flipproof" in loaded
+    heavy = {"torch", "torch_geometric", "scipy", "numpy", "matplotlib", "networkx", "pandas", "ray", "rich", "typer"}
+    assert not loaded & heavy
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "flipproof.radius(0.99, flipproof.EdgeNoise(keep=0.9))",
+        "flipproof.certify_counts([990, 10], flipproof.EdgeNoise(keep=0.9), method='votes')",
+        "flipproof.Graph(3, [(0, 1)]).flipped([(1, 2)])",
+        "flipproof.Votes",
+    ],
+)
+def test_the_mathematics_needs_no_torch(code: str) -> None:
+    loaded = loaded_after(f"import flipproof\n{code}")
+    assert "numpy" in loaded
+    assert not loaded & {"torch", "torch_geometric", "matplotlib", "networkx", "scipy.stats"}
+
+
+def test_public_names() -> None:
+    promised = {
+        "EdgeNoise", "Graph", "Votes", "Certificate", "SmoothedClassifier", "InputError", "AlphaSplit",
+        "worst_case", "radius", "certified_grid", "certify_votes", "certify_counts", "certified_accuracy",
+        "average_certified_radius", "datasets", "models", "train", "__version__",
+    }  # fmt: skip
+    assert promised <= set(flipproof.__all__)
+    for name in flipproof.__all__:
+        assert getattr(flipproof, name) is not None
+    assert set(flipproof.__all__) <= set(dir(flipproof))
+
+
+def test_unknown_names_are_attribute_errors() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'certfy'"):
+        flipproof.certfy  # noqa: B018
+    assert not hasattr(flipproof, "utils")
+
+
+def test_errors_are_value_errors() -> None:
+    assert issubclass(flipproof.InputError, ValueError)

@@ -1,0 +1,552 @@
+"""SmoothedClassifier: certificates are re-readings of votes, votes are a function of seed, graph and index alone."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import networkx
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy import stats
+from torch_geometric import transforms
+
+from flipproof import EdgeNoise, Graph, InputError, SmoothedClassifier, Votes, certify_votes
+from flipproof.models import GCN, GIN, EdgeBlind
+from flipproof.noise import BLOCK
+
+NOISE = EdgeNoise(keep=0.85)
+
+
+def triangles(graph: Graph) -> int:
+    adjacency = graph.adjacency()
+    return round(float(np.trace(adjacency @ adjacency @ adjacency)) / 6)
+
+
+def few_or_many(graphs: list[Graph]) -> list[int]:
+    """No triangle, one or two, more: exact, and the same for relabelled graphs."""
+    return [min(2, (triangles(graph) + 1) // 2) for graph in graphs]
+
+
+class FewOrMany(torch.nn.Module):
+    """The same on matrices: as exact, and faster."""
+
+    def forward(self, x: torch.Tensor, adj: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        count = torch.einsum("bij,bjk,bki->b", adj, adj, adj) / 6
+        label = ((count + 1) // 2).clamp(max=2)
+        return -(label[:, None] - torch.arange(3)).abs()
+
+
+def fast(noise: EdgeNoise = NOISE) -> SmoothedClassifier:
+    return SmoothedClassifier(FewOrMany().eval(), noise, num_classes=3, features="constant")
+
+
+@pytest.fixture
+def smooth() -> SmoothedClassifier:
+    return SmoothedClassifier(few_or_many, NOISE, num_classes=3)
+
+
+def wheel(spokes: int = 5) -> Graph:
+    rim = [(1 + k, 1 + (k + 1) % spokes) for k in range(spokes)]
+    return Graph(spokes + 1, rim + [(0, k) for k in range(1, spokes + 1)], name=f"wheel {spokes}")
+
+
+def graphs() -> list[Graph]:
+    return [wheel(4), wheel(5), Graph(6, [(0, 1)]), Graph(1, []), Graph(5, []), wheel(6)]
+
+
+# ---- one graph -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["votes", "paper", "influence"])
+@pytest.mark.parametrize("alpha", [0.001, 0.05])
+def test_a_certificate_is_read_off_the_votes(smooth: SmoothedClassifier, method: str, alpha: float) -> None:
+    votes = smooth.sample(wheel(), samples=2000, seed=4)
+    again = certify_votes(votes, alpha=alpha, method=method)
+    assert smooth.certify(wheel(), samples=2000, alpha=alpha, seed=4, method=method) == again
+    assert (again.method, again.alpha, again.samples, again.seed) == (method, alpha, 2000, 4)
+    assert again.counts == tuple(np.bincount(votes.labels, minlength=3))
+    assert again.num_slots == 15
+    assert again.noise == NOISE
+
+
+@pytest.mark.parametrize("method", ["votes", "paper", "influence"])
+@pytest.mark.parametrize("samples", [1, 500, BLOCK, BLOCK + 1])
+def test_a_prefix_of_the_votes_is_what_fewer_samples_would_have_been(method: str, samples: int) -> None:
+    votes = fast().sample(wheel(), samples=2 * BLOCK + 10, seed=4)
+    prefix = certify_votes(votes, samples=samples, method=method)
+    assert prefix == fast().certify(wheel(), samples=samples, seed=4, method=method)
+    assert prefix.samples == sum(prefix.counts) == samples
+
+
+def test_too_long_a_prefix_is_refused(smooth: SmoothedClassifier) -> None:
+    with pytest.raises(InputError, match=r"at most the 10 stored votes; got 11 \(sample more first\)"):
+        certify_votes(smooth.sample(wheel(), samples=10), samples=11)
+
+
+def test_a_smaller_alpha_never_gives_a_larger_radius() -> None:
+    votes = fast().sample(wheel(), samples=3000, seed=0)
+    for method in ("votes", "paper"):
+        radii = [certify_votes(votes, alpha=alpha, method=method).radius for alpha in (1e-9, 1e-3, 0.1, 0.4)]
+        assert radii == sorted(radii)
+
+
+def test_a_seed_repeats_and_another_does_not(smooth: SmoothedClassifier) -> None:
+    one, same, other = (smooth.sample(wheel(), samples=500, seed=seed) for seed in (1, 1, 2))
+    assert one == same
+    assert one.labels.tolist() != other.labels.tolist()
+
+
+def test_without_a_seed_a_fresh_one_is_drawn_and_recorded(smooth: SmoothedClassifier) -> None:
+    first, second = (smooth.certify(wheel(), samples=200) for _ in range(2))
+    assert first.seed is not None
+    assert second.seed is not None
+    assert first.seed != second.seed  # false alarm once in 2**63
+    assert smooth.certify(wheel(), samples=200, seed=first.seed) == first
+    votes = smooth.sample(wheel(), samples=200)
+    assert smooth.sample(wheel(), samples=200, seed=votes.seed) == votes
+    many = smooth.certify_all([wheel(), wheel(4)], samples=100)
+    assert many[0].seed == many[1].seed != first.seed
+
+
+def test_predict(smooth: SmoothedClassifier) -> None:
+    assert smooth.predict(wheel(6), samples=500, seed=0) == 2
+    assert smooth.predict(Graph(5, []), samples=500, seed=0) == 0
+    close = SmoothedClassifier(lambda gs: [g.num_edges % 2 for g in gs], NOISE, num_classes=2)
+    assert close.predict(wheel(6), samples=500, seed=0) is None
+    assert close.certify(wheel(6), samples=500, seed=0).abstains
+
+
+def test_predict_names_a_wrong_class_with_probability_alpha_at_most() -> None:
+    """One slot, empty: class 1 (an edge) has share 0.45. Of 600 predictions at alpha 0.1 the number of wrong ones is at most
+    Binomial(600, 0.1) in law; a limit of 90 is exceeded by chance with probability 5e-5."""
+
+    class Edge(torch.nn.Module):
+        def forward(self, x: torch.Tensor, adj: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return torch.stack([torch.full((len(x),), 0.5), adj[:, 0, 1]], dim=1)
+
+    assert stats.binom.sf(90, 600, 0.1) < 5e-5
+    noise = EdgeNoise(add=0.45, remove=0.2)
+    smooth = SmoothedClassifier(Edge().eval(), noise, num_classes=2, features="constant")
+    named = [smooth.predict(Graph(2, []), samples=80, alpha=0.1, seed=seed) for seed in range(600)]
+    assert named.count(1) <= 90
+    assert named.count(0) > 60  # it does name the right one at times
+    assert named.count(None) > 0
+
+
+@pytest.mark.parametrize("method", ["votes", "paper", "influence"])
+def test_a_single_node(smooth: SmoothedClassifier, method: str) -> None:
+    certificate = smooth.certify(Graph(1, []), samples=100, method=method)
+    assert (certificate.label, certificate.radius, certificate.num_slots) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("method", ["votes", "paper", "influence"])
+def test_a_graph_without_edges(method: str) -> None:
+    smooth = SmoothedClassifier(few_or_many, EdgeNoise(keep=0.97), num_classes=3)
+    certificate = smooth.certify(Graph(6, []), samples=1000, seed=0, method=method)
+    assert certificate.label == 0
+    assert certificate.radius >= 1
+    assert certificate.removes_radius == 0  # nothing to remove: only additions are counted
+    assert certificate.adds_radius >= certificate.radius
+
+
+@pytest.mark.parametrize("method", ["votes", "paper", "influence"])
+def test_without_noise_the_answer_stands_at_radius_0(method: str) -> None:
+    smooth = SmoothedClassifier(few_or_many, EdgeNoise(add=0, remove=0), num_classes=3)
+    certificate = smooth.certify(wheel(), samples=200, seed=0, method=method)
+    assert (certificate.label, certificate.radius) == (2, 0)
+
+
+def test_frozen_pairs_are_never_seen_flipped() -> None:
+    frozen = {(0, 1), (0, 4), (2, 4), (3, 5)}
+    graph = Graph(6, [(0, 1), (1, 2), (2, 4), (4, 5)], frozen=frozen)
+    seen: dict[tuple[int, int], set[bool]] = {}
+
+    def watch(noisy: list[Graph]) -> list[int]:
+        for one in noisy:
+            for u in range(6):
+                for v in range(u + 1, 6):
+                    seen.setdefault((u, v), set()).add(bool(one.adjacency()[u, v]))
+        return [0] * len(noisy)
+
+    certificate = SmoothedClassifier(watch, EdgeNoise(keep=0.6), num_classes=2).certify(graph, samples=200, seed=0)
+    clean = graph.adjacency()
+    for (u, v), states in seen.items():
+        assert states == ({bool(clean[u, v])} if (u, v) in frozen else {True, False})
+    assert certificate.num_slots == 11
+    assert certificate.radius <= 11
+
+
+@pytest.mark.parametrize("form", ["pyg", "networkx", "adjacency", "tensor"])
+def test_other_forms_of_a_graph(smooth: SmoothedClassifier, form: str) -> None:
+    forms: dict[str, Any] = {
+        "pyg": wheel().to_pyg(),
+        "networkx": networkx.Graph([tuple(edge) for edge in wheel().edges.tolist()]),
+        "adjacency": wheel().adjacency(),
+        "tensor": torch.from_numpy(wheel().adjacency()),
+    }
+    reference = Graph.from_networkx(forms["networkx"]) if form == "networkx" else wheel()
+    assert smooth.certify(forms[form], samples=100, seed=0) == smooth.certify(reference, samples=100, seed=0)
+
+
+# ---- the same votes whatever the order, the batch or the process -------------------------------------------------------
+
+
+def test_the_order_of_graphs_does_not_matter(smooth: SmoothedClassifier) -> None:
+    in_order = smooth.certify_all(graphs(), samples=600, seed=3)
+    order = np.random.default_rng(0).permutation(len(graphs()))
+    shuffled = smooth.certify_all([graphs()[k] for k in order], samples=600, seed=3)
+    assert [in_order[k] for k in order] == shuffled
+    assert in_order == [smooth.certify(graph, samples=600, seed=3) for graph in graphs()]
+
+
+VOTES_OF_TWO_MODELS = """
+import torch
+import flipproof as fp
+
+torch.set_num_threads(1)  # a float model rounds the same only with as many threads
+graph = fp.Graph(6, [(0, 1), (0, 2), (1, 2), (2, 3), (3, 4), (4, 5)])
+noise = fp.EdgeNoise(keep=0.85)
+network = fp.models.GCN(1, 3, seed=0).eval()
+with torch.no_grad():  # so that the classes share the votes
+    network.head.bias.copy_(torch.tensor([0.1627, 0.0825, -0.2688]))
+exact = fp.SmoothedClassifier(lambda graphs: [g.num_edges % 3 for g in graphs], noise, num_classes=3)
+rounding = fp.SmoothedClassifier(network, noise, features="degree")
+votes = [smooth.sample(graph, samples=1500, seed=11) for smooth in (exact, rounding)]
+cast = [[found.labels.tolist(), list(found.checksums)] for found in votes]
+"""
+
+
+def test_another_process_casts_the_same_votes() -> None:
+    threads = torch.get_num_threads()
+    here: dict[str, Any] = {}
+    exec(VOTES_OF_TWO_MODELS, here)
+    torch.set_num_threads(threads)
+    program = VOTES_OF_TWO_MODELS + "\nimport json\nprint(json.dumps(cast))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == here["cast"]
+    assert all(len(set(labels)) > 1 for labels, _ in here["cast"])
+
+
+def test_both_forms_of_the_classifier_agree(smooth: SmoothedClassifier) -> None:
+    assert fast().sample(wheel(), samples=300, seed=2) == smooth.sample(wheel(), samples=300, seed=2)
+
+
+def test_votes_survive_a_file(smooth: SmoothedClassifier, tmp_path: Any) -> None:
+    votes = smooth.sample(wheel(), samples=1500, seed=1)
+    votes.save(tmp_path / "votes.npz")
+    assert certify_votes(Votes.load(tmp_path / "votes.npz")) == certify_votes(votes)
+
+
+def test_a_smoothed_classifier_can_be_sent_to_a_worker() -> None:
+    smooth = SmoothedClassifier(GCN(1, 3, seed=0).eval(), NOISE, features="degree")
+    copy = pickle.loads(pickle.dumps(smooth))
+    assert copy.sample(wheel(), samples=100, seed=0) == smooth.sample(wheel(), samples=100, seed=0)
+
+
+def same_law(first: NDArray[Any], second: NDArray[Any], *, false_alarm: float) -> bool:
+    """Test of fit: two sets of votes come from the same law (chi-squared, on classes with votes)."""
+    table = np.stack([first, second])
+    return bool(stats.chi2_contingency(table[:, table.sum(axis=0) > 0]).pvalue > false_alarm)
+
+
+def test_relabelling_the_nodes_leaves_the_distribution_of_votes() -> None:
+    """A permutation-invariant classifier on a graph and relabelled copies, 4,096 votes each; false-alarm rate 5 x 1e-6.
+    Other nodes mean other slots, hence other samples: the votes differ, their law must not."""
+    smooth = fast(EdgeNoise(add=0.1, remove=0.3))
+    votes = smooth.sample(wheel(), samples=4096, seed=0)
+    for trial in range(5):
+        order = np.random.default_rng(trial).permutation(6)
+        copy = Graph(6, order[wheel().edges])
+        relabelled = smooth.sample(copy, samples=4096, seed=0)
+        assert copy.edges.tolist() == wheel().edges.tolist() or relabelled.labels.tolist() != votes.labels.tolist()
+        assert same_law(votes.counts, relabelled.counts, false_alarm=1e-6)
+
+
+def test_the_test_of_fit_notices_a_classifier_that_knows_the_nodes() -> None:
+    """The planted opposite: a classifier that looks at node 0, which is the hub in one copy and not in the other."""
+    smooth = SmoothedClassifier(lambda gs: [min(2, int(g.degrees[0]) // 2) for g in gs], NOISE, num_classes=3)
+    copy = Graph(6, np.roll(np.arange(6), 1)[wheel().edges])
+    counts = [smooth.sample(graph, samples=512, seed=0).counts for graph in (wheel(), copy)]
+    assert not same_law(*counts, false_alarm=1e-6)
+
+
+# ---- many graphs -------------------------------------------------------------------------------------------------------
+
+
+def test_simultaneous_divides_alpha_by_the_number_of_graphs(smooth: SmoothedClassifier) -> None:
+    together = smooth.certify_all(graphs(), samples=500, seed=0, alpha=0.06, simultaneous=True)
+    assert together == smooth.certify_all(graphs(), samples=500, seed=0, alpha=0.06 / 6)
+    assert together[0].alpha == pytest.approx(0.01)
+    assert together != smooth.certify_all(graphs(), samples=500, seed=0, alpha=0.06)
+
+
+def test_no_graphs(smooth: SmoothedClassifier) -> None:
+    assert smooth.certify_all([]) == []
+
+
+def test_the_progress_bar_runs_on_stderr(smooth: SmoothedClassifier, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = smooth.certify_all(graphs(), samples=100, seed=0, progress=True)
+    captured = capsys.readouterr()
+    assert captured.out == ""  # machine-readable output may go there
+    assert "6/6" in captured.err
+    assert shown == smooth.certify_all(graphs(), samples=100, seed=0)
+    assert capsys.readouterr().err == ""
+
+
+class Backwards:
+    """An engine that computes block by block, last graph first."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int, int]] = []
+
+    def sample_all(
+        self, classifier: SmoothedClassifier, graphs: list[Graph], *, samples: int, seed: int
+    ) -> Iterator[tuple[int, Votes]]:
+        self.asked.append((len(graphs), samples, seed))
+        for index in reversed(range(len(graphs))):
+            blocks = {
+                start: classifier.sample_block(graphs[index], start, samples=samples, seed=seed)
+                for start in reversed(range(0, samples, BLOCK))
+            }
+            yield index, classifier.votes_of(graphs[index], (blocks[start] for start in sorted(blocks)), seed=seed)
+
+
+def test_an_engine_is_used_and_changes_nothing() -> None:
+    engine, smooth = Backwards(), fast()
+    assert smooth.certify_all(graphs(), samples=2100, seed=5, engine=engine) == smooth.certify_all(
+        graphs(), samples=2100, seed=5
+    )
+    assert engine.asked == [(6, 2100, 5)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "part"),
+    [
+        ("loses one", "votes for every graph; graph 5 has none"),
+        ("mixes graphs up", "the votes asked for"),
+        ("another seed", "the votes asked for"),
+        ("too few samples", "the votes asked for"),
+        ("another noise", "the votes asked for"),
+    ],
+)
+def test_an_engine_that_errs_is_noticed(smooth: SmoothedClassifier, fault: str, part: str) -> None:
+    class Faulty(Backwards):
+        def sample_all(
+            self, classifier: SmoothedClassifier, graphs: list[Graph], *, samples: int, seed: int
+        ) -> Iterator[tuple[int, Votes]]:
+            if fault == "another noise":
+                classifier = SmoothedClassifier(few_or_many, EdgeNoise(keep=0.99), num_classes=3)
+            fewer, other = samples - (fault == "too few samples"), seed + (fault == "another seed")
+            found = list(super().sample_all(classifier, graphs, samples=fewer, seed=other))
+            if fault == "loses one":
+                return iter(found[1:])
+            return iter([(found[0][0], found[1][1]), *found[1:]]) if fault == "mixes graphs up" else iter(found)
+
+    with pytest.raises(InputError, match=part):
+        smooth.certify_all(graphs(), samples=100, engine=Faulty())
+
+
+# ---- results -----------------------------------------------------------------------------------------------------------
+
+
+def test_certificates_are_frozen_and_print_well(smooth: SmoothedClassifier) -> None:
+    certificate = smooth.certify(wheel(6), samples=1000, seed=0, method="votes")
+    assert str(certificate).startswith(f"class 2, certified against any {certificate.radius} edge flip")
+    assert "votes, alpha 0.001, 1,000 samples, share of votes at least 0." in str(certificate)
+    assert "label=2" in repr(certificate)
+    with pytest.raises(FrozenInstanceError):
+        certificate.radius = 99  # type: ignore[misc]
+    with pytest.raises(ValueError, match="read-only"):
+        certificate.grid[0, 0] = False
+    nothing = smooth.certify(wheel(4), samples=2, seed=0)
+    assert str(nothing).startswith("abstains (")
+    assert (nothing.label, nothing.radius, nothing.abstains) == (None, -1, True)
+
+
+def test_votes_are_frozen_and_print_well(smooth: SmoothedClassifier) -> None:
+    votes = smooth.sample(wheel(), samples=100, seed=8)
+    assert repr(votes).startswith("Votes(samples=100, counts=[")
+    assert "seed=8" in repr(votes)
+    with pytest.raises(ValueError, match="read-only"):
+        votes.labels[0] = 1
+    with pytest.raises(FrozenInstanceError):
+        votes.seed = 3  # type: ignore[misc]
+    assert repr(smooth) == "SmoothedClassifier(function, EdgeNoise(keep=0.85), num_classes=3)"
+
+
+def test_a_certificate_as_plain_values(smooth: SmoothedClassifier) -> None:
+    certificate = smooth.certify(wheel(), samples=1000, seed=6)
+    plain = json.loads(json.dumps(certificate.to_dict()))
+    assert plain == certificate.to_dict()
+    wanted = {
+        "label",
+        "radius",
+        "method",
+        "alpha",
+        "samples",
+        "counts",
+        "p_lower",
+        "grid",
+        "order",
+        "votes_radius",
+        "seed",
+    }
+    assert wanted <= plain.keys()
+    assert (plain["seed"], plain["samples"], plain["num_slots"]) == (6, 1000, 15)
+    assert plain["p_add"] == NOISE.p_add
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"alpha": 0}, r"alpha must lie in \(0, 1\); got 0"),
+        ({"alpha": 1}, "alpha must lie in"),
+        ({"alpha": "0.1"}, "alpha must lie in"),
+        ({"samples": 0}, "samples must be an integer of at least 1; got 0"),
+        ({"samples": 1.5}, "samples must be an integer"),
+        ({"seed": -1}, "seed must be an integer from 0"),
+        ({"seed": 2**63}, "seed must be an integer from 0"),
+        ({"method": "vote"}, "method must be one of .*got 'vote'"),
+    ],
+)
+def test_arguments_out_of_range_are_refused_before_the_model_is_asked(options: dict[str, Any], part: str) -> None:
+    def never(noisy: list[Graph]) -> list[int]:
+        raise AssertionError("the model was asked")
+
+    smooth = SmoothedClassifier(never, NOISE, num_classes=2)
+    with pytest.raises(InputError, match=part):
+        smooth.certify(wheel(), **options)
+    with pytest.raises(InputError, match=part):
+        smooth.certify_all([wheel()], **options)
+
+
+def test_other_noise_and_other_graphs_are_refused(smooth: SmoothedClassifier) -> None:
+    with pytest.raises(InputError, match=r"noise must be an EdgeNoise; got 0.9 .*EdgeNoise\(keep=0.9\)"):
+        SmoothedClassifier(few_or_many, 0.9, num_classes=3)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="expected a graph"):
+        smooth.certify("wheel")
+    with pytest.raises(InputError, match="wrap it in a list"):
+        smooth.certify_all(wheel())  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="both directions"):
+        smooth.certify(np.triu(np.ones((3, 3)), 1))
+
+
+# ---- clean degrees as features: every certificate would be false ----------------------------------------------------------
+
+
+def with_clean_degrees(graph: Graph) -> Graph:
+    return graph.replaced(node_features=graph.degrees[:, None].astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    "features",
+    [None, "own", "own+degree", ["own", "constant"], lambda graph: graph.node_features, transforms.OneHotDegree(10)],
+)
+def test_clean_degrees_are_refused_whatever_lets_them_through(features: Any) -> None:
+    class Never(torch.nn.Module):
+        def forward(self, x: torch.Tensor, edge_index: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+            raise AssertionError("the model was asked")
+
+    smooth = SmoothedClassifier(Never().eval(), NOISE, num_classes=3, features=features)
+    for act in (smooth.sample, smooth.certify, smooth.predict, lambda g: smooth.certify_all([g])):
+        with pytest.raises(
+            InputError, match=r"column 0 of node_features is the degrees.*every certificate would be false"
+        ):
+            act(with_clean_degrees(wheel()))
+
+
+@pytest.mark.parametrize("features", ["degree", "one-hot-degree", "constant"])
+def test_hooks_that_do_not_read_own_features_do_not_mind(features: str) -> None:
+    width = {"one-hot-degree": 64}.get(features, 1)
+    smooth = SmoothedClassifier(GCN(width, 3, seed=0).eval(), NOISE, features=features)
+    plain = smooth.sample(wheel(), samples=50, seed=0)
+    assert smooth.sample(with_clean_degrees(wheel()), samples=50, seed=0).labels.tolist() == plain.labels.tolist()
+
+
+def test_what_would_happen_with_clean_degrees() -> None:
+    """Trusted against all warnings, a classifier of clean degrees gets a certificate that a single flip proves false."""
+
+    def edges_by_features(noisy: list[Graph]) -> list[int]:
+        return [int(g.node_features.sum() // 2 > 9) for g in noisy if g.node_features is not None]
+
+    careless = SmoothedClassifier(edges_by_features, NOISE, num_classes=2, trust_features=True)
+    graph = wheel()
+    certificate = careless.certify(with_clean_degrees(graph), samples=1000, seed=0, method="votes")
+    assert (certificate.label, certificate.radius) == (1, 2)
+    attacked = careless.certify(with_clean_degrees(graph.flipped([(0, 1)])), samples=1000, seed=0, method="votes")
+    assert attacked.label == 0  # inside the "certified" radius
+
+
+# ---- edge-blind models -------------------------------------------------------------------------------------------------
+
+
+def blind(in_features: int = 2, classes: int = 3) -> EdgeBlind:
+    return EdgeBlind(GIN(in_features, classes, seed=1)).eval()
+
+
+def labelled_nodes(n: int = 6, edges: int = 7, seed: int = 0) -> Graph:
+    rng = np.random.default_rng(seed)
+    upper = np.argwhere(np.triu(np.ones((n, n)), 1))
+    chosen = upper[rng.choice(len(upper), edges, replace=False)]
+    return Graph(n, chosen, rng.normal(size=(n, 2)).astype(np.float32))
+
+
+def test_an_edge_blind_model_is_certified_at_every_radius_without_sampling() -> None:
+    model, graph = blind(), labelled_nodes()
+    calls: list[int] = []
+    model.network.register_forward_pre_hook(lambda _, arguments: calls.append(len(arguments[0])))
+    smooth = SmoothedClassifier(model, NOISE)
+    certificate = smooth.certify(graph, samples=10**9, seed=0)
+    assert sum(calls) < 50
+    assert (certificate.method, certificate.alpha, certificate.samples) == ("edge-blind", 0.0, 0)
+    assert (certificate.radius, certificate.num_slots, certificate.counts) == (15, 15, (0, 0, 0))
+    assert (certificate.p_lower, certificate.p_upper) == (1.0, 0.0)
+    assert certificate.grid.shape == (9, 8)
+    assert certificate.grid.all()
+    assert smooth.predict(graph) == certificate.label
+    assert "any 15 edge flips (edge-blind, alpha 0" in str(certificate)
+    json.dumps(certificate.to_dict())
+    assert certificate == smooth.certify_all([graph], simultaneous=True)[0]
+    # the smoothed classifier's answer is the same, sampled, and on any other graph of these nodes
+    assert set(smooth.sample(graph, samples=50).labels.tolist()) == {certificate.label}
+    other = labelled_nodes(edges=11, seed=5).replaced(node_features=graph.node_features)
+    assert smooth.certify(other).label == certificate.label
+
+
+@pytest.mark.parametrize("features", [None, "own", "constant", "own+constant"])
+def test_edge_blind_models_take_features_that_do_not_depend_on_edges(features: Any) -> None:
+    width = {None: 2, "own": 2, "constant": 1}.get(features, 3)
+    certificates = SmoothedClassifier(blind(width), NOISE, features=features).certify_all(
+        [labelled_nodes(seed=seed) for seed in range(3)]
+    )
+    assert [certificate.radius for certificate in certificates] == [15, 15, 15]
+
+
+@pytest.mark.parametrize("features", ["degree", "one-hot-degree", "own+degree", lambda graph: graph.node_features])
+def test_edge_blind_models_refuse_features_that_do(features: Any) -> None:
+    with pytest.raises(InputError, match=r"features of an edge-blind model must not depend on edges; got .*constant"):
+        SmoothedClassifier(blind(), NOISE, features=features)
+
+
+def test_edge_blind_models_refuse_clean_degrees() -> None:
+    with pytest.raises(InputError, match="every certificate would be false"):
+        SmoothedClassifier(blind(1), NOISE).certify(with_clean_degrees(wheel()))
+
+
+def test_edge_blind_certificates_of_large_and_of_partly_frozen_graphs() -> None:
+    smooth = SmoothedClassifier(blind(1), NOISE, features="constant")
+    large = smooth.certify(Graph(400, [(k, k + 1) for k in range(399)]))
+    assert large.radius == 400 * 399 // 2
+    assert large.grid.shape == (64, 64)
+    frozen = smooth.certify(Graph(4, [(0, 1), (1, 2)], frozen=[(0, 1), (0, 3)]))
+    assert frozen.radius == 4
+    assert frozen.grid.shape == (4, 2)  # three pairs to add, one edge to remove
+    assert smooth.certify(Graph(1, [])).radius == 0

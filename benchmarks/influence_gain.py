@@ -2,8 +2,8 @@
 
     python benchmarks/influence_gain.py [--model gin] [--keep 0.9 0.8 0.7] [--out results/influence_gain]
 
-Trains a model under each noise on 320 of the paper's 480 graphs, casts 10,000 votes on each of the other 160, and prints certified
-accuracy at r = 0..4 and the average certified radius. Models and votes are kept in the folder and used again.
+Trains a model under each noise on 320 of the paper's 480 graphs, casts 10,000 votes on each of the other 160, and prints
+certified accuracy at r = 0..4 and the average certified radius. Models and votes are kept in the folder and used again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def trained(name: str, noise: fp.EdgeNoise, split: fp.datasets.Split, folder: Pa
     return network
 
 
-def cast(network: torch.nn.Module, noise: fp.EdgeNoise, graphs: list[fp.Graph], folder: Path, samples: int) -> list[Votes]:
+def cast(
+    network: torch.nn.Module, noise: fp.EdgeNoise, graphs: list[fp.Graph], folder: Path, samples: int
+) -> list[Votes]:
     """The votes on every graph, from the folder as far as they are there."""
     folder.mkdir(parents=True, exist_ok=True)
     smooth = fp.SmoothedClassifier(network, noise, num_classes=8, features="degree")

@@ -127,9 +127,7 @@ class Cube:
 # ---- classifiers ---------------------------------------------------------------------------------------------------
 
 
-def classifier(
-    kind: str, slots: int, num_classes: int, clean: NDArray[np.bool_], rng: np.random.Generator
-) -> Labels:
+def classifier(kind: str, slots: int, num_classes: int, clean: NDArray[np.bool_], rng: np.random.Generator) -> Labels:
     """A table of labels of the given kind, with class 0 favoured near the clean graph."""
     states = all_states(slots)
     flips = states ^ clean
@@ -147,9 +145,7 @@ def classifier(
         table[rng.random(len(table)) < 0.6] = 0
         table[0] = 0
         return np.asarray(table[flips[:, seen] @ (1 << np.arange(len(seen)))])
-    if (
-        kind == "ball"
-    ):  # right up to a number of flips, wrong beyond: the sharpest change that a share can hide
+    if kind == "ball":  # right up to a number of flips, wrong beyond: the sharpest change that a share can hide
         limit = rng.integers(0, slots)
         return np.where(flips.sum(axis=1) <= limit, 0, rng.integers(1, num_classes))
     assert kind == "trained"
@@ -159,9 +155,7 @@ def classifier(
 KINDS = ("random", "threshold", "junta", "ball", "trained")
 
 
-def _trained(
-    states: NDArray[np.bool_], num_classes: int, clean: NDArray[np.bool_], rng: np.random.Generator
-) -> Labels:
+def _trained(states: NDArray[np.bool_], num_classes: int, clean: NDArray[np.bool_], rng: np.random.Generator) -> Labels:
     """A network of one hidden layer, trained by gradient steps to tell noisy prototypes apart."""
     slots = states.shape[1]
     prototypes = rng.random((num_classes, slots)) < 0.5

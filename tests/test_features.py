@@ -316,9 +316,9 @@ def test_ordinary_node_labels_pass(name: str) -> None:
 
 
 def test_random_labels_of_random_graphs_pass() -> None:
-    """Node labels of few kinds on 300 data sets of ten small graphs: an accident on one graph is not one on all."""
+    """Node labels of few kinds on 100 data sets of ten small graphs: an accident on one graph is not one on all."""
     rng = np.random.default_rng(0)
-    for _ in range(300):
+    for _ in range(100):
         width = int(rng.integers(2, 5))
         graphs = []
         for _ in range(10):

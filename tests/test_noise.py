@@ -427,6 +427,26 @@ def test_sparse_sampler_as_chosen_by_itself_follows_the_law(graph: Graph) -> Non
     assert min(pvalues.values()) > FALSE_ALARM, pvalues
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_flip_has_exactly_its_probability(sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slot flips for the 32-bit numbers 0..k-1 and for no other: k of 2**32 of them."""
+    noise = EdgeNoise.from_thresholds(3, 5)
+    graph = Graph(3, [(0, 1), (0, 2), (1, 2)]) if sparse else Graph(3, [(0, 1), (1, 2)])
+    source = forced_sparse(graph, noise) if sparse else stream(graph, noise)
+    thresholds = np.where(graph.slot_states, 5, 3)
+
+    def words(start: int, stop: int) -> np.ndarray:
+        """Sample k draws the number k for every slot, and the largest one after that."""
+        halves = np.full((stop - start, 2 * source.words_per_sample), 2**32 - 1, dtype="<u4")
+        halves[:, :3] = np.arange(start, stop)[:, None]
+        return halves.view("<u8")
+
+    monkeypatch.setattr(source, "_words", words)
+    assert source.flips(0, 8).tolist() == [[k < threshold for threshold in thresholds] for k in range(8)]
+    monkeypatch.setattr(source, "_words", lambda start, stop: words(2**32 - 1, 2**32))
+    assert not source.flips(0, 1).any(), "the largest number never flips"
+
+
 def test_frozen_pairs_never_flip() -> None:
     for graph, noise in ((FROZEN, EdgeNoise(add=0.3, remove=0.6)), (FROZEN_RING, SPARSE_NOISE)):
         source = stream(graph, noise)

@@ -99,7 +99,6 @@ def test_a_users_model_in_pygs_convention_learns_too():
 @pytest.mark.parametrize("options", [{}, {"copies": 3, "consistency": 1.0, "average": 0.9, "schedule": "cosine"}])
 def test_the_same_seed_gives_the_same_weights_to_the_byte(options):
     def trained(seed):
-        model = nn.Sequential()  # a network with dropout, which draws from the global generator
         model = _WithDropout()
         torch.rand(17)
         fp.train(model, _dense_or_not(), noise=fp.EdgeNoise(keep=0.8), epochs=3, seed=seed, **options)
@@ -176,9 +175,7 @@ def test_frozen_pairs_are_left_alone():
 
 
 def test_own_features_stay_with_their_nodes():
-    graphs = [
-        fp.Graph(n, [], np.arange(n)[:, None] + 10.0 * index, label=0) for index, n in enumerate((3, 1, 4))
-    ]
+    graphs = [fp.Graph(n, [], np.arange(n)[:, None] + 10.0 * index, label=0) for index, n in enumerate((3, 1, 4))]
     batches = _Batches(graphs, None, as_features(None), "graphs")
     x = batches.draw(torch.tensor([2, 0, 1]), torch.Generator())[2]
     assert x.squeeze(2).tolist() == [[20, 21, 22, 23], [0, 1, 2, 0], [10, 0, 0, 0]]
@@ -255,8 +252,8 @@ def test_class_weights_make_a_rare_class_count_as_much():
         fp.train(model, graphs, epochs=60, batch_size=20, learning_rate=0.1, weight_decay=0.0, **options)
         return float(model.weight.detach().softmax(0)[1])
 
-    assert share() == pytest.approx(0.1, abs=0.03)
-    assert share(class_weights=True) == pytest.approx(0.5, abs=0.03)
+    assert share() == pytest.approx(0.1, abs=0.05)
+    assert share(class_weights=True) == pytest.approx(0.5, abs=0.05)
 
 
 def test_settings_are_recorded_as_json():

@@ -99,7 +99,9 @@ class AlphaSplit:
                 f"shares of alpha must be at least 0 and add up to at most 1; got {shares} (sum {sum(shares):g})"
             )
         if not 0 <= self.balance <= 1:
-            raise InputError(f"balance must lie in [0, 1]; got {self.balance!r} (the top class's part of the influences' shares)")
+            raise InputError(
+                f"balance must lie in [0, 1]; got {self.balance!r} (the top class's part of the influences' shares)"
+            )
         if self.label == 0 or self.top == 0:
             raise InputError(
                 "the label test and the top class's bound need a share of alpha; got 0 (for instance .1 and .8)"
@@ -125,18 +127,12 @@ class AlphaSplit:
     @classmethod
     def votes(cls, num_classes: int) -> AlphaSplit:
         """The split of the ``votes`` method: with two classes the rival's share is one minus the top class's."""
-        return (
-            cls(label=0.1, top=0.9, rivals=0.0) if num_classes == 2 else cls(label=0.1, top=0.8, rivals=0.1)
-        )
+        return cls(label=0.1, top=0.9, rivals=0.0) if num_classes == 2 else cls(label=0.1, top=0.8, rivals=0.1)
 
 
 def checked_alpha(alpha: float, *, samples: int = 0, discrepancy: float = 0.0) -> float:
     """Alpha, less what the sampler's inexactness costs: ``samples`` times its total-variation distance."""
-    if (
-        isinstance(alpha, (bool, str))
-        or not isinstance(alpha, (int, float, np.floating))
-        or not 0 < alpha < 1
-    ):
+    if isinstance(alpha, (bool, str)) or not isinstance(alpha, (int, float, np.floating)) or not 0 < alpha < 1:
         raise InputError(f"alpha must lie in (0, 1); got {alpha!r} (for instance 0.001)")
     remaining = float(alpha) - samples * discrepancy * (1 + 2.0**-40)
     if remaining <= 0:
@@ -156,7 +152,5 @@ def _checked_counts(successes: ArrayLike, trials: ArrayLike) -> tuple[NDArray[np
     if k.dtype.kind not in "iu" or n.dtype.kind not in "iu":
         raise InputError(f"counts must be integers; got {k.dtype} and {n.dtype} (pass numbers of votes)")
     if np.any(k < 0) or np.any(k > n):
-        raise InputError(
-            "successes must lie between 0 and trials; got counts outside (check the order of arguments)"
-        )
+        raise InputError("successes must lie between 0 and trials; got counts outside (check the order of arguments)")
     return k.astype(np.int64), n.astype(np.int64)

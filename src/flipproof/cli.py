@@ -7,6 +7,7 @@ is full; 130 stopped by Ctrl-C.
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import shlex
 import sys
@@ -249,6 +250,105 @@ def certify(
 
 
 @app.command()
+def attack(
+    model: Annotated[str, typer.Option(help="A folder that train wrote, or package.module:factory for your own.")],
+    out: Annotated[Path, typer.Option(help="Run folder; run the same command again to continue.")],
+    budget: Annotated[int, typer.Option(min=0, help="Most edge flips.")] = 5,
+    attacks: Annotated[
+        str, typer.Option(help="Names joined by commas: random, greedy, beam, genetic, gradient.")
+    ] = "greedy",
+    samples: Annotated[int, typer.Option(help="Noisy copies a candidate, for the smoothed classifier.")] = 128,
+    confirm_samples: Annotated[int, typer.Option(help="Fresh noisy copies that confirm a success.")] = 10_000,
+    alpha: Annotated[float, typer.Option(help="Probability that a false success is confirmed.")] = 0.001,
+    seed: Annotated[int, typer.Option(help="Of the search.")] = 0,
+    adds: Annotated[bool, typer.Option(help="Whether edges may be added.", rich_help_panel="Attacker")] = True,
+    removes: Annotated[bool, typer.Option(help="Whether edges may be removed.", rich_help_panel="Attacker")] = True,
+    keep_connected: Annotated[
+        bool, typer.Option("--keep-connected", help="No new connected component.", rich_help_panel="Attacker")
+    ] = False,
+    allow_isolated: Annotated[
+        bool, typer.Option(help="Whether a node may lose its last edge.", rich_help_panel="Attacker")
+    ] = True,
+    per_node: Annotated[
+        int | None, typer.Option(min=0, help="Most flips at any one node.", rich_help_panel="Attacker")
+    ] = None,
+    undefended: Annotated[
+        str | None, typer.Option(help="A model trained without noise, attacked beside.", rich_help_panel="Compare")
+    ] = None,
+    edge_blind: Annotated[
+        str | None, typer.Option(help="An edge-blind model, for the line to beat.", rich_help_panel="Compare")
+    ] = None,
+    certificates: Annotated[
+        Path | None, typer.Option(help="A run of certify with the same model.", rich_help_panel="Compare")
+    ] = None,
+    keep: Keep = None,
+    add: Add = None,
+    remove: Remove = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="By default the model's own; else as for train.", rich_help_panel="Data"),
+    ] = None,
+    root: Root = None,
+    download: Download = False,
+    features: Features = None,
+    part: Annotated[str, typer.Option(help="test, validation, train or all.", rich_help_panel="Data")] = "test",
+    graphs: Annotated[
+        int | None, typer.Option(min=1, help="Only the first so many of them.", rich_help_panel="Data")
+    ] = None,
+    data_seed: Annotated[
+        int | None, typer.Option(help="Makes the topologies; by default the model's.", rich_help_panel="Data")
+    ] = None,
+    split_seed: Annotated[
+        int | None, typer.Option(help="Of the split; by default the model's.", rich_help_panel="Data")
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """The smallest attack found on every graph, against the model and its smoothed version.
+
+    [bold]Example:[/bold]  flipproof attack --model models/mutag --budget 5 --certificates runs/mutag --out runs/attack
+    """
+    from flipproof.attacks.command import AttackOptions
+    from flipproof.attacks.command import attack as run
+
+    options = AttackOptions(
+        model=model,
+        out=out,
+        budget=budget,
+        attacks=tuple(name.strip() for name in attacks.split(",")),
+        data=data,
+        root=root,
+        download=download,
+        keep=keep,
+        add=add,
+        remove=remove,
+        features=features,
+        part=part,
+        graphs=graphs,
+        data_seed=data_seed,
+        split_seed=split_seed,
+        undefended=undefended,
+        edge_blind=edge_blind,
+        certificates=certificates,
+        constraints={
+            "adds": adds,
+            "removes": removes,
+            "keep_connected": keep_connected,
+            "allow_isolated": allow_isolated,
+            "per_node": per_node,
+        },
+        samples=samples,
+        confirm_samples=confirm_samples,
+        alpha=alpha,
+        seed=seed,
+        as_json=as_json,
+        quiet=quiet,
+        again=shlex.join(["flipproof", *sys.argv[1:]]),
+    )
+    raise typer.Exit(run(options))
+
+
+@app.command()
 def export(
     run: Annotated[Path, typer.Argument(help="A folder that certify wrote.", metavar="RUN")],
     kind: Annotated[str, typer.Option("--format", help="csv, parquet or json.")] = "csv",
@@ -321,9 +421,19 @@ def main() -> None:
         # the parser's own complaints, of options that it cannot read
         if not hasattr(error, "format_message"):
             raise
+        sentence = error.format_message().rstrip(".")
+        if not sentence:  # no command was given, and the help has been shown
+            sys.exit(0)
         command = getattr(getattr(error, "ctx", None), "command_path", None) or "flipproof"
-        _end(f"{error.format_message().rstrip('.')} (see {command} --help)")
+        _end(f"{sentence}{_typed(error)} (see {command} --help)")
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _typed(error: Exception) -> str:
+    """What was typed for the option that the parser complains of."""
+    options = getattr(getattr(error, "param", None), "opts", [])
+    typed = [value for option, value in itertools.pairwise(sys.argv) if option in options]
+    return f"; got {typed[-1]!r}" if typed else ""
 
 
 def _end(sentence: str) -> NoReturn:

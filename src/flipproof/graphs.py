@@ -115,9 +115,7 @@ class Graph:
             parts.append(f"features={self.node_features.shape[1]}")
         if len(self.frozen):
             parts.append(f"frozen={len(self.frozen)}")
-        parts += [
-            f"{key}={value!r}" for key in ("label", "name") if (value := getattr(self, key)) is not None
-        ]
+        parts += [f"{key}={value!r}" for key in ("label", "name") if (value := getattr(self, key)) is not None]
         return f"Graph({', '.join(parts)})"
 
     def __eq__(self, other: object) -> bool:
@@ -210,17 +208,14 @@ class Graph:
         frozen = np.intersect1d(flips, self.frozen_slots, assume_unique=True)
         if len(frozen):
             u, v = pairs_of_slots(frozen[:1], self.num_nodes)[0]
-            raise InputError(
-                f"pairs must not be frozen; got ({u}, {v}) (use replaced(edges=...) to change them)"
-            )
+            raise InputError(f"pairs must not be frozen; got ({u}, {v}) (use replaced(edges=...) to change them)")
         edges = pairs_of_slots(np.setxor1d(self.edge_slots, flips, assume_unique=True), self.num_nodes)
         return self.replaced(edges=edges)
 
     def replaced(self, **changes: Any) -> Graph:
         """A copy with some of the constructor's arguments changed."""
         current = {
-            key: getattr(self, key)
-            for key in ("num_nodes", "edges", "node_features", "label", "frozen", "name")
+            key: getattr(self, key) for key in ("num_nodes", "edges", "node_features", "label", "frozen", "name")
         }
         return Graph(**(current | changes))
 
@@ -257,9 +252,7 @@ class Graph:
                 f"adjacency must hold 0 and 1 only; got {values[values != 1][0]!r} "
                 "(edge weights are not supported: pass matrix != 0)"
             )
-        return cls(
-            int(shape[0]), _undirected_pairs(rows, columns, int(shape[0])), node_features, label, **options
-        )
+        return cls(int(shape[0]), _undirected_pairs(rows, columns, int(shape[0])), node_features, label, **options)
 
     def adjacency(self) -> NDArray[np.float32]:
         """The dense adjacency matrix, float32 ``[n, n]``."""
@@ -348,15 +341,9 @@ class Graph:
                 "expected one graph; got a PyG Batch of several (pass batch.to_data_list() to certify_all)"
             )
         if data.num_nodes is None:
-            raise InputError(
-                "expected a PyG Data that knows its number of nodes; got none (set data.num_nodes)"
-            )
+            raise InputError("expected a PyG Data that knows its number of nodes; got none (set data.num_nodes)")
         edge_index = np.asarray(_to_numpy(data.edge_index))
-        if (
-            edge_index.ndim != 2
-            or len(edge_index) != 2
-            or (edge_index.size and edge_index.dtype.kind not in "iu")
-        ):
+        if edge_index.ndim != 2 or len(edge_index) != 2 or (edge_index.size and edge_index.dtype.kind not in "iu"):
             raise InputError(
                 f"edge_index must be integers of shape [2, E]; got {edge_index.dtype} of shape {edge_index.shape} "
                 "(transpose it, or convert it with .long())"
@@ -446,9 +433,7 @@ def _checked_num_nodes(num_nodes: int) -> int:
     if isinstance(num_nodes, bool) or not isinstance(num_nodes, (int, np.integer)):
         raise InputError(f"num_nodes must be an integer; got {num_nodes!r} (pass the number of nodes)")
     if num_nodes < 1:
-        raise InputError(
-            f"num_nodes must be at least 1; got {num_nodes} (leave graphs without nodes out of the data)"
-        )
+        raise InputError(f"num_nodes must be at least 1; got {num_nodes} (leave graphs without nodes out of the data)")
     return int(num_nodes)
 
 
@@ -457,9 +442,7 @@ def _checked_label(label: Any) -> int | None:
         return None
     value = np.asarray(_to_numpy(label))
     if value.size != 1 or value.dtype.kind not in "iu" or value.item() < 0:
-        raise InputError(
-            f"label must be a class number 0, 1, 2, ...; got {label!r} (map class names to numbers)"
-        )
+        raise InputError(f"label must be a class number 0, 1, 2, ...; got {label!r} (map class names to numbers)")
     return int(value.item())
 
 
@@ -477,9 +460,7 @@ def _checked_features(features: Any, num_nodes: int) -> NDArray[Any] | None:
     elif array.dtype.kind == "b" or array.dtype == np.float16:
         array = array.astype(np.float32)
     elif array.dtype not in (np.float32, np.float64):
-        raise InputError(
-            f"node_features must be numbers; got dtype {array.dtype} (encode categories one-hot)"
-        )
+        raise InputError(f"node_features must be numbers; got dtype {array.dtype} (encode categories one-hot)")
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         node, column = np.argwhere(~np.isfinite(array))[0]
         raise InputError(
@@ -503,9 +484,7 @@ def _canonical_pairs(pairs: Any, num_nodes: int, argument: str) -> IntArray:
             "(transpose a PyG edge_index, or use Graph.from_pyg)"
         )
     if pairs.dtype.kind not in "iu":
-        raise InputError(
-            f"{argument} must hold node numbers; got dtype {pairs.dtype} (number the nodes 0..n-1)"
-        )
+        raise InputError(f"{argument} must hold node numbers; got dtype {pairs.dtype} (number the nodes 0..n-1)")
     pairs = pairs.astype(np.int64)
     _check_range(pairs[:, 0], pairs[:, 1], num_nodes, argument)
     loops = pairs[:, 0] == pairs[:, 1]

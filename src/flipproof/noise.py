@@ -23,6 +23,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,9 +68,7 @@ class EdgeNoise:
     add_threshold: int
     remove_threshold: int
 
-    def __init__(
-        self, *, keep: float | None = None, add: float | None = None, remove: float | None = None
-    ) -> None:
+    def __init__(self, *, keep: float | None = None, add: float | None = None, remove: float | None = None) -> None:
         if keep is not None:
             if add is not None or remove is not None:
                 raise InputError("give either keep or add and remove; got both (keep=b means add=remove=1-b)")
@@ -79,9 +78,7 @@ class EdgeNoise:
                 raise InputError(f"keep must lie in (0.5, 1); got {keep:g}{hint}")
             thresholds = [_threshold(1 - keep, "1 - keep")] * 2
             if 2 * thresholds[0] >= _WORD:
-                raise InputError(
-                    f"keep must exceed 0.5 by more than 2**-32; got {keep!r} (for instance 0.51)"
-                )
+                raise InputError(f"keep must exceed 0.5 by more than 2**-32; got {keep!r} (for instance 0.51)")
         else:
             if add is None or remove is None:
                 raise InputError(
@@ -93,9 +90,7 @@ class EdgeNoise:
                     raise InputError(f"{name} must lie in [0, 1); got {value:g} (for instance 0.1)")
             thresholds = [_threshold(add, "add"), _threshold(remove, "remove")]
             if sum(thresholds) >= _WORD:
-                raise InputError(
-                    f"add + remove must be below 1; got {add:g} + {remove:g} (lower one of them)"
-                )
+                raise InputError(f"add + remove must be below 1; got {add:g} + {remove:g} (lower one of them)")
         object.__setattr__(self, "add_threshold", thresholds[0])
         object.__setattr__(self, "remove_threshold", thresholds[1])
 
@@ -165,9 +160,7 @@ def checked_seed(seed: int | None) -> int:
     if seed is None:
         return secrets.randbits(63)
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**63:
-        raise InputError(
-            f"seed must be an integer from 0 to 2**63 - 1; got {seed!r} (or None for a fresh one)"
-        )
+        raise InputError(f"seed must be an integer from 0 to 2**63 - 1; got {seed!r} (or None for a fresh one)")
     return int(seed)
 
 
@@ -197,7 +190,8 @@ class NoisyBatch:
         """Slots of all edges of all samples, sorted by sample, then slot: the canonical order."""
         if self.lists is not None:
             return self.lists
-        assert self.states is not None and self.slots is not None
+        assert self.states is not None
+        assert self.slots is not None
         sample, column = np.nonzero(self.states)
         slot = self.slots[column]
         if len(self.frozen_edges):
@@ -251,19 +245,14 @@ class NoisyBatch:
         """Degree of every node of every sample, ``[size, n]``."""
         sample, slot = self.edge_lists()
         ends = pairs_of_slots(slot, self.num_nodes) + sample[:, None] * self.num_nodes
-        return np.bincount(ends.ravel(), minlength=self.size * self.num_nodes).reshape(
-            self.size, self.num_nodes
-        )
+        return np.bincount(ends.ravel(), minlength=self.size * self.num_nodes).reshape(self.size, self.num_nodes)
 
     def graphs(self) -> list[Graph]:
         """One :class:`Graph` a sample, for black-box classifiers; without label and name."""
         sample, slot = self.edge_lists()
         starts = np.searchsorted(sample, np.arange(self.size + 1))
         pairs = pairs_of_slots(slot, self.num_nodes)
-        return [
-            Graph(self.num_nodes, pairs[start:stop], self.node_features)
-            for start, stop in zip(starts[:-1], starts[1:], strict=True)
-        ]
+        return [Graph(self.num_nodes, pairs[start:stop], self.node_features) for start, stop in pairwise(starts)]
 
 
 @lru_cache(maxsize=64)
@@ -285,9 +274,7 @@ def _merged(first: SlotLists, second: SlotLists) -> SlotLists:
     keys = first.sample * width + first.slot
     more = second.sample * width + second.slot
     places = np.searchsorted(keys, more)
-    return SlotLists(
-        np.insert(first.sample, places, second.sample), np.insert(first.slot, places, second.slot)
-    )
+    return SlotLists(np.insert(first.sample, places, second.sample), np.insert(first.slot, places, second.slot))
 
 
 class SampleStream:
@@ -431,9 +418,7 @@ class SampleStream:
         limit = 2**64 // empty * empty  # draws at or above it would favour small ranks
         accepted = np.ones(words.shape, dtype=np.bool_) if limit == 2**64 else words < np.uint64(limit)
         # a refused draw gets a rank that no other has, so that it stands in nobody's way
-        ranks = np.where(
-            accepted, (words % np.uint64(empty)).astype(np.int64), empty + np.arange(words.shape[1])
-        )
+        ranks = np.where(accepted, (words % np.uint64(empty)).astype(np.int64), empty + np.arange(words.shape[1]))
         order = np.argsort(ranks, axis=1, kind="stable")
         ordered = np.take_along_axis(ranks, order, axis=1)
         repeats = np.zeros(words.shape, dtype=np.bool_)

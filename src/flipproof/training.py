@@ -29,6 +29,7 @@ __all__ = ["Epoch", "TrainingResult", "train"]
 _SCHEDULES = ("one-cycle", "cosine", "constant")
 _EDGE_FREE = ("own", "constant")
 _MOST_ENTRIES = 2**23  # of adjacency matrices at a time; larger batches are cut and their gradients added up
+_WORTH_SHARING = 2**20  # entries of a batch from which several threads help
 _WINDOW = 16  # batches that are sorted by size together, so that little is padded
 _VALIDATION_COPIES = 8
 
@@ -107,8 +108,9 @@ def train(
 ) -> TrainingResult:
     """Train a model in place with AdamW; afterwards it is in evaluation mode.
 
-    Repeatable: the same model, graphs and arguments give the same weights, byte for byte, on the same machine with the same
-    number of threads. The initial weights are the model's own (``GCN(..., seed=0)``).
+    Repeatable: the same model, graphs and arguments give the same weights, byte for byte, on the same machine (graphs of
+    hundreds of nodes are computed with torch's threads, and then with the same number of them). The initial weights are the
+    model's own (``GCN(..., seed=0)``).
 
     Args:
         model: A torch module in the dense convention ``forward(x, adj, mask)`` or PyG's ``forward(x, edge_index, batch)``.
@@ -173,7 +175,11 @@ def train(
     held_out = None if validation is None else _Batches(validation, noise, hook, "validation")
     started = time.perf_counter()
     # a fork keeps the caller's generator as it was, and dropout depends on our seed alone
-    with torch.random.fork_rng(devices=[]), _progress(epochs, shown=progress) as advance:
+    with (
+        torch.random.fork_rng(devices=[]),
+        _threads_worth_having(copies * run.batches.entries(batch_size)),
+        _progress(epochs, shown=progress) as advance,
+    ):
         torch.manual_seed(settings["seed"] % 2**63)
         while run.epoch < epochs:
             run.step_epoch(held_out)
@@ -355,6 +361,10 @@ class _Batches:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def entries(self, batch_size: int) -> int:
+        """Entries of the matrices of the largest batch."""
+        return min(batch_size, len(self)) * int(self.sizes.max()) ** 2
+
     def order(self, batch_size: int, generator: torch.Generator) -> Iterator[Tensor]:
         """All graphs once, in batches of random graphs of similar size."""
         shuffled = torch.randperm(len(self), generator=generator)
@@ -475,6 +485,17 @@ def _checked(
             bound += f" and below {below:g}"
         raise InputError(f"{argument} must be {what} {bound}; got {value!r}")
     return value
+
+
+@contextmanager
+def _threads_worth_having(entries: int) -> Iterator[None]:
+    """One thread for small batches: sharing them out costs more than it saves, most of all on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1 if entries < _WORTH_SHARING else threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @contextmanager

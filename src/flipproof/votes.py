@@ -66,18 +66,14 @@ class Votes:
             )
         outside = self.labels[(self.labels < 0) | (self.labels >= self.num_classes)]
         if len(outside):
-            raise InputError(
-                f"votes must lie in 0..{self.num_classes - 1}; got {outside[0]} (check num_classes)"
-            )
+            raise InputError(f"votes must lie in 0..{self.num_classes - 1}; got {outside[0]} (check num_classes)")
         self.labels.flags.writeable = False
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def __repr__(self) -> str:
-        return (
-            f"Votes(samples={len(self)}, counts={self.counts.tolist()}, noise={self.noise}, seed={self.seed})"
-        )
+        return f"Votes(samples={len(self)}, counts={self.counts.tolist()}, noise={self.noise}, seed={self.seed})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Votes):
@@ -95,9 +91,7 @@ class Votes:
         """The first of the votes, as if no more had been cast."""
         samples = checked_samples(samples)
         if samples > len(self):
-            raise InputError(
-                f"samples must be at most the {len(self)} stored votes; got {samples} (sample more first)"
-            )
+            raise InputError(f"samples must be at most the {len(self)} stored votes; got {samples} (sample more first)")
         blocks = -(-samples // BLOCK)
         return Votes(
             self.labels[:samples],
@@ -162,9 +156,7 @@ class Votes:
             return cls._from_bytes(content)
         except _UNREADABLE as error:
             reason = str(error) or type(error).__name__
-            raise InputError(
-                f"{path} is not a whole file of votes: {reason} (delete it and sample again)"
-            ) from error
+            raise InputError(f"{path} is not a whole file of votes: {reason} (delete it and sample again)") from error
 
     @classmethod
     def _from_bytes(cls, content: bytes) -> Votes:

@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 from flipproof import EdgeNoise, Graph, certify_counts, radius
+from flipproof.certificates.paper import share_level
 
 FOUR_SLOTS = Graph(4, [(0, 1), (1, 2)], frozen=[(0, 3), (2, 3)])
 SIX_SLOTS = Graph(4, [(0, 1), (1, 2)])
@@ -93,9 +94,12 @@ def test_algorithm_1_against_a_literal_one(keep: float, alpha: float) -> None:
             rest = samples - top
             for counts in ([top, rest], [rest // 2, top, rest - rest // 2], [0, rest, 0, top]):
                 found = certify_counts(counts, noise, alpha=alpha, method="paper", graph=SIX_SLOTS)
-                wanted = algorithm_1(counts, noise, alpha, 6)
-                assert (found.label, found.radius) == wanted, counts
-                seen.add(found.radius)
+                label, wanted = algorithm_1(counts, noise, alpha, 6)
+                if share_level(samples, noise, alpha) > (1 - 1e-6) * alpha:
+                    assert (found.label, found.radius) == (label, wanted), counts
+                    seen.add(found.radius)
+                else:  # too few samples for the paper's level
+                    assert found.radius <= wanted, counts
     assert -1 in seen
     assert len(seen) > 2, "abstains, and more than one radius"
 

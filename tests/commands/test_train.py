@@ -107,7 +107,7 @@ def test_tables_without_json_and_nothing_when_quiet(
     assert shown.code == 0, shown.err
     assert "accuracy on validation" in shown.out
     assert f"next: flipproof certify --model {tmp_path / 'm'}" in shown.out
-    assert "training gin on" in shown.err
+    assert "training: 1 of 1 epochs" in shown.err
     assert "\x1b" not in shown.out + shown.err
     quiet = call(monkeypatch, capsys, *arguments, "--replace", "--quiet")
     assert (quiet.code, quiet.out, quiet.err) == (0, "", "")

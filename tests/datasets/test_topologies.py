@@ -132,7 +132,9 @@ def test_bad_arguments_end_in_one_sentence(arguments, words):
 
 
 def test_making_the_data_does_not_import_torch():
-    code = "import sys, flipproof as fp; fp.datasets.split(fp.datasets.topologies(16)); assert 'torch' not in sys.modules"
+    code = (
+        "import sys, flipproof as fp; fp.datasets.split(fp.datasets.topologies(16)); assert 'torch' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -160,7 +162,7 @@ def test_describe_counts_every_class(data):
 
 
 def test_a_dataset_knows_missing_labels_and_names():
-    with pytest.raises(fp.InputError, match="class_names must name every class, 0..2; got 1"):
+    with pytest.raises(fp.InputError, match=r"class_names must name every class, 0\.\.2; got 1"):
         Dataset([fp.Graph(2, [], label=2)], class_names=["only"])
     with pytest.raises(fp.InputError, match="graph 1 has none"):
         _ = Dataset([fp.Graph(2, [], label=0), fp.Graph(2, [])]).labels

@@ -76,19 +76,19 @@ def test_exact_smoothed_classifiers_hold_their_radius_on_five_nodes() -> None:
     check_cubes(count=60, slots=10)
 
 
-def smoothed_network(keep: float = 0.8) -> tuple[fp.SmoothedClassifier, fp.datasets.Dataset]:
+def smoothed_network(keep: float = 0.9) -> tuple[fp.SmoothedClassifier, fp.datasets.Dataset]:
     network, test = trained("gin", keep)
     return fp.SmoothedClassifier(network, fp.EdgeNoise(keep=keep), features="degree"), test
 
 
 def smallest_attacks(
-    smooth: fp.SmoothedClassifier, claims: Sequence[tuple[fp.Graph, int, int]], attacks: Sequence[str], seed: int = 0
+    smooth: fp.SmoothedClassifier, claims: Sequence[tuple[fp.Graph, int, int]], attacks: Sequence[str]
 ) -> list[int | None]:
     """For each graph, label and radius the size of an attack within the radius that succeeds: the claim is then false."""
     found: list[int | None] = []
     for graph, label, radius in claims:
         result = fp.attacks.strongest(
-            smooth, graph, budget=radius, label=label, attacks=attacks, samples=48, confirm_samples=3000, seed=seed
+            smooth, graph, budget=radius, label=label, attacks=attacks, samples=96, confirm_samples=3000
         )
         found.append(result.size if result.success else None)
     return found
@@ -107,17 +107,17 @@ def check_certificates(
     assert sum(radius > 0 for *_, radius in claims) >= least_radii
     assert set(smallest_attacks(smooth, claims, attacks)) <= {None}
     # plant radii that are one larger than the truth allows: as large as an attack that works
-    wider = [(graph, label, radius + 3) for graph, label, radius in claims]
+    wider = [(graph, label, radius + 2) for graph, label, radius in claims]
     sizes = smallest_attacks(smooth, wider, ["greedy"])
     planted = [(graph, label, size) for (graph, label, _), size in zip(claims, sizes, strict=True) if size is not None]
     assert len(planted) >= least_found
     assert all(size > radius for size, (*_, radius) in zip(sizes, claims, strict=True) if size is not None)
-    refuted = [size is not None for size in smallest_attacks(smooth, planted, attacks, seed=5)]
+    refuted = [size is not None for size in smallest_attacks(smooth, planted, attacks)]
     assert np.mean(refuted) >= 0.75
 
 
 def test_no_attack_succeeds_within_sampled_certificates() -> None:
-    check_certificates(6, 1000, ["greedy"], least_radii=2, least_found=1)
+    check_certificates(5, 1000, ["greedy"], least_radii=2, least_found=2)
 
 
 @pytest.mark.guarantee

@@ -6,8 +6,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from cube import KINDS, Cube, classifier
 
+from cube import KINDS, Cube, classifier
 from flipproof import EdgeNoise, radius
 from flipproof.certificates.influence.attack import Attack
 from flipproof.certificates.influence.programme import lead_by_identity, lead_by_programme, lead_by_triples
@@ -51,7 +51,7 @@ def check(cube: Cube, tally: Counter[str], most_flips: int) -> None:
     by_rival[-1] = tuple(
         np.max([by_rival[label][k] for label in rivals], axis=0) for k in range(order + 1)
     )  # all at once
-    withstood = {kind: 0 for kind in ("truth", "votes", "influence")}
+    withstood = dict.fromkeys(("truth", "votes", "influence"), 0)
     going = dict.fromkeys(withstood, True)
     for flips in range(1, min(most_flips, cube.slots) + 1):
         passed = dict.fromkeys(withstood, True)

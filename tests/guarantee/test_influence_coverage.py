@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from cube import Cube, all_states
 from scipy import stats
 
+from cube import Cube, all_states
 from flipproof import EdgeNoise, certify_votes
 
 SLOTS = 10
@@ -124,6 +124,8 @@ def test_false_certificates_stay_within_alpha_in_many_trials(
     trials = 1500
     false, full = false_certificates(case, alpha, trials)
     with capsys.disabled():
-        print(f"\n{case.name:36} alpha {alpha:4}: false {false / trials:.4f}, up to the truth {full / trials:.2f}", end="")
+        print(
+            f"\n{case.name:36} alpha {alpha:4}: false {false / trials:.4f}, up to the truth {full / trials:.2f}", end=""
+        )
     assert false <= stats.binom.isf(1e-6, trials, alpha)
     assert full > 0.2 * trials

@@ -18,7 +18,6 @@ from scipy import stats
 
 import exact
 from flipproof import EdgeNoise, certify_counts
-from flipproof.bounds import AlphaSplit
 from flipproof.certificates import paper
 from flipproof.certificates import votes as by_votes
 
@@ -46,22 +45,18 @@ def boundary(noise: EdgeNoise, flips: int, others: float) -> float:
     return low
 
 
-def at_threshold(noise: EdgeNoise, flips: int, num_classes: int, others: float = 0.0) -> np.ndarray:
-    """Class probabilities at the boundary of a radius; ``others`` is shared by the classes after A and B."""
-    share = boundary(noise, flips, others)
-    rest = np.full(num_classes - 2, others / max(1, num_classes - 2))
-    return np.array([share, 1 - share - others, *rest])
+def at_threshold(noise: EdgeNoise, flips: int, num_classes: int, *others: float) -> np.ndarray:
+    """Class probabilities at the boundary of a radius: A, B, the given others, and classes without any."""
+    share = boundary(noise, flips, sum(others))
+    rival = 1 - share - sum(others)
+    rival = float(np.nextafter(rival, 1)) if others else rival  # rounding must not move it to the safe side
+    return np.array([share, rival, *others, *[0.0] * (num_classes - 2 - len(others))])
 
 
 def true_radius(probabilities: np.ndarray, noise: EdgeNoise, most: int = 8) -> int:
     """Of the smoothed prediction, for the worst base classifier with these probabilities; -1 for a tie."""
-    second, top = sorted(probabilities.tolist())[-2:]
-    # B's share as the rest, so that a point at a threshold is not moved off it by rounding
-    others = sum(map(Fraction, sorted(probabilities.tolist())[:-2]), Fraction(0))
-    rival = 1 - Fraction(top) - others if len(probabilities) == 2 else max(Fraction(second), 0)
-    if Fraction(top) <= rival:
-        return -1
-    return exact.radius(noise, Fraction(top), rival, max_radius=most)
+    second, top = map(Fraction, sorted(probabilities.tolist())[-2:])
+    return -1 if top <= second else exact.radius(noise, top, second, max_radius=most)
 
 
 CASES = {
@@ -71,16 +66,16 @@ CASES = {
     "2 classes, radius 2, unequal noise": (UNEQUAL, at_threshold(UNEQUAL, 2, 2), 500),
     "2 classes, tied": (SYMMETRIC, np.array([0.5, 0.5]), 1000),
     "3 classes, radius 1, one without votes": (SYMMETRIC, at_threshold(SYMMETRIC, 1, 3), 1000),
-    "3 classes, radius 1": (SYMMETRIC, at_threshold(SYMMETRIC, 1, 3, others=0.03), 300),
+    "3 classes, radius 1": (SYMMETRIC, at_threshold(SYMMETRIC, 1, 3, 0.03), 300),
     "3 classes, two tied": (SYMMETRIC, np.array([0.48, 0.48, 0.04]), 300),
     "3 classes, all tied": (SYMMETRIC, np.full(3, 1 / 3), 100),
     "8 classes, radius 2, six without votes": (SYMMETRIC, at_threshold(SYMMETRIC, 2, 8), 1000),
     "8 classes, radius 1, top below half": (
         EdgeNoise(keep=0.6),
-        at_threshold(EdgeNoise(keep=0.6), 1, 8, others=0.5),
-        60,
+        at_threshold(EdgeNoise(keep=0.6), 1, 8, 0.15, 0.15),
+        40,
     ),
-    "8 classes, two tied": (SYMMETRIC, np.array([0.49, 0.49, *[0.02 / 6] * 6]), 200),
+    "8 classes, two tied": (SYMMETRIC, np.array([0.49, 0.49, 0.02, *[0.0] * 5]), 200),
 }
 
 
@@ -136,10 +131,12 @@ def test_the_points_are_the_worst_ones() -> None:
                 top = Fraction(share + step)
                 rest = 1 - top - Fraction(others)
                 assert exact.certified(SYMMETRIC, flips, 0, top, rest) == withstood
-    assert true_radius(np.array([0.5, 0.5]), SYMMETRIC) == -1
-    assert true_radius(at_threshold(SYMMETRIC, 2, 2), SYMMETRIC) == 1
-    assert true_radius(at_threshold(UNEQUAL, 2, 2), UNEQUAL) == 1
-    assert true_radius(at_threshold(SYMMETRIC, 1, 3), SYMMETRIC) == 0
+    for name, (noise, probabilities, _) in CASES.items():
+        words = name.split()
+        wanted = -1 if "tied" in words else int(words[words.index("radius") + 1].rstrip(",")) - 1
+        assert true_radius(probabilities, noise) == wanted, name
+        assert len(probabilities) == int(words[0])
+        assert probabilities.sum() == pytest.approx(1, abs=1e-15)
 
 
 @pytest.mark.parametrize("method", ["votes", "paper"])
@@ -219,17 +216,3 @@ def test_the_papers_level_is_kept_where_it_is_sound() -> None:
             assert level == pytest.approx(0.001, rel=1e-9)
     assert paper.share_level(20, EdgeNoise(keep=0.55), 0.001) == 0.0005
     assert paper.share_level(1, EdgeNoise(add=0, remove=0), 0.001) == 0.001
-
-
-def test_rivals_of_the_votes_method_share_their_part_of_alpha() -> None:
-    """Upper bounds on seven rivals together: none of them is below its true share too often."""
-    split, noise = AlphaSplit(label=0.01, top=0.01, rivals=0.98), EdgeNoise(keep=0.6)
-    probabilities = np.array([0.3, *[0.1] * 7])
-    rng = np.random.default_rng(8)
-    below = 0
-    for counts in rng.multinomial(200, probabilities, 2000):
-        found = by_votes.from_counts(counts, noise, alpha=0.3, max_adds=3, max_removes=3, split=split)
-        top = int(np.argmax(counts))
-        below += found.p_upper < np.delete(probabilities, top).max()
-    assert fits(below, 0.3, 2000)
-    assert below > 0

@@ -95,9 +95,7 @@ def test_second_run_reuses_everything(script: Path, finished: tuple[Path, str]) 
 
 
 @pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGINT])
-def test_killed_and_continued(
-    script: Path, finished: tuple[Path, str], tmp_path: Path, kill: signal.Signals
-) -> None:
+def test_killed_and_continued(script: Path, finished: tuple[Path, str], tmp_path: Path, kill: signal.Signals) -> None:
     out = tmp_path / "out"
     process = start(script, out)
     deadline = time.monotonic() + 200

@@ -37,7 +37,9 @@ def beam_search(target: Target, space: Space, rng: np.random.Generator, *, width
     """The first success, smallest size first; without one, the set with the smallest guide."""
     beams = np.empty((1, 0), dtype=np.int64)
     best = Best.nothing()
-    for _ in range(space.budget):
+    for step in range(space.budget):
+        if target.room is not None:  # rather fewer sets than a search that ends half-way
+            beams = beams[: max(1, target.room // ((space.budget - step) * len(space.columns)))]
         candidates = space.extensions(beams, rng, limit=target.room)
         outcome = target.evaluate(candidates)
         best = best.better(Best.of(candidates, outcome))

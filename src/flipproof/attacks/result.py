@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +67,13 @@ class AttackResult:
             "margin_after": self.margin_after,
             "model_calls": self.model_calls,
         }
+
+    @classmethod
+    def from_dict(cls, graph: Graph, values: Mapping[str, Any]) -> AttackResult:
+        """What :meth:`to_dict` wrote of an attack on this clean graph."""
+        flips = tuple((int(u), int(v)) for u, v in values["flips"])
+        rest = {key: value for key, value in values.items() if key not in ("flips", "size")}
+        return cls(graph=graph.flipped(flips), flips=flips, **rest)
 
 
 def robust_accuracy(

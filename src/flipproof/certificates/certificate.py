@@ -79,7 +79,9 @@ class Certificate:
 
     def __str__(self) -> str:
         if self.abstains:
-            return f"abstains ({self.method}, alpha {self.alpha:g}, {self.samples:,} samples, votes {list(self.counts)})"
+            return (
+                f"abstains ({self.method}, alpha {self.alpha:g}, {self.samples:,} samples, votes {list(self.counts)})"
+            )
         flips = "1 edge flip" if self.radius == 1 else f"{self.radius} edge flips"
         return (
             f"class {self.label}, certified against any {flips} ({self.method}, alpha {self.alpha:g}, "
@@ -109,14 +111,14 @@ class Certificate:
         }
 
 
-def _run(cells: NDArray[np.bool_]) -> int:
+def _run(cells: ArrayLike) -> int:
     """Index of the last entry before the first ``False``."""
     return int(np.argmin(np.append(cells, False))) - 1
 
 
 def cut_grid(grid: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """The grid up to its first row and column without a certified cell, at most 64 each way, read-only."""
-    rows, columns = _run(grid.any(axis=1)) + 1, _run(grid.any(axis=0)) + 1
+    rows, columns = _run(np.any(grid, axis=1)) + 1, _run(np.any(grid, axis=0)) + 1
     cut = grid[: min(rows, GRID_LIMIT), : min(columns, GRID_LIMIT)].copy()
     cut.flags.writeable = False
     return cut
@@ -137,9 +139,7 @@ def certified_accuracy(
 def average_certified_radius(certificates: Sequence[Certificate], labels: ArrayLike) -> float:
     """Mean radius; a wrong or abstained prediction counts 0."""
     right = _right(certificates, labels)
-    return float(
-        np.mean([certificate.radius * ok for certificate, ok in zip(certificates, right, strict=True)])
-    )
+    return float(np.mean([certificate.radius * ok for certificate, ok in zip(certificates, right, strict=True)]))
 
 
 def _right(certificates: Sequence[Certificate], labels: ArrayLike) -> NDArray[np.bool_]:
@@ -150,4 +150,4 @@ def _right(certificates: Sequence[Certificate], labels: ArrayLike) -> NDArray[np
             "(pass [graph.label for graph in graphs])"
         )
     named = np.array([-1 if certificate.label is None else certificate.label for certificate in certificates])
-    return (named == truth) & (named >= 0)
+    return np.asarray((named == truth) & (named >= 0), dtype=np.bool_)

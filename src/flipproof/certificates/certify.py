@@ -27,7 +27,9 @@ _UNBOUNDED = 1000  # where the graph is unknown, radii are looked for up to here
 def checked_method(method: str) -> str:
     """The method's name, if there is one of this name."""
     if method not in METHODS:
-        raise InputError(f"method must be one of {', '.join(METHODS)}; got {method!r} (the default is {DEFAULT_METHOD})")
+        raise InputError(
+            f"method must be one of {', '.join(METHODS)}; got {method!r} (the default is {DEFAULT_METHOD})"
+        )
     return method
 
 
@@ -90,11 +92,15 @@ def certify_counts(
     """
     values = np.asarray(counts)
     if values.ndim != 1 or len(values) < 2:
-        raise InputError(f"counts must be one number a class, at least two; got shape {values.shape} (classes without a vote count as 0)")
+        raise InputError(
+            f"counts must be one number a class, at least two; got shape {values.shape} (classes without a vote count as 0)"
+        )
     if values.dtype.kind not in "iu" or np.any(values < 0) or values.sum() < 1:
         raise InputError(f"counts must be numbers of votes, at least one in all; got {values.tolist()} (pass integers)")
     if method == "influence":
-        raise InputError("method influence reads the flips of every sample; counts do not hold them (use votes, or certify_votes)")
+        raise InputError(
+            "method influence reads the flips of every sample; counts do not hold them (use votes, or certify_votes)"
+        )
     checked_method(method)
     from_counts = paper.from_counts if method == "paper" else by_votes.from_counts
     offered = (_UNBOUNDED, _UNBOUNDED)

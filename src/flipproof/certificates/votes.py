@@ -270,8 +270,8 @@ def certified_grid(
 ) -> NDArray[np.bool_]:
     """Which attacks a vote share withstands: bool ``[max_adds + 1, max_removes + 1]``.
 
-    >>> certified_grid(0.99, EdgeNoise(add=0.1, remove=0.4), 1, 3).astype(int).tolist()
-    [[1, 1, 1, 0], [1, 1, 0, 0]]
+    >>> certified_grid(0.95, EdgeNoise(add=0.1, remove=0.4), 2, 2).astype(int).tolist()
+    [[1, 1, 1], [1, 0, 0], [1, 0, 0]]
     """
     for name, value in (("max_adds", max_adds), ("max_removes", max_removes)):
         _checked_size(value, name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flipproof.commands.progress import note, progress
+from flipproof.commands.progress import progress
 from flipproof.commands.sources import DataSource, load_features
 from flipproof.datasets import Dataset
 from flipproof.errors import InputError
@@ -63,9 +63,6 @@ def train(options: TrainOptions) -> int:
     if hook.reads_own and not options.trust_features:
         refuse_clean_degrees(list(parts.train))
     network = _network(options, int(hook.of(parts.train[0]).shape[1]), graphs.num_classes)
-    note(
-        f"training {options.model} on {len(parts.train_indices)} of {len(graphs)} graphs of {graphs.name}", quiet=silent
-    )
     with progress("training", options.epochs, unit="epochs", quiet=silent) as advance:
         result = training.train(
             network,

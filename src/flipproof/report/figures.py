@@ -20,7 +20,17 @@ from numpy.typing import NDArray
 from flipproof.bounds import lower_bound, upper_bound
 from flipproof.runs import write_text
 
-__all__ = ["Curve", "Panel", "comparison_figure", "curves_figure"]
+__all__ = [
+    "Curve",
+    "Panel",
+    "comparison_figure",
+    "curve_shades",
+    "curves_figure",
+    "draw_curve",
+    "dress_axes",
+    "figure_paths",
+    "saved_figure",
+]
 
 _LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 _MARKERS = ("o", "s", "^", "D", "v")
@@ -64,20 +74,20 @@ class Panel:
 
 def curves_figure(stem: Path, curves: Sequence[Curve], *, title: str, legend: str) -> list[Path]:
     """Step curves with markers at the integers, their uncertainty drawn lightly; returns the files, CSV last."""
-    with _figure(stem, (5.2, 3.6)) as figure:
+    with saved_figure(stem, (5.2, 3.6)) as figure:
         axes = figure.add_subplot()
-        for place, (curve, colour) in enumerate(zip(curves, _shades(len(curves)), strict=True)):
-            _draw(axes, curve, colour, _LINES[place % 5], _MARKERS[place % 5])
-        _dress(axes, len(curves[0].certified))
+        for place, (curve, colour) in enumerate(zip(curves, curve_shades(len(curves)), strict=True)):
+            draw_curve(axes, curve, colour, _LINES[place % 5], _MARKERS[place % 5])
+        dress_axes(axes, len(curves[0].certified))
         axes.set_title(title, fontsize=10, loc="left")
         axes.legend(title=legend, frameon=False, fontsize=8, title_fontsize=8)
-    return [*_files(stem), _write_numbers(stem, [Panel(title, tuple(curves))])]
+    return [*figure_paths(stem), _write_numbers(stem, [Panel(title, tuple(curves))])]
 
 
 def comparison_figure(stem: Path, rows: Sequence[Sequence[Panel]], *, title: str) -> list[Path]:
     """Panels in rows; in each, what the last curve gains over the first is shaded. Returns the files, CSV last."""
     columns = len(rows[0])
-    with _figure(stem, (3.1 * columns, 2.7 * len(rows) + 0.5)) as figure:
+    with saved_figure(stem, (3.1 * columns, 2.7 * len(rows) + 0.5)) as figure:
         grid = figure.subplots(len(rows), columns, sharex=True, sharey=True, squeeze=False)
         for line, panels in zip(grid, rows, strict=True):
             for axes, panel in zip(line, panels, strict=True):
@@ -95,11 +105,11 @@ def comparison_figure(stem: Path, rows: Sequence[Sequence[Panel]], *, title: str
         figure.legend(
             named.values(), named, loc="outside lower center", ncols=len(named), frameon=False, fontsize=9
         )
-    return [*_files(stem), _write_numbers(stem, [panel for panels in rows for panel in panels])]
+    return [*figure_paths(stem), _write_numbers(stem, [panel for panels in rows for panel in panels])]
 
 
 def _draw_panel(axes: Any, panel: Panel) -> None:
-    shades = _shades(len(panel.curves))
+    shades = curve_shades(len(panel.curves))
     radii = np.arange(len(panel.curves[0].certified))
     first, last = panel.curves[0], panel.curves[-1]
     for name, colour, low, high in (("gained", "#4c9f70", first, last), ("lost", "#c0392b", last, first)):
@@ -109,14 +119,15 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
                 radii, low.accuracy, top, step="mid", color=colour, alpha=0.25, linewidth=0, label=name
             )
     for place, (curve, colour) in enumerate(zip(panel.curves, shades[::-1], strict=True)):
-        _draw(axes, curve, colour, (":", "--", "-", "-.")[place % 4], _MARKERS[place % 5], band=False)
+        draw_curve(axes, curve, colour, (":", "--", "-", "-.")[place % 4], _MARKERS[place % 5], band=False)
     if panel.floor is not None:
         axes.axhline(panel.floor, color="#b03a2e", linewidth=1, linestyle=(0, (1, 2)), label="edge-blind")
-    _dress(axes, len(radii))
+    dress_axes(axes, len(radii))
     axes.set_title(panel.title, fontsize=9, loc="left")
 
 
-def _draw(axes: Any, curve: Curve, colour: Any, line: Any, marker: str, *, band: bool = True) -> None:
+def draw_curve(axes: Any, curve: Curve, colour: Any, line: Any, marker: str, *, band: bool = True) -> None:
+    """One curve: steps, and markers at the integers."""
     radii = np.arange(len(curve.certified))
     axes.step(radii, curve.accuracy, where="mid", color=colour, linestyle=line, linewidth=1.4)
     axes.plot(
@@ -136,9 +147,10 @@ def _draw(axes: Any, curve: Curve, colour: Any, line: Any, marker: str, *, band:
         axes.fill_between(radii, low, high, step="mid", color=colour, alpha=0.10, linewidth=0)
 
 
-def _dress(axes: Any, count: int) -> None:
+def dress_axes(axes: Any, count: int, share: str = _SHARE) -> None:
+    """Axes of a share of graphs against r = 0, ..., count - 1."""
     axes.set_xlabel(_AXIS)
-    axes.set_ylabel(_SHARE)
+    axes.set_ylabel(share)
     axes.set_xlim(-0.4, count - 0.6)
     axes.set_ylim(-0.02, 1.02)
     axes.set_xticks(range(0, count, 2))
@@ -147,7 +159,7 @@ def _dress(axes: Any, count: int) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _shades(count: int) -> list[Any]:
+def curve_shades(count: int) -> list[Any]:
     """Colours from dark to light that print as shades of grey."""
     import matplotlib
 
@@ -155,7 +167,8 @@ def _shades(count: int) -> list[Any]:
 
 
 @contextmanager
-def _figure(stem: Path, size: tuple[float, float]) -> Iterator[Any]:
+def saved_figure(stem: Path, size: tuple[float, float]) -> Iterator[Any]:
+    """A figure to draw on, in inches; afterwards it is saved as :func:`figure_paths` say."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -164,14 +177,15 @@ def _figure(stem: Path, size: tuple[float, float]) -> Iterator[Any]:
         figure = Figure(figsize=size, layout="constrained")
         yield figure
         stem.parent.mkdir(parents=True, exist_ok=True)
-        for path, kind in zip(_files(stem), _FORMATS, strict=True):
+        for path, kind in zip(figure_paths(stem), _FORMATS, strict=True):
             date = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[kind]
             temporary = path.with_name(f".{path.name}.tmp")
             figure.savefig(temporary, format=kind, dpi=200, metadata={**date})
             temporary.replace(path)
 
 
-def _files(stem: Path) -> list[Path]:
+def figure_paths(stem: Path) -> list[Path]:
+    """The files of a figure."""
     return [stem.with_name(f"{stem.name}.{kind}") for kind in _FORMATS]
 
 

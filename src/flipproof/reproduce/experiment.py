@@ -156,9 +156,10 @@ def _train(job: Job, settings: Settings, folder: Path, report: Report) -> float 
     metadata = {
         "noise": noise,
         "features": features,
-        "data": "topologies",
+        "data": f"topologies:{settings.graphs}",
         "data_seed": settings.seed,
         "split_seed": settings.seed,
+        "test": 1 - settings.train_graphs / settings.graphs,
         "training": result.settings,
         "starts_from": None if job.needs is None else job.needs.name,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,7 +118,7 @@ class Attack:
     def parts(self) -> tuple[slice, ...]:
         """Where each group stands in :attr:`slots`."""
         ends = np.cumsum([0] + [group.size for group in self.groups])
-        return tuple(slice(int(start), int(stop)) for start, stop in zip(ends[:-1], ends[1:], strict=True))
+        return tuple(slice(int(start), int(stop)) for start, stop in pairwise(ends))
 
     @cached_property
     def members(self) -> IntArray:
@@ -126,7 +127,9 @@ class Attack:
 
     def per_slot(self, values: list[float], order: int) -> FloatArray:
         """Products over ``order`` slots of a value that each group has: a number, ``[n]`` or ``[n, n]``."""
-        return self._products(np.repeat(np.asarray(values, dtype=np.float64), [group.size for group in self.groups]), order)
+        return self._products(
+            np.repeat(np.asarray(values, dtype=np.float64), [group.size for group in self.groups]), order
+        )
 
     def flip_probability(self, order: int) -> FloatArray:
         """Probability that ``order`` given slots are all flipped: a number, ``[n]`` or ``[n, n]``."""

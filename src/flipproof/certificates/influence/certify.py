@@ -39,6 +39,7 @@ _THIRD_BITS = 1 << 29
 _LEAST_TRIALS = 20
 
 _LABEL = 0.05
+_FAR = -0.15  # a lead over all rivals at once that is as low as this is not tried for each of them
 _TOP_BALANCE = 0.65  # the top class's part of every share where there are several rivals
 
 
@@ -62,7 +63,9 @@ def choose_order(num_slots: int, samples: int, noise: EdgeNoise, num_classes: in
     return order
 
 
-def from_votes(votes: Votes, *, alpha: float, stated_alpha: float | None = None, split: AlphaSplit | None = None) -> Certificate:
+def from_votes(
+    votes: Votes, *, alpha: float, stated_alpha: float | None = None, split: AlphaSplit | None = None
+) -> Certificate:
     """Method ``influence``: a certificate from the votes and the flips they were cast on.
 
     With probability at least ``1 - alpha`` it abstains, or the label is the smoothed classifier's answer and no attack within
@@ -141,7 +144,9 @@ class _Tests:
         p_upper = np.nextafter(1 - p_lower, 2.0)
         if len(self.rivals) > 1 and split.rivals > 0:
             most = counts[self.rivals].max()
-            p_upper = min(p_upper, float(upper_bound(most, self.samples, failure_prob=split.rivals * self.alpha * part)))
+            p_upper = min(
+                p_upper, float(upper_bound(most, self.samples, failure_prob=split.rivals * self.alpha * part))
+            )
         return p_lower, float(p_upper)
 
     def passes(self, adds: int, removes: int, part: float = 1.0) -> bool:
@@ -157,32 +162,33 @@ class _Tests:
             return False
         alpha = self.alpha * part
         lower = lower_moments(self.counts, attack, split, alpha=alpha, top=self.top)
-        several = len(self.rivals) > 1
-        every = self.rivals if several else []
-        bounds = bound_moments(lower, self.counts, attack, split, alpha=alpha, rivals=every)
-        if self._leads(bounds, attack, split, alpha, every):
-            return True
-        if not several:
-            return False
-        # all rivals at once was too strict, perhaps; a sure winner is one that beats each of them
-        for label in self.rivals:
-            bounds = bound_moments(lower, self.counts, attack, split, alpha=alpha, rivals=[label])
-            if not self._leads(bounds, attack, split, alpha, [label]):
+        # all rivals at once, then one by one where that was too strict
+        waiting = [self.rivals if len(self.rivals) > 1 else []]
+        while waiting:
+            rivals = waiting.pop()
+            bounds = bound_moments(lower, self.counts, attack, split, alpha=alpha, rivals=rivals)
+            lead = self._lead(bounds, attack, split, alpha, rivals)
+            if lead > 0:
+                continue
+            if len(rivals) < 2 or lead < _FAR:
                 return False
+            waiting += [rivals[1:], rivals[:1]]
         return True
 
-    def _leads(
+    def _lead(
         self, bounds: MomentBounds, attack: Attack, split: AlphaSplit, alpha: float, rivals: list[int]
-    ) -> bool:
-        """Whether the top class keeps its lead over the given rivals (none given: all that is not the top class)."""
-        if attack.size < len(bounds.lower) and lead_by_identity(bounds, attack) > 0:
-            return True
-        if attack.size > 1 and lead_by_programme(bounds, attack, coupled=bool(rivals)) > 0:
-            return True
-        if attack.order(self.counts.order) < 3 or split.third == 0:
-            return False
-        refine = TripleBounds(self.counts, attack, split, alpha=alpha, top=self.top, rivals=rivals)
-        return lead_by_triples(bounds, attack, refine) > 0
+    ) -> float:
+        """Lower bound on the top class's lead over the given rivals (none given: all that is not the top class)."""
+        lead = -np.inf
+        if attack.size < len(bounds.lower):
+            lead = lead_by_identity(bounds, attack)
+        if lead <= 0 and attack.size > 1:
+            lead = max(lead, lead_by_programme(bounds, attack, coupled=bool(rivals)))
+        if lead <= 0 and attack.order(self.counts.order) == 3 and split.third > 0:
+            refine = TripleBounds(self.counts, attack, split, alpha=alpha, top=self.top, rivals=rivals)
+            # how far a lost case is off is not known, as the search ends with the first set that is lost
+            lead = max(0.0 if lead > 2 * _FAR else lead, lead_by_triples(bounds, attack, refine))
+        return lead
 
 
 def _symmetric_search(tests: _Tests, max_adds: int, max_removes: int) -> tuple[int, NDArray[np.bool_]]:
@@ -230,9 +236,9 @@ def _search(tests: _Tests, max_adds: int, max_removes: int) -> tuple[int, NDArra
 def default_split(attack: Attack, samples: int, order: int, num_classes: int) -> AlphaSplit:
     """The shares of alpha for attacks of one size; a function of sizes and noise alone.
 
-    A bound that enters with coefficient ``c`` and standard deviation ``s`` costs about ``c s sqrt(2 log(1 / failure))``: the sum of
-    the costs is least when failure probabilities are proportional to ``c s``. Coefficients are the identity's, or, for attacks
-    beyond the order, the multipliers of a nominal classifier whose top class has 9 of 10 votes whatever is flipped.
+    A bound that enters with coefficient ``c`` and standard deviation ``s`` costs about ``c s sqrt(2 log(1 / failure))``: the
+    sum of the costs is least when failure probabilities are proportional to ``c s``. Coefficients are the identity's,
+    or, for attacks beyond the order, the multipliers of a nominal classifier whose top class has 9 of 10 votes whatever is flipped.
     """
     order = attack.order(order)
     least_top = 0.05

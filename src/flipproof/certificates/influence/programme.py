@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,7 @@ IntArray = NDArray[np.int64]
 _NODES = 20  # at most so many values of T serve as nodes of tabled multipliers
 _IDENTITY_MARGIN = 2.0**-44
 _UP = 1 + 2.0**-50
-_CLOSE = -0.25  # the solver is asked only where tabled multipliers come as near as this
+_CLOSE = -0.02  # with one group the solver is asked only where tabled multipliers come as near as this
 
 
 # ---- the identity --------------------------------------------------------------------------------------------------
@@ -76,41 +77,47 @@ def lead_by_triples(
     Args:
         bounds: Of order 2.
         attack: On three slots.
-        refine: Given places ``i, j, k`` in the attack's slots (one, and two arrays), bounds on Pr(A, all three flipped) from below
-            and Pr(B, all three flipped) from above.
+        refine: Given places ``i, j, k`` in the attack's slots (one, and two arrays), bounds on Pr(A, all three flipped) from
+            below and Pr(B, all three flipped) from above.
         enough: Triples are not refined where pairs alone give more than this.
         hopeless: A lead that is not above this even when refined ends the search; the bound returned is then minus infinity.
     """
-    assert attack.size == 3 and len(bounds.lower) == 3
+    assert attack.size == 3
+    assert len(bounds.lower) == 3
     stay, gain = _factors(attack)
-    low2, high2, q = bounds.lower[2], bounds.upper[2], attack.flips
     share, first, second = (low - high for low, high in zip(bounds.lower, bounds.upper, strict=True))
+    # most harmful slots first, so that a lost case ends early
+    ranked = np.argsort(gain * (first + np.sort(second, axis=1)[:, :2].sum(axis=1)), kind="stable")
+    stay, gain, q, first = (values[ranked] for values in (stay, gain, attack.flips, first))
+    second, low2, high2 = (table[np.ix_(ranked, ranked)] for table in (second, bounds.lower[2], bounds.upper[2]))
+    pair_leads = _pair_leads(share, first, second, stay, gain)
+    weight = gain * q
+    worst_third = np.multiply.outer(weight, weight)
+    goal = (enough + (1 - attack.overlap) + _IDENTITY_MARGIN) / attack.overlap
     worst = np.inf
-    left = np.argsort(gain * first + np.sort(second, axis=1)[:, :2].sum(axis=1) * gain, kind="stable")
-    while len(left) >= 3:
-        slot, left = int(left[0]), left[1:]
-        wanted = _pairs_of(attack.members[left], attack, int(attack.members[slot]))
-        if not wanted.any():
-            continue
-        grid = np.ix_(left, left)
-        low = np.maximum(implied_lower(low2[grid], q[left][:, None] * q[left], q[slot]), 0.0)
-        with_slot = implied_lower(low2[slot, left], q[slot] * q[left], q[left][:, None])
-        low = np.maximum(low, np.maximum(with_slot, implied_lower(low2[slot, left][:, None], q[slot] * q[left][:, None], q[left])))
-        flipped = q[slot] * q[left][:, None] * q[left]
-        low = np.minimum(low, flipped)
-        high = np.minimum(np.minimum(high2[grid], np.minimum(high2[slot, left], high2[slot, left][:, None])), flipped * _UP - low)
-        nothing = stay[slot] * share + gain[slot] * first[slot]
-        one = stay[slot] * first[left] + gain[slot] * second[slot, left]
-        two = stay[slot] * second[grid] + gain[slot] * (low - high)
-        leads = _pair_leads(nothing, one, two, stay[left], gain[left])
-        open_ = np.nonzero(wanted & ~(attack.overlap * leads - (1 - attack.overlap) - _IDENTITY_MARGIN > enough))
-        if len(open_[0]):
-            j, k = open_
-            better_low, better_high = refine(slot, left[j], left[k])
-            better_low = np.maximum(better_low, low[open_])
-            better_high = np.minimum(np.minimum(better_high, high[open_]), flipped[open_] * _UP - better_low)
-            change = (better_low - better_high) - (low[open_] - high[open_])
-            leads[open_] += gain[left[j]] * gain[left[k]] * gain[slot] * change
+    for slot in range(len(ranked) - 2):
+        rest = slice(slot + 1, None)
+        wanted = _pairs_of(attack.members[ranked[rest]], attack, int(attack.members[ranked[slot]]))
+        # the identity for the other two slots, with the triple's difference at its worst, -Pr(all three flipped)
+        mixed = np.multiply.outer(gain[rest] * second[slot, rest] + stay[rest] * (first[slot] / 2), stay[rest])
+        leads = stay[slot] * pair_leads[rest, rest] + gain[slot] * (mixed + mixed.T - q[slot] * worst_third[rest, rest])
+        j, k = np.nonzero(wanted & ~(leads > goal))
+        if len(j):
+            i, j, k = slot, j + slot + 1, k + slot + 1
+            flipped = q[i] * q[j] * q[k]
+            low = np.maximum(0.0, implied_lower(low2[j, k], q[j] * q[k], q[i]))
+            low = np.maximum(low, implied_lower(low2[i, j], q[i] * q[j], q[k]))
+            low = np.minimum(np.maximum(low, implied_lower(low2[i, k], q[i] * q[k], q[j])), flipped)
+            high = np.minimum(np.minimum(high2[j, k], np.minimum(high2[i, j], high2[i, k])), flipped * _UP - low)
+            third = gain[i] * gain[j] * gain[k]
+            raised = leads[j - slot - 1, k - slot - 1] + third * (low - high + flipped)
+            open_ = np.flatnonzero(~(raised > goal))
+            if len(open_):
+                more_low, more_high = refine(int(ranked[i]), ranked[j[open_]], ranked[k[open_]])
+                more_low = np.maximum(more_low, low[open_])
+                more_high = np.minimum(np.minimum(more_high, high[open_]), flipped[open_] * _UP - more_low)
+                raised[open_] += third[open_] * (more_low - more_high - low[open_] + high[open_])
+            leads[j - slot - 1, k - slot - 1] = raised
         worst = min(worst, _worst(leads[wanted], attack))
         if worst <= hopeless:
             return -np.inf
@@ -129,12 +136,12 @@ def _factors(attack: Attack) -> tuple[FloatArray, FloatArray]:
     return stay, attack.per_slot([group.flip_gain for group in attack.groups], 1)
 
 
-def _pair_leads(nothing: FloatArray, one: FloatArray, two: FloatArray, stay: FloatArray, gain: FloatArray) -> FloatArray:
+def _pair_leads(
+    nothing: FloatArray, one: FloatArray, two: FloatArray, stay: FloatArray, gain: FloatArray
+) -> FloatArray:
     """The identity for every pair of slots, given differences with none, one and both of them flipped: ``[n, n]``."""
     mixed = np.multiply.outer(gain * one, stay)
-    return np.asarray(
-        np.multiply.outer(stay * nothing, stay) + mixed + mixed.T + np.multiply.outer(gain, gain) * two
-    )
+    return np.asarray(np.multiply.outer(stay * nothing, stay) + mixed + mixed.T + np.multiply.outer(gain, gain) * two)
 
 
 def _pairs_of(members: IntArray, attack: Attack, *others: int) -> NDArray[np.bool_]:
@@ -196,23 +203,18 @@ class Cells:
         kinds = tuple(sorted(kinds, key=lambda kind: (sum(kind), kind)))
         features = np.array([[_binomials(c, kind) for c in counts.T] for kind in kinds])
         totals = np.array(
-            [
-                math.prod(math.comb(g.count, k) * g.flip**k for k, g in zip(kind, groups, strict=True))
-                for kind in kinds
-            ]
+            [math.prod(math.comb(g.count, k) * g.flip**k for k, g in zip(kind, groups, strict=True)) for kind in kinds]
         )
         size = sum(group.count for group in groups)
         # convolution: three roundings a step; the rest: features (exact integers below 2**53 for the sizes in use), products
         return cls(x.ravel(), y.ravel(), features, kinds, totals, (6 * size + 64) * 2.0**-52)
 
 
-def _binomials(counts: FloatArray, kind: tuple[int, ...]) -> float:
+def _binomials(counts: NDArray[Any], kind: tuple[int, ...]) -> float:
     return float(math.prod(math.comb(int(t), k) for t, k in zip(counts, kind, strict=True)))
 
 
-def lead_by_programme(
-    bounds: MomentBounds, attack: Attack, *, coupled: bool, goal: float = 0.0
-) -> float:
+def lead_by_programme(bounds: MomentBounds, attack: Attack, *, coupled: bool, goal: float = 0.0) -> float:
     """The least lead that the moment bounds allow, over all attacked sets; stops as soon as it exceeds ``goal``.
 
     Minimise ``sum_t y_t (phi_A(t) - phi_B(t))`` over ``phi >= 0``, ``phi_A + phi_B <= 1``, with A's moments at least and B's
@@ -285,9 +287,7 @@ class _Sums:
     def __init__(self, bounds: MomentBounds, attack: Attack, cells: Cells) -> None:
         self.bounds, self.attack, self.cells = bounds, attack, cells
         self.lower = np.array([self._least(bounds.lower, kind) for kind in cells.kinds])
-        left_over = tuple(
-            attack.flip_probability(order) - upper for order, upper in enumerate(bounds.upper)
-        )
+        left_over = tuple(attack.flip_probability(order) - upper for order, upper in enumerate(bounds.upper))
         # what is not B has moments of at least this; B's own are at most the totals less this
         self.not_rival = np.array([self._least(left_over, kind) for kind in cells.kinds])
         difference = tuple(low - high for low, high in zip(bounds.lower, bounds.upper, strict=True))
@@ -421,7 +421,9 @@ def basic_multipliers(groups: tuple[Group, ...], overlap: float, order: int) -> 
     if len(nodes) > _NODES:
         middle = np.linspace(group.count * group.flip, group.count * group.moved, _NODES)
         spread = 3 * math.sqrt(group.count) / 2
-        nodes = np.unique(np.clip(np.rint(np.linspace(middle[0] - spread, middle[-1] + spread, _NODES)), 0, group.count))
+        nodes = np.unique(
+            np.clip(np.rint(np.linspace(middle[0] - spread, middle[-1] + spread, _NODES)), 0, group.count)
+        )
         nodes = nodes.astype(np.int64)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         ratio = np.where(cells.x > 1e-290, cells.y / cells.x, 0.0)
@@ -456,7 +458,7 @@ def _from_solver(cells: Cells, sums: _Sums) -> list[tuple[FloatArray, FloatArray
             solution = optimize.linprog(
                 np.concatenate([cells.y, -cells.y]), A_ub=matrix, b_ub=limits, bounds=(0, None), method="highs"
             )
-            marginals = -np.asarray(solution.ineqlin.marginals, dtype=np.float64)
+            marginals = _sane(-np.asarray(solution.ineqlin.marginals, dtype=np.float64), 2 * len(cells.kinds))
         except (ValueError, AttributeError, TypeError):
             return []
     moments = len(cells.kinds)

@@ -28,6 +28,7 @@ IntArray = NDArray[np.int64]
 _CHUNK = 16 * BLOCK  # samples counted at once; below 2**24, so that float32 products of zeros and ones are exact
 _CHUNK_CELLS = 1 << 26  # at most this many flips in memory at once
 _TABLE = 1 << 18  # cells of a table of counts; beyond, counts are sorted
+_PARTIES = 4
 _FEW = 1024  # up to here bounds are computed entry by entry
 _DOWN, _UP = 1 - 2.0**-50, 1 + 2.0**-50  # more than the rounding of one or two products
 
@@ -72,12 +73,12 @@ class FlipCounts:
     def pairs_within(self, slot: int, columns: IntArray, parties: IntArray) -> IntArray:
         """Votes among the samples in which a slot and each pair of columns were all flipped: ``[parties, n, n]``.
 
-        ``parties[label]`` is the number of the party that a class's votes count for.
+        ``parties[label]`` is the number of the party, 0 to 3, that a class's votes count for.
         """
         flipped = np.flatnonzero(self.packed[:, slot >> 3] >> (7 - (slot & 7)) & 1)
         party = parties[self.labels[flipped]]
-        counts = np.zeros((int(parties.max()) + 1, len(columns), len(columns)), dtype=np.int64)
-        for number in range(len(counts)):
+        counts = np.zeros((_PARTIES, len(columns), len(columns)), dtype=np.int64)
+        for number in range(_PARTIES):
             rows = flipped[party == number]
             for start in range(0, len(rows), _CHUNK):
                 flips = np.unpackbits(self.packed[rows[start : start + _CHUNK]], axis=1)[:, columns].astype(np.float32)
@@ -133,7 +134,7 @@ def count_flips(votes: Votes, order: int) -> FlipCounts:
     return FlipCounts(order, tuple(tables), everything, votes.labels)
 
 
-def _verified_flips(votes: Votes) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.int64]]]:
+def _verified_flips(votes: Votes) -> Iterator[tuple[NDArray[np.bool_], NDArray[np.unsignedinteger[Any]]]]:
     """Flips and labels of consecutive samples, each whole block compared with its checksum."""
     stream = votes.stream()
     slots = max(1, votes.graph.num_slots)
@@ -155,7 +156,7 @@ def _verified_flips(votes: Votes) -> Iterator[tuple[NDArray[np.bool_], NDArray[n
         waiting.append(flips)
         last = number == len(votes.checksums) - 1
         if len(waiting) == blocks_at_once or last:
-            labels = votes.labels[begin : start + BLOCK].astype(np.int64)
+            labels = votes.labels[begin : start + BLOCK]
             yield np.concatenate(waiting)[: len(labels)], labels
             waiting, begin = [], start + BLOCK
 
@@ -217,11 +218,15 @@ class TripleBounds:
     ) -> None:
         self.counts, self.attack, self.several = counts, attack, len(rivals) > 1
         self.levels = (alpha * split.top_share(3) * (1 - 2.0**-40), alpha * split.rival_share(3) * (1 - 2.0**-40))
-        self.parties = np.full(len(counts.tables[0]), 2)
+        self.parties = np.full(len(counts.tables[0]), 3)
         self.parties[top] = 0
-        if rivals:
-            self.parties[rivals[0]] = 1
+        self.parties[rivals[1:]] = 2
+        self.parties[rivals[:1]] = 1
         self.own = bool(rivals) and self.levels[1] > 0
+        # a lower bound on the top class's share is one minus an upper bound on the share of all others
+        pairs = counts.trials_of(attack.slots, 2)
+        most = int(pairs[~np.eye(len(pairs), dtype=np.bool_)].max(initial=1))
+        self.misses, self.hits = (_UpperTable(level, most) for level in self.levels)
 
     def __call__(self, slot: int, second: IntArray, third: IntArray) -> tuple[FloatArray, FloatArray]:
         """Lower bounds for the top class, upper bounds for the rival, of places ``slot, second[i], third[i]``."""
@@ -232,13 +237,39 @@ class TripleBounds:
         trials = counted.sum(axis=0)
         q = self.attack.flips
         flipped = q[slot] * q[second] * q[third]
-        low = _looked_up(lower_bound, counted[0], trials, self.levels[0]) if self.levels[0] > 0 else np.zeros(len(j))
-        low = np.clip(flipped * low * _DOWN, 0.0, flipped)
+        low = np.clip(flipped * (1 - self.misses(trials - counted[0], trials)) * _DOWN, 0.0, flipped)
         high = flipped * _UP - low
         if self.own:
             most = np.maximum(counted[1], counted[2]) if self.several else counted[1]
-            high = np.minimum(high, flipped * _looked_up(upper_bound, most, trials, self.levels[1]) * _UP)
+            high = np.minimum(high, flipped * self.hits(most, trials) * _UP)
         return low, high
+
+
+class _UpperTable:
+    """Upper bounds on a share, kept for the counts that have occurred.
+
+    Counts are rounded so that there are few: trials down (leaving out failures), successes up. Neither makes a bound smaller.
+    """
+
+    def __init__(self, level: float, most_trials: int) -> None:
+        self.level, self.step = level, max(1, most_trials // 256)
+        self.width = most_trials // self.step + 2
+        self.table = np.full(self.width**2 if level > 0 else 0, np.nan)
+
+    def __call__(self, successes: IntArray, trials: IntArray) -> FloatArray:
+        """At least the Clopper-Pearson upper bound; 1 without a level."""
+        if self.level <= 0:
+            return np.ones(successes.shape)
+        few, many = -(-successes // self.step), trials // self.step
+        keys = np.minimum(few, many) * self.width + many
+        found = self.table[keys]
+        missing = np.isnan(found)
+        if missing.any():
+            new = np.unique(keys[missing])
+            k, n = np.divmod(new, self.width)
+            self.table[new] = upper_bound(k * self.step, n * self.step, failure_prob=self.level)
+            found = self.table[keys]
+        return found
 
 
 def tightened(bounds: MomentBounds, attack: Attack) -> MomentBounds:
@@ -303,7 +334,7 @@ def _looked_up(bound: Callable[..., FloatArray], successes: IntArray, trials: In
     least = int(trials.min())
     rate = spoke / np.maximum(trials, 1)
     decides = rate <= np.partition(rate.ravel(), rate.size // 10)[rate.size // 10]
-    fine, coarse, coarse_others = max(1, least // 128), max(1, least // 24), max(1, least // 48)
+    fine, coarse, coarse_others = max(1, least // 128), max(1, least // 32), max(1, least // 96)
     kept = trials - np.minimum(np.where(decides, trials % fine, trials % coarse), spoke)
     others = trials - spoke
     others = np.where(decides, others, np.minimum(others + -others % coarse_others, kept))

@@ -1,0 +1,104 @@
+"""Figures of attacks: accuracy against the number of flips, and graphs with the flipped edges marked."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flipproof.attacks.result import AttackResult
+from flipproof.graphs import Graph
+from flipproof.report.figures import Curve, curve_shades, draw_curve, dress_axes, figure_paths, saved_figure
+from flipproof.runs import write_text
+
+__all__ = ["accuracy_figure", "graphs_figure"]
+
+_LINES = (":", "--", "-", "-.")
+_MARKERS = ("v", "s", "o", "D")
+_ADDED, _REMOVED = "#c0392b", "#2471a3"
+
+
+def accuracy_figure(stem: Path, curves: Sequence[Curve], *, title: str, floor: float | None = None) -> list[Path]:
+    """Accuracy under attack (upper bounds) beside certified accuracy (lower bound); returns the files, CSV last.
+
+    ``floor`` is the accuracy of the classifier that sees no edge: right at every r.
+    """
+    count = len(curves[0].certified)
+    with saved_figure(stem, (5.6, 3.8)) as figure:
+        axes = figure.add_subplot()
+        for place, (curve, colour) in enumerate(zip(curves, curve_shades(len(curves)), strict=True)):
+            draw_curve(axes, curve, colour, _LINES[place % 4], _MARKERS[place % 4], band=False)
+        if floor is not None:
+            axes.axhline(floor, color="#b03a2e", linewidth=1, linestyle=(0, (1, 2)), label="edge-blind")
+        dress_axes(axes, count, "accuracy")
+        axes.set_xticks(range(count))
+        axes.set_title(title, fontsize=10, loc="left")
+        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["curve", "r", "right_graphs", "graphs", "accuracy"])
+    for curve in curves:
+        for r, right in enumerate(curve.certified):
+            writer.writerow([curve.name, r, right, curve.graphs, f"{right / curve.graphs:.6f}"])
+    if floor is not None:
+        writer.writerow(["edge-blind", "every", "", "", f"{floor:.6f}"])
+    path = stem.with_name(f"{stem.name}.csv")
+    write_text(path, text.getvalue())
+    return [*figure_paths(stem), path]
+
+
+def graphs_figure(stem: Path, attacked: Sequence[tuple[Graph, AttackResult, str]]) -> list[Path]:
+    """Clean graphs with the attack's flips marked: added edges red, removed ones blue and dashed. Returns the files."""
+    columns = min(4, len(attacked))
+    rows = -(-len(attacked) // columns)
+    with saved_figure(stem, (2.2 * columns, 2.3 * rows + 0.3)) as figure:
+        grid = figure.subplots(rows, columns, squeeze=False)
+        for axes in grid.flat:
+            axes.set_axis_off()
+        for axes, (graph, result, title) in zip(grid.flat, attacked, strict=False):
+            _draw_graph(axes, graph, result)
+            axes.set_title(title, fontsize=8)
+        for colour, line, label in ((_ADDED, "-", "added"), (_REMOVED, "--", "removed")):
+            grid.flat[0].plot([], [], color=colour, linestyle=line, linewidth=2, label=label)
+        figure.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+    return figure_paths(stem)
+
+
+def _draw_graph(axes: Any, graph: Graph, result: AttackResult) -> None:
+    import networkx
+
+    places = networkx.spring_layout(graph.to_networkx(), seed=0, iterations=100)
+    centre = np.mean(list(places.values()), axis=0)
+    flips = set(result.flips)
+    for u, v in map(tuple, graph.edges.tolist()):
+        if (u, v) not in flips:
+            axes.plot(*zip(places[u], places[v], strict=True), color="0.6", linewidth=0.8, zorder=1)
+    edges = {tuple(pair) for pair in graph.edges.tolist()}
+    for u, v in result.flips:
+        gone = (u, v) in edges
+        # an added edge is bent a little, so that it cannot hide others that it runs along
+        axes.plot(
+            *_bow(places[u], places[v], 0.0 if gone else 0.1, centre),
+            color=_REMOVED if gone else _ADDED,
+            linestyle="--" if gone else "-",
+            linewidth=2,
+            zorder=2,
+        )
+    x, y = zip(*(places[node] for node in range(graph.num_nodes)), strict=True)
+    axes.scatter(x, y, s=14, color="0.2", zorder=3)
+    axes.set_aspect("equal")
+
+
+def _bow(start: Any, end: Any, bend: float, centre: Any) -> tuple[Any, Any]:
+    """Points of a curve between two places, ``bend`` times its length off the straight line towards the centre."""
+    along = np.linspace(0, 1, 25)
+    across, up = np.subtract(end, start)
+    aside = np.array([-up, across]) * bend
+    if np.dot(aside, np.subtract(centre, start)) < 0:
+        aside = -aside
+    off = 4 * along * (1 - along)
+    return start[0] + along * across + off * aside[0], start[1] + along * up + off * aside[1]

@@ -1,0 +1,140 @@
+"""What the options name: data and split, model, features, noise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flipproof as fp
+from command_line import write_graphs
+from flipproof import models
+from flipproof.commands.sources import (
+    DataSource,
+    features_identity,
+    fingerprint,
+    load_features,
+    load_model,
+    load_noise,
+    model_data,
+    part_indices,
+)
+
+NOTHING: dict[str, Any] = {"data": None, "root": None, "download": False, "data_seed": None, "split_seed": None}
+
+
+def saved_with(folder: Path, **metadata: object) -> models.SavedModel:
+    models.save(models.GCN(in_features=1, num_classes=8, hidden=2, seed=0), folder, **metadata)
+    return models.load_metadata(folder)
+
+
+def test_topologies_with_a_number_and_a_seed() -> None:
+    assert len(DataSource("topologies").load()) == 480
+    first, second = DataSource("topologies:16").load(), DataSource("topologies:16", seed=1).load()
+    assert (len(first), len(second)) == (16, 16)
+    assert fingerprint(first) != fingerprint(second)
+
+
+def test_a_folder_and_a_tu_name_and_the_folder_of_a_tu_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_graphs(tmp_path / "mine")
+    assert len(DataSource(str(tmp_path / "mine")).load()) == 12
+    monkeypatch.chdir(tmp_path)
+    assert len(DataSource("mine").load()) == 12
+    (tmp_path / "TOY").mkdir()
+    for kind, text in {"A": "1,2\n2,1\n", "graph_indicator": "1\n1\n2\n", "graph_labels": "0\n1\n"}.items():
+        (tmp_path / "TOY" / f"TOY_{kind}.txt").write_text(text)
+    for source in (DataSource("TOY", root=str(tmp_path)), DataSource(str(tmp_path / "TOY")), DataSource("TOY")):
+        assert source.load().name == "TOY"
+
+
+def test_a_model_folder_remembers_its_data_and_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_graphs(tmp_path / "mine")
+    monkeypatch.chdir(tmp_path)
+    source = DataSource("mine", split_seed=7, test=0.25, validation=0.25)
+    graphs = source.load()
+    saved = saved_with(tmp_path / "model", **source.metadata(graphs))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    again, found = model_data(saved, **NOTHING)
+    assert found == graphs
+    assert again.split(found).test_indices.tolist() == source.split(graphs).test_indices.tolist()
+    other, _ = model_data(saved, **(NOTHING | {"split_seed": 8}))
+    assert other.split_seed == 8
+    (tmp_path / "mine" / "0.edges").write_text("0 1\n")
+    with pytest.raises(fp.InputError, match="are not those that the model was trained on"):
+        model_data(saved, **NOTHING)
+    with pytest.raises(fp.InputError, match="are not those that the model was trained on"):
+        model_data(saved, **(NOTHING | {"data": "../mine"}))
+
+
+def test_test_graphs_of_a_reproduced_model_were_no_training_graphs(tmp_path: Path) -> None:
+    from flipproof.reproduce.experiment import Job, Settings, data_split, run_job
+
+    settings = Settings(graphs=32, train_graphs=20, clean_epochs=1)
+    run_job(Job("gcn", None), settings, tmp_path, lambda what, done, of: None)
+    source, graphs = model_data(models.load_metadata(tmp_path / "models" / "gcn-clean"), **NOTHING)
+    assert source.split(graphs).test_indices.tolist() == data_split(settings).test_indices.tolist()
+    assert source.split(graphs).train_indices.tolist() == data_split(settings).train_indices.tolist()
+
+
+def test_the_fingerprint_sees_edges_features_labels_and_names() -> None:
+    base = fp.Graph(3, [(0, 1)], np.ones((3, 1), np.float32), 0)
+    variants = [
+        [base],
+        [base, base],
+        [base.replaced(edges=[(0, 2)])],
+        [base.replaced(label=1)],
+        [base.replaced(node_features=np.zeros((3, 1), np.float32))],
+        [base.replaced(node_features=None)],
+    ]
+    hashes = [fingerprint(fp.datasets.Dataset(graphs, class_names=["a", "b"])) for graphs in variants]
+    hashes.append(fingerprint(fp.datasets.Dataset([base], class_names=["a", "c"])))
+    assert len(set(hashes)) == len(hashes)
+    assert hashes[0] == fingerprint(fp.datasets.Dataset([base], class_names=["a", "b"], name="other"))
+
+
+def test_parts_and_limits() -> None:
+    source = DataSource("topologies:24", validation=0.25)
+    parts = source.split(source.load())
+    chosen = {part: part_indices(parts, part, None) for part in ("train", "validation", "test")}
+    assert sorted(sum(chosen.values(), [])) == part_indices(parts, "all", None) == list(range(24))
+    assert part_indices(parts, "test", 3) == chosen["test"][:3]
+
+
+def test_a_users_model_is_known_by_its_weights_and_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        "import torch\n\n\ndef one():\n    torch.manual_seed(0)\n    return torch.nn.Linear(2, 2)\n\n\n"
+        "def two():\n    torch.manual_seed(1)\n    return torch.nn.Linear(2, 2)\n"
+    )
+    (tmp_path / "mine_first.py").write_text(code)
+    (tmp_path / "mine_second.py").write_text(code + "\n# changed\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    names = ("mine_first:one", "mine_first:two", "mine_second:one")
+    identities = [load_model(name).identity for name in names]
+    assert len(set(identities)) == 3
+    assert load_model(names[0]).identity == identities[0]
+    assert not load_model(names[0]).model.training
+
+
+def test_features_by_name_and_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine_hooks.py").write_text("def ones(graph):\n    return [[1.0]] * graph.num_nodes\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert load_features(None) is None
+    assert features_identity(None) == features_identity("own") == "own"
+    assert features_identity("own+one-hot-degree:5") == "own+one-hot-degree:5"
+    assert features_identity("one-hot-degree:5") == "one-hot-degree:5"
+    assert load_features("mine_hooks:ones").of(fp.Graph(2, [])).tolist() == [[1.0], [1.0]]
+    assert features_identity("mine_hooks:ones").startswith("mine_hooks:ones sha256:")
+
+
+def test_noise_of_the_options_then_of_the_model(tmp_path: Path) -> None:
+    saved = saved_with(tmp_path / "m", noise=fp.EdgeNoise(keep=0.9))
+    assert load_noise(saved, None, None, None) == fp.EdgeNoise(keep=0.9)
+    assert load_noise(saved, None, 0.1, 0.2) == fp.EdgeNoise(add=0.1, remove=0.2)
+    assert load_noise(None, None, None, None, edge_blind=True) == fp.EdgeNoise(add=0, remove=0)
+    with pytest.raises(fp.InputError, match="the noise must be given"):
+        load_noise(None, None, None, None)

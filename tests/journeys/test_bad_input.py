@@ -1,0 +1,285 @@
+"""What can be typed or lie around wrongly, and the one sentence each gets. Exit code 2, no traceback, nothing written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from command_line import OWN_MODEL, call, write_graphs
+
+TRAIN = "train --data graphs --epochs 1 --out new"
+OWN = "certify --model own:make --data graphs --keep 0.8 --samples 50 --out new"
+SAVED = "certify --model model --samples 50 --out new"
+
+OTHERS = """
+import numpy as np
+import torch
+
+
+def boom():
+    raise RuntimeError("no licence")
+
+
+def nothing():
+    return None
+
+
+def letters():
+    return lambda graphs: ["a"] * len(graphs)
+
+
+def high():
+    return lambda graphs: [7] * len(graphs)
+
+
+def random():
+    return lambda graphs: np.random.randint(0, 2, len(graphs))
+
+
+def fails():
+    return lambda graphs: 1 / 0
+
+
+def later():
+    # the probe sees few nodes; the tenth graph fails
+    return lambda graphs: [1 // (8 - graph.num_nodes) * 0 for graph in graphs]
+
+
+def edges_needed():
+    class Net(torch.nn.Module):
+        def forward(self, x, edge_index, edge_attr, batch):
+            return x
+
+    return Net()
+
+
+number = 3
+"""
+
+# command, words of the sentence
+BAD_INPUT = [
+    # options that the parser cannot read
+    ("trian --data graphs", "No such command 'trian'"),
+    ("train --out new", "Missing option '--data'"),
+    ("certify --out new", "Missing option '--model'"),
+    ("export", "Missing argument 'RUN'"),
+    (
+        "train --data graphs --epochs many --out new",
+        "Invalid value for '--epochs': Input should be a valid integer, unable to parse string as an integer; got 'many'",
+    ),
+    ("certify --model model --sample 5 --out new", "No such option: --sample"),
+    (f"{OWN} --graphs 0", "Invalid value for '--graphs': Input should be greater than or equal to 1; got '0'"),
+    # noise
+    (f"{TRAIN} --keep 0.3", "keep must lie in (0.5, 1); got 0.3 (did you mean 0.7?)"),
+    (f"{TRAIN} --keep 1.0", "keep must lie in (0.5, 1); got 1"),
+    (f"{TRAIN} --keep 0.9 --add 0.1", "give either keep or add and remove"),
+    (f"{TRAIN} --add 0.1", "noise needs keep, or both add and remove"),
+    (f"{TRAIN} --add 0.6 --remove 0.5", "add + remove must be below 1"),
+    (f"{TRAIN} --add nan --remove 0.5", "add must be a finite probability"),
+    (f"{TRAIN} --add 1e-12 --remove 0.5", "add is too small to sample exactly"),
+    ("radius --p-lower 1.5 --keep 0.9", "p_lower"),
+    ("radius --p-lower 0.9", "noise needs keep"),
+    # numbers
+    (f"{OWN} --alpha 0", "alpha must lie in (0, 1)"),
+    (f"{OWN} --alpha 2", "alpha must lie in (0, 1)"),
+    (f"{OWN} --samples 0", "samples must be an integer of at least 1; got 0"),
+    (f"{OWN} --seed -1", "seed must be an integer from 0"),
+    (f"{OWN} --split-seed -1", "seed must be an integer from 0"),
+    (f"{OWN} --method votez", "method must be one of influence, votes, paper; got 'votez'"),
+    (f"{OWN} --part tests", "--part must be one of test, validation, train, all; got 'tests'"),
+    (f"{OWN} --part validation", "--part validation holds no graph"),
+    (f"{OWN} --classes 1", "the model has 1 classes and the data graphs have 2"),
+    (f"{TRAIN} --epochs 0", "epochs must be an integer of at least 1; got 0"),
+    (f"{TRAIN} --learning-rate -1", "learning_rate must be a number above 0; got -1.0"),
+    (f"{TRAIN} --batch-size 0", "batch_size must be an integer of at least 1"),
+    (f"{TRAIN} --consistency 1", "consistency compares copies of a graph; got copies=1"),
+    (f"{TRAIN} --hidden 0", "hidden must be an integer of at least 1; got 0"),
+    (f"{TRAIN} --test 0", "--test must be a share of the graphs in (0, 1); got 0"),
+    (f"{TRAIN} --test 0.9 --validation 0.9", "must fit into 12 graphs"),
+    (f"{TRAIN} --validation -0.1", "--validation must be a share"),
+    # data
+    ("train --data MUTAG --out new", "a TU name needs --root"),
+    ("train --data MUTAG --root graphs --out new", "no files of MUTAG under graphs"),
+    ("train --data MUTAG --root tu --out new", "found there: TOY"),
+    ("train --data TOY --root tu --out new", "TOY_A.txt, line 2: expected a number; got 'x'"),
+    ("train --data ./nowhere --out new", "nowhere is not a folder"),
+    ("train --data empty/folder --out new", "is not a folder"),
+    ("train --data topologies:few --out new", "--data topologies:COUNT needs a number of graphs; got 'topologies:few'"),
+    ("train --data topologies:0 --out new", "count"),
+    ("train --data broken --out new", "broken/labels.csv, line 1: expected file,label"),
+    ("train --data one-class --out new", "must name at least two classes"),
+    ("train --data degrees --out new", "column 0 of node_features is the degrees"),
+    # models
+    (f"{TRAIN} --model gat9", "--model must be one of gcn, gin"),
+    (f"{TRAIN} --features colour", "features must be one of own, degree"),
+    (f"{TRAIN} --features own", "the model needs node features and the graph has none"),
+    (f"{TRAIN} --features own:make", "--features must be one that a model folder can name"),
+    (f"{TRAIN} --model edge-blind --features degree", "an edge-blind model needs features that do not depend on edges"),
+    (
+        "certify --model gone --out new",
+        "--model must be a folder that train wrote, or package.module:factory; gone is neither",
+    ),
+    ("certify --model gcn --out new", "--model gcn is a network without weights"),
+    ("certify --model graphs --out new", "graphs is not a model folder"),
+    ("certify --model cut --out new", "weights.safetensors is cut off or altered"),
+    (f"{SAVED} --classes 5", "--classes must be the model's own number of classes, 2; got 5"),
+    (f"{SAVED} --features one-hot-degree", "the model failed on noisy copies"),
+    (f"{SAVED} --data topologies:16", "the model has 2 classes and the data topologies have 8"),
+    ("certify --model clean --out new", "the model was not trained under noise, so the noise must be given"),
+    ("certify --model moved --out new", "are not those that the model was trained on"),
+    ("certify --model own:make --keep 0.8 --out new", "the model does not say which data it belongs to (give --data)"),
+    ("certify --model own:make --data graphs --out new", "so the noise must be given"),
+    ("certify --model absent:make --data graphs --out new", "importing absent failed with ModuleNotFoundError"),
+    ("certify --model own:missing --data graphs --out new", "own has no callable missing"),
+    ("certify --model own.py:make --data graphs --out new", "importing own.py failed"),
+    ("certify --model ./own:make --data graphs --out new", "--model must read package.module:name; got './own:make'"),
+    ("certify --model others:number --data graphs --out new", "others has no callable number"),
+    ("certify --model others:boom --data graphs --out new", "the factory failed with RuntimeError: no licence"),
+    ("certify --model others:nothing --data graphs --out new", "the factory must return a model; got None"),
+    (OWN.replace("own:make", "others:letters"), "the classifier must return class numbers"),
+    (OWN.replace("own:make", "others:high"), "the classifier must return labels 0..1; got 7"),
+    (OWN.replace("own:make", "others:random"), "the model must be a function of the noisy graph alone"),
+    (OWN.replace("own:make", "others:fails"), "ZeroDivisionError"),
+    (OWN.replace("own:make", "others:edges_needed"), "the model's forward needs edge_attr"),
+    # folders and files
+    (f"{TRAIN}".replace("new", "graphs"), "--out graphs exists and is not a model folder"),
+    (f"{TRAIN}".replace("new", "model"), "--out model holds a model already"),
+    (f"{TRAIN}".replace("new", "own.py"), "--out own.py exists and is not a model folder"),
+    (OWN.replace("new", "graphs"), "graphs holds files but no run.json"),
+    (OWN.replace("new", "own.py"), "own.py is a file; expected a run folder"),
+    (OWN.replace("new", "run"), "run holds a run with samples = 40; asked for samples = 50"),
+    (OWN.replace("new", "torn"), "torn/run.json cannot be read as a run's settings"),
+    ("export gone", "gone is not a run folder: there is no such folder"),
+    ("export graphs", "graphs is not a run folder: it has no run.json"),
+    ("export run --format xlsx", "--format must be one of csv, parquet, json; got 'xlsx'"),
+    ("export run --format parquet", "--format parquet is not text and needs a file"),
+    ("export run --out graphs", "--out must be a file; graphs is a folder"),
+    ("export unfinished", "unfinished has no certificates.parquet: the run is not finished"),
+    ("export spoilt", "spoilt/certificates.parquet is cut off or altered"),
+    ("verify gone", "gone is not a run folder"),
+    ("verify unfinished", "the run is not finished"),
+    ("verify spoilt", "is cut off or altered"),
+    ("verify torn", "cannot be read as a run's settings"),
+]
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with good and bad data, models and runs."""
+    from flipproof import EdgeNoise, models
+    from flipproof.commands.sources import DataSource
+
+    folder = tmp_path_factory.mktemp("user")
+    write_graphs(folder / "graphs")
+    for name, text in (("own", OWN_MODEL.format(pause=0)), ("others", OTHERS)):
+        (folder / f"{name}.py").write_text(text)
+    source = DataSource(str(folder / "graphs"))
+    metadata = {"features": "degree", **source.metadata(source.load())}
+    network = models.GCN(in_features=1, num_classes=2, hidden=4, seed=0)
+    for name, extra in {
+        "model": {"noise": EdgeNoise(keep=0.9)},
+        "clean": {"noise": None},
+        "cut": {},
+        "moved": {"noise": EdgeNoise(keep=0.9), "data_sha256": "0" * 64},
+    }.items():
+        models.save(network, folder / name, **(metadata | extra))
+    (folder / "cut" / "weights.safetensors").write_bytes(b"half")
+    (folder / "tu" / "TOY").mkdir(parents=True)
+    for kind, text in {"A": "1,2\nx,1\n", "graph_indicator": "1\n1\n", "graph_labels": "0\n"}.items():
+        (folder / "tu" / "TOY" / f"TOY_{kind}.txt").write_text(text)
+    (folder / "broken").mkdir()
+    (folder / "broken" / "labels.csv").write_text("a,b,c\n")
+    (folder / "one-class").mkdir()
+    (folder / "one-class" / "labels.csv").write_text("a.txt,0\n")
+    (folder / "one-class" / "a.txt").write_text("0 1\n")
+    _graphs_with_degrees(folder / "degrees")
+    return folder
+
+
+def _graphs_with_degrees(folder: Path) -> None:
+    folder.mkdir()
+    lines = []
+    for index, size in enumerate((5, 6, 7, 8, 5, 6)):
+        nodes = [{"id": node, "degree": size - 1 if node == 0 else 1} for node in range(size)]
+        edges = [{"source": 0, "target": node} for node in range(1, size)]
+        (folder / f"{index}.json").write_text(json.dumps({"nodes": nodes, "edges": edges}))
+        lines.append(f"{index}.json,{index % 2}\n")
+    (folder / "labels.csv").write_text("".join(lines))
+
+
+@pytest.fixture(scope="module")
+def runs(workplace: Path) -> Path:
+    """Runs to be refused: a good one, one without certificates, one with half of them, one with a torn run.json."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(workplace)
+        patch.setattr("sys.argv", ["flipproof", *OWN.replace("new", "run").replace("50", "40").split(), "--quiet"])
+        from flipproof.cli import main
+
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 0
+    for name in ("unfinished", "spoilt", "torn"):
+        shutil.copytree(workplace / "run", workplace / name)
+    (workplace / "unfinished" / "certificates.parquet").unlink()
+    table = workplace / "spoilt" / "certificates.parquet"
+    table.write_bytes(table.read_bytes()[:-100])
+    (workplace / "torn" / "run.json").write_text('{"settings": {')
+    return workplace
+
+
+def contents(folder: Path) -> dict[str, int]:
+    found = {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+    return {path: time for path, time in found.items() if "__pycache__" not in path and not path.endswith(".lock")}
+
+
+@pytest.mark.parametrize(("command", "sentence"), BAD_INPUT, ids=[command for command, _ in BAD_INPUT])
+def test_bad_input_gets_one_sentence(
+    runs: Path, command: str, sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(runs)
+    before = contents(runs)
+    done = call(monkeypatch, capsys, *command.split())
+    assert done.code == 2, done.err
+    assert sentence in done.err
+    assert done.err.startswith("flipproof: ")
+    assert done.err.count("\n") == 1
+    assert "; got " in done.err or done.err.endswith(")\n"), "what came, or in brackets what to do"
+    assert "Traceback" not in done.err
+    assert done.out == ""
+    assert contents(runs) == before
+
+
+def test_the_table_is_long_enough() -> None:
+    assert len({command for command, _ in BAD_INPUT}) == len(BAD_INPUT) >= 40
+
+
+def test_a_model_that_fails_on_a_later_graph_keeps_what_is_finished(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(runs)
+    command = OWN.replace("own:make", "others:later").replace("new", "later") + " --part all"
+    done = call(monkeypatch, capsys, *command.split())
+    assert done.code == 2
+    assert "the model failed on noisy copies of graph 2 with ZeroDivisionError" in done.err
+    assert len(list((runs / "later" / "votes").glob("*.npz"))) == 2
+
+
+def test_no_command_shows_the_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = call(monkeypatch, capsys)
+    assert (shown.code, shown.err) == (0, "")
+    assert "certify" in shown.out
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(runs)
+    tmp_path.chmod(0o500)
+    done = call(monkeypatch, capsys, *OWN.split()[:-1], tmp_path / "new")
+    assert done.code == 2
+    assert "Permission denied" in done.err

@@ -1,4 +1,4 @@
-"""Draws influence.svg: what an attack on three pairs can do, given the share alone and given influences as well.
+"""Draws influence.svg: what an attack on three slots can do, given the share alone and given influences as well.
 
 python docs/figures/influence.py
 """
@@ -38,13 +38,13 @@ def main() -> None:
     _, cells = worst_classifier(0)
     axes[0].bar(flips - 0.2, cells.x, 0.4, color="0.65", label="clean graph")
     axes[0].bar(flips + 0.2, cells.y, 0.4, color="C3", label="attacked graph")
-    axes[0].set_title("how often T of 3 pairs differ\nfrom the clean graph")
+    axes[0].set_title("attacked slots that differ\nfrom the clean graph")
     axes[0].legend(frameon=False, fontsize=8)
-    titles = ("share of votes alone", "and single pairs", "and pairs of pairs")
+    titles = ("given the share of votes", "and single slots", "and pairs of slots")
     for order, (axis, title) in enumerate(zip(axes[1:], titles, strict=True)):
         shares, cells = worst_classifier(order)
         axis.bar(flips, shares, 0.6, color="C0")
-        axis.set_title(f"worst classifier, knowing\n{title}: {float(cells.y @ shares):.2f} left")
+        axis.set_title(f"{title}:\n{float(cells.y @ shares):.2f} left")
     for axis in axes:
         axis.set_xticks(flips)
         axis.set_xlabel("T")

@@ -264,13 +264,7 @@ def _bar(shown: bool, total: int) -> Iterator[Callable[[], None]]:
     from rich import progress
     from rich.console import Console
 
-    columns = (
-        progress.TextColumn("certifying"),
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TimeElapsedColumn(),
-        progress.TimeRemainingColumn(),
-    )
+    columns = (*progress.Progress.get_default_columns(), progress.MofNCompleteColumn())
     with progress.Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("certifying", total=total)
         yield lambda: bar.advance(task)

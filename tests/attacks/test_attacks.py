@@ -62,13 +62,24 @@ def test_relaxation_is_the_derivative(name) -> None:
         states = relaxation._clean + torch.from_numpy(flips) * (1 - 2 * relaxation._clean)
         logits = relaxation.logits(states[None])[0].detach()
         others = [c for c in range(3) if c != target.label]
-        return float((logits[target.label] - logits[others].max()).tanh())
+        return float(torch.nn.functional.softsign(logits[target.label] - logits[others].max()))
 
     slope, step = relaxation.slope(at), 1e-6
     for slot in range(0, LATTICE.num_slots, 5):
         bump = np.zeros(LATTICE.num_slots)
         bump[slot] = step
         assert slope[slot] == pytest.approx((value(at + bump) - value(at - bump)) / (2 * step), abs=1e-6)
+
+
+def test_gradient_does_not_vanish_far_from_the_decision() -> None:
+    from flipproof.attacks.relaxation import Relaxation
+    from flipproof.attacks.target import as_target
+
+    model = fp.models.GCN(1, 3, hidden=8, seed=0).eval()
+    with torch.no_grad():
+        model.head.bias[0] += 1000
+    relaxation = Relaxation(as_target(model, LATTICE, features="degree"))
+    assert np.abs(relaxation.slope(np.zeros(LATTICE.num_slots))).max() > 0
 
 
 def test_one_flip_that_works_is_found_and_nothing_more() -> None:
@@ -153,12 +164,12 @@ def test_greedy_on_twenty_nodes_takes_well_under_a_second() -> None:
         model.head.bias[0] += 1000  # never fooled, so that all five steps are taken
     grid = fp.Graph(20, [(i, i + 1) for i in range(19) if i % 5 != 4] + [(i, i + 5) for i in range(15)])
     fp.attacks.greedy(model, grid, budget=1, features="degree")
-    started = time.perf_counter()
+    started = time.process_time()
     result = fp.attacks.greedy(model, grid, budget=5, features="degree")
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     assert not result.success
     assert result.model_calls == 2 + sum(190 - step for step in range(5))
-    assert seconds < 0.9
+    assert seconds < 0.5
 
 
 def test_strongest_is_the_smallest_and_adds_up_calls() -> None:

@@ -426,7 +426,7 @@ def test_beyond_the_limit_influence_is_votes_with_all_of_alpha(monkeypatch: pyte
     from flipproof.certificates.influence import certify
 
     votes = linear_votes(KEEP8)
-    monkeypatch.setattr(certify, "_FIRST_CELLS", 10)
+    monkeypatch.setattr(certify, "_FIRST_SLOTS", 10)
     certificate, alone = certify_votes(votes), certify_votes(votes, method="votes")
     assert certificate.order == 0
     assert replace(certificate, method="votes") == alone

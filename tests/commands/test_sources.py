@@ -49,6 +49,17 @@ def test_a_folder_and_a_tu_name_and_the_folder_of_a_tu_set(tmp_path: Path, monke
         assert source.load().name == "TOY"
 
 
+def test_a_folder_called_like_the_data_does_not_come_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_graphs(tmp_path / "topologies")
+    source = DataSource("topologies:16")
+    assert source.metadata(source.load())["data"] == "topologies:16"
+    assert DataSource("topologies").load().num_classes == 8
+    write_graphs(tmp_path / "TOY")
+    with pytest.raises(fp.InputError, match="no files of TOY under tu"):
+        DataSource("TOY", root="tu").load()
+
+
 def test_a_model_folder_remembers_its_data_and_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_graphs(tmp_path / "mine")
     monkeypatch.chdir(tmp_path)
@@ -99,7 +110,11 @@ def test_parts_and_limits() -> None:
     source = DataSource("topologies:24", validation=0.25)
     parts = source.split(source.load())
     chosen = {part: part_indices(parts, part, None) for part in ("train", "validation", "test")}
-    assert sorted(sum(chosen.values(), [])) == part_indices(parts, "all", None) == list(range(24))
+    assert (
+        sorted(index for indices in chosen.values() for index in indices)
+        == part_indices(parts, "all", None)
+        == list(range(24))
+    )
     assert part_indices(parts, "test", 3) == chosen["test"][:3]
 
 

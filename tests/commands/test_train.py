@@ -9,6 +9,7 @@ import pytest
 
 from command_line import call, write_graphs
 from flipproof import models
+from shared_data import data_root
 
 
 def train(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, object]:
@@ -97,6 +98,55 @@ def test_the_same_seed_gives_the_same_weights(
     train(monkeypatch, capsys, *arguments, "--seed", 1, "--out", tmp_path / "c")
     hashes = [models.load_metadata(tmp_path / name).weights_hash for name in "abc"]
     assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_a_real_data_set_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    noise = ["--add", 0.01, "--remove", 0.3]
+    train(monkeypatch, capsys, "--data", "MUTAG", "--root", data_root(), *noise, "--out", tmp_path / "m")
+    certify = [
+        "certify",
+        "--model",
+        tmp_path / "m",
+        "--samples",
+        50,
+        "--graphs",
+        3,
+        "--json",
+        "--out",
+        tmp_path / "run",
+    ]
+    done = call(monkeypatch, capsys, *certify)
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["data"] == "MUTAG"
+    other = call(monkeypatch, capsys, *certify[:-1], tmp_path / "other", "--data", "PTC_MR", "--root", data_root())
+    assert other.code == 2
+    assert "expected it to take features" in other.err or "the model failed" in other.err
+
+
+def test_other_data_than_the_models_are_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_graphs(tmp_path / "graphs")
+    write_graphs(tmp_path / "others", count=14)
+    train(monkeypatch, capsys, "--data", tmp_path / "graphs", "--keep", 0.9, "--out", tmp_path / "m")
+    certify = ["certify", "--model", tmp_path / "m", "--samples", 20, "--method", "votes", "--json"]
+    done = call(monkeypatch, capsys, *certify, "--data", tmp_path / "others", "--out", tmp_path / "run")
+    assert done.code == 0, done.err
+    assert "a test graph may have been a training graph" in done.err
+
+
+def test_ctrl_c_in_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("flipproof.training.train", stop)
+    done = call(monkeypatch, capsys, "train", "--data", "topologies:24", "--out", tmp_path / "m")
+    assert (done.code, done.err.count("\n"), (tmp_path / "m").exists()) == (130, 1, False)
+    assert "stopped; no model is written" in done.err
 
 
 def test_tables_without_json_and_nothing_when_quiet(

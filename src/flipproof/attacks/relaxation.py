@@ -58,14 +58,14 @@ class Relaxation:
         return len(self._empty)
 
     def slope(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Gradient of the mean margin, squashed so that graphs already lost do not count for more, ``[N]``."""
+        """Gradient of the mean margin, squashed so that copies near the decision count most and none for nothing, ``[N]``."""
         self.target.calls += self.copies
         flips = torch.from_numpy(values).to(self.dtype).requires_grad_(True)
         states = self._clean + flips * (1 - 2 * self._clean)
         logits = self.logits((1 - states) * self._empty + states * self._edge)
         others = torch.arange(logits.shape[1]) != self.target.label
         margins = logits[:, self.target.label] - logits[:, others].amax(dim=1)
-        (slope,) = torch.autograd.grad(margins.tanh().mean(), flips)
+        (slope,) = torch.autograd.grad(torch.nn.functional.softsign(margins).mean(), flips)
         return slope.numpy().astype(np.float64)
 
     def logits(self, states: Tensor) -> Tensor:

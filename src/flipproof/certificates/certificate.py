@@ -82,9 +82,9 @@ class Certificate:
             return (
                 f"abstains ({self.method}, alpha {self.alpha:g}, {self.samples:,} samples, votes {list(self.counts)})"
             )
-        flips = "1 edge flip" if self.radius == 1 else f"{self.radius} edge flips"
+        flips = "any 1 edge flip" if self.radius == 1 else f"any {self.radius} edge flips" if self.radius else "no edge flip"
         return (
-            f"class {self.label}, certified against any {flips} ({self.method}, alpha {self.alpha:g}, "
+            f"class {self.label}, certified against {flips} ({self.method}, alpha {self.alpha:g}, "
             f"{self.samples:,} samples, share of votes at least {self.p_lower:.4f})"
         )
 

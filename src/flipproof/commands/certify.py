@@ -163,13 +163,22 @@ def _prepared(options: CertifyOptions) -> _Job:
 
 
 def _warn_of_training_graphs(loaded: LoadedModel, split_seed: int, data: Dataset, options: CertifyOptions) -> None:
+    """Another split than the stored one can only be asked for; it is then the user's to know what the model has seen."""
     stored = {} if loaded.saved is None else loaded.saved.metadata
-    if stored.get("split_seed", split_seed) != split_seed and stored.get("data_sha256") == fingerprint(data):
-        note(
-            f"warning: the model was trained with split seed {stored['split_seed']}, so that many of the test graphs of split "
-            f"seed {split_seed} were training graphs (leave --split-seed out to certify graphs that it has not seen)",
-            quiet=options.quiet,
+    if stored.get("data_sha256") not in (None, fingerprint(data)):
+        what = (
+            "these are not the data that the model was trained on, so that a test graph may have been a training graph"
         )
+        remedy = "leave --data and --data-seed out to certify graphs that it has not seen"
+    elif stored.get("split_seed", split_seed) != split_seed:
+        what = (
+            f"the model was trained with split seed {stored['split_seed']}, so that many of the test graphs of split seed "
+            f"{split_seed} were training graphs"
+        )
+        remedy = "leave --split-seed out to certify graphs that it has not seen"
+    else:
+        return
+    note(f"warning: {what} ({remedy})", quiet=options.quiet)
 
 
 def _num_classes(loaded: LoadedModel, asked: int | None, data: Dataset) -> int:

@@ -68,23 +68,26 @@ class DataSource:
                     f"--data topologies:COUNT needs a number of graphs; got {self.data!r} (for instance topologies:96)"
                 )
             return topologies(int(count), seed=self.seed) if colon else topologies(seed=self.seed)
-        path = Path(self.data).expanduser()
+        path = self._folder
+        if path is None:
+            assert self.root is not None
+            return tu(self.data, self.root, download=self.download)
         if (path / LABELS).is_file():
             return folder(path)
-        if path.is_dir() and (path / f"{path.resolve().name}_A.txt").is_file():
+        if (path / f"{path.resolve().name}_A.txt").is_file():
             return tu(path.resolve().name, path.resolve().parent)
-        if path.name != self.data:
-            raise InputError(
-                f"--data must be topologies, a TU name, or a folder with {LABELS}; {path} "
-                + ("has no such file" if path.is_dir() else "is not a folder")
-                + " (see flipproof.datasets.folder)"
-            )
-        if self.root is None:
-            hint = f"{path} is a folder without {LABELS}" if path.is_dir() else f"{path} is no folder here"
-            raise InputError(
-                f"--data {self.data} is not topologies and {hint}; a TU name needs --root (for instance --root data)"
-            )
-        return tu(self.data, self.root, download=self.download)
+        what = f"is a folder without {LABELS}" if path.is_dir() else "is no folder here"
+        raise InputError(
+            f"--data must be topologies, a folder with {LABELS}, or a TU name; {path} {what}, and a TU name needs --root "
+            "(for instance --root data)"
+        )
+
+    @property
+    def _folder(self) -> Path | None:
+        """The folder that ``data`` names; ``None`` for the topologies, and for a name that is to be looked up in ``root``."""
+        path = Path(self.data).expanduser()
+        looked_up = self.root is not None and path.name == self.data
+        return None if looked_up or self.data.partition(":")[0] == "topologies" else path
 
     def split(self, graphs: Dataset) -> Split:
         """The parts to train on, to choose the epoch with, and to certify."""
@@ -95,9 +98,8 @@ class DataSource:
 
     def metadata(self, graphs: Dataset) -> dict[str, Any]:
         """What a model folder remembers of its data; :func:`model_data` reads it."""
-        on_disk = Path(self.data).expanduser()
         return {
-            "data": str(on_disk.resolve()) if on_disk.is_dir() and self.root is None else self.data,
+            "data": self.data if self._folder is None else str(self._folder.resolve()),
             "root": None if self.root is None else str(Path(self.root).expanduser().resolve()),
             "data_seed": self.seed,
             "split_seed": self.split_seed,

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flipproof.commands.progress import progress
+from flipproof.commands.progress import note, progress
 from flipproof.commands.sources import DataSource, load_features
-from flipproof.datasets import Dataset
+from flipproof.datasets import Dataset, Split
 from flipproof.errors import InputError
 from flipproof.noise import EdgeNoise, checked_seed
 
 if TYPE_CHECKING:
+    from flipproof.features import NodeFeatures
     from flipproof.models import GraphNetwork
+    from flipproof.training import TrainingResult
 
 __all__ = ["TrainOptions", "train"]
 
@@ -47,10 +49,9 @@ class TrainOptions:
 def train(options: TrainOptions) -> int:
     """Train and save; prints what came out. The exit code."""
     _refuse_early(options)
-    from flipproof import models, training
+    from flipproof import models
     from flipproof.features import refuse_clean_degrees
 
-    silent = options.quiet or options.as_json
     graphs = options.source.load()
     parts = options.source.split(graphs)
     spec = _default_features(options.model, graphs) if options.features is None else options.features
@@ -63,22 +64,11 @@ def train(options: TrainOptions) -> int:
     if hook.reads_own and not options.trust_features:
         refuse_clean_degrees(list(parts.train))
     network = _network(options, int(hook.of(parts.train[0]).shape[1]), graphs.num_classes)
-    with progress("training", options.epochs, unit="epochs", quiet=silent) as advance:
-        result = training.train(
-            network,
-            parts.train,
-            noise=options.noise,
-            features=hook,
-            epochs=options.epochs,
-            learning_rate=options.learning_rate,
-            batch_size=options.batch_size,
-            copies=options.copies,
-            consistency=options.consistency,
-            class_weights=options.class_weights,
-            validation=parts.validation if len(parts.validation) else None,
-            seed=options.seed,
-            progress=lambda done, of: advance(1),
-        )
+    try:
+        result = _trained(network, parts, hook, options)
+    except KeyboardInterrupt:
+        note("stopped; no model is written (training starts from the beginning again)")
+        return 130
     final = result.final
     models.save(
         network,
@@ -110,6 +100,27 @@ def train(options: TrainOptions) -> int:
     elif not options.quiet:
         _print_summary(summary, options)
     return 0
+
+
+def _trained(network: GraphNetwork, parts: Split, hook: NodeFeatures, options: TrainOptions) -> TrainingResult:
+    from flipproof import training
+
+    with progress("training", options.epochs, unit="epochs", quiet=options.quiet or options.as_json) as advance:
+        return training.train(
+            network,
+            parts.train,
+            noise=options.noise,
+            features=hook,
+            epochs=options.epochs,
+            learning_rate=options.learning_rate,
+            batch_size=options.batch_size,
+            copies=options.copies,
+            consistency=options.consistency,
+            class_weights=options.class_weights,
+            validation=parts.validation if len(parts.validation) else None,
+            seed=options.seed,
+            progress=lambda done, of: advance(1),
+        )
 
 
 def _refuse_early(options: TrainOptions) -> None:

@@ -31,8 +31,8 @@ from flipproof.votes import Votes
 
 __all__ = ["choose_order", "default_split", "from_votes"]
 
-# Limits of the orders: cells of the tables of counts, and expected votes per entry below which an order says nothing.
-_FIRST_CELLS = 1 << 22
+# Limits of the orders: slots, cells of the table of pairs, flips kept; and samples with all slots of a subset flipped.
+_FIRST_SLOTS = 1 << 16
 _SECOND_CELLS = 1 << 23
 _THIRD_SLOTS = 190
 _THIRD_BITS = 1 << 29
@@ -53,7 +53,7 @@ def choose_order(num_slots: int, samples: int, noise: EdgeNoise, num_classes: in
     """
     flip = max(noise.p_add, noise.p_remove)
     limits = (
-        num_classes * num_slots <= _FIRST_CELLS,
+        num_slots <= _FIRST_SLOTS,
         num_classes * num_slots**2 <= _SECOND_CELLS,
         num_slots <= _THIRD_SLOTS and samples * num_slots <= _THIRD_BITS,
     )

@@ -64,13 +64,13 @@ class Certificate:
 
     @property
     def adds_radius(self) -> int:
-        """Flips withstood from an attacker who only adds edges (at most 63, the grid's width); -1 when it abstains."""
-        return _run(self.grid[:, 0]) if self.grid.size else -1
+        """Flips withstood from an attacker who only adds edges: the radius, or more as far as the grid (64) tells."""
+        return max(self.radius, _run(self.grid[:, 0]) if self.grid.size else -1)
 
     @property
     def removes_radius(self) -> int:
-        """Flips withstood from an attacker who only removes edges (at most 63); -1 when it abstains."""
-        return _run(self.grid[0]) if self.grid.size else -1
+        """Flips withstood from an attacker who only removes edges: the radius, or more as far as the grid (64) tells."""
+        return max(self.radius, _run(self.grid[0]) if self.grid.size else -1)
 
     def __eq__(self, other: object) -> bool:
         return self.to_dict() == other.to_dict() if isinstance(other, Certificate) else NotImplemented
@@ -82,7 +82,13 @@ class Certificate:
             return (
                 f"abstains ({self.method}, alpha {self.alpha:g}, {self.samples:,} samples, votes {list(self.counts)})"
             )
-        flips = "any 1 edge flip" if self.radius == 1 else f"any {self.radius} edge flips" if self.radius else "no edge flip"
+        flips = (
+            "any 1 edge flip"
+            if self.radius == 1
+            else f"any {self.radius} edge flips"
+            if self.radius
+            else "no edge flip"
+        )
         return (
             f"class {self.label}, certified against {flips} ({self.method}, alpha {self.alpha:g}, "
             f"{self.samples:,} samples, share of votes at least {self.p_lower:.4f})"

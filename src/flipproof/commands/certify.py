@@ -120,8 +120,6 @@ def _prepared(options: CertifyOptions) -> _Job:
     )
     parts = source.split(data)
     indices = part_indices(parts, options.part, options.graphs)
-    if loaded.saved is not None and options.part == "test":
-        _warn_of_training_graphs(loaded, source.split_seed, data, options)
     blind = loaded.name == "edge-blind"
     noise = load_noise(loaded.saved, options.keep, options.add, options.remove, edge_blind=blind)
     stored = None if loaded.saved is None else loaded.saved.metadata.get("features")
@@ -135,6 +133,8 @@ def _prepared(options: CertifyOptions) -> _Job:
     )
     graphs = {index: data[index] for index in indices}
     smooth.check(list(graphs.values()))
+    if loaded.saved is not None and options.part == "test":
+        _warn_of_training_graphs(loaded, source.split_seed, data, options)
     votes = 1 if smooth.classifier.edge_blind else options.samples
     settings = {
         "command": "certify",

@@ -97,14 +97,10 @@ def comparison_figure(stem: Path, rows: Sequence[Sequence[Panel]], *, title: str
                 if line is not grid[-1]:
                     axes.set_xlabel("")
         named = {
-            label: handle
-            for axes in grid.flat
-            for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+            label: handle for axes in grid.flat for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
         }
         figure.suptitle(title, fontsize=11, x=0.01, ha="left")
-        figure.legend(
-            named.values(), named, loc="outside lower center", ncols=len(named), frameon=False, fontsize=9
-        )
+        figure.legend(named.values(), named, loc="outside lower center", ncols=len(named), frameon=False, fontsize=9)
     return [*figure_paths(stem), _write_numbers(stem, [panel for panels in rows for panel in panels])]
 
 
@@ -115,9 +111,7 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
     for name, colour, low, high in (("gained", "#4c9f70", first, last), ("lost", "#c0392b", last, first)):
         if name == "gained" or (high.accuracy > low.accuracy).any():
             top = np.maximum(low.accuracy, high.accuracy)
-            axes.fill_between(
-                radii, low.accuracy, top, step="mid", color=colour, alpha=0.25, linewidth=0, label=name
-            )
+            axes.fill_between(radii, low.accuracy, top, step="mid", color=colour, alpha=0.25, linewidth=0, label=name)
     for place, (curve, colour) in enumerate(zip(panel.curves, shades[::-1], strict=True)):
         draw_curve(axes, curve, colour, (":", "--", "-", "-.")[place % 4], _MARKERS[place % 5], band=False)
     if panel.floor is not None:
@@ -178,9 +172,9 @@ def saved_figure(stem: Path, size: tuple[float, float]) -> Iterator[Any]:
         yield figure
         stem.parent.mkdir(parents=True, exist_ok=True)
         for path, kind in zip(figure_paths(stem), _FORMATS, strict=True):
-            date = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}[kind]
+            undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
             temporary = path.with_name(f".{path.name}.tmp")
-            figure.savefig(temporary, format=kind, dpi=200, metadata={**date})
+            figure.savefig(temporary, format=kind, dpi=200, metadata=undated)
             temporary.replace(path)
 
 
@@ -193,9 +187,7 @@ def _write_numbers(stem: Path, panels: Sequence[Panel]) -> Path:
     path = stem.with_name(f"{stem.name}.csv")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(
-        ["panel", "curve", "r", "certified_graphs", "test_graphs", "certified_accuracy", "low95", "high95"]
-    )
+    writer.writerow(["panel", "curve", "r", "certified_graphs", "test_graphs", "certified_accuracy", "low95", "high95"])
     for panel in panels:
         for curve in panel.curves:
             low, high = curve.band

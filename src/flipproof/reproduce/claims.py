@@ -61,8 +61,7 @@ def _larger_radius(settings: Settings, gcn: Mapping[float, Table]) -> Claim:
 
 def _lower_accuracy(settings: Settings, gcn: Mapping[float, Table]) -> Claim:
     found = [
-        float(gcn[keep].curve("", "paper", settings.alpha, settings.samples, 0).accuracy[0])
-        for keep in settings.keeps
+        float(gcn[keep].curve("", "paper", settings.alpha, settings.samples, 0).accuracy[0]) for keep in settings.keeps
     ]
     return Claim(
         "A lower beta gives a lower accuracy",
@@ -74,8 +73,7 @@ def _lower_accuracy(settings: Settings, gcn: Mapping[float, Table]) -> Claim:
 
 def _alpha(settings: Settings, table: Table) -> Claim:
     curves = [
-        table.curve("", "paper", alpha, settings.samples, settings.max_radius).accuracy
-        for alpha in settings.alphas
+        table.curve("", "paper", alpha, settings.samples, settings.max_radius).accuracy for alpha in settings.alphas
     ]
     largest = [table.largest_radius("paper", alpha, settings.samples) for alpha in settings.alphas]
     small, large = _spread(curves)
@@ -84,18 +82,14 @@ def _alpha(settings: Settings, table: Table) -> Claim:
         f"largest difference between the curves at r <= {_SMALL} and beyond, at beta {settings.figure_keep:g}; small r alike "
         f"(at most {_ALIKE:g}), and the maximum radius moves",
         f"r <= {_SMALL}: {small:.3f}; r > {_SMALL}: {large:.3f}; maximum radius "
-        + ", ".join(
-            f"{value} at alpha {alpha:g}" for alpha, value in zip(settings.alphas, largest, strict=True)
-        ),
+        + ", ".join(f"{value} at alpha {alpha:g}" for alpha, value in zip(settings.alphas, largest, strict=True)),
         small <= _ALIKE and largest[0] > largest[-1],
     )
 
 
 def _samples(settings: Settings, table: Table) -> Claim:
     counts = settings.sample_counts
-    curves = [
-        table.curve("", "paper", settings.alpha, count, settings.max_radius).accuracy for count in counts
-    ]
+    curves = [table.curve("", "paper", settings.alpha, count, settings.max_radius).accuracy for count in counts]
     largest = [table.largest_radius("paper", settings.alpha, count) for count in counts]
     small, large = _spread(curves)
     return Claim(

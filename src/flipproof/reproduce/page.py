@@ -48,9 +48,7 @@ def _edge_blind(folder: Path) -> float:
     return float(measured["right"] / measured["graphs"])
 
 
-def _figures(
-    settings: Settings, folder: Path, tables: Mapping[tuple[str, float], Table], floor: float
-) -> list[Path]:
+def _figures(settings: Settings, folder: Path, tables: Mapping[tuple[str, float], Table], floor: float) -> list[Path]:
     alpha, samples, top, keep = settings.alpha, settings.samples, settings.max_radius, settings.figure_keep
     shown = tables["gcn", keep]
     stems = [folder / name for name in ("beta", "alpha", "samples", "gain")]
@@ -76,10 +74,7 @@ def _figures(
         [
             Panel(
                 f"{network.upper()}, beta {k:g}",
-                tuple(
-                    tables[network, k].curve(method, method, alpha, samples, top)
-                    for method in ("paper", *_OURS)
-                ),
+                tuple(tables[network, k].curve(method, method, alpha, samples, top) for method in ("paper", *_OURS)),
                 floor,
             )
             for k in settings.keeps[:3]
@@ -119,9 +114,7 @@ def _facts(settings: Settings, floor: float) -> list[str]:
     ]
 
 
-def _markdown(
-    settings: Settings, claims: Sequence[Claim], gains: Sequence[Sequence[str]], floor: float
-) -> str:
+def _markdown(settings: Settings, claims: Sequence[Claim], gains: Sequence[Sequence[str]], floor: float) -> str:
     lines = ["# The paper's claims, measured", "", *(f"- {fact}" for fact in _facts(settings, floor)), ""]
     rows = [["claim", "judged by", "measured", "holds"]]
     rows += [[c.claim, c.judged_by, c.measured, "yes" if c.holds else "**no**"] for c in claims]

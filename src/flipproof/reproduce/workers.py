@@ -42,9 +42,7 @@ def run_jobs(settings: Settings, folder: Path, *, workers: int, listener: Listen
             except queue.Empty:
                 ended = [process.exitcode for process in processes if not process.is_alive()]
                 if ended:
-                    raise RuntimeError(
-                        f"a worker process ended with exit code {ended[0]} (out of memory?)"
-                    ) from None
+                    raise RuntimeError(f"a worker process ended with exit code {ended[0]} (out of memory?)") from None
                 continue
             if what == "refused":
                 raise InputError(done)

@@ -175,9 +175,7 @@ class _Tests:
             waiting += [rivals[1:], rivals[:1]]
         return True
 
-    def _lead(
-        self, bounds: MomentBounds, attack: Attack, split: AlphaSplit, alpha: float, rivals: list[int]
-    ) -> float:
+    def _lead(self, bounds: MomentBounds, attack: Attack, split: AlphaSplit, alpha: float, rivals: list[int]) -> float:
         """Lower bound on the top class's lead over the given rivals (none given: all that is not the top class)."""
         lead = -np.inf
         if attack.size < len(bounds.lower):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -27,7 +27,7 @@ IntArray = NDArray[np.int64]
 
 _CHUNK = 16 * BLOCK  # samples counted at once; below 2**24, so that float32 products of zeros and ones are exact
 _CHUNK_CELLS = 1 << 26  # at most this many flips in memory at once
-_TABLE = 1 << 18  # cells of a table of counts; beyond, counts are sorted
+_WIDTH = 1 << 10
 _PARTIES = 4
 _FEW = 1024  # up to here bounds are computed entry by entry
 _DOWN, _UP = 1 - 2.0**-50, 1 + 2.0**-50  # more than the rounding of one or two products
@@ -40,8 +40,7 @@ class FlipCounts:
     Attributes:
         order: The highest order that can be asked for.
         tables: For each order ``k`` up to 2 and ``order``, the votes of every class among the samples in which ``k`` given slots
-            were all flipped: ``[C]``, ``[C, N]``, ``[C, N, N]``. Pairs of a slot with itself have no meaning as pairs and are
-            not read.
+            were all flipped: ``[C]``, ``[C, N]``, ``[C, N, N]`` (0 for a slot with itself).
         packed: For order 3, the flips of all samples, eight slots a byte: ``[M, N / 8]``.
         labels: The votes, ``[M]``.
     """
@@ -129,6 +128,7 @@ def count_flips(votes: Votes, order: int) -> FlipCounts:
             part = numbers[start:stop]
             pairs = (part.T @ part).astype(np.int64)
             tables[1][label] += np.diagonal(pairs)
+            np.fill_diagonal(pairs, 0)
             tables[2][label] += pairs
     everything = np.concatenate(packed) if packed else np.empty((0, 0), dtype=np.uint8)
     return FlipCounts(order, tuple(tables), everything, votes.labels)
@@ -223,10 +223,7 @@ class TripleBounds:
         self.parties[rivals[1:]] = 2
         self.parties[rivals[:1]] = 1
         self.own = bool(rivals) and self.levels[1] > 0
-        # a lower bound on the top class's share is one minus an upper bound on the share of all others
-        pairs = counts.trials_of(attack.slots, 2)
-        most = int(pairs[~np.eye(len(pairs), dtype=np.bool_)].max(initial=1))
-        self.misses, self.hits = (_UpperTable(level, most) for level in self.levels)
+        self.bits = int(counts.trials_of(attack.slots, 2).max()).bit_length()
 
     def __call__(self, slot: int, second: IntArray, third: IntArray) -> tuple[FloatArray, FloatArray]:
         """Lower bounds for the top class, upper bounds for the rival, of places ``slot, second[i], third[i]``."""
@@ -237,39 +234,15 @@ class TripleBounds:
         trials = counted.sum(axis=0)
         q = self.attack.flips
         flipped = q[slot] * q[second] * q[third]
-        low = np.clip(flipped * (1 - self.misses(trials - counted[0], trials)) * _DOWN, 0.0, flipped)
+        low = np.zeros(len(j))
+        if self.levels[0] > 0:
+            misses = _upper_table(self.levels[0], self.bits)(trials - counted[0], trials)
+            low = np.clip(flipped * (1 - misses) * _DOWN, 0.0, flipped)
         high = flipped * _UP - low
         if self.own:
             most = np.maximum(counted[1], counted[2]) if self.several else counted[1]
-            high = np.minimum(high, flipped * self.hits(most, trials) * _UP)
+            high = np.minimum(high, flipped * _upper_table(self.levels[1], self.bits)(most, trials) * _UP)
         return low, high
-
-
-class _UpperTable:
-    """Upper bounds on a share, kept for the counts that have occurred.
-
-    Counts are rounded so that there are few: trials down (leaving out failures), successes up. Neither makes a bound smaller.
-    """
-
-    def __init__(self, level: float, most_trials: int) -> None:
-        self.level, self.step = level, max(1, most_trials // 256)
-        self.width = most_trials // self.step + 2
-        self.table = np.full(self.width**2 if level > 0 else 0, np.nan)
-
-    def __call__(self, successes: IntArray, trials: IntArray) -> FloatArray:
-        """At least the Clopper-Pearson upper bound; 1 without a level."""
-        if self.level <= 0:
-            return np.ones(successes.shape)
-        few, many = -(-successes // self.step), trials // self.step
-        keys = np.minimum(few, many) * self.width + many
-        found = self.table[keys]
-        missing = np.isnan(found)
-        if missing.any():
-            new = np.unique(keys[missing])
-            k, n = np.divmod(new, self.width)
-            self.table[new] = upper_bound(k * self.step, n * self.step, failure_prob=self.level)
-            found = self.table[keys]
-        return found
 
 
 def tightened(bounds: MomentBounds, attack: Attack) -> MomentBounds:
@@ -322,36 +295,44 @@ def _by_type(
 
 
 def _looked_up(bound: Callable[..., FloatArray], successes: IntArray, trials: IntArray, level: float) -> FloatArray:
-    """The bound of every entry, or one a little weaker, computed once for each of the few pairs of counts that occur.
-
-    Trials are rounded down, leaving out trials that spoke for us (successes for a lower bound, failures for an upper one), and
-    trials that spoke against us are rounded up. Neither ever improves a bound. Steps are a small part of the bound's width for
-    the tenth of the entries that look worst, which decide, and larger for the rest.
-    """
+    """The bound of every entry, or one a little weaker; few pairs of counts occur, and again and again."""
     if successes.size < _FEW:
         return bound(successes, trials, failure_prob=level)
-    spoke = successes if bound is lower_bound else trials - successes
-    least = int(trials.min())
-    rate = spoke / np.maximum(trials, 1)
-    decides = rate <= np.partition(rate.ravel(), rate.size // 10)[rate.size // 10]
-    fine, coarse, coarse_others = max(1, least // 128), max(1, least // 32), max(1, least // 96)
-    kept = trials - np.minimum(np.where(decides, trials % fine, trials % coarse), spoke)
-    others = trials - spoke
-    others = np.where(decides, others, np.minimum(others + -others % coarse_others, kept))
-    low_k, low_n = int(others.min()), int(kept.min())
-    width = int(kept.max()) - low_n + 1
-    keys = (others - low_k) * width + (kept - low_n)
-    size = (int(others.max()) - low_k + 1) * width
-    if size > _TABLE:
-        pairs, places = np.unique(keys, return_inverse=True)
-    else:
-        present = np.zeros(size, dtype=np.bool_)
-        present[keys.ravel()] = True
-        pairs = np.flatnonzero(present)
-        places = np.zeros(size, dtype=np.intp)
-        places[pairs] = np.arange(len(pairs))
-        places = places[keys]
-    k, n = np.divmod(pairs, width)
-    k, n = k + low_k, n + low_n
-    found = bound(n - k if bound is lower_bound else k, n, failure_prob=level)
-    return np.asarray(found[places.reshape(keys.shape)])
+    table = _upper_table(level, int(trials.max()).bit_length())
+    if bound is upper_bound:
+        return table(successes, trials)
+    # a lower bound on a share is one minus an upper bound on the share of the rest
+    return 1 - table(trials - successes, trials)
+
+
+class _UpperTable:
+    """Upper bounds on a share at one level, kept for the counts that have occurred.
+
+    Counts above 1,024 are rounded so that there are few: trials down (leaving out failures), successes up. Neither makes a bound
+    smaller, nor does the rounding to single precision, which is upward.
+    """
+
+    def __init__(self, level: float, bits: int) -> None:
+        self.level, self.step = level, max(1, 2**bits // _WIDTH)
+        self.width = 2**bits // self.step + 1
+        self.values = np.full(self.width**2, np.nan, dtype=np.float32)
+
+    def __call__(self, successes: IntArray, trials: IntArray) -> FloatArray:
+        """At least the Clopper-Pearson upper bound of every entry."""
+        few, many = (successes, trials) if self.step == 1 else (-(-successes // self.step), trials // self.step)
+        keys = np.minimum(few, many) * self.width + many
+        found = self.values[keys]
+        missing = np.isnan(found)
+        if missing.any():
+            new = np.unique(keys[missing])
+            k, n = np.divmod(new, self.width)
+            bounds = upper_bound(k * self.step, n * self.step, failure_prob=self.level)
+            self.values[new] = np.minimum(np.nextafter(bounds.astype(np.float32), np.float32(2)), np.float32(1))
+            found = self.values[keys]
+        return found.astype(np.float64)
+
+
+@lru_cache(maxsize=24)
+def _upper_table(level: float, bits: int) -> _UpperTable:
+    """The table for a level and for up to ``2**bits`` trials. Levels depend on sizes alone, so graphs share tables."""
+    return _UpperTable(level, bits)

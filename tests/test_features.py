@@ -286,6 +286,7 @@ def test_a_path_shows_two_degrees_only_and_is_refused_all_the_same(n: int, form:
 
 
 METHANE = Graph(5, [(0, k) for k in range(1, 5)], one_hot(np.array([1, 0, 0, 0, 0]), 2))
+PADDED_METHANE = METHANE.replaced(node_features=one_hot(np.array([2, 1, 1, 1, 1]), 3))
 ETHANOL = Graph(
     9,
     [(0, 1), (1, 2), (0, 3), (0, 4), (0, 5), (1, 6), (1, 7), (2, 8)],
@@ -294,6 +295,7 @@ ETHANOL = Graph(
 MASSES = ETHANOL.replaced(node_features=np.array([[12.011], [12.011], [15.999]] + 6 * [[1.008]]))
 ORDINARY = {
     "one-hot atoms of methane": METHANE,
+    "one-hot atoms of methane, one kind unused": PADDED_METHANE,
     "one-hot atoms of ethanol": ETHANOL,
     "masses of ethanol": MASSES,
     "ones": branched().replaced(node_features=np.ones((8, 1))),

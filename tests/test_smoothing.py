@@ -521,6 +521,16 @@ def test_an_edge_blind_model_is_certified_at_every_radius_without_sampling() -> 
     assert smooth.certify(other).label == certificate.label
 
 
+def test_edge_blind_labels_are_the_models_own() -> None:
+    model = blind()
+    found = SmoothedClassifier(model, NOISE).certify_all([labelled_nodes(seed=seed) for seed in range(20)])
+    features = torch.from_numpy(np.stack([labelled_nodes(seed=seed).node_features for seed in range(20)]))
+    with torch.no_grad():
+        answers = model(features, torch.zeros(20, 6, 6), torch.ones(20, 6, dtype=torch.bool)).argmax(dim=1)
+    assert [certificate.label for certificate in found] == answers.tolist()
+    assert len(set(answers.tolist())) > 1
+
+
 @pytest.mark.parametrize("features", [None, "own", "constant", "own+constant"])
 def test_edge_blind_models_take_features_that_do_not_depend_on_edges(features: Any) -> None:
     width = {None: 2, "own": 2, "constant": 1}.get(features, 3)

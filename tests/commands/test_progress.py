@@ -65,7 +65,7 @@ def test_the_summary_counts_right_and_certified_graphs(capsys: pytest.CaptureFix
         row(),
         row(correct=False, radius=5),
         row(predicted=None, correct=False, radius=-1, adds_radius=-1, removes_radius=-1),
-        row(radius=2, adds_radius=0),  # a complete graph: nothing can be added
+        row(radius=2, adds_radius=2),
     ]
     summary = summarise(rows, SETTINGS)
     assert [summary["certified_accuracy"][r] for r in "0123"] == [0.5, 0.5, 0.25, 0]

@@ -22,7 +22,7 @@ def summarise(rows: Sequence[Row], settings: dict[str, Any]) -> dict[str, Any]:
     certified = {}
     for column in _ATTACKERS:
         # who may only add is no stronger than who may do anything (and on a complete graph can do nothing)
-        radii = np.array([max(row[column], row["radius"]) for row in rows])
+        radii = np.array([row[column] for row in rows])
         certified[column] = {str(r): float(np.mean(right & (radii >= r))) for r in RADII}
     return {
         "data": settings["data"],

@@ -166,7 +166,7 @@ def saved_figure(stem: Path, size: tuple[float, float]) -> Iterator[Any]:
     import matplotlib
     from matplotlib.figure import Figure
 
-    settings = {"svg.hashsalt": "flipproof", "svg.fonttype": "path", "font.size": 9, "pdf.fonttype": 42}
+    settings: dict[Any, Any] = {"svg.hashsalt": "flipproof", "svg.fonttype": "path", "font.size": 9, "pdf.fonttype": 42}
     with matplotlib.rc_context(settings):
         figure = Figure(figsize=size, layout="constrained")
         yield figure

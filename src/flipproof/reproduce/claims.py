@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -55,7 +56,7 @@ def _larger_radius(settings: Settings, gcn: Mapping[float, Table]) -> Claim:
         "largest radius of a correctly predicted test graph; does not increase with beta and is larger at the lowest beta "
         "than at the highest; in brackets the radius of unanimous votes",
         pairs,
-        all(a >= b for a, b in zip(found, found[1:], strict=False)) and found[0] > found[-1],
+        all(a >= b for a, b in itertools.pairwise(found)) and found[0] > found[-1],
     )
 
 
@@ -67,7 +68,7 @@ def _lower_accuracy(settings: Settings, gcn: Mapping[float, Table]) -> Claim:
         "A lower beta gives a lower accuracy",
         "certified accuracy at r = 0; does not decrease with beta",
         ", ".join(f"beta {keep:g}: {value:.3f}" for keep, value in zip(settings.keeps, found, strict=True)),
-        all(a <= b for a, b in zip(found, found[1:], strict=False)),
+        all(a <= b for a, b in itertools.pairwise(found)),
     )
 
 
@@ -98,7 +99,7 @@ def _samples(settings: Settings, table: Table) -> Claim:
         f"(at most {_ALIKE:g}), and the maximum radius grows",
         f"r <= {_SMALL}: {small:.3f}; r > {_SMALL}: {large:.3f}; maximum radius "
         + ", ".join(f"{value} with {count:,} samples" for count, value in zip(counts, largest, strict=True)),
-        small <= _ALIKE and all(a < b for a, b in zip(largest, largest[1:], strict=False)),
+        small <= _ALIKE and all(a < b for a, b in itertools.pairwise(largest)),
     )
 
 

@@ -56,10 +56,8 @@ def write_certificates(
         for method, alpha, count in readings:
             certificate = certify_votes(votes, alpha=alpha, method=method, samples=count)
             predicted = "" if certificate.label is None else certificate.label
-            writer.writerow(
-                [index, graph.name, graph.num_nodes, graph.num_edges, graph.label, method, alpha, count]
-                + [predicted, certificate.radius, certificate.order, repr(certificate.p_lower)]
-            )
+            described = (index, graph.name, graph.num_nodes, graph.num_edges, graph.label, method, alpha, count)
+            writer.writerow([*described, predicted, certificate.radius, certificate.order, repr(certificate.p_lower)])
     write_text(path, text.getvalue())
 
 

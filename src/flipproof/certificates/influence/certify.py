@@ -236,7 +236,8 @@ def default_split(attack: Attack, samples: int, order: int, num_classes: int) ->
 
     A bound that enters with coefficient ``c`` and standard deviation ``s`` costs about ``c s sqrt(2 log(1 / failure))``: the
     sum of the costs is least when failure probabilities are proportional to ``c s``. Coefficients are the identity's,
-    or, for attacks beyond the order, the multipliers of a nominal classifier whose top class has 9 of 10 votes whatever is flipped.
+    or, for attacks beyond the order, the multipliers of a nominal classifier whose top class has 9 of 10 votes whatever is
+    flipped.
     """
     order = attack.order(order)
     least_top = 0.05

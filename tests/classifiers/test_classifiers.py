@@ -467,12 +467,12 @@ def test_faults_are_refused_in_one_sentence_before_long_work(fault: str) -> None
         calls += 1
         assert calls < 100, "long work has begun"
 
+    function = model
     if isinstance(model, nn.Module):
         model.register_forward_pre_hook(count)
-    settings = {
-        "num_classes": 3,
-        "features": None if callable(model) and not isinstance(model, nn.Module) else "degree",
-    }
+    elif callable(model) and not isinstance(model, type):
+        model = lambda graphs: (count(), function(graphs))[1]  # noqa: E731
+    settings = {"num_classes": 3, "features": "degree" if isinstance(model, nn.Module) else None}
     with pytest.raises(InputError) as caught:
         SmoothedClassifier(model, EdgeNoise(keep=0.8), **(settings | options)).sample(FIVE, samples=10**9, seed=0)
     message = str(caught.value)

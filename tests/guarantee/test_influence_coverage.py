@@ -58,7 +58,7 @@ def cube_of(case: Case) -> Cube:
     attacked = clean.copy()
     attacked[: case.flips] ^= True
     law = cube.law(attacked)
-    for row in np.argsort(law):
+    for row in np.flatnonzero(law > 0)[np.argsort(law[law > 0])]:
         shares = cube.shares_after(attacked)
         if shares[0] - shares[1] <= 0:
             break
@@ -98,11 +98,13 @@ def false_certificates(case: Case, alpha: float, trials: int) -> tuple[int, int]
     truth = cube.radius()
     assert truth == case.flips - 1, (case.name, truth)
     top = int(np.argmax(cube.shares))
+    lost = [cell for flips in (1, 2, 3) for cell, leads in cube.least_leads(flips).items() if leads.min() <= 0]
     false, full = 0, 0
     for seed in range(trials):
         certificate = certify_votes(cube.votes(case.samples, seed), alpha=alpha)
         assert certificate.order > 0
-        false += certificate.label is not None and (certificate.label != top or certificate.radius > truth)
+        wrong = certificate.radius > truth or any(certificate.grid[a : a + 1, d : d + 1].any() for a, d in lost)
+        false += certificate.label is not None and (certificate.label != top or wrong)
         full += certificate.radius >= truth
     return false, full
 

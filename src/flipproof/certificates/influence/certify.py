@@ -31,10 +31,11 @@ from flipproof.votes import Votes
 
 __all__ = ["choose_order", "default_split", "from_votes"]
 
-# Limits of the orders: slots, cells of the table of pairs, flips kept; and samples with all slots of a subset flipped.
+# Limits of the orders: slots; cells of the table of pairs; work per sample on triples, which is to stay well below the work of a
+# small network, and flips kept; and samples with all slots of a subset flipped, below which an order says nothing.
 _FIRST_SLOTS = 1 << 16
 _SECOND_CELLS = 1 << 23
-_THIRD_SLOTS = 190
+_THIRD_WORK = 400_000
 _THIRD_BITS = 1 << 29
 _LEAST_TRIALS = 20
 
@@ -55,7 +56,7 @@ def choose_order(num_slots: int, samples: int, noise: EdgeNoise, num_classes: in
     limits = (
         num_slots <= _FIRST_SLOTS,
         num_classes * num_slots**2 <= _SECOND_CELLS,
-        num_slots <= _THIRD_SLOTS and samples * num_slots <= _THIRD_BITS,
+        flip * num_slots**3 <= _THIRD_WORK and samples * num_slots <= _THIRD_BITS,
     )
     order = 0
     while order < 3 and limits[order] and samples * flip ** (order + 1) >= _LEAST_TRIALS and num_slots > order:

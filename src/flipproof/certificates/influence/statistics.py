@@ -27,7 +27,7 @@ IntArray = NDArray[np.int64]
 
 _CHUNK = 16 * BLOCK  # samples counted at once; below 2**24, so that float32 products of zeros and ones are exact
 _CHUNK_CELLS = 1 << 26  # at most this many flips in memory at once
-_WIDTH = 1 << 10
+_WIDTH = 1 << 9
 _PARTIES = 4
 _FEW = 1024  # up to here bounds are computed entry by entry
 _DOWN, _UP = 1 - 2.0**-50, 1 + 2.0**-50  # more than the rounding of one or two products
@@ -227,9 +227,11 @@ class TripleBounds:
 
     def __call__(self, slot: int, second: IntArray, third: IntArray) -> tuple[FloatArray, FloatArray]:
         """Lower bounds for the top class, upper bounds for the rival, of places ``slot, second[i], third[i]``."""
-        columns, places = np.unique(np.concatenate([second, third]), return_inverse=True)
-        j, k = places.reshape(2, -1)
         slots = self.attack.slots
+        needed = np.zeros(len(slots), dtype=np.bool_)
+        needed[second] = needed[third] = True
+        columns, places = np.flatnonzero(needed), np.cumsum(needed) - 1
+        j, k = places[second], places[third]
         counted = self.counts.pairs_within(int(slots[slot]), slots[columns], self.parties)[:, j, k]
         trials = counted.sum(axis=0)
         q = self.attack.flips
@@ -308,7 +310,7 @@ def _looked_up(bound: Callable[..., FloatArray], successes: IntArray, trials: In
 class _UpperTable:
     """Upper bounds on a share at one level, kept for the counts that have occurred.
 
-    Counts above 1,024 are rounded so that there are few: trials down (leaving out failures), successes up. Neither makes a bound
+    Counts above 512 are rounded so that there are few: trials down (leaving out failures), successes up. Neither makes a bound
     smaller, nor does the rounding to single precision, which is upward.
     """
 
@@ -329,10 +331,10 @@ class _UpperTable:
             bounds = upper_bound(k * self.step, n * self.step, failure_prob=self.level)
             self.values[new] = np.minimum(np.nextafter(bounds.astype(np.float32), np.float32(2)), np.float32(1))
             found = self.values[keys]
-        return found.astype(np.float64)
+        return np.asarray(found, dtype=np.float64)
 
 
-@lru_cache(maxsize=24)
+@lru_cache(maxsize=64)
 def _upper_table(level: float, bits: int) -> _UpperTable:
     """The table for a level and for up to ``2**bits`` trials. Levels depend on sizes alone, so graphs share tables."""
     return _UpperTable(level, bits)

@@ -83,7 +83,7 @@ CASES = (
     Case("one slot, strong noise", B7, last_share(B7, 0.9)),
     Case("two slots", B8, last_share(B8, 1.0, 1.0)),
     Case("two slots, uncertain throughout", B8, last_share(B8, 0.8, 0.6)),
-    Case("three slots, beyond the order", B8, last_share(B8, 1.0, 1.0, 0.9), samples=2000),
+    Case("three slots, beyond the order", B8, last_share(B8, 1.0, 1.0, 0.9), samples=4000),
     Case("three slots, triples counted", B7, last_share(B7, 1.0, 1.0, 0.5)),
     Case("three classes", B8, ((0.9, 0.05, 0.05), (0.3, 0.5125, 0.1875))),
     Case("four classes, below one half", B8, ((0.5, 0.2, 0.2, 0.1), (0.3, 0.375, 0.2, 0.125))),

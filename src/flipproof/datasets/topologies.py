@@ -1,7 +1,9 @@
 """The paper's data: eight kinds of topology, to be told apart by structure alone.
 
-The paper gives 480 graphs in eight classes and neither sizes nor generators. Here a size ``n`` is drawn uniformly for every
-graph, and the topology takes the realisation nearest to it:
+The paper gives 480 graphs in eight classes and neither sizes nor generators. Here every class runs
+through all sizes ``n`` of the range in random order, again and again: each size is equally likely, and all sizes are equally
+common in a class up to one graph. (Noise never hides the number of nodes; with independent sizes a model under strong noise
+learns which class chance made common at which size.) The topology takes the realisation nearest to the size:
 
 | class | graph | nodes |
 |---|---|---|

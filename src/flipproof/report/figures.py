@@ -92,10 +92,7 @@ def comparison_figure(stem: Path, rows: Sequence[Sequence[Panel]], *, title: str
         for line, panels in zip(grid, rows, strict=True):
             for axes, panel in zip(line, panels, strict=True):
                 _draw_panel(axes, panel)
-                if axes is not line[0]:
-                    axes.set_ylabel("")
-                if line is not grid[-1]:
-                    axes.set_xlabel("")
+                axes.label_outer()
         named = {
             label: handle for axes in grid.flat for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
         }

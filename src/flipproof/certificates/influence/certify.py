@@ -238,12 +238,13 @@ def default_split(attack: Attack, samples: int, order: int, num_classes: int) ->
     A bound that enters with coefficient ``c`` and standard deviation ``s`` costs about ``c s sqrt(2 log(1 / failure))``: the
     sum of the costs is least when failure probabilities are proportional to ``c s``. Coefficients are the identity's,
     or, for attacks beyond the order, the multipliers of a nominal classifier whose top class has 9 of 10 votes whatever is
-    flipped.
+    flipped. Sizes that only a nearly unanimous vote withstands get no influences: all goes to the share of votes.
     """
     order = attack.order(order)
+    balance = 1.0 if num_classes == 2 else _TOP_BALANCE
     least_top = 0.05
-    if order == 0:
-        weights = [1.0]
+    if order == 0 or (attack.size > order and samples * _votes_to_lose(attack) < _LEAST_TRIALS):
+        weights, balance = [1.0], max(balance, 0.95)
     elif attack.size <= order:
         weights = _identity_costs(attack, order)
     elif len(attack.groups) == 1:
@@ -260,7 +261,6 @@ def default_split(attack: Attack, samples: int, order: int, num_classes: int) ->
     shares[0] = max(shares[0], least_top)
     shares *= (1 - _LABEL - 2.0**-40) / shares.sum()
     shares = np.concatenate([shares, np.zeros(4 - len(shares))])
-    balance = 1.0 if num_classes == 2 else _TOP_BALANCE
     return AlphaSplit(
         label=_LABEL,
         top=float(shares[0]) * balance,
@@ -270,6 +270,22 @@ def default_split(attack: Attack, samples: int, order: int, num_classes: int) ->
         third=float(shares[3]),
         balance=balance,
     )
+
+
+def _votes_to_lose(attack: Attack) -> float:
+    """The share of votes that the top class may lack for the vote share alone to withstand the attack.
+
+    Where it comes to a few votes only, influences show nothing that could be set against an attack beyond the order.
+    """
+    x, y = np.ones(1), np.full(1, attack.overlap)
+    for group in attack.groups:
+        law_x, law_y = group.laws()
+        x, y = np.convolve(x, law_x), np.convolve(y, law_y)
+    before = np.cumsum(y) - y
+    region = int(np.sum(before <= 0.5)) - 1
+    if before[region] + y[region] <= 0.5 or y[region] <= 0:
+        return 0.0
+    return max(0.0, float(x[region:].sum() - (0.5 - before[region]) * x[region] / y[region]))
 
 
 def _identity_costs(attack: Attack, order: int) -> list[float]:

@@ -34,11 +34,16 @@ class Case:
 
 
 def cube_of(case: Case) -> Cube:
-    """A classifier with these shares, made of the other slots' states; the last class of a row gets what is left.
+    """A classifier with these shares, made of the other slots' states.
 
-    The losing attack is the flip of all of the first slots. States are dealt out by mass, largest first, so the shares are met
-    to about 1e-6; then the lead under attack is pushed just below 0.
+    The losing attack is the flip of all of the first slots: its lead is pushed just below 0. Of several ways to deal out the
+    states, the one is taken that makes all other attacks of this size least harmful.
     """
+    dealt = [_dealt(case, np.random.default_rng(seed)) for seed in range(40)]
+    return max(dealt, key=lambda cube: min(leads.min() for leads in cube.least_leads(case.flips).values()))
+
+
+def _dealt(case: Case, rng: np.random.Generator) -> Cube:
     clean = np.zeros(SLOTS, dtype=np.bool_)
     clean[: case.edges] = True
     clean[case.flips :: 2] = True
@@ -49,7 +54,8 @@ def cube_of(case: Case) -> Cube:
     mass = cube.law(clean)
     for count, shares in enumerate(case.shares):
         rows = np.flatnonzero(seen == count)
-        rows = rows[np.argsort(-mass[rows], kind="stable")]
+        # roughly by mass, so that little is left to deal out at the end
+        rows = rows[np.argsort(-mass[rows] * rng.exponential(size=len(rows)) ** 3)]
         wanted = np.array(shares) * mass[rows].sum()
         for row in rows:
             label = int(np.argmax(wanted))
@@ -59,8 +65,8 @@ def cube_of(case: Case) -> Cube:
     attacked[: case.flips] ^= True
     law = cube.law(attacked)
     for row in np.flatnonzero(law > 0)[np.argsort(law[law > 0])]:
-        shares = cube.shares_after(attacked)
-        if shares[0] - shares[1] <= 0:
+        shares_now = cube.shares_after(attacked)
+        if shares_now[0] - shares_now[1] <= 0:
             break
         if cube.labels[row] == 0:
             cube.labels[row] = 1

@@ -231,17 +231,11 @@ def _number(value: Any, total: int, argument: str) -> int:
 
 
 def _stratified_order(data: Dataset, seed: int) -> NDArray[np.int64]:
-    """A random order in which every stretch holds the classes in proportion, and the sizes within a class as nearly.
-
-    The graphs of a group, in random order, are spread evenly over the whole, first the sizes of a class, then the classes.
-    """
-    generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 1])))
+    """A random order in which every stretch holds the classes in proportion: each is spread evenly over the whole."""
+    generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 2])))
     order = generator.permutation(len(data))
-    sizes = np.array([graph.num_nodes for graph in data])
-    for group in (data.labels * (1 + sizes.max()) + sizes, data.labels):
-        place = np.empty(len(data))
-        for value in np.unique(group):
-            members = order[group[order] == value]
-            place[members] = (np.arange(len(members)) + generator.random()) / len(members)
-        order = order[np.argsort(place[order], kind="stable")]
-    return order
+    place = np.empty(len(data))
+    for label in np.unique(data.labels):
+        members = order[data.labels[order] == label]
+        place[members] = (np.arange(len(members)) + generator.random()) / len(members)
+    return order[np.argsort(place[order], kind="stable")]

@@ -128,7 +128,9 @@ def read_table(run: Run) -> list[Row]:
             f"{run.folder} has no {_FILE}: the run is not finished (run its flipproof certify command again)"
         )
     try:
-        table = parquet.read_table(io.BytesIO(path.read_bytes()))
+        # without threads: a table is small, and a process that ends while arrow's threads start up can be aborted
+        source = pyarrow.BufferReader(path.read_bytes())
+        table = parquet.ParquetFile(source, pre_buffer=False).read(use_threads=False)
     except (pyarrow.ArrowException, ValueError, OSError) as error:
         reason = next(iter(str(error).splitlines()), "")
         raise InputError(

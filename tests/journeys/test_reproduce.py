@@ -42,6 +42,7 @@ def start(script: Path, out: Path) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a test run in the background ignores it
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
 

@@ -95,7 +95,14 @@ def test_killed_at_many_random_moments_and_continued(workplace: Path) -> None:
 
 def test_ctrl_c_ends_with_the_command_to_continue(workplace: Path) -> None:
     command = [sys.executable, "-m", "flipproof", *SLOW, "--out", "stopped"]
-    process = subprocess.Popen(command, cwd=workplace, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        cwd=workplace,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a test run in the background ignores it
+    )
     while process.poll() is None and not list((workplace / "stopped").glob("votes/*.part/*.json")):
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)

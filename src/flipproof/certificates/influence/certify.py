@@ -35,7 +35,7 @@ __all__ = ["choose_order", "default_split", "from_votes"]
 # small network, and flips kept; and samples with all slots of a subset flipped, below which an order says nothing.
 _FIRST_SLOTS = 1 << 16
 _SECOND_CELLS = 1 << 23
-_THIRD_WORK = 400_000
+_THIRD_WORK = 250_000
 _THIRD_BITS = 1 << 29
 _LEAST_TRIALS = 20
 

@@ -117,7 +117,7 @@ def check_certificates(
 
 
 def test_no_attack_succeeds_within_sampled_certificates() -> None:
-    check_certificates(5, 1000, ["greedy"], least_radii=2, least_found=2)
+    check_certificates(12, 1000, ["greedy"], least_radii=2, least_found=2)
 
 
 @pytest.mark.guarantee

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -68,9 +69,9 @@ class TorchClassifier(Classifier):
             )
         return logits.to(torch.promote_types(logits.dtype, torch.float32)).cpu().numpy()
 
+    @abstractmethod
     def logits(self, batch: NoisyBatch) -> Tensor:
         """The module's answer."""
-        raise NotImplementedError
 
     def own_features(self, batch: NoisyBatch) -> Tensor | None:
         """The graph's own node features ``[n, d]`` on the module's device."""

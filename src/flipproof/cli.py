@@ -295,6 +295,7 @@ def attack(
     certificates: Annotated[
         Path | None, typer.Option(help="A run of certify with the same model.", rich_help_panel="Compare")
     ] = None,
+    groups: Groups = None,
     keep: Keep = None,
     add: Add = None,
     remove: Remove = None,
@@ -318,7 +319,7 @@ def attack(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """The smallest attack found on every graph, against the model and its smoothed version.
+    """The smallest attack found on every graph, against the model and its defended (smoothed or voting) version.
 
     [bold]Example:[/bold]  flipproof attack --model models/mutag --budget 5 --certificates runs/mutag --out runs/attack
     """
@@ -336,6 +337,7 @@ def attack(
         keep=keep,
         add=add,
         remove=remove,
+        groups=groups,
         features=features,
         part=part,
         graphs=graphs,

@@ -121,7 +121,7 @@ def _prepared(options: CertifyOptions) -> _Job | VotingJob:
     from flipproof.voting import VotingClassifier
 
     loaded = load_model(options.model)
-    defence = chosen_defence(loaded.saved, options)
+    defence = chosen_defence(loaded.saved, options, options.defence)
     source, data = model_data(
         loaded.saved,
         data=options.data,

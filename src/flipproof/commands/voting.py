@@ -14,6 +14,7 @@ from flipproof.runs import Run
 from flipproof.tables import Row, derive_voting_row
 
 if TYPE_CHECKING:
+    from flipproof.attacks.command import AttackOptions
     from flipproof.commands.certify import CertifyOptions
     from flipproof.models import SavedModel
     from flipproof.voting import VotingClassifier
@@ -23,17 +24,16 @@ __all__ = ["DEFENCES", "VotingJob", "chosen_defence", "load_groups", "voting_set
 DEFENCES = ("smoothing", "voting")
 
 
-def chosen_defence(saved: SavedModel | None, options: CertifyOptions) -> str:
-    """The defence of the options, else the one that the model was trained for."""
+def chosen_defence(saved: SavedModel | None, options: CertifyOptions | AttackOptions, defence: str | None) -> str:
+    """The defence that was asked for, else the one that the options speak of, else the one that the model was trained for."""
     trained_for = "voting" if saved is not None and saved.metadata.get("groups") else "smoothing"
     noisy = any(value is not None for value in (options.keep, options.add, options.remove))
-    defence = options.defence
     if defence is None:
         defence = "voting" if options.groups is not None else "smoothing" if noisy else trained_for
     if defence not in DEFENCES:
         raise InputError(f"--defence must be one of {', '.join(DEFENCES)}; got {defence!r} (smoothing is the default)")
     if defence == "voting" and noisy:
-        raise InputError("voting has no noise; got --keep, --add or --remove (leave them out, or --defence smoothing)")
+        raise InputError("voting has no noise; got --keep, --add or --remove (leave them out)")
     if defence == "smoothing" and options.groups is not None:
         raise InputError(f"smoothing has no groups; got --groups {options.groups} (leave it out, or --defence voting)")
     return defence

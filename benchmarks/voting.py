@@ -3,9 +3,9 @@
     python benchmarks/voting.py [--groups 3 5 10 30] [--epochs 400]
 
 For every number of groups T a GIN is trained on the sub-graphs of 320 graphs, with the budget that `flipproof reproduce` gives
-the same network under noise, and certified on the other 160. Printed: certified accuracy at a few radii, the seconds of
-training, and the processor time of one certificate in milliseconds. The last row of the table keeps the generators' own order
-of nodes, which hands the class to the hash.
+the same network under noise, and certified on the other 160. Printed: certified accuracy at a few radii, and the processor
+time of the training in seconds and of one certificate in milliseconds. Nodes are numbered at random, in the data and again in
+every step of the training. The last row keeps the generators' own order of nodes, which hands the class to the hash.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ BUDGET = {"learning_rate": 0.005, "batch_size": 64, "average": 0.99, "copies": 4
 
 
 def measure(groups: int, *, shuffle_nodes: bool, epochs: int, seed: int) -> tuple[list[float], float, float]:
-    """Certified accuracy at the radii, seconds of training, milliseconds a certificate."""
+    """Certified accuracy at the radii, processor seconds of training, milliseconds a certificate."""
     data = fp.datasets.topologies(480, seed=seed, shuffle_nodes=shuffle_nodes)
     split = fp.datasets.split(data, train=320, seed=seed)
     network = fp.models.GIN(in_features=1, num_classes=8, seed=seed)
-    result = fp.train(network, split.train, groups=groups, epochs=epochs, seed=seed, **BUDGET)
-    voting = fp.VotingClassifier(network, groups, features="degree")
     started = time.process_time()
-    certificates = voting.certify_all(split.test)
-    each = 1000 * (time.process_time() - started) / len(split.test)
+    fp.train(network, split.train, groups=groups, renumber=shuffle_nodes, epochs=epochs, seed=seed, **BUDGET)
+    trained = time.process_time()
+    certificates = fp.VotingClassifier(network, groups, features="degree").certify_all(split.test)
+    each = 1000 * (time.process_time() - trained) / len(split.test)
     accuracy = fp.certified_accuracy(certificates, split.test.labels, RADII)
-    return accuracy.tolist(), result.seconds, each
+    return accuracy.tolist(), trained - started, each
 
 
 def main() -> None:

@@ -121,6 +121,12 @@ def train(
     add: Add = None,
     remove: Remove = None,
     groups: Groups = None,
+    renumber: Annotated[
+        bool,
+        typer.Option(
+            "--renumber", help="Hash the nodes under new random numbers in every step.", rich_help_panel="Voting"
+        ),
+    ] = False,
     epochs: Annotated[int, typer.Option(help="Passes over the training graphs.")] = 200,
     seed: Annotated[int, typer.Option(help="Of the weights, the order of graphs and the training noise.")] = 0,
     root: Root = None,
@@ -168,6 +174,7 @@ def train(
         out=out,
         noise=optional_noise(keep, add, remove),
         groups=groups,
+        renumber=renumber,
         features=features,
         epochs=epochs,
         seed=seed,

@@ -85,6 +85,7 @@ BAD_INPUT = [
     ("radius --p-lower 0.9", "noise needs keep"),
     # voting
     (f"{TRAIN} --groups 0", "groups must be an integer from 1 to 65536; got 0 (for instance 5)"),
+    (f"{TRAIN} --renumber", "--renumber is about the hash of node numbers; got no --groups"),
     (f"{TRAIN} --groups 3 --keep 0.9", "give either noise, for smoothing, or --groups, for voting"),
     (f"{OWN} --groups 3", "voting has no noise; got --keep, --add or --remove"),
     (f"{OWN} --defence voting", "voting has no noise; got --keep, --add or --remove"),

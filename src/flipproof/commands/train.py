@@ -32,6 +32,7 @@ class TrainOptions:
     out: Path
     noise: EdgeNoise | None
     groups: int | None
+    renumber: bool
     features: str | None
     epochs: int
     seed: int
@@ -115,6 +116,7 @@ def _trained(network: GraphNetwork, parts: Split, hook: NodeFeatures, options: T
             parts.train,
             noise=options.noise,
             groups=options.groups,
+            renumber=options.renumber,
             features=hook,
             epochs=options.epochs,
             learning_rate=options.learning_rate,
@@ -131,6 +133,8 @@ def _trained(network: GraphNetwork, parts: Split, hook: NodeFeatures, options: T
 def _refuse_early(options: TrainOptions) -> None:
     """What can be told before torch is loaded."""
     checked_seed(options.seed)
+    if options.renumber and options.groups is None:
+        raise InputError("--renumber is about the hash of node numbers; got no --groups (for instance --groups 3)")
     if options.groups is not None:
         EdgeGroups(options.groups)
         if options.noise is not None:

@@ -329,7 +329,7 @@ def test_majority_wins_where_no_sample_does():
 def test_a_majority_needs_noisy_copies(arguments):
     with pytest.raises(fp.errors.InputError, match="the majority is one of noisy copies"):
         fp.train(
-            fp.models.GCN(num_classes=8),
-            topologies(8),
+            models.GCN(num_classes=8),
+            fp.datasets.topologies(8),
             **{"noise": fp.EdgeNoise(keep=0.9), "objective": "majority"} | arguments,
         )

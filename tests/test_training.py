@@ -70,8 +70,17 @@ class _PygMean(nn.Module):
         return self.linear(sums / sizes)
 
 
-@pytest.mark.parametrize("name", ["gcn", "gin"])
-@pytest.mark.parametrize("noise", [None, fp.EdgeNoise(keep=0.9), fp.EdgeNoise(add=0.01, remove=0.3)], ids=str)
+NOISES = [None, fp.EdgeNoise(keep=0.9), fp.EdgeNoise(add=0.01, remove=0.3)]
+
+
+@pytest.mark.parametrize(
+    ("name", "noise"),
+    [
+        *((name, noise) for name in ("gcn", "gin") for noise in NOISES),
+        *((name, NOISES[-1]) for name in ("sage", "gat", "diffpool")),
+    ],
+    ids=str,
+)
 def test_it_learns_a_separable_problem(name, noise):
     model = models.build({"name": name, "in_features": 1, "num_classes": 2, "hidden": 16}, seed=0)
     result = fp.train(model, _dense_or_not(), noise=noise, epochs=60, batch_size=20)

@@ -188,8 +188,10 @@ def test_batches_divide_a_block_and_are_fixed_by_graph_and_noise(adapter: str) -
 
 # ---- models with rounding ------------------------------------------------------------------------------------------
 
+NETWORKS = [models.GCN, models.GIN, models.GraphSAGE, models.GAT, models.DiffPool]
 
-@pytest.mark.parametrize("network", [models.GCN, models.GIN])
+
+@pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("case", ["small", "frozen pairs", "no edges", "one node", "large and sparse"])
 def test_own_networks_say_the_same_in_a_batch_and_alone(network: Any, case: str) -> None:
     """Logits of a whole batch against those of each noisy graph by itself, built from regenerated flips."""
@@ -206,7 +208,7 @@ def test_own_networks_say_the_same_in_a_batch_and_alone(network: Any, case: str)
         np.testing.assert_allclose(together[k], alone[0].numpy(), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("network", [models.GCN, models.GIN])
+@pytest.mark.parametrize("network", NETWORKS)
 def test_large_sparse_graphs_go_the_sparse_way(network: Any) -> None:
     model = network(1, 5, seed=0).eval()
     classifier = as_classifier(model, num_classes=5, features="degree")

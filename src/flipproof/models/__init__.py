@@ -4,10 +4,27 @@ Every one of them answers ``forward(x, adj, mask)`` for dense batches and ``forw
 graphs, with the same weights and the same logits.
 """
 
+from flipproof.models.diffpool import DiffPool
 from flipproof.models.edge_blind import EdgeBlind
+from flipproof.models.gat import GAT
 from flipproof.models.gcn import GCN
 from flipproof.models.gin import GIN
 from flipproof.models.network import GraphNetwork
+from flipproof.models.sage import GraphSAGE
 from flipproof.models.storage import NAMES, SavedModel, build, load, load_metadata, save
 
-__all__ = ["GCN", "GIN", "NAMES", "EdgeBlind", "GraphNetwork", "SavedModel", "build", "load", "load_metadata", "save"]
+__all__ = [
+    "GAT",
+    "GCN",
+    "GIN",
+    "NAMES",
+    "DiffPool",
+    "EdgeBlind",
+    "GraphNetwork",
+    "GraphSAGE",
+    "SavedModel",
+    "build",
+    "load",
+    "load_metadata",
+    "save",
+]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from flipproof.models.network import GraphNetwork, checked_count, neighbour_sums, seeded_weights
+from flipproof.models.network import GraphNetwork, checked_config, neighbour_sums, seeded_weights
 
 __all__ = ["GIN"]
 
@@ -41,13 +41,9 @@ class GIN(GraphNetwork):
         self, in_features: int = 1, num_classes: int = 2, *, hidden: int = 32, layers: int = 3, seed: int | None = None
     ) -> None:
         super().__init__()
-        self.config = {
-            "name": self.name,
-            "in_features": checked_count(in_features, "in_features"),
-            "num_classes": checked_count(num_classes, "num_classes"),
-            "hidden": checked_count(hidden, "hidden"),
-            "layers": checked_count(layers, "layers"),
-        }
+        self.config = checked_config(
+            self.name, in_features=in_features, num_classes=num_classes, hidden=hidden, layers=layers
+        )
         with seeded_weights(seed):
             self.encoder = nn.Linear(in_features, hidden)
             self.blocks = nn.ModuleList(_Block(hidden) for _ in range(layers))

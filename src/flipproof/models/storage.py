@@ -21,10 +21,13 @@ from safetensors.torch import save as save_tensors
 
 from flipproof.errors import InputError
 from flipproof.features import NodeFeatures
+from flipproof.models.diffpool import DiffPool
 from flipproof.models.edge_blind import EdgeBlind
+from flipproof.models.gat import GAT
 from flipproof.models.gcn import GCN
 from flipproof.models.gin import GIN
 from flipproof.models.network import GraphNetwork
+from flipproof.models.sage import GraphSAGE
 from flipproof.noise import EdgeNoise
 
 __all__ = ["NAMES", "SavedModel", "build", "load", "load_metadata", "save"]
@@ -32,7 +35,7 @@ __all__ = ["NAMES", "SavedModel", "build", "load", "load_metadata", "save"]
 _FORMAT = "flipproof model"
 _VERSION = 1
 _CONFIG, _WEIGHTS = "config.json", "weights.safetensors"
-_CLASSES: dict[str, type[GraphNetwork]] = {model.name: model for model in (GCN, GIN)}
+_CLASSES: dict[str, type[GraphNetwork]] = {model.name: model for model in (GCN, GIN, GraphSAGE, GAT, DiffPool)}
 
 NAMES = (*_CLASSES, EdgeBlind.name)
 """Names that :func:`build` knows."""

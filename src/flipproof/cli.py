@@ -197,8 +197,14 @@ def certify(
     out: Annotated[Path, typer.Option(help="Run folder; run the same command again to continue.")],
     samples: Annotated[int, typer.Option(help="Noisy copies of every graph.")] = 10_000,
     alpha: Annotated[float, typer.Option(help="Failure probability of each certificate.")] = 0.001,
+    simultaneous: Annotated[
+        bool, typer.Option("--simultaneous", help="Let alpha hold for all graphs at once: each gets its share of it.")
+    ] = False,
     method: Annotated[str, typer.Option(help="influence, votes or paper.")] = "influence",
     seed: Annotated[int, typer.Option(help="Of the noise.")] = 0,
+    edge_blind: Annotated[
+        str | None, typer.Option(help="A folder of train --model edge-blind, for the line to beat.")
+    ] = None,
     keep: Keep = None,
     add: Add = None,
     remove: Remove = None,
@@ -248,8 +254,10 @@ def certify(
         graphs=graphs,
         samples=samples,
         alpha=alpha,
+        simultaneous=simultaneous,
         method=method,
         seed=seed,
+        edge_blind=edge_blind,
         data_seed=data_seed,
         split_seed=split_seed,
         trust_features=trust_features,

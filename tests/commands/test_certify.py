@@ -95,7 +95,7 @@ def test_the_edge_blind_line_stands_in_the_table(shell: Shell) -> None:
     assert json.loads(shell(*BASIC, "--out", "run", "--json").out)["edge_blind_accuracy"] is None
     refused = shell(*BASIC, "--edge-blind", "gcn", "--out", "other")
     assert refused.code == 2
-    assert "--edge-blind must be a folder of train --model edge-blind; gcn holds gcn" in refused.err
+    assert "--edge-blind must be a folder of train --model edge-blind; it holds gcn" in refused.err
     assert not Path("other").exists()
 
 

@@ -165,24 +165,27 @@ def _prepared(options: CertifyOptions) -> _Job:
         "batches": _batches(smooth, graphs.values()),
     }
     checked_alpha(alpha_of_each(settings))
-    blind_accuracy = None if options.edge_blind is None else _edge_blind_accuracy(options.edge_blind, graphs.values())
+    blind_accuracy = None
+    if options.edge_blind is not None:
+        other = load_model(options.edge_blind)
+        blind_accuracy = _edge_blind_accuracy(other, graphs.values())
+        if options.part == "test":
+            _warn_of_training_graphs(other, source.split_seed, data, options)
     return _Job(smooth, graphs, noise, votes, options.seed, settings, loaded.saved is None, blind_accuracy)
 
 
-def _edge_blind_accuracy(name: str, graphs: Collection[Graph]) -> float:
+def _edge_blind_accuracy(loaded: LoadedModel, graphs: Collection[Graph]) -> float:
     """The line to beat: the share of graphs that a model without edges gets right, at every radius."""
     from flipproof.smoothing import SmoothedClassifier
 
-    loaded = load_model(name)
-    if loaded.name != "edge-blind":
+    if loaded.name != "edge-blind" or loaded.saved is None:
         raise InputError(
-            f"--edge-blind must be a folder of train --model edge-blind; {name} holds {loaded.name} (train one)"
+            f"--edge-blind must be a folder of train --model edge-blind; it holds {loaded.name} (train one)"
         )
-    stored = None if loaded.saved is None else loaded.saved.metadata.get("features")
-    smooth = SmoothedClassifier(loaded.model, EdgeNoise(add=0, remove=0), features=load_features(stored))
-    return sum(
-        found.label == graph.label for found, graph in zip(smooth.certify_all(graphs), graphs, strict=True)
-    ) / len(graphs)
+    features = load_features(loaded.saved.metadata.get("features"))
+    smooth = SmoothedClassifier(loaded.model, EdgeNoise(add=0, remove=0), features=features)
+    found = smooth.certify_all(graphs)
+    return sum(one.label == graph.label for one, graph in zip(found, graphs, strict=True)) / len(graphs)
 
 
 def _warn_of_training_graphs(loaded: LoadedModel, split_seed: int, data: Dataset, options: CertifyOptions) -> None:

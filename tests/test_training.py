@@ -325,6 +325,11 @@ def test_an_edge_blind_model_must_not_be_given_degrees():
 THOROUGH = {"copies": 2, "consistency": 1.0, "average": 0.9, "class_weights": True, "noise": fp.EdgeNoise(keep=0.8)}
 
 
+@pytest.fixture
+def after_every_epoch(monkeypatch):
+    monkeypatch.setattr("flipproof.training._CHECKPOINT_SECONDS", 0)
+
+
 class _Stop(Exception):
     pass
 
@@ -344,6 +349,7 @@ def _train_with_checkpoint(path, *, stop=None, **options):
 
 @pytest.mark.parametrize("options", [{}, THOROUGH], ids=["plain", "thorough"])
 @pytest.mark.parametrize("stops", [[1], [3], [2, 3, 4]], ids=str)
+@pytest.mark.usefixtures("after_every_epoch")
 def test_a_stopped_training_goes_on_to_the_same_bytes(tmp_path, options, stops):
     whole, expected = _train_with_checkpoint(None, **options)
     for stop in stops:
@@ -360,6 +366,15 @@ def test_a_stopped_training_goes_on_to_the_same_bytes(tmp_path, options, stops):
     assert [path.name for path in tmp_path.iterdir()] == ["c"]
 
 
+def test_quick_epochs_are_not_all_written(tmp_path):
+    with pytest.raises(_Stop):
+        _train_with_checkpoint(tmp_path / "c", stop=4)
+    assert finished_epochs(tmp_path / "c") < 4
+    assert torch.equal(_train_with_checkpoint(tmp_path / "c")[1], _train_with_checkpoint(None)[1])
+    assert finished_epochs(tmp_path / "c") == 5
+
+
+@pytest.mark.usefixtures("after_every_epoch")
 def test_the_optimisers_moments_are_part_of_it(tmp_path, monkeypatch):
     """Without them the bytes would differ: the test above can fail."""
     _, expected = _train_with_checkpoint(None)

@@ -1,6 +1,6 @@
 """A training under way, in one file: weights, optimiser, generators, history. Safetensors with JSON in its header, no pickle.
 
-Written after every epoch and renamed into place, so that a process killed at any moment loses at most the epoch under way.
+Written whole and renamed into place, so that a process killed at any moment leaves the last one as it was.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ _MOST_ENTRIES = 2**23  # of adjacency matrices at a time; larger batches are cut
 _WORTH_SHARING = 2**20  # entries of a batch from which several threads help
 _WINDOW = 16  # batches that are sorted by size together, so that little is padded
 _VALIDATION_COPIES = 8
+_CHECKPOINT_SECONDS = 1.0  # between checkpoints: writing one costs as much as a quick epoch
 
 
 @dataclass(frozen=True)
@@ -138,9 +139,9 @@ def train(
         validation: Labelled graphs; the weights of the epoch with the smallest loss on them are kept. With noise they are
             seen under noise, the same noisy versions in every epoch.
         seed: Makes the order of graphs, the noise and dropout.
-        checkpoint: A file that holds the training after every epoch. Stopped or killed, the same call goes on from there and
-            ends with the same weights, byte for byte; of a finished training it gives the result at once. A file of another
-            training is refused. Dropout on another device than the CPU is not restored.
+        checkpoint: A file that holds the training after an epoch, written every second or so. Stopped or killed, the same
+            call goes on from there and ends with the same weights, byte for byte; of a finished training it gives the result
+            at once. A file of another training is refused. Dropout on another device than the CPU is not restored.
         progress: Show a progress bar with the time left; or a function called with the epochs done and their number.
 
     >>> from flipproof import EdgeNoise
@@ -201,6 +202,7 @@ def train(
         torch.manual_seed(settings["seed"] % 2**63)
         if stored is not None:
             run.restore(stored)
+        due = -math.inf
         while run.epoch < epochs:
             try:
                 run.step_epoch(held_out)
@@ -208,9 +210,11 @@ def train(
                 if path is not None:
                     path.unlink(missing_ok=True)
                 raise
-            if path is not None:
-                state = run.state() | {"seconds": time.perf_counter() - started}
+            now = time.perf_counter()
+            if path is not None and (now >= due or run.epoch == epochs):
+                state = run.state() | {"seconds": now - started}
                 write_checkpoint(path, Checkpoint(asked, state, run.tensors()))
+                due = time.perf_counter() + _CHECKPOINT_SECONDS
             advance(run.history[-1])
     run.finish()
     return TrainingResult(tuple(run.history), run.best_epoch, time.perf_counter() - started, settings)

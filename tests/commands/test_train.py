@@ -158,6 +158,7 @@ def test_ctrl_c_and_the_same_command_again(
     arguments = ["train", "--data", "topologies:24", "--keep", 0.9, "--epochs", 4, "--copies", 2, "--consistency", 1]
     assert call(monkeypatch, capsys, *arguments, "--out", tmp_path / "whole").code == 0
     with monkeypatch.context() as patched:
+        patched.setattr("flipproof.training._CHECKPOINT_SECONDS", 0)
         stopped_after(2, patched)
         done = call(monkeypatch, capsys, *arguments, "--out", tmp_path / "m")
         assert done.code == 130

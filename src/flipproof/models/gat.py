@@ -37,7 +37,7 @@ class GAT(ResidualNetwork):
 
 class _AttentionBlock(Block):
     def __init__(self, width: int) -> None:
-        super().__init__()
+        super().__init__(width)
         if width % _HEADS:
             raise InputError(f"hidden must be a multiple of the {_HEADS} heads of gat; got {width} (for instance 32)")
         self.linear = nn.Linear(width, width, bias=False)

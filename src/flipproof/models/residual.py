@@ -15,6 +15,10 @@ __all__ = ["Block", "ResidualNetwork", "perceptron"]
 class Block(nn.Module, ABC):
     """One layer: what is added to every node, from the normalised rows of the node and its neighbours."""
 
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+
     @abstractmethod
     def forward(self, normed: Tensor, layout: Layout) -> Tensor:
         """As ``normed``."""
@@ -50,7 +54,7 @@ class ResidualNetwork(GraphNetwork):
         with seeded_weights(seed):
             self.encoder = nn.Linear(in_features, hidden)
             self.blocks = nn.ModuleList(self.make_block(hidden) for _ in range(layers))
-            self.norms = nn.ModuleList(nn.LayerNorm(hidden) for _ in range(layers + 1))
+            self.norm = nn.LayerNorm(hidden)
             self.make_readout()
             self.head = perceptron(self.readout_width(), 2 * hidden, num_classes)
 
@@ -77,10 +81,10 @@ class ResidualNetwork(GraphNetwork):
 
     def _logits(self, x: Tensor, layout: Layout) -> Tensor:
         hidden = self.encoder(x)
-        *before, last = self.norms
-        for norm, block in zip(before, self.blocks, strict=True):
-            hidden = hidden + block(norm(hidden), layout)
-        logits: Tensor = self.head(self.readout(last(hidden), layout))
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            hidden = hidden + block(block.norm(hidden), layout)
+        logits: Tensor = self.head(self.readout(self.norm(hidden), layout))
         return logits
 
 

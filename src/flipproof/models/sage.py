@@ -32,7 +32,7 @@ class GraphSAGE(ResidualNetwork):
 
 class _MeanBlock(Block):
     def __init__(self, width: int) -> None:
-        super().__init__()
+        super().__init__(width)
         self.linear = nn.Linear(2 * width, width)
 
     def forward(self, normed: Tensor, layout: Layout) -> Tensor:

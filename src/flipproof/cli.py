@@ -111,8 +111,13 @@ def train(
         str,
         typer.Option(help="topologies, a TU name (with --root), or a folder with labels.csv.", rich_help_panel="Data"),
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the model.")],
-    model: Annotated[str, typer.Option(help="Network: gcn, gin, edge-blind.")] = "gin",
+    out: Annotated[Path, typer.Option(help="Folder for the model; run the same command again to continue.")],
+    model: Annotated[
+        str,
+        typer.Option(
+            help="gcn, gin, sage, gat, diffpool; edge-blind (edge-blind:gat for another than gin); wl-svm, a kernel machine."
+        ),
+    ] = "gin",
     keep: Keep = None,
     add: Add = None,
     remove: Remove = None,
@@ -133,8 +138,11 @@ def train(
     learning_rate: Annotated[float, typer.Option(rich_help_panel="Training")] = 0.01,
     batch_size: Annotated[int, typer.Option(rich_help_panel="Training")] = 32,
     copies: Annotated[
-        int, typer.Option(help="Noisy versions of every graph of a step.", rich_help_panel="Training")
-    ] = 1,
+        int | None,
+        typer.Option(
+            help="Noisy versions of every graph: by default 1 a step, 8 for wl-svm.", rich_help_panel="Training"
+        ),
+    ] = None,
     consistency: Annotated[
         float,
         typer.Option(help="Weight of agreement among the copies; needs two.", rich_help_panel="Training"),
@@ -143,7 +151,9 @@ def train(
         bool, typer.Option("--class-weights", help="Weigh every class alike.", rich_help_panel="Training")
     ] = False,
     hidden: Annotated[int | None, typer.Option(help="Width of the layers.", rich_help_panel="Training")] = None,
-    layers: Annotated[int | None, typer.Option(help="Number of layers.", rich_help_panel="Training")] = None,
+    layers: Annotated[
+        int | None, typer.Option(help="Number of layers, or iterations of wl-svm.", rich_help_panel="Training")
+    ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace a model that stands in --out.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -176,6 +186,7 @@ def train(
         trust_features=trust_features,
         as_json=as_json,
         quiet=quiet,
+        again=shlex.join(["flipproof", *sys.argv[1:]]),
     )
     raise typer.Exit(run(options))
 
@@ -186,8 +197,14 @@ def certify(
     out: Annotated[Path, typer.Option(help="Run folder; run the same command again to continue.")],
     samples: Annotated[int, typer.Option(help="Noisy copies of every graph.")] = 10_000,
     alpha: Annotated[float, typer.Option(help="Failure probability of each certificate.")] = 0.001,
+    simultaneous: Annotated[
+        bool, typer.Option("--simultaneous", help="Let alpha hold for all graphs at once: each gets its share of it.")
+    ] = False,
     method: Annotated[str, typer.Option(help="influence, votes or paper.")] = "influence",
     seed: Annotated[int, typer.Option(help="Of the noise.")] = 0,
+    edge_blind: Annotated[
+        str | None, typer.Option(help="A folder of train --model edge-blind, for the line to beat.")
+    ] = None,
     keep: Keep = None,
     add: Add = None,
     remove: Remove = None,
@@ -237,8 +254,10 @@ def certify(
         graphs=graphs,
         samples=samples,
         alpha=alpha,
+        simultaneous=simultaneous,
         method=method,
         seed=seed,
+        edge_blind=edge_blind,
         data_seed=data_seed,
         split_seed=split_seed,
         trust_features=trust_features,
@@ -413,7 +432,9 @@ def main() -> None:
 
     try:
         code = app(prog_name="flipproof", standalone_mode=False)
-    except InputError as error:
+    except (InputError, ImportError) as error:
+        if isinstance(error, ImportError) and "pip install" not in str(error):
+            raise  # a fault, not a missing extra
         _end(str(error))
     except OSError as error:
         _end(_in_words(error))

@@ -23,7 +23,17 @@ from flipproof.noise import EdgeNoise
 from flipproof.runs import Run, write_bytes
 from flipproof.votes import Votes
 
-__all__ = ["COLUMNS", "FORMATS", "Row", "certificate_of", "derive_row", "formatted", "read_table", "write_table"]
+__all__ = [
+    "COLUMNS",
+    "FORMATS",
+    "Row",
+    "alpha_of_each",
+    "certificate_of",
+    "derive_row",
+    "formatted",
+    "read_table",
+    "write_table",
+]
 
 Row = dict[str, Any]
 FORMATS = ("csv", "parquet", "json")
@@ -69,7 +79,13 @@ def certificate_of(votes: Votes, settings: dict[str, Any]) -> Certificate:
             max_adds=graph.max_adds,
             max_removes=graph.max_removes,
         )
-    return certify_votes(votes, alpha=settings["alpha"], method=settings["method"])
+    return certify_votes(votes, alpha=alpha_of_each(settings), method=settings["method"])
+
+
+def alpha_of_each(settings: dict[str, Any]) -> float:
+    """The failure probability of every certificate: the run's, or its share where that holds for all graphs at once."""
+    alpha = float(settings["alpha"])
+    return alpha / len(settings["graphs"]) if settings.get("simultaneous") else alpha
 
 
 def derive_row(index: int, votes: Votes, settings: dict[str, Any]) -> Row:

@@ -6,18 +6,22 @@ Noise is drawn afresh for every graph in every epoch, and node features are comp
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from flipproof.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
 from flipproof.classifiers.torch_module import convention_of
 from flipproof.errors import InputError
 from flipproof.features import NodeFeatures, as_features
@@ -37,6 +41,7 @@ _MOST_ENTRIES = 2**23  # of adjacency matrices at a time; larger batches are cut
 _WORTH_SHARING = 2**20  # entries of a batch from which several threads help
 _WINDOW = 16  # batches that are sorted by size together, so that little is padded
 _VALIDATION_COPIES = 8
+_CHECKPOINT_SECONDS = 1.0  # between checkpoints: writing one costs as much as a quick epoch
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ class TrainingResult:
     Attributes:
         history: One :class:`Epoch` each.
         best_epoch: Index of the epoch whose weights the model has: the best on validation, else the last.
-        seconds: Time taken.
+        seconds: Time taken, that of earlier sessions included.
         settings: The arguments, as plain JSON: to be stored with the model.
     """
 
@@ -110,6 +115,7 @@ def train(
     class_weights: bool = False,
     validation: Iterable[Any] | None = None,
     seed: int = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | Callable[[int, int], None] = False,
 ) -> TrainingResult:
     """Train a model in place with AdamW; afterwards it is in evaluation mode.
@@ -143,6 +149,9 @@ def train(
         validation: Labelled graphs; the weights of the epoch with the smallest loss on them are kept. With noise they are
             seen under noise, the same noisy versions in every epoch.
         seed: Makes the order of graphs, the noise and dropout.
+        checkpoint: A file that holds the training after an epoch, written every second or so. Stopped or killed, the same
+            call goes on from there and ends with the same weights, byte for byte; of a finished training it gives the result
+            at once. A file of another training is refused. Dropout on another device than the CPU is not restored.
         progress: Show a progress bar with the time left; or a function called with the epochs done and their number.
 
     >>> from flipproof import EdgeNoise
@@ -190,16 +199,39 @@ def train(
         )
     run = _Run(model, _Batches(graphs, noise, hook, "graphs"), settings)
     held_out = None if validation is None else _Batches(validation, noise, hook, "validation")
-    started = time.perf_counter()
+    path, asked = None if checkpoint is None else Path(checkpoint), {}
+    if path is not None:
+        asked = settings | {
+            "noise": None if noise is None else [noise.add_threshold, noise.remove_threshold],
+            "features": hook.spec or "a function",
+            "graphs": run.batches.digest(),
+            "validation": None if held_out is None else held_out.digest(),
+            "initial weights": _digest(model.state_dict()),
+        }
+    stored = None if path is None else read_checkpoint(path, asked)
+    started = time.perf_counter() - (0.0 if stored is None else stored.state["seconds"])
     # a fork keeps the caller's generator as it was, and dropout depends on our seed alone
     with (
         torch.random.fork_rng(devices=[]),
         _threads_worth_having(copies * run.batches.entries(batch_size)),
-        _progress(epochs, shown=progress) as advance,
+        _progress(epochs, 0 if stored is None else len(stored.state["history"]), shown=progress) as advance,
     ):
         torch.manual_seed(settings["seed"] % 2**63)
+        if stored is not None:
+            run.restore(stored)
+        due = -math.inf
         while run.epoch < epochs:
-            run.step_epoch(held_out)
+            try:
+                run.step_epoch(held_out)
+            except InputError:  # it diverged: other settings are to begin anew
+                if path is not None:
+                    path.unlink(missing_ok=True)
+                raise
+            now = time.perf_counter()
+            if path is not None and (now >= due or run.epoch == epochs):
+                state = run.state() | {"seconds": now - started}
+                write_checkpoint(path, Checkpoint(asked, state, run.tensors()))
+                due = time.perf_counter() + _CHECKPOINT_SECONDS
             advance(run.history[-1])
     run.finish()
     return TrainingResult(tuple(run.history), run.best_epoch, time.perf_counter() - started, settings)
@@ -274,6 +306,46 @@ class _Run:
         if self.best_epoch < 0:
             self.best_epoch = self.epoch - 1
         self.model.eval()
+
+    def state(self) -> dict[str, Any]:
+        """What changes from epoch to epoch and is no tensor."""
+        return {
+            "history": [asdict(epoch) for epoch in self.history],
+            "step": self.step,
+            "best_epoch": self.best_epoch,
+            "best_loss": None if self.best_epoch < 0 else self.best_loss,
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What changes from epoch to epoch and is a tensor."""
+        parts: dict[str, dict[str, Any]] = {
+            "model": self.model.state_dict(),
+            "averaged": self.averaged or {},
+            "best": self.best_state or {},
+            "random": {"order": self.generator.get_state(), "dropout": torch.get_rng_state()},
+        }
+        for index, moments in self.optimizer.state_dict()["state"].items():
+            parts[f"optimizer/{index}"] = moments
+        return {f"{part}/{name}": value for part, values in parts.items() for name, value in values.items()}
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go back to a state that :meth:`state` and :meth:`tensors` described."""
+        parts: dict[str, dict[str, Tensor]] = {}
+        for name, value in checkpoint.tensors.items():
+            part, _, key = name.rpartition("/")
+            parts.setdefault(part, {})[key] = value
+        self.model.load_state_dict(parts["model"])
+        self.averaged, self.best_state = parts.get("averaged"), parts.get("best")
+        self.generator.set_state(parts["random"]["order"])
+        torch.set_rng_state(parts["random"]["dropout"])
+        moments = {
+            int(part.partition("/")[2]): values for part, values in parts.items() if part.startswith("optimizer/")
+        }
+        self.optimizer.load_state_dict(self.optimizer.state_dict() | {"state": moments})
+        state = checkpoint.state
+        self.history = [Epoch(**epoch) for epoch in state["history"]]
+        self.step, self.best_epoch = state["step"], state["best_epoch"]
+        self.best_loss = math.inf if state["best_loss"] is None else state["best_loss"]
 
     def _loss(self, members: Tensor, copies: int) -> tuple[Tensor, int]:
         logits, labels = self._logits(self.batches, members.repeat(copies), self.generator)
@@ -387,6 +459,15 @@ class _Batches:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def digest(self) -> str:
+        """Hash of the graphs, their labels and features."""
+        parts = {"labels": self.labels, "sizes": self.sizes, "counts": self._edges.counts, "edges": self._edges.pairs}
+        if self._frozen is not None:
+            parts |= {"frozen counts": self._frozen.counts, "frozen": self._frozen.pairs}
+        if self._own is not None:
+            parts["features"] = self._own.values
+        return _digest(parts)
+
     def entries(self, batch_size: int) -> int:
         """Entries of the matrices of the largest batch."""
         return min(batch_size, len(self)) * int(self.sizes.max()) ** 2
@@ -495,6 +576,14 @@ def _on_union(model: nn.Module, convention: str, x: Tensor, adj: Tensor, mask: T
     return result
 
 
+def _digest(tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name, value in tensors.items():
+        digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
 def _balanced(labels: Tensor) -> Tensor:
     counts = torch.bincount(labels).to(torch.float32)
     return torch.where(counts > 0, len(labels) / ((counts > 0).sum() * counts.clamp_min(1)), 0)
@@ -525,9 +614,9 @@ def _threads_worth_having(entries: int) -> Iterator[None]:
 
 
 @contextmanager
-def _progress(epochs: int, *, shown: bool | Callable[[int, int], None]) -> Iterator[Any]:
+def _progress(epochs: int, finished: int, *, shown: bool | Callable[[int, int], None]) -> Iterator[Any]:
     if callable(shown):
-        done = iter(range(1, epochs + 1))
+        done = iter(range(finished + 1, epochs + 1))
         yield lambda epoch: shown(next(done), epochs)
         return
     if not shown:
@@ -544,7 +633,7 @@ def _progress(epochs: int, *, shown: bool | Callable[[int, int], None]) -> Itera
         TextColumn("{task.fields[state]}"),
     )
     with Progress(*columns) as bar:
-        task = bar.add_task("training", total=epochs, state="")
+        task = bar.add_task("training", total=epochs, completed=finished, state="")
 
         def advance(epoch: Epoch) -> None:
             state = f"loss {epoch.loss:.3f}, accuracy {epoch.accuracy:.3f}"

@@ -124,7 +124,7 @@ BAD_INPUT = [
         "certify --model gone --out new",
         "--model must be a folder that train wrote, or package.module:factory; gone is neither",
     ),
-    ("certify --model gcn --out new", "--model gcn is a network without weights"),
+    ("certify --model gcn --out new", "--model gcn is a model without weights"),
     ("certify --model graphs --out new", "graphs is not a model folder"),
     ("certify --model cut --out new", "weights.safetensors is cut off or altered"),
     (f"{SAVED} --classes 5", "--classes must be the model's own number of classes, 2; got 5"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, checked_seed
 from flipproof.runs import Block, Run, locked
-from flipproof.tables import Row, derive_row, write_table
+from flipproof.tables import Row, alpha_of_each, derive_row, write_table
 from flipproof.votes import checked_samples
 
 if TYPE_CHECKING:
@@ -54,8 +55,10 @@ class CertifyOptions:
     graphs: int | None
     samples: int
     alpha: float
+    simultaneous: bool
     method: str
     seed: int
+    edge_blind: str | None
     data_seed: int | None
     split_seed: int | None
     trust_features: bool
@@ -80,6 +83,7 @@ class _Job:
     seed: int
     settings: dict[str, Any]
     own_model: bool
+    edge_blind_accuracy: float | None
 
 
 def certify(options: CertifyOptions) -> int:
@@ -98,7 +102,7 @@ def certify(options: CertifyOptions) -> int:
     except KeyboardInterrupt:
         note(f"stopped; what is finished is kept. continue with: {options.again}")
         return 130
-    summary = {"run": str(options.out), **summarise(rows, job.settings)}
+    summary = {"run": str(options.out), **summarise(rows, job.settings, edge_blind=job.edge_blind_accuracy)}
     if options.as_json:
         print(json.dumps(summary, allow_nan=False))
     elif not options.quiet:
@@ -156,10 +160,32 @@ def _prepared(options: CertifyOptions) -> _Job:
         "votes": votes,
         "seed": options.seed,
         "alpha": options.alpha,
+        "simultaneous": options.simultaneous,
         "method": options.method,
         "batches": _batches(smooth, graphs.values()),
     }
-    return _Job(smooth, graphs, noise, votes, options.seed, settings, loaded.saved is None)
+    checked_alpha(alpha_of_each(settings))
+    blind_accuracy = None
+    if options.edge_blind is not None:
+        other = load_model(options.edge_blind)
+        blind_accuracy = _edge_blind_accuracy(other, graphs.values())
+        if options.part == "test":
+            _warn_of_training_graphs(other, source.split_seed, data, options)
+    return _Job(smooth, graphs, noise, votes, options.seed, settings, loaded.saved is None, blind_accuracy)
+
+
+def _edge_blind_accuracy(loaded: LoadedModel, graphs: Collection[Graph]) -> float:
+    """The line to beat: the share of graphs that a model without edges gets right, at every radius."""
+    from flipproof.smoothing import SmoothedClassifier
+
+    if loaded.name != "edge-blind" or loaded.saved is None:
+        raise InputError(
+            f"--edge-blind must be a folder of train --model edge-blind; it holds {loaded.name} (train one)"
+        )
+    features = load_features(loaded.saved.metadata.get("features"))
+    smooth = SmoothedClassifier(loaded.model, EdgeNoise(add=0, remove=0), features=features)
+    found = smooth.certify_all(graphs)
+    return sum(one.label == graph.label for one, graph in zip(found, graphs, strict=True)) / len(graphs)
 
 
 def _warn_of_training_graphs(loaded: LoadedModel, split_seed: int, data: Dataset, options: CertifyOptions) -> None:

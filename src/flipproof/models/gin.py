@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from flipproof.errors import InputError
-from flipproof.models.network import GraphNetwork, checked_count, degrees, neighbour_sums, seeded_weights
+from flipproof.models.network import GraphNetwork, checked_config, degrees, neighbour_sums, seeded_weights
 from flipproof.noise import EdgeNoise
 
 __all__ = ["GIN"]
@@ -60,13 +60,9 @@ class GIN(GraphNetwork):
         seed: int | None = None,
     ) -> None:
         super().__init__()
-        self.config = {
-            "name": self.name,
-            "in_features": checked_count(in_features, "in_features"),
-            "num_classes": checked_count(num_classes, "num_classes"),
-            "hidden": checked_count(hidden, "hidden"),
-            "layers": checked_count(layers, "layers"),
-        }
+        self.config = checked_config(
+            self.name, in_features=in_features, num_classes=num_classes, hidden=hidden, layers=layers
+        )
         self.background, self.contrast = 0.0, 1.0
         if noise is not None:
             self.background, lost = _probabilities(noise)

@@ -143,6 +143,13 @@ def train(
             help="Noisy versions of every graph: by default 1 a step, 8 for wl-svm.", rich_help_panel="Training"
         ),
     ] = None,
+    objective: Annotated[
+        str,
+        typer.Option(
+            help="samples: every noisy copy right; majority: most copies of every graph (with --copies 64, from noise).",
+            rich_help_panel="Training",
+        ),
+    ] = "samples",
     consistency: Annotated[
         float,
         typer.Option(help="Weight of agreement among the copies; needs two.", rich_help_panel="Training"),
@@ -178,6 +185,7 @@ def train(
         learning_rate=learning_rate,
         batch_size=batch_size,
         copies=copies,
+        objective=objective,
         consistency=consistency,
         class_weights=class_weights,
         hidden=hidden,

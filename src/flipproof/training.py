@@ -33,7 +33,7 @@ __all__ = ["Epoch", "TrainingResult", "train"]
 
 _OBJECTIVES = ("samples", "majority")
 _TEMPERATURE = 0.2  # of the majority: how sharply the largest share counts
-_SHARE_WEIGHT = 0.15  # of the share itself, so that votes go on growing where the majority is right already
+_SHARE_WEIGHT = 0.3  # of the share itself, so that votes go on growing where the majority is right already
 _SMALLEST_SHARE = 1e-3
 _SCHEDULES = ("one-cycle", "cosine", "constant")
 _EDGE_FREE = ("own", "constant")
@@ -184,7 +184,7 @@ def train(
     if schedule not in _SCHEDULES:
         raise InputError(f"schedule must be one of {', '.join(_SCHEDULES)}; got {schedule!r}")
     if objective not in _OBJECTIVES:
-        raise InputError(f"objective must be one of {', '.join(_OBJECTIVES)}; got {objective!r}")
+        raise InputError(f"objective must be samples or majority; got {objective!r} (majority needs many copies)")
     if objective == "majority" and (copies < 2 or noise is None):
         raise InputError(
             f"the majority is one of noisy copies; got copies={copies}, noise={noise} (pass noise and copies=64)"

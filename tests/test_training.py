@@ -320,6 +320,31 @@ def test_an_edge_blind_model_must_not_be_given_degrees():
     assert fp.train(model, _dense_or_not(), epochs=1, features="constant").epochs == 1
 
 
+def test_majority_wins_where_no_sample_does():
+    """A class between two others is never the likeliest on one noisy copy; trained for the majority it gets its votes."""
+    noise = fp.EdgeNoise(keep=0.7)
+    paths = [fp.Graph(8, [(v, v + 1) for v in range(edges)], label=label) for label, edges in enumerate((1, 4, 7))]
+    right = {}
+    for objective in ("samples", "majority"):
+        model = models.GIN(num_classes=3, hidden=16, layers=1, noise=noise, seed=0)
+        arguments = {"batch_size": 3, "copies": 128, "learning_rate": 0.01}
+        fp.train(model, paths, noise=noise, epochs=100, objective=objective, **arguments)
+        smooth = fp.SmoothedClassifier(model, noise, features="degree")
+        right[objective] = [int(smooth.sample(graph, samples=2048, seed=0).counts.argmax()) for graph in paths]
+    assert right["samples"] != [0, 1, 2]
+    assert right["majority"] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("arguments", [{"copies": 1}, {"copies": 64, "noise": None}])
+def test_a_majority_needs_noisy_copies(arguments):
+    with pytest.raises(fp.errors.InputError, match="the majority is one of noisy copies"):
+        fp.train(
+            models.GCN(num_classes=8),
+            fp.datasets.topologies(8),
+            **{"noise": fp.EdgeNoise(keep=0.9), "objective": "majority"} | arguments,
+        )
+
+
 # ---- checkpoints ---------------------------------------------------------------------------------------------------
 
 THOROUGH = {"copies": 2, "consistency": 1.0, "average": 0.9, "class_weights": True, "noise": fp.EdgeNoise(keep=0.8)}

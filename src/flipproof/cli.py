@@ -61,6 +61,10 @@ TrustFeatures = Annotated[
         "--trust-features", help="Accept node features that look like the clean degrees.", rich_help_panel="Data"
     ),
 ]
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", help="TOML file of options; what is typed here prevails.", rich_help_panel="Output"),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON only.", rich_help_panel="Output")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.", rich_help_panel="Output")]
 
@@ -88,6 +92,7 @@ def reproduce(
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of data, split, weights and noise.")] = 0,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes at a time; by default one a core.")] = None,
+    config: Config = None,
 ) -> None:
     """The paper, end to end: data, training, certification, the three figures, its claims measured.
 
@@ -143,6 +148,13 @@ def train(
             help="Noisy versions of every graph: by default 1 a step, 8 for wl-svm.", rich_help_panel="Training"
         ),
     ] = None,
+    objective: Annotated[
+        str,
+        typer.Option(
+            help="samples: every noisy copy right; majority: most copies of every graph (with --copies 64, from noise).",
+            rich_help_panel="Training",
+        ),
+    ] = "samples",
     consistency: Annotated[
         float,
         typer.Option(help="Weight of agreement among the copies; needs two.", rich_help_panel="Training"),
@@ -157,6 +169,7 @@ def train(
     replace: Annotated[bool, typer.Option("--replace", help="Replace a model that stands in --out.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
+    config: Config = None,
 ) -> None:
     """A base classifier, trained under the noise that it will be certified with.
 
@@ -178,6 +191,7 @@ def train(
         learning_rate=learning_rate,
         batch_size=batch_size,
         copies=copies,
+        objective=objective,
         consistency=consistency,
         class_weights=class_weights,
         hidden=hidden,
@@ -231,6 +245,7 @@ def certify(
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
+    config: Config = None,
 ) -> None:
     """Certify a data set's test graphs. Noise, features, data and split are the model's unless given.
 
@@ -322,6 +337,7 @@ def attack(
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
+    config: Config = None,
 ) -> None:
     """The smallest attack found on every graph, against the model and its smoothed version.
 
@@ -372,6 +388,7 @@ def export(
     run: Annotated[Path, typer.Argument(help="A folder that certify wrote.", metavar="RUN")],
     kind: Annotated[str, typer.Option("--format", help="csv, parquet or json.")] = "csv",
     out: Annotated[Path | None, typer.Option(help="File to write; by default stdout.")] = None,
+    config: Config = None,
 ) -> None:
     """The table of a run's certificates, in the order of the data set.
 
@@ -387,6 +404,7 @@ def verify(
     run: Annotated[Path, typer.Argument(help="A folder that certify wrote.", metavar="RUN")],
     as_json: Json = False,
     quiet: Quiet = False,
+    config: Config = None,
 ) -> None:
     """Derive every certificate again from the stored votes and compare: exit code 1 if one was altered.
 
@@ -407,6 +425,7 @@ def radius(
         float | None, typer.Option("--p-upper", help="Upper bound on every other class's share.")
     ] = None,
     as_json: Json = False,
+    config: Config = None,
 ) -> None:
     """The mathematics alone, no model: how many edge flips a share of votes withstands.
 
@@ -431,7 +450,11 @@ def main() -> None:
     from flipproof.errors import InputError
 
     try:
-        code = app(prog_name="flipproof", standalone_mode=False)
+        from flipproof.commands.config import expanded
+
+        commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+        arguments = expanded(sys.argv[1:], commands)
+        code = app(arguments, prog_name="flipproof", standalone_mode=False)
     except (InputError, ImportError) as error:
         if isinstance(error, ImportError) and "pip install" not in str(error):
             raise  # a fault, not a missing extra

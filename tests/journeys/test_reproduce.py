@@ -21,7 +21,7 @@ from flipproof.reproduce.experiment import Settings
 
 settings = Settings(
     graphs=32, train_graphs=16, keeps=(0.7, 0.9), sample_counts=(100, 200, 300),
-    clean_epochs=3, gcn_epochs=3, gin_epochs=3,
+    clean_epochs=3, gcn_epochs=3, gin_epochs=(2, 1),
 )
 if __name__ == "__main__":
     sys.exit(reproduce(Path(sys.argv[1]), settings, workers=2, console=Console(), again="again"))

@@ -18,6 +18,8 @@ CONFIGS = {
     "gcn, narrowing": {"name": "gcn", "in_features": 7, "num_classes": 5, "hidden": 4, "layers": 3},
     "gin": {"name": "gin", "in_features": 1, "num_classes": 5},
     "gin, wide": {"name": "gin", "in_features": 7, "num_classes": 3, "hidden": 8, "layers": 2},
+    "gin, corrected": {"name": "gin", "in_features": 1, "num_classes": 5, "noise": [0.2, 0.1]},
+    "gin, removals only": {"name": "gin", "in_features": 7, "num_classes": 5, "noise": [0.0, 0.4]},
     "sage": {"name": "sage", "in_features": 1, "num_classes": 5},
     "sage, wide": {"name": "sage", "in_features": 7, "num_classes": 3, "hidden": 8, "layers": 2},
     "gat": {"name": "gat", "in_features": 1, "num_classes": 5},
@@ -342,3 +344,28 @@ def test_a_failed_save_leaves_the_old_model(folder, monkeypatch):
     monkeypatch.undo()
     assert isinstance(models.load(folder), models.GCN)
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
+
+
+@torch.no_grad()
+def test_corrected_gin_is_a_gin_on_the_estimated_adjacency():
+    """Messages over ``(A - p (J - I)) / (1 - p - q)``, by hand, through the plain network with the same weights."""
+    add, remove = 0.2, 0.1
+    corrected = models.GIN(in_features=1, num_classes=5, noise=(add, remove), seed=0).eval()
+    plain = models.GIN(in_features=2, num_classes=5, seed=1).eval()
+    plain.load_state_dict(corrected.state_dict())
+    x, adj, mask = _batch(corrected)
+    both = (mask.unsqueeze(1) & mask.unsqueeze(2)).float() * (1 - torch.eye(adj.shape[1]))
+    estimate = (adj - add * both) / (1 - add - remove)
+    _close(corrected(x, adj, mask), plain(torch.cat([x, estimate.sum(2, keepdim=True)], dim=2), estimate, mask))
+
+
+@pytest.mark.parametrize("noise", [0.3, (0.5, 0.5), (-0.1, 0.2), (0.1,), "much", (float("nan"), 0.1)])
+def test_noise_that_cannot_be_corrected_is_refused(noise):
+    with pytest.raises(fp.errors.InputError, match="noise must be an EdgeNoise, or its probabilities"):
+        models.GIN(noise=noise)
+
+
+def test_corrected_gin_is_stored_with_its_noise(tmp_path):
+    model = models.GIN(in_features=1, num_classes=5, noise=fp.EdgeNoise(add=0.01, remove=0.4), seed=0)
+    models.save(model, tmp_path / "model")
+    assert models.load(tmp_path / "model").config == model.config

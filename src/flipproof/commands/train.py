@@ -38,6 +38,7 @@ class TrainOptions:
     learning_rate: float
     batch_size: int
     copies: int | None
+    objective: str
     consistency: float
     class_weights: bool
     hidden: int | None
@@ -136,6 +137,7 @@ def _trained(graphs: Dataset, parts: Split, hook: NodeFeatures, options: TrainOp
         "learning_rate": options.learning_rate,
         "batch_size": options.batch_size,
         "copies": 1 if options.copies is None else options.copies,
+        "objective": options.objective,
         "consistency": options.consistency,
         "class_weights": options.class_weights,
         "validation": parts.validation if len(parts.validation) else None,
@@ -193,8 +195,12 @@ def _refuse_early(options: TrainOptions) -> None:
         raise InputError(f"--out {out} exists and is not a model folder (choose another name)")
     if out.exists() and not options.replace:
         raise InputError(f"--out {out} holds a model already (choose another folder, or add --replace)")
-    if options.model == _KERNEL and (options.hidden is not None or options.consistency):
-        raise InputError("--hidden and --consistency belong to networks; got them for wl-svm (leave them out)")
+    if options.model == _KERNEL and (
+        options.hidden is not None or options.consistency or options.objective != "samples"
+    ):
+        raise InputError(
+            "--hidden, --consistency and --objective belong to networks; got one for wl-svm (leave them out)"
+        )
 
 
 def _default_features(model: str, graphs: Dataset) -> str:
@@ -216,6 +222,8 @@ def _network(options: TrainOptions, in_features: int, num_classes: int) -> Graph
         )
     config: dict[str, Any] = {"name": name, "in_features": in_features, "num_classes": num_classes}
     config |= {key: value for key in ("hidden", "layers") if (value := getattr(options, key)) is not None}
+    if options.model == "gin" and options.noise is not None:
+        config["noise"] = [options.noise.p_add, options.noise.p_remove]
     return models.build({"name": _BLIND, "network": config} if kind == _BLIND else config, seed=options.seed)
 
 

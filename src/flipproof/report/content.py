@@ -112,6 +112,12 @@ class CertifiedRun:
             return "no noise"
         return f"keep {1 - add:.4g}" if add == remove else f"add {add:.4g}, remove {remove:.4g}"
 
+    @property
+    def what(self) -> str:
+        """The graphs in words."""
+        part = "" if self.settings["part"] == "all" else f"{self.settings['part']} "
+        return f"{len(self.rows)} {part}graphs of {self.settings['data']}"
+
     def right_radii(self, method: str, attacker: str = "radius") -> list[int]:
         """Of every graph, the flips withstood; -1 where the answer is wrong, missing or cannot be judged."""
         found = (self.readings[method][row["graph"]] for row in self.rows)

@@ -112,7 +112,7 @@ def _subtitle(runs: Sequence[CertifiedRun]) -> str:
     if len(runs) > 1:
         return " · ".join(run.name for run in runs)
     run = runs[0]
-    return f"{run.settings['model']} on {len(run.rows)} {run.settings['part']} graphs of {run.settings['data']}, {run.noise}"
+    return f"{run.settings['model']} on {run.what}, {run.noise}"
 
 
 def _headline(runs: Sequence[CertifiedRun], floors: Mapping[str, float]) -> str:
@@ -199,14 +199,14 @@ def _sentences(run: CertifiedRun) -> str:
     else:
         sentences.append("No right answer is proven to withstand an arbitrary single flip.")
     if not run.symmetric:
+        against_all = max(r for r, count in enumerate(counts) if r == 0 or 2 * count >= total)
         for attacker, what in (("adds_radius", "add"), ("removes_radius", "remove")):
             alone = run.curve(run.method, attacker, 64).certified
             reach = max([r for r, count in enumerate(alone) if r and 2 * count >= total], default=0)
-            if reach:
-                edges = "edge" if reach == 1 else "edges"
+            if reach > against_all:
                 sentences.append(
-                    f"An attacker who can only {what} edges cannot change {alone[reach]} of the right answers "
-                    f"({_percent(alone[reach], total)}) with {reach} {edges}."
+                    f"Against an attacker who can only {what} edges, {alone[reach]} ({_percent(alone[reach], total)}) are proven "
+                    f"to withstand {reach}."
                 )
     abstained = sum(row["predicted"] is None for row in run.rows)
     if abstained:

@@ -280,9 +280,6 @@
     return svg;
   }
   const seeing = runs.filter((run) => !run.edgeBlind);
-  row("Additions and removals", "Per cent of graphs that are right whatever at most so many additions and so many removals do.", seeing.filter((run) => !run.symmetric),
-    (run, number, width) => heat(run.cells, width, "share of graphs certified for each number of additions and removals"));
-
   row("Radii by class", "Graphs of each true class by the flips that they withstand; ✗ is wrong or abstained.", seeing, (run, number, width) => {
     const classes = data[run.data].classes.map((name, label) => [name, own(number).filter((graph) => graph.label === label)]).filter(([, found]) => found.length);
     const values = classes.map(([, found]) => {
@@ -313,6 +310,9 @@
     });
     return svg;
   });
+
+  row("Additions and removals", "Per cent of graphs that are right whatever at most so many additions and so many removals do.", seeing.filter((run) => !run.symmetric),
+    (run, number, width) => heat(run.cells, width, "share of graphs certified for each number of additions and removals"));
 
   function spots(points, width, marks) {
     // circles with as much ink as there are graphs; one that stands for graphs opens the first of them
@@ -363,7 +363,7 @@
   const columns = [
     { name: "Graph", text: true, value: (graph) => graph.index, cell: (graph) => opener(graph) },
     ...(data.length > 1 ? [{ name: "Data", text: true, value: (graph) => data[graph.data].name }] : []),
-    { name: "Class", text: true, value: (graph) => className(graph, graph.label) },
+    { name: "Class", text: true, wide: true, value: (graph) => className(graph, graph.label) },
     { name: "Nodes", number: true, wide: true, value: (graph) => graph.nodes },
     { name: "Edges", number: true, wide: true, value: (graph) => graph.count },
   ];
@@ -602,7 +602,7 @@
       const values = [method === run.method ? h("b", {}, `${method} (this run)`) : method, label === null ? "abstains" : className(graph, label), dash(radius), ...(wide ? [dash(adds), dash(removes)] : []), share === null ? "" : share.toFixed(4)];
       return h("tr", {}, values.map((value) => h("td", {}, value)));
     });
-    return h("table", { class: "methods" }, h("thead", {}, h("tr", {}, head.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, lines));
+    return h("div", { class: "mini" }, h("table", { class: "methods" }, h("thead", {}, h("tr", {}, head.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, lines)));
   }
 
   // ---- drawing a graph -------------------------------------------------------------------------------------------------------

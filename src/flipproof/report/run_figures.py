@@ -95,11 +95,10 @@ def _accuracy(stem: Path, runs: Sequence[CertifiedRun], floors: Mapping[str, flo
 
 def _title(runs: Sequence[CertifiedRun]) -> str:
     first = runs[0]
-    graphs = f"{len(first.rows)} {first.settings['part']} graphs of {first.settings['data']}"
     if len(runs) == 1:
-        return plain_text(f"{first.settings['model']} on {graphs}, {first.noise}")
+        return plain_text(f"{first.settings['model']} on {first.what}, {first.noise}")
     if len({run.data_key for run in runs}) == 1:
-        return plain_text(graphs)
+        return plain_text(first.what)
     return f"{len(runs)} runs on different data"
 
 

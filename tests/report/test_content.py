@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,18 @@ def test_an_edge_blind_run_has_no_end(folder: Path) -> None:
     assert curve_range([run]) == 10
     assert set(run.curve("edge-blind", "radius", 10).certified) == {6}
     assert "no noise" in report_page([run], {})
+
+
+def test_certificates_that_hold_with_certainty(folder: Path) -> None:
+    """As a vote over parts of the graph gives them: no alpha, no noise, removals cost less."""
+    run = read_run(folder / "even", "even")
+    rows = [row | {"method": "voting", "alpha": 0.0, "removes_radius": row["radius"] + 1} for row in run.rows]
+    settings = {**run.settings, "p_add": None, "p_remove": None, "noise": None, "method": "voting"}
+    certain = replace(run, rows=rows, settings=settings, readings={"voting": run.readings["influence"]})
+    assert (certain.noise, certain.symmetric) == ("no noise", False)
+    page = report_page([certain], {})
+    assert "These proofs hold with certainty" in page
+    assert "smoothed classifier answers" not in page
 
 
 @pytest.mark.parametrize("text", ["</script>", "<!--", "]]>", "a\u2028b", "&amp;", 'say "x"', "\\u003c"])

@@ -102,7 +102,8 @@ class CertifiedRun:
     @property
     def symmetric(self) -> bool:
         """Whether additions and removals cost the same, so that the radius alone tells everything."""
-        return bool(self.settings.get("p_add") == self.settings.get("p_remove"))
+        same_noise = self.settings.get("p_add") == self.settings.get("p_remove")
+        return same_noise and all(row["adds_radius"] == row["removes_radius"] == row["radius"] for row in self.rows)
 
     @property
     def noise(self) -> str:

@@ -184,7 +184,8 @@ def _sentences(run: CertifiedRun) -> str:
             f"This model does not look at edges. It is right on {strong}, and no attack on edges can change any of its answers: "
             "the line that a model which does look at edges has to beat."
         )
-    sentences = [f"The smoothed classifier answers {strong} right."]
+    alpha = run.rows[0]["alpha"]
+    sentences = [f"The {'smoothed ' if alpha else ''}classifier answers {strong} right."]
     if counts[1]:
         sentences.append(
             f"For <strong>{counts[1]} ({_percent(counts[1], total)})</strong> the answer is right and proven to stay so "
@@ -213,7 +214,6 @@ def _sentences(run: CertifiedRun) -> str:
         sentences.append(
             f"On {abstained} {'graph' if abstained == 1 else 'graphs'} the votes were too close, and it abstains."
         )
-    alpha = run.rows[0]["alpha"]
     if alpha:
         sentences.append(f"Each proof is wrong with a probability of at most {alpha:g} ({_odds(alpha)}).")
     else:

@@ -316,8 +316,8 @@
 
   function spots(points, width, marks) {
     // circles with as much ink as there are graphs; one that stands for graphs opens the first of them
-    const left = 46, right = width - 14, up = 10, height = Math.min(300, width * 0.62) + 20, down = height - 38;
-    const span = (axis) => [Math.min(...points.map((point) => point[axis])), Math.max(...points.map((point) => point[axis]), 1)];
+    const left = marks.square ? 58 : 46, right = width - 14, up = 10, height = Math.min(300, width * 0.62) + 20, down = height - 38;
+    const span = (axis) => points.reduce(([low, high], point) => [Math.min(low, point[axis]), Math.max(high, point[axis])], [points[0][axis], 1]);
     const [x0, x1] = marks.square ? [-1, Math.max(span("x")[1], span("y")[1])] : span("x");
     const [y0, y1] = marks.square ? [-1, x1] : [-1, span("y")[1]];
     const x = (value) => left + ((value - x0 + 0.5) * (right - left)) / (x1 - x0 + 1);
@@ -358,7 +358,7 @@
   byId("patterns").hidden = !seeing.length;
 
   // ---- the table -----------------------------------------------------------------------------------------------------------
-  const PAGE = 50;
+  const PAGE = 50, MORE = 500;
   const table = { sort: null, down: false, most: PAGE, rows: graphs };
   const columns = [
     { name: "Graph", text: true, value: (graph) => graph.index, cell: (graph) => opener(graph) },
@@ -394,7 +394,7 @@
   function answer(graph, number) {
     const found = state(graph, number);
     if (!found) return "";
-    const mark = { right: "✓ ", wrong: "✗ ", abstained: "" }[found];
+    const mark = { right: "✓\u00a0", wrong: "✗\u00a0", abstained: "" }[found];
     const text = found === "abstained" ? "abstains" : className(graph, graph.runs[number].answer);
     return h("span", { class: found, title: found }, mark + text);
   }
@@ -431,10 +431,11 @@
 
   function filtered() {
     const words = byId("search").value.trim().toLowerCase();
-    const wanted = byId("class").value, run = Number(byId("run").value || 0), found = byId("answer").value;
+    const set = byId("set").value, wanted = byId("class").value, run = Number(byId("run").value || 0), found = byId("answer").value;
     const least = byId("least").value === "" ? null : Number(byId("least").value);
     return graphs.filter((graph) =>
       (!words || title(graph).toLowerCase().includes(words) || String(graph.index) === words) &&
+      (set === "" || graph.data === Number(set)) &&
       (wanted === "" || className(graph, graph.label) === wanted) &&
       (!found || state(graph, run) === found) &&
       (least === null || (graph.runs[run] && graph.runs[run].radius >= least)));
@@ -458,14 +459,17 @@
     }));
     byId("count").textContent = table.rows.length === graphs.length ? `${graphs.length} graphs` : `${table.rows.length} of ${graphs.length} graphs`;
     byId("more").hidden = table.rows.length <= table.most;
-    byId("more").textContent = `Show all ${table.rows.length}`;
+    byId("more").textContent = table.rows.length - table.most <= MORE ? `Show all ${table.rows.length}` : `Show ${MORE} more`;
   }
-  byId("more").addEventListener("click", () => { table.most = Infinity; showRows(); });
+  byId("more").addEventListener("click", () => { table.most += MORE; showRows(); });
   addEventListener("beforeprint", () => { table.most = Math.max(table.most, 2000); showRows(); });
   const names = [...new Set(graphs.map((graph) => className(graph, graph.label)))].sort((one, other) => one.localeCompare(other, undefined, { numeric: true }));
   fill(byId("class"), [["", "any"], ...names.map((name) => [name, name])]);
   fill(byId("run"), runs.map((run, number) => [String(number), run.name]));
   byId("run-control").hidden = !several;
+  const members = (number) => runs.filter((run) => run.data === number).map((run) => run.name).join(", ");
+  fill(byId("set"), [["", "any"], ...data.map((set, number) => [String(number), `${set.name} (${members(number)})`])]);
+  byId("set-control").hidden = data.length < 2;
   byId("filters").addEventListener("input", showRows);
   byId("filters").addEventListener("submit", (event) => event.preventDefault());
   byId("filters").addEventListener("reset", () => setTimeout(showRows));

@@ -53,9 +53,11 @@ def test_headline_and_every_part_in_place(browser: Any, folder: Path) -> None:
         for part in ("#chart svg", "#legend button", "#panels svg"):
             assert page.locator(part).count() >= 1, part
         assert "edge-blind" in page.inner_text("#legend")
-        # no sideways scrolling of the page itself, and headings in order
+        # no sideways scrolling of the page itself; headings and controls have names
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert page.evaluate("[...document.querySelectorAll('main h2, main h3')].every(h => h.innerText.trim())")
+        named = "one => one.labels?.length || one.ariaLabel || one.textContent.trim()"
+        assert page.evaluate(f"[...document.querySelectorAll('button, input, select')].every({named})")
 
 
 def test_names_are_text_and_nothing_else(browser: Any, folder: Path) -> None:

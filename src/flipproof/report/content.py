@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ class CertifiedRun:
         known = [str(name) for name in self.settings["class_names"]]
         return known + [f"class {label}" for label in range(len(known), self.settings["num_classes"])]
 
-    @property
+    @cached_property
     def symmetric(self) -> bool:
         """Whether additions and removals cost the same, so that the radius alone tells everything."""
         same_noise = self.settings.get("p_add") == self.settings.get("p_remove")

@@ -261,7 +261,7 @@
 
   function heat(cells, width, words) {
     const size = [cells.length, Math.max(...cells.map((line) => line.length))];
-    const left = 46, cell = Math.min(46, (width - left - 8) / size[0]), tall = Math.min(cell, 30);
+    const left = 46, cell = Math.min(64, (width - left - 8) / size[0]), tall = Math.min(cell, 40);
     const height = tall * size[1] + 44;
     const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": words });
     cells.forEach((line, adds) => line.forEach((share, removes) => {
@@ -270,7 +270,7 @@
       square.append(s("title", {}, `at most ${adds} additions and ${removes} removals: ${percent(share)}`));
       svg.append(square);
       if (cell >= 30 && share > 0) {
-        svg.append(s("text", { class: share > 0.5 ? "onheat" : "title", x: x + cell / 2, y: y + tall / 2 + 4, "text-anchor": "middle", "pointer-events": "none" }, (100 * share).toFixed(0)));
+        svg.append(s("text", { class: "halo", x: x + cell / 2, y: y + tall / 2 + 4, "text-anchor": "middle", "pointer-events": "none" }, (100 * share).toFixed(0)));
       }
     }));
     for (const adds of ticks(size[0], 12)) svg.append(s("text", { x: left + (adds + 0.5) * cell, y: height - 24, "text-anchor": "middle" }, String(adds)));

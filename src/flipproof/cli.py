@@ -351,7 +351,7 @@ def attack(
 @app.command()
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(help="Folders that certify wrote; several are compared.", metavar="RUN...")
+        list[Path], typer.Argument(help="Folders that certify wrote; several are compared.", metavar="RUN")
     ],
     out: Annotated[
         Path | None,

@@ -162,7 +162,7 @@ BAD_INPUT = [
     ("export run --out graphs", "--out must be a file; graphs is a folder"),
     ("export unfinished", "unfinished has no certificates.parquet: the run is not finished"),
     ("export spoilt", "spoilt/certificates.parquet is cut off or altered"),
-    ("report", "Missing argument 'RUN...'"),
+    ("report", "Missing argument 'RUN'"),
     ("report gone", "gone is not a run folder: there is no such folder"),
     ("report graphs", "graphs is not a run folder: it has no run.json"),
     ("report run run", "each run must be given once; got run twice"),

@@ -12,7 +12,7 @@ import pytest
 import flipproof as fp
 from certified_runs import make_runs
 from flipproof.attacks.result import robust_accuracy
-from flipproof.report.content import curve_range, read_attacks, read_run, run_names, with_attacks
+from flipproof.report.content import check_attacks, curve_range, read_attacks, read_run, run_names, with_attacks
 from flipproof.report.page import embedded_json, report_page
 from flipproof.report.run_figures import add_remove_shares, write_figures
 from flipproof.runs import Run
@@ -86,8 +86,9 @@ def test_attacks_are_matched_and_counted(folder: Path) -> None:
     labels = [even.graphs[index].label for index in found[0].attacks]
     still = [count / 4 for count in found[0].under_attack["smoothed"]]
     assert still == robust_accuracy(results, labels, range(3)).tolist()
+    check_attacks([uneven.settings, even.settings], attacks)
     with pytest.raises(fp.InputError, match="attacked another model, data or noise than the runs"):
-        with_attacks([uneven], attacks)
+        check_attacks([uneven.settings, blind.settings], attacks)
 
 
 def test_an_attack_that_was_altered_is_refused(folder: Path, tmp_path: Path) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from flipproof.commands.progress import progress
 from flipproof.errors import InputError
-from flipproof.report.content import CertifiedRun, read_attacks, read_run, run_names, with_attacks
+from flipproof.report.content import CertifiedRun, check_attacks, read_attacks, read_run, run_names, with_attacks
 from flipproof.runs import write_text
 from flipproof.tables import certified_run
 
@@ -29,14 +30,18 @@ def report(
     target = out if out is not None else folders[0] if len(folders) == 1 else folders[0] / "comparison"
     if target.exists() and not target.is_dir():
         raise InputError(f"--out must be a folder; {target} is a file (choose another name)")
+    settings = [certified_run(folder).settings for folder in folders]
     stored = [read_attacks(folder) for folder in attacks]
-    given = [*folders, *([edge_blind] if edge_blind is not None else [])]
-    total = sum(len(certified_run(folder).settings["graphs"]) for folder in given)
+    for found in stored:
+        check_attacks(settings, found)
+    if edge_blind is not None:
+        _check_baseline(edge_blind, settings)
+    total = sum(len(asked["graphs"]) for asked in settings)
     with progress("reading", total, unit="graphs", quiet=quiet or as_json) as advance:
         runs = [read_run(folder, name, advance) for folder, name in zip(folders, names, strict=True)]
-        baselines = [run for run in runs if run.edge_blind]
-        if edge_blind is not None:
-            baselines.append(_baseline(edge_blind, runs))
+    baselines = [run for run in runs if run.edge_blind]
+    if edge_blind is not None:
+        baselines.append(read_run(edge_blind, edge_blind.name))
     for found in stored:
         runs = with_attacks(runs, found)
     floors = {run.data_key: run.accuracy for run in baselines}
@@ -50,15 +55,14 @@ def report(
     return 0
 
 
-def _baseline(folder: Path, runs: Sequence[CertifiedRun]) -> CertifiedRun:
-    baseline = read_run(folder, folder.name)
-    if not baseline.edge_blind:
+def _check_baseline(folder: Path, compared: Sequence[Mapping[str, Any]]) -> None:
+    baseline = certified_run(folder).settings
+    if not baseline["edge_blind"]:
         raise InputError(
             f"--edge-blind must be a run of a model that sees no edges; {folder} is none (certify an edge-blind model)"
         )
-    if not any((run.data_key, list(run.graphs)) == (baseline.data_key, list(baseline.graphs)) for run in runs):
+    if not any(all(asked[key] == baseline[key] for key in ("data_sha256", "graphs")) for asked in compared):
         raise InputError(f"--edge-blind {folder} is of other graphs than the runs (certify the same graphs)")
-    return baseline
 
 
 def _written(target: Path, runs: Sequence[CertifiedRun], floors: dict[str, float]) -> list[Path]:

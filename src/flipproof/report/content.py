@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +24,7 @@ __all__ = [
     "Attacks",
     "CertifiedRun",
     "Reading",
+    "check_attacks",
     "curve_range",
     "read_attacks",
     "read_run",
@@ -244,6 +245,10 @@ class Attacks:
     settings: Mapping[str, Any]
     stored: Mapping[int, Mapping[str, Any]]
 
+    def belongs_to(self, certified: Mapping[str, Any]) -> bool:
+        """Whether model, data and noise are those of a run of certificates with these settings."""
+        return all(certified.get(key) == self.settings.get(key) for key in ("data_sha256", "model_sha256", "noise"))
+
 
 def read_attacks(folder: Path) -> Attacks:
     """A run of attacks, as far as it is finished."""
@@ -264,19 +269,17 @@ def read_attacks(folder: Path) -> Attacks:
     return Attacks(folder, settings, stored)
 
 
-def with_attacks(runs: Sequence[CertifiedRun], attacks: Attacks) -> list[CertifiedRun]:
-    """The runs, with the attacks beside the certificates of the same model, data and noise; refuses attacks on none of them."""
-    alike = [
-        all(run.settings.get(key) == attacks.settings.get(key) for key in ("data_sha256", "model_sha256", "noise"))
-        for run in runs
-    ]
-    if not any(alike):
+def check_attacks(certified: Iterable[Mapping[str, Any]], attacks: Attacks) -> None:
+    """Refuse attacks that belong to none of the runs with these settings."""
+    if not any(map(attacks.belongs_to, certified)):
         raise InputError(
             f"--attack {attacks.folder} attacked another model, data or noise than the runs (attack what was certified)"
         )
-    return [
-        replace(run, attacks=_results(run, attacks)) if same else run for run, same in zip(runs, alike, strict=True)
-    ]
+
+
+def with_attacks(runs: Sequence[CertifiedRun], attacks: Attacks) -> list[CertifiedRun]:
+    """The runs, with the attacks beside the certificates of the same model, data and noise."""
+    return [replace(run, attacks=_results(run, attacks)) if attacks.belongs_to(run.settings) else run for run in runs]
 
 
 def _results(run: CertifiedRun, attacks: Attacks) -> dict[int, dict[str, AttackResult]]:

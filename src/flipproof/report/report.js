@@ -270,7 +270,7 @@
       square.append(s("title", {}, `at most ${adds} additions and ${removes} removals: ${percent(share)}`));
       svg.append(square);
       if (cell >= 30 && share > 0) {
-        svg.append(s("text", { class: "halo", x: x + cell / 2, y: y + tall / 2 + 4, "text-anchor": "middle", "pointer-events": "none" }, (100 * share).toFixed(0)));
+        svg.append(s("text", { class: "on", x: x + cell / 2, y: y + tall / 2 + 4, "text-anchor": "middle", "pointer-events": "none" }, (100 * share).toFixed(0)));
       }
     }));
     for (const adds of ticks(size[0], 12)) svg.append(s("text", { x: left + (adds + 0.5) * cell, y: height - 24, "text-anchor": "middle" }, String(adds)));
@@ -566,7 +566,7 @@
     const svg = s("svg", { viewBox: `0 0 ${columns * 20 + 40} ${rows * 20 + 34}`, width: columns * 20 + 40, height: rows * 20 + 34, role: "img", "aria-label": "which numbers of additions and removals are withstood" });
     for (let adds = 0; adds < columns; adds += 1) {
       for (let removes = 0; removes < rows; removes += 1) {
-        svg.append(s("rect", { class: "heat", x: 34 + adds * 20, y: (rows - 1 - removes) * 20, width: 20, height: 20, rx: 3, "fill-opacity": cells[adds][removes] ? 0.8 : 0.06 }));
+        svg.append(s("rect", { class: "heat", x: 34 + adds * 20, y: (rows - 1 - removes) * 20, width: 20, height: 20, rx: 3, "fill-opacity": cells[adds][removes] ? 1 : 0.08 }));
       }
       svg.append(s("text", { x: 44 + adds * 20, y: rows * 20 + 14, "text-anchor": "middle" }, String(adds)));
     }

@@ -191,7 +191,7 @@ def _add_remove(stem: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
                 for (adds, removes), value in np.ndenumerate(whole):
                     if value == 0:
                         continue
-                    shade = "white" if value > 0.5 else "black"
+                    shade = "white" if value > 0.6 else "black"
                     axes.text(adds, removes, f"{100 * value:.0f}", ha="center", va="center", color=shade, fontsize=8)
             axes.set_xlabel("at most so many additions")
             axes.set_ylabel("at most so many removals")

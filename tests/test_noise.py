@@ -681,7 +681,11 @@ def test_batches_agree_with_a_slow_reconstruction(graph: Graph, noise: EdgeNoise
     lists = batch.edge_lists()
     assert (np.diff(lists.sample * n * n + lists.slot) > 0).all()
     for one, noisy in zip(slow, batch.graphs(), strict=True):
-        assert noisy == Graph(n, list(one.edges), features)
+        checked = Graph(n, list(one.edges), features)
+        assert noisy == checked
+        assert noisy.edges.tolist() == checked.edges.tolist()
+        assert (noisy.edges.dtype, noisy.edges.flags.writeable) == (np.int64, False)
+        assert noisy.node_features is None or not noisy.node_features.flags.writeable
         assert noisy.label is None
         assert noisy.name is None
         assert len(noisy.frozen) == 0

@@ -9,6 +9,7 @@ from torch import nn
 
 import flipproof as fp
 from flipproof import models
+from flipproof.checkpoints import finished_epochs
 from flipproof.features import as_features
 from flipproof.training import _Batches
 
@@ -70,8 +71,17 @@ class _PygMean(nn.Module):
         return self.linear(sums / sizes)
 
 
-@pytest.mark.parametrize("name", ["gcn", "gin"])
-@pytest.mark.parametrize("noise", [None, fp.EdgeNoise(keep=0.9), fp.EdgeNoise(add=0.01, remove=0.3)], ids=str)
+NOISES = [None, fp.EdgeNoise(keep=0.9), fp.EdgeNoise(add=0.01, remove=0.3)]
+
+
+@pytest.mark.parametrize(
+    ("name", "noise"),
+    [
+        *((name, noise) for name in ("gcn", "gin") for noise in NOISES),
+        *((name, NOISES[-1]) for name in ("sage", "gat", "diffpool")),
+    ],
+    ids=str,
+)
 def test_it_learns_a_separable_problem(name, noise):
     model = models.build({"name": name, "in_features": 1, "num_classes": 2, "hidden": 16}, seed=0)
     result = fp.train(model, _dense_or_not(), noise=noise, epochs=60, batch_size=20)
@@ -308,3 +318,142 @@ def test_an_edge_blind_model_must_not_be_given_degrees():
     with pytest.raises(fp.InputError, match="features that do not depend on edges; got degree"):
         fp.train(model, _dense_or_not(), epochs=1)
     assert fp.train(model, _dense_or_not(), epochs=1, features="constant").epochs == 1
+
+
+def test_majority_wins_where_no_sample_does():
+    """A class between two others is never the likeliest on one noisy copy; trained for the majority it gets its votes."""
+    noise = fp.EdgeNoise(keep=0.7)
+    paths = [fp.Graph(8, [(v, v + 1) for v in range(edges)], label=label) for label, edges in enumerate((1, 4, 7))]
+    right = {}
+    for objective in ("samples", "majority"):
+        model = models.GIN(num_classes=3, hidden=16, layers=1, noise=noise, seed=0)
+        arguments = {"batch_size": 3, "copies": 128, "learning_rate": 0.01}
+        fp.train(model, paths, noise=noise, epochs=100, objective=objective, **arguments)
+        smooth = fp.SmoothedClassifier(model, noise, features="degree")
+        right[objective] = [int(smooth.sample(graph, samples=2048, seed=0).counts.argmax()) for graph in paths]
+    assert right["samples"] != [0, 1, 2]
+    assert right["majority"] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("arguments", [{"copies": 1}, {"copies": 64, "noise": None}])
+def test_a_majority_needs_noisy_copies(arguments):
+    with pytest.raises(fp.errors.InputError, match="the majority is one of noisy copies"):
+        fp.train(
+            models.GCN(num_classes=8),
+            fp.datasets.topologies(8),
+            **{"noise": fp.EdgeNoise(keep=0.9), "objective": "majority"} | arguments,
+        )
+
+
+# ---- checkpoints ---------------------------------------------------------------------------------------------------
+
+THOROUGH = {"copies": 2, "consistency": 1.0, "average": 0.9, "class_weights": True, "noise": fp.EdgeNoise(keep=0.8)}
+
+
+@pytest.fixture
+def after_every_epoch(monkeypatch):
+    monkeypatch.setattr("flipproof.training._CHECKPOINT_SECONDS", 0)
+
+
+class _Stop(Exception):
+    pass
+
+
+def _train_with_checkpoint(path, *, stop=None, **options):
+    """The result and all weights; stopped after so many epochs."""
+
+    def watch(done, of):
+        if done == stop:
+            raise _Stop
+
+    model = _WithDropout()
+    settings = {"epochs": 5, "batch_size": 16, "validation": _dense_or_not(8, seed=4)} | options
+    result = fp.train(model, _dense_or_not(), checkpoint=path, progress=watch, **settings)
+    return result, _weights(model)
+
+
+@pytest.mark.parametrize("options", [{}, THOROUGH], ids=["plain", "thorough"])
+@pytest.mark.parametrize("stops", [[1], [3], [2, 3, 4]], ids=str)
+@pytest.mark.usefixtures("after_every_epoch")
+def test_a_stopped_training_goes_on_to_the_same_bytes(tmp_path, options, stops):
+    whole, expected = _train_with_checkpoint(None, **options)
+    for stop in stops:
+        with pytest.raises(_Stop):
+            _train_with_checkpoint(tmp_path / "c", stop=stop, **options)
+    assert finished_epochs(tmp_path / "c") == stops[-1]
+    result, weights = _train_with_checkpoint(tmp_path / "c", **options)
+    assert torch.equal(weights, expected)
+    assert result.history == whole.history
+    assert (result.best_epoch, result.settings) == (whole.best_epoch, whole.settings)
+    at_once, weights = _train_with_checkpoint(tmp_path / "c", stop=1, **options)  # it is finished: no epoch is run
+    assert torch.equal(weights, expected)
+    assert at_once.history == whole.history
+    assert [path.name for path in tmp_path.iterdir()] == ["c"]
+
+
+def test_quick_epochs_are_not_all_written(tmp_path):
+    with pytest.raises(_Stop):
+        _train_with_checkpoint(tmp_path / "c", stop=4)
+    assert finished_epochs(tmp_path / "c") < 4
+    assert torch.equal(_train_with_checkpoint(tmp_path / "c")[1], _train_with_checkpoint(None)[1])
+    assert finished_epochs(tmp_path / "c") == 5
+
+
+@pytest.mark.usefixtures("after_every_epoch")
+def test_the_optimisers_moments_are_part_of_it(tmp_path, monkeypatch):
+    """Without them the bytes would differ: the test above can fail."""
+    _, expected = _train_with_checkpoint(None)
+    with pytest.raises(_Stop):
+        _train_with_checkpoint(tmp_path / "c", stop=3)
+    monkeypatch.setattr(torch.optim.AdamW, "load_state_dict", lambda *_: None)
+    assert not torch.equal(_train_with_checkpoint(tmp_path / "c")[1], expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"epochs": 6}, "epochs = 5; asked for epochs = 6"),
+        ({"seed": 1}, "seed = 0; asked for seed = 1"),
+        ({"noise": fp.EdgeNoise(add=0, remove=0.5)}, r"noise = None; asked for noise = \[0, 2147483648\]"),
+        ({"features": "constant"}, "features = 'degree'; asked for features = 'constant'"),
+        ({"validation": None}, "validation = '"),
+        ({"validation": _dense_or_not(8, seed=5)}, "validation = '"),
+    ],
+)
+def test_the_checkpoint_of_another_training_is_refused(tmp_path, options, words):
+    with pytest.raises(_Stop):
+        _train_with_checkpoint(tmp_path / "c", stop=1)
+    before = (tmp_path / "c").read_bytes()
+    with pytest.raises(fp.InputError, match=words) as caught:
+        _train_with_checkpoint(tmp_path / "c", **options)
+    assert "remove the file to begin anew" in str(caught.value)
+    assert (tmp_path / "c").read_bytes() == before
+
+
+def test_other_graphs_or_other_first_weights_are_another_training(tmp_path):
+    graphs = _dense_or_not(8)
+    fp.train(models.GCN(1, 2, seed=0), graphs, epochs=1, checkpoint=tmp_path / "c")
+    with pytest.raises(fp.InputError, match="initial weights"):
+        fp.train(models.GCN(1, 2, seed=1), graphs, epochs=1, checkpoint=tmp_path / "c")
+    with pytest.raises(fp.InputError, match=r"model = \{'name': 'gcn'"):
+        fp.train(models.GIN(1, 2, seed=0), graphs, epochs=1, checkpoint=tmp_path / "c")
+    with pytest.raises(fp.InputError, match="graphs ="):
+        fp.train(models.GCN(1, 2, seed=0), graphs[::-1], epochs=1, checkpoint=tmp_path / "c")
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"half"])
+def test_a_checkpoint_that_is_none_is_refused_in_one_sentence(tmp_path, content):
+    path = tmp_path / "c"
+    if content == b"half":
+        fp.train(models.GCN(1, 2, seed=0), _dense_or_not(8), epochs=1, checkpoint=path)
+        content = path.read_bytes()[:-100]
+    path.write_bytes(content)
+    with pytest.raises(fp.InputError, match="is not a whole checkpoint") as caught:
+        fp.train(models.GCN(1, 2, seed=0), _dense_or_not(8), epochs=1, checkpoint=path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_diverged_training_leaves_no_checkpoint(tmp_path):
+    with pytest.raises(fp.InputError, match="diverged"):
+        _train_with_checkpoint(tmp_path / "c", learning_rate=1e38, schedule="constant")
+    assert list(tmp_path.iterdir()) == []

@@ -65,6 +65,10 @@ TrustFeatures = Annotated[
         "--trust-features", help="Accept node features that look like the clean degrees.", rich_help_panel="Data"
     ),
 ]
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", help="TOML file of options; what is typed here prevails.", rich_help_panel="Output"),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON only.", rich_help_panel="Output")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.", rich_help_panel="Output")]
 
@@ -92,6 +96,7 @@ def reproduce(
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of data, split, weights and noise.")] = 0,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes at a time; by default one a core.")] = None,
+    config: Config = None,
 ) -> None:
     """The paper, end to end: data, training, certification, the three figures, its claims measured.
 
@@ -115,8 +120,13 @@ def train(
         str,
         typer.Option(help="topologies, a TU name (with --root), or a folder with labels.csv.", rich_help_panel="Data"),
     ],
-    out: Annotated[Path, typer.Option(help="Folder for the model.")],
-    model: Annotated[str, typer.Option(help="Network: gcn, gin, edge-blind.")] = "gin",
+    out: Annotated[Path, typer.Option(help="Folder for the model; run the same command again to continue.")],
+    model: Annotated[
+        str,
+        typer.Option(
+            help="gcn, gin, sage, gat, diffpool; edge-blind (edge-blind:gat for another than gin); wl-svm, a kernel machine."
+        ),
+    ] = "gin",
     keep: Keep = None,
     add: Add = None,
     remove: Remove = None,
@@ -144,8 +154,18 @@ def train(
     learning_rate: Annotated[float, typer.Option(rich_help_panel="Training")] = 0.01,
     batch_size: Annotated[int, typer.Option(rich_help_panel="Training")] = 32,
     copies: Annotated[
-        int, typer.Option(help="Noisy versions of every graph of a step.", rich_help_panel="Training")
-    ] = 1,
+        int | None,
+        typer.Option(
+            help="Noisy versions of every graph: by default 1 a step, 8 for wl-svm.", rich_help_panel="Training"
+        ),
+    ] = None,
+    objective: Annotated[
+        str,
+        typer.Option(
+            help="samples: every noisy copy right; majority: most copies of every graph (with --copies 64, from noise).",
+            rich_help_panel="Training",
+        ),
+    ] = "samples",
     consistency: Annotated[
         float,
         typer.Option(help="Weight of agreement among the copies; needs two.", rich_help_panel="Training"),
@@ -154,10 +174,13 @@ def train(
         bool, typer.Option("--class-weights", help="Weigh every class alike.", rich_help_panel="Training")
     ] = False,
     hidden: Annotated[int | None, typer.Option(help="Width of the layers.", rich_help_panel="Training")] = None,
-    layers: Annotated[int | None, typer.Option(help="Number of layers.", rich_help_panel="Training")] = None,
+    layers: Annotated[
+        int | None, typer.Option(help="Number of layers, or iterations of wl-svm.", rich_help_panel="Training")
+    ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace a model that stands in --out.")] = False,
     as_json: Json = False,
     quiet: Quiet = False,
+    config: Config = None,
 ) -> None:
     """A base classifier, trained under the noise (or on the sub-graphs) that it will be certified with.
 
@@ -181,6 +204,7 @@ def train(
         learning_rate=learning_rate,
         batch_size=batch_size,
         copies=copies,
+        objective=objective,
         consistency=consistency,
         class_weights=class_weights,
         hidden=hidden,
@@ -189,6 +213,7 @@ def train(
         trust_features=trust_features,
         as_json=as_json,
         quiet=quiet,
+        again=shlex.join(["flipproof", *sys.argv[1:]]),
     )
     raise typer.Exit(run(options))
 
@@ -199,12 +224,18 @@ def certify(
     out: Annotated[Path, typer.Option(help="Run folder; run the same command again to continue.")],
     samples: Annotated[int, typer.Option(help="Noisy copies of every graph.")] = 10_000,
     alpha: Annotated[float, typer.Option(help="Failure probability of each certificate.")] = 0.001,
+    simultaneous: Annotated[
+        bool, typer.Option("--simultaneous", help="Let alpha hold for all graphs at once: each gets its share of it.")
+    ] = False,
     method: Annotated[str, typer.Option(help="influence, votes or paper.")] = "influence",
     seed: Annotated[int, typer.Option(help="Of the noise.")] = 0,
     defence: Annotated[
         str | None, typer.Option(help="smoothing or voting; by default what the model was trained for.")
     ] = None,
     groups: Groups = None,
+    edge_blind: Annotated[
+        str | None, typer.Option(help="A folder of train --model edge-blind, for the line to beat.")
+    ] = None,
     keep: Keep = None,
     add: Add = None,
     remove: Remove = None,
@@ -231,6 +262,7 @@ def certify(
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
+    config: Config = None,
 ) -> None:
     """Certify a data set's test graphs. Noise or groups, features, data and split are the model's unless given.
 
@@ -256,10 +288,12 @@ def certify(
         graphs=graphs,
         samples=samples,
         alpha=alpha,
+        simultaneous=simultaneous,
         method=method,
         seed=seed,
         defence=defence,
         groups=groups,
+        edge_blind=edge_blind,
         data_seed=data_seed,
         split_seed=split_seed,
         trust_features=trust_features,
@@ -325,6 +359,7 @@ def attack(
     ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
+    config: Config = None,
 ) -> None:
     """The smallest attack found on every graph, against the model and its defended (smoothed or voting) version.
 
@@ -372,10 +407,45 @@ def attack(
 
 
 @app.command()
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders that certify wrote; several are compared.", metavar="RUN")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder to write to; by default the run's own, for several a folder comparison in the first run's."
+        ),
+    ] = None,
+    edge_blind: Annotated[
+        Path | None,
+        typer.Option(
+            help="A run of an edge-blind model on the same graphs: the line to beat.", rich_help_panel="Compare"
+        ),
+    ] = None,
+    attack: Annotated[
+        list[Path] | None,
+        typer.Option(help="A folder that attack wrote, to mark what it found.", rich_help_panel="Compare"),
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    config: Config = None,
+) -> None:
+    """Figures (SVG, PDF, PNG, with their numbers) and one self-contained page, report.html, that opens offline.
+
+    [bold]Example:[/bold]  flipproof report runs/mutag --attack runs/attack
+    """
+    from flipproof.commands.report import report as write
+
+    raise typer.Exit(write(runs, out=out, edge_blind=edge_blind, attacks=attack or [], as_json=as_json, quiet=quiet))
+
+
+@app.command()
 def export(
     run: Annotated[Path, typer.Argument(help="A folder that certify wrote.", metavar="RUN")],
     kind: Annotated[str, typer.Option("--format", help="csv, parquet or json.")] = "csv",
     out: Annotated[Path | None, typer.Option(help="File to write; by default stdout.")] = None,
+    config: Config = None,
 ) -> None:
     """The table of a run's certificates, in the order of the data set.
 
@@ -391,6 +461,7 @@ def verify(
     run: Annotated[Path, typer.Argument(help="A folder that certify wrote.", metavar="RUN")],
     as_json: Json = False,
     quiet: Quiet = False,
+    config: Config = None,
 ) -> None:
     """Derive every certificate again from the stored votes and compare: exit code 1 if one was altered.
 
@@ -411,6 +482,7 @@ def radius(
         float | None, typer.Option("--p-upper", help="Upper bound on every other class's share.")
     ] = None,
     as_json: Json = False,
+    config: Config = None,
 ) -> None:
     """The mathematics alone, no model: how many edge flips a share of votes withstands.
 
@@ -435,8 +507,14 @@ def main() -> None:
     from flipproof.errors import InputError
 
     try:
-        code = app(prog_name="flipproof", standalone_mode=False)
-    except InputError as error:
+        from flipproof.commands.config import expanded
+
+        commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+        arguments = expanded(sys.argv[1:], commands)
+        code = app(arguments, prog_name="flipproof", standalone_mode=False)
+    except (InputError, ImportError) as error:
+        if isinstance(error, ImportError) and "pip install" not in str(error):
+            raise  # a fault, not a missing extra
         _end(str(error))
     except OSError as error:
         _end(_in_words(error))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import networkx
     from torch_geometric.data import Data
 
-__all__ = ["Graph", "as_graph", "as_graphs", "pairs_of_slots", "slots_of_pairs"]
+__all__ = ["Graph", "as_graph", "as_graphs", "checked_features", "pairs_of_slots", "slots_of_pairs", "unchecked_graph"]
 
 IntArray = NDArray[np.int64]
 
@@ -92,7 +92,7 @@ class Graph:
         fields = {
             "num_nodes": _checked_num_nodes(num_nodes),
             "edges": _canonical_pairs(edges, int(num_nodes), "edges"),
-            "node_features": _checked_features(node_features, int(num_nodes)),
+            "node_features": checked_features(node_features, int(num_nodes)),
             "label": _checked_label(label),
             "frozen": _canonical_pairs(() if frozen is None else frozen, int(num_nodes), "frozen"),
             "name": None if name is None else str(name),
@@ -401,6 +401,26 @@ def as_graphs(values: Any) -> list[Graph]:
     return [as_graph(value) for value in values]
 
 
+def unchecked_graph(num_nodes: int, edges: IntArray, node_features: NDArray[Any] | None) -> Graph:
+    """A graph whose parts are known to be as :class:`Graph` would make them: thousands of noisy ones cost little.
+
+    Args:
+        num_nodes: At least 1.
+        edges: int64 pairs ``u < v`` of nodes that exist, sorted, each once; becomes read-only.
+        node_features: What :func:`checked_features` returned.
+    """
+    graph = Graph.__new__(Graph)
+    graph.__dict__.update(
+        num_nodes=num_nodes,
+        edges=_read_only(edges),
+        node_features=node_features,
+        label=None,
+        frozen=_NO_PAIRS,
+        name=None,
+    )
+    return graph
+
+
 # ---- checks --------------------------------------------------------------------------------------------------------
 
 
@@ -411,6 +431,9 @@ def _rebuild(positional: Sequence[Any], options: dict[str, Any]) -> Graph:
 def _read_only(array: IntArray) -> IntArray:
     array.flags.writeable = False
     return array
+
+
+_NO_PAIRS = _read_only(np.empty((0, 2), dtype=np.int64))
 
 
 def _to_numpy(value: Any) -> Any:
@@ -446,7 +469,8 @@ def _checked_label(label: Any) -> int | None:
     return int(value.item())
 
 
-def _checked_features(features: Any, num_nodes: int) -> NDArray[Any] | None:
+def checked_features(features: Any, num_nodes: int) -> NDArray[Any] | None:
+    """Node features ``[n, d]`` as a read-only array of finite numbers."""
     if features is None:
         return None
     array = _as_array(features, "node_features", "a matrix of numbers")
@@ -477,7 +501,7 @@ def _canonical_pairs(pairs: Any, num_nodes: int, argument: str) -> IntArray:
         pairs = list(pairs)  # a set or a generator
     pairs = _as_array(pairs, argument, "pairs of nodes, shape [E, 2]")
     if pairs.size == 0:
-        return _read_only(np.empty((0, 2), dtype=np.int64))
+        return _NO_PAIRS
     if pairs.ndim != 2 or pairs.shape[1] != 2:
         raise InputError(
             f"{argument} must be pairs of nodes, shape [E, 2]; got shape {pairs.shape} "

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.errors import InputError
-from flipproof.graphs import Graph, IntArray, pairs_of_slots
+from flipproof.graphs import Graph, IntArray, pairs_of_slots, unchecked_graph
 
 __all__ = ["BLOCK", "STREAM_VERSION", "EdgeNoise", "NoisyBatch", "SampleStream", "checked_seed"]
 
@@ -247,12 +247,26 @@ class NoisyBatch:
         ends = pairs_of_slots(slot, self.num_nodes) + sample[:, None] * self.num_nodes
         return np.bincount(ends.ravel(), minlength=self.size * self.num_nodes).reshape(self.size, self.num_nodes)
 
-    def graphs(self) -> list[Graph]:
-        """One :class:`Graph` a sample, for black-box classifiers; without label and name."""
+    def graphs(self, node_features: NDArray[Any] | None = None) -> list[Graph]:
+        """One :class:`Graph` a sample, for black-box classifiers; without label and name.
+
+        Args:
+            node_features: Of all samples one after the other, ``[size * n, d]``, as ``checked_features`` returned them; by
+                default every sample has the graph's own.
+        """
         sample, slot = self.edge_lists()
-        starts = np.searchsorted(sample, np.arange(self.size + 1))
+        starts = np.searchsorted(sample, np.arange(self.size + 1)).tolist()
+        # slots ascend within a sample, so that the pairs of each are in the order of a Graph's edges
         pairs = pairs_of_slots(slot, self.num_nodes)
-        return [Graph(self.num_nodes, pairs[start:stop], self.node_features) for start, stop in pairwise(starts)]
+        n = self.num_nodes
+        return [
+            unchecked_graph(
+                n,
+                pairs[start:stop],
+                self.node_features if node_features is None else node_features[index * n : (index + 1) * n],
+            )
+            for index, (start, stop) in enumerate(pairwise(starts))
+        ]
 
 
 @lru_cache(maxsize=64)

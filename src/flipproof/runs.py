@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.errors import InputError
+from flipproof.files import write_bytes
 from flipproof.graphs import Graph
 from flipproof.grouping import EdgeGroups, GroupVotes
 from flipproof.noise import BLOCK, STREAM_VERSION, EdgeNoise
@@ -40,21 +41,6 @@ _OURS = re.compile(r"\d{5,}\.(npz|part)|.*\.broken|.*\.tmp")
 
 Block = tuple[NDArray[Any], str]
 """Labels of a block of samples, and the checksum of its flips."""
-
-
-def write_bytes(path: Path, content: bytes, *, durable: bool = True) -> None:
-    """Write a file whole or not at all; unless ``durable`` is off, it also survives a power cut."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -11,6 +11,7 @@ import csv
 import hashlib
 import io
 import json
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,11 +31,15 @@ __all__ = [
     "COLUMNS",
     "FORMATS",
     "Row",
+    "alpha_of_each",
     "certificate_of",
+    "certified_run",
     "derive_row",
-    "derive_voting_row",
     "formatted",
+    "has_table",
+    "load_votes",
     "read_table",
+    "votes_digest",
     "write_table",
 ]
 
@@ -85,29 +90,39 @@ def certificate_of(votes: Votes, settings: dict[str, Any]) -> Certificate:
             max_adds=graph.max_adds,
             max_removes=graph.max_removes,
         )
-    return certify_votes(votes, alpha=settings["alpha"], method=settings["method"])
+    return certify_votes(votes, alpha=alpha_of_each(settings), method=settings["method"])
 
 
-def derive_row(index: int, votes: Votes, settings: dict[str, Any]) -> Row:
+def alpha_of_each(settings: dict[str, Any]) -> float:
+    """The failure probability of every certificate: the run's, or its share where that holds for all graphs at once."""
+    alpha = float(settings["alpha"])
+    return alpha / len(settings["graphs"]) if settings.get("simultaneous") else alpha
+
+
+def load_votes(run: Run, index: int) -> Votes | GroupVotes:
+    """One graph's votes, of whatever kind the run's defence casts."""
+    return run.load_group_votes(index) if run.settings.get("defence") == "voting" else run.load(index)
+
+
+def derive_row(index: int, votes: Votes | GroupVotes, settings: dict[str, Any]) -> Row:
     """One graph's row, from its votes alone; refuses votes that were cast with other settings."""
+    if isinstance(votes, GroupVotes):
+        return _derive_voting_row(index, votes, settings)
     noise = EdgeNoise.from_thresholds(*settings["noise"])
     cast = (votes.noise, votes.seed, len(votes), votes.num_classes)
     if cast != (noise, settings["seed"], settings["votes"], settings["num_classes"]):
         raise InputError(
             f"the votes of graph {index} were cast with other settings than run.json's (sample them again)"
         )
-    return _row(index, votes.graph, certificate_of(votes, settings), _digest(votes))
+    return _row(index, votes.graph, certificate_of(votes, settings), votes_digest(votes))
 
 
-def derive_voting_row(index: int, votes: GroupVotes, settings: dict[str, Any]) -> Row:
-    """As :func:`derive_row`, for a run of the voting defence."""
+def _derive_voting_row(index: int, votes: GroupVotes, settings: dict[str, Any]) -> Row:
     groups = EdgeGroups(settings["groups"], settings["hash_key"])
     if (votes.groups, votes.num_classes) != (groups, settings["num_classes"]):
         raise InputError(f"the votes of graph {index} were cast with other settings than run.json's (vote again)")
-    digest = hashlib.sha256(json.dumps([votes.graph.topology, votes.description()], sort_keys=True).encode())
-    digest.update(votes.labels.astype("<u4").tobytes())
     certificate = certify_group_votes(votes, edge_blind=settings["edge_blind"])
-    return _row(index, votes.graph, certificate, digest.hexdigest())
+    return _row(index, votes.graph, certificate, votes_digest(votes))
 
 
 def _row(index: int, graph: Graph, certificate: Certificate, votes_sha256: str) -> Row:
@@ -126,8 +141,12 @@ def _row(index: int, graph: Graph, certificate: Certificate, votes_sha256: str) 
     }
 
 
-def _digest(votes: Votes) -> str:
+def votes_digest(votes: Votes | GroupVotes) -> str:
     """Hash of everything a certificate reads; independent of the machine and of how the file is packed."""
+    labels = votes.labels.astype("<u4").tobytes()
+    if isinstance(votes, GroupVotes):
+        meaning = json.dumps([votes.graph.topology, votes.description()], sort_keys=True)
+        return hashlib.sha256(meaning.encode() + labels).hexdigest()
     described = [
         votes.graph.topology,
         votes.noise.add_threshold,
@@ -137,7 +156,20 @@ def _digest(votes: Votes) -> str:
         votes.stream_version,
         list(votes.checksums),
     ]
-    return hashlib.sha256(json.dumps(described).encode() + votes.labels.astype("<u4").tobytes()).hexdigest()
+    return hashlib.sha256(json.dumps(described).encode() + labels).hexdigest()
+
+
+def certified_run(folder: str | os.PathLike[str]) -> Run:
+    """The run in a folder that ``flipproof certify`` wrote; refuses others."""
+    run = Run.open(folder)
+    if run.settings.get("command") != "certify" or not isinstance(run.settings.get("graphs"), list):
+        raise InputError(f"{folder} was not made by flipproof certify (give such a run)")
+    return run
+
+
+def has_table(run: Run) -> bool:
+    """Whether the run's certificates are written."""
+    return (run.folder / _FILE).is_file()
 
 
 def write_table(run: Run, rows: Sequence[Row]) -> Path:
@@ -153,7 +185,7 @@ def read_table(run: Run) -> list[Row]:
     from pyarrow import parquet
 
     path = run.folder / _FILE
-    if not path.is_file():
+    if not has_table(run):
         raise InputError(
             f"{run.folder} has no {_FILE}: the run is not finished (run its flipproof certify command again)"
         )

@@ -7,33 +7,44 @@ With groups instead of noise, every graph is seen as one of its hashed sub-graph
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from flipproof.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
 from flipproof.classifiers.torch_module import convention_of
 from flipproof.errors import InputError
 from flipproof.features import NodeFeatures, as_features
 from flipproof.graphs import Graph, as_graphs
 from flipproof.grouping import EdgeGroups
 from flipproof.models.edge_blind import EdgeBlind
+from flipproof.models.network import GraphNetwork
 from flipproof.noise import EdgeNoise, checked_seed
 
 __all__ = ["Epoch", "TrainingResult", "train"]
 
+_OBJECTIVES = ("samples", "majority")
+_TEMPERATURE = 0.2  # of the majority: how sharply the largest share counts
+_SHARE_WEIGHT = 0.3  # of the share itself, so that votes go on growing where the majority is right already
+_SMALLEST_SHARE = 1e-3
 _SCHEDULES = ("one-cycle", "cosine", "constant")
 _EDGE_FREE = ("own", "constant")
 _MOST_ENTRIES = 2**23  # of adjacency matrices at a time; larger batches are cut and their gradients added up
 _WORTH_SHARING = 2**20  # entries of a batch from which several threads help
 _WINDOW = 16  # batches that are sorted by size together, so that little is padded
 _VALIDATION_COPIES = 8
+_CHECKPOINT_SECONDS = 1.0  # between checkpoints: writing one costs as much as a quick epoch
 
 
 @dataclass(frozen=True)
@@ -59,7 +70,7 @@ class TrainingResult:
     Attributes:
         history: One :class:`Epoch` each.
         best_epoch: Index of the epoch whose weights the model has: the best on validation, else the last.
-        seconds: Time taken.
+        seconds: Time taken, that of earlier sessions included.
         settings: The arguments, as plain JSON: to be stored with the model.
     """
 
@@ -101,6 +112,7 @@ def train(
     batch_size: int = 64,
     weight_decay: float = 1e-4,
     copies: int = 1,
+    objective: str = "samples",
     consistency: float = 0.0,
     label_smoothing: float = 0.0,
     average: float = 0.0,
@@ -108,6 +120,7 @@ def train(
     class_weights: bool = False,
     validation: Iterable[Any] | None = None,
     seed: int = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | Callable[[int, int], None] = False,
 ) -> TrainingResult:
     """Train a model in place with AdamW; afterwards it is in evaluation mode.
@@ -131,6 +144,10 @@ def train(
         batch_size: Graphs a step.
         weight_decay: AdamW's.
         copies: Noisy versions (or sub-graphs) of every graph of a step.
+        objective: What is made right. ``"samples"``: every noisy copy by itself (cross-entropy). ``"majority"``: the answer
+            averaged over the copies of a graph, which is what smoothing asks for: a class that is never the likeliest on a
+            single copy can still get the most votes. It needs many copies (64), and starts best from a model that was
+            trained for the samples; it buys accuracy under strong noise with some of the largest shares of votes.
         consistency: Weight of a term that draws the answers on the copies of one graph together: the mean divergence
             ``KL(mean answer || answer)``. Needs at least two copies.
         label_smoothing: Share of the target spread over all classes.
@@ -141,6 +158,9 @@ def train(
         validation: Labelled graphs; the weights of the epoch with the smallest loss on them are kept. With noise they are
             seen under noise, the same noisy versions in every epoch.
         seed: Makes the order of graphs, the noise and dropout.
+        checkpoint: A file that holds the training after an epoch, written every second or so. Stopped or killed, the same
+            call goes on from there and ends with the same weights, byte for byte; of a finished training it gives the result
+            at once. A file of another training is refused. Dropout on another device than the CPU is not restored.
         progress: Show a progress bar with the time left; or a function called with the epochs done and their number.
 
     >>> from flipproof import EdgeNoise
@@ -156,6 +176,7 @@ def train(
         "batch_size": _checked(batch_size, "batch_size", int, 1),
         "weight_decay": _checked(weight_decay, "weight_decay", float, 0),
         "copies": _checked(copies, "copies", int, 1),
+        "objective": objective,
         "consistency": _checked(consistency, "consistency", float, 0),
         "label_smoothing": _checked(label_smoothing, "label_smoothing", float, 0, below=1),
         "average": _checked(average, "average", float, 0, below=1),
@@ -176,6 +197,12 @@ def train(
     parted = groups if groups is None or isinstance(groups, EdgeGroups) else EdgeGroups(groups)
     if schedule not in _SCHEDULES:
         raise InputError(f"schedule must be one of {', '.join(_SCHEDULES)}; got {schedule!r}")
+    if objective not in _OBJECTIVES:
+        raise InputError(f"objective must be samples or majority; got {objective!r} (majority needs many copies)")
+    if objective == "majority" and (copies < 2 or noise is None):
+        raise InputError(
+            f"the majority is one of noisy copies; got copies={copies}, noise={noise} (pass noise and copies=64)"
+        )
     if consistency and copies < 2:
         raise InputError(f"consistency compares copies of a graph; got copies={copies} (pass copies=2 or more)")
     hook = as_features(features)
@@ -187,16 +214,41 @@ def train(
     settings |= {"groups": None if parted is None else parted.count, "renumber": bool(renumber)}
     run = _Run(model, _Batches(graphs, noise, hook, "graphs", parted, renumber=renumber), settings)
     held_out = None if validation is None else _Batches(validation, noise, hook, "validation", parted)
-    started = time.perf_counter()
+    path, asked = None if checkpoint is None else Path(checkpoint), {}
+    if path is not None:
+        asked = settings | {
+            "model": model.config if isinstance(model, GraphNetwork) else type(model).__qualname__,
+            "noise": None if noise is None else [noise.add_threshold, noise.remove_threshold],
+            "hash key": None if parted is None else parted.key,
+            "features": hook.spec or "a function",
+            "graphs": run.batches.digest(),
+            "validation": None if held_out is None else held_out.digest(),
+            "initial weights": _digest(model.state_dict()),
+        }
+    stored = None if path is None else read_checkpoint(path, asked)
+    started = time.perf_counter() - (0.0 if stored is None else stored.state["seconds"])
     # a fork keeps the caller's generator as it was, and dropout depends on our seed alone
     with (
         torch.random.fork_rng(devices=[]),
         _threads_worth_having(copies * run.batches.entries(batch_size)),
-        _progress(epochs, shown=progress) as advance,
+        _progress(epochs, 0 if stored is None else len(stored.state["history"]), shown=progress) as advance,
     ):
         torch.manual_seed(settings["seed"] % 2**63)
+        if stored is not None:
+            run.restore(stored)
+        due = -math.inf
         while run.epoch < epochs:
-            run.step_epoch(held_out)
+            try:
+                run.step_epoch(held_out)
+            except InputError:  # it diverged: other settings are to begin anew
+                if path is not None:
+                    path.unlink(missing_ok=True)
+                raise
+            now = time.perf_counter()
+            if path is not None and (now >= due or run.epoch == epochs):
+                state = run.state() | {"seconds": now - started}
+                write_checkpoint(path, Checkpoint(asked, state, run.tensors()))
+                due = time.perf_counter() + _CHECKPOINT_SECONDS
             advance(run.history[-1])
     run.finish()
     return TrainingResult(tuple(run.history), run.best_epoch, time.perf_counter() - started, settings)
@@ -272,17 +324,65 @@ class _Run:
             self.best_epoch = self.epoch - 1
         self.model.eval()
 
+    def state(self) -> dict[str, Any]:
+        """What changes from epoch to epoch and is no tensor."""
+        return {
+            "history": [asdict(epoch) for epoch in self.history],
+            "step": self.step,
+            "best_epoch": self.best_epoch,
+            "best_loss": None if self.best_epoch < 0 else self.best_loss,
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What changes from epoch to epoch and is a tensor."""
+        parts: dict[str, dict[str, Any]] = {
+            "model": self.model.state_dict(),
+            "averaged": self.averaged or {},
+            "best": self.best_state or {},
+            "random": {"order": self.generator.get_state(), "dropout": torch.get_rng_state()},
+        }
+        for index, moments in self.optimizer.state_dict()["state"].items():
+            parts[f"optimizer/{index}"] = moments
+        return {f"{part}/{name}": value for part, values in parts.items() for name, value in values.items()}
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go back to a state that :meth:`state` and :meth:`tensors` described."""
+        parts: dict[str, dict[str, Tensor]] = {}
+        for name, value in checkpoint.tensors.items():
+            part, _, key = name.rpartition("/")
+            parts.setdefault(part, {})[key] = value
+        self.model.load_state_dict(parts["model"])
+        self.averaged, self.best_state = parts.get("averaged"), parts.get("best")
+        self.generator.set_state(parts["random"]["order"])
+        torch.set_rng_state(parts["random"]["dropout"])
+        moments = {
+            int(part.partition("/")[2]): values for part, values in parts.items() if part.startswith("optimizer/")
+        }
+        self.optimizer.load_state_dict(self.optimizer.state_dict() | {"state": moments})
+        state = checkpoint.state
+        self.history = [Epoch(**epoch) for epoch in state["history"]]
+        self.step, self.best_epoch = state["step"], state["best_epoch"]
+        self.best_loss = math.inf if state["best_loss"] is None else state["best_loss"]
+
     def _loss(self, members: Tensor, copies: int) -> tuple[Tensor, int]:
         logits, labels = self._logits(self.batches, members.repeat(copies), self.generator)
-        loss = nn.functional.cross_entropy(
-            logits, labels, weight=self.class_weight, label_smoothing=self.settings["label_smoothing"]
-        )
+        loss = self._objective(logits, labels, copies, label_smoothing=self.settings["label_smoothing"])
         if self.settings["consistency"]:
             answers = logits.log_softmax(dim=1).view(copies, -1, logits.shape[1])
             mean = answers.exp().mean(dim=0)
             divergence = (mean * (mean.clamp_min(1e-12).log() - answers)).sum(dim=2).mean()
             loss = loss + self.settings["consistency"] * divergence
         return loss, int((logits.argmax(dim=1) == labels).sum())
+
+    def _objective(self, logits: Tensor, labels: Tensor, copies: int, *, label_smoothing: float = 0.0) -> Tensor:
+        """The loss on ``copies`` noisy versions of some graphs, one after the other."""
+        cross_entropy = partial(nn.functional.cross_entropy, weight=self.class_weight, label_smoothing=label_smoothing)
+        if self.settings["objective"] == "samples":
+            return cross_entropy(logits, labels)
+        shares = logits.softmax(dim=1).view(copies, -1, logits.shape[1]).mean(dim=0)
+        evidence, labels = (shares + _SMALLEST_SHARE).log(), labels[: len(shares)]
+        majority = _TEMPERATURE * cross_entropy(evidence / _TEMPERATURE, labels)
+        return majority + _SHARE_WEIGHT * cross_entropy(evidence, labels)
 
     def _logits(
         self, batches: _Batches, members: Tensor, generator: torch.Generator, group: Tensor | None = None
@@ -306,18 +406,18 @@ class _Run:
     def _evaluate(self, held_out: _Batches) -> tuple[float, float]:
         self.model.eval()
         generator = torch.Generator().manual_seed(self.settings["seed"] % 2**63)
-        copies = self.settings["groups"] or (1 if held_out.noise is None else _VALIDATION_COPIES)
-        everything = torch.arange(len(held_out)).repeat(copies)
-        loss, right, done = 0.0, 0, 0
-        for members in torch.split(everything, max(256, self.settings["batch_size"])):
-            for part in held_out.cut(members, 1):
-                # copy t of the graphs is their sub-graph t
-                group = torch.arange(done, done + len(part)) // len(held_out)
-                done += len(part)
-                logits, labels = self._logits(held_out, part, generator, group)
-                loss += float(nn.functional.cross_entropy(logits, labels, weight=self.class_weight)) * len(part)
+        copies = 1 if held_out.noise is None else max(_VALIDATION_COPIES, self.settings["copies"])
+        copies = self.settings["groups"] or copies  # copy t of a graph is its sub-graph t
+        loss = right = 0.0
+        for members in torch.split(
+            torch.arange(len(held_out)), max(1, max(256, self.settings["batch_size"]) // copies)
+        ):
+            for part in held_out.cut(members, copies):
+                group = torch.arange(copies).repeat_interleave(len(part))
+                logits, labels = self._logits(held_out, part.repeat(copies), generator, group)
+                loss += float(self._objective(logits, labels, copies)) * len(part)
                 right += int((logits.argmax(dim=1) == labels).sum())
-        return loss / len(everything), right / len(everything)
+        return loss / len(held_out), right / (len(held_out) * copies)
 
     def _set_learning_rate(self) -> None:
         done, schedule = self.step / max(1, self.steps - 1), self.settings["schedule"]
@@ -389,6 +489,15 @@ class _Batches:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def digest(self) -> str:
+        """Hash of the graphs, their labels and features."""
+        parts = {"labels": self.labels, "sizes": self.sizes, "counts": self._edges.counts, "edges": self._edges.pairs}
+        if self._frozen is not None:
+            parts |= {"frozen counts": self._frozen.counts, "frozen": self._frozen.pairs}
+        if self._own is not None:
+            parts["features"] = self._own.values
+        return _digest(parts)
 
     def entries(self, batch_size: int) -> int:
         """Entries of the matrices of the largest batch."""
@@ -524,6 +633,14 @@ def _on_union(model: nn.Module, convention: str, x: Tensor, adj: Tensor, mask: T
     return result
 
 
+def _digest(tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name, value in tensors.items():
+        digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
 def _balanced(labels: Tensor) -> Tensor:
     counts = torch.bincount(labels).to(torch.float32)
     return torch.where(counts > 0, len(labels) / ((counts > 0).sum() * counts.clamp_min(1)), 0)
@@ -554,9 +671,9 @@ def _threads_worth_having(entries: int) -> Iterator[None]:
 
 
 @contextmanager
-def _progress(epochs: int, *, shown: bool | Callable[[int, int], None]) -> Iterator[Any]:
+def _progress(epochs: int, finished: int, *, shown: bool | Callable[[int, int], None]) -> Iterator[Any]:
     if callable(shown):
-        done = iter(range(1, epochs + 1))
+        done = iter(range(finished + 1, epochs + 1))
         yield lambda epoch: shown(next(done), epochs)
         return
     if not shown:
@@ -573,7 +690,7 @@ def _progress(epochs: int, *, shown: bool | Callable[[int, int], None]) -> Itera
         TextColumn("{task.fields[state]}"),
     )
     with Progress(*columns) as bar:
-        task = bar.add_task("training", total=epochs, state="")
+        task = bar.add_task("training", total=epochs, completed=finished, state="")
 
         def advance(epoch: Epoch) -> None:
             state = f"loss {epoch.loss:.3f}, accuracy {epoch.accuracy:.3f}"

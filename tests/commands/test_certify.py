@@ -64,6 +64,41 @@ def test_certificates_are_those_of_the_library(shell: Shell) -> None:
     assert summary["average_certified_radius"] == fp.average_certified_radius(certificates, labels)
 
 
+def test_simultaneous_gives_every_graph_its_share_of_alpha(shell: Shell) -> None:
+    done = shell(*BASIC, "--alpha", 0.04, "--simultaneous", "--out", "run")
+    assert done.code == 0, done.err
+    assert "alpha 0.04 for all graphs at once (0.01 each)" in done.out
+    assert shell(*BASIC, "--alpha", 0.01, "--out", "each").code == 0
+    tables = [shell("export", run).out for run in ("run", "each")]
+    assert tables[0] == tables[1]
+    settings = json.loads(Path("run/run.json").read_text())["settings"]
+    assert (settings["alpha"], settings["simultaneous"]) == (0.04, True)
+    assert shell("verify", "run").code == 0
+    path = Path("run/run.json")
+    path.write_text(path.read_text().replace('"simultaneous": true', '"simultaneous": false'))
+    altered = shell("verify", "run")
+    assert altered.code == 1
+    assert "alpha is 0.01 in the table and 0.04 from the votes" in altered.err
+
+
+def test_the_edge_blind_line_stands_in_the_table(shell: Shell) -> None:
+    train = ["train", "--data", "graphs", "--epochs", 2, "-q", "--out"]
+    assert shell(*train, "blind", "--model", "edge-blind").code == 0
+    assert shell(*train, "gcn", "--model", "gcn").code == 0
+    done = shell(*BASIC, "--edge-blind", "blind", "--out", "run")
+    assert done.code == 0, done.err
+    (line,) = [line for line in done.out.splitlines() if "edge-blind" in line]
+    shown = json.loads(shell(*BASIC, "--edge-blind", "blind", "--out", "run", "--json").out)
+    certified = json.loads(shell("certify", "--model", "blind", "--json", "--out", "blind-run").out)
+    assert shown["edge_blind_accuracy"] == certified["certified_accuracy"]["0"]
+    assert line.count(f"{shown['edge_blind_accuracy']:.3f}") == 6
+    assert json.loads(shell(*BASIC, "--out", "run", "--json").out)["edge_blind_accuracy"] is None
+    refused = shell(*BASIC, "--edge-blind", "gcn", "--out", "other")
+    assert refused.code == 2
+    assert "--edge-blind must be a folder of train --model edge-blind; it holds gcn" in refused.err
+    assert not Path("other").exists()
+
+
 def test_the_table_and_the_plain_lines(shell: Shell) -> None:
     done = shell(*BASIC, "--out", "run", "--method", "votes")
     assert done.code == 0, done.err
@@ -72,6 +107,7 @@ def test_the_table_and_the_plain_lines(shell: Shell) -> None:
         "additions only",
         "method votes, 200 samples",
         "written: run",
+        "next: flipproof report run",
     ):
         assert part in done.out
     assert "sampling: 800 of 800 samples" in done.err
@@ -98,6 +134,7 @@ def test_a_second_run_samples_nothing_again(shell: Shell) -> None:
         (["--samples", 210], "samples"),
         (["--seed", 1], "seed"),
         (["--alpha", 0.01], "alpha"),
+        (["--simultaneous"], "simultaneous"),
         (["--method", "votes"], "method"),
         (["--keep", 0.7], "p_add"),
         (["--part", "all"], "part"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -137,16 +138,113 @@ def test_other_data_than_the_models_are_warned_of(
     assert "a test graph may have been a training graph" in done.err
 
 
-def test_ctrl_c_in_training(
+def stopped_after(epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the middle of the epoch after so many."""
+    from flipproof.training import _Run
+
+    step = _Run._loss
+
+    def stop(run: _Run, *arguments: object) -> object:
+        if run.epoch == epochs:
+            raise KeyboardInterrupt
+        return step(run, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(_Run, "_loss", stop)
+
+
+def test_ctrl_c_and_the_same_command_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def stop(*arguments: object, **options: object) -> None:
-        raise KeyboardInterrupt
+    arguments = ["train", "--data", "topologies:24", "--keep", 0.9, "--epochs", 4, "--copies", 2, "--consistency", 1]
+    assert call(monkeypatch, capsys, *arguments, "--out", tmp_path / "whole").code == 0
+    with monkeypatch.context() as patched:
+        patched.setattr("flipproof.training._CHECKPOINT_SECONDS", 0)
+        stopped_after(2, patched)
+        done = call(monkeypatch, capsys, *arguments, "--out", tmp_path / "m")
+        assert done.code == 130
+        last = done.err.splitlines()[-1]
+        assert last.startswith("flipproof: stopped; what is finished is kept. continue with: flipproof train --data")
+        assert [path.name for path in tmp_path.iterdir() if path.name != "whole"] == ["m.part"]
+    other = call(monkeypatch, capsys, *arguments, "--seed", 1, "--out", tmp_path / "m")
+    assert (other.code, other.err.count("\n")) == (2, 1)
+    assert "m.part holds a training with seed = 0; asked for seed = 1" in other.err
+    continued = call(monkeypatch, capsys, *arguments, "--out", tmp_path / "m")
+    assert continued.code == 0, continued.err
+    assert "m.part: 2 of 4 epochs were done" in continued.err
+    for file in ("weights.safetensors", "config.json"):
+        assert (tmp_path / "m" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+    assert not (tmp_path / "m.part").exists()
 
-    monkeypatch.setattr("flipproof.training.train", stop)
+
+def test_ctrl_c_before_the_first_epoch_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped_after(0, monkeypatch)
     done = call(monkeypatch, capsys, "train", "--data", "topologies:24", "--out", tmp_path / "m")
-    assert (done.code, done.err.count("\n"), (tmp_path / "m").exists()) == (130, 1, False)
-    assert "stopped; no model is written" in done.err
+    assert (done.code, list(tmp_path.iterdir())) == (130, [])
+    assert "stopped; no epoch was finished" in done.err
+
+
+def test_a_kernel_machine_is_trained_and_certified_with_the_same_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_graphs(tmp_path / "graphs", count=24)
+    data = ["--data", tmp_path / "graphs", "--add", 0.02, "--remove", 0.1]
+    summary = train(monkeypatch, capsys, *data, "--model", "wl-svm", "--layers", 2, "--out", tmp_path / "m")
+    assert (summary["features"], summary["network"]) == ("constant", "wl-svm")
+    assert models.load(tmp_path / "m").iterations == 2
+    certify = ["certify", "--model", tmp_path / "m", "--samples", 300, "--json", "--out", tmp_path / "run"]
+    done = call(monkeypatch, capsys, *certify)
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["certified_accuracy"]["0"] > 0.8
+    assert call(monkeypatch, capsys, "verify", tmp_path / "run").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--model", "resnet"], "--model must be one of gcn, gin, sage, gat, diffpool, edge-blind"),
+        (["--model", "edge-blind:edge-blind"], "--model must be one of"),
+        (["--objective", "votes"], "objective must be samples or majority; got 'votes'"),
+        (["--objective", "majority", "--keep", 0.9], "the majority is one of noisy copies; got copies=1"),
+        (["--model", "wl-svm", "--hidden", 8], "--hidden, --consistency, --objective and --groups belong to networks"),
+        (["--model", "gat", "--hidden", 30], "hidden must be a multiple of the 4 heads of gat; got 30"),
+    ],
+)
+def test_models_that_do_not_exist_are_refused(
+    arguments: list[object],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    done = call(monkeypatch, capsys, "train", "--data", "topologies:24", *arguments, "--out", tmp_path / "m")
+    assert (done.code, done.err.count("\n"), list(tmp_path.iterdir())) == (2, 1, [])
+    assert words in done.err
+
+
+def test_a_missing_extra_is_named_with_the_line_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.svm", None)
+    done = call(
+        monkeypatch, capsys, "train", "--data", "topologies:24", "--model", "wl-svm", "-q", "--out", tmp_path / "m"
+    )
+    assert done.code == 2
+    assert done.err == (
+        'flipproof: a Weisfeiler-Lehman SVM is fitted by scikit-learn: pip install "flipproof[kernels]"\n'
+    )
+
+
+@pytest.mark.parametrize("network", ["sage", "gat", "diffpool", "edge-blind:sage"])
+def test_every_network_by_name(
+    network: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = ["--data", "topologies:24", "--keep", 0.9, "--model", network]
+    assert train(monkeypatch, capsys, *data, "--out", tmp_path / "m")["network"] == network
+    found = models.load(tmp_path / "m").config
+    assert found["name"] == network.partition(":")[0]
+    assert found.get("network", found)["name"] == network.rpartition(":")[2]
 
 
 def test_tables_without_json_and_nothing_when_quiet(

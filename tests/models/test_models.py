@@ -11,12 +11,23 @@ import torch
 import flipproof as fp
 from flipproof import models
 from flipproof.features import Degree
+from flipproof.models.layout import DenseLayout
 
 CONFIGS = {
     "gcn": {"name": "gcn", "in_features": 1, "num_classes": 5},
     "gcn, narrowing": {"name": "gcn", "in_features": 7, "num_classes": 5, "hidden": 4, "layers": 3},
     "gin": {"name": "gin", "in_features": 1, "num_classes": 5},
     "gin, wide": {"name": "gin", "in_features": 7, "num_classes": 3, "hidden": 8, "layers": 2},
+    "gin, corrected": {"name": "gin", "in_features": 1, "num_classes": 5, "noise": [0.2, 0.1]},
+    "gin, removals only": {"name": "gin", "in_features": 7, "num_classes": 5, "noise": [0.0, 0.4]},
+    "sage": {"name": "sage", "in_features": 1, "num_classes": 5},
+    "sage, wide": {"name": "sage", "in_features": 7, "num_classes": 3, "hidden": 8, "layers": 2},
+    "gat": {"name": "gat", "in_features": 1, "num_classes": 5},
+    "gat, wide": {"name": "gat", "in_features": 7, "num_classes": 3, "hidden": 8, "layers": 2},
+    "diffpool": {"name": "diffpool", "in_features": 1, "num_classes": 5},
+    "diffpool, wide": {"name": "diffpool", "in_features": 7, "num_classes": 3, "hidden": 8, "layers": 1},
+    "edge-blind gat": {"name": "edge-blind", "network": {"name": "gat", "in_features": 7, "num_classes": 5}},
+    "edge-blind diffpool": {"name": "edge-blind", "network": {"name": "diffpool", "in_features": 7, "num_classes": 5}},
     "edge-blind": {"name": "edge-blind", "network": {"name": "gin", "in_features": 7, "num_classes": 5}},
 }
 
@@ -117,7 +128,11 @@ def test_edges_matter_unless_the_network_is_blind(model):
 def test_every_weight_gets_a_gradient(model):
     x, adj, mask = _batch(model)
     model(x, adj, mask).square().sum().backward()
-    assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in model.parameters())
+    # the attention of a node to itself alone is 1, whatever its weights
+    silent = ("sent", "received") if isinstance(model, models.EdgeBlind) else ()
+    for name, weight in model.named_parameters():
+        assert weight.grad is not None
+        assert weight.grad.abs().sum() > 0 or name.endswith(silent)
 
 
 @torch.no_grad()
@@ -158,7 +173,35 @@ def test_gcn_is_the_formula_of_kipf_and_welling():
     _close(model(x, adj, mask)[0], model.head(hidden.mean(0)))
 
 
-@pytest.mark.parametrize("name", ["gcn", "gin"])
+@torch.no_grad()
+def test_attention_is_the_formula_of_velickovic():
+    model = models.GAT(1, 2, hidden=8, layers=1, seed=0)
+    block, normed = model.blocks[0], torch.randn(1, 3, 8)
+    adj = torch.tensor([[[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]])
+    found = block(normed, DenseLayout(adj, torch.ones(1, 3, dtype=torch.bool)))
+    rows = (normed[0] @ block.linear.weight.T).view(3, 4, 2)
+    for node, around in enumerate([(0, 1), (0, 1, 2), (1, 2)]):
+        for head in range(4):
+            weights = [
+                float(rows[node, head] @ block.received[head] + rows[other, head] @ block.sent[head])
+                for other in around
+            ]
+            shares = torch.tensor([w if w > 0 else 0.2 * w for w in weights]).softmax(0)
+            mean = sum(share * rows[other, head] for share, other in zip(shares, around, strict=True))
+            expected = (mean + block.bias.view(4, 2)[head]).relu()
+            _close(found[0, node].view(4, 2)[head], expected)
+
+
+@torch.no_grad()
+def test_sage_takes_the_mean_of_the_neighbours():
+    block = models.GraphSAGE(1, 2, hidden=4, layers=1, seed=0).blocks[0]
+    normed, adj = torch.randn(1, 3, 4), torch.tensor([[[0.0, 1.0, 1.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]])
+    found = block(normed, DenseLayout(adj, torch.ones(1, 3, dtype=torch.bool)))
+    first = torch.cat([normed[0, 0], (normed[0, 1] + normed[0, 2]) / 2])
+    _close(found[0, 0], block.linear(first).relu())
+
+
+@pytest.mark.parametrize("name", ["gcn", "gin", "sage", "gat", "diffpool"])
 def test_initial_weights_depend_on_the_seed_alone(name):
     config = {"name": name, "in_features": 1, "num_classes": 3}
     state = torch.get_rng_state()
@@ -176,6 +219,8 @@ def test_initial_weights_depend_on_the_seed_alone(name):
         ({"name": "gcn", "depth": 3}, "config of gcn does not fit"),
         ({"name": "gcn", "hidden": 0}, "hidden must be an integer of at least 1; got 0"),
         ({"name": "gin", "in_features": True}, "in_features must be an integer"),
+        ({"name": "gat", "hidden": 30}, "hidden must be a multiple of the 4 heads of gat; got 30"),
+        ({"name": "sage", "clusters": 3}, "config of sage does not fit"),
         ({"name": "edge-blind"}, "config must be a mapping with a name"),
     ],
 )
@@ -299,3 +344,28 @@ def test_a_failed_save_leaves_the_old_model(folder, monkeypatch):
     monkeypatch.undo()
     assert isinstance(models.load(folder), models.GCN)
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
+
+
+@torch.no_grad()
+def test_corrected_gin_is_a_gin_on_the_estimated_adjacency():
+    """Messages over ``(A - p (J - I)) / (1 - p - q)``, by hand, through the plain network with the same weights."""
+    add, remove = 0.2, 0.1
+    corrected = models.GIN(in_features=1, num_classes=5, noise=(add, remove), seed=0).eval()
+    plain = models.GIN(in_features=2, num_classes=5, seed=1).eval()
+    plain.load_state_dict(corrected.state_dict())
+    x, adj, mask = _batch(corrected)
+    both = (mask.unsqueeze(1) & mask.unsqueeze(2)).float() * (1 - torch.eye(adj.shape[1]))
+    estimate = (adj - add * both) / (1 - add - remove)
+    _close(corrected(x, adj, mask), plain(torch.cat([x, estimate.sum(2, keepdim=True)], dim=2), estimate, mask))
+
+
+@pytest.mark.parametrize("noise", [0.3, (0.5, 0.5), (-0.1, 0.2), (0.1,), "much", (float("nan"), 0.1)])
+def test_noise_that_cannot_be_corrected_is_refused(noise):
+    with pytest.raises(fp.errors.InputError, match="noise must be an EdgeNoise, or its probabilities"):
+        models.GIN(noise=noise)
+
+
+def test_corrected_gin_is_stored_with_its_noise(tmp_path):
+    model = models.GIN(in_features=1, num_classes=5, noise=fp.EdgeNoise(add=0.01, remove=0.4), seed=0)
+    models.save(model, tmp_path / "model")
+    assert models.load(tmp_path / "model").config == model.config

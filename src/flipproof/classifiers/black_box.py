@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from flipproof.classifiers.classifier import Classifier, expected_edges
 from flipproof.errors import InputError
-from flipproof.graphs import Graph
+from flipproof.graphs import Graph, checked_features
 from flipproof.noise import EdgeNoise, NoisyBatch
 
 if TYPE_CHECKING:
@@ -45,10 +45,18 @@ class BlackBoxClassifier(Classifier):
         return size
 
     def scores(self, batch: NoisyBatch) -> NDArray[Any]:
-        graphs = batch.graphs()
-        if self.features is not None:
-            graphs = [graph.replaced(node_features=self.features.of(graph)) for graph in graphs]
-        return np.asarray(self.function(graphs))
+        return np.asarray(self.function(self.graphs(batch)))
+
+    def graphs(self, batch: NoisyBatch) -> list[Graph]:
+        """The noisy graphs as the function sees them, with the features computed on them."""
+        if self.features is None:
+            return batch.graphs()
+        import torch
+
+        index, owner = (torch.from_numpy(array) for array in batch.edge_index())
+        own = None if batch.node_features is None else torch.from_numpy(np.tile(batch.node_features, (batch.size, 1)))
+        found = self.features.sparse(index, owner, own)
+        return batch.graphs(checked_features(found, len(owner)))
 
     def _checked_labels(self, scores: NDArray[Any], size: int) -> NDArray[np.int64]:
         if scores.shape != (size,):

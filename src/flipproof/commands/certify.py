@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, checked_seed
 from flipproof.runs import Block, Run, locked
-from flipproof.tables import Row, derive_row, write_table
+from flipproof.tables import Row, alpha_of_each, derive_row, write_table
 from flipproof.votes import checked_samples
 
 if TYPE_CHECKING:
@@ -58,10 +59,12 @@ class CertifyOptions:
     graphs: int | None
     samples: int
     alpha: float
+    simultaneous: bool
     method: str
     seed: int
     defence: str | None
     groups: int | None
+    edge_blind: str | None
     data_seed: int | None
     split_seed: int | None
     trust_features: bool
@@ -86,6 +89,7 @@ class _Job:
     seed: int
     settings: dict[str, Any]
     own_model: bool
+    edge_blind_accuracy: float | None
 
 
 def certify(options: CertifyOptions) -> int:
@@ -108,7 +112,7 @@ def certify(options: CertifyOptions) -> int:
     except KeyboardInterrupt:
         note(f"stopped; what is finished is kept. continue with: {options.again}")
         return 130
-    summary = {"run": str(options.out), **summarise(rows, job.settings)}
+    summary = {"run": str(options.out), **summarise(rows, job.settings, edge_blind=job.edge_blind_accuracy)}
     if options.as_json:
         print(json.dumps(summary, allow_nan=False))
     elif not options.quiet:
@@ -164,10 +168,16 @@ def _prepared(options: CertifyOptions) -> _Job | VotingJob:
         "num_classes": defended.num_classes,
         "edge_blind": defended.classifier.edge_blind,
     }
-    own_model = loaded.saved is None
+    own_model, blind_accuracy = loaded.saved is None, None
+    if options.edge_blind is not None:
+        other = load_model(options.edge_blind)
+        blind_accuracy = _edge_blind_accuracy(other, graphs.values())
+        if options.part == "test":
+            _warn_of_training_graphs(other, source.split_seed, data, options)
     if isinstance(defended, VotingClassifier):
-        batches = _batches(defended.classifier, defended.density, graphs.values())
-        return VotingJob(defended, graphs, settings | voting_settings(defended) | {"batches": batches}, own_model)
+        settings |= voting_settings(defended)
+        settings["batches"] = _batches(defended.classifier, defended.density, graphs.values())
+        return VotingJob(defended, graphs, settings, own_model, blind_accuracy)
     noise, votes = defended.noise, 1 if defended.classifier.edge_blind else options.samples
     settings |= {
         "defence": "smoothing",
@@ -178,10 +188,26 @@ def _prepared(options: CertifyOptions) -> _Job | VotingJob:
         "votes": votes,
         "seed": options.seed,
         "alpha": options.alpha,
+        "simultaneous": options.simultaneous,
         "method": options.method,
         "batches": _batches(defended.classifier, noise, graphs.values()),
     }
-    return _Job(defended, graphs, noise, votes, options.seed, settings, own_model)
+    checked_alpha(alpha_of_each(settings))
+    return _Job(defended, graphs, noise, votes, options.seed, settings, own_model, blind_accuracy)
+
+
+def _edge_blind_accuracy(loaded: LoadedModel, graphs: Collection[Graph]) -> float:
+    """The line to beat: the share of graphs that a model without edges gets right, at every radius."""
+    from flipproof.smoothing import SmoothedClassifier
+
+    if loaded.name != "edge-blind" or loaded.saved is None:
+        raise InputError(
+            f"--edge-blind must be a folder of train --model edge-blind; it holds {loaded.name} (train one)"
+        )
+    features = load_features(loaded.saved.metadata.get("features"))
+    smooth = SmoothedClassifier(loaded.model, EdgeNoise(add=0, remove=0), features=features)
+    found = smooth.certify_all(graphs)
+    return sum(one.label == graph.label for one, graph in zip(found, graphs, strict=True)) / len(graphs)
 
 
 def _warn_of_training_graphs(loaded: LoadedModel, split_seed: int, data: Dataset, options: CertifyOptions) -> None:

@@ -203,9 +203,9 @@ def load_model(name: str) -> LoadedModel:
     if path.is_dir():
         saved = models.load_metadata(path)
         return LoadedModel(models.load(path), str(saved.config["name"]), saved.weights_hash, saved)
-    if name in models.NAMES:
+    if name in (*models.NAMES, models.WLSVM.name):
         raise InputError(
-            f"--model {name} is a network without weights (train it first: flipproof train --model {name} ... --out M, "
+            f"--model {name} is a model without weights (train it first: flipproof train --model {name} ... --out M, "
             "then --model M)"
         )
     raise InputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -16,8 +17,14 @@ RADII = (0, 1, 2, 3, 5, 10)
 _ATTACKERS = {"radius": "any flips", "adds_radius": "additions only", "removes_radius": "removals only"}
 
 
-def summarise(rows: Sequence[Row], settings: dict[str, Any]) -> dict[str, Any]:
-    """Certified accuracy at a few radii against three attackers, and the average certified radius; plain JSON."""
+def summarise(rows: Sequence[Row], settings: dict[str, Any], *, edge_blind: float | None = None) -> dict[str, Any]:
+    """Certified accuracy at a few radii against three attackers, and the average certified radius; plain JSON.
+
+    Args:
+        rows: Of the table of certificates.
+        settings: Of the run.
+        edge_blind: Accuracy of a model without edges on the same graphs, if known.
+    """
     right = np.array([bool(row["correct"]) for row in rows])
     certified = {}
     for column in _ATTACKERS:
@@ -33,12 +40,14 @@ def summarise(rows: Sequence[Row], settings: dict[str, Any]) -> dict[str, Any]:
         "p_remove": settings["p_remove"],
         "method": rows[0]["method"],
         "alpha": rows[0]["alpha"],
+        "simultaneous": bool(settings.get("simultaneous")),
         "samples": rows[0]["samples"],
         "abstained": sum(row["predicted"] is None for row in rows),
         "average_certified_radius": float(np.mean([row["radius"] * ok for row, ok in zip(rows, right, strict=True)])),
         "certified_accuracy": certified["radius"],
         "certified_accuracy_additions": certified["adds_radius"],
         "certified_accuracy_removals": certified["removes_radius"],
+        "edge_blind_accuracy": edge_blind,
     }
 
 
@@ -55,11 +64,18 @@ def print_summary(summary: dict[str, Any]) -> None:
     keys = ("certified_accuracy", "certified_accuracy_additions", "certified_accuracy_removals")
     for key, attacker in zip(keys, _ATTACKERS.values(), strict=True):
         table.add_row(attacker, *(f"{summary[key][str(r)]:.3f}" for r in RADII))
+    blind = summary["edge_blind_accuracy"]
+    if blind is not None:
+        table.add_section()
+        table.add_row("edge-blind", *[f"{blind:.3f}"] * len(RADII))
     console.print(table)
+    alpha = f"alpha {summary['alpha']:g}"
+    if summary["simultaneous"]:
+        alpha = f"alpha {summary['alpha'] * summary['graphs']:g} for all graphs at once ({summary['alpha']:g} each)"
     if summary["method"] == "voting":
         cast = f"{summary['samples']:,} sub-graphs, with certainty"
     else:
-        cast = f"{summary['samples']:,} samples, alpha {summary['alpha']:g}" if summary["samples"] else "not sampled"
+        cast = f"{summary['samples']:,} samples, {alpha}" if summary["samples"] else "not sampled"
     if summary["p_add"] is not None:
         cast += f", noise adds {summary['p_add']:.4g} and removes {summary['p_remove']:.4g}"
     console.print(
@@ -69,3 +85,6 @@ def print_summary(summary: dict[str, Any]) -> None:
         highlight=False,
     )
     console.print(f"written: {summary['run']}", soft_wrap=True, markup=False, highlight=False)
+    console.print(
+        f"next: flipproof report {shlex.quote(summary['run'])}", soft_wrap=True, markup=False, highlight=False
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +18,11 @@ from flipproof.noise import EdgeNoise, checked_seed
 
 if TYPE_CHECKING:
     from flipproof.features import NodeFeatures
-    from flipproof.models import GraphNetwork
-    from flipproof.training import TrainingResult
+    from flipproof.models import WLSVM, GraphNetwork
 
 __all__ = ["TrainOptions", "train"]
+
+_BLIND, _KERNEL = "edge-blind", "wl-svm"
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ class TrainOptions:
     seed: int
     learning_rate: float
     batch_size: int
-    copies: int
+    copies: int | None
+    objective: str
     consistency: float
     class_weights: bool
     hidden: int | None
@@ -47,6 +50,26 @@ class TrainOptions:
     trust_features: bool
     as_json: bool
     quiet: bool
+    again: str
+
+    @property
+    def checkpoint(self) -> Path:
+        """The training under way."""
+        return self.out.with_name(f"{self.out.name}.part")
+
+    @property
+    def silent(self) -> bool:
+        """Whether progress stays hidden."""
+        return self.quiet or self.as_json
+
+
+@dataclass(frozen=True, eq=False)
+class _Outcome:
+    """A trained model and what its training says."""
+
+    model: GraphNetwork | WLSVM
+    settings: dict[str, Any]
+    summary: dict[str, Any]
 
 
 def train(options: TrainOptions) -> int:
@@ -66,22 +89,24 @@ def train(options: TrainOptions) -> int:
         )
     if hook.reads_own and not options.trust_features:
         refuse_clean_degrees(list(parts.train))
-    network = _network(options, int(hook.of(parts.train[0]).shape[1]), graphs.num_classes)
+    started = time.perf_counter()
     try:
-        result = _trained(network, parts, hook, options)
+        outcome = (_fitted if options.model == _KERNEL else _trained)(graphs, parts, hook, options)
     except KeyboardInterrupt:
-        note("stopped; no model is written (training starts from the beginning again)")
+        kept = "what is finished is kept" if options.checkpoint.exists() else "no epoch was finished"
+        note(f"stopped; {kept}. continue with: {options.again}")
         return 130
-    final = result.final
     models.save(
-        network,
+        outcome.model,
         options.out,
         noise=options.noise,
         groups=options.groups,
         features=hook.spec,
         **options.source.metadata(graphs),
-        training=result.settings,
+        training=outcome.settings,
     )
+    if options.model != _KERNEL:
+        options.checkpoint.unlink(missing_ok=True)
     summary: dict[str, Any] = {
         "model": str(options.out),
         "network": options.model,
@@ -94,12 +119,9 @@ def train(options: TrainOptions) -> int:
             "validation": len(parts.validation_indices),
             "test": len(parts.test_indices),
         },
-        "epochs": result.epochs,
-        "best_epoch": result.best_epoch,
-        "train_accuracy": final.accuracy,
-        "validation_accuracy": final.validation_accuracy,
-        "seconds": round(result.seconds, 3),
+        **outcome.summary,
     }
+    summary.setdefault("seconds", round(time.perf_counter() - started, 3))
     if options.as_json:
         print(json.dumps(summary, allow_nan=False))
     elif not options.quiet:
@@ -107,27 +129,69 @@ def train(options: TrainOptions) -> int:
     return 0
 
 
-def _trained(network: GraphNetwork, parts: Split, hook: NodeFeatures, options: TrainOptions) -> TrainingResult:
+def _trained(graphs: Dataset, parts: Split, hook: NodeFeatures, options: TrainOptions) -> _Outcome:
     from flipproof import training
+    from flipproof.checkpoints import finished_epochs
 
-    with progress("training", options.epochs, unit="epochs", quiet=options.quiet or options.as_json) as advance:
-        return training.train(
-            network,
-            parts.train,
-            noise=options.noise,
-            groups=options.groups,
-            renumber=options.renumber,
-            features=hook,
-            epochs=options.epochs,
-            learning_rate=options.learning_rate,
-            batch_size=options.batch_size,
-            copies=options.copies,
-            consistency=options.consistency,
-            class_weights=options.class_weights,
-            validation=parts.validation if len(parts.validation) else None,
-            seed=options.seed,
-            progress=lambda done, of: advance(1),
-        )
+    network = _network(options, int(hook.of(parts.train[0]).shape[1]), graphs.num_classes)
+    finished = finished_epochs(options.checkpoint)
+    arguments: dict[str, Any] = {
+        "noise": options.noise,
+        "groups": options.groups,
+        "renumber": options.renumber,
+        "features": hook,
+        "epochs": options.epochs,
+        "learning_rate": options.learning_rate,
+        "batch_size": options.batch_size,
+        "copies": 1 if options.copies is None else options.copies,
+        "objective": options.objective,
+        "consistency": options.consistency,
+        "class_weights": options.class_weights,
+        "validation": parts.validation if len(parts.validation) else None,
+        "seed": options.seed,
+        "checkpoint": options.checkpoint,
+    }
+    with progress("training", options.epochs, unit="epochs", quiet=options.silent, done=finished) as advance:
+
+        def watch(done: int, of: int) -> None:
+            if done == finished + 1 > 1:  # the checkpoint was this training's
+                note(f"continuing {options.checkpoint}: {finished} of {of} epochs were done", quiet=options.silent)
+            advance(1)
+
+        result = training.train(network, parts.train, **arguments, progress=watch)
+    final = result.final
+    summary = {
+        "epochs": result.epochs,
+        "best_epoch": result.best_epoch,
+        "train_accuracy": final.accuracy,
+        "validation_accuracy": final.validation_accuracy,
+        "seconds": round(result.seconds, 3),
+    }
+    return _Outcome(network, result.settings, summary)
+
+
+def _fitted(graphs: Dataset, parts: Split, hook: NodeFeatures, options: TrainOptions) -> _Outcome:
+    from flipproof.models import WLSVM
+
+    depth = {} if options.layers is None else {"iterations": options.layers}
+    copies = 8 if options.copies is None else options.copies
+    settings: dict[str, Any] = {"copies": copies, "class_weights": options.class_weights, "seed": options.seed}
+    model = WLSVM(graphs.num_classes, **depth)
+    note("fitting: a moment, without epochs", quiet=options.silent)
+    fit = model.fit(
+        parts.train,
+        noise=options.noise,
+        features=hook,
+        validation=parts.validation if len(parts.validation) else None,
+        **settings,
+    )
+    summary = {
+        "patterns": fit.patterns,
+        "cost": fit.cost,
+        "train_accuracy": fit.accuracy,
+        "validation_accuracy": fit.validation_accuracy,
+    }
+    return _Outcome(model, settings | {"cost": fit.cost}, summary)
 
 
 def _refuse_early(options: TrainOptions) -> None:
@@ -147,30 +211,39 @@ def _refuse_early(options: TrainOptions) -> None:
         raise InputError(f"--out {out} exists and is not a model folder (choose another name)")
     if out.exists() and not options.replace:
         raise InputError(f"--out {out} holds a model already (choose another folder, or add --replace)")
+    if options.model == _KERNEL and (
+        options.hidden is not None
+        or options.consistency
+        or options.objective != "samples"
+        or options.groups is not None
+    ):
+        raise InputError(
+            "--hidden, --consistency, --objective and --groups belong to networks; got one for wl-svm (leave them out)"
+        )
 
 
 def _default_features(model: str, graphs: Dataset) -> str:
     if graphs.num_node_features:
         return "own"
-    return "constant" if model == "edge-blind" else "degree"
+    # the kernel counts degrees by itself, in its first iteration
+    return "constant" if model == _KERNEL or model.startswith(_BLIND) else "degree"
 
 
 def _network(options: TrainOptions, in_features: int, num_classes: int) -> GraphNetwork:
     from flipproof import models
 
-    if options.model not in models.NAMES:
+    kind, _, blinded = options.model.partition(":")
+    name = (blinded or "gin") if kind == _BLIND else options.model
+    if name not in models.NAMES or name == _BLIND:
         raise InputError(
-            f"--model must be one of {', '.join(models.NAMES)}; got {options.model!r} (train a network of your own in Python, "
-            "and certify it with --model package.module:factory)"
+            f"--model must be one of {', '.join(models.NAMES)} (edge-blind:gat for another network than gin), {_KERNEL}; got "
+            f"{options.model!r} (train a network of your own in Python, and certify it with --model package.module:factory)"
         )
-    blind = options.model == "edge-blind"
-    config: dict[str, Any] = {
-        "name": "gin" if blind else options.model,
-        "in_features": in_features,
-        "num_classes": num_classes,
-    }
+    config: dict[str, Any] = {"name": name, "in_features": in_features, "num_classes": num_classes}
     config |= {key: value for key in ("hidden", "layers") if (value := getattr(options, key)) is not None}
-    return models.build({"name": "edge-blind", "network": config} if blind else config, seed=options.seed)
+    if options.model == "gin" and options.noise is not None:
+        config["noise"] = [options.noise.p_add, options.noise.p_remove]
+    return models.build({"name": _BLIND, "network": config} if kind == _BLIND else config, seed=options.seed)
 
 
 def _print_summary(summary: dict[str, Any], options: TrainOptions) -> None:
@@ -181,12 +254,16 @@ def _print_summary(summary: dict[str, Any], options: TrainOptions) -> None:
     if options.groups is not None:
         seen = f"sub-graphs of {options.groups} groups"
     table = Table(show_header=False, title=f"{options.model} on {summary['data']}")
-    sizes = summary["graphs"]
+    sizes, chosen = summary["graphs"], "epoch" if "epochs" in summary else "cost"
     rows = {
-        "graphs": f"{sizes['train']} to train, {sizes['validation']} to choose the epoch, {sizes['test']} to certify",
+        "graphs": f"{sizes['train']} to train, {sizes['validation']} to choose the {chosen}, {sizes['test']} to certify",
         "trained on": seen,
         "features": summary["features"],
-        "epoch kept": f"{summary['best_epoch'] + 1} of {summary['epochs']}",
+        **(
+            {"epoch kept": f"{summary['best_epoch'] + 1} of {summary['epochs']}"}
+            if "epochs" in summary
+            else {"subtree patterns": f"{summary['patterns']:,}", "cost (C)": f"{summary['cost']:g}"}
+        ),
         "accuracy in training": f"{summary['train_accuracy']:.3f}",
         "accuracy on validation": "-"
         if summary["validation_accuracy"] is None

@@ -9,18 +9,17 @@ from typing import Any
 from flipproof.commands.progress import note, progress
 from flipproof.errors import InputError
 from flipproof.runs import Run
-from flipproof.tables import COLUMNS, Row, derive_row, derive_voting_row, read_table
+from flipproof.tables import COLUMNS, Row, certified_run, derive_row, load_votes, read_table
+from flipproof.votes import Votes
 
 __all__ = ["problems_of", "verify"]
 
 
 def verify(folder: Path, *, as_json: bool, quiet: bool) -> int:
     """0 if everything agrees; 1, with the graphs named, if not."""
-    run = Run.open(folder)
+    run = certified_run(folder)
     rows = {row["graph"]: row for row in read_table(run)}
-    indices = run.settings.get("graphs")
-    if run.settings.get("command") != "certify" or not isinstance(indices, list):
-        raise InputError(f"{folder} was not made by flipproof certify (give such a run)")
+    indices = run.settings["graphs"]
     problems: list[dict[str, Any]] = []
     with progress("verifying", len(indices), unit="graphs", quiet=quiet or as_json) as advance:
         for index in indices:
@@ -45,16 +44,10 @@ def problems_of(run: Run, index: int, row: Row | None) -> list[str]:
     if row is None:
         return ["is missing from certificates.parquet"]
     try:
-        if run.settings.get("defence") == "voting":
-            derived = derive_voting_row(index, run.load_group_votes(index), run.settings)
-        else:
-            votes = run.load(index)
-            again = tuple(votes.stream().checksums(len(votes)))
-            if again != votes.checksums:
-                return [
-                    "the flips made again are not those the votes were cast on (slot order, seed or noise was altered)"
-                ]
-            derived = derive_row(index, votes, run.settings)
+        votes = load_votes(run, index)
+        if isinstance(votes, Votes) and tuple(votes.stream().checksums(len(votes))) != votes.checksums:
+            return ["the flips made again are not those the votes were cast on (slot order, seed or noise was altered)"]
+        derived = derive_row(index, votes, run.settings)
     except FileNotFoundError:
         return [f"{run.path(index)} is missing"]
     except (InputError, KeyError, TypeError) as error:

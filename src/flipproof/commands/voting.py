@@ -11,7 +11,7 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.grouping import HASH_VERSION, EdgeGroups
 from flipproof.runs import Run
-from flipproof.tables import Row, derive_voting_row
+from flipproof.tables import Row, derive_row
 
 if TYPE_CHECKING:
     from flipproof.attacks.command import AttackOptions
@@ -57,6 +57,7 @@ class VotingJob:
     graphs: dict[int, Graph]
     settings: dict[str, Any]
     own_model: bool
+    edge_blind_accuracy: float | None
 
     def sample(self, run: Run, options: CertifyOptions) -> None:
         """Cast the votes that are missing."""
@@ -77,7 +78,7 @@ class VotingJob:
 
     def rows(self, run: Run) -> list[Row]:
         """The table of certificates, from the stored votes."""
-        return [derive_voting_row(index, run.load_group_votes(index), run.settings) for index in sorted(self.graphs)]
+        return [derive_row(index, run.load_group_votes(index), run.settings) for index in sorted(self.graphs)]
 
 
 def voting_settings(voting: VotingClassifier) -> dict[str, Any]:
@@ -94,5 +95,6 @@ def voting_settings(voting: VotingClassifier) -> dict[str, Any]:
         "votes": voting.groups.count,
         "seed": None,
         "alpha": 0.0,
+        "simultaneous": False,
         "method": "voting",
     }

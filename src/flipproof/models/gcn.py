@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from flipproof.models.network import GraphNetwork, checked_count, degrees, neighbour_sums, seeded_weights
+from flipproof.models.network import GraphNetwork, checked_config, degrees, neighbour_sums, seeded_weights
 
 __all__ = ["GCN"]
 
@@ -39,13 +39,9 @@ class GCN(GraphNetwork):
         self, in_features: int = 1, num_classes: int = 2, *, hidden: int = 64, layers: int = 2, seed: int | None = None
     ) -> None:
         super().__init__()
-        self.config = {
-            "name": self.name,
-            "in_features": checked_count(in_features, "in_features"),
-            "num_classes": checked_count(num_classes, "num_classes"),
-            "hidden": checked_count(hidden, "hidden"),
-            "layers": checked_count(layers, "layers"),
-        }
+        self.config = checked_config(
+            self.name, in_features=in_features, num_classes=num_classes, hidden=hidden, layers=layers
+        )
         widths = [in_features, *[hidden] * layers]
         with seeded_weights(seed):
             self.convolutions = nn.ModuleList(nn.Linear(before, after) for before, after in pairwise(widths))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
-from flipproof.models.network import GraphNetwork, checked_count, neighbour_sums, seeded_weights
+from flipproof.errors import InputError
+from flipproof.models.network import GraphNetwork, checked_config, degrees, neighbour_sums, seeded_weights
+from flipproof.noise import EdgeNoise
 
 __all__ = ["GIN"]
 
@@ -22,11 +26,19 @@ class GIN(GraphNetwork):
     Sums tell degrees and counts apart that the GCN's means blur, which is what remains of a topology under strong noise.
     Layer normalisation acts on each node by itself, so that a graph's answer does not depend on its batch.
 
+    With ``noise``, the network corrects for the flips that it expects: in place of ``A`` messages pass over
+
+    .. math:: \hat A = (A - p_+ (J - I)) / (1 - p_+ - p_-),
+
+    whose mean over the noise is the clean adjacency matrix, and every node also sees its degree in ``\hat A``. Under strong
+    noise most edges are flips; their sum over all other nodes would drown the rest.
+
     Args:
         in_features: Width ``d`` of the node features; 1 for the degree.
         num_classes: Number of classes ``C``.
         hidden: Width of the layers.
         layers: Number of message-passing layers.
+        noise: The noise to correct for, an :class:`flipproof.EdgeNoise` or its ``(p_add, p_remove)``; ``None`` for none.
         seed: Makes the initial weights; ``None`` takes torch's own generator.
 
     >>> model = GIN(in_features=1, num_classes=8, seed=0).eval()
@@ -38,44 +50,66 @@ class GIN(GraphNetwork):
     name = "gin"
 
     def __init__(
-        self, in_features: int = 1, num_classes: int = 2, *, hidden: int = 32, layers: int = 3, seed: int | None = None
+        self,
+        in_features: int = 1,
+        num_classes: int = 2,
+        *,
+        hidden: int = 32,
+        layers: int = 3,
+        noise: EdgeNoise | Sequence[float] | None = None,
+        seed: int | None = None,
     ) -> None:
         super().__init__()
-        self.config = {
-            "name": self.name,
-            "in_features": checked_count(in_features, "in_features"),
-            "num_classes": checked_count(num_classes, "num_classes"),
-            "hidden": checked_count(hidden, "hidden"),
-            "layers": checked_count(layers, "layers"),
-        }
+        self.config = checked_config(
+            self.name, in_features=in_features, num_classes=num_classes, hidden=hidden, layers=layers
+        )
+        self.background, self.contrast = 0.0, 1.0
+        if noise is not None:
+            self.background, lost = _probabilities(noise)
+            self.contrast -= self.background + lost
+            self.config["noise"] = [self.background, lost]
+        self.corrects = noise is not None
         with seeded_weights(seed):
-            self.encoder = nn.Linear(in_features, hidden)
+            self.encoder = nn.Linear(in_features + self.corrects, hidden)
             self.blocks = nn.ModuleList(_Block(hidden) for _ in range(layers))
             self.norm = nn.LayerNorm(hidden)
             self.head = nn.Sequential(nn.Linear(3 * hidden, 2 * hidden), nn.ReLU(), nn.Linear(2 * hidden, num_classes))
 
     def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
+        nodes = mask.to(x.dtype).unsqueeze(1)
+        sizes = nodes.sum(dim=2)
+        if self.corrects:
+            degree = adj.sum(dim=2, keepdim=True) - self.background * (sizes.unsqueeze(2) - 1)
+            x = torch.cat([x, degree / self.contrast], dim=2)
         hidden = self.encoder(x)
         for block in self.blocks:
             assert isinstance(block, _Block)
-            normed = block.norm(hidden)
-            hidden = hidden + block(torch.baddbmm(normed, adj, normed, alpha=block.scale), normed)
+            normed, scale = block.norm(hidden), block.scale / self.contrast
+            # A_hat Z = (A Z - p (sum of all rows - Z)) / contrast, without the matrix
+            gathered = torch.baddbmm(normed, adj, normed, beta=1 + scale * self.background, alpha=scale)
+            if self.background:
+                gathered = gathered - scale * self.background * torch.bmm(nodes, normed)
+            hidden = hidden + block(gathered, normed)
         hidden = self.norm(hidden)
-        nodes = mask.to(hidden.dtype)
-        sizes = nodes.sum(dim=1, keepdim=True)
-        sums = torch.bmm(nodes.unsqueeze(1), hidden).squeeze(1)
+        sums = torch.bmm(nodes, hidden).squeeze(1)
         highest = hidden.masked_fill(~mask.unsqueeze(2), -torch.inf).amax(dim=1)
         return self._logits(sums, highest, sizes)
 
     def forward_sparse(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        counts = torch.bincount(batch)
+        if self.corrects:
+            degree = degrees(edge_index, len(x)) - self.background * (counts[batch] - 1)
+            x = torch.cat([x, (degree / self.contrast).to(x.dtype).unsqueeze(1)], dim=1)
         hidden = self.encoder(x)
         for block in self.blocks:
             assert isinstance(block, _Block)
-            normed = block.norm(hidden)
-            hidden = hidden + block(normed + block.scale * neighbour_sums(normed, edge_index), normed)
+            normed, scale = block.norm(hidden), block.scale / self.contrast
+            gathered = (1 + scale * self.background) * normed + scale * neighbour_sums(normed, edge_index)
+            if self.background:
+                gathered = gathered - scale * self.background * _sums(normed, batch, len(counts))[batch]
+            hidden = hidden + block(gathered, normed)
         hidden = self.norm(hidden)
-        counts = torch.bincount(batch)
-        sums = hidden.new_zeros(len(counts), hidden.shape[1]).index_add_(0, batch, hidden)
+        sums = _sums(hidden, batch, len(counts))
         highest = hidden.new_full(sums.shape, -torch.inf)
         highest = highest.scatter_reduce(0, batch.unsqueeze(1).expand_as(hidden), hidden, "amax")
         return self._logits(sums, highest, counts.to(hidden.dtype).unsqueeze(1))
@@ -83,6 +117,25 @@ class GIN(GraphNetwork):
     def _logits(self, sums: Tensor, highest: Tensor, sizes: Tensor) -> Tensor:
         logits: Tensor = self.head(torch.cat([sums * sizes.rsqrt(), sums / sizes, highest], dim=1))
         return logits
+
+
+def _sums(values: Tensor, batch: Tensor, graphs: int) -> Tensor:
+    """Sum of the rows of every graph of a union, ``[B, d]``."""
+    return values.new_zeros(graphs, values.shape[1]).index_add_(0, batch, values)
+
+
+def _probabilities(noise: EdgeNoise | Sequence[float]) -> tuple[float, float]:
+    pair = (noise.p_add, noise.p_remove) if isinstance(noise, EdgeNoise) else noise
+    try:
+        added, lost = (float(value) for value in pair)
+    except (TypeError, ValueError):
+        added = lost = -1.0
+    if not (0 <= added < 1 and 0 <= lost < 1 and added + lost < 1):
+        raise InputError(
+            f"noise must be an EdgeNoise, or its probabilities to add and to remove with a sum below 1; got {noise!r} "
+            "(for instance noise=EdgeNoise(keep=0.9))"
+        )
+    return added, lost
 
 
 class _Block(nn.Module):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from flipproof.errors import InputError
 
-__all__ = ["GraphNetwork", "checked_count", "degrees", "neighbour_sums", "seeded_weights"]
+__all__ = ["GraphNetwork", "checked_config", "degrees", "neighbour_sums", "seeded_weights"]
 
 
 class GraphNetwork(nn.Module, ABC):
@@ -57,11 +57,12 @@ class GraphNetwork(nn.Module, ABC):
         return ", ".join(f"{key}={value!r}" for key, value in self.config.items() if key != "network")
 
 
-def checked_count(value: Any, argument: str) -> int:
-    """A width or a number of layers or classes, at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"{argument} must be an integer of at least 1; got {value!r} (for instance {argument}=8)")
-    return value
+def checked_config(name: str, **counts: Any) -> dict[str, Any]:
+    """The config of a network whose arguments are all widths and numbers of things, at least 1."""
+    for argument, value in counts.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InputError(f"{argument} must be an integer of at least 1; got {value!r} (for instance {argument}=8)")
+    return {"name": name, **counts}
 
 
 @contextmanager

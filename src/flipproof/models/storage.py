@@ -1,6 +1,6 @@
-"""Networks by name, and in folders: weights as safetensors beside a config that a person can read.
+"""Models by name, and in folders: weights as safetensors beside a config that a person can read.
 
-- ``FOLDER/config.json``: what the network is, and whatever the caller wants remembered (noise, data, seeds)
+- ``FOLDER/config.json``: what the model is, and whatever the caller wants remembered (noise, data, seeds)
 - ``FOLDER/weights.safetensors``: the weights; no pickle, so that loading runs no code
 """
 
@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,14 @@ from safetensors.torch import save as save_tensors
 
 from flipproof.errors import InputError
 from flipproof.features import NodeFeatures
+from flipproof.models.diffpool import DiffPool
 from flipproof.models.edge_blind import EdgeBlind
+from flipproof.models.gat import GAT
 from flipproof.models.gcn import GCN
 from flipproof.models.gin import GIN
 from flipproof.models.network import GraphNetwork
+from flipproof.models.sage import GraphSAGE
+from flipproof.models.wl_svm import WLSVM
 from flipproof.noise import EdgeNoise
 
 __all__ = ["NAMES", "SavedModel", "build", "load", "load_metadata", "save"]
@@ -32,7 +36,7 @@ __all__ = ["NAMES", "SavedModel", "build", "load", "load_metadata", "save"]
 _FORMAT = "flipproof model"
 _VERSION = 1
 _CONFIG, _WEIGHTS = "config.json", "weights.safetensors"
-_CLASSES: dict[str, type[GraphNetwork]] = {model.name: model for model in (GCN, GIN)}
+_CLASSES: dict[str, Callable[..., GraphNetwork]] = {model.name: model for model in (GCN, GIN, GraphSAGE, GAT, DiffPool)}
 
 NAMES = (*_CLASSES, EdgeBlind.name)
 """Names that :func:`build` knows."""
@@ -80,16 +84,16 @@ def build(config: Mapping[str, Any], *, seed: int | None = None) -> GraphNetwork
         raise InputError(f"config of {name} does not fit: {error} (compare {name}'s documentation)") from error
 
 
-def save(model: GraphNetwork, folder: str | os.PathLike[str], **metadata: Any) -> None:
-    """Write a network to a folder, whole or not at all.
+def save(model: GraphNetwork | WLSVM, folder: str | os.PathLike[str], **metadata: Any) -> None:
+    """Write a model to a folder, whole or not at all.
 
     Args:
-        model: One of flipproof's networks.
+        model: One of flipproof's own.
         folder: Where; a model folder that stands there already is replaced, anything else is refused.
         **metadata: Whatever should be remembered, as JSON: features, data and split seeds, training settings. An
             :class:`flipproof.EdgeNoise` is stored by its exact thresholds, a features hook by its spec.
     """
-    if not isinstance(model, GraphNetwork):
+    if not isinstance(model, (GraphNetwork, WLSVM)):
         raise InputError(
             f"only flipproof's own networks can be saved; got {type(model).__name__} (save another module's state_dict "
             "with safetensors yourself)"
@@ -126,19 +130,19 @@ def save(model: GraphNetwork, folder: str | os.PathLike[str], **metadata: Any) -
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def load(folder: str | os.PathLike[str]) -> GraphNetwork:
-    """The network that :func:`save` wrote, in evaluation mode. See :func:`load_metadata` for what was stored with it."""
+def load(folder: str | os.PathLike[str]) -> Any:
+    """What :func:`save` wrote: a network in evaluation mode, or a :class:`WLSVM`. See :func:`load_metadata` for the rest."""
     folder = Path(folder)
     saved, weights = _read(folder)
-    model = build(saved.config)
+    kernel = saved.config.get("name") == WLSVM.name
+    model = WLSVM.of_config(saved.config) if kernel else build(saved.config).eval()
     try:
-        tensors = load_tensors(weights)
-        model.load_state_dict(tensors)
-    except (SafetensorError, RuntimeError) as error:
+        model.load_state_dict(load_tensors(weights))
+    except (SafetensorError, RuntimeError, KeyError) as error:
         raise InputError(
             f"the weights in {folder} do not fit its config: {_first_line(error)} (train again)"
         ) from error
-    return model.eval()
+    return model
 
 
 def load_metadata(folder: str | os.PathLike[str]) -> SavedModel:

@@ -1,0 +1,163 @@
+"""What a user does with models of another kind: a PyG network of their own, kernels, a training that is killed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from command_line import call
+from shared_data import data_root
+
+# as somebody wrote it who had never heard of flipproof: it wants its own node features, and trains itself in PyG
+PYG_PROJECT = '''
+"""Molecules with PyG."""
+
+import torch
+from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader
+from torch_geometric.nn import GraphConv, global_max_pool, global_mean_pool
+
+
+class Molecules(torch.nn.Module):
+    def __init__(self, atoms=7, hidden=16):
+        super().__init__()
+        self.first = GraphConv(atoms, hidden)
+        self.second = GraphConv(hidden, hidden)
+        self.norm = torch.nn.BatchNorm1d(hidden)
+        self.classify = torch.nn.Sequential(torch.nn.Dropout(0.3), torch.nn.Linear(2 * hidden, 2))
+
+    def forward(self, x, edge_index, edge_weight=None, batch=None):
+        x = self.norm(self.first(x, edge_index, edge_weight).relu())
+        x = self.second(x, edge_index, edge_weight).relu()
+        return self.classify(torch.cat([global_mean_pool(x, batch), global_max_pool(x, batch)], dim=1))
+
+
+def trained():
+    """The network, fitted to a few made-up molecules: rings and chains."""
+    torch.manual_seed(0)
+    molecules = []
+    for index in range(40):
+        n, ring = 6 + index % 4, index % 2
+        pairs = [(v, v + 1) for v in range(n - 1)] + [(0, n - 1)] * ring
+        edges = torch.tensor(pairs + [(v, u) for u, v in pairs]).T
+        molecules.append(Data(x=torch.eye(7)[torch.randint(7, (n,))], edge_index=edges, y=torch.tensor([ring])))
+    model = Molecules()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(3):
+        for part in DataLoader(molecules, batch_size=20):
+            optimizer.zero_grad()
+            logits = model(part.x, part.edge_index, batch=part.batch)
+            torch.nn.functional.cross_entropy(logits, part.y).backward()
+            optimizer.step()
+    return model
+'''
+
+# any kernel of GraKeL with any machine of scikit-learn: a function from graphs to labels
+GRAKEL_PROJECT = '''
+"""Molecules with GraKeL's Weisfeiler-Lehman kernel and a support vector machine of scikit-learn."""
+
+import os
+
+import flipproof as fp
+from grakel import Graph, VertexHistogram, WeisfeilerLehman
+from sklearn.svm import SVC
+
+
+def as_grakel(graph):
+    labels = dict(enumerate(graph.node_features.argmax(axis=1).tolist()))
+    return Graph(graph.adjacency(), node_labels=labels)
+
+
+def trained():
+    data = fp.datasets.tu("MUTAG", os.environ["FLIPPROOF_DATA"])
+    graphs = fp.datasets.split(data, test=1 / 3, seed=0).train[:40]
+    kernel = WeisfeilerLehman(n_iter=2, base_graph_kernel=VertexHistogram, normalize=True)
+    machine = SVC(kernel="precomputed").fit(kernel.fit_transform(map(as_grakel, graphs)), [g.label for g in graphs])
+
+    def classify(noisy):
+        return machine.predict(kernel.transform([as_grakel(graph) for graph in noisy]))
+
+    return classify
+'''
+
+
+@pytest.fixture
+def shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., dict[str, Any]]:
+    """The command line in a folder of the user's, without starting a process for every command."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("FLIPPROOF_DATA", str(data_root()))
+
+    def run(*arguments: object) -> dict[str, Any]:
+        done = call(monkeypatch, capsys, *arguments, "--json")
+        assert done.code == 0, done.err
+        found: dict[str, Any] = json.loads(done.out)
+        return found
+
+    return run
+
+
+FEW = ["--samples", 64, "--graphs", 4, "--method", "votes", "--alpha", 0.05, "--out", "run"]
+
+
+@pytest.mark.parametrize(
+    ("package", "project", "way"),
+    [("chemistry", PYG_PROJECT, "message passing"), ("kernels", GRAKEL_PROJECT, "callable")],
+)
+def test_a_project_of_ones_own_without_a_change(
+    package: str, project: str, way: str, shell: Callable[..., dict[str, Any]]
+) -> None:
+    if "grakel" in project:
+        pytest.importorskip("grakel")
+    file = Path(package, "molecules.py")
+    file.parent.mkdir()
+    file.with_name("__init__.py").touch()
+    file.write_text(project)
+    data = ["--data", "MUTAG", "--root", data_root(), "--add", 0.005, "--remove", 0.2]
+    summary = shell("certify", "--model", f"{package}.molecules:trained", *data, *FEW)
+    assert (summary["model"], summary["graphs"]) == (f"{package}.molecules:trained", 4)
+    settings = json.loads(Path("run", "run.json").read_text())["settings"]
+    assert settings["features"] == "own"
+    assert all(kind.startswith(way) for kind in settings["batches"])
+    assert shell("verify", "run")["ok"]
+    assert file.read_text() == project
+
+
+def test_the_kernel_machine_on_molecules(shell: Callable[..., dict[str, Any]]) -> None:
+    data = ["--data", "MUTAG", "--root", data_root(), "--add", 0.002, "--remove", 0.2]
+    trained = shell("train", "--model", "wl-svm", *data, "--out", "m")
+    assert trained["graphs"] == {"train": 106, "validation": 19, "test": 63}
+    assert trained["validation_accuracy"] > 0.7
+    summary = shell("certify", "--model", "m", *FEW)
+    assert (summary["model"], summary["data"], summary["graphs"]) == ("wl-svm", "MUTAG", 4)
+    assert shell("verify", "run")["ok"]
+
+
+TRAINING = ["train", "--data", "topologies:48", "--model", "gcn", "--keep", "0.9", "--epochs", "120", "-q", "--out"]
+
+
+def test_a_training_killed_at_a_random_moment_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "flipproof", *TRAINING]
+    subprocess.run([*command, "whole"], cwd=tmp_path, check=True)
+    process = subprocess.Popen([*command, "killed"], cwd=tmp_path, stderr=subprocess.DEVNULL)
+    try:
+        while process.poll() is None and not (tmp_path / "killed.part").exists():
+            time.sleep(0.002)
+        time.sleep(time.time_ns() % 1000 / 5000)
+    finally:
+        process.kill()
+        process.wait()
+    assert not (tmp_path / "killed").exists(), "it was killed too late"
+    subprocess.run([*command, "killed"], cwd=tmp_path, check=True)
+    for file in ("weights.safetensors", "config.json"):
+        assert (tmp_path / "killed" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".tmp") == ["killed", "whole"]

@@ -83,6 +83,8 @@ def test_the_table_says_what_was_done_and_a_second_run_does_nothing(shell: Shell
     assert "voting:" not in again.err
     assert before == {path: path.stat().st_mtime_ns for path in Path("run/votes").iterdir()}
     assert shell("verify", "run").out == "verified: 4 certificates follow from their votes\n"
+    assert shell("report", "run", "--quiet").code == 0
+    assert "These proofs hold with certainty: nothing was sampled." in Path("run/report.html").read_text()
 
 
 def test_stopped_and_continued(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,14 +16,24 @@ from pathlib import Path
 from typing import Any
 
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.certify import certify_votes
 from flipproof.certificates.edge_blind import edge_blind_certificate
+from flipproof.certificates.sequential import Plan, Sequential
 from flipproof.errors import InputError
 from flipproof.noise import EdgeNoise
 from flipproof.runs import Run, write_bytes
 from flipproof.votes import Votes
 
-__all__ = ["COLUMNS", "FORMATS", "Row", "certificate_of", "derive_row", "formatted", "read_table", "write_table"]
+__all__ = [
+    "COLUMNS",
+    "FORMATS",
+    "Row",
+    "certificate_of",
+    "derive_row",
+    "formatted",
+    "plan_of",
+    "read_table",
+    "write_table",
+]
 
 Row = dict[str, Any]
 FORMATS = ("csv", "parquet", "json")
@@ -42,7 +52,9 @@ COLUMNS = {
     "order": "int64",
     "method": "string",
     "alpha": "double",
+    "spent_alpha": "double",
     "samples": "int64",
+    "looks": "looks",
     "seed": "int64",
     "p_add": "double",
     "p_remove": "double",
@@ -69,14 +81,34 @@ def certificate_of(votes: Votes, settings: dict[str, Any]) -> Certificate:
             max_adds=graph.max_adds,
             max_removes=graph.max_removes,
         )
-    return certify_votes(votes, alpha=settings["alpha"], method=settings["method"])
+    certificate = plan_of(settings).read(votes)
+    if certificate.samples != len(votes):
+        raise InputError(
+            f"sampling ends at {certificate.samples:,} votes, and {len(votes):,} were cast (votes beyond the stop were added)"
+        )
+    return certificate
+
+
+def plan_of(settings: dict[str, Any]) -> Plan:
+    """When the sampling of a run's graphs ends, and at which levels their certificates are read."""
+    goal = settings.get("sequential")
+    samples: int | Sequential = settings["votes"]
+    if goal is not None:
+        samples = Sequential(settings["votes"], target_radius=goal["target_radius"], precision=goal["precision"])
+        if list(samples.looks) != goal["looks"]:
+            raise InputError(
+                f"run.json has looks at {goal['looks']} samples; this flipproof looks at {list(samples.looks)} (use the version "
+                "that made the run)"
+            )
+    return Plan.of(samples, alpha=settings["alpha"], method=settings["method"])
 
 
 def derive_row(index: int, votes: Votes, settings: dict[str, Any]) -> Row:
     """One graph's row, from its votes alone; refuses votes that were cast with other settings."""
     noise = EdgeNoise.from_thresholds(*settings["noise"])
-    cast = (votes.noise, votes.seed, len(votes), votes.num_classes)
-    if cast != (noise, settings["seed"], settings["votes"], settings["num_classes"]):
+    cast = (votes.noise, votes.seed, votes.num_classes)
+    numbers = [settings["votes"]] if settings.get("sequential") is None else settings["sequential"]["looks"]
+    if cast != (noise, settings["seed"], settings["num_classes"]) or len(votes) not in numbers:
         raise InputError(
             f"the votes of graph {index} were cast with other settings than run.json's (sample them again)"
         )
@@ -179,7 +211,8 @@ def _parquet(rows: Sequence[Row]) -> bytes:
     import pyarrow
     from pyarrow import parquet
 
-    nested = {"counts": pyarrow.list_(pyarrow.int64()), "grid": pyarrow.list_(pyarrow.list_(pyarrow.bool_()))}
+    numbers = pyarrow.list_(pyarrow.int64())
+    nested = {"counts": numbers, "looks": numbers, "grid": pyarrow.list_(pyarrow.list_(pyarrow.bool_()))}
     fields = [
         (column, nested[column] if column in nested else pyarrow.type_for_alias(kind))
         for column, kind in COLUMNS.items()

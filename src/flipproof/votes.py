@@ -18,15 +18,18 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import BLOCK, STREAM_VERSION, EdgeNoise, SampleStream
 
-__all__ = ["Votes", "checked_samples"]
+__all__ = ["Block", "Votes", "checked_samples"]
+
+Block = tuple[NDArray[Any], str]
+"""Labels of a block of samples, and the checksum of its flips."""
 
 _FORMAT = 1
 
 
-def checked_samples(samples: Any) -> int:
+def checked_samples(samples: Any, name: str = "samples") -> int:
     """A number of samples, at least 1."""
     if isinstance(samples, bool) or not isinstance(samples, (int, np.integer)) or samples < 1:
-        raise InputError(f"samples must be an integer of at least 1; got {samples!r} (for instance 10000)")
+        raise InputError(f"{name} must be an integer of at least 1; got {samples!r} (for instance 10000)")
     return int(samples)
 
 

@@ -160,10 +160,10 @@ class SmoothedClassifier:
         kept = np.concatenate(labels)[: samples - start]
         return kept.astype(np.uint8 if self.num_classes <= 256 else np.uint32), checksum.hexdigest()
 
-    def votes_of(self, graph: Graph, blocks: Iterable[Block], *, seed: int) -> Votes:
+    def votes_of(self, graph: Graph, blocks: Iterable[Block], *, seed: int, looks: tuple[int, ...] = ()) -> Votes:
         """The votes of a graph from the blocks that :meth:`sample_block` returned, in order."""
         labels, checksums = zip(*blocks, strict=True)
-        return Votes(np.concatenate(labels), graph, self.noise, self.num_classes, seed, checksums)
+        return Votes(np.concatenate(labels), graph, self.noise, self.num_classes, seed, checksums, looks=looks)
 
     # ---- many graphs ----
 
@@ -214,7 +214,7 @@ class SmoothedClassifier:
             options.pop("work", None) or SampleWork(self, plan, seed),
             graphs,
             plan,
-            votes_of=lambda graph, blocks: self.votes_of(graph, blocks, seed=seed),
+            votes_of=lambda graph, blocks: self.votes_of(graph, blocks, seed=seed, looks=plan.schedule),
             engine=engine or ThisProcess(),
             **options,
         )

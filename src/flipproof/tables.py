@@ -106,9 +106,9 @@ def plan_of(settings: dict[str, Any]) -> Plan:
 def derive_row(index: int, votes: Votes, settings: dict[str, Any]) -> Row:
     """One graph's row, from its votes alone; refuses votes that were cast with other settings."""
     noise = EdgeNoise.from_thresholds(*settings["noise"])
-    cast = (votes.noise, votes.seed, votes.num_classes)
-    numbers = [settings["votes"]] if settings.get("sequential") is None else settings["sequential"]["looks"]
-    if cast != (noise, settings["seed"], settings["num_classes"]) or len(votes) not in numbers:
+    plan = plan_of(settings)
+    cast = (votes.noise, votes.seed, votes.num_classes, votes.looks)
+    if cast != (noise, settings["seed"], settings["num_classes"], plan.schedule) or len(votes) not in plan.looks:
         raise InputError(
             f"the votes of graph {index} were cast with other settings than run.json's (sample them again)"
         )
@@ -138,6 +138,7 @@ def _digest(votes: Votes) -> str:
         votes.seed,
         votes.stream_version,
         list(votes.checksums),
+        list(votes.looks),
     ]
     return hashlib.sha256(json.dumps(described).encode() + votes.labels.astype("<u4").tobytes()).hexdigest()
 

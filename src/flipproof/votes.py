@@ -46,6 +46,8 @@ class Votes:
         checksums: One a block of 1,024 samples: hash of the flips that the classifier saw. Certificates that read flips
             make them again and refuse if these differ.
         stream_version: Version of the generator that made the flips.
+        looks: Where sampling could end early, all numbers of samples at which it could; empty for a fixed number. A certificate
+            then uses the part of alpha that belongs to its look, and holds although the votes told when to stop.
     """
 
     labels: NDArray[np.unsignedinteger[Any]]
@@ -55,6 +57,7 @@ class Votes:
     seed: int
     checksums: tuple[str, ...]
     stream_version: int = STREAM_VERSION
+    looks: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.num_classes, int) or self.num_classes < 2:
@@ -70,6 +73,8 @@ class Votes:
         outside = self.labels[(self.labels < 0) | (self.labels >= self.num_classes)]
         if len(outside):
             raise InputError(f"votes must lie in 0..{self.num_classes - 1}; got {outside[0]} (check num_classes)")
+        if self.looks and len(self.labels) not in self.looks:
+            raise InputError(f"sampling ends at one of the looks {list(self.looks)}; got {len(self.labels)} votes")
         self.labels.flags.writeable = False
 
     def __len__(self) -> int:
@@ -104,6 +109,7 @@ class Votes:
             self.seed,
             self.checksums[:blocks],
             self.stream_version,
+            self.looks if samples in self.looks else (),
         )
 
     def stream(self) -> SampleStream:
@@ -128,6 +134,7 @@ class Votes:
             "seed": self.seed,
             "checksums": list(self.checksums),
             "stream_version": self.stream_version,
+            "looks": list(self.looks),
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -185,6 +192,7 @@ class Votes:
             description["seed"],
             tuple(description["checksums"]),
             description["stream_version"],
+            tuple(description.get("looks", ())),
         )
 
 

@@ -1,8 +1,8 @@
 """Sampling that stops early ("auto"): looks at fixed numbers of samples, each with its own part of alpha.
 
-The certificate of look ``k``, read at level ``alpha_k``, is false with probability at most ``alpha_k``. If the levels add up to
-alpha, then *all* looks' certificates are true together with probability ``1 - alpha``: whichever is handed out, for whatever
-reason, also one found in the votes. ``docs/theory.md``, section "Stopping early".
+Sampling may end at any look, for whatever reason. The certificate of look ``k``, read at level ``alpha_k``, is false with
+probability at most ``alpha_k``. If the levels add up to alpha, then *all* looks' certificates are true together with probability
+``1 - alpha``: whichever is handed out, also one that the votes themselves chose. ``docs/theory.md``, section "Stopping early".
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.bounds import checked_alpha, lower_bound, upper_bound
+from flipproof.bounds import checked_alpha, lower_bound, spending, upper_bound
 from flipproof.certificates import influence, paper
 from flipproof.certificates import votes as by_votes
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.certify import certify_votes, checked_method
+from flipproof.certificates.certify import DEFAULT_METHOD, certify_votes, checked_method
 from flipproof.errors import InputError
 from flipproof.noise import BLOCK
 from flipproof.votes import Votes, checked_samples
 
 __all__ = ["Plan", "Sequential"]
 
-_LAST = 0.5  # of alpha, for the last look: what is not certain early loses little by having been looked at
 _DOUBT = 1e-4  # probability that a graph is given up although all samples would have reached the goal
 
 
@@ -67,21 +66,23 @@ class Sequential:
         ]
         return (*doubling, int(self.max_samples))
 
+    def certify(self, votes: Votes, *, alpha: float = 0.001, method: str = DEFAULT_METHOD) -> Certificate:
+        """The certificate from stored votes, read as far as sampling would have gone."""
+        return Plan.of(self, alpha=alpha, method=method).read(votes)
+
 
 @dataclass(frozen=True)
 class Plan:
-    """At which numbers of samples a certificate is read, at which level, and when sampling ends.
+    """At which numbers of samples is looked, and when sampling ends.
 
     Attributes:
         looks: Numbers of samples, ascending; a plan for a fixed number of samples has one.
-        levels: Failure probability of each look's certificate; they add up to ``alpha`` at most.
         alpha: Failure probability of whichever certificate is handed out.
         method: Of the certificates.
         goal: What is asked for; ``None`` for a fixed number of samples.
     """
 
     looks: tuple[int, ...]
-    levels: tuple[float, ...]
     alpha: float
     method: str
     goal: Sequential | None = None
@@ -98,18 +99,18 @@ class Plan:
                 )
             samples = Sequential()
         if not isinstance(samples, Sequential):
-            return cls((checked_samples(samples),), (alpha,), alpha, method)
-        looks = samples.looks
-        early = len(looks) - 1
-        parts = [(1 - _LAST) / early] * early + [_LAST] if early else [1.0]
-        # the factor covers the rounding of the sum
-        levels = tuple(alpha * part * (1 - 2.0**-40) for part in parts)
-        return cls(looks, levels, alpha, method, samples)
+            return cls((checked_samples(samples),), alpha, method)
+        return cls(samples.looks, alpha, method, samples)
 
     @property
     def most(self) -> int:
         """The largest number of samples."""
         return self.looks[-1]
+
+    @property
+    def schedule(self) -> tuple[int, ...]:
+        """What the votes remember: the looks, or nothing for a fixed number of samples."""
+        return () if self.goal is None else self.looks
 
     def after(self, samples: int) -> int:
         """The next look."""
@@ -117,17 +118,9 @@ class Plan:
 
     def look(self, votes: Votes) -> Certificate | None:
         """The certificate, if sampling ends at this look; ``None`` to go on. A function of the votes alone."""
-        place = self.looks.index(len(votes))
-        certificate = certify_votes(votes, alpha=self.levels[place], method=self.method)
-        if self.goal is None:
-            return certificate
-        certificate = replace(
-            certificate,
-            alpha=self.alpha,
-            looks=self.looks[: place + 1],
-            spent_alpha=math.fsum(self.levels[: place + 1]),
-        )
-        return certificate if self._ends(votes, certificate, place) else None
+        assert votes.looks == self.schedule
+        certificate = certify_votes(votes, alpha=self.alpha, method=self.method)
+        return certificate if self._ends(votes, certificate) else None
 
     def read(self, votes: Votes) -> Certificate:
         """The certificate of the look at which sampling ends, from votes that reach at least that far."""
@@ -136,17 +129,16 @@ class Plan:
                 raise InputError(
                     f"{len(votes):,} votes are too few: sampling does not end before {samples:,} (sample on to there)"
                 )
-            found = self.look(votes.first(samples))
+            found = self.look(replace(votes.first(samples), looks=self.schedule))
             if found is not None:
                 return found
         raise AssertionError("the last look always ends")
 
-    def _ends(self, votes: Votes, certificate: Certificate, place: int) -> bool:
-        assert self.goal is not None
-        if len(votes) == self.most:
+    def _ends(self, votes: Votes, certificate: Certificate) -> bool:
+        if len(votes) == self.most or self.goal is None:
             return True
         if self.goal.precision is not None:
-            top, level = int(votes.counts.max()), self.levels[place] / 2
+            top, level = int(votes.counts.max()), self.alpha * spending(len(self.looks))[0] / 2
             low = lower_bound(top, len(votes), failure_prob=level)
             return float(upper_bound(top, len(votes), failure_prob=level) - low) <= self.goal.precision
         target = self.goal.target_radius
@@ -162,17 +154,18 @@ class Plan:
         """
         if wanted > votes.graph.num_slots:
             return False
+        last = self.alpha * spending(len(self.looks))[-1]
         offered = {"max_adds": votes.graph.max_adds, "max_removes": votes.graph.max_removes}
         from_counts = paper.from_counts if self.method == "paper" else by_votes.from_counts
         for label in range(votes.num_classes):
             hopeful = _hopeful_counts(votes.counts, label, self.most)
             if hopeful.argmax() != label:
                 continue
-            found = from_counts(hopeful, votes.noise, alpha=self.levels[-1], **offered)
+            found = from_counts(hopeful, votes.noise, alpha=last, **offered)
             if found.label == label and found.radius >= wanted:
                 return True
         return self.method == "influence" and influence.could_reach(
-            votes, wanted, samples=self.most, alpha=self.levels[-1], doubt=_DOUBT
+            votes, wanted, samples=self.most, alpha=last, doubt=_DOUBT
         )
 
     def to_dict(self) -> dict[str, Any]:

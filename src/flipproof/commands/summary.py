@@ -33,13 +33,21 @@ def summarise(rows: Sequence[Row], settings: dict[str, Any]) -> dict[str, Any]:
         "p_remove": settings["p_remove"],
         "method": rows[0]["method"],
         "alpha": rows[0]["alpha"],
-        "samples": rows[0]["samples"],
+        "samples": _samples(rows),
         "abstained": sum(row["predicted"] is None for row in rows),
         "average_certified_radius": float(np.mean([row["radius"] * ok for row, ok in zip(rows, right, strict=True)])),
         "certified_accuracy": certified["radius"],
         "certified_accuracy_additions": certified["adds_radius"],
         "certified_accuracy_removals": certified["removes_radius"],
     }
+
+
+def _samples(rows: Sequence[Row]) -> int | dict[str, float]:
+    """Their number, or what is to be said of it where sampling ended early."""
+    numbers = [int(row["samples"]) for row in rows]
+    if not any(row["looks"] for row in rows):
+        return numbers[0]
+    return {"least": min(numbers), "most": max(numbers), "mean": float(np.mean(numbers))}
 
 
 def print_summary(summary: dict[str, Any]) -> None:
@@ -56,7 +64,12 @@ def print_summary(summary: dict[str, Any]) -> None:
     for key, attacker in zip(keys, _ATTACKERS.values(), strict=True):
         table.add_row(attacker, *(f"{summary[key][str(r)]:.3f}" for r in RADII))
     console.print(table)
-    sampled = f"{summary['samples']:,} samples, alpha {summary['alpha']:g}" if summary["samples"] else "not sampled"
+    samples = summary["samples"]
+    if isinstance(samples, dict):
+        counted = f"auto: {samples['least']:,} to {samples['most']:,} samples, {samples['mean']:,.0f} on average"
+    else:
+        counted = f"{samples:,} samples"
+    sampled = f"{counted}, alpha {summary['alpha']:g}" if samples else "not sampled"
     console.print(
         f"method {summary['method']}, {sampled}, noise adds {summary['p_add']:.4g} and removes {summary['p_remove']:.4g}; "
         f"average certified radius {summary['average_certified_radius']:.2f}, abstained on {summary['abstained']}",

@@ -13,7 +13,6 @@ import pytest
 
 import flipproof as fp
 from command_line import OWN_MODEL, call, write_graphs
-from flipproof.certificates.sequential import Plan
 from flipproof.engines import RayCluster
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
@@ -69,29 +68,6 @@ def test_what_a_task_raises_is_raised_as_it_was(cluster: RayCluster) -> None:
 
     with pytest.raises(fp.InputError, match=r"^task 3 is bad$"):
         list(cluster.run(fails, range(6)))
-
-
-@pytest.mark.guarantee
-def test_a_node_is_lost_in_the_middle(tmp_path: Path) -> None:
-    """Two nodes, Ray's own way to have them on one machine; one is removed while it works."""
-    pytest.importorskip("ray")
-    from ray.cluster_utils import Cluster
-
-    smooth = smooth_classifier(tmp_path)
-    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
-    second = nodes.add_node(num_cpus=1)
-    try:
-        with RayCluster(nodes.address) as cluster:
-            assert str(cluster) == "a Ray cluster of 2 nodes and 2 cores"
-            plan = Plan.of(40_000, alpha=0.001, method="votes")
-            found = {}
-            for index, votes, _ in smooth.sample_all(dict(enumerate(GRAPHS)), plan, seed=1, engine=cluster):
-                if not found:
-                    nodes.remove_node(second, allow_graceful=False)
-                found[index] = votes
-    finally:
-        nodes.shutdown()
-    assert found == {index: smooth.sample(graph, samples=40_000, seed=1) for index, graph in enumerate(GRAPHS)}
 
 
 def test_without_ray_the_line_that_installs_it(

@@ -34,6 +34,8 @@ def installed() -> Any:
 class RayCluster:
     """A cluster that runs already, or one on this machine that ends with the ``with`` block.
 
+    Where the process has called ``ray.init`` itself, that cluster is used.
+
     Model and graphs are put into the object store once and fetched by every node that needs them.
 
     Args:
@@ -46,6 +48,9 @@ class RayCluster:
         self._ray = installed()
 
     def __enter__(self) -> RayCluster:
+        self._ours = not self._ray.is_initialized()
+        if not self._ours:
+            return self
         options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
         if self.address is None:
             options |= {"num_cpus": self._workers, "include_dashboard": False}
@@ -63,7 +68,8 @@ class RayCluster:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ray.shutdown()
+        if self._ours:
+            self._ray.shutdown()
 
     def __str__(self) -> str:
         nodes = sum(node["Alive"] for node in self._ray.nodes())

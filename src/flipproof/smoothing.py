@@ -27,7 +27,7 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graph, as_graphs
 from flipproof.noise import BLOCK, EdgeNoise, SampleStream, checked_seed
 from flipproof.sampling import BlockTask, Engine, Task, ThisProcess, sample_graphs
-from flipproof.votes import Block, Votes
+from flipproof.votes import Block, Votes, checked_samples
 
 __all__ = ["Engine", "SampleWork", "SmoothedClassifier"]
 
@@ -116,7 +116,7 @@ class SmoothedClassifier:
         checked_alpha(alpha)
         if self.classifier.edge_blind:
             return self.certify_all([graph])[0].label
-        votes = self.sample(graph, samples=samples, seed=seed)
+        votes = self.sample(graph, samples=checked_samples(samples), seed=seed)
         top, second = (int(index) for index in np.argsort(-votes.counts, kind="stable")[:2])
         level = checked_alpha(alpha, samples=len(votes), discrepancy=votes.stream().discrepancy)
         return top if label_pvalue(votes.counts[top], votes.counts[second]) <= level else None
@@ -182,7 +182,8 @@ class SmoothedClassifier:
         """A certificate for each graph, in their order.
 
         ``alpha`` holds for each graph by itself: of ``G`` certificates up to ``alpha * G`` may be wrong in
-        expectation. With ``simultaneous=True`` it holds for all at once: each is made at ``alpha / G``.
+        expectation. With ``simultaneous=True`` it holds for all at once: each is made at ``alpha / G``. An ``engine`` of
+        :mod:`flipproof.engines` samples on all cores or on a cluster, with the same result.
         """
         given, seed = as_graphs(graphs), checked_seed(seed)
         plan = Plan.of(samples, alpha=checked_alpha(alpha) / (max(1, len(given)) if simultaneous else 1), method=method)

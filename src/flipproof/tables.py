@@ -138,7 +138,7 @@ def _digest(votes: Votes) -> str:
         votes.seed,
         votes.stream_version,
         list(votes.checksums),
-        list(votes.looks),
+        *([list(votes.looks)] if votes.looks else []),
     ]
     return hashlib.sha256(json.dumps(described).encode() + votes.labels.astype("<u4").tobytes()).hexdigest()
 

@@ -158,6 +158,8 @@ def test_the_library_samples_as_far_as_needed_and_remembers_the_looks(tmp_path: 
         fp.certify_votes(again, alpha=0.01, method="votes") == found == goal.certify(again, alpha=0.01, method="votes")
     )
     assert smooth.certify_all([GRAPH, GRAPH], samples=goal, **options) == [found, found]
+    with pytest.raises(fp.InputError, match="samples must be an integer of at least 1; got 'auto'"):
+        smooth.predict(GRAPH, samples="auto")  # type: ignore[arg-type]
     with pytest.raises(fp.InputError, match="sampling ends at one of the looks"):
         replace(votes, looks=(5, 10))
 

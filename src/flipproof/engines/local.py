@@ -104,6 +104,7 @@ class Processes:
                             raise InputError(_fate(worker)) from None
                         _Worker(work, team).give(task)
                         continue
+                    deaths.pop(id(task), None)
                     # the worker goes on before the result is looked at, unless what to do next depends on it
                     following = next(source, _NOTHING) if not exhausted else None
                     if following is _NOTHING:
@@ -143,14 +144,14 @@ class _Worker:
 
     def give(self, task: Any) -> None:
         self.task = task
-        with suppress(BrokenPipeError):  # it has died: seen when its result is waited for
+        with suppress(ConnectionError):  # it has died: seen when its result is waited for
             self.pipe.send(task)
 
     def result(self) -> Any:
         """What the worker sent; ``EOFError`` if it died, and its own exception if it failed."""
         try:
             failed, result = self.pipe.recv()
-        except (ConnectionResetError, pickle.UnpicklingError):
+        except (ConnectionError, pickle.UnpicklingError):
             raise EOFError from None
         self.task = _NOTHING
         if failed:

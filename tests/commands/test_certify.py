@@ -361,11 +361,13 @@ def test_auto_stops_early_continues_and_is_verified(shell: Shell) -> None:
     assert shell(*AUTO, "--out", "alone", "--workers", 1).code == 0
     assert Path("run/certificates.parquet").read_bytes() == Path("alone/certificates.parquet").read_bytes()
     rows = json.loads(shell("export", "run", "--format", "json").out)
-    assert {row["samples"] for row in rows} <= {1024, 2048, 5000}
+    assert {row["samples"] for row in rows} <= {1024, 2048, 3072, 5000}
     for row in rows:
-        assert row["looks"] == [1024, 2048, 5000][: len(row["looks"])]
+        assert row["looks"] == [1024, 2048, 3072, 5000][: len(row["looks"])]
         assert row["looks"][-1] == row["samples"] == sum(row["counts"])
-        assert row["spent_alpha"] == pytest.approx(0.001 * (0.25 * len(row["looks"]) if row["samples"] < 5000 else 1))
+        assert row["spent_alpha"] == pytest.approx(
+            0.001 * (0.5 / 3 * len(row["looks"]) if row["samples"] < 5000 else 1)
+        )
         assert row["radius"] >= 1 or len(row["looks"]) > 1 or row["samples"] == 1024
     before = {path: path.stat().st_mtime_ns for path in Path("run/votes").iterdir()}
     assert shell(*AUTO, "--out", "run").code == 0

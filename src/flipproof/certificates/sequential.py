@@ -25,7 +25,11 @@ from flipproof.votes import Votes, checked_samples
 
 __all__ = ["Plan", "Sequential"]
 
-_DOUBT = 1e-4  # probability that a graph is given up although all samples would have reached the goal
+_GAP = 0.8  # a look that is nearer to the last one is left out
+_DOUBT = 1e-4  # a share of votes is taken to be no larger than its upper bound at this level
+_HOPE = (
+    0.1  # likewise for each count of influences, times the part of all samples that are cast: early, more is hoped for
+)
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Sequential:
         precision: Only the share of votes is asked for: stop when the confidence interval is not wider than this.
 
     >>> Sequential(max_samples=10_000).looks
-    (1024, 2048, 4096, 10000)
+    (1024, 2048, 3072, 4096, 6144, 10000)
     """
 
     max_samples: int = 100_000
@@ -60,11 +64,9 @@ class Sequential:
 
     @property
     def looks(self) -> tuple[int, ...]:
-        """Numbers of samples at which is looked: a block, then twice as many each time, at last ``max_samples``."""
-        doubling = [
-            BLOCK << k for k in range(self.max_samples.bit_length()) if BLOCK << k <= self.max_samples / math.sqrt(2)
-        ]
-        return (*doubling, int(self.max_samples))
+        """Numbers of samples at which is looked: 1, 2, 3, 4, 6, 8, 12, ... blocks, at last ``max_samples``."""
+        growing = {BLOCK * part << k for k in range(self.max_samples.bit_length()) for part in (2, 3)} | {BLOCK}
+        return (*sorted(look for look in growing if look <= _GAP * self.max_samples), int(self.max_samples))
 
     def certify(self, votes: Votes, *, alpha: float = 0.001, method: str = DEFAULT_METHOD) -> Certificate:
         """The certificate from stored votes, read as far as sampling would have gone."""
@@ -165,7 +167,7 @@ class Plan:
             if found.label == label and found.radius >= wanted:
                 return True
         return self.method == "influence" and influence.could_reach(
-            votes, wanted, samples=self.most, alpha=last, doubt=_DOUBT
+            votes, wanted, samples=self.most, alpha=last, doubt=_HOPE * len(votes) / self.most
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -116,15 +116,15 @@ def from_votes(
 def could_reach(votes: Votes, wanted: int, *, samples: int, alpha: float, doubt: float) -> bool:
     """Whether the certificate of more samples may reach a radius, as far as attacks of one and two flips tell.
 
-    Every count of the top class is raised to its upper confidence bound, so high that no set of slots is likely to exceed it, and
-    all counts to as many samples; what then fails is not expected to pass.
+    Every count of the top class is raised to its upper confidence bound, and all counts to as many samples; what then fails is
+    not expected to pass.
 
     Args:
         votes: Those cast so far.
         wanted: The radius.
         samples: Of the certificate to come.
         alpha: Of the certificate to come.
-        doubt: Probability of a wrong "no".
+        doubt: Level of each upper bound.
     """
     graph, noise, counts = votes.graph, votes.noise, votes.counts
     order = min(2, choose_order(graph.num_slots, len(votes), noise, votes.num_classes))
@@ -134,7 +134,7 @@ def could_reach(votes: Votes, wanted: int, *, samples: int, alpha: float, doubt:
     hoped = math.floor(lead * (counts[top] + counts[second]) * (samples / len(votes)))
     if label_pvalue(hoped, (counts[top] + counts[second]) * samples // len(votes) - hoped) > _LABEL * alpha:
         return False
-    hopeful = flip_counts.hopeful(top, samples, doubt=doubt / max(1, math.comb(graph.num_slots, order)) / 4)
+    hopeful = flip_counts.hopeful(top, samples, doubt=doubt)
     tests = _Tests(hopeful, noise, graph.slot_states, top, alpha, None)
     for size in range(1, min(wanted, order) + 1):
         splits = [(0, size)] if noise.symmetric else [(adds, size - adds) for adds in range(size + 1)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any
@@ -15,7 +16,8 @@ from flipproof.sampling import BlockTask
 __all__ = ["RayCluster", "installed"]
 
 _RETRIES = 5  # of a task whose worker or node was lost
-_AHEAD = 2  # tasks under way for each core, so that none waits for the driver
+_AHEAD = 2  # bundles of tasks under way for each core, so that none waits for the driver
+_SECONDS, _TOGETHER = 0.1, 16  # a bundle is to take so long, and has no more tasks than this
 
 
 def installed() -> Any:
@@ -85,35 +87,43 @@ class RayCluster:
         ray = self._ray
         remote = ray.remote(num_cpus=1, max_retries=_RETRIES)(_do)
         kept, graphs = ray.put(work), dict[int, Any]()
-        source, under_way = iter(tasks), dict[Any, Any]()
-        exhausted = False
+        source, under_way = iter(tasks), dict[Any, list[Any]]()
+        exhausted, together = False, 1
         try:
             while True:
-                while len(under_way) < _AHEAD * self.cores and not exhausted:
-                    task = next(source, _NOTHING)
-                    exhausted = task is _NOTHING
-                    if exhausted or task is None:
-                        break
-                    graph = None
-                    if isinstance(task, BlockTask):
-                        if task.index not in graphs:
-                            graphs = {task.index: ray.put(task.graph)} | dict(
-                                list(graphs.items())[: self.cores * _AHEAD]
-                            )
-                        graph = graphs[task.index]
-                        sent: Any = (task.index, task.start)
-                    else:
-                        sent = task
-                    under_way[remote.remote([kept], graph, sent)] = task
+                waits = False
+                while len(under_way) < _AHEAD * self.cores and not exhausted and not waits:
+                    bundle: list[Any] = []
+                    while len(bundle) < together and not exhausted and not waits:
+                        task = next(source, _NOTHING)
+                        exhausted, waits = task is _NOTHING, task is None
+                        if not exhausted and not waits:
+                            bundle.append(task)
+                    if bundle:
+                        sent = [self._packed(task, graphs) for task in bundle]
+                        under_way[remote.remote([kept], sent)] = bundle
                 if not under_way:
                     assert exhausted, "no result is under way that could be waited for"
                     return
                 ready, _ = ray.wait(list(under_way))
                 for reference in ready:
-                    yield under_way.pop(reference), self._fetched(reference)
+                    seconds, results = self._fetched(reference)
+                    # short tasks travel together, else the driver could not feed many cores
+                    together = max(1, min(_TOGETHER, int(_SECONDS * len(results) / max(seconds, 1e-9))))
+                    yield from zip(under_way.pop(reference), results, strict=True)
         finally:
             for reference in under_way:
                 ray.cancel(reference)
+
+    def _packed(self, task: Any, graphs: dict[int, Any]) -> Any:
+        """The task as it travels: with its graph's place in the object store, into which the graph is put once."""
+        if not isinstance(task, BlockTask):
+            return None, task
+        if task.index not in graphs:
+            while len(graphs) > _AHEAD * _TOGETHER * self.cores:  # the oldest are done
+                graphs.pop(next(iter(graphs)))
+            graphs[task.index] = self._ray.put(task.graph)
+        return graphs[task.index], (task.index, task.start)
 
     def _fetched(self, reference: Any) -> Any:
         """A result; what a task raised is raised here as it was."""
@@ -133,15 +143,17 @@ _NOTHING: Any = object()
 _works: dict[str, Callable[[Any], Any]] = {}
 
 
-def _do(kept: list[Any], graph: Any, sent: Any) -> Any:
-    """In a worker of the cluster; the work is fetched once and stays."""
+def _do(kept: list[Any], sent: list[tuple[Any, Any]]) -> tuple[float, list[Any]]:
+    """In a worker of the cluster: seconds and results. The work is fetched once and stays."""
+    import ray
+
     (reference,) = kept
     if reference.hex() not in _works:
-        import ray
-
         _works.clear()
         _works[reference.hex()] = ray.get(reference)
         torch = sys.modules.get("torch")
         if torch is not None:
             torch.set_num_threads(1)
-    return _works[reference.hex()](sent if graph is None else BlockTask(sent[0], graph, sent[1]))
+    work, started = _works[reference.hex()], time.perf_counter()
+    results = [work(task if graph is None else BlockTask(task[0], ray.get(graph), task[1])) for graph, task in sent]
+    return time.perf_counter() - started, results

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from flipproof.certificates.certificate import certified_accuracy as certified_accuracy
     from flipproof.certificates.certify import certify_counts as certify_counts
     from flipproof.certificates.certify import certify_votes as certify_votes
+    from flipproof.certificates.sequential import Sequential as Sequential
     from flipproof.certificates.votes import certified_grid as certified_grid
     from flipproof.certificates.votes import radius as radius
     from flipproof.certificates.votes import worst_case as worst_case
@@ -39,6 +40,7 @@ _HOMES = {
     "certified_accuracy": "certificates.certificate",
     "certify_counts": "certificates.certify",
     "certify_votes": "certificates.certify",
+    "Sequential": "certificates.sequential",
     "certified_grid": "certificates.votes",
     "radius": "certificates.votes",
     "worst_case": "certificates.votes",
@@ -54,7 +56,7 @@ _HOMES = {
     "Votes": "votes",
     "VotingClassifier": "voting",
 }
-_MODULES = ("attacks", "datasets", "models", "features")
+_MODULES = ("attacks", "datasets", "engines", "models", "features")
 
 __all__ = ["__version__", *_HOMES, *_MODULES]
 

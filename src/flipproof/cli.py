@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import itertools
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -222,7 +223,20 @@ def train(
 def certify(
     model: Annotated[str, typer.Option(help="A folder that train wrote, or package.module:factory for your own.")],
     out: Annotated[Path, typer.Option(help="Run folder; run the same command again to continue.")],
-    samples: Annotated[int, typer.Option(help="Noisy copies of every graph.")] = 10_000,
+    samples: Annotated[
+        str, typer.Option(help="Noisy copies of every graph; auto: as many as the answer needs.")
+    ] = "10000",
+    max_samples: Annotated[
+        int | None, typer.Option(help="With auto: no more than so many, by default 100000.", rich_help_panel="Auto")
+    ] = None,
+    target_radius: Annotated[
+        int | None,
+        typer.Option(help="With auto: stop when this radius is certified or out of reach.", rich_help_panel="Auto"),
+    ] = None,
+    precision: Annotated[
+        float | None,
+        typer.Option(help="With auto: stop when the share of votes is known so well.", rich_help_panel="Auto"),
+    ] = None,
     alpha: Annotated[float, typer.Option(help="Failure probability of each certificate.")] = 0.001,
     simultaneous: Annotated[
         bool, typer.Option("--simultaneous", help="Let alpha hold for all graphs at once: each gets its share of it.")
@@ -260,6 +274,17 @@ def certify(
     split_seed: Annotated[
         int | None, typer.Option(help="Of the split; by default the model's.", rich_help_panel="Data")
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes at a time; by default one a core.", rich_help_panel="Where"),
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="local, or ray for a cluster (needs flipproof[ray]).", rich_help_panel="Where")
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(help="Of a Ray cluster that runs; by default one is started here.", rich_help_panel="Where"),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
     config: Config = None,
@@ -270,7 +295,9 @@ def certify(
 
     [bold]Example:[/bold]  flipproof certify --model models/mutag --samples 10000 --out runs/mutag
     """
-    from flipproof.commands.certify import CertifyOptions
+    # before numpy is loaded: a worker a core is enough, each with one thread
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from flipproof.commands.certify import CertifyOptions, asked_samples
     from flipproof.commands.certify import certify as run
 
     options = CertifyOptions(
@@ -286,7 +313,7 @@ def certify(
         classes=classes,
         part=part,
         graphs=graphs,
-        samples=samples,
+        samples=asked_samples(samples, max_samples=max_samples, target_radius=target_radius, precision=precision),
         alpha=alpha,
         simultaneous=simultaneous,
         method=method,
@@ -294,6 +321,9 @@ def certify(
         defence=defence,
         groups=groups,
         edge_blind=edge_blind,
+        workers=workers,
+        engine=engine,
+        address=address,
         data_seed=data_seed,
         split_seed=split_seed,
         trust_features=trust_features,

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.certify import certify_votes
 from flipproof.certificates.edge_blind import edge_blind_certificate
+from flipproof.certificates.sequential import Plan, Sequential
 from flipproof.certificates.voting import certify_group_votes
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
@@ -38,6 +38,7 @@ __all__ = [
     "formatted",
     "has_table",
     "load_votes",
+    "plan_of",
     "read_table",
     "votes_digest",
     "write_table",
@@ -60,7 +61,9 @@ COLUMNS = {
     "order": "int64",
     "method": "string",
     "alpha": "double",
+    "spent_alpha": "double",
     "samples": "int64",
+    "looks": "looks",
     "seed": "int64",
     "p_add": "double",
     "p_remove": "double",
@@ -90,7 +93,26 @@ def certificate_of(votes: Votes, settings: dict[str, Any]) -> Certificate:
             max_adds=graph.max_adds,
             max_removes=graph.max_removes,
         )
-    return certify_votes(votes, alpha=alpha_of_each(settings), method=settings["method"])
+    certificate = plan_of(settings).read(votes)
+    if certificate.samples != len(votes):
+        raise InputError(
+            f"sampling ends at {certificate.samples:,} votes, and {len(votes):,} were cast (votes beyond the stop were added)"
+        )
+    return certificate
+
+
+def plan_of(settings: dict[str, Any]) -> Plan:
+    """When the sampling of a run's graphs ends, and at which levels their certificates are read."""
+    goal = settings.get("sequential")
+    samples: int | Sequential = settings["votes"]
+    if goal is not None:
+        samples = Sequential(settings["votes"], target_radius=goal["target_radius"], precision=goal["precision"])
+        if list(samples.looks) != goal["looks"]:
+            raise InputError(
+                f"run.json has looks at {goal['looks']} samples; this flipproof looks at {list(samples.looks)} (use the version "
+                "that made the run)"
+            )
+    return Plan.of(samples, alpha=alpha_of_each(settings), method=settings["method"])
 
 
 def alpha_of_each(settings: dict[str, Any]) -> float:
@@ -109,8 +131,9 @@ def derive_row(index: int, votes: Votes | GroupVotes, settings: dict[str, Any]) 
     if isinstance(votes, GroupVotes):
         return _derive_voting_row(index, votes, settings)
     noise = EdgeNoise.from_thresholds(*settings["noise"])
-    cast = (votes.noise, votes.seed, len(votes), votes.num_classes)
-    if cast != (noise, settings["seed"], settings["votes"], settings["num_classes"]):
+    plan = plan_of(settings)
+    cast = (votes.noise, votes.seed, votes.num_classes, votes.looks)
+    if cast != (noise, settings["seed"], settings["num_classes"], plan.schedule) or len(votes) not in plan.looks:
         raise InputError(
             f"the votes of graph {index} were cast with other settings than run.json's (sample them again)"
         )
@@ -155,6 +178,7 @@ def votes_digest(votes: Votes | GroupVotes) -> str:
         votes.seed,
         votes.stream_version,
         list(votes.checksums),
+        *([list(votes.looks)] if votes.looks else []),
     ]
     return hashlib.sha256(json.dumps(described).encode() + labels).hexdigest()
 
@@ -241,7 +265,8 @@ def _parquet(rows: Sequence[Row]) -> bytes:
     import pyarrow
     from pyarrow import parquet
 
-    nested = {"counts": pyarrow.list_(pyarrow.int64()), "grid": pyarrow.list_(pyarrow.list_(pyarrow.bool_()))}
+    numbers = pyarrow.list_(pyarrow.int64())
+    nested = {"counts": numbers, "looks": numbers, "grid": pyarrow.list_(pyarrow.list_(pyarrow.bool_()))}
     fields = [
         (column, nested[column] if column in nested else pyarrow.type_for_alias(kind))
         for column, kind in COLUMNS.items()

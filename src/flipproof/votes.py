@@ -19,17 +19,20 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import BLOCK, STREAM_VERSION, EdgeNoise, SampleStream
 
-__all__ = ["Votes", "checked_samples", "read_votes", "write_votes"]
+__all__ = ["Block", "Votes", "checked_samples", "read_votes", "write_votes"]
+
+Block = tuple[NDArray[Any], str]
+"""Labels of a block of samples, and the checksum of its flips."""
 
 _FORMAT = 1
 _KIND = "sampled votes"
 _Kept = TypeVar("_Kept")
 
 
-def checked_samples(samples: Any) -> int:
+def checked_samples(samples: Any, name: str = "samples") -> int:
     """A number of samples, at least 1."""
     if isinstance(samples, bool) or not isinstance(samples, (int, np.integer)) or samples < 1:
-        raise InputError(f"samples must be an integer of at least 1; got {samples!r} (for instance 10000)")
+        raise InputError(f"{name} must be an integer of at least 1; got {samples!r} (for instance 10000)")
     return int(samples)
 
 
@@ -46,6 +49,8 @@ class Votes:
         checksums: One a block of 1,024 samples: hash of the flips that the classifier saw. Certificates that read flips
             make them again and refuse if these differ.
         stream_version: Version of the generator that made the flips.
+        looks: Where sampling could end early, all numbers of samples at which it could; empty for a fixed number. A certificate
+            then uses the part of alpha that belongs to its look, and holds although the votes told when to stop.
     """
 
     labels: NDArray[np.unsignedinteger[Any]]
@@ -55,6 +60,7 @@ class Votes:
     seed: int
     checksums: tuple[str, ...]
     stream_version: int = STREAM_VERSION
+    looks: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.num_classes, int) or self.num_classes < 2:
@@ -70,6 +76,8 @@ class Votes:
         outside = self.labels[(self.labels < 0) | (self.labels >= self.num_classes)]
         if len(outside):
             raise InputError(f"votes must lie in 0..{self.num_classes - 1}; got {outside[0]} (check num_classes)")
+        if self.looks and len(self.labels) not in self.looks:
+            raise InputError(f"sampling ends at one of the looks {list(self.looks)}; got {len(self.labels)} votes")
         self.labels.flags.writeable = False
 
     def __len__(self) -> int:
@@ -105,6 +113,7 @@ class Votes:
             self.seed,
             self.checksums[:blocks],
             self.stream_version,
+            self.looks if samples in self.looks else (),
         )
 
     def stream(self) -> SampleStream:
@@ -124,6 +133,7 @@ class Votes:
             "seed": self.seed,
             "checksums": list(self.checksums),
             "stream_version": self.stream_version,
+            "looks": list(self.looks),
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -145,6 +155,7 @@ class Votes:
             description["seed"],
             tuple(description["checksums"]),
             description["stream_version"],
+            tuple(description.get("looks", ())),
         )
 
 

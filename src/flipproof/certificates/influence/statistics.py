@@ -69,6 +69,21 @@ class FlipCounts:
         ranked = np.argsort(-self.tables[0], kind="stable")
         return [int(label) for label in ranked if label != top]
 
+    def hopeful(self, top: int, samples: int, *, doubt: float) -> FlipCounts:
+        """The counts that more samples would have if the top class's shares were at their upper confidence bounds."""
+        tables = []
+        for table, now in zip(self.tables, self._trials, strict=True):
+            trials = now * samples // len(self.labels)
+            share = _looked_up(upper_bound, table[top], now, doubt)
+            hits = np.minimum(trials, np.ceil(share * trials)).astype(np.int64)
+            rest = now - table[top]
+            more = table * (trials - hits) // np.maximum(rest, 1)
+            more[top] = hits
+            # what rounding left over, or where all votes so far were the top class's
+            more[top] += trials - more.sum(axis=0)
+            tables.append(more)
+        return FlipCounts(self.order, tuple(tables), self.packed, self.labels)
+
     def pairs_within(self, slot: int, columns: IntArray, parties: IntArray) -> IntArray:
         """Votes among the samples in which a slot and each pair of columns were all flipped: ``[parties, n, n]``.
 

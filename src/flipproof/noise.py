@@ -43,6 +43,10 @@ STREAM_VERSION = 1
 _WORD = 2**32
 _DENSE_SLOTS = 4096  # up to here the dense sampler is always used (90 nodes)
 _SPARE_DRAWS = 8
+_BYTES_PER_SLOT = 64  # of the dense sampler's tables
+_BYTES_PER_DRAW = 64  # of a sample's draws of new edges, for their sorting
+_BYTES_PER_EDGE = 128  # of a sample's list of edges
+_PIECE = 2**26  # bytes
 
 
 class EdgeNoise:
@@ -310,6 +314,19 @@ class SampleStream:
         removal_words = -(-self.graph.max_removes // 2) if self.noise.remove_threshold else 0
         return 4 * -(-(removal_words + 1 + self._additions.draws) // 4)
 
+    @property
+    def bytes_at_rest(self) -> int:
+        """Memory, about, that the stream and its batches need whatever their size; measured."""
+        return _BYTES_PER_SLOT * self.graph.num_slots if self._additions is None else 0
+
+    @property
+    def bytes_per_sample(self) -> int:
+        """Memory, about, that one sample of a batch takes while it is made; measured."""
+        if self._additions is None:
+            return 8 * self.graph.num_slots
+        edges = self.graph.num_edges + self._additions.draws
+        return 8 * self.words_per_sample + _BYTES_PER_DRAW * self._additions.draws + _BYTES_PER_EDGE * edges
+
     def flips(self, start: int, stop: int) -> NDArray[np.bool_]:
         """Which slots flip in samples ``start..stop-1``: bool ``[stop - start, N]``, columns as ``graph.slots``."""
         if self._additions is None:
@@ -359,8 +376,15 @@ class SampleStream:
         """The checksum of each block's flips, made again from the index; see :class:`flipproof.Votes`."""
         for start in range(0, samples, BLOCK):
             checksum = self.new_checksum()
-            checksum.update(self.batch(start, start + BLOCK)[1])
+            for _, content in self.pieces(start, start + BLOCK):
+                checksum.update(content)
             yield checksum.hexdigest()
+
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[NoisyBatch, bytes]]:
+        """As :meth:`batch`, in as many parts as keep memory small."""
+        size = max(1, _PIECE // max(1, self.bytes_per_sample))
+        for begin in range(start, stop, size):
+            yield self.batch(begin, min(begin + size, stop))
 
     def new_checksum(self) -> Any:
         """A hash to feed a block's flips into; it starts from everything that gives the flips their meaning."""

@@ -199,7 +199,8 @@ def _batches(smooth: SmoothedClassifier, graphs: Any) -> dict[str, int]:
     kinds: Counter[str] = Counter()
     for graph in graphs:
         classifier = smooth.classifier.suited(graph, smooth.noise)
-        kinds[f"{classifier.path}, {classifier.batch_size(graph, smooth.noise)} at a time"] += 1
+        path = f"{classifier.path} ({classifier.remark})" if classifier.remark else classifier.path
+        kinds[f"{path}, {classifier.batch_size(graph, smooth.noise)} at a time"] += 1
     return dict(sorted(kinds.items()))
 
 

@@ -50,8 +50,8 @@ def _gcn(layer: Any, x: Tensor, edges: Edges) -> Tensor:
     def propagated(values: Tensor) -> Tensor:
         if not layer.normalize:
             return edges.sums(values)
-        loop = (2.0 if layer.improved else 1.0) if layer.add_self_loops else 0.0
-        return edges.normalised_sums(values, loop)
+        # without edge weights PyG's loops weigh 1, improved or not
+        return edges.normalised_sums(values, 1.0 if layer.add_self_loops else 0.0)
 
     # never wider than needed: propagate first where the layer widens, last where it narrows
     weight = layer.lin.weight

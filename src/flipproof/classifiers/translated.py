@@ -90,8 +90,12 @@ class _TwinClassifier(DenseClassifier):
     path = "dense twin"
 
     def __init__(self, original: MessagePassingClassifier, twin: DenseTwin) -> None:
-        super().__init__(twin, num_classes=original.num_classes, features=original.features, memory=original.memory)
         self._original = original
+        super().__init__(twin, num_classes=original.num_classes, features=original.features, memory=original.memory)
+
+    def prepare(self) -> None:
+        self._original.prepare()
+        self.device, self.dtype = self._original.device, self._original.dtype
 
     def probe(self, stream: SampleStream) -> None:
         # a model with a memory of its own would be refused, though its twin has none

@@ -42,7 +42,6 @@ class DenseTwin(torch.nn.Module):
         self._graph = _translated(module, call)
         *_, batch = (node for node in self._graph.graph.nodes if node.op == "placeholder")
         self._wants_owner = bool(batch.users)
-        self.eval()
 
     def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Any:
         batch, nodes = mask.shape
@@ -80,12 +79,13 @@ class _Tracer(fx.Tracer):
 
 
 def _translated(module: torch.nn.Module, call: Callable[..., Any]) -> fx.GraphModule:
-    root = _Root(module, call).eval()
+    root = _Root(module, call)
     with _whole_functions(module):
         try:
             # a forward that keeps something of its input must not do so in the user's module: a copy of it, without its tensors
             tensors = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
-            graph = _Tracer().trace(_Root(deepcopy(module, tensors), call).eval())
+            traced = _Root(deepcopy(module, tensors), call).eval()
+            graph = _Tracer().trace(traced)
         except Exception as error:
             reason = next(iter(str(error).splitlines()), "")
             raise Untranslatable(f"its forward cannot be traced ({type(error).__name__}: {reason})") from error
@@ -97,7 +97,9 @@ def _translated(module: torch.nn.Module, call: Callable[..., Any]) -> fx.GraphMo
             _refuse_edges(node, layer, edges)
         elif not (_by_graph(node, batch) and (node.target in POOLS or type(layer) in BY_GRAPH)):
             if node.op in ("call_module", "get_attr"):
-                parts[node.target] = layer if layer is not None else _attribute(root, node.target)
+                # constants made in forward are kept by the copy
+                home = traced if node.target in vars(traced) else root
+                parts[node.target] = layer if layer is not None else _attribute(home, node.target)
             continue
         rows = node.args[0] if node.args else node.kwargs["x"]
         node.args, node.kwargs = (rows, edges), {}

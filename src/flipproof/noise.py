@@ -216,7 +216,7 @@ class NoisyBatch:
             padded = np.zeros((self.size, self.states.shape[1] + 2), dtype=np.float32)
             padded[:, 1] = 1
             padded[:, 2:] = self.states
-            return padded[:, self._column_of_entry].reshape(self.size, n, n)
+            return padded.take(self._column_of_entry, axis=1).reshape(self.size, n, n)
         sample, slot = self.edge_lists()
         matrix = np.zeros((self.size, n, n), dtype=np.float32)
         u, v = pairs_of_slots(slot, n).T
@@ -235,7 +235,7 @@ class NoisyBatch:
         if self.states is not None and not len(self.frozen_edges):
             padded = np.zeros((self.size, self.states.shape[1] + 2), dtype=np.bool_)
             padded[:, 2:] = self.states
-            source, target = np.divmod(np.flatnonzero(padded[:, self._column_of_entry]), n)
+            source, target = np.divmod(np.flatnonzero(padded.take(self._column_of_entry, axis=1)), n)
             index = np.stack([source, target + source // n * n])
         else:
             sample, slot = self.edge_lists()
@@ -349,7 +349,6 @@ class SampleStream:
         The bytes of consecutive batches, put end to end, are those of the whole range.
         """
         graph = self.graph
-        frozen_edges = np.setdiff1d(graph.edge_slots, graph.flippable_edge_slots, assume_unique=True)
         if self._additions is None:
             flips = self._dense_flips(start, stop)
             states, lists, content = flips ^ graph.slot_states, None, np.packbits(flips, axis=1).tobytes()
@@ -366,7 +365,7 @@ class SampleStream:
             size=stop - start,
             node_features=graph.node_features,
             slots=graph.slots if states is not None else None,
-            frozen_edges=frozen_edges,
+            frozen_edges=self._frozen_edges,
             states=states,
             lists=lists,
         )
@@ -425,6 +424,10 @@ class SampleStream:
         # the rank-th empty slot is preceded by `rank` empty ones and by every occupied slot below it
         slot = rank + np.searchsorted(occupied - np.arange(len(occupied)), rank, side="right")
         return removed, SlotLists(sample, slot)
+
+    @cached_property
+    def _frozen_edges(self) -> IntArray:
+        return np.setdiff1d(self.graph.edge_slots, self.graph.flippable_edge_slots, assume_unique=True)
 
     @cached_property
     def _occupied_slots(self) -> IntArray:

@@ -212,6 +212,9 @@ def certify(
     split_seed: Annotated[
         int | None, typer.Option(help="Of the split; by default the model's.", rich_help_panel="Data")
     ] = None,
+    memory: Annotated[
+        str, typer.Option(help="Most that noisy copies and the model's work on them may take at once, such as 2GiB.")
+    ] = "1GiB",
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -242,6 +245,7 @@ def certify(
         data_seed=data_seed,
         split_seed=split_seed,
         trust_features=trust_features,
+        memory=memory,
         as_json=as_json,
         quiet=quiet,
         again=shlex.join(["flipproof", *sys.argv[1:]]),

@@ -46,7 +46,7 @@ _SPARE_DRAWS = 8
 _BYTES_PER_SLOT = 64  # of the dense sampler's tables
 _BYTES_PER_DRAW = 64  # of a sample's draws of new edges, for their sorting
 _BYTES_PER_EDGE = 128  # of a sample's list of edges
-_PIECE = 2**26  # bytes
+_PIECE = 2**24  # bytes
 
 
 class EdgeNoise:

@@ -27,7 +27,7 @@ __all__ = ["DenseClassifier", "prefers_matrices"]
 _CACHE = 5 * 2**18  # bytes of one batch of matrices and activations that stay in a core's cache: measured fastest
 _MEMORY = 2**24  # bytes that a batch of few graphs may take all the same
 _FEW = 32
-_MATRICES, _COPIES = 4, 4  # copies of a sample's matrix, and of its layers' values, that are alive at once
+_MATRICES, _COPIES = 8, 4  # copies of a sample's matrix, and of its layers' values, that are alive at once
 _ALWAYS_DENSE = 300  # nodes up to which matrices are used even where a module has a sparse way too
 _ENTRIES_PER_EDGE = 64  # a message costs as much as this many entries of a matrix: measured for our networks
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +60,7 @@ class CertifyOptions:
     data_seed: int | None
     split_seed: int | None
     trust_features: bool
+    memory: str
     as_json: bool
     quiet: bool
     again: str
@@ -88,6 +90,7 @@ def certify(options: CertifyOptions) -> int:
     checked_method(options.method)
     checked_samples(options.samples)
     checked_seed(options.seed)
+    checked_memory(options.memory)
     job = _prepared(options)
     try:
         with locked(options.out):
@@ -130,6 +133,7 @@ def _prepared(options: CertifyOptions) -> _Job:
         num_classes=_num_classes(loaded, options.classes, data),
         features=load_features(features),
         trust_features=options.trust_features,
+        memory=checked_memory(options.memory),
     )
     graphs = {index: data[index] for index in indices}
     smooth.check(list(graphs.values()))
@@ -157,9 +161,27 @@ def _prepared(options: CertifyOptions) -> _Job:
         "seed": options.seed,
         "alpha": options.alpha,
         "method": options.method,
+        "memory": smooth.classifier.memory,
         "batches": _batches(smooth, graphs.values()),
     }
     return _Job(smooth, graphs, noise, votes, options.seed, settings, loaded.saved is None)
+
+
+def checked_memory(text: str) -> int:
+    """Bytes from ``2GiB``, ``500 MB`` or a plain number.
+
+    >>> checked_memory("1.5GiB"), checked_memory("500 MB")
+    (1610612736, 500000000)
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMGT]i?B|B)?\s*", text, re.IGNORECASE)
+    if found is None:
+        raise InputError(f"--memory must be an amount such as 2GiB or 500MB; got {text!r} (the default is 1GiB)")
+    unit = (found[2] or "B").upper()
+    base = 1024 if "I" in unit else 1000
+    number = int(float(found[1]) * base ** "BKMGT".index(unit[0]))
+    if not 2**20 <= number < 2**50:
+        raise InputError(f"--memory must be at least 1MiB and below 1024TiB; got {text!r} (the default is 1GiB)")
+    return number
 
 
 def _warn_of_training_graphs(loaded: LoadedModel, split_seed: int, data: Dataset, options: CertifyOptions) -> None:

@@ -28,8 +28,7 @@ _CACHE = 5 * 2**18  # bytes of one batch of matrices and activations that stay i
 _MEMORY = 2**24  # bytes that a batch of few graphs may take all the same
 _FEW = 32
 _MATRICES, _COPIES = 8, 4  # copies of a sample's matrix, and of its layers' values, that are alive at once
-_ALWAYS_DENSE = 300  # nodes up to which matrices are used even where a module has a sparse way too
-_ENTRIES_PER_EDGE = 64  # a message costs as much as this many entries of a matrix: measured for our networks
+_ALWAYS_DENSE = 100  # nodes up to which matrices are always faster
 
 
 class DenseClassifier(TorchClassifier):
@@ -39,6 +38,9 @@ class DenseClassifier(TorchClassifier):
     """
 
     path = "dense"
+    entries_per_edge = 120
+    """An edge's message costs as much as this many entries of a matrix: measured for our networks."""
+
     _remedy = "raise memory, or use a model in PyG's convention forward(x, edge_index, batch)"
 
     def __init__(
@@ -82,7 +84,7 @@ class DenseClassifier(TorchClassifier):
 
 def prefers_matrices(classifier: DenseClassifier, graph: Graph, noise: EdgeNoise) -> bool:
     """Whether dense batches are faster than messages for noisy copies of this graph, and fit the memory."""
-    few_edges = _ENTRIES_PER_EDGE * expected_edges(graph, noise) < graph.num_nodes**2
+    few_edges = classifier.entries_per_edge * expected_edges(graph, noise) < graph.num_nodes**2
     if graph.num_nodes > _ALWAYS_DENSE and few_edges:
         return False
     try:

@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch_geometric.nn import GATConv
 
 from flipproof.classifiers.classifier import Classifier
 from flipproof.classifiers.dense import DenseClassifier, prefers_matrices
@@ -91,6 +92,9 @@ class _TwinClassifier(DenseClassifier):
 
     def __init__(self, original: MessagePassingClassifier, twin: DenseTwin) -> None:
         self._original = original
+        # PyG's messages cost more than ours; attention costs several passes over the matrices
+        attention = any(isinstance(part, GATConv) for part in original.module.modules())
+        self.entries_per_edge = 45 if attention else 180
         super().__init__(twin, num_classes=original.num_classes, features=original.features, memory=original.memory)
 
     def prepare(self) -> None:

@@ -47,7 +47,6 @@ def as_classifier(
 
     from flipproof.classifiers.dense import DenseClassifier
     from flipproof.classifiers.torch_module import CONVENTIONS, convention_of
-    from flipproof.classifiers.translated import TranslatedClassifier
     from flipproof.features import Own
 
     if convention is None:
@@ -57,6 +56,8 @@ def as_classifier(
     hook = _hook(features) or Own()
     if convention == "dense":
         return DenseClassifier(model, num_classes=num_classes, features=hook, memory=memory)
+    from flipproof.classifiers.translated import TranslatedClassifier  # needs PyG, which takes a while
+
     return TranslatedClassifier(
         model, num_classes=num_classes, features=hook, memory=memory, as_data=convention == "data"
     )

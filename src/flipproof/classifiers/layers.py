@@ -7,6 +7,7 @@ costs nothing, and whatever a model does between its convolutions needs no trans
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -33,13 +34,17 @@ class Edges:
 
     def means(self, x: Tensor) -> Tensor:
         """Mean over the neighbours, 0 without any."""
-        degrees = self.adjacency.sum(dim=-1, keepdim=True)
-        return (torch.bmm(self.adjacency, self.nodes(x)) / degrees.clamp(min=1)).flatten(0, 1)
+        return torch.bmm(self.adjacency, self.nodes(x)).div_(self.degrees.clamp(min=1)).flatten(0, 1)
+
+    @cached_property
+    def degrees(self) -> Tensor:
+        """Row sums, ``[B, n, 1]``."""
+        return self.adjacency.sum(dim=-1, keepdim=True)
 
     def normalised_sums(self, x: Tensor, loop: float) -> Tensor:
         """``D^-1/2 (A + loop I) D^-1/2 x`` without making the matrix; ``D`` holds the row sums of ``A + loop I``."""
         if loop not in self._scales:
-            scale = (self.adjacency.sum(dim=-1, keepdim=True) + loop).rsqrt()
+            scale = (self.degrees + loop).rsqrt()
             self._scales[loop] = scale if loop > 0 else scale.masked_fill(scale == torch.inf, 0)
         scale = self._scales[loop]
         scaled = self.nodes(x) * scale
@@ -66,7 +71,12 @@ def _gathered(layer: Any, x: Tensor, edges: Edges) -> Tensor:
 
 
 def _gin(layer: Any, x: Tensor, edges: Edges) -> Tensor:
-    result: Tensor = layer.nn(_gathered(layer, x, edges) + (1 + layer.eps) * x)
+    if layer.aggr == "mean":
+        gathered = edges.means(x) + (1 + layer.eps) * x
+    else:
+        nodes = edges.nodes(x)
+        gathered = torch.baddbmm(nodes, edges.adjacency, nodes, beta=1 + float(layer.eps)).flatten(0, 1)
+    result: Tensor = layer.nn(gathered)
     return result
 
 
@@ -74,12 +84,12 @@ def _sage(layer: Any, x: Tensor, edges: Edges) -> Tensor:
     projected = layer.lin(x).relu() if layer.project else x
     result: Tensor = layer.lin_l(_gathered(layer, projected, edges))
     if layer.root_weight:
-        result = result + layer.lin_r(x)
+        result = result.addmm_(x, layer.lin_r.weight.mT)
     return torch.nn.functional.normalize(result, p=2.0, dim=-1) if layer.normalize else result
 
 
 def _graph_conv(layer: Any, x: Tensor, edges: Edges) -> Tensor:
-    result: Tensor = layer.lin_rel(_gathered(layer, x, edges)) + layer.lin_root(x)
+    result: Tensor = layer.lin_rel(_gathered(layer, x, edges)).addmm_(x, layer.lin_root.weight.mT)
     return result
 
 

@@ -213,6 +213,15 @@ class ControlFlow(nn.Module):
         return self.head(global_mean_pool(x, batch))
 
 
+class Homeless(Tutorial):
+    """Code without a module of its own, as in a notebook's exec; and a part that cannot be copied."""
+
+    __module__ = "nowhere"
+
+    def __deepcopy__(self, memo: object) -> Homeless:
+        raise RuntimeError("one of a kind")
+
+
 class Hooked(Tutorial):
     def __init__(self) -> None:
         super().__init__()
@@ -237,6 +246,7 @@ AS_IT_IS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "other aggregation": (lambda: Sums("max"), "GraphConv with aggregation 'max'"),
     "reads the edges": (ReadsEdges, "uses edge_index in getitem"),
     "control flow": (ControlFlow, "cannot be traced"),
+    "cannot be copied": (Homeless, "RuntimeError: one of a kind"),
     "hooks": (Hooked, "GCNConv has hooks"),
 }
 

@@ -12,7 +12,7 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch, SampleStream
 
-__all__ = ["DEFAULT_MEMORY", "Classifier", "expected_edges"]
+__all__ = ["DEFAULT_MEMORY", "Classifier", "expected_edges", "shown_bytes"]
 
 DEFAULT_MEMORY = 2**30
 """Bytes that the noisy copies of a graph and the model's work on them may take at once."""

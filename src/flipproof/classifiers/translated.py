@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from copy import copy
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -55,7 +56,10 @@ class TranslatedClassifier(MessagePassingClassifier):
         return verdicts[noise]
 
     def _translate(self) -> None:
-        """Make the twin, again if the module has changed in a way that the twin does not follow by itself."""
+        """Make the twin, again if the module has changed in a way that the twin does not follow by itself.
+
+        Tracing stands no other call of a module at the same time: smoothing asks for every graph's way before it samples.
+        """
         state = _state_of(self.module)
         if state == self._state:
             return
@@ -65,8 +69,10 @@ class TranslatedClassifier(MessagePassingClassifier):
         self.remark = ""
         try:
             twin = DenseTwin(self.module, call_with_fields if self._as_data else self._call_with_batch)
-        except Untranslatable as reason:
-            self.remark = f"no dense twin: {reason}"
+        except Exception as error:  # whatever a user's module makes of being traced, it works as it is
+            what = "" if isinstance(error, Untranslatable) else f"{type(error).__name__}: "
+            reason = f"no dense twin: {what}{next(iter(str(error).splitlines()), '')}"
+            self.remark = re.sub("0x[0-9a-f]+", "0x...", reason)  # the same in every process
             return
         self._twin = _TwinClassifier(self, twin)
 

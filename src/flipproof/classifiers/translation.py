@@ -176,7 +176,7 @@ def _namespaces(module: torch.nn.Module) -> list[dict[str, Any]]:
     """Where the names in the code of the module, and of the functions beside it, are looked up."""
     homes = {kind.__module__ for part in module.modules() for kind in type(part).__mro__}
     homes = {home for home in homes if not home.startswith(("torch.", "builtins"))}
-    for home in list(homes):
+    for home in homes & sys.modules.keys():
         homes |= {value.__module__ for value in vars(sys.modules[home]).values() if isinstance(value, FunctionType)}
     homes |= {"torch_geometric.nn", "torch_geometric.utils"}
     return [vars(sys.modules[home]) for home in sorted(homes) if home in sys.modules]

@@ -285,6 +285,9 @@ def certify(
         str | None,
         typer.Option(help="Of a Ray cluster that runs; by default one is started here.", rich_help_panel="Where"),
     ] = None,
+    memory: Annotated[
+        str, typer.Option(help="Most that noisy copies and the model's work on them may take at once, such as 2GiB.")
+    ] = "1GiB",
     as_json: Json = False,
     quiet: Quiet = False,
     config: Config = None,
@@ -327,6 +330,7 @@ def certify(
         data_seed=data_seed,
         split_seed=split_seed,
         trust_features=trust_features,
+        memory=memory,
         as_json=as_json,
         quiet=quiet,
         again=shlex.join(["flipproof", *sys.argv[1:]]),

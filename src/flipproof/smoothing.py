@@ -22,7 +22,7 @@ from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.certify import DEFAULT_METHOD
 from flipproof.certificates.edge_blind import edge_blind_certificate
 from flipproof.certificates.sequential import Plan, Sequential
-from flipproof.classifiers import as_classifier
+from flipproof.classifiers import DEFAULT_MEMORY, as_classifier
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graph, as_graphs
 from flipproof.noise import BLOCK, EdgeNoise, SampleStream, checked_seed
@@ -46,6 +46,8 @@ class SmoothedClassifier:
             to an array ``[n, d]``, a PyG transform, or several in a list.
         convention: ``"pyg"``, ``"data"`` or ``"dense"``, where the module's ``forward`` does not tell.
         trust_features: Accept node features that look like the clean graph's degrees.
+        memory: Bytes that noisy copies of a graph and the model's work on them may take at once, whatever the number of
+            samples. Batches are cut to fit; a graph of which not even one copy fits is refused.
 
     >>> def has_triangle(graphs):
     ...     return [int(np.trace(np.linalg.matrix_power(g.adjacency(), 3)) > 0) for g in graphs]
@@ -64,6 +66,7 @@ class SmoothedClassifier:
         features: Any = None,
         convention: str | None = None,
         trust_features: bool = False,
+        memory: int = DEFAULT_MEMORY,
     ) -> None:
         if not isinstance(noise, EdgeNoise):
             raise InputError(f"noise must be an EdgeNoise; got {noise!r} (for instance EdgeNoise(keep=0.9))")
@@ -73,7 +76,11 @@ class SmoothedClassifier:
                 f"num_classes must be an integer of at least 2; got {num_classes!r} (count declared classes)"
             )
         self.model, self.noise, self.num_classes = model, noise, int(num_classes)
-        self.classifier = as_classifier(model, num_classes=self.num_classes, features=features, convention=convention)
+        if isinstance(memory, bool) or not isinstance(memory, (int, np.integer)) or memory < 2**20:
+            raise InputError(f"memory must be a number of bytes, at least 2**20; got {memory!r} (for instance 2**30)")
+        self.classifier = as_classifier(
+            model, num_classes=self.num_classes, features=features, convention=convention, memory=int(memory)
+        )
         self._trust_features = trust_features
         self._probed: set[tuple[Any, ...]] = set()
 

@@ -431,3 +431,52 @@ def test_verify_derives_the_stop_again(shell: Shell, altered: str) -> None:
     words = "sampling ends at 1,024 votes, and 2,048 were cast" if altered.startswith("more") else "other settings"
     assert words in done.err
     assert done.err.splitlines()[-1].startswith(f"flipproof: graph {index}: ")
+
+
+PYG_MODEL = """
+import torch
+from torch_geometric.nn import GCNConv, TransformerConv, global_mean_pool
+
+
+class Net(torch.nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.head = layer(1, 8), torch.nn.Linear(8, 2)
+
+    def forward(self, x, edge_index, batch):
+        return self.head(global_mean_pool(self.conv(x, edge_index).relu(), batch))
+
+
+def fast():
+    return Net(GCNConv).eval()
+
+
+def slow():
+    return Net(TransformerConv).eval()
+"""
+
+
+def test_the_run_says_which_way_the_model_was_asked_and_with_how_much_memory(shell: Shell) -> None:
+    (shell.folder / "pyg_models.py").write_text(PYG_MODEL)
+    reasons = {
+        "fast": "dense twin, 512 at a time",
+        "slow": "message passing (no dense twin: layer conv: TransformerConv has no dense form here), 1024 at a time",
+    }
+    for name, way in reasons.items():
+        command = [*BASIC, "--features", "degree", "--out", name]
+        command[2] = f"pyg_models:{name}"
+        done = shell(*command, "--memory", "512MiB")
+        assert done.code == 0, done.err
+        settings = Run.open(shell.folder / name).settings
+        assert (settings["memory"], settings["batches"]) == (2**29, {way: 4})
+    other = shell(*command, "--memory", "1GiB")
+    assert other.code == 2
+    assert "memory" in other.err
+
+
+def test_memory_that_is_no_amount_is_refused(shell: Shell) -> None:
+    done = shell(*BASIC, "--out", "run", "--memory", "much")
+    assert (done.code, done.out) == (2, "")
+    assert "--memory must be an amount such as 2GiB or 500MB; got 'much'" in done.err
+    assert not (shell.folder / "run").exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -95,6 +96,7 @@ class CertifyOptions:
     data_seed: int | None
     split_seed: int | None
     trust_features: bool
+    memory: str
     as_json: bool
     quiet: bool
     again: str
@@ -147,6 +149,7 @@ def certify(options: CertifyOptions) -> int:
     Plan.of(options.samples, alpha=options.alpha, method=options.method)
     checked_seed(options.seed)
     _check_engine(options)
+    checked_memory(options.memory)
     job = _prepared(options)
     try:
         with locked(options.out), _cluster(options) as cluster:
@@ -197,7 +200,7 @@ def _prepared(options: CertifyOptions) -> _Job | VotingJob:
     else:
         blind = loaded.name == "edge-blind"
         noise = load_noise(loaded.saved, options.keep, options.add, options.remove, edge_blind=blind)
-        defended = SmoothedClassifier(loaded.model, noise, **wrapped)
+        defended = SmoothedClassifier(loaded.model, noise, memory=checked_memory(options.memory), **wrapped)
     graphs = {index: data[index] for index in indices}
     defended.check(list(graphs.values()))
     if loaded.saved is not None and options.part == "test":
@@ -241,6 +244,7 @@ def _prepared(options: CertifyOptions) -> _Job | VotingJob:
         "alpha": options.alpha,
         "simultaneous": options.simultaneous,
         "method": options.method,
+        "memory": defended.classifier.memory,
         "batches": _batches(defended.classifier, noise, graphs.values()),
     }
     return _Job(defended, graphs, noise, plan, options.seed, settings, own_model, blind_accuracy)
@@ -256,6 +260,23 @@ def _edge_blind_accuracy(loaded: LoadedModel, graphs: Collection[Graph]) -> floa
     smooth = SmoothedClassifier(loaded.model, EdgeNoise(add=0, remove=0), features=features)
     found = smooth.certify_all(graphs)
     return sum(one.label == graph.label for one, graph in zip(found, graphs, strict=True)) / len(graphs)
+
+
+def checked_memory(text: str) -> int:
+    """Bytes from ``2GiB``, ``500 MB`` or a plain number.
+
+    >>> checked_memory("1.5GiB"), checked_memory("500 MB")
+    (1610612736, 500000000)
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMGT]i?B|B)?\s*", text, re.IGNORECASE)
+    if found is None:
+        raise InputError(f"--memory must be an amount such as 2GiB or 500MB; got {text!r} (the default is 1GiB)")
+    unit = (found[2] or "B").upper()
+    base = 1024 if "I" in unit else 1000
+    number = int(float(found[1]) * base ** "BKMGT".index(unit[0]))
+    if not 2**20 <= number < 2**50:
+        raise InputError(f"--memory must be at least 1MiB and below 1024TiB; got {text!r} (the default is 1GiB)")
+    return number
 
 
 def _warn_of_training_graphs(loaded: LoadedModel, split_seed: int, data: Dataset, options: CertifyOptions) -> None:
@@ -295,7 +316,8 @@ def _batches(base: Classifier, noise: EdgeNoise, graphs: Any) -> dict[str, int]:
     kinds: Counter[str] = Counter()
     for graph in graphs:
         classifier = base.suited(graph, noise)
-        kinds[f"{classifier.path}, {classifier.batch_size(graph, noise)} at a time"] += 1
+        path = f"{classifier.path} ({classifier.remark})" if classifier.remark else classifier.path
+        kinds[f"{path}, {classifier.batch_size(graph, noise)} at a time"] += 1
     return dict(sorted(kinds.items()))
 
 

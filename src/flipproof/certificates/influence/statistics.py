@@ -158,19 +158,21 @@ def _verified_flips(votes: Votes) -> Iterator[tuple[NDArray[np.bool_], NDArray[n
     begin = 0
     for number, expected in enumerate(votes.checksums):
         start = number * BLOCK
-        batch, content = stream.batch(start, start + BLOCK)
-        checksum = stream.new_checksum()
-        checksum.update(content)
+        checksum, made = stream.new_checksum(), start
+        for batch, content in stream.pieces(start, start + BLOCK):
+            checksum.update(content)
+            # by symmetric difference with the clean graph where the batch holds states, else made again
+            states = batch.states
+            again = stream.flips(made, made + batch.size) if states is None else states ^ votes.graph.slot_states
+            waiting.append(again)
+            made += batch.size
         if checksum.hexdigest() != expected:
             raise InputError(
                 f"the flips of samples {start} to {start + BLOCK - 1} are not those that the votes were cast on: expected "
                 f"checksum {expected}, got {checksum.hexdigest()} (the influence certificate would be false; sample again)"
             )
-        # by symmetric difference with the clean graph where the batch holds states, else made again
-        flips = stream.flips(start, start + BLOCK) if batch.states is None else batch.states ^ votes.graph.slot_states
-        waiting.append(flips)
         last = number == len(votes.checksums) - 1
-        if len(waiting) == blocks_at_once or last:
+        if start + BLOCK - begin == blocks_at_once * BLOCK or last:
             labels = votes.labels[begin : start + BLOCK]
             yield np.concatenate(waiting)[: len(labels)], labels
             waiting, begin = [], start + BLOCK

@@ -54,7 +54,7 @@ def test_quiet_and_nothing_to_do_show_nothing(capsys: pytest.CaptureFixture[str]
 
 def row(**changes: Any) -> dict[str, Any]:
     base = {"correct": True, "predicted": 0, "radius": 1, "adds_radius": 1, "removes_radius": 3}
-    return {**base, "method": "votes", "alpha": 0.01, "samples": 10, **changes}
+    return {**base, "method": "votes", "alpha": 0.01, "samples": 10, "looks": [], **changes}
 
 
 SETTINGS = {"data": "D", "model": "gin", "part": "test", "p_add": 0.1, "p_remove": 0.2}

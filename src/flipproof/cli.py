@@ -379,6 +379,26 @@ def verify(
 
 
 @app.command()
+def benchmark(
+    config: Annotated[Path, typer.Argument(help="A TOML file: data sets, models, defences.", metavar="CONFIG")],
+    out: Annotated[Path, typer.Option(help="Folder for everything that is made; run again to continue.")],
+    root: Root = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes at a time; by default one a core.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Data sets, models and defences compared: certified accuracy over several splits, beside the edge-blind line.
+
+    [bold]Example:[/bold]  flipproof benchmark benchmarks/real.toml --root data --out results/benchmark
+    """
+    from flipproof.benchmark.command import BenchmarkOptions
+    from flipproof.benchmark.command import benchmark as run
+
+    again = shlex.join(["flipproof", *sys.argv[1:]])
+    raise typer.Exit(run(BenchmarkOptions(config, out, root, workers, as_json, quiet, again)))
+
+
+@app.command()
 def radius(
     p_lower: Annotated[float, typer.Option("--p-lower", help="Lower bound on the top class's share of votes.")],
     keep: Keep = None,

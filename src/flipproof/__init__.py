@@ -20,13 +20,17 @@ if TYPE_CHECKING:
     from flipproof.certificates.votes import certified_grid as certified_grid
     from flipproof.certificates.votes import radius as radius
     from flipproof.certificates.votes import worst_case as worst_case
+    from flipproof.certificates.voting import certify_group_votes as certify_group_votes
     from flipproof.errors import InputError as InputError
     from flipproof.graphs import Graph as Graph
+    from flipproof.grouping import EdgeGroups as EdgeGroups
+    from flipproof.grouping import GroupVotes as GroupVotes
     from flipproof.noise import EdgeNoise as EdgeNoise
     from flipproof.smoothing import SmoothedClassifier as SmoothedClassifier
     from flipproof.training import TrainingResult as TrainingResult
     from flipproof.training import train as train
     from flipproof.votes import Votes as Votes
+    from flipproof.voting import VotingClassifier as VotingClassifier
 
 _HOMES = {
     "AlphaSplit": "bounds",
@@ -38,13 +42,17 @@ _HOMES = {
     "certified_grid": "certificates.votes",
     "radius": "certificates.votes",
     "worst_case": "certificates.votes",
+    "certify_group_votes": "certificates.voting",
     "InputError": "errors",
     "Graph": "graphs",
+    "EdgeGroups": "grouping",
+    "GroupVotes": "grouping",
     "EdgeNoise": "noise",
     "SmoothedClassifier": "smoothing",
     "TrainingResult": "training",
     "train": "training",
     "Votes": "votes",
+    "VotingClassifier": "voting",
 }
 _MODULES = ("attacks", "datasets", "models", "features")
 

@@ -27,7 +27,7 @@ from flipproof.graphs import Graph, as_graph, as_graphs
 from flipproof.noise import BLOCK, EdgeNoise, SampleStream, checked_seed
 from flipproof.votes import Votes, checked_samples
 
-__all__ = ["Engine", "SmoothedClassifier"]
+__all__ = ["Engine", "SmoothedClassifier", "progress_bar"]
 
 
 class Engine(Protocol):
@@ -201,7 +201,7 @@ class SmoothedClassifier:
             return [self._certify_edge_blind(graph) for graph in given]
         sampled = (engine or _ThisProcess()).sample_all(self, given, samples=samples, seed=seed)
         certificates: dict[int, Certificate] = {}
-        with _bar(progress, len(given)) as advance:
+        with progress_bar(progress, len(given)) as advance:
             for index, votes in sampled:
                 asked, got = (given[index].topology, samples, seed), (votes.graph.topology, len(votes), votes.seed)
                 if asked != got or votes.noise != self.noise:
@@ -256,7 +256,7 @@ class _ThisProcess:
 
 
 @contextmanager
-def _bar(shown: bool, total: int) -> Iterator[Callable[[], None]]:
+def progress_bar(shown: bool, total: int) -> Iterator[Callable[[], None]]:
     """A progress bar over graphs, with time left; yields what to call after each."""
     if not shown:
         yield lambda: None

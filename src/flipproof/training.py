@@ -1,6 +1,7 @@
 """Training graph classifiers, on clean graphs or under the noise that they will be certified with.
 
 Noise is drawn afresh for every graph in every epoch, and node features are computed after it, exactly as under smoothing.
+With groups instead of noise, every graph is seen as one of its hashed sub-graphs, exactly as under voting.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from flipproof.classifiers.torch_module import convention_of
 from flipproof.errors import InputError
 from flipproof.features import NodeFeatures, as_features
 from flipproof.graphs import Graph, as_graphs
+from flipproof.grouping import EdgeGroups
 from flipproof.models.edge_blind import EdgeBlind
 from flipproof.noise import EdgeNoise, checked_seed
 
@@ -91,6 +93,7 @@ def train(
     graphs: Iterable[Any],
     *,
     noise: EdgeNoise | None = None,
+    groups: int | EdgeGroups | None = None,
     features: Any = "degree",
     epochs: int = 200,
     learning_rate: float = 0.01,
@@ -117,12 +120,14 @@ def train(
         graphs: Labelled graphs, in any form the library accepts.
         noise: Edge noise, fresh for every graph in every epoch; frozen pairs are left alone. ``None`` trains on the graphs
             as they are.
-        features: As for :class:`flipproof.SmoothedClassifier`; computed on the noisy graphs.
+        groups: Number of groups (or the groups themselves) of a :class:`flipproof.VotingClassifier`: every graph of a step is
+            replaced by its sub-graph of a random group. Validation graphs are seen as all their sub-graphs.
+        features: As for :class:`flipproof.SmoothedClassifier`; computed on the noisy graphs or sub-graphs.
         epochs: Passes over the graphs.
         learning_rate: The highest of the schedule.
         batch_size: Graphs a step.
         weight_decay: AdamW's.
-        copies: Noisy versions of every graph of a step.
+        copies: Noisy versions (or sub-graphs) of every graph of a step.
         consistency: Weight of a term that draws the answers on the copies of one graph together: the mean divergence
             ``KL(mean answer || answer)``. Needs at least two copies.
         label_smoothing: Share of the target spread over all classes.
@@ -161,6 +166,9 @@ def train(
         )
     if noise is not None and not isinstance(noise, EdgeNoise):
         raise InputError(f"noise must be an EdgeNoise or None; got {noise!r} (for instance EdgeNoise(keep=0.9))")
+    if noise is not None and groups is not None:
+        raise InputError(f"give either noise, for smoothing, or groups, for voting; got {noise} and groups={groups}")
+    parted = groups if groups is None or isinstance(groups, EdgeGroups) else EdgeGroups(groups)
     if schedule not in _SCHEDULES:
         raise InputError(f"schedule must be one of {', '.join(_SCHEDULES)}; got {schedule!r}")
     if consistency and copies < 2:
@@ -171,8 +179,9 @@ def train(
             f"an edge-blind model needs features that do not depend on edges; got {hook.spec or 'a function'} "
             '(pass features=None for the graphs\' own, or features="constant")'
         )
-    run = _Run(model, _Batches(graphs, noise, hook, "graphs"), settings)
-    held_out = None if validation is None else _Batches(validation, noise, hook, "validation")
+    settings["groups"] = None if parted is None else parted.count
+    run = _Run(model, _Batches(graphs, noise, hook, "graphs", parted), settings)
+    held_out = None if validation is None else _Batches(validation, noise, hook, "validation", parted)
     started = time.perf_counter()
     # a fork keeps the caller's generator as it was, and dropout depends on our seed alone
     with (
@@ -270,8 +279,10 @@ class _Run:
             loss = loss + self.settings["consistency"] * divergence
         return loss, int((logits.argmax(dim=1) == labels).sum())
 
-    def _logits(self, batches: _Batches, members: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        adj, mask, x, labels = (part.to(self.device) for part in batches.draw(members, generator))
+    def _logits(
+        self, batches: _Batches, members: Tensor, generator: torch.Generator, group: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        adj, mask, x, labels = (part.to(self.device) for part in batches.draw(members, generator, group))
         dense = self.convention == "dense"
         logits = self.model(x, adj, mask) if dense else _on_union(self.model, self.convention, x, adj, mask)
         if logits.ndim != 2 or len(logits) != len(members):
@@ -290,12 +301,15 @@ class _Run:
     def _evaluate(self, held_out: _Batches) -> tuple[float, float]:
         self.model.eval()
         generator = torch.Generator().manual_seed(self.settings["seed"] % 2**63)
-        copies = 1 if held_out.noise is None else _VALIDATION_COPIES
+        copies = self.settings["groups"] or (1 if held_out.noise is None else _VALIDATION_COPIES)
         everything = torch.arange(len(held_out)).repeat(copies)
-        loss = right = 0.0
+        loss, right, done = 0.0, 0, 0
         for members in torch.split(everything, max(256, self.settings["batch_size"])):
             for part in held_out.cut(members, 1):
-                logits, labels = self._logits(held_out, part, generator)
+                # copy t of the graphs is their sub-graph t
+                group = torch.arange(done, done + len(part)) // len(held_out)
+                done += len(part)
+                logits, labels = self._logits(held_out, part, generator, group)
                 loss += float(nn.functional.cross_entropy(logits, labels, weight=self.class_weight)) * len(part)
                 right += int((logits.argmax(dim=1) == labels).sum())
         return loss / len(everything), right / len(everything)
@@ -342,7 +356,14 @@ class _Run:
 class _Batches:
     """Labelled graphs as flat tensors, from which any batch is made at once, noise included."""
 
-    def __init__(self, graphs: Iterable[Any], noise: EdgeNoise | None, features: NodeFeatures, argument: str) -> None:
+    def __init__(
+        self,
+        graphs: Iterable[Any],
+        noise: EdgeNoise | None,
+        features: NodeFeatures,
+        argument: str,
+        groups: EdgeGroups | None = None,
+    ) -> None:
         members = as_graphs(graphs)
         if not members:
             raise InputError(f"{argument} must hold at least one graph; got none (pass the training part of a split)")
@@ -351,12 +372,13 @@ class _Batches:
             raise InputError(
                 f"{argument} must be labelled; graph {unlabelled[0]} has no label (build it with label=0, 1, 2, ...)"
             )
-        self.noise, self.features = noise, features
+        self.noise, self.features, self.groups = noise, features, groups
         self.labels = torch.tensor([graph.label for graph in members])
         self.sizes = torch.tensor([graph.num_nodes for graph in members])
         self._edges = _Ragged([graph.edges for graph in members])
         self._frozen = _Ragged([graph.frozen for graph in members]) if any(len(g.frozen) for g in members) else None
         self._own = _own_features(members, argument)
+        self._group_of = None if groups is None else _group_matrix(groups, int(self.sizes.max()))
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -382,8 +404,13 @@ class _Batches:
         entries = copies * int(self.sizes[members].max()) ** 2
         return iter(torch.split(members, max(1, _MOST_ENTRIES // entries)))
 
-    def draw(self, members: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Noisy versions of the given graphs: ``adj [B, n, n]``, ``mask [B, n]``, ``x [B, n, d]``, ``labels [B]``."""
+    def draw(
+        self, members: Tensor, generator: torch.Generator, group: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Noisy versions of the given graphs: ``adj [B, n, n]``, ``mask [B, n]``, ``x [B, n, d]``, ``labels [B]``.
+
+        With groups, their sub-graphs of the given groups ``[B]``, by default of random ones.
+        """
         sizes = self.sizes[members]
         widest = int(sizes.max())
         mask = torch.arange(widest) < sizes.unsqueeze(1)
@@ -398,6 +425,13 @@ class _Batches:
             probability = probability * (upper * mask.unsqueeze(1))
             adj = (torch.rand(adj.shape, generator=generator) < probability).to(torch.float32)
             adj = adj + adj.mT
+        if self.groups is not None and self._group_of is not None:
+            if group is None:
+                group = torch.randint(self.groups.count, (len(members),), generator=generator)
+            kept = self._group_of[:widest, :widest] == group.view(-1, 1, 1)
+            if self._frozen is not None:
+                kept |= self._frozen.matrices(members, widest) > 0
+            adj = adj * kept
         own = None if self._own is None else self._own.rows(members, sizes, widest)
         x = self.features.dense(adj, mask, own)
         return adj, mask, x.to(torch.float32) if x.is_floating_point() else x, self.labels[members]
@@ -438,6 +472,14 @@ class _OwnFeatures:
         mask = place < sizes.unsqueeze(1)
         rows = (self.starts[members].unsqueeze(1) + place).clamp_max(len(self.values) - 1)
         return self.values[rows] * mask.unsqueeze(2).to(self.values.dtype)
+
+
+def _group_matrix(groups: EdgeGroups, num_nodes: int) -> Tensor:
+    """The group of every node pair, symmetric ``[n, n]``."""
+    u, v = np.triu_indices(num_nodes, 1)
+    matrix = torch.zeros(num_nodes, num_nodes, dtype=torch.int32)
+    matrix[u, v] = matrix[v, u] = torch.from_numpy(groups.of_pairs(np.stack([u, v], axis=1))).to(torch.int32)
+    return matrix
 
 
 def _own_features(graphs: list[Graph], argument: str) -> _OwnFeatures | None:

@@ -58,9 +58,9 @@ class Plan:
         sampling: How it is certified.
         splits: Seeds of the splits.
         features: Node features, as for ``flipproof train``; ``None`` for the graphs' own, or the degree if they have none.
-        max_graphs: Only so many graphs, of every class in proportion.
+        train_graphs: Only so many graphs are trained on, of every class in proportion.
         test_graphs: Only so many graphs are certified, of every class in proportion.
-        choose_epoch: Keep the epoch with the smallest loss on the validation part.
+        choose_epoch: Keep the epoch with the smallest loss on the validation part; otherwise there need not be one.
         budgets: Attacks of (additions, removals) for which it is noted who withstands them.
         part: ``test`` to measure, ``validation`` to choose.
     """
@@ -72,7 +72,7 @@ class Plan:
     sampling: Sampling = field(default_factory=Sampling)
     splits: tuple[int, ...] = (0,)
     features: str | None = None
-    max_graphs: int | None = None
+    train_graphs: int | None = None
     test_graphs: int | None = None
     choose_epoch: bool = False
     budgets: tuple[tuple[int, int], ...] = ()
@@ -184,7 +184,7 @@ _KEYS = (
     "root",
     "download",
     "data_seed",
-    "max_graphs",
+    "train_graphs",
     "test",
     "validation",
     "test_graphs",
@@ -212,7 +212,8 @@ def _plan(reader: _Reader, root: str | None) -> Plan:
     name = reader.text("name", None)
     if name is None:
         raise reader.complain("name", "topologies, a TU name or a folder of graphs")
-    choose_epoch, validation = reader.truth("choose_epoch"), reader.share("validation", 0.1, zero=True)
+    choose_epoch = reader.truth("choose_epoch")
+    validation = reader.share("validation", 0.1 if choose_epoch else 0.0, zero=True)
     if choose_epoch and not validation:
         raise reader.complain("validation", "above 0, since choose_epoch asks for validation graphs")
     source = DataSource(
@@ -239,7 +240,7 @@ def _plan(reader: _Reader, root: str | None) -> Plan:
         sampling=_sampling(reader),
         splits=tuple(splits),
         features=_features(reader),
-        max_graphs=reader.whole("max_graphs", None, least=2),
+        train_graphs=reader.whole("train_graphs", None, least=1),
         test_graphs=reader.whole("test_graphs", None, least=1),
         choose_epoch=choose_epoch,
         budgets=tuple(

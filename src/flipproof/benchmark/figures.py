@@ -30,7 +30,7 @@ def data_figure(stem: Path, data: DataResults, method: str) -> list[Path]:
         for axes, network in zip(panels, networks, strict=True):
             members = [series for series in data.defended(method) if series.network == network]
             clean = next(series for series in data.clean if series.network == network)
-            _draw(axes, members, count)
+            _draw(axes, members, count, whole_names=False)
             _draw_lines(axes, data, clean)
             axes.set_title(f"{Path(data.name).name}, {network.upper()}", fontsize=10, loc="left")
             axes.label_outer()
@@ -45,10 +45,14 @@ def _shown_radii(series: Sequence[Series]) -> int:
     return min(max(largest + 2, _FEWEST_RADII), _MOST_RADII)
 
 
-def _draw(axes: Any, members: Sequence[Series], count: int) -> None:
+def _draw(axes: Any, members: Sequence[Series], count: int, *, whole_names: bool) -> None:
     for place, (series, colour) in enumerate(zip(members, curve_shades(len(members)), strict=True)):
         radii = np.concatenate([part.radii["radius"] for part in series.splits])
-        curve = Curve(series.defence.name, tuple(int((radii >= r).sum()) for r in range(count)), len(radii))
+        curve = Curve(
+            series.name if whole_names else series.defence.name,
+            tuple(int((radii >= r).sum()) for r in range(count)),
+            len(radii),
+        )
         draw_curve(axes, curve, colour, _LINES[place % 6], _MARKERS[place % 6], band=False)
     dress_axes(axes, count)
 
@@ -65,10 +69,8 @@ def trade_off_figure(
     with saved_figure(stem, (9.0, max(3.4, 1.2 + 0.28 * len(ranked)))) as figure:
         left, right = figure.subplots(1, 2)
         best = [series for series, _ in ranked[:6]]
-        _draw(left, best, _shown_radii(best))
+        _draw(left, best, _shown_radii(best), whole_names=True)
         left.axhline(data.edge_blind.accuracy(0).mean, color=_FLOOR, linewidth=1, linestyle=(0, (1, 2)))
-        for line, series in zip([line for line in left.get_lines() if line.get_marker() != "None"], best, strict=False):
-            line.set_label(series.name)
         left.legend(frameon=False, fontsize=8)
         left.set_title("the best candidates", fontsize=10, loc="left")
         rows = np.arange(len(ranked))[::-1]

@@ -76,11 +76,8 @@ class Parts:
 
 
 @lru_cache(maxsize=2)
-def _graphs(source: DataSource, max_graphs: int | None, seed: int) -> tuple[Dataset, tuple[int, ...]]:
-    """The data set, cut to so many graphs, and where they stand in the whole."""
-    data = source.load()
-    indices = _spread(data, max_graphs, seed)
-    return data.subset(indices), tuple(indices)
+def _graphs(source: DataSource) -> Dataset:
+    return source.load()
 
 
 def _spread(data: Dataset, most: int | None, seed: int) -> list[int]:
@@ -92,17 +89,17 @@ def _spread(data: Dataset, most: int | None, seed: int) -> list[int]:
 
 def data_parts(plan: Plan, seed: int) -> Parts:
     """The graphs of a split. To choose settings (``part="validation"``), test graphs are not even looked at."""
-    data, places = _graphs(plan.source, plan.max_graphs, plan.sampling.seed)
+    data = _graphs(plan.source)
     parts = split(data, test=plan.source.test, validation=plan.source.validation, seed=seed)
     indices = parts.test_indices if plan.part == "test" else parts.validation_indices
     if not len(indices):
         raise InputError(f"{plan.name}: the {plan.part} part holds no graph (ask for a larger share)")
     indices = indices[_spread(data.subset(indices), plan.test_graphs, seed)]
     return Parts(
-        parts.train,
+        parts.train.subset(_spread(parts.train, plan.train_graphs, seed)),
         parts.validation if plan.choose_epoch else None,
         data.subset(indices),
-        tuple(places[index] for index in indices),
+        tuple(int(index) for index in indices),
     )
 
 

@@ -62,9 +62,7 @@ def _data_section(data: DataResults, plan: Plan, figure: Path | None) -> list[st
     seeds = len(certified)
     facts = (
         f"{data.train_graphs} graphs to train on, {certified[0]} certified on each of {seeds} split{'s' * (seeds != 1)}; "
-        f"{plan.sampling.samples:,} samples, alpha {plan.sampling.alpha:g}, features {plan.features or 'by default'}"
-        + (f", {plan.max_graphs} graphs of the data set in use" if plan.max_graphs else "")
-        + "."
+        f"{plan.sampling.samples:,} samples, alpha {plan.sampling.alpha:g}, features {plan.features or 'by default'}."
     )
     lines = [f"## {Path(data.name).name}", "", facts, ""]
     if figure is not None:

@@ -72,7 +72,7 @@ def trade_off_figure(
         _draw(left, best, _shown_radii(best), whole_names=True)
         left.axhline(data.edge_blind.accuracy(0).mean, color=_FLOOR, linewidth=1, linestyle=(0, (1, 2)))
         left.legend(frameon=False, fontsize=8)
-        left.set_title("the best candidates", fontsize=10, loc="left")
+        left.set_title(f"{Path(data.name).name}: the best candidates ({method})", fontsize=10, loc="left")
         rows = np.arange(len(ranked))[::-1]
         before = [series.accuracy(0).mean for series, _ in ranked]
         after = [share.mean for _, share in ranked]
@@ -90,5 +90,5 @@ def trade_off_figure(
         right.set_axisbelow(True)
         right.spines[["top", "right"]].set_visible(False)
         right.legend(frameon=False, fontsize=8, loc="best")
-        right.set_title(f"{Path(data.name).name}: accuracy against robustness ({method})", fontsize=10, loc="left")
+        right.set_title("all candidates", fontsize=10, loc="left")
     return figure_paths(stem)

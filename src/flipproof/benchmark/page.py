@@ -71,7 +71,7 @@ def _data_section(data: DataResults, plan: Plan, figure: Path | None) -> list[st
     lines += ["Against attackers who only add, or only remove:", "", *markdown_table(_attacker_table(data, method)), ""]
     if len(plan.sampling.methods) > 1:
         lines += ["Other certificates from the same votes:", "", *markdown_table(_method_table(data)), ""]
-    lines += ["Seconds, on one core:", "", *markdown_table(_time_table(data, method)), ""]
+    lines += ["Computing time in seconds, one core:", "", *markdown_table(_time_table(data, method)), ""]
     return lines
 
 

@@ -52,7 +52,7 @@ class SplitResult:
         radii: For each attacker, the radius of every certified graph; -1 where the answer is wrong or withheld.
         withstood: For each graph and each (additions, removals) budget, whether the right answer stands.
         abstained: Graphs without an answer.
-        seconds: ``train`` in all; ``sample`` and ``certify`` for all graphs.
+        seconds: Computing time of ``train``, and of ``sample`` and ``certify`` for all graphs.
     """
 
     split: int

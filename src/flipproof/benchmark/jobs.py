@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,12 @@ class Parts:
     validation: Dataset | None
     certified: Dataset
     certified_indices: tuple[int, ...]
+
+    @cached_property
+    def fingerprints(self) -> list[str | None]:
+        """What tells these graphs from others."""
+        parts = (self.train, self.validation, self.certified)
+        return [None if graphs is None else fingerprint(graphs) for graphs in parts]
 
 
 @lru_cache(maxsize=2)
@@ -147,8 +153,7 @@ def _asked(plan: Plan, parts: Parts, network: Network, defence: Defence, seed: i
     return {
         "data": plan.name,
         "part": plan.part,
-        "graphs": [fingerprint(graphs) for graphs in (parts.train, parts.certified)],
-        "chooser": None if parts.validation is None else fingerprint(parts.validation),
+        "graphs": parts.fingerprints,
         "network": {"name": network.name, **network.arguments},
         "training": dict(network.training),
         "features": _features(plan, parts, defence).spec,
@@ -190,8 +195,7 @@ def run_job(job: Job, *, plans: Mapping[str, Plan], folder: Path, report: Report
         validation=parts.validation,
         seed=job.split,
         progress=lambda epoch, epochs: report("training", epoch, epochs),
-        **network.training,
-        **job.defence.training(),
+        **{**network.training, **job.defence.training()},
     )
     trained = time.process_time() - started
     certified = job.defence.certify(model, parts.certified.graphs, features=hook, sampling=plan.sampling, report=report)

@@ -31,8 +31,9 @@ from flipproof.runs import write_json, write_text
 __all__ = ["TuneOptions", "candidates", "tune"]
 
 _KEEPS = (0.8, 0.9, 0.95, 0.98)
-_ADDS = (0.1, 0.3)  # times the density of the data: so many edges are added for each that is there
-_REMOVES = (0.1, 0.3)
+# edges added for each that is there, and the share removed. Where more than half of the edges are removed, a single added one is
+# mostly removed too: few additions then suffice to hide it, and the graph is thinned rather than blurred
+_PAIRS = ((0.3, 0.2), (0.05, 0.4), (0.01, 0.6), (0.01, 0.8))
 _GROUPS = (3, 10)
 
 
@@ -156,11 +157,11 @@ def candidates(graphs: Dataset) -> tuple[Defence, ...]:
 
     >>> from flipproof.datasets import topologies
     >>> [defence.name for defence in candidates(topologies(16))][3:6]
-    ['keep 0.98', 'add 0.031 remove 0.1', 'add 0.031 remove 0.3']
+    ['keep 0.98', 'add 0.083 remove 0.2', 'add 0.014 remove 0.4']
     """
     slots = sum(graph.max_adds + graph.max_removes for graph in graphs)
     density = sum(graph.num_edges for graph in graphs) / max(1, slots)
-    pairs = [EdgeNoise(add=float(f"{times * density:.2g}"), remove=remove) for times in _ADDS for remove in _REMOVES]
+    pairs = [EdgeNoise(add=float(f"{times * density:.2g}"), remove=remove) for times, remove in _PAIRS]
     noises = [*(EdgeNoise(keep=keep) for keep in _KEEPS), *pairs]
     return (*(Smoothing(noise) for noise in noises), *(Voting(number) for number in _GROUPS))
 

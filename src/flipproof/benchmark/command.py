@@ -96,9 +96,9 @@ def _write(results: Sequence[DataResults], plans: Mapping[str, Plan], options: B
     figures = {}
     for data in results:
         stem = options.out / "figures" / re.sub(r"[^A-Za-z0-9]+", "-", Path(data.name).name).lower()
-        data_figure(stem, data, plans[data.name].sampling.methods[0])
+        data_figure(stem, data)
         figures[data.name] = stem.with_suffix(".svg").relative_to(options.out)
-    command = f"flipproof benchmark {options.config.as_posix()} --out DIR"
+    command = f"flipproof benchmark {options.config.as_posix()}{' --root DATA' * bool(options.root)} --out DIR"
     write_text(options.out / "page.md", page(results, plans, figures, command=command))
     return [*paths, options.out / "page.md", *(options.out / figure for figure in figures.values())]
 

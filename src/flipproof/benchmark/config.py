@@ -7,6 +7,7 @@ Every key may stand at the top, for all data sets, and again in a ``[[data]]`` t
 from __future__ import annotations
 
 import difflib
+import math
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,18 +24,18 @@ from flipproof.noise import EdgeNoise, checked_seed
 
 __all__ = ["Network", "Plan", "checked_training", "parse_config", "read_config"]
 
-_TRAINING: dict[str, type | tuple[type, ...]] = {
-    "epochs": int,
-    "learning_rate": (int, float),
-    "batch_size": int,
-    "weight_decay": (int, float),
-    "copies": int,
-    "consistency": (int, float),
-    "label_smoothing": (int, float),
-    "average": (int, float),
-    "schedule": str,
-    "class_weights": bool,
+# numbers that training takes: whole or not, the least, and what they must be below
+_TRAINING = {
+    "epochs": (int, 1, math.inf),
+    "learning_rate": (float, 1e-12, math.inf),
+    "batch_size": (int, 1, math.inf),
+    "weight_decay": (float, 0, math.inf),
+    "copies": (int, 1, math.inf),
+    "consistency": (float, 0, math.inf),
+    "label_smoothing": (float, 0, 1),
+    "average": (float, 0, 1),
 }
+_SCHEDULES = ("one-cycle", "cosine", "constant")
 
 
 @dataclass(frozen=True)
@@ -325,7 +326,7 @@ def _networks(reader: _Reader) -> tuple[Network, ...]:
         own = table.get("training", {})
         with reader.blamed(f"networks.{name}"):
             models.build({"name": name, "in_features": 1, "num_classes": 2, **arguments})
-            checked_training(own)
+            checked_training({**training, **own})
         found.append(Network(name, arguments, {**training, **own}))
     for name in networks:
         if name not in names and name not in known:
@@ -334,12 +335,26 @@ def _networks(reader: _Reader) -> tuple[Network, ...]:
 
 
 def checked_training(table: Mapping[str, Any]) -> None:
-    """Refuse what :func:`flipproof.train` has no argument for, or of another kind."""
+    """Refuse what :func:`flipproof.train` would refuse, before any graph is read."""
+    known = (*_TRAINING, "schedule", "class_weights")
     for key, value in table.items():
-        if key not in _TRAINING:
-            near = difflib.get_close_matches(key, _TRAINING, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(_TRAINING)}"
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
             raise InputError(f"{key} is not a training setting ({hint})")
-        kind = _TRAINING[key]
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise InputError(f"{key} does not fit; got {value!r} (see flipproof.train)")
+        if key == "schedule":
+            fits, expected = value in _SCHEDULES, f"one of {', '.join(_SCHEDULES)}"
+        elif key == "class_weights":
+            fits, expected = isinstance(value, bool), "true or false"
+        else:
+            kind, least, below = _TRAINING[key]
+            number = isinstance(value, int if kind is int else (int, float)) and not isinstance(value, bool)
+            fits = number and least <= value < below
+            expected = f"{'a whole number' if kind is int else 'a number'} of at least {least:g}"
+            expected += f" and below {below:g}" * (below < math.inf)
+        if not fits:
+            raise InputError(f"{key} must be {expected}; got {value!r}")
+    if table.get("consistency", 0) and table.get("copies", 1) < 2:
+        raise InputError(
+            "consistency compares copies of a graph and needs copies of at least 2 (for instance copies = 2)"
+        )

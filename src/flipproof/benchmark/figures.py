@@ -21,14 +21,14 @@ _FLOOR = "#b03a2e"
 _CLEAN = "0.45"
 
 
-def data_figure(stem: Path, data: DataResults, method: str) -> list[Path]:
+def data_figure(stem: Path, data: DataResults) -> list[Path]:
     """Certified accuracy against r, a panel a network; the edge-blind line in each. Returns the files."""
-    networks = list(dict.fromkeys(series.network for series in data.defended()))
+    networks = list(dict.fromkeys(series.network for series in data.defended))
     with saved_figure(stem, (3.6 * len(networks) + 1.4, 3.3)) as figure:
         panels = figure.subplots(1, len(networks), sharey=True, squeeze=False)[0]
-        count = _shown_radii(data.defended(method))
+        count = _shown_radii(data.defended)
         for axes, network in zip(panels, networks, strict=True):
-            members = [series for series in data.defended(method) if series.network == network]
+            members = [series for series in data.defended if series.network == network]
             clean = next(series for series in data.clean if series.network == network)
             _draw(axes, members, count, whole_names=False)
             _draw_lines(axes, data, clean)
@@ -63,7 +63,7 @@ def _draw_lines(axes: Any, data: DataResults, clean: Series) -> None:
 
 
 def trade_off_figure(
-    stem: Path, data: DataResults, ranked: Sequence[tuple[Series, Statistic]], *, method: str, target: str
+    stem: Path, data: DataResults, ranked: Sequence[tuple[Series, Statistic]], *, target: str
 ) -> list[Path]:
     """Left, the best candidates' curves; right, every candidate's accuracy without and under the attack to be withstood."""
     with saved_figure(stem, (9.0, max(3.4, 1.2 + 0.28 * len(ranked)))) as figure:
@@ -72,7 +72,7 @@ def trade_off_figure(
         _draw(left, best, _shown_radii(best), whole_names=True)
         left.axhline(data.edge_blind.accuracy(0).mean, color=_FLOOR, linewidth=1, linestyle=(0, (1, 2)))
         left.legend(frameon=False, fontsize=8)
-        left.set_title(f"{Path(data.name).name}: the best candidates ({method})", fontsize=10, loc="left")
+        left.set_title(f"{Path(data.name).name}: the best candidates ({data.method})", fontsize=10, loc="left")
         rows = np.arange(len(ranked))[::-1]
         before = [series.accuracy(0).mean for series, _ in ranked]
         after = [share.mean for _, share in ranked]

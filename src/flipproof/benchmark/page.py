@@ -57,21 +57,21 @@ def _crossing(data: DataResults) -> str:
 
 
 def _data_section(data: DataResults, plan: Plan, figure: Path | None) -> list[str]:
-    method = plan.sampling.methods[0]
     certified = [part.graphs for part in data.series[0].splits]
     seeds = len(certified)
     facts = (
         f"{data.train_graphs} graphs to train on, {certified[0]} certified on each of {seeds} split{'s' * (seeds != 1)}; "
-        f"{plan.sampling.samples:,} samples, alpha {plan.sampling.alpha:g}, features {plan.features or 'by default'}."
+        f"{plan.sampling.samples:,} samples, alpha {plan.sampling.alpha:g}, certificate {data.method}, "
+        f"features {plan.features or 'by default'}."
     )
     lines = [f"## {Path(data.name).name}", "", facts, ""]
     if figure is not None:
         lines += [f"![Certified accuracy on {Path(data.name).name}]({figure.as_posix()})", ""]
-    lines += [*markdown_table(_accuracy_table(data, method)), "", _verdict(data), ""]
-    lines += ["Against attackers who only add, or only remove:", "", *markdown_table(_attacker_table(data, method)), ""]
+    lines += [*markdown_table(_accuracy_table(data)), "", _verdict(data), ""]
+    lines += ["Against attackers who only add, or only remove:", "", *markdown_table(_attacker_table(data)), ""]
     if len(plan.sampling.methods) > 1:
         lines += ["Other certificates from the same votes:", "", *markdown_table(_method_table(data)), ""]
-    lines += ["Computing time in seconds, one core:", "", *markdown_table(_time_table(data, method)), ""]
+    lines += ["Computing time in seconds, one core:", "", *markdown_table(_time_table(data)), ""]
     return lines
 
 
@@ -85,8 +85,8 @@ def _marked(column: Sequence[Statistic]) -> list[str]:
     return [f"**{value}**" if value.mean == best and best > 0 else str(value) for value in column]
 
 
-def _accuracy_table(data: DataResults, method: str) -> list[list[str]]:
-    defended = data.defended(method)
+def _accuracy_table(data: DataResults) -> list[list[str]]:
+    defended = data.defended
     columns = [_marked([series.accuracy(r) for series in defended]) for r in RADII]
     columns.append(_marked([series.average_radius() for series in defended]))
     rows = [["model", "defence", *(f"r = {r}" for r in RADII), "average radius"]]
@@ -118,8 +118,8 @@ def _verdict(data: DataResults) -> str:
     return f"{first} The edge-blind line ({floor:.3f}) is beaten {reach}."
 
 
-def _attacker_table(data: DataResults, method: str) -> list[list[str]]:
-    defended, radii = data.defended(method), RADII[1:]
+def _attacker_table(data: DataResults) -> list[list[str]]:
+    defended, radii = data.defended, RADII[1:]
     rows = [
         ["model", "defence"]
         + [f"{ATTACKERS[attacker]}, r = {r}" for attacker in ("adds_radius", "removes_radius") for r in radii]
@@ -136,16 +136,16 @@ def _attacker_table(data: DataResults, method: str) -> list[list[str]]:
 
 def _method_table(data: DataResults) -> list[list[str]]:
     rows = [["model", "defence", "certificate", *(f"r = {r}" for r in RADII), "average radius"]]
-    for series in data.defended():
-        if series.method != "voting":
+    for series in data.readings:
+        if series.defence.sampled:
             shares = [f"{series.accuracy(r).mean:.3f}" for r in RADII]
             rows.append([*_named(series), series.method, *shares, f"{series.average_radius().mean:.3f}"])
     return [*rows, ["edge-blind", "-", "-", *[f"{data.edge_blind.accuracy(0).mean:.3f}"] * len(RADII), "all pairs"]]
 
 
-def _time_table(data: DataResults, method: str) -> list[list[str]]:
+def _time_table(data: DataResults) -> list[list[str]]:
     rows = [["model", "defence", "training", "sampling a graph", "certifying a graph"]]
-    for series in (*data.clean, data.edge_blind, *data.defended(method)):
+    for series in (*data.clean, data.edge_blind, *data.defended):
         cost = [
             series.seconds("train", each=False).mean,
             *(series.seconds(w, each=True).mean for w in ("sample", "certify")),

@@ -120,14 +120,24 @@ class DataResults:
         """The networks without a defence."""
         return [series for series in self.series if series.method == "none"]
 
-    def defended(self, method: str | None = None) -> list[Series]:
-        """The networks with a defence; of smoothing, those read by one certificate only, if it is named."""
-        found = [series for series in self.series if not series.defence.line]
-        return [series for series in found if method is None or series.method in (method, "voting")]
+    @property
+    def method(self) -> str:
+        """The certificate that tables and figures show: the first that was asked for."""
+        return next((series.method for series in self.readings if series.defence.sampled), "voting")
+
+    @property
+    def readings(self) -> list[Series]:
+        """The networks with a defence, read by every certificate."""
+        return [series for series in self.series if not series.defence.line]
+
+    @property
+    def defended(self) -> list[Series]:
+        """The networks with a defence; of several certificates from the same votes only the first."""
+        return [series for series in self.readings if series.method in (self.method, "voting")]
 
     def best(self, radius: int) -> Series:
         """The defence with the highest certified accuracy at a radius; of equals the one with the larger average radius."""
-        return max(self.defended(), key=lambda series: (series.accuracy(radius).mean, series.average_radius().mean))
+        return max(self.defended, key=lambda series: (series.accuracy(radius).mean, series.average_radius().mean))
 
     def crossing(self) -> int:
         """Smallest radius at which the best defence is not above the edge-blind line."""

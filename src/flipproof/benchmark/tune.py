@@ -83,7 +83,7 @@ def tune(options: TuneOptions) -> int:
     table = _table(data, ranked, summary["target"])
     paths = write_results([data], options.out)
     stem = options.out / "figures" / "trade-off"
-    trade_off_figure(stem, data, ranked, method=options.method, target=summary["target"])
+    trade_off_figure(stem, data, ranked, target=summary["target"])
     write_json(options.out / "choice.json", summary)
     write_text(options.out / "page.md", _page(summary, table))
     paths = [options.out / "choice.json", options.out / "page.md", stem.with_suffix(".png"), *paths]
@@ -169,7 +169,7 @@ def candidates(graphs: Dataset) -> tuple[Defence, ...]:
 def _ranked(data: DataResults, radius: int | None) -> list[tuple[Series, Statistic]]:
     """Candidates and their share at the target, best first; of equals the more accurate, then the larger average radius."""
     measured = [
-        (series, series.withstood(0) if radius is None else series.accuracy(radius)) for series in data.defended()
+        (series, series.withstood(0) if radius is None else series.accuracy(radius)) for series in data.defended
     ]
     return sorted(
         measured,

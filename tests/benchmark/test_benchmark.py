@@ -77,6 +77,9 @@ def test_means_and_deviations_are_those_of_the_splits(finished: Path) -> None:
             found = stated["certified_accuracy"]["any flips"][str(r)]
             assert found["mean"] == pytest.approx(np.mean(shares), abs=1e-5)
             assert found["deviation"] == pytest.approx(np.std(shares, ddof=1), abs=1e-5)
+        assert list(stated["withstood"]) == ["1 additions, 0 removals", "0 additions, 1 removals"]
+        least = stated["certified_accuracy"]["any flips"]["1"]["mean"]
+        assert all(share["mean"] >= least for share in stated["withstood"].values())
 
 
 def test_a_job_is_what_the_library_says(config: Path, finished: Path, tmp_path: Path) -> None:

@@ -108,6 +108,7 @@ class DataResults:
 
     name: str
     train_graphs: int
+    budgets: tuple[tuple[int, int], ...]
     series: tuple[Series, ...]
 
     @property
@@ -148,16 +149,17 @@ class DataResults:
 def collect(jobs: Sequence[Job], folder: Path) -> list[DataResults]:
     """The results of finished jobs, data sets in their order."""
     found: dict[str, dict[tuple[str, Defence, str], list[SplitResult]]] = {}
-    trained: dict[str, int] = {}
+    facts: dict[str, tuple[int, tuple[tuple[int, int], ...]]] = {}
     for job in jobs:
         content = read_job(job, folder)
         assert content is not None
-        trained.setdefault(job.data, int(content["train_graphs"]))
+        budgets = tuple((int(adds), int(removes)) for adds, removes in content["asked"]["budgets"])
+        facts.setdefault(job.data, (int(content["train_graphs"]), budgets))
         for method, columns in content["certificates"].items():
             part = _split_result(job.split, content, columns)
             found.setdefault(job.data, {}).setdefault((job.network, job.defence, method), []).append(part)
     return [
-        DataResults(name, trained[name], tuple(Series(*key, tuple(parts)) for key, parts in groups.items()))
+        DataResults(name, *facts[name], tuple(Series(*key, tuple(parts)) for key, parts in groups.items()))
         for name, groups in found.items()
     ]
 
@@ -219,6 +221,10 @@ def _summary(data: DataResults) -> dict[str, Any]:
                 "certified_accuracy": {
                     words: {str(r): _numbers(series.accuracy(r, attacker)) for r in RADII}
                     for attacker, words in ATTACKERS.items()
+                },
+                "withstood": {
+                    f"{adds} additions, {removes} removals": _numbers(series.withstood(place))
+                    for place, (adds, removes) in enumerate(data.budgets)
                 },
             }
             for series in data.series

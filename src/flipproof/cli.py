@@ -42,6 +42,10 @@ Add = Annotated[
 Remove = Annotated[
     float | None, typer.Option("--remove", help="Probability that an edge is lost.", rich_help_panel="Noise")
 ]
+Groups = Annotated[
+    int | None,
+    typer.Option("--groups", help="Sub-graphs of every graph, for voting.", rich_help_panel="Voting"),
+]
 Root = Annotated[str | None, typer.Option("--root", help="Folder of the TU data sets.", rich_help_panel="Data")]
 Download = Annotated[
     bool, typer.Option("--download", help="Fetch a TU data set that is not there.", rich_help_panel="Data")
@@ -116,6 +120,13 @@ def train(
     keep: Keep = None,
     add: Add = None,
     remove: Remove = None,
+    groups: Groups = None,
+    renumber: Annotated[
+        bool,
+        typer.Option(
+            "--renumber", help="Hash the nodes under new random numbers in every step.", rich_help_panel="Voting"
+        ),
+    ] = False,
     epochs: Annotated[int, typer.Option(help="Passes over the training graphs.")] = 200,
     seed: Annotated[int, typer.Option(help="Of the weights, the order of graphs and the training noise.")] = 0,
     root: Root = None,
@@ -148,7 +159,7 @@ def train(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """A base classifier, trained under the noise that it will be certified with.
+    """A base classifier, trained under the noise (or on the sub-graphs) that it will be certified with.
 
     [bold]Example:[/bold]  flipproof train --data MUTAG --root data --add 0.01 --remove 0.3 --out models/mutag
     """
@@ -162,6 +173,8 @@ def train(
         model=model,
         out=out,
         noise=optional_noise(keep, add, remove),
+        groups=groups,
+        renumber=renumber,
         features=features,
         epochs=epochs,
         seed=seed,
@@ -188,6 +201,10 @@ def certify(
     alpha: Annotated[float, typer.Option(help="Failure probability of each certificate.")] = 0.001,
     method: Annotated[str, typer.Option(help="influence, votes or paper.")] = "influence",
     seed: Annotated[int, typer.Option(help="Of the noise.")] = 0,
+    defence: Annotated[
+        str | None, typer.Option(help="smoothing or voting; by default what the model was trained for.")
+    ] = None,
+    groups: Groups = None,
     keep: Keep = None,
     add: Add = None,
     remove: Remove = None,
@@ -215,7 +232,9 @@ def certify(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Certify a data set's test graphs. Noise, features, data and split are the model's unless given.
+    """Certify a data set's test graphs. Noise or groups, features, data and split are the model's unless given.
+
+    Voting over sub-graphs is deterministic: --samples, --alpha, --method and --seed are smoothing's.
 
     [bold]Example:[/bold]  flipproof certify --model models/mutag --samples 10000 --out runs/mutag
     """
@@ -239,6 +258,8 @@ def certify(
         alpha=alpha,
         method=method,
         seed=seed,
+        defence=defence,
+        groups=groups,
         data_seed=data_seed,
         split_seed=split_seed,
         trust_features=trust_features,
@@ -281,6 +302,7 @@ def attack(
     certificates: Annotated[
         Path | None, typer.Option(help="A run of certify with the same model.", rich_help_panel="Compare")
     ] = None,
+    groups: Groups = None,
     keep: Keep = None,
     add: Add = None,
     remove: Remove = None,
@@ -304,7 +326,7 @@ def attack(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """The smallest attack found on every graph, against the model and its smoothed version.
+    """The smallest attack found on every graph, against the model and its defended (smoothed or voting) version.
 
     [bold]Example:[/bold]  flipproof attack --model models/mutag --budget 5 --certificates runs/mutag --out runs/attack
     """
@@ -322,6 +344,7 @@ def attack(
         keep=keep,
         add=add,
         remove=remove,
+        groups=groups,
         features=features,
         part=part,
         graphs=graphs,

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
+from flipproof.grouping import EdgeGroups, GroupVotes
 from flipproof.noise import BLOCK, STREAM_VERSION, EdgeNoise
 from flipproof.votes import Votes
 
@@ -105,7 +106,7 @@ def _try_lock(file: IO[str]) -> bool:
 
 
 class Run:
-    """A folder of votes for the graphs of one data set, one model and one noise.
+    """A folder of votes for the graphs of one data set, one model and one defence.
 
     Args:
         folder: Made if it does not exist.
@@ -138,7 +139,7 @@ class Run:
         """The file of one graph's votes."""
         return self.folder / "votes" / f"{index:05d}.npz"
 
-    def save(self, index: int, votes: Votes) -> None:
+    def save(self, index: int, votes: Votes | GroupVotes) -> None:
         """Keep one graph's votes: the graph is then done."""
         self.path(index).parent.mkdir(exist_ok=True)
         votes.save(self.path(index))
@@ -147,6 +148,10 @@ class Run:
     def load(self, index: int) -> Votes:
         """One graph's votes."""
         return Votes.load(self.path(index))
+
+    def load_group_votes(self, index: int) -> GroupVotes:
+        """One graph's votes on its sub-graphs, in a run of the voting defence."""
+        return GroupVotes.load(self.path(index))
 
     def pending(
         self, graphs: Sequence[Graph] | Mapping[int, Graph], *, noise: EdgeNoise, samples: int, seed: int
@@ -157,6 +162,30 @@ class Run:
             graphs: In order, or by the number that their files bear.
             noise, samples, seed: What a graph's votes must have been cast with.
         """
+
+        def refuse_other(index: int, graph: Graph) -> None:
+            votes = self.load(index)
+            found = (votes.graph.topology, votes.noise, len(votes), votes.seed)
+            if found != (graph.topology, noise, samples, seed):
+                raise InputError(f"{self.path(index)} belongs to another graph, noise, seed or number of samples")
+
+        return self._pending(graphs, refuse_other)
+
+    def pending_groups(
+        self, graphs: Mapping[int, Graph], *, groups: EdgeGroups, num_classes: int
+    ) -> tuple[list[int], list[str]]:
+        """As :meth:`pending`, for a run of the voting defence."""
+
+        def refuse_other(index: int, graph: Graph) -> None:
+            votes = self.load_group_votes(index)
+            if (votes.graph.topology, votes.groups, votes.num_classes) != (graph.topology, groups, num_classes):
+                raise InputError(f"{self.path(index)} belongs to another graph, hash or number of groups")
+
+        return self._pending(graphs, refuse_other)
+
+    def _pending(
+        self, graphs: Sequence[Graph] | Mapping[int, Graph], refuse_other: Callable[[int, Graph], None]
+    ) -> tuple[list[int], list[str]]:
         missing, complaints = [], []
         for index, graph in graphs.items() if isinstance(graphs, Mapping) else enumerate(graphs):
             path = self.path(index)
@@ -164,10 +193,7 @@ class Run:
                 missing.append(index)
                 continue
             try:
-                votes = self.load(index)
-                found = (votes.graph.topology, votes.noise, len(votes), votes.seed)
-                if found != (graph.topology, noise, samples, seed):
-                    raise InputError(f"{path} belongs to another graph, noise, seed or number of samples")
+                refuse_other(index, graph)
             except (InputError, IsADirectoryError) as error:
                 complaints.append(f"{error}; {_set_aside(path)}, sampled again")
                 missing.append(index)

@@ -18,12 +18,25 @@ from typing import Any
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.certify import certify_votes
 from flipproof.certificates.edge_blind import edge_blind_certificate
+from flipproof.certificates.voting import certify_group_votes
 from flipproof.errors import InputError
+from flipproof.graphs import Graph
+from flipproof.grouping import EdgeGroups, GroupVotes
 from flipproof.noise import EdgeNoise
 from flipproof.runs import Run, write_bytes
 from flipproof.votes import Votes
 
-__all__ = ["COLUMNS", "FORMATS", "Row", "certificate_of", "derive_row", "formatted", "read_table", "write_table"]
+__all__ = [
+    "COLUMNS",
+    "FORMATS",
+    "Row",
+    "certificate_of",
+    "derive_row",
+    "derive_voting_row",
+    "formatted",
+    "read_table",
+    "write_table",
+]
 
 Row = dict[str, Any]
 FORMATS = ("csv", "parquet", "json")
@@ -53,7 +66,10 @@ COLUMNS = {
     "grid": "grid",
     "votes_sha256": "string",
 }
-"""Columns and their types. ``graph`` is the position in the data set; ``predicted`` is empty where it abstains."""
+"""Columns and their types. ``graph`` is the position in the data set; ``predicted`` is empty where it abstains.
+
+Of the voting defence, ``samples`` and ``counts`` are of its sub-graphs, and ``seed``, ``p_add`` and ``p_remove`` are empty.
+"""
 
 _FILE = "certificates.parquet"
 
@@ -80,8 +96,22 @@ def derive_row(index: int, votes: Votes, settings: dict[str, Any]) -> Row:
         raise InputError(
             f"the votes of graph {index} were cast with other settings than run.json's (sample them again)"
         )
-    certificate = certificate_of(votes, settings)
-    graph, values = votes.graph, certificate.to_dict()
+    return _row(index, votes.graph, certificate_of(votes, settings), _digest(votes))
+
+
+def derive_voting_row(index: int, votes: GroupVotes, settings: dict[str, Any]) -> Row:
+    """As :func:`derive_row`, for a run of the voting defence."""
+    groups = EdgeGroups(settings["groups"], settings["hash_key"])
+    if (votes.groups, votes.num_classes) != (groups, settings["num_classes"]):
+        raise InputError(f"the votes of graph {index} were cast with other settings than run.json's (vote again)")
+    digest = hashlib.sha256(json.dumps([votes.graph.topology, votes.description()], sort_keys=True).encode())
+    digest.update(votes.labels.astype("<u4").tobytes())
+    certificate = certify_group_votes(votes, edge_blind=settings["edge_blind"])
+    return _row(index, votes.graph, certificate, digest.hexdigest())
+
+
+def _row(index: int, graph: Graph, certificate: Certificate, votes_sha256: str) -> Row:
+    values = certificate.to_dict()
     values["grid"] = certificate.grid.tolist()
     return {
         "graph": index,
@@ -90,7 +120,7 @@ def derive_row(index: int, votes: Votes, settings: dict[str, Any]) -> Row:
         "edges": graph.num_edges,
         "predicted": certificate.label,
         "correct": None if graph.label is None else certificate.label == graph.label,
-        "votes_sha256": _digest(votes),
+        "votes_sha256": votes_sha256,
         **{key: values[key] for key in COLUMNS if key in values},
         "label": graph.label,
     }

@@ -94,6 +94,7 @@ def train(
     *,
     noise: EdgeNoise | None = None,
     groups: int | EdgeGroups | None = None,
+    renumber: bool = False,
     features: Any = "degree",
     epochs: int = 200,
     learning_rate: float = 0.01,
@@ -122,6 +123,8 @@ def train(
             as they are.
         groups: Number of groups (or the groups themselves) of a :class:`flipproof.VotingClassifier`: every graph of a step is
             replaced by its sub-graph of a random group. Validation graphs are seen as all their sub-graphs.
+        renumber: With groups, number the nodes of every training graph at random before they are hashed, afresh in every step.
+            Makes ever new sub-graphs; right for data whose node numbers mean nothing.
         features: As for :class:`flipproof.SmoothedClassifier`; computed on the noisy graphs or sub-graphs.
         epochs: Passes over the graphs.
         learning_rate: The highest of the schedule.
@@ -168,6 +171,8 @@ def train(
         raise InputError(f"noise must be an EdgeNoise or None; got {noise!r} (for instance EdgeNoise(keep=0.9))")
     if noise is not None and groups is not None:
         raise InputError(f"give either noise, for smoothing, or groups, for voting; got {noise} and groups={groups}")
+    if renumber and groups is None:
+        raise InputError("renumber is about the hash of node numbers; got no groups (pass groups=3 or the like)")
     parted = groups if groups is None or isinstance(groups, EdgeGroups) else EdgeGroups(groups)
     if schedule not in _SCHEDULES:
         raise InputError(f"schedule must be one of {', '.join(_SCHEDULES)}; got {schedule!r}")
@@ -179,8 +184,8 @@ def train(
             f"an edge-blind model needs features that do not depend on edges; got {hook.spec or 'a function'} "
             '(pass features=None for the graphs\' own, or features="constant")'
         )
-    settings["groups"] = None if parted is None else parted.count
-    run = _Run(model, _Batches(graphs, noise, hook, "graphs", parted), settings)
+    settings |= {"groups": None if parted is None else parted.count, "renumber": bool(renumber)}
+    run = _Run(model, _Batches(graphs, noise, hook, "graphs", parted, renumber=renumber), settings)
     held_out = None if validation is None else _Batches(validation, noise, hook, "validation", parted)
     started = time.perf_counter()
     # a fork keeps the caller's generator as it was, and dropout depends on our seed alone
@@ -363,6 +368,8 @@ class _Batches:
         features: NodeFeatures,
         argument: str,
         groups: EdgeGroups | None = None,
+        *,
+        renumber: bool = False,
     ) -> None:
         members = as_graphs(graphs)
         if not members:
@@ -372,7 +379,7 @@ class _Batches:
             raise InputError(
                 f"{argument} must be labelled; graph {unlabelled[0]} has no label (build it with label=0, 1, 2, ...)"
             )
-        self.noise, self.features, self.groups = noise, features, groups
+        self.noise, self.features, self.groups, self.renumber = noise, features, groups, renumber
         self.labels = torch.tensor([graph.label for graph in members])
         self.sizes = torch.tensor([graph.num_nodes for graph in members])
         self._edges = _Ragged([graph.edges for graph in members])
@@ -428,7 +435,13 @@ class _Batches:
         if self.groups is not None and self._group_of is not None:
             if group is None:
                 group = torch.randint(self.groups.count, (len(members),), generator=generator)
-            kept = self._group_of[:widest, :widest] == group.view(-1, 1, 1)
+            group_of = self._group_of[:widest, :widest]
+            if self.renumber:
+                # random keys, padding last: their order is a random numbering of each graph's own nodes
+                keys = torch.rand(mask.shape, generator=generator) + ~mask
+                number = keys.argsort(dim=1).argsort(dim=1)
+                group_of = group_of[number.unsqueeze(2), number.unsqueeze(1)]
+            kept = group_of == group.view(-1, 1, 1)
             if self._frozen is not None:
                 kept |= self._frozen.matrices(members, widest) > 0
             adj = adj * kept

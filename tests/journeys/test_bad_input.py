@@ -83,6 +83,17 @@ BAD_INPUT = [
     (f"{TRAIN} --add 1e-12 --remove 0.5", "add is too small to sample exactly"),
     ("radius --p-lower 1.5 --keep 0.9", "p_lower"),
     ("radius --p-lower 0.9", "noise needs keep"),
+    # voting
+    (f"{TRAIN} --groups 0", "groups must be an integer from 1 to 65536; got 0 (for instance 5)"),
+    (f"{TRAIN} --renumber", "--renumber is about the hash of node numbers; got no --groups"),
+    (f"{TRAIN} --groups 3 --keep 0.9", "give either noise, for smoothing, or --groups, for voting"),
+    (f"{OWN} --groups 3", "voting has no noise; got --keep, --add or --remove"),
+    (f"{OWN} --defence voting", "voting has no noise; got --keep, --add or --remove"),
+    (f"{OWN} --defence shield", "--defence must be one of smoothing, voting; got 'shield'"),
+    (f"{OWN} --defence smoothing --groups 3", "smoothing has no groups; got --groups 3"),
+    (f"{SAVED} --groups -1", "groups must be an integer from 1 to 65536; got -1"),
+    (f"{SAVED} --defence voting", "the model was not trained on sub-graphs, so the number of groups must be given"),
+    (f"{SAVED} --groups 3 --features one-hot-degree", "the model failed on noisy copies"),
     # numbers
     (f"{OWN} --alpha 0", "alpha must lie in (0, 1)"),
     (f"{OWN} --alpha 2", "alpha must lie in (0, 1)"),

@@ -19,9 +19,11 @@ from flipproof.commands.sources import (
     load_model,
     load_noise,
     model_data,
+    naming_the_graph,
     part_indices,
 )
 from flipproof.commands.summary import print_summary, summarise
+from flipproof.commands.voting import VotingJob, chosen_defence, load_groups, voting_settings
 from flipproof.datasets import Dataset
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
@@ -31,7 +33,9 @@ from flipproof.tables import Row, derive_row, write_table
 from flipproof.votes import checked_samples
 
 if TYPE_CHECKING:
+    from flipproof.classifiers import Classifier
     from flipproof.smoothing import SmoothedClassifier
+    from flipproof.voting import VotingClassifier
 
 __all__ = ["CertifyOptions", "certify"]
 
@@ -56,6 +60,8 @@ class CertifyOptions:
     alpha: float
     method: str
     seed: int
+    defence: str | None
+    groups: int | None
     data_seed: int | None
     split_seed: int | None
     trust_features: bool
@@ -92,8 +98,12 @@ def certify(options: CertifyOptions) -> int:
     try:
         with locked(options.out):
             run = Run(options.out, job.settings)
-            _sample(run, job, options)
-            rows = _derive(run, job, options)
+            if isinstance(job, VotingJob):
+                job.sample(run, options)
+                rows = job.rows(run)
+            else:
+                _sample(run, job, options)
+                rows = _derive(run, job, options)
             write_table(run, rows)
     except KeyboardInterrupt:
         note(f"stopped; what is finished is kept. continue with: {options.again}")
@@ -106,10 +116,12 @@ def certify(options: CertifyOptions) -> int:
     return 0
 
 
-def _prepared(options: CertifyOptions) -> _Job:
+def _prepared(options: CertifyOptions) -> _Job | VotingJob:
     from flipproof.smoothing import SmoothedClassifier
+    from flipproof.voting import VotingClassifier
 
     loaded = load_model(options.model)
+    defence = chosen_defence(loaded.saved, options, options.defence)
     source, data = model_data(
         loaded.saved,
         data=options.data,
@@ -120,22 +132,24 @@ def _prepared(options: CertifyOptions) -> _Job:
     )
     parts = source.split(data)
     indices = part_indices(parts, options.part, options.graphs)
-    blind = loaded.name == "edge-blind"
-    noise = load_noise(loaded.saved, options.keep, options.add, options.remove, edge_blind=blind)
     stored = None if loaded.saved is None else loaded.saved.metadata.get("features")
     features = options.features or (stored if isinstance(stored, str) else None)
-    smooth = SmoothedClassifier(
-        loaded.model,
-        noise,
-        num_classes=_num_classes(loaded, options.classes, data),
-        features=load_features(features),
-        trust_features=options.trust_features,
-    )
+    wrapped: dict[str, Any] = {
+        "num_classes": _num_classes(loaded, options.classes, data),
+        "features": load_features(features),
+        "trust_features": options.trust_features,
+    }
+    defended: SmoothedClassifier | VotingClassifier
+    if defence == "voting":
+        defended = VotingClassifier(loaded.model, load_groups(loaded.saved, options.groups), **wrapped)
+    else:
+        blind = loaded.name == "edge-blind"
+        noise = load_noise(loaded.saved, options.keep, options.add, options.remove, edge_blind=blind)
+        defended = SmoothedClassifier(loaded.model, noise, **wrapped)
     graphs = {index: data[index] for index in indices}
-    smooth.check(list(graphs.values()))
+    defended.check(list(graphs.values()))
     if loaded.saved is not None and options.part == "test":
         _warn_of_training_graphs(loaded, source.split_seed, data, options)
-    votes = 1 if smooth.classifier.edge_blind else options.samples
     settings = {
         "command": "certify",
         "data": data.name,
@@ -147,8 +161,16 @@ def _prepared(options: CertifyOptions) -> _Job:
         "model": loaded.name,
         "model_sha256": loaded.identity,
         "features": features_identity(features),
-        "num_classes": smooth.num_classes,
-        "edge_blind": smooth.classifier.edge_blind,
+        "num_classes": defended.num_classes,
+        "edge_blind": defended.classifier.edge_blind,
+    }
+    own_model = loaded.saved is None
+    if isinstance(defended, VotingClassifier):
+        batches = _batches(defended.classifier, defended.density, graphs.values())
+        return VotingJob(defended, graphs, settings | voting_settings(defended) | {"batches": batches}, own_model)
+    noise, votes = defended.noise, 1 if defended.classifier.edge_blind else options.samples
+    settings |= {
+        "defence": "smoothing",
         "p_add": noise.p_add,
         "p_remove": noise.p_remove,
         "noise": [noise.add_threshold, noise.remove_threshold],
@@ -157,9 +179,9 @@ def _prepared(options: CertifyOptions) -> _Job:
         "seed": options.seed,
         "alpha": options.alpha,
         "method": options.method,
-        "batches": _batches(smooth, graphs.values()),
+        "batches": _batches(defended.classifier, noise, graphs.values()),
     }
-    return _Job(smooth, graphs, noise, votes, options.seed, settings, loaded.saved is None)
+    return _Job(defended, graphs, noise, votes, options.seed, settings, own_model)
 
 
 def _warn_of_training_graphs(loaded: LoadedModel, split_seed: int, data: Dataset, options: CertifyOptions) -> None:
@@ -194,12 +216,12 @@ def _num_classes(loaded: LoadedModel, asked: int | None, data: Dataset) -> int:
     return int(number)
 
 
-def _batches(smooth: SmoothedClassifier, graphs: Any) -> dict[str, int]:
+def _batches(base: Classifier, noise: EdgeNoise, graphs: Any) -> dict[str, int]:
     """How samples reach the model, and how many at once: part of what was asked, since rounding can depend on it."""
     kinds: Counter[str] = Counter()
     for graph in graphs:
-        classifier = smooth.classifier.suited(graph, smooth.noise)
-        kinds[f"{classifier.path}, {classifier.batch_size(graph, smooth.noise)} at a time"] += 1
+        classifier = base.suited(graph, noise)
+        kinds[f"{classifier.path}, {classifier.batch_size(graph, noise)} at a time"] += 1
     return dict(sorted(kinds.items()))
 
 
@@ -219,17 +241,8 @@ def _sample(run: Run, job: _Job, options: CertifyOptions) -> None:
             graph = job.graphs[index]
 
             def sample_block(start: int, index: int = index, graph: Graph = graph) -> Block:
-                try:
+                with naming_the_graph(index, own_model=job.own_model):
                     return job.smooth.sample_block(graph, start, samples=job.votes, seed=job.seed)
-                except (InputError, OSError, MemoryError):
-                    raise
-                except Exception as error:
-                    if not job.own_model:
-                        raise
-                    reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-                    raise InputError(
-                        f"the model failed on noisy copies of graph {index} with {reason} (correct it, and run again)"
-                    ) from error
 
             blocks = run.sample(
                 index,

@@ -56,9 +56,14 @@ def print_summary(summary: dict[str, Any]) -> None:
     for key, attacker in zip(keys, _ATTACKERS.values(), strict=True):
         table.add_row(attacker, *(f"{summary[key][str(r)]:.3f}" for r in RADII))
     console.print(table)
-    sampled = f"{summary['samples']:,} samples, alpha {summary['alpha']:g}" if summary["samples"] else "not sampled"
+    if summary["method"] == "voting":
+        cast = f"{summary['samples']:,} sub-graphs, with certainty"
+    else:
+        cast = f"{summary['samples']:,} samples, alpha {summary['alpha']:g}" if summary["samples"] else "not sampled"
+    if summary["p_add"] is not None:
+        cast += f", noise adds {summary['p_add']:.4g} and removes {summary['p_remove']:.4g}"
     console.print(
-        f"method {summary['method']}, {sampled}, noise adds {summary['p_add']:.4g} and removes {summary['p_remove']:.4g}; "
+        f"method {summary['method']}, {cast}; "
         f"average certified radius {summary['average_certified_radius']:.2f}, abstained on {summary['abstained']}",
         soft_wrap=True,
         highlight=False,

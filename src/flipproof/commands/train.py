@@ -12,6 +12,7 @@ from flipproof.commands.progress import note, progress
 from flipproof.commands.sources import DataSource, load_features
 from flipproof.datasets import Dataset, Split
 from flipproof.errors import InputError
+from flipproof.grouping import EdgeGroups
 from flipproof.noise import EdgeNoise, checked_seed
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class TrainOptions:
     model: str
     out: Path
     noise: EdgeNoise | None
+    groups: int | None
+    renumber: bool
     features: str | None
     epochs: int
     seed: int
@@ -74,6 +77,7 @@ def train(options: TrainOptions) -> int:
         network,
         options.out,
         noise=options.noise,
+        groups=options.groups,
         features=hook.spec,
         **options.source.metadata(graphs),
         training=result.settings,
@@ -84,6 +88,7 @@ def train(options: TrainOptions) -> int:
         "data": graphs.name,
         "features": hook.spec,
         "noise": None if options.noise is None else {"p_add": options.noise.p_add, "p_remove": options.noise.p_remove},
+        "groups": options.groups,
         "graphs": {
             "train": len(parts.train_indices),
             "validation": len(parts.validation_indices),
@@ -110,6 +115,8 @@ def _trained(network: GraphNetwork, parts: Split, hook: NodeFeatures, options: T
             network,
             parts.train,
             noise=options.noise,
+            groups=options.groups,
+            renumber=options.renumber,
             features=hook,
             epochs=options.epochs,
             learning_rate=options.learning_rate,
@@ -126,6 +133,15 @@ def _trained(network: GraphNetwork, parts: Split, hook: NodeFeatures, options: T
 def _refuse_early(options: TrainOptions) -> None:
     """What can be told before torch is loaded."""
     checked_seed(options.seed)
+    if options.renumber and options.groups is None:
+        raise InputError("--renumber is about the hash of node numbers; got no --groups (for instance --groups 3)")
+    if options.groups is not None:
+        EdgeGroups(options.groups)
+        if options.noise is not None:
+            raise InputError(
+                f"give either noise, for smoothing, or --groups, for voting; got {options.noise} and --groups "
+                f"{options.groups} (leave one of them out)"
+            )
     out = options.out
     if out.exists() and not (out / "config.json").is_file():
         raise InputError(f"--out {out} exists and is not a model folder (choose another name)")
@@ -161,12 +177,14 @@ def _print_summary(summary: dict[str, Any], options: TrainOptions) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    noise = "none (trained on the graphs as they are)" if options.noise is None else str(options.noise)
+    seen = "the graphs as they are" if options.noise is None else str(options.noise)
+    if options.groups is not None:
+        seen = f"sub-graphs of {options.groups} groups"
     table = Table(show_header=False, title=f"{options.model} on {summary['data']}")
     sizes = summary["graphs"]
     rows = {
         "graphs": f"{sizes['train']} to train, {sizes['validation']} to choose the epoch, {sizes['test']} to certify",
-        "noise": noise,
+        "trained on": seen,
         "features": summary["features"],
         "epoch kept": f"{summary['best_epoch'] + 1} of {summary['epochs']}",
         "accuracy in training": f"{summary['train_accuracy']:.3f}",

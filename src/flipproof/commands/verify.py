@@ -9,7 +9,7 @@ from typing import Any
 from flipproof.commands.progress import note, progress
 from flipproof.errors import InputError
 from flipproof.runs import Run
-from flipproof.tables import COLUMNS, Row, derive_row, read_table
+from flipproof.tables import COLUMNS, Row, derive_row, derive_voting_row, read_table
 
 __all__ = ["problems_of", "verify"]
 
@@ -35,7 +35,8 @@ def verify(folder: Path, *, as_json: bool, quiet: bool) -> int:
     for problem in problems:
         note(f"graph {problem['graph']}: {problem['problem']}")
     if not problems and not quiet and not as_json:
-        print(f"verified: {len(indices)} certificates follow from their votes, and the votes from their noise")
+        source = "" if run.settings.get("defence") == "voting" else ", and the votes from their noise"
+        print(f"verified: {len(indices)} certificates follow from their votes{source}")
     return 1 if problems else 0
 
 
@@ -44,11 +45,16 @@ def problems_of(run: Run, index: int, row: Row | None) -> list[str]:
     if row is None:
         return ["is missing from certificates.parquet"]
     try:
-        votes = run.load(index)
-        again = tuple(votes.stream().checksums(len(votes)))
-        if again != votes.checksums:
-            return ["the flips made again are not those the votes were cast on (slot order, seed or noise was altered)"]
-        derived = derive_row(index, votes, run.settings)
+        if run.settings.get("defence") == "voting":
+            derived = derive_voting_row(index, run.load_group_votes(index), run.settings)
+        else:
+            votes = run.load(index)
+            again = tuple(votes.stream().checksums(len(votes)))
+            if again != votes.checksums:
+                return [
+                    "the flips made again are not those the votes were cast on (slot order, seed or noise was altered)"
+                ]
+            derived = derive_row(index, votes, run.settings)
     except FileNotFoundError:
         return [f"{run.path(index)} is missing"]
     except (InputError, KeyError, TypeError) as error:

@@ -49,14 +49,20 @@ def test_the_right_candidate_is_chosen(
     assert found["validation_graphs"] == 8
 
 
+@pytest.mark.parametrize(("asked", "name"), [(("--keep", 0.8), "keep 0.8"), (("--groups", 3), "voting 3")])
 def test_the_commands_it_prints_certify_the_graphs_it_never_saw(
-    graphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    asked: tuple[object, ...],
+    name: str,
+    graphs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = tmp_path / "t"
-    words = ("tune", "--data", graphs, "--radius", 1, "--keep", 0.8, *QUICK, "--out", out)
+    words = ("tune", "--data", graphs, "--radius", 1, *asked, *QUICK, "--out", out)
     done = call(monkeypatch, capsys, *words)
     assert done.code == 0, done.err
-    assert "best: gin with keep 0.8" in done.out
+    assert f"best: gin with {name}" in done.out
     assert (out / "figures" / "trade-off.png").stat().st_size > 10_000
     choice = json.loads((out / "choice.json").read_text())
     for line in choice["next"]:

@@ -139,7 +139,7 @@ class Smoothing(Defence):
 
 @dataclass(frozen=True)
 class Voting(Defence):
-    """The majority over sub-graphs that a hash makes; certain, nothing is sampled."""
+    """The majority over sub-graphs that a hash makes; certain, nothing is sampled. Training sees ever new sub-graphs."""
 
     groups: int
 
@@ -149,10 +149,10 @@ class Voting(Defence):
 
     @property
     def options(self) -> tuple[str, ...]:
-        return ("--defence", "voting", "--groups", str(self.groups))
+        return ("--groups", str(self.groups), "--renumber")
 
     def training(self) -> dict[str, Any]:
-        return {"groups": self.groups}
+        return {"groups": self.groups, "renumber": True}
 
     def certify(
         self,

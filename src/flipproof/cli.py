@@ -167,6 +167,10 @@ def train(
             rich_help_panel="Training",
         ),
     ] = "samples",
+    corrected: Annotated[
+        bool,
+        typer.Option("--corrected", help="Let gin correct for the flips that it expects.", rich_help_panel="Training"),
+    ] = False,
     consistency: Annotated[
         float,
         typer.Option(help="Weight of agreement among the copies; needs two.", rich_help_panel="Training"),
@@ -206,6 +210,7 @@ def train(
         batch_size=batch_size,
         copies=copies,
         objective=objective,
+        corrected=corrected,
         consistency=consistency,
         class_weights=class_weights,
         hidden=hidden,
@@ -504,6 +509,128 @@ def verify(
     from flipproof.commands.verify import verify as check
 
     raise typer.Exit(check(run, as_json=as_json, quiet=quiet))
+
+
+@app.command()
+def tune(
+    data: Annotated[
+        str,
+        typer.Option(help="topologies, a TU name (with --root), or a folder with labels.csv.", rich_help_panel="Data"),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for everything that is made; run again to continue.")],
+    radius: Annotated[int | None, typer.Option(min=0, help="Flips of any kind to be withstood.")] = None,
+    adds: Annotated[int | None, typer.Option(min=0, help="Or: additions to be withstood ...")] = None,
+    removes: Annotated[int | None, typer.Option(min=0, help="... together with so many removals.")] = None,
+    model: Annotated[list[str] | None, typer.Option(help="A network to try; give it several times.")] = None,
+    keep: Annotated[
+        list[float] | None,
+        typer.Option(help="A symmetric noise to try; give it several times.", rich_help_panel="Candidates"),
+    ] = None,
+    noise: Annotated[
+        list[str] | None,
+        typer.Option(help="A noise ADD,REMOVE to try; give it several times.", rich_help_panel="Candidates"),
+    ] = None,
+    groups: Annotated[
+        list[int] | None,
+        typer.Option(help="Voting with so many groups; give it several times.", rich_help_panel="Candidates"),
+    ] = None,
+    samples: Annotated[int, typer.Option(help="Noisy copies of every graph.")] = 2_000,
+    alpha: Annotated[float, typer.Option(help="Failure probability of each certificate.")] = 0.001,
+    method: Annotated[str, typer.Option(help="influence, votes or paper.")] = "influence",
+    seed: Annotated[int, typer.Option(help="Of the noise.")] = 0,
+    root: Root = None,
+    download: Download = False,
+    features: Features = None,
+    data_seed: Annotated[int, typer.Option(help="Makes the topologies.", rich_help_panel="Data")] = 0,
+    split_seed: Annotated[int, typer.Option(help="Of the split, and of training.", rich_help_panel="Data")] = 0,
+    test: Annotated[
+        float, typer.Option(help="Share of graphs kept for certification; not looked at.", rich_help_panel="Data")
+    ] = 0.3333,
+    validation: Annotated[
+        float, typer.Option(help="Share of graphs on which the choice is made.", rich_help_panel="Data")
+    ] = 0.2,
+    train_graphs: Annotated[
+        int | None, typer.Option(min=1, help="Only so many training graphs.", rich_help_panel="Data")
+    ] = None,
+    graphs: Annotated[
+        int | None, typer.Option(min=1, help="Only so many validation graphs.", rich_help_panel="Data")
+    ] = None,
+    epochs: Annotated[int, typer.Option(help="Passes over the training graphs.", rich_help_panel="Training")] = 200,
+    learning_rate: Annotated[float, typer.Option(rich_help_panel="Training")] = 0.01,
+    batch_size: Annotated[int, typer.Option(rich_help_panel="Training")] = 32,
+    copies: Annotated[
+        int, typer.Option(help="Noisy versions of every graph of a step.", rich_help_panel="Training")
+    ] = 1,
+    consistency: Annotated[
+        float, typer.Option(help="Weight of agreement among the copies; needs two.", rich_help_panel="Training")
+    ] = 0.0,
+    class_weights: Annotated[
+        bool, typer.Option("--class-weights", help="Weigh every class alike.", rich_help_panel="Training")
+    ] = False,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes at a time; by default one a core.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    config: Config = None,
+) -> None:
+    """Choose noise, network and defence for the attack you want to withstand, on validation graphs.
+
+    [bold]Example:[/bold]  flipproof tune --data MUTAG --root data --radius 1 --out results/tune
+    """
+    from flipproof.benchmark.tune import TuneOptions
+    from flipproof.benchmark.tune import tune as run
+    from flipproof.commands.sources import DataSource
+
+    options = TuneOptions(
+        source=DataSource(data, root, download, data_seed, split_seed, test, validation),
+        models=tuple(model or ["gin"]),
+        out=out,
+        radius=radius,
+        adds=adds,
+        removes=removes,
+        keeps=tuple(keep or ()),
+        pairs=tuple(noise or ()),
+        groups=tuple(groups or ()),
+        features=features,
+        training={
+            "epochs": epochs,
+            "learning_rate": learning_rate,
+            "batch_size": batch_size,
+            "copies": copies,
+            "consistency": consistency,
+            "class_weights": class_weights,
+        },
+        train_graphs=train_graphs,
+        graphs=graphs,
+        samples=samples,
+        alpha=alpha,
+        method=method,
+        seed=seed,
+        workers=workers,
+        as_json=as_json,
+        quiet=quiet,
+        again=shlex.join(["flipproof", *sys.argv[1:]]),
+    )
+    raise typer.Exit(run(options))
+
+
+@app.command()
+def benchmark(
+    config: Annotated[Path, typer.Argument(help="A TOML file: data sets, models, defences.", metavar="CONFIG")],
+    out: Annotated[Path, typer.Option(help="Folder for everything that is made; run again to continue.")],
+    root: Root = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes at a time; by default one a core.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Data sets, models and defences compared: certified accuracy over several splits, beside the edge-blind line.
+
+    [bold]Example:[/bold]  flipproof benchmark benchmarks/real.toml --root data --out results/benchmark
+    """
+    from flipproof.benchmark.command import BenchmarkOptions
+    from flipproof.benchmark.command import benchmark as run
+
+    again = shlex.join(["flipproof", *sys.argv[1:]])
+    raise typer.Exit(run(BenchmarkOptions(config, out, root, workers, as_json, quiet, again)))
 
 
 @app.command()

@@ -84,5 +84,5 @@ def test_a_file_that_is_not_there(flipproof):
 
 def test_every_command_takes_a_file():
     commands = typer.main.get_command(app).commands
-    for name, command in commands.items():
-        assert any("--config" in option.opts for option in command.params), name
+    for name in commands.keys() - {"benchmark"}:  # a benchmark is nothing but its file
+        assert any("--config" in option.opts for option in commands[name].params), name

@@ -42,6 +42,7 @@ class TrainOptions:
     batch_size: int
     copies: int | None
     objective: str
+    corrected: bool
     consistency: float
     class_weights: bool
     hidden: int | None
@@ -241,7 +242,7 @@ def _network(options: TrainOptions, in_features: int, num_classes: int) -> Graph
         )
     config: dict[str, Any] = {"name": name, "in_features": in_features, "num_classes": num_classes}
     config |= {key: value for key in ("hidden", "layers") if (value := getattr(options, key)) is not None}
-    if options.model == "gin" and options.noise is not None:
+    if options.corrected and options.noise is not None:
         config["noise"] = [options.noise.p_add, options.noise.p_remove]
     return models.build({"name": _BLIND, "network": config} if kind == _BLIND else config, seed=options.seed)
 

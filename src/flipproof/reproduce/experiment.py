@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,11 +13,9 @@ from flipproof.datasets import Split, split, topologies
 from flipproof.errors import InputError
 from flipproof.noise import EdgeNoise
 from flipproof.runs import Run, write_json
+from flipproof.workers import Report
 
 __all__ = ["Job", "Settings", "data_split", "run_job"]
-
-Report = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +82,13 @@ class Job:
     def needs(self) -> Job | None:
         """The job whose weights this one starts from: the paper retrains the network that it trained without noise."""
         return Job("gcn", None) if self.network == "gcn" and self.keep is not None else None
+
+    @property
+    def weight(self) -> float:
+        """Rough cost, for the bar over everything."""
+        if self.keep is None:
+            return 1
+        return 10 if self.network == "gin" else 5
 
 
 @cache

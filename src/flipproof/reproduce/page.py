@@ -10,6 +10,7 @@ from pathlib import Path
 
 from flipproof.certificates.certify import METHODS
 from flipproof.report.figures import Panel, comparison_figure, curves_figure
+from flipproof.report.markdown import markdown_table
 from flipproof.report.page import asset, html_table
 from flipproof.reproduce.claims import Claim, judge
 from flipproof.reproduce.experiment import Job, Settings, data_split
@@ -120,18 +121,13 @@ def _markdown(settings: Settings, claims: Sequence[Claim], gains: Sequence[Seque
     rows = [["claim", "judged by", "measured", "holds"]]
     rows += [[c.claim, c.judged_by, c.measured, "yes" if c.holds else "**no**"] for c in claims]
     lines += [
-        *_markdown_table(rows),
+        *markdown_table(rows),
         "",
         "## What other certificates get out of the same votes",
         "",
-        *_markdown_table(gains),
+        *markdown_table(gains),
     ]
     return "\n".join([*lines, ""])
-
-
-def _markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return [lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]
 
 
 _HOLDS = {"yes": "yes", "no": "no"}

@@ -205,7 +205,7 @@ def test_a_kernel_machine_is_trained_and_certified_with_the_same_commands(
     [
         (["--model", "resnet"], "--model must be one of gcn, gin, sage, gat, diffpool, edge-blind"),
         (["--model", "edge-blind:edge-blind"], "--model must be one of"),
-        (["--corrected"], "--corrected is for gin under noise; got --model gcn and no noise"),
+        (["--corrected"], "--corrected is for gin under noise; got --model gin and no noise"),
         (["--objective", "votes"], "objective must be samples or majority; got 'votes'"),
         (["--objective", "majority", "--keep", 0.9], "the majority is one of noisy copies; got copies=1"),
         (["--model", "wl-svm", "--hidden", 8], "--hidden, --consistency, --objective and --groups belong to networks"),

@@ -212,6 +212,11 @@ def _refuse_early(options: TrainOptions) -> None:
         raise InputError(f"--out {out} exists and is not a model folder (choose another name)")
     if out.exists() and not options.replace:
         raise InputError(f"--out {out} holds a model already (choose another folder, or add --replace)")
+    if options.corrected and (options.model != "gin" or options.noise is None):
+        raise InputError(
+            f"--corrected is for gin under noise; got --model {options.model} and "
+            f"{'no noise' if options.noise is None else options.noise} (leave it out, or add --keep 0.9)"
+        )
     if options.model == _KERNEL and (
         options.hidden is not None
         or options.consistency

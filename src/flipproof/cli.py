@@ -386,6 +386,9 @@ def attack(
     root: Root = None,
     download: Download = False,
     features: Features = None,
+    classes: Annotated[
+        int | None, typer.Option(min=2, help="Number of classes of a model of your own.", rich_help_panel="Data")
+    ] = None,
     part: Annotated[str, typer.Option(help="test, validation, train or all.", rich_help_panel="Data")] = "test",
     graphs: Annotated[
         int | None, typer.Option(min=1, help="Only the first so many of them.", rich_help_panel="Data")
@@ -396,6 +399,7 @@ def attack(
     split_seed: Annotated[
         int | None, typer.Option(help="Of the split; by default the model's.", rich_help_panel="Data")
     ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes at a time; by default one a core.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
     config: Config = None,
@@ -438,6 +442,8 @@ def attack(
         confirm_samples=confirm_samples,
         alpha=alpha,
         seed=seed,
+        classes=classes,
+        workers=workers,
         as_json=as_json,
         quiet=quiet,
         again=shlex.join(["flipproof", *sys.argv[1:]]),

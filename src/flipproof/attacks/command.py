@@ -33,12 +33,14 @@ from flipproof.commands.sources import (
     part_indices,
 )
 from flipproof.commands.voting import chosen_defence, load_groups
+from flipproof.engines import cores, local_engine, one_thread
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.grouping import EdgeGroups
 from flipproof.noise import EdgeNoise
 from flipproof.report.figures import Curve
 from flipproof.runs import Run, locked, write_json, write_text
+from flipproof.sampling import Engine, ThisProcess
 from flipproof.smoothing import SmoothedClassifier
 from flipproof.tables import read_table
 from flipproof.voting import VotingClassifier
@@ -87,6 +89,8 @@ class AttackOptions:
     confirm_samples: int = 10_000
     alpha: float = 0.001
     seed: int = 0
+    classes: int | None = None
+    workers: int | None = None
     as_json: bool = False
     quiet: bool = False
     again: str = "the same command"
@@ -114,7 +118,7 @@ def attack(options: AttackOptions) -> int:
     indices = part_indices(source.split(data), options.part, options.graphs)
     graphs = {index: data[index] for index in indices}
     others = {name: load_model(name) for name in (options.undefended, options.edge_blind) if name is not None}
-    targets, noise, groups = _targets(loaded, others, options, data.num_classes)
+    targets, noise, groups = _targets(loaded, others, options, options.classes or data.num_classes)
     settings = {
         "command": "attack",
         "data": data.name,
@@ -151,6 +155,7 @@ def attack(options: AttackOptions) -> int:
                 attacks=options.attacks,
                 options=search,
                 radii=radii,
+                engine=_engine(loaded, options, len(graphs)),
                 quiet=options.quiet or options.as_json,
             )
     except KeyboardInterrupt:
@@ -172,6 +177,7 @@ def attack_graphs(
     attacks: Sequence[str] = ("greedy",),
     options: Options | None = None,
     radii: Mapping[int, tuple[int | None, int]] | None = None,
+    engine: Engine | None = None,
     quiet: bool = True,
 ) -> dict[str, Any]:
     """Attack labelled graphs and write everything that a run of attacks holds; returns the summary.
@@ -184,6 +190,7 @@ def attack_graphs(
         attacks: Names, as for :func:`flipproof.attacks.strongest`.
         options: Of the attacks.
         radii: Certified label and radius of the defended classifier by graph, where known.
+        engine: Where graphs are attacked; by default in this process.
         quiet: Show no progress.
     """
     unlabelled = [index for index, graph in graphs.items() if graph.label is None]
@@ -192,26 +199,42 @@ def attack_graphs(
             f"attacks need the label of every graph; graph {unlabelled[0]} has none (set it, or leave it out)"
         )
     results: dict[str, dict[int, AttackResult]] = {who: {} for who in targets.attacked}
-    with progress("attacking", len(graphs), unit="graphs", quiet=quiet) as advance:
-        for index, graph in graphs.items():
-            path = run.folder / "attacks" / f"{index:05d}.json"
-            if not path.exists():
-                found = {
-                    who: strongest(
-                        classifier, graph, budget=budget, attacks=attacks, **_options(options, classifier, graph)
-                    ).to_dict()
-                    for who, classifier in targets.attacked.items()
-                }
-                write_json(path, found)
-            stored = json.loads(path.read_text(encoding="utf-8"))
-            for who in results:
-                results[who][index] = AttackResult.from_dict(graph, stored[who])
+    files = {index: run.folder / "attacks" / f"{index:05d}.json" for index in graphs}
+    missing = [index for index, path in files.items() if not path.exists()]
+
+    def attacked(index: int) -> dict[str, Any]:
+        return {
+            who: strongest(
+                classifier,
+                graphs[index],
+                budget=budget,
+                attacks=attacks,
+                **_options(options, classifier, graphs[index]),
+            ).to_dict()
+            for who, classifier in targets.attacked.items()
+        }
+
+    done = len(graphs) - len(missing)
+    with one_thread(), progress("attacking", len(graphs), unit="graphs", quiet=quiet, done=done) as advance:
+        for index, found in (engine or ThisProcess()).run(attacked, missing):
+            write_json(files[index], found)
             advance(1)
+    for index, path in files.items():
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        for who in results:
+            results[who][index] = AttackResult.from_dict(graphs[index], stored[who])
     _write_table(run.folder / "attacks.csv", graphs, results)
     summary = _summarised(targets, graphs, results, budget, radii)
     write_json(run.folder / "summary.json", summary)
     _draw(run.folder / "figures", graphs, results, summary)
     return {"run": str(run.folder), **summary}
+
+
+def _engine(loaded: LoadedModel, options: AttackOptions, graphs: int) -> Engine:
+    engine, sentence = local_engine(options.workers or min(cores(), graphs), loaded.model)
+    if sentence:
+        note(sentence, quiet=options.quiet or options.as_json)
+    return engine
 
 
 def _options(

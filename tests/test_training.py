@@ -435,6 +435,8 @@ def test_other_graphs_or_other_first_weights_are_another_training(tmp_path):
     fp.train(models.GCN(1, 2, seed=0), graphs, epochs=1, checkpoint=tmp_path / "c")
     with pytest.raises(fp.InputError, match="initial weights"):
         fp.train(models.GCN(1, 2, seed=1), graphs, epochs=1, checkpoint=tmp_path / "c")
+    with pytest.raises(fp.InputError, match=r"model = \{'name': 'gcn'"):
+        fp.train(models.GIN(1, 2, seed=0), graphs, epochs=1, checkpoint=tmp_path / "c")
     with pytest.raises(fp.InputError, match="graphs ="):
         fp.train(models.GCN(1, 2, seed=0), graphs[::-1], epochs=1, checkpoint=tmp_path / "c")
 

@@ -384,6 +384,40 @@ def attack(
 
 
 @app.command()
+def report(
+    runs: Annotated[
+        list[Path], typer.Argument(help="Folders that certify wrote; several are compared.", metavar="RUN")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder to write to; by default the run's own, for several a folder comparison in the first run's."
+        ),
+    ] = None,
+    edge_blind: Annotated[
+        Path | None,
+        typer.Option(
+            help="A run of an edge-blind model on the same graphs: the line to beat.", rich_help_panel="Compare"
+        ),
+    ] = None,
+    attack: Annotated[
+        list[Path] | None,
+        typer.Option(help="A folder that attack wrote, to mark what it found.", rich_help_panel="Compare"),
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    config: Config = None,
+) -> None:
+    """Figures (SVG, PDF, PNG, with their numbers) and one self-contained page, report.html, that opens offline.
+
+    [bold]Example:[/bold]  flipproof report runs/mutag --attack runs/attack
+    """
+    from flipproof.commands.report import report as write
+
+    raise typer.Exit(write(runs, out=out, edge_blind=edge_blind, attacks=attack or [], as_json=as_json, quiet=quiet))
+
+
+@app.command()
 def export(
     run: Annotated[Path, typer.Argument(help="A folder that certify wrote.", metavar="RUN")],
     kind: Annotated[str, typer.Option("--format", help="csv, parquet or json.")] = "csv",

@@ -11,6 +11,7 @@ import csv
 import hashlib
 import io
 import json
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,12 @@ __all__ = [
     "Row",
     "alpha_of_each",
     "certificate_of",
+    "certified_run",
     "derive_row",
     "formatted",
+    "has_table",
     "read_table",
+    "votes_digest",
     "write_table",
 ]
 
@@ -106,13 +110,13 @@ def derive_row(index: int, votes: Votes, settings: dict[str, Any]) -> Row:
         "edges": graph.num_edges,
         "predicted": certificate.label,
         "correct": None if graph.label is None else certificate.label == graph.label,
-        "votes_sha256": _digest(votes),
+        "votes_sha256": votes_digest(votes),
         **{key: values[key] for key in COLUMNS if key in values},
         "label": graph.label,
     }
 
 
-def _digest(votes: Votes) -> str:
+def votes_digest(votes: Votes) -> str:
     """Hash of everything a certificate reads; independent of the machine and of how the file is packed."""
     described = [
         votes.graph.topology,
@@ -124,6 +128,19 @@ def _digest(votes: Votes) -> str:
         list(votes.checksums),
     ]
     return hashlib.sha256(json.dumps(described).encode() + votes.labels.astype("<u4").tobytes()).hexdigest()
+
+
+def certified_run(folder: str | os.PathLike[str]) -> Run:
+    """The run in a folder that ``flipproof certify`` wrote; refuses others."""
+    run = Run.open(folder)
+    if run.settings.get("command") != "certify" or not isinstance(run.settings.get("graphs"), list):
+        raise InputError(f"{folder} was not made by flipproof certify (give such a run)")
+    return run
+
+
+def has_table(run: Run) -> bool:
+    """Whether the run's certificates are written."""
+    return (run.folder / _FILE).is_file()
 
 
 def write_table(run: Run, rows: Sequence[Row]) -> Path:
@@ -139,7 +156,7 @@ def read_table(run: Run) -> list[Row]:
     from pyarrow import parquet
 
     path = run.folder / _FILE
-    if not path.is_file():
+    if not has_table(run):
         raise InputError(
             f"{run.folder} has no {_FILE}: the run is not finished (run its flipproof certify command again)"
         )

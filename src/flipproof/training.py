@@ -27,6 +27,7 @@ from flipproof.errors import InputError
 from flipproof.features import NodeFeatures, as_features
 from flipproof.graphs import Graph, as_graphs
 from flipproof.models.edge_blind import EdgeBlind
+from flipproof.models.network import GraphNetwork
 from flipproof.noise import EdgeNoise, checked_seed
 
 __all__ = ["Epoch", "TrainingResult", "train"]
@@ -202,6 +203,7 @@ def train(
     path, asked = None if checkpoint is None else Path(checkpoint), {}
     if path is not None:
         asked = settings | {
+            "model": model.config if isinstance(model, GraphNetwork) else type(model).__qualname__,
             "noise": None if noise is None else [noise.add_threshold, noise.remove_threshold],
             "features": hook.spec or "a function",
             "graphs": run.batches.digest(),

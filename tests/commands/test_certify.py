@@ -107,6 +107,7 @@ def test_the_table_and_the_plain_lines(shell: Shell) -> None:
         "additions only",
         "method votes, 200 samples",
         "written: run",
+        "next: flipproof report run",
     ):
         assert part in done.out
     assert "sampling: 800 of 800 samples" in done.err

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+import typer
 
 from command_line import call
+from flipproof.cli import app
 
 
 @pytest.fixture
@@ -78,3 +80,9 @@ def test_a_file_that_is_not_there(flipproof):
     outcome = flipproof("radius", "--config", "run.toml")
     assert outcome.code == 2
     assert "run.toml cannot be read: No such file" in outcome.err
+
+
+def test_every_command_takes_a_file():
+    commands = typer.main.get_command(app).commands
+    for name, command in commands.items():
+        assert any("--config" in option.opts for option in command.params), name

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from command_line import OWN_MODEL, call, write_graphs
+from flipproof.runs import Run
 
 TRAIN = "train --data graphs --epochs 1 --out new"
 OWN = "certify --model own:make --data graphs --keep 0.8 --samples 50 --out new"
@@ -161,6 +162,23 @@ BAD_INPUT = [
     ("export run --out graphs", "--out must be a file; graphs is a folder"),
     ("export unfinished", "unfinished has no certificates.parquet: the run is not finished"),
     ("export spoilt", "spoilt/certificates.parquet is cut off or altered"),
+    ("report", "Missing argument 'RUN'"),
+    ("report gone", "gone is not a run folder: there is no such folder"),
+    ("report graphs", "graphs is not a run folder: it has no run.json"),
+    ("report run run", "each run must be given once; got run twice"),
+    ("report run halfway", "halfway has votes of 3 of 4 graphs: the run is not finished"),
+    ("report spoilt", "spoilt/certificates.parquet is cut off or altered"),
+    ("report attacked", "attacked was not made by flipproof certify"),
+    ("report run --out own.py", "--out must be a folder; own.py is a file"),
+    ("report run --attack gone", "--attack gone is not a run of attacks: there is no such folder"),
+    ("report run --attack graphs", "--attack graphs is not a run of attacks: it has no run.json"),
+    ("report run --attack run", "--attack run was not made by flipproof attack"),
+    ("report run --attack attacked", "--attack attacked holds no finished attack"),
+    ("report run --edge-blind gone", "gone is not a run folder"),
+    (
+        "report run --edge-blind unfinished",
+        "--edge-blind must be a run of a model that sees no edges; unfinished is none",
+    ),
     ("verify gone", "gone is not a run folder"),
     ("verify unfinished", "the run is not finished"),
     ("verify spoilt", "is cut off or altered"),
@@ -214,7 +232,7 @@ def _graphs_with_degrees(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def runs(workplace: Path) -> Path:
-    """Runs to be refused: a good one, one without certificates, one with half of them, one with a torn run.json."""
+    """Runs to be refused: a good one, others without certificates or half of them, without a vote, with a torn run.json."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(workplace)
         patch.setattr("sys.argv", ["flipproof", *OWN.replace("new", "run").replace("50", "40").split(), "--quiet"])
@@ -223,11 +241,13 @@ def runs(workplace: Path) -> Path:
         with pytest.raises(SystemExit) as ended:
             main()
         assert ended.value.code == 0
-    for name in ("unfinished", "spoilt", "torn"):
+    for name in ("unfinished", "spoilt", "torn", "halfway"):
         shutil.copytree(workplace / "run", workplace / name)
     (workplace / "unfinished" / "certificates.parquet").unlink()
     table = workplace / "spoilt" / "certificates.parquet"
     table.write_bytes(table.read_bytes()[:-100])
+    next((workplace / "halfway" / "votes").glob("*.npz")).unlink()
+    Run(workplace / "attacked", {"command": "attack"})
     (workplace / "torn" / "run.json").write_text('{"settings": {')
     return workplace
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from browser import chromium, opened
+
 TINY = """
 import sys
 from pathlib import Path
@@ -78,6 +80,17 @@ def test_leaves_figures_numbers_and_claims(finished: tuple[Path, str]) -> None:
     assert "A lower beta gives a lower accuracy" in (out / "claims.md").read_text()
     assert "isomorphic to a training graph" in output
     assert str(out / "index.html") in output
+
+
+def test_the_page_in_a_browser(finished: tuple[Path, str]) -> None:
+    out, _ = finished
+    with chromium() as browser:
+        for width, scheme in ((1200, "dark"), (390, "light")):
+            with opened(browser, out / "index.html", width=width, scheme=scheme) as shown:
+                page = shown.page
+                assert page.locator("figure svg").count() == 4
+                assert page.locator("table").first.locator("tbody tr").count() == 6
+                assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_second_run_reuses_everything(script: Path, finished: tuple[Path, str]) -> None:

@@ -221,7 +221,7 @@ def _targets(
     def adapter(model: LoadedModel, asked: str | None) -> Classifier:
         stored = None if model.saved is None else model.saved.metadata.get("features")
         own = getattr(model.model, "num_classes", classes)
-        return as_classifier(model.model, num_classes=own, features=load_features(asked or stored or "own"))
+        return as_classifier(model.model, num_classes=own, features=load_features(asked or stored))
 
     base = adapter(loaded, options.features)
     attacked: dict[str, Classifier | SmoothedClassifier] = {}

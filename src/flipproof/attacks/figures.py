@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +10,16 @@ import numpy as np
 
 from flipproof.attacks.result import AttackResult
 from flipproof.graphs import Graph
-from flipproof.report.figures import Curve, curve_shades, draw_curve, dress_axes, figure_paths, saved_figure
-from flipproof.runs import write_text
+from flipproof.report.figures import (
+    Curve,
+    curve_shades,
+    draw_curve,
+    draw_floor,
+    dress_axes,
+    figure_paths,
+    saved_figure,
+    write_rows,
+)
 
 __all__ = ["accuracy_figure", "graphs_figure"]
 
@@ -33,21 +39,19 @@ def accuracy_figure(stem: Path, curves: Sequence[Curve], *, title: str, floor: f
         for place, (curve, colour) in enumerate(zip(curves, curve_shades(len(curves)), strict=True)):
             draw_curve(axes, curve, colour, _LINES[place % 4], _MARKERS[place % 4], band=False)
         if floor is not None:
-            axes.axhline(floor, color="#b03a2e", linewidth=1, linestyle=(0, (1, 2)), label="edge-blind")
+            draw_floor(axes, floor)
         dress_axes(axes, count, "accuracy")
         axes.set_xticks(range(count))
         axes.set_title(title, fontsize=10, loc="left")
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["curve", "r", "right_graphs", "graphs", "accuracy"])
-    for curve in curves:
-        for r, right in enumerate(curve.certified):
-            writer.writerow([curve.name, r, right, curve.graphs, f"{right / curve.graphs:.6f}"])
+    rows: list[Sequence[Any]] = [
+        [curve.name, r, right, curve.graphs, f"{right / curve.graphs:.6f}"]
+        for curve in curves
+        for r, right in enumerate(curve.certified)
+    ]
     if floor is not None:
-        writer.writerow(["edge-blind", "every", "", "", f"{floor:.6f}"])
-    path = stem.with_name(f"{stem.name}.csv")
-    write_text(path, text.getvalue())
+        rows.append(["edge-blind", "every", "", "", f"{floor:.6f}"])
+    path = write_rows(stem, ("curve", "r", "right_graphs", "graphs", "accuracy"), rows)
     return [*figure_paths(stem), path]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -79,3 +80,6 @@ def print_summary(summary: dict[str, Any]) -> None:
         highlight=False,
     )
     console.print(f"written: {summary['run']}", soft_wrap=True, markup=False, highlight=False)
+    console.print(
+        f"next: flipproof report {shlex.quote(summary['run'])}", soft_wrap=True, markup=False, highlight=False
+    )

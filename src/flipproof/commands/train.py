@@ -101,7 +101,8 @@ def train(options: TrainOptions) -> int:
         **options.source.metadata(graphs),
         training=outcome.settings,
     )
-    options.checkpoint.unlink(missing_ok=True)
+    if options.model != _KERNEL:
+        options.checkpoint.unlink(missing_ok=True)
     summary: dict[str, Any] = {
         "model": str(options.out),
         "network": options.model,
@@ -143,10 +144,14 @@ def _trained(graphs: Dataset, parts: Split, hook: NodeFeatures, options: TrainOp
         "seed": options.seed,
         "checkpoint": options.checkpoint,
     }
-    if finished:
-        note(f"continuing {options.checkpoint}: {finished} of {options.epochs} epochs are done", quiet=options.silent)
     with progress("training", options.epochs, unit="epochs", quiet=options.silent, done=finished) as advance:
-        result = training.train(network, parts.train, **arguments, progress=lambda done, of: advance(1))
+
+        def watch(done: int, of: int) -> None:
+            if done == finished + 1 > 1:  # the checkpoint was this training's
+                note(f"continuing {options.checkpoint}: {finished} of {of} epochs were done", quiet=options.silent)
+            advance(1)
+
+        result = training.train(network, parts.train, **arguments, progress=watch)
     final = result.final
     summary = {
         "epochs": result.epochs,

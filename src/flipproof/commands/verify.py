@@ -9,18 +9,16 @@ from typing import Any
 from flipproof.commands.progress import note, progress
 from flipproof.errors import InputError
 from flipproof.runs import Run
-from flipproof.tables import COLUMNS, Row, derive_row, read_table
+from flipproof.tables import COLUMNS, Row, certified_run, derive_row, read_table
 
 __all__ = ["problems_of", "verify"]
 
 
 def verify(folder: Path, *, as_json: bool, quiet: bool) -> int:
     """0 if everything agrees; 1, with the graphs named, if not."""
-    run = Run.open(folder)
+    run = certified_run(folder)
     rows = {row["graph"]: row for row in read_table(run)}
-    indices = run.settings.get("graphs")
-    if run.settings.get("command") != "certify" or not isinstance(indices, list):
-        raise InputError(f"{folder} was not made by flipproof certify (give such a run)")
+    indices = run.settings["graphs"]
     problems: list[dict[str, Any]] = []
     with progress("verifying", len(indices), unit="graphs", quiet=quiet or as_json) as advance:
         for index in indices:

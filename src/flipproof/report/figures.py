@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,9 +27,14 @@ __all__ = [
     "curve_shades",
     "curves_figure",
     "draw_curve",
+    "draw_floor",
     "dress_axes",
     "figure_paths",
+    "finish_panel",
+    "plain_text",
     "saved_figure",
+    "write_curves",
+    "write_rows",
 ]
 
 _LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
@@ -81,7 +86,7 @@ def curves_figure(stem: Path, curves: Sequence[Curve], *, title: str, legend: st
         dress_axes(axes, len(curves[0].certified))
         axes.set_title(title, fontsize=10, loc="left")
         axes.legend(title=legend, frameon=False, fontsize=8, title_fontsize=8)
-    return [*figure_paths(stem), _write_numbers(stem, [Panel(title, tuple(curves))])]
+    return [*figure_paths(stem), write_curves(stem, [Panel(title, tuple(curves))])]
 
 
 def comparison_figure(stem: Path, rows: Sequence[Sequence[Panel]], *, title: str) -> list[Path]:
@@ -98,7 +103,7 @@ def comparison_figure(stem: Path, rows: Sequence[Sequence[Panel]], *, title: str
         }
         figure.suptitle(title, fontsize=11, x=0.01, ha="left")
         figure.legend(named.values(), named, loc="outside lower center", ncols=len(named), frameon=False, fontsize=9)
-    return [*figure_paths(stem), _write_numbers(stem, [panel for panels in rows for panel in panels])]
+    return [*figure_paths(stem), write_curves(stem, [panel for panels in rows for panel in panels])]
 
 
 def _draw_panel(axes: Any, panel: Panel) -> None:
@@ -111,10 +116,20 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
             axes.fill_between(radii, low.accuracy, top, step="mid", color=colour, alpha=0.25, linewidth=0, label=name)
     for place, (curve, colour) in enumerate(zip(panel.curves, shades[::-1], strict=True)):
         draw_curve(axes, curve, colour, (":", "--", "-", "-.")[place % 4], _MARKERS[place % 5], band=False)
+    finish_panel(axes, panel)
+
+
+def finish_panel(axes: Any, panel: Panel) -> None:
+    """The edge-blind line, axes and title of a panel whose curves are drawn."""
     if panel.floor is not None:
-        axes.axhline(panel.floor, color="#b03a2e", linewidth=1, linestyle=(0, (1, 2)), label="edge-blind")
-    dress_axes(axes, len(radii))
+        draw_floor(axes, panel.floor)
+    dress_axes(axes, len(panel.curves[0].certified))
     axes.set_title(panel.title, fontsize=9, loc="left")
+
+
+def draw_floor(axes: Any, accuracy: float) -> None:
+    """The line to beat: a classifier that sees no edges is right at every radius where it is right at all."""
+    axes.axhline(accuracy, color="#b03a2e", linewidth=1, linestyle=(0, (1, 2)), label="edge-blind")
 
 
 def draw_curve(axes: Any, curve: Curve, colour: Any, line: Any, marker: str, *, band: bool = True) -> None:
@@ -132,7 +147,7 @@ def draw_curve(axes: Any, curve: Curve, colour: Any, line: Any, marker: str, *, 
         markerfacecolor="white",
     )
     axes.plot([], [], color=colour, linestyle=line, linewidth=1.4, marker=marker, markersize=4,
-              markerfacecolor="white", label=curve.name)  # fmt: skip
+              markerfacecolor="white", label=plain_text(curve.name))  # fmt: skip
     if band:
         low, high = curve.band
         axes.fill_between(radii, low, high, step="mid", color=colour, alpha=0.10, linewidth=0)
@@ -144,10 +159,15 @@ def dress_axes(axes: Any, count: int, share: str = _SHARE) -> None:
     axes.set_ylabel(share)
     axes.set_xlim(-0.4, count - 0.6)
     axes.set_ylim(-0.02, 1.02)
-    axes.set_xticks(range(0, count, 2))
+    axes.set_xticks(range(0, count, 2 if count <= 20 else 4 if count <= 40 else 8))
     axes.grid(color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
+
+
+def plain_text(text: str) -> str:
+    """A user's text as it is: a dollar sign would start a formula, and a name with a leading underscore would be left out."""
+    return (" " * text.startswith("_") + text).replace("$", r"\$")
 
 
 def curve_shades(count: int) -> list[Any]:
@@ -167,6 +187,8 @@ def saved_figure(stem: Path, size: tuple[float, float]) -> Iterator[Any]:
     with matplotlib.rc_context(settings):
         figure = Figure(figsize=size, layout="constrained")
         yield figure
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # it is laid out; not again for each format
         stem.parent.mkdir(parents=True, exist_ok=True)
         for path, kind in zip(figure_paths(stem), _FORMATS, strict=True):
             undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
@@ -180,18 +202,27 @@ def figure_paths(stem: Path) -> list[Path]:
     return [stem.with_name(f"{stem.name}.{kind}") for kind in _FORMATS]
 
 
-def _write_numbers(stem: Path, panels: Sequence[Panel]) -> Path:
-    path = stem.with_name(f"{stem.name}.csv")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["panel", "curve", "r", "certified_graphs", "test_graphs", "certified_accuracy", "low95", "high95"])
+def write_curves(stem: Path, panels: Sequence[Panel]) -> Path:
+    """The numbers of curves, as CSV beside the figure."""
+    rows: list[Sequence[Any]] = []
     for panel in panels:
         for curve in panel.curves:
             low, high = curve.band
             for r, certified in enumerate(curve.certified):
                 share = [f"{value:.6f}" for value in (curve.accuracy[r], low[r], high[r])]
-                writer.writerow([panel.title, curve.name, r, certified, curve.graphs, *share])
+                rows.append([panel.title, curve.name, r, certified, curve.graphs, *share])
         if panel.floor is not None:
-            writer.writerow([panel.title, "edge-blind", "every", "", "", f"{panel.floor:.6f}", "", ""])
+            rows.append([panel.title, "edge-blind", "every", "", "", f"{panel.floor:.6f}", "", ""])
+    columns = ("panel", "curve", "r", "certified_graphs", "test_graphs", "certified_accuracy", "low95", "high95")
+    return write_rows(stem, columns, rows)
+
+
+def write_rows(stem: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
+    """A figure's numbers as CSV beside it."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    path = stem.with_name(f"{stem.name}.csv")
     write_text(path, text.getvalue())
     return path

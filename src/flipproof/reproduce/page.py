@@ -10,6 +10,7 @@ from pathlib import Path
 
 from flipproof.certificates.certify import METHODS
 from flipproof.report.figures import Panel, comparison_figure, curves_figure
+from flipproof.report.page import asset, html_table
 from flipproof.reproduce.claims import Claim, judge
 from flipproof.reproduce.experiment import Job, Settings, data_split
 from flipproof.reproduce.results import Table, read_certificates
@@ -133,6 +134,7 @@ def _markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
     return [lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]
 
 
+_HOLDS = {"yes": "yes", "no": "no"}
 _CAPTIONS = (
     "Impact of the keep probability: the paper's first figure.",
     "Impact of alpha, read from the same votes: the paper's second figure.",
@@ -140,17 +142,6 @@ _CAPTIONS = (
     "Beyond the paper: what our certificates get out of the same votes, for the paper's network and for a stronger one. "
     "Dotted red: a network that sees no edge, certified at every radius.",
 )
-
-_STYLE = """
-:root { color-scheme: light dark; --line: #8884; --soft: #8882; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
-figure { margin: 1.5rem 0; } figure svg { max-width: 100%; height: auto; background: #fff; border-radius: 6px; }
-figcaption { font-size: .9rem; opacity: .8; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: .9rem; }
-th, td { text-align: left; vertical-align: top; padding: .35rem .6rem; border-bottom: 1px solid var(--line); }
-th { background: var(--soft); } .yes { color: #2a8a4a; font-weight: 600; } .no { color: #c0392b; font-weight: 600; }
-@media print { body { max-width: none; margin: 0; } }
-"""
 
 
 def _page(
@@ -163,19 +154,26 @@ def _page(
     rows = [["claim", "judged by", "measured", "holds"]]
     rows += [[c.claim, c.judged_by, c.measured, "yes" if c.holds else "no"] for c in claims]
     figures = "".join(
-        f"<figure>{_inline_svg(stem)}<figcaption>{html.escape(caption)} "
-        f"Numbers: figures/{stem.name}.csv.</figcaption></figure>"
+        f'<figure><div class="plate" tabindex="0" role="img" aria-label="{html.escape(caption)}">{_inline_svg(stem)}</div>'
+        f"<figcaption>{html.escape(caption)} Numbers: figures/{stem.name}.csv.</figcaption></figure>"
         for stem, caption in zip(stems, _CAPTIONS, strict=True)
     )
     facts = "".join(f"<li>{html.escape(fact)}</li>" for fact in _facts(settings, floor))
+    held = sum(claim.holds for claim in claims)
+    style = asset("page.css")
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>The paper, reproduced</title><style>{_STYLE}</style></head><body>"
+        '<link rel="icon" href="data:,">'
+        f'<title>The paper, reproduced</title><style>{style}</style></head><body><header class="masthead">'
+        '<p class="brand">flipproof</p>'
         "<h1>Certified robustness of graph classification, reproduced</h1>"
-        f"<p>Gao, Hu, Gong, GLOBECOM 2020. What differs from the printed text: docs/paper.md.</p><ul>{facts}</ul>"
-        f"<h2>Claims of the paper</h2>{_html_table(rows)}<h2>Figures</h2>{figures}"
-        f"<h2>Certificates compared</h2>{_html_table(gains)}</body></html>\n"
+        '<p class="soft">Gao, Hu, Gong, GLOBECOM 2020. What differs from the printed text: docs/paper.md.</p></header>'
+        f"<main><p>{held} of {len(claims)} claims of the paper hold in this run.</p>"
+        f'<ul class="facts">{facts}</ul>'
+        f'<h2>Claims of the paper</h2><div class="prose">{html_table(rows, classes=_HOLDS)}</div>'
+        f'<h2>Figures</h2><div class="plates">{figures}</div>'
+        f"<h2>Certificates compared</h2>{html_table(gains)}</main></body></html>\n"
     )
 
 
@@ -188,17 +186,3 @@ def _inline_svg(stem: Path) -> str:
         .replace("url(#", f"url(#{stem.name}-")
         .replace('href="#', f'href="#{stem.name}-')
     )
-
-
-def _html_table(rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in rows[0])
-    body = "".join(
-        "<tr>"
-        + "".join(
-            f'<td class="{cell}">{cell}</td>' if cell in ("yes", "no") else f"<td>{html.escape(cell)}</td>"
-            for cell in row
-        )
-        + "</tr>"
-        for row in rows[1:]
-    )
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

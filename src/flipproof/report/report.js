@@ -1,0 +1,728 @@
+"use strict";
+// Draws the report from the JSON in #content. Text from users is only ever set as text, never as HTML.
+(() => {
+  const content = JSON.parse(document.getElementById("content").textContent);
+  const byId = (id) => document.getElementById(id);
+  const { runs, graphs, data, top } = content;
+  const several = runs.length > 1;
+  const percent = (share) => `${(100 * share).toFixed(share > 0 && share < 0.0995 ? 1 : 0)} %`;
+  const flips = (number) => `${number} flip${number === 1 ? "" : "s"}`;
+  const attackerWords = { radius: "flips", adds_radius: "additions", removes_radius: "removals" };
+
+  function node(namespace, tag, attributes, children) {
+    const made = namespace ? document.createElementNS(namespace, tag) : document.createElement(tag);
+    for (const [key, value] of Object.entries(attributes || {})) {
+      if (key === "on") for (const [event, listener] of Object.entries(value)) made.addEventListener(event, listener);
+      else if (value === true) made.setAttribute(key, "");
+      else if (value !== false && value !== null && value !== undefined) made.setAttribute(key, value);
+    }
+    made.append(...children.flat().filter((child) => child !== null && child !== undefined));
+    return made;
+  }
+  const h = (tag, attributes, ...children) => node(null, tag, attributes, children);
+  const s = (tag, attributes, ...children) => node("http://www.w3.org/2000/svg", tag, attributes, children);
+
+  const className = (graph, label) => (label === null ? "no label" : data[graph.data].classes[label]);
+  const title = (graph) => graph.name || `graph ${graph.index}`;
+  const state = (graph, run) => {
+    const cell = graph.runs[run];
+    if (!cell) return null;
+    return cell.answer === null ? "abstained" : cell.answer === graph.label ? "right" : "wrong";
+  };
+  const smallestAttack = (cell) => {
+    const found = cell && (cell.attacks.smoothed || cell.attacks.base);
+    return found && found.success ? found.flips.length / 2 : null;
+  };
+
+  // ---- theme -----------------------------------------------------------------------------------------------------------
+  const themeButton = byId("theme");
+  const systemDark = matchMedia("(prefers-color-scheme: dark)");
+  const dark = () => (document.documentElement.dataset.theme || (systemDark.matches ? "dark" : "light")) === "dark";
+  function showTheme() {
+    themeButton.textContent = dark() ? "Light" : "Dark";
+    themeButton.setAttribute("aria-label", dark() ? "Change to light colours" : "Change to dark colours");
+    themeButton.setAttribute("aria-pressed", String(dark()));
+  }
+  try {
+    const kept = localStorage.getItem("flipproof-theme");
+    if (kept) document.documentElement.dataset.theme = kept;
+  } catch { /* a browser may keep nothing for local files */ }
+  themeButton.addEventListener("click", () => {
+    document.documentElement.dataset.theme = dark() ? "light" : "dark";
+    try { localStorage.setItem("flipproof-theme", document.documentElement.dataset.theme); } catch { /* as above */ }
+    showTheme();
+  });
+  systemDark.addEventListener("change", showTheme);
+  showTheme();
+
+  // ---- drawing to the width that there is ------------------------------------------------------------------------------
+  const drawings = new Map();
+  const watch = new ResizeObserver((entries) => {
+    for (const { target } of entries) redraw(target);
+  });
+  function redraw(box) {
+    const width = Math.floor(box.clientWidth) - 20;
+    const known = drawings.get(box);
+    if (width >= 120 && known && known.width !== width) {
+      known.width = width;
+      box.replaceChildren(known.draw(width));
+    }
+  }
+  function drawn(box, draw) {
+    drawings.set(box, { draw, width: 0 });
+    watch.observe(box);
+    redraw(box);
+    return box;
+  }
+  function again(box) {
+    drawings.get(box).width = 0;
+    redraw(box);
+  }
+  const ticks = (count, most) => {
+    const step = [1, 2, 4, 5, 8, 10, 20, 50].find((size) => count / size <= most) || 100;
+    return Array.from({ length: Math.ceil(count / step) }, (_, place) => place * step);
+  };
+
+  // ---- certified accuracy -----------------------------------------------------------------------------------------------
+  const chart = byId("chart");
+  const choice = { attacker: "radius", method: "own", band: true, hidden: new Set(), r: null };
+
+  const shapes = [
+    (x, y) => s("circle", { cx: x, cy: y, r: 4 }),
+    (x, y) => s("rect", { x: x - 3.7, y: y - 3.7, width: 7.4, height: 7.4 }),
+    (x, y) => s("path", { d: `M${x},${y - 4.8}l4.6,8h-9.2z` }),
+    (x, y) => s("path", { d: `M${x},${y - 5}l5,5l-5,5l-5,-5z` }),
+  ];
+
+  function curves() {
+    const found = [];
+    runs.forEach((run, number) => {
+      if (!several && choice.method === "all") {
+        run.methods.forEach((method, place) => found.push(curve(run, method, method, place)));
+      } else {
+        const method = run.methods.includes(choice.method) ? choice.method : run.method;
+        found.push(curve(run, method, several ? `${run.name} (${method})` : `certified (${method})`, number));
+      }
+    });
+    runs.forEach((run, number) => {
+      if (choice.attacker !== "radius") return;
+      for (const [who, still] of Object.entries(run.underAttack)) {
+        if (several && who !== "smoothed") continue;
+        const style = { smoothed: several ? number : 1, base: 3, undefended: 4 }[who];
+        const name = `${several ? `${run.name}: ` : ""}right after the attacks found on ${content.targets[who]} (${run.attacked} graphs)`;
+        found.push({ key: `${number}${who}`, name, style, attack: true, total: run.attacked, counts: still });
+      }
+    });
+    return found;
+  }
+  function curve(run, method, name, style) {
+    const stored = run.curves[choice.attacker][method];
+    return { key: `${run.name}${method}`, name, style, total: run.graphs, counts: stored.n, low: stored.low, high: stored.high };
+  }
+  const floors = () => {
+    const known = data.filter((set, number) => set.edgeBlind !== null && !runs.some((run) => run.edgeBlind && run.data === number));
+    return known.map((set) => ({ name: data.length > 1 ? `edge-blind, ${set.name}` : "edge-blind", share: set.edgeBlind }));
+  };
+
+  function drawChart(width) {
+    const height = Math.max(240, Math.min(380, width * 0.55));
+    const left = 44, right = width - 12, up = 12, down = height - 40;
+    const x = (r) => left + ((r + 0.5) * (right - left)) / (top + 1);
+    const y = (share) => down - share * (down - up);
+    const half = (right - left) / (top + 1) / 2;
+    const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, height, "aria-hidden": "true" });
+    for (const share of [0, 0.2, 0.4, 0.6, 0.8, 1]) {
+      svg.append(s("line", { class: "grid", x1: left, x2: right, y1: y(share), y2: y(share) }));
+      svg.append(s("text", { x: left - 8, y: y(share) + 4, "text-anchor": "end" }, `${Math.round(100 * share)} %`));
+    }
+    for (const r of ticks(top + 1, width / 45)) {
+      svg.append(s("text", { x: x(r), y: down + 18, "text-anchor": "middle" }, String(r)));
+    }
+    svg.append(s("text", { x: (left + right) / 2, y: height - 5, "text-anchor": "middle" }, `${attackerWords[choice.attacker]} that the attacker may make`));
+    const steps = (values) => values.map((share, r) => `${r ? "L" : "M"}${x(r) - half},${y(share)}H${x(r) + half}`).join("");
+    for (const floor of floors()) svg.append(s("line", { class: "floor", x1: left, x2: right, y1: y(floor.share), y2: y(floor.share) }));
+    const shown = curves().filter((one) => !choice.hidden.has(one.key));
+    for (const one of shown) {
+      const shares = one.counts.slice(0, top + 1).map((count) => count / one.total);
+      const colour = `run${one.style % 6}`;
+      if (choice.band && one.low && shown.filter((other) => other.low).length <= 3) {
+        const back = one.low.map((share, r) => `L${x(r) + half},${y(share)}H${x(r) - half}`).reverse().join("");
+        svg.append(s("path", { class: `band fill ${colour}`, d: `${steps(one.high)}${back}Z` }));
+      }
+      svg.append(s("path", { class: `step ${colour} ${one.attack ? "attack" : `dash${one.style % 4}`}`, d: steps(shares) }));
+      shares.forEach((share, r) => {
+        if (one.attack) return;
+        const marker = shapes[one.style % 4](x(r), y(share));
+        marker.setAttribute("class", `marker ${colour}`);
+        svg.append(marker);
+      });
+    }
+    if (choice.r !== null) svg.append(s("line", { class: "cursor", x1: x(choice.r), x2: x(choice.r), y1: up, y2: down }));
+    svg.append(s("line", { class: "axis", x1: left, x2: right, y1: y(0), y2: y(0) }));
+    svg.addEventListener("pointermove", (event) => {
+      const box = svg.getBoundingClientRect();
+      point(Math.round(((event.clientX - box.left) * (width / box.width) - left) / (2 * half) - 0.5));
+    });
+    return svg;
+  }
+  function point(r) {
+    const kept = Math.max(0, Math.min(top, r));
+    if (kept === choice.r) return;
+    choice.r = kept;
+    again(chart);
+    read();
+  }
+  function read() {
+    if (choice.r === null) {
+      byId("readout").textContent = "";
+      return;
+    }
+    const said = curves()
+      .filter((one) => !choice.hidden.has(one.key) && choice.r < one.counts.length)
+      .map((one) => `${one.name} ${percent(one.counts[choice.r] / one.total)} (${one.counts[choice.r]} of ${one.total})`);
+    said.push(...floors().map((floor) => `${floor.name} ${percent(floor.share)}`));
+    const what = choice.attacker === "radius" ? flips(choice.r) : `${choice.r} ${attackerWords[choice.attacker]}`;
+    byId("readout").textContent = `${choice.r ? `Against any ${what}` : "Without attack"}: ${said.join(" · ")}`;
+  }
+  function showLegend() {
+    const entries = curves().map((one) => {
+      const line = s("path", { class: `step run${one.style % 6} ${one.attack ? "attack" : `dash${one.style % 4}`}`, d: "M0,6H30" });
+      const sample = s("svg", { viewBox: "0 0 30 12", "aria-hidden": "true" }, line);
+      if (!one.attack) {
+        const marker = shapes[one.style % 4](15, 6);
+        marker.setAttribute("class", `marker run${one.style % 6}`);
+        sample.append(marker);
+      }
+      const button = h("button", { type: "button", "aria-pressed": String(!choice.hidden.has(one.key)) }, sample, h("span", {}, one.name));
+      button.addEventListener("click", () => {
+        if (!choice.hidden.delete(one.key)) choice.hidden.add(one.key);
+        button.setAttribute("aria-pressed", String(!choice.hidden.has(one.key)));
+        again(chart);
+        read();
+      });
+      return button;
+    });
+    const lines = floors().map((floor) => {
+      const sample = s("svg", { viewBox: "0 0 30 12", "aria-hidden": "true" }, s("line", { class: "floor", x1: 0, x2: 30, y1: 6, y2: 6 }));
+      return h("span", { class: "tag", title: "a model that sees no edges: no flip can change it" }, sample, `${floor.name}: ${percent(floor.share)}`);
+    });
+    byId("legend").replaceChildren(...entries, ...lines);
+  }
+  function fill(select, entries) {
+    select.replaceChildren(...entries.map(([value, text]) => h("option", { value }, text)));
+  }
+  const asymmetric = runs.some((run) => !run.symmetric && !run.edgeBlind);
+  fill(byId("attacker"), Object.entries(content.attackers));
+  byId("attacker-control").hidden = !asymmetric;
+  const methods = [...new Set(runs.flatMap((run) => run.methods))];
+  const offered = [["own", several ? "each run's own" : `the run's own: ${runs[0].method}`]];
+  if (!several) offered.push(["all", "all methods, same votes"]);
+  offered.push(...methods.filter((method) => several || method !== runs[0].method).map((method) => [method, method]));
+  fill(byId("method"), offered);
+  byId("method-control").hidden = methods.length < 2;
+  byId("attacker").addEventListener("change", (event) => update({ attacker: event.target.value }));
+  byId("method").addEventListener("change", (event) => update({ method: event.target.value }));
+  byId("band").addEventListener("change", (event) => update({ band: event.target.checked }));
+  function update(change) {
+    Object.assign(choice, change);
+    showLegend();
+    again(chart);
+    read();
+  }
+  chart.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (event.key === "Home") point(0);
+    else if (event.key === "End") point(top);
+    else if (step) point(choice.r === null ? 0 : choice.r + step);
+    else return;
+    event.preventDefault();
+  });
+  // attacks on a part of the graphs are another share than the certified one: shown when asked for
+  for (const one of curves()) if (one.attack && runs.some((run) => run.attacked && run.attacked < run.graphs)) choice.hidden.add(one.key);
+  drawn(chart, drawChart);
+  showLegend();
+  point(Math.min(1, top));
+
+  // ---- patterns: one panel a run -----------------------------------------------------------------------------------------
+  function row(name, words, shown, draw) {
+    if (!shown.length) return;
+    const panels = shown.map((run) => {
+      const box = h("div", {});
+      const panel = h("div", { class: "panel" }, several ? h("h4", {}, run.name) : null, box);
+      queueMicrotask(() => drawn(box, (width) => draw(run, runs.indexOf(run), width)));
+      return panel;
+    });
+    byId("panels").append(
+      h("div", { class: "row", id: `row-${name.toLowerCase().replaceAll(" ", "-")}` }, h("h3", {}, name), h("p", { class: "soft" }, words), h("div", { class: "side" }, panels)),
+    );
+  }
+  const own = (number) => graphs.filter((graph) => graph.runs[number]);
+  const rightRadius = (graph, number) => (state(graph, number) === "right" ? graph.runs[number].radius : -1);
+
+  function heat(cells, width, words) {
+    const size = [cells.length, Math.max(...cells.map((line) => line.length))];
+    const left = 46, cell = Math.min(64, (width - left - 8) / size[0]), tall = Math.min(cell, 40);
+    const height = tall * size[1] + 44;
+    const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": words });
+    cells.forEach((line, adds) => line.forEach((share, removes) => {
+      const x = left + adds * cell, y = (size[1] - 1 - removes) * tall + 4;
+      const square = s("rect", { class: "heat", x, y, width: cell, height: tall, rx: 3, "fill-opacity": Math.max(0.04, share) });
+      square.append(s("title", {}, `at most ${adds} additions and ${removes} removals: ${percent(share)}`));
+      svg.append(square);
+      if (cell >= 30 && share > 0) {
+        svg.append(s("text", { class: "on", x: x + cell / 2, y: y + tall / 2 + 4, "text-anchor": "middle", "pointer-events": "none" }, (100 * share).toFixed(0)));
+      }
+    }));
+    for (const adds of ticks(size[0], 12)) svg.append(s("text", { x: left + (adds + 0.5) * cell, y: height - 24, "text-anchor": "middle" }, String(adds)));
+    for (const removes of ticks(size[1], 12)) svg.append(s("text", { x: left - 8, y: (size[1] - 0.5 - removes) * tall + 8, "text-anchor": "end" }, String(removes)));
+    svg.append(s("text", { x: left + (size[0] * cell) / 2, y: height - 6, "text-anchor": "middle" }, "additions"));
+    svg.append(s("text", { x: 0, y: 0, transform: `translate(12 ${(size[1] * tall) / 2 + 4}) rotate(-90)`, "text-anchor": "middle" }, "removals"));
+    return svg;
+  }
+  const seeing = runs.filter((run) => !run.edgeBlind);
+  row("Radii by class", "Graphs of each true class by the flips that they withstand; ✗ is wrong or abstained.", seeing, (run, number, width) => {
+    const classes = data[run.data].classes.map((name, label) => [name, own(number).filter((graph) => graph.label === label)]).filter(([, found]) => found.length);
+    const values = classes.map(([, found]) => {
+      const counts = Array(top + 1).fill(0);
+      for (const graph of found) counts[Math.min(top, rightRadius(graph, number) + 1)] += 1;
+      return counts;
+    });
+    const most = Math.max(1, ...values.flat());
+    const lines = Math.ceil(classes.length / Math.max(1, Math.floor(width / 140)));
+    const columns = Math.ceil(classes.length / lines);
+    const wide = width / columns, tall = 104;
+    const height = Math.ceil(classes.length / columns) * tall + 4;
+    const svg = s("svg", { class: "bars", viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": "histogram of radii for each class" });
+    classes.forEach(([name], place) => {
+      const x0 = (place % columns) * wide, y0 = Math.floor(place / columns) * tall;
+      const bar = (wide - 16) / (top + 1);
+      svg.append(s("text", { class: "title", x: x0 + 4, y: y0 + 14 }, name.length > wide / 8 ? `${name.slice(0, Math.floor(wide / 8) - 1)}…` : name));
+      values[place].forEach((count, radius) => {
+        const size = (56 * count) / most;
+        const rect = s("rect", { class: radius ? "" : "miss", x: x0 + 4 + radius * bar + 1, y: y0 + 80 - size, width: Math.max(1, bar - 2), height: size, rx: 2 });
+        rect.append(s("title", {}, `${name}: ${count} ${radius ? `with radius ${radius - 1}` : "wrong or abstained"}`));
+        svg.append(rect);
+      });
+      svg.append(s("line", { class: "grid", x1: x0 + 4, x2: x0 + wide - 12, y1: y0 + 80.5, y2: y0 + 80.5 }));
+      for (const radius of [0, ...ticks(top, Math.max(2, wide / 26)).map((tick) => tick + 1)]) {
+        svg.append(s("text", { x: x0 + 4 + (radius + 0.5) * bar, y: y0 + 95, "text-anchor": "middle" }, radius ? String(radius - 1) : "✗"));
+      }
+    });
+    return svg;
+  });
+
+  row("Additions and removals", "Per cent of graphs that are right whatever at most so many additions and so many removals do.", seeing.filter((run) => !run.symmetric),
+    (run, number, width) => heat(run.cells, width, "share of graphs certified for each number of additions and removals"));
+
+  function spots(points, width, marks) {
+    // circles with as much ink as there are graphs; one that stands for graphs opens the first of them
+    const left = marks.square ? 58 : 46, right = width - 14, up = 10, height = Math.min(300, width * 0.62) + 20, down = height - 38;
+    const span = (axis) => points.reduce(([low, high], point) => [Math.min(low, point[axis]), Math.max(high, point[axis])], [points[0][axis], 1]);
+    const [x0, x1] = marks.square ? [-1, Math.max(span("x")[1], span("y")[1])] : span("x");
+    const [y0, y1] = marks.square ? [-1, x1] : [-1, span("y")[1]];
+    const x = (value) => left + ((value - x0 + 0.5) * (right - left)) / (x1 - x0 + 1);
+    const y = (value) => down - ((value - y0 + 0.5) * (down - up)) / (y1 - y0 + 1);
+    const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": marks.words });
+    const radiusText = (value) => (value < 0 ? marks.none : String(value));
+    for (const tick of [-1, ...ticks(y1 + 1, 8)]) {
+      svg.append(s("line", { class: "grid", x1: left, x2: right, y1: y(tick), y2: y(tick) }));
+      svg.append(s("text", { x: left - 8, y: y(tick) + 4, "text-anchor": "end" }, radiusText(tick)));
+    }
+    const across = marks.square ? [-1, ...ticks(x1 + 1, width / 50)] : ticks(x1 + 1, ((width - 60) / 45) * ((x1 + 1) / (x1 - x0 + 1))).filter((tick) => tick >= x0);
+    for (const tick of across) svg.append(s("text", { x: x(tick), y: down + 16, "text-anchor": "middle" }, marks.square ? radiusText(tick) : String(tick)));
+    svg.append(s("text", { x: (left + right) / 2, y: height - 4, "text-anchor": "middle" }, marks.across));
+    svg.append(s("text", { transform: `translate(12 ${(up + down) / 2}) rotate(-90)`, "text-anchor": "middle" }, marks.up));
+    if (marks.square) svg.append(s("line", { class: "cursor", x1: x(x0), y1: y(y0), x2: x(x1), y2: y(y1) }));
+    const places = new Map();
+    for (const point of points) {
+      const key = `${point.x},${point.y}`;
+      places.set(key, [...(places.get(key) || []), point]);
+    }
+    for (const found of places.values()) {
+      const spot = s("circle", { class: found[0].off ? "dot off" : "dot", cx: x(found[0].x), cy: y(found[0].y), r: Math.min(18, 2.6 + 1.5 * Math.sqrt(found.length)), "fill-opacity": 0.72 });
+      const names = found.slice(0, 6).map((point) => title(point.graph)).join(", ");
+      spot.append(s("title", {}, `${found.length} graph${found.length === 1 ? "" : "s"}: ${names}${found.length > 6 ? ", …" : ""}`));
+      spot.addEventListener("click", () => open(found[0].graph));
+      svg.append(spot);
+    }
+    return svg;
+  }
+  row("Radius and size", "Larger circles are more graphs; open circles are wrong or abstained. A click opens a graph.", seeing, (run, number, width) =>
+    spots(own(number).map((graph) => ({ x: graph.nodes, y: rightRadius(graph, number), off: rightRadius(graph, number) < 0, graph })), width,
+      { across: "nodes", up: "certified radius", none: "✗", words: "certified radius against the number of nodes" }));
+  row("What influence adds", "The same votes read in two ways: above the line, the influence certificate proves more than the vote share alone.",
+    seeing.filter((run) => run.methods.includes("votes") && run.methods.includes("influence")), (run, number, width) =>
+      spots(own(number).map((graph) => ({ x: graph.runs[number].by.votes[1], y: graph.runs[number].by.influence[1], graph })), width,
+        { across: "radius by votes alone", up: "radius by influence", none: "none", square: true, words: "radius by influence against radius by votes alone" }));
+  byId("panels").className = several ? "" : "two";
+  byId("patterns").hidden = !seeing.length;
+
+  // ---- the table -----------------------------------------------------------------------------------------------------------
+  const PAGE = 50, MORE = 500;
+  const table = { sort: null, down: false, most: PAGE, rows: graphs };
+  const columns = [
+    { name: "Graph", text: true, value: (graph) => graph.index, cell: (graph) => opener(graph) },
+    ...(data.length > 1 ? [{ name: "Data", text: true, value: (graph) => data[graph.data].name }] : []),
+    { name: "Class", text: true, wide: true, value: (graph) => className(graph, graph.label) },
+    { name: "Nodes", number: true, wide: true, value: (graph) => graph.nodes },
+    { name: "Edges", number: true, wide: true, value: (graph) => graph.count },
+  ];
+  const shared = columns.length;
+  const groups = runs.map((run, number) => {
+    const cell = (graph) => graph.runs[number];
+    const from = (read) => (graph) => (cell(graph) ? read(cell(graph), graph) : null);
+    const votes = (found) => found.counts.reduce((sum, count) => sum + count, 0);
+    const added = [
+      { name: "Answer", text: true, first: true, value: from((found, graph) => (found.answer === null ? "~" : className(graph, found.answer))), cell: (graph) => answer(graph, number) },
+      { name: "Radius", number: true, value: from((found) => found.radius), cell: (graph) => withstood(graph, number) },
+    ];
+    if (!several && !run.symmetric && !run.edgeBlind) {
+      added.push({ name: "Additions", number: true, value: from((found) => found.adds) }, { name: "Removals", number: true, value: from((found) => found.removes) });
+    }
+    if (!several && !run.edgeBlind) {
+      added.push({ name: "Votes", number: true, wide: true, value: from((found) => (votes(found) ? Math.max(...found.counts) / votes(found) : null)), format: percent });
+      if (run.methods.includes("votes") && run.method !== "votes") added.push({ name: "By votes alone", number: true, wide: true, value: from((found) => found.by.votes[1]), format: (radius) => (radius < 0 ? "–" : radius) });
+    }
+    if (run.attacked) added.push({ name: "Attack", number: true, value: from(smallestAttack), hint: "flips of the smallest attack found" });
+    columns.push(...added);
+    return added.length;
+  });
+
+  function opener(graph) {
+    return h("button", { type: "button", class: "open", "aria-haspopup": "dialog" }, title(graph));
+  }
+  function answer(graph, number) {
+    const found = state(graph, number);
+    if (!found) return "";
+    const mark = { right: "✓\u00a0", wrong: "✗\u00a0", abstained: "" }[found];
+    const text = found === "abstained" ? "abstains" : className(graph, graph.runs[number].answer);
+    return h("span", { class: found, title: found }, mark + text);
+  }
+  function withstood(graph, number) {
+    const cell = graph.runs[number];
+    if (!cell) return "";
+    return runs[number].edgeBlind ? h("span", { title: `all ${cell.slots} node pairs` }, "any") : cell.radius < 0 ? "–" : String(cell.radius);
+  }
+  function cellOf(column, graph) {
+    if (column.cell) return column.cell(graph);
+    const value = column.value(graph);
+    return value === null ? "" : String(column.format ? column.format(value) : value);
+  }
+  function showHead() {
+    const head = byId("table").tHead;
+    const names = columns.map((column, place) => {
+      const sorted = table.sort === place;
+      const button = h("button", { type: "button", title: column.hint }, column.name, h("span", { "aria-hidden": "true" }, sorted ? (table.down ? " ↓" : " ↑") : ""));
+      button.addEventListener("click", () => {
+        table.down = sorted ? !table.down : Boolean(column.number && place >= shared);
+        table.sort = place;
+        showHead();
+        showRows();
+        head.rows[head.rows.length - 1].cells[place].firstElementChild.focus();
+      });
+      return h("th", { scope: "col", class: classes(column), "aria-sort": sorted ? (table.down ? "descending" : "ascending") : null }, button);
+    });
+    const grouped = several
+      ? [h("tr", {}, columns.slice(0, shared).map((column) => h("th", { class: column.wide ? "wide" : "" })), runs.map((run, number) => h("th", { class: "group", scope: "colgroup", colspan: groups[number] }, run.name)))]
+      : [];
+    head.replaceChildren(...grouped, h("tr", {}, names));
+  }
+  const classes = (column) => ["number", "wide", "first", "text"].filter((name) => column[name] && (name !== "first" || several)).join(" ");
+
+  function filtered() {
+    const words = byId("search").value.trim().toLowerCase();
+    const set = byId("set").value, wanted = byId("class").value, run = Number(byId("run").value || 0), found = byId("answer").value;
+    const least = byId("least").value === "" ? null : Number(byId("least").value);
+    return graphs.filter((graph) =>
+      (!words || title(graph).toLowerCase().includes(words) || String(graph.index) === words) &&
+      (set === "" || graph.data === Number(set)) &&
+      (wanted === "" || className(graph, graph.label) === wanted) &&
+      (!found || state(graph, run) === found) &&
+      (least === null || (graph.runs[run] && graph.runs[run].radius >= least)));
+  }
+  function compare(one, other) {
+    if (one === null || other === null) return (one === null) - (other === null);
+    if (typeof one === "string") return one.localeCompare(other, undefined, { numeric: true }) * (table.down ? -1 : 1);
+    return (one - other) * (table.down ? -1 : 1);
+  }
+  function showRows() {
+    table.rows = filtered();
+    if (table.sort !== null) {
+      const value = columns[table.sort].value;
+      table.rows = [...table.rows].sort((one, other) => compare(value(one), value(other)));
+    }
+    const body = byId("table").tBodies[0];
+    body.replaceChildren(...table.rows.slice(0, table.most).map((graph) => {
+      const line = h("tr", {}, columns.map((column) => h("td", { class: classes(column) }, cellOf(column, graph))));
+      line.addEventListener("click", () => open(graph));
+      return line;
+    }));
+    byId("count").textContent = table.rows.length === graphs.length ? `${graphs.length} graphs` : `${table.rows.length} of ${graphs.length} graphs`;
+    byId("more").hidden = table.rows.length <= table.most;
+    byId("more").textContent = table.rows.length - table.most <= MORE ? `Show all ${table.rows.length}` : `Show ${MORE} more`;
+  }
+  byId("more").addEventListener("click", () => { table.most += MORE; showRows(); });
+  addEventListener("beforeprint", () => { table.most = Math.max(table.most, 2000); showRows(); });
+  const names = [...new Set(graphs.map((graph) => className(graph, graph.label)))].sort((one, other) => one.localeCompare(other, undefined, { numeric: true }));
+  fill(byId("class"), [["", "any"], ...names.map((name) => [name, name])]);
+  fill(byId("run"), runs.map((run, number) => [String(number), run.name]));
+  byId("run-control").hidden = !several;
+  const members = (number) => runs.filter((run) => run.data === number).map((run) => run.name).join(", ");
+  fill(byId("set"), [["", "any"], ...data.map((set, number) => [String(number), `${set.name} (${members(number)})`])]);
+  byId("set-control").hidden = data.length < 2;
+  byId("filters").addEventListener("input", showRows);
+  byId("filters").addEventListener("submit", (event) => event.preventDefault());
+  byId("filters").addEventListener("reset", () => setTimeout(showRows));
+  showHead();
+  showRows();
+
+  // ---- one graph -----------------------------------------------------------------------------------------------------------
+  const dialog = byId("detail");
+  let shown = null, marked = null;
+
+  function open(graph) {
+    show(graph);
+    if (!dialog.open) dialog.showModal();
+    dialog.scrollTop = 0;
+  }
+  function show(graph) {
+    shown = graph;
+    const options = attacksOn(graph);
+    marked = options.length ? options[0].key : null;
+    byId("detail-title").textContent = `${title(graph)}: ${className(graph, graph.label)}`;
+    const place = table.rows.indexOf(graph);
+    byId("previous").disabled = place <= 0;
+    byId("next").disabled = place < 0 || place >= table.rows.length - 1;
+    fillDetail();
+  }
+  function fillDetail() {
+    const graph = shown;
+    byId("detail-body").replaceChildren(h("div", {}, drawing(graph), marks(graph)), h("div", { class: "runs" }, runs.map((run, number) => about(graph, run, number))));
+  }
+  const move = (step) => {
+    const next = table.rows[table.rows.indexOf(shown) + step];
+    if (next) show(next);
+  };
+  byId("previous").addEventListener("click", () => move(-1));
+  byId("next").addEventListener("click", () => move(1));
+  byId("close").addEventListener("click", () => dialog.close());
+  dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+  dialog.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (step) { move(step); event.preventDefault(); }
+  });
+
+  function attacksOn(graph) {
+    return runs.flatMap((run, number) => {
+      const attacks = graph.runs[number] ? graph.runs[number].attacks : {};
+      return Object.keys(content.targets).filter((who) => attacks[who]).map((who) => (
+        { key: `${number}${who}`, name: `${several ? `${run.name}: ` : ""}${content.targets[who]}`, found: attacks[who] }));
+    });
+  }
+  function pairs(flat) {
+    return Array.from({ length: flat.length / 2 }, (_, place) => [flat[2 * place], flat[2 * place + 1]]);
+  }
+  function marks(graph) {
+    const options = attacksOn(graph);
+    if (!options.length) return h("p", { class: "soft" }, `${graph.nodes} nodes, ${graph.count} edges.`);
+    const buttons = [...options, { key: null, name: "none" }].map((option) => {
+      const button = h("button", { type: "button", "aria-pressed": String(option.key === marked) }, option.name);
+      button.addEventListener("click", () => {
+        marked = option.key;
+        fillDetail();
+        byId("detail-body").querySelectorAll(".choices button").forEach((one) => { if (one.getAttribute("aria-pressed") === "true") one.focus(); });
+      });
+      return button;
+    });
+    const current = options.find((option) => option.key === marked);
+    return h("div", {}, h("p", { class: "soft" }, `${graph.nodes} nodes, ${graph.count} edges. Mark the strongest attack found on:`), h("div", { class: "choices" }, buttons), current ? h("p", {}, attackWords(graph, current.found)) : null);
+  }
+  function attackWords(graph, found) {
+    const present = new Set(pairs(graph.edges || []).map((pair) => pair.join("-")));
+    const told = pairs(found.flips).map(([u, v]) => (graph.edges ? `${present.has(`${u}-${v}`) ? "remove" : "add"} ${u}–${v}` : `flip ${u}–${v}`)).join(", ");
+    const size = found.flips.length / 2;
+    if (found.success && !size) return `Its answer is not ${className(graph, found.label)}, without any attack.`;
+    if (found.success) return `${flips(size)} change the answer: ${told} (${found.name}${found.confirmed ? ", confirmed with fresh noise" : ""}).`;
+    return `No attack of up to ${flips(found.budget)} was found that changes the answer; nearest: ${told || "none"} (${found.name}).`;
+  }
+
+  function about(graph, run, number) {
+    const cell = graph.runs[number];
+    const head = several ? h("h3", {}, run.name) : null;
+    if (!cell) return h("div", { class: "card" }, head, h("p", { class: "soft" }, "This graph is not among those of this run."));
+    const parts = [head, h("p", { class: "verdict" }, verdict(graph, run, cell, number))];
+    const total = cell.counts.reduce((sum, count) => sum + count, 0);
+    if (total) parts.push(h("h4", {}, `Votes of ${total.toLocaleString("en")} ${run.method === "voting" ? "parts" : "noisy copies"}`), votesTable(graph, cell, total));
+    if (run.methods.length > 1) parts.push(h("h4", {}, "By method, from the same votes"), methodTable(graph, run, cell));
+    if (cell.grid.length) {
+      const size = Math.max(...cell.grid);
+      const cells = cell.grid.map((count) => Array.from({ length: size }, (_, removes) => (removes < count ? 1 : 0)));
+      parts.push(h("h4", {}, "Additions and removals withstood together"), smallGrid(cells));
+    }
+    return h("div", { class: "card" }, parts);
+  }
+  function smallGrid(cells) {
+    const rows = Math.min(13, cells[0].length), columns = Math.min(13, cells.length);
+    const svg = s("svg", { viewBox: `0 0 ${columns * 20 + 40} ${rows * 20 + 34}`, width: columns * 20 + 40, height: rows * 20 + 34, role: "img", "aria-label": "which numbers of additions and removals are withstood" });
+    for (let adds = 0; adds < columns; adds += 1) {
+      for (let removes = 0; removes < rows; removes += 1) {
+        svg.append(s("rect", { class: "heat", x: 34 + adds * 20, y: (rows - 1 - removes) * 20, width: 20, height: 20, rx: 3, "fill-opacity": cells[adds][removes] ? 1 : 0.08 }));
+      }
+      svg.append(s("text", { x: 44 + adds * 20, y: rows * 20 + 14, "text-anchor": "middle" }, String(adds)));
+    }
+    for (let removes = 0; removes < rows; removes += 1) svg.append(s("text", { x: 28, y: (rows - 0.5 - removes) * 20 + 4, "text-anchor": "end" }, String(removes)));
+    svg.append(s("text", { x: 34 + columns * 10, y: rows * 20 + 30, "text-anchor": "middle" }, "additions"));
+    svg.append(s("text", { transform: `translate(10 ${rows * 10}) rotate(-90)`, "text-anchor": "middle" }, "removals"));
+    return h("div", { class: "mini" }, svg);
+  }
+  function verdict(graph, run, cell, number) {
+    const found = state(graph, number);
+    if (found === "abstained") return [h("span", { class: "abstained" }, "Abstains"), ": the votes are too close to name a class."];
+    const said = h("span", { class: found }, `${found === "right" ? "✓" : "✗"} ${className(graph, cell.answer)}`);
+    const judged = graph.label === null ? "" : found === "right" ? ", which is right. " : ", which is wrong. ";
+    if (run.edgeBlind) return ["Answers ", said, judged, `The model sees no edges: none of the ${cell.slots} node pairs matters.`];
+    const sure = cell.radius === 0 ? "No flip is proven harmless." : cell.radius === 1 ? "No single edge flip can change this." : `No attack of up to ${cell.radius} edge flips can change this.`;
+    const more = [];
+    if (cell.adds > cell.radius) more.push(`${cell.adds} additions`);
+    if (cell.removes > cell.radius) more.push(`${cell.removes} removals`);
+    return ["Answers ", said, judged, sure, more.length ? ` Alone, it withstands ${more.join(" or ")}.` : ""];
+  }
+  function votesTable(graph, cell, total) {
+    const order = cell.counts.map((count, label) => [count, label]).filter(([count]) => count).sort((one, other) => other[0] - one[0]);
+    const lines = order.slice(0, 8).map(([count, label]) => h("tr", {},
+      h("td", { class: "name" }, className(graph, label)),
+      h("td", { class: "track" }, s("svg", { viewBox: "0 0 100 8", preserveAspectRatio: "none", "aria-hidden": "true" }, s("rect", { class: label === order[0][1] ? "top" : "", width: Math.max(0.8, (100 * count) / total), height: 8, rx: 1 }))),
+      h("td", { class: "number" }, `${count.toLocaleString("en")} (${percent(count / total)})`)));
+    const rest = order.slice(8).reduce((sum, [count]) => sum + count, 0);
+    if (rest) lines.push(h("tr", {}, h("td", { class: "name" }, "others"), h("td", {}), h("td", {}, String(rest))));
+    return h("table", { class: "votes" }, h("tbody", {}, lines));
+  }
+  function methodTable(graph, run, cell) {
+    const wide = !run.symmetric;
+    const head = ["Method", "Answer", "Radius", ...(wide ? ["Additions", "Removals"] : []), "Share at least"];
+    const dash = (radius) => (radius < 0 ? "–" : String(radius));
+    const lines = run.methods.map((method) => {
+      const [label, radius, adds, removes, share] = cell.by[method];
+      const values = [method === run.method ? h("b", {}, `${method} (this run)`) : method, label === null ? "abstains" : className(graph, label), dash(radius), ...(wide ? [dash(adds), dash(removes)] : []), share === null ? "" : share.toFixed(4)];
+      return h("tr", {}, values.map((value) => h("td", {}, value)));
+    });
+    return h("div", { class: "mini" }, h("table", { class: "methods" }, h("thead", {}, h("tr", {}, head.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, lines)));
+  }
+
+  // ---- drawing a graph -------------------------------------------------------------------------------------------------------
+  function drawing(graph) {
+    if (!graph.edges) {
+      const { nodes, edges, all } = content.limits;
+      return h("p", { class: "note" }, `Not drawn: drawings are kept for graphs of up to ${nodes} nodes and ${edges.toLocaleString("en")} edges, and ${all.toLocaleString("en")} edges in all.`);
+    }
+    const edges = pairs(graph.edges);
+    const places = layout(graph.nodes, edges);
+    const option = attacksOn(graph).find((one) => one.key === marked);
+    const flipped = new Map((option ? pairs(option.found.flips) : []).map((pair) => [pair.join("-"), pair]));
+    const touched = new Set([...flipped.values()].flat());
+    const width = 420, height = 360, edge = 22;
+    const at = (number) => [edge + places[number][0] * (width - 2 * edge), edge + places[number][1] * (height - 2 * edge)];
+    const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `drawing of ${title(graph)}: ${graph.nodes} nodes, ${graph.count} edges${flipped.size ? `, ${flips(flipped.size)} marked` : ""}` });
+    const line = ([u, v], name) => {
+      const [x1, y1] = at(u), [x2, y2] = at(v);
+      return s("line", { class: name, x1, y1, x2, y2 });
+    };
+    const removed = [];
+    for (const pair of edges) {
+      if (flipped.delete(pair.join("-"))) removed.push(pair);
+      else svg.append(line(pair, "edge"));
+    }
+    for (const pair of removed) svg.append(line(pair, "edge removed"));
+    for (const [u, v] of flipped.values()) {
+      // bent a little, so that it cannot hide edges that it runs along
+      const [x1, y1] = at(u), [x2, y2] = at(v);
+      const bend = 0.12 * ((x1 + x2 - width) * (y2 - y1) - (y1 + y2 - height) * (x2 - x1) > 0 ? -1 : 1);
+      svg.append(s("path", { class: "edge added", d: `M${x1},${y1}Q${(x1 + x2) / 2 + bend * (y2 - y1)},${(y1 + y2) / 2 - bend * (x2 - x1)} ${x2},${y2}` }));
+    }
+    const size = graph.nodes > 100 ? 3 : graph.nodes > 40 ? 4.5 : 6.5;
+    for (let number = 0; number < graph.nodes; number += 1) {
+      const [cx, cy] = at(number);
+      const circle = s("circle", { class: touched.has(number) ? "node touched" : "node", cx, cy, r: touched.has(number) ? size + 1.5 : size });
+      circle.append(s("title", {}, `node ${number}`));
+      svg.append(circle);
+    }
+    const key = removed.length + flipped.size ? h("p", { class: "soft" }, [flipped.size ? "Red: added. " : "", removed.length ? "Dashed: removed." : ""]) : null;
+    return h("div", { class: "drawing" }, svg, key);
+  }
+
+  // Stress majorisation from classical scaling: distances on paper near to distances in the graph. The same every time.
+  function layout(count, edges) {
+    if (count === 1) return [[0.5, 0.5]];
+    const far = distances(count, edges);
+    const angle = (number) => (2 * Math.PI * number) / count;
+    const start = [0, 1].map((axis) => Float64Array.from({ length: count }, (_, number) => (axis ? Math.sin(angle(number)) : Math.cos(angle(number)))));
+    const place = scaled(far, count, start);
+    for (let round = 0; round < (count > 120 ? 40 : 120); round += 1) relax(place, far, count);
+    return fitted(place, count);
+  }
+  function distances(count, edges) {
+    const near = Array.from({ length: count }, () => []);
+    for (const [u, v] of edges) { near[u].push(v); near[v].push(u); }
+    const far = new Float64Array(count * count).fill(-1);
+    let longest = 1;
+    for (let from = 0; from < count; from += 1) {
+      const queue = [from];
+      far[from * count + from] = 0;
+      for (const reached of queue) {
+        for (const next of near[reached]) {
+          if (far[from * count + next] < 0) {
+            far[from * count + next] = far[from * count + reached] + 1;
+            longest = Math.max(longest, far[from * count + next]);
+            queue.push(next);
+          }
+        }
+      }
+    }
+    return far.map((value) => (value < 0 ? Math.min(longest + 1, 1 + Math.sqrt(count)) : value));
+  }
+  function scaled(far, count, start) {
+    const square = far.map((value) => -0.5 * value * value);
+    const mean = Array.from({ length: count }, (_, line) => square.subarray(line * count, (line + 1) * count).reduce((sum, value) => sum + value, 0) / count);
+    const whole = mean.reduce((sum, value) => sum + value, 0) / count;
+    const found = [];
+    for (const first of start) {
+      let vector = first;
+      let size = 1;
+      for (let round = 0; round < 60; round += 1) {
+        const next = new Float64Array(count);
+        for (let i = 0; i < count; i += 1) for (let j = 0; j < count; j += 1) next[i] += (square[i * count + j] - mean[i] - mean[j] + whole) * vector[j];
+        for (const { vector: other } of found) {
+          const along = next.reduce((sum, value, i) => sum + value * other[i], 0);
+          for (let i = 0; i < count; i += 1) next[i] -= along * other[i];
+        }
+        size = Math.hypot(...next) || 1;
+        vector = next.map((value) => value / size);
+      }
+      found.push({ vector, size: Math.sqrt(size) });
+    }
+    return found.map(({ vector, size }, axis) => vector.map((value, number) => value * size + 0.05 * start[axis][number]));
+  }
+  function relax([xs, ys], far, count) {
+    for (let i = 0; i < count; i += 1) {
+      let x = 0, y = 0, weight = 0;
+      for (let j = 0; j < count; j += 1) {
+        if (i === j) continue;
+        const wanted = far[i * count + j];
+        const dx = xs[i] - xs[j], dy = ys[i] - ys[j];
+        const is = Math.max(1e-6, Math.hypot(dx, dy));
+        const share = 1 / (wanted * wanted);
+        x += share * (xs[j] + (wanted * dx) / is);
+        y += share * (ys[j] + (wanted * dy) / is);
+        weight += share;
+      }
+      xs[i] = x / weight;
+      ys[i] = y / weight;
+    }
+  }
+  function fitted([xs, ys], count) {
+    const low = [Math.min(...xs), Math.min(...ys)], high = [Math.max(...xs), Math.max(...ys)];
+    const size = Math.max(high[0] - low[0], high[1] - low[1], 1e-9);
+    const middle = [(low[0] + high[0]) / 2, (low[1] + high[1]) / 2];
+    return Array.from({ length: count }, (_, i) => [0.5 + (xs[i] - middle[0]) / size, 0.5 + (ys[i] - middle[1]) / size]);
+  }
+})();

@@ -1,0 +1,71 @@
+"""Small real runs for the tests of the report, on data whose every name wants to break out of a page."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+
+import pytest
+
+from command_line import OWN_MODEL
+from flipproof.cli import main
+
+__all__ = ["DATA", "RING", "WHEEL", "make_runs", "make_small_runs", "run_command"]
+
+RING = '<script>alert("ring")</script>'
+WHEEL = "wheel's \"<img src=x onerror=alert(1)> & </script><!--style-->"
+DATA = "data '\"<b>$x_"
+KEEP = ["--keep", "0.8"]
+
+
+def run_command(folder: Path, *arguments: str) -> None:
+    """A command of flipproof in a user's folder, in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(folder)
+        patch.delitem(sys.modules, "own", raising=False)
+        patch.setattr("flipproof.attacks.command._draw", lambda *drawn: None)  # tested elsewhere, and slow
+        patch.setattr(sys, "argv", ["flipproof", *arguments, "--quiet"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 0, arguments
+
+
+def make_runs(folder: Path) -> Path:
+    """``even``, ``uneven``, ``blind`` and the attacks ``attack`` on the first of them, in a user's folder."""
+    import flipproof as fp
+
+    make_small_runs(folder)
+    certify(folder, "uneven", "--add", "0.02", "--remove", "0.3")
+    blind = fp.models.EdgeBlind(fp.models.GIN(in_features=1, num_classes=2, hidden=4, seed=0)).eval()
+    fp.models.save(blind, folder / "model", features="constant")
+    run_command(folder, "certify", "--model", "model", "--data", DATA, *KEEP, "--part", "all", "--out", "blind")
+    searched = ["--budget", "2", "--samples", "48", "--confirm-samples", "500", "--graphs", "4"]
+    run_command(
+        folder, "attack", "--model", "own:make", "--data", DATA, *KEEP, "--part", "all", *searched, "--out", "attack"
+    )
+    return folder
+
+
+def make_small_runs(folder: Path) -> Path:
+    """``even`` alone: rings and wheels of 6 to 9 nodes, votes of a black box."""
+    (folder / "own.py").write_text(OWN_MODEL.format(pause=0))
+    (folder / DATA).mkdir()
+    lines = []
+    for index in range(12):
+        size = 6 + index % 4
+        edges = [(node, (node + 1) % size) for node in range(size)]
+        edges += [(0, node) for node in range(2, size - 1)] if index % 2 else []
+        name = f"<u>{index} & 'co'.edges"
+        (folder / DATA / name).write_text("".join(f"{u} {v}\n" for u, v in edges))
+        lines.append((name, WHEEL if index % 2 else RING))
+    with (folder / DATA / "labels.csv").open("w", newline="") as file:
+        csv.writer(file).writerows(lines)
+    certify(folder, "even", *KEEP)
+    return folder
+
+
+def certify(folder: Path, out: str, *options: str) -> None:
+    sampled = ["--samples", "400", "--part", "all"]
+    run_command(folder, "certify", "--model", "own:make", "--data", DATA, *options, *sampled, "--out", out)

@@ -1,0 +1,236 @@
+"""The report of real runs, opened in a real browser: what a reader does with mouse, keyboard, phone and printer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from browser import chromium, opened
+from certified_runs import DATA, RING, WHEEL, make_runs, run_command
+from flipproof.report.content import CertifiedRun, read_attacks, read_run, with_attacks
+from flipproof.report.page import report_page
+
+ROWS = "#table tbody tr"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's folder with the pages ``one.html``, and ``several.html`` of three runs."""
+    made = make_runs(tmp_path_factory.mktemp("user"))
+    runs = with_attacks(read(made, "even", "uneven", "blind"), read_attacks(made / "attack"))
+    floors = {runs[2].data_key: runs[2].accuracy}
+    (made / "one.html").write_text(report_page(runs[:1], floors), encoding="utf-8")
+    (made / "several.html").write_text(report_page(runs, floors), encoding="utf-8")
+    return made
+
+
+def read(folder: Path, *names: str) -> list[CertifiedRun]:
+    return [read_run(folder / name, name) for name in names]
+
+
+def column(page: Any, number: int) -> list[str]:
+    return page.locator(f"{ROWS} td:nth-child({number})").all_inner_texts()
+
+
+def test_headline_and_every_part_in_place(browser: Any, folder: Path) -> None:
+    (run,) = read(folder, "even")
+    right = sum(radius >= 0 for radius in run.right_radii("influence"))
+    with opened(browser, folder / "one.html") as shown:
+        page = shown.page
+        assert f"{right} of 12 graphs" in page.inner_text(".lead")
+        assert "1 in 1,000" in page.inner_text(".lead")
+        assert page.locator(ROWS).count() == 12
+        for part in ("#chart svg", "#legend button", "#panels svg"):
+            assert page.locator(part).count() >= 1, part
+        assert "edge-blind" in page.inner_text("#legend")
+        # no sideways scrolling of the page itself; headings and controls have names
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert page.evaluate("[...document.querySelectorAll('main h2, main h3')].every(h => h.innerText.trim())")
+        named = "one => one.labels?.length || one.ariaLabel || one.textContent.trim()"
+        assert page.evaluate(f"[...document.querySelectorAll('button, input, select')].every({named})")
+
+
+def test_names_are_text_and_nothing_else(browser: Any, folder: Path) -> None:
+    for name in ("one.html", "several.html"):
+        with opened(browser, folder / name) as shown:
+            page = shown.page
+            page.click(f"{ROWS}:nth-child(2) .open")
+            assert page.inner_text("#detail-title") == f"<u>1 & 'co'.edges: {WHEEL}"
+            assert {RING, WHEEL} <= set(column(page, 2))
+            assert DATA in page.inner_text("body")
+            assert page.locator("img, u, b > script").count() == 0
+            assert page.evaluate("document.scripts.length") == 2
+
+
+def test_sorting_by_a_column_head(browser: Any, folder: Path) -> None:
+    with opened(browser, folder / "one.html") as shown:
+        page = shown.page
+        nodes = page.locator("#table th button", has_text="Nodes")
+        nodes.click()
+        assert column(page, 3) == sorted(column(page, 3))
+        assert page.locator("#table th[aria-sort='ascending']").inner_text().startswith("Nodes")
+        nodes.press("Enter")  # the head keeps the focus, and the keyboard sorts too
+        assert column(page, 3) == sorted(column(page, 3), reverse=True)
+        page.locator("#table th button", has_text="Radius").click()
+        radii = [-1 if text == "–" else int(text) for text in column(page, 6)]
+        assert radii == sorted(radii, reverse=True)
+        assert len(set(radii)) > 1
+
+
+def test_filters(browser: Any, folder: Path) -> None:
+    (run,) = read(folder, "even")
+    radii = [row["radius"] for row in run.rows]
+    states = ["abstained" if row["predicted"] is None else "right" if row["correct"] else "wrong" for row in run.rows]
+    with opened(browser, folder / "one.html") as shown:
+        page = shown.page
+        page.select_option("#class", WHEEL)
+        assert page.locator(ROWS).count() == 6
+        assert page.inner_text("#count") == "6 of 12 graphs"
+        page.fill("#search", "<u>1 &")
+        assert page.locator(ROWS).count() == 1
+        page.click("#filters button[type=reset]")
+        page.wait_for_function("document.querySelectorAll('#table tbody tr').length === 12")
+        for state in ("right", "wrong", "abstained"):
+            page.select_option("#answer", state)
+            assert page.locator(ROWS).count() == states.count(state)
+        page.select_option("#answer", "")
+        page.fill("#least", "1")
+        assert page.locator(ROWS).count() == sum(radius >= 1 for radius in radii) > 0
+
+
+def test_a_graph_opens_with_votes_certificates_and_the_attack(browser: Any, folder: Path) -> None:
+    (run,) = with_attacks(read(folder, "even"), read_attacks(folder / "attack"))
+    wheel = run.rows[1]
+    with opened(browser, folder / "one.html") as shown:
+        page = shown.page
+        page.click(f"{ROWS}:nth-child(2) td:nth-child(3)")  # anywhere in the row
+        detail = page.locator("#detail")
+        assert detail.is_visible()
+        assert detail.locator(".node").count() == wheel["nodes"]
+        flips = run.attacks[1]["smoothed"].flips
+        removed = [pair for pair in flips if list(pair) in run.graphs[1].edges.tolist()]
+        assert flips
+        assert detail.locator(".edge.removed").count() == len(removed)
+        assert detail.locator(".edge.added").count() == len(flips) - len(removed)
+        assert detail.locator(".edge").count() == wheel["edges"] + len(flips) - len(removed)
+        assert f"{max(wheel['counts'])} (" in detail.locator(".votes").inner_text()
+        table = detail.locator(".methods tbody tr").all_inner_texts()
+        assert [line.split()[0] for line in table] == ["influence", "votes", "paper"]
+        for line, method in zip(table, run.readings, strict=True):
+            assert line.split("\t")[2] == str(run.readings[method][1].radius)
+        detail.locator(".choices button", has_text="none").click()
+        assert detail.locator(".edge.added, .edge.removed").count() == 0
+        # what the page shows as a lower bound is not above it
+        stated = float(table[0].split("\t")[-1])
+        assert wheel["p_lower"] - 1e-4 <= stated <= wheel["p_lower"]
+
+
+def test_a_graph_opens_by_keyboard_alone(browser: Any, folder: Path) -> None:
+    with opened(browser, folder / "one.html") as shown:
+        page = shown.page
+        page.keyboard.press("Tab")  # the link that skips to the table
+        page.keyboard.press("Enter")
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.className") == "open":
+                break
+        page.keyboard.press("Enter")
+        assert page.locator("#detail").is_visible()
+        assert page.evaluate("document.getElementById('detail').contains(document.activeElement)")
+        first = page.inner_text("#detail-title")
+        page.keyboard.press("ArrowRight")
+        assert page.inner_text("#detail-title") != first
+        page.keyboard.press("Escape")
+        assert not page.locator("#detail").is_visible()
+        assert page.evaluate("document.activeElement.className") == "open"  # and the focus is back
+
+
+def test_the_chart_by_keyboard_and_mouse(browser: Any, folder: Path) -> None:
+    (run,) = read(folder, "even")
+    counts = run.curve("influence", "radius", 4).certified
+    with opened(browser, folder / "one.html") as shown:
+        page = shown.page
+        page.focus("#chart")
+        page.keyboard.press("Home")
+        assert f"({counts[0]} of 12)" in page.inner_text("#readout")
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowRight")
+        assert page.inner_text("#readout").startswith("Against any 2 flips")
+        assert f"({counts[2]} of 12)" in page.inner_text("#readout")
+        page.locator("#chart svg").hover(position={"x": 60, "y": 100})
+        assert page.inner_text("#readout").startswith("Without attack")
+        page.select_option("#method", "all")
+        assert page.locator("#chart path.step").count() == 3
+        page.locator("#legend button").first.click()
+        assert page.locator("#chart path.step").count() == 2
+
+
+def test_light_dark_and_narrow(browser: Any, folder: Path) -> None:
+    background = "getComputedStyle(document.body).backgroundColor"
+    for name in ("one.html", "several.html"):
+        with opened(browser, folder / name, scheme="dark") as shown:
+            dark = shown.page.evaluate(background)
+            shown.page.click("#theme")
+            light = shown.page.evaluate(background)
+            assert dark != light
+            shown.page.reload()
+            assert shown.page.evaluate(background) == light  # kept
+            shown.requests.pop()
+        with opened(browser, folder / name, width=390) as shown:
+            page = shown.page
+            assert page.evaluate(background) == light
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            page.click(f"{ROWS}:nth-child(2) .open")
+            assert page.evaluate("document.getElementById('detail').scrollWidth <= innerWidth")
+
+
+def test_several_runs_side_by_side(browser: Any, folder: Path) -> None:
+    runs = read(folder, "even", "uneven", "blind")
+    with opened(browser, folder / "several.html") as shown:
+        page = shown.page
+        assert page.locator("article.card h3").all_inner_texts() == ["even", "uneven", "blind"]
+        assert page.locator("#table th.group").all_inner_texts() == ["even", "uneven", "blind"]
+        assert page.locator("#chart path.step").count() == 3
+        page.select_option("#attacker", "removes_radius")
+        page.focus("#chart")
+        page.keyboard.press("End")
+        top = max(max(run.right_radii(run.method, "removes_radius")) for run in runs[:2]) + 1
+        assert page.inner_text("#readout").startswith(f"Against any {max(4, top)} removals")
+        page.select_option("#run", "1")
+        page.select_option("#answer", "right")
+        assert page.locator(ROWS).count() == sum(radius >= 0 for radius in runs[1].right_radii("influence"))
+        page.click("#filters button[type=reset]")
+        page.click(f"{ROWS}:nth-child(2) .open")
+        assert page.locator("#detail .card h3").all_inner_texts() == ["even", "uneven", "blind"]
+        assert "sees no edges" in page.locator("#detail .card").nth(2).inner_text()
+        assert page.locator("#detail .card").nth(1).locator("svg[aria-label^='which numbers']").count() == 1
+
+
+def test_it_prints_light_and_whole(browser: Any, folder: Path) -> None:
+    with opened(browser, folder / "one.html", scheme="dark") as shown:
+        page = shown.page
+        page.emulate_media(media="print")
+        assert not page.locator("#theme").is_visible()
+        assert not page.locator("#filters").is_visible()
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert page.pdf().startswith(b"%PDF")
+
+
+def test_the_command_tells_what_it_wrote(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    run_command(folder, "report", "blind", "--json")
+    told = json.loads(capsys.readouterr().out)
+    assert told["report"] == "blind/report.html"
+    assert "does not look at edges" in (folder / told["report"]).read_text()
+    assert {Path(path).suffix for path in told["figures"]} == {".svg", ".pdf", ".png", ".csv"}
+    assert all((folder / path).stat().st_size > 0 for path in told["figures"])

@@ -176,9 +176,9 @@ class Reader:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text, encoding="utf-8")
         elif block.run and block.kind == "python":
-            with contextlib.redirect_stdout(io.StringIO()) as out:
+            with _printing() as printed:
                 exec(compile(block.text, where, "exec"), self.namespace)
-            self.printed = out.getvalue()
+            self.printed = "".join(printed)
         elif block.run:
             self.printed = "".join(self._call(words, where) for words in block.commands())
         elif block.output:
@@ -190,13 +190,24 @@ class Reader:
         assert words[0] == "flipproof", f"{where}: {words[0]} is not run by the tests (write <!-- not run: why --> before)"
         words, target = (words[: words.index(">")], words[-1]) if ">" in words else (words, None)
         self.monkeypatch.setattr(sys, "argv", [*words, *_smaller(words)])
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as ended:
+        err = io.StringIO()
+        with _printing() as printed, contextlib.redirect_stderr(err), pytest.raises(SystemExit) as ended:
             main()
         assert not ended.value.code, f"{where}: {shlex.join(words)}: {err.getvalue()}"
-        if target is not None:
-            (self.folder / target).write_text(out.getvalue(), encoding="utf-8")
-        return out.getvalue() if target is None else ""
+        if target is None:
+            return "".join(printed)
+        (self.folder / target).write_text("".join(printed), encoding="utf-8")
+        return ""
+
+
+@contextlib.contextmanager
+def _printing() -> Iterator[list[str]]:
+    """Standard output, bytes included; the text is in the list afterwards."""
+    stream, printed = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True), []
+    with contextlib.redirect_stdout(stream):
+        yield printed
+    stream.seek(0)
+    printed.append(stream.read())
 
 
 def _smaller(words: list[str]) -> list[str]:

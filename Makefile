@@ -45,7 +45,8 @@ docs: $(BIN)/.docs  ## the documentation site, into site/ (open site/index.html)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 notebook: $(BIN)/.docs  ## execute the example notebook in place
-	cd examples && PATH="$(CURDIR)/$(BIN):$$PATH" jupyter nbconvert --to notebook --execute --inplace --coalesce-streams certify_your_graphs.ipynb
+	PATH="$(CURDIR)/$(BIN):$$PATH" jupyter nbconvert --to notebook --execute --inplace examples/certify_your_graphs.ipynb
+	$(BIN)/jupyter nbconvert --to notebook --coalesce-streams --inplace examples/certify_your_graphs.ipynb
 
 $(BIN)/.docs: $(BIN)/.done
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'

@@ -28,6 +28,7 @@ from typing import Any
 
 import pytest
 import typer
+from command_line import write_graphs
 
 from flipproof.cli import app, main
 
@@ -148,7 +149,10 @@ def prose_commands(page: Path) -> list[list[str]]:
 
 @dataclass
 class Reader:
-    """Someone who types in a page's blocks, one after the other, in an empty folder with a small TU data set in ``data``."""
+    """Someone who types in a page's blocks, one after the other, in a folder of their own.
+
+    At the start it holds what a reader may have: graphs of their own in ``my_graphs``, a TU data set in ``data``.
+    """
 
     folder: Path
     monkeypatch: pytest.MonkeyPatch
@@ -157,6 +161,7 @@ class Reader:
 
     def read(self, page: Path) -> None:
         """Run the blocks that can be run, write the files, compare the outputs."""
+        write_graphs(self.folder / "my_graphs")
         _write_tu(self.folder / "data" / "MUTAG")
         self.monkeypatch.chdir(self.folder)
         self.monkeypatch.syspath_prepend(str(self.folder))

@@ -38,8 +38,8 @@ check: lint test  ## format, lint, types, tests
 guarantee: setup  ## slow tests of the guarantee: brute force, coverage
 	$(BIN)/python -m pytest -n 2 -m guarantee tests
 
-bench: setup  ## speed, as ratios within one run
-	for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+bench: setup  ## speed, as ratios within one run; rewrites docs/performance.md
+	$(BIN)/python benchmarks/performance.py
 
 docs: $(BIN)/.docs  ## the documentation site, into site/ (open site/index.html)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build

@@ -13,8 +13,11 @@ import numpy as np
 import pytest
 
 import flipproof as fp
+from flipproof.certificates.sequential import Plan
 from flipproof.noise import BLOCK
-from flipproof.runs import Block, Run, locked, write_bytes, write_text
+from flipproof.runs import Run, locked, write_bytes, write_text
+from flipproof.sampling import BlockTask, Task
+from flipproof.votes import Block
 
 NOISE = fp.EdgeNoise(keep=0.8)
 GRAPHS = [fp.Graph(4, [(0, 1), (1, 2)]), fp.Graph(5, [(0, 1)])]
@@ -32,25 +35,37 @@ WHAT = {"noise": NOISE, "samples": SAMPLES, "seed": 3}
 class Sampler:
     """Samples a graph's blocks into a run; notes what was computed and complained about; can be killed in between."""
 
-    def __init__(self, run: Run, index: int = 0, *, stop_at: int | None = None) -> None:
-        self.run, self.index, self.stop_at = run, index, stop_at
+    def __init__(
+        self,
+        run: Run,
+        index: int = 0,
+        *,
+        stop_at: int | None = None,
+        seed: int = 3,
+        smooth: fp.SmoothedClassifier = SMOOTH,
+    ) -> None:
+        self.run, self.index, self.stop_at, self.seed, self.smooth = run, index, stop_at, seed, smooth
         self.computed: list[int] = []
         self.complaints: list[str] = []
         self.advanced = 0
 
-    def block(self, start: int) -> Block:
-        if start == self.stop_at:
+    def block(self, task: Task) -> Block:
+        assert isinstance(task, BlockTask)
+        if task.start == self.stop_at:
             raise KeyboardInterrupt
-        self.computed.append(start)
-        return SMOOTH.sample_block(GRAPHS[self.index], start, samples=SAMPLES, seed=3)
+        self.computed.append(task.start)
+        return self.smooth.sample_block(task.graph, task.start, samples=SAMPLES, seed=self.seed)
 
     def advance(self, amount: int) -> None:
         self.advanced += amount
 
     def __call__(self) -> fp.Votes:
-        options: dict[str, Any] = {"advance": self.advance, "complain": self.complaints.append, **WHAT}
-        blocks = self.run.sample(self.index, GRAPHS[self.index], self.block, **options)
-        return SMOOTH.votes_of(GRAPHS[self.index], blocks, seed=3)
+        graphs = {self.index: GRAPHS[self.index]}
+        store = self.run.parts(graphs, **(WHAT | {"seed": self.seed}), complain=self.complaints.append)
+        plan = Plan.of(SAMPLES, alpha=0.001, method="votes")
+        options: dict[str, Any] = {"work": self.block, "store": store, "advance": self.advance, "certified": False}
+        ((_, votes, _),) = self.smooth.sample_all(graphs, plan, seed=self.seed, **options)
+        return votes
 
 
 @pytest.fixture
@@ -112,17 +127,9 @@ def test_a_spoilt_block_is_set_aside_and_sampled_again(run: Run, spoil: Any) -> 
 
 def test_blocks_of_another_seed_are_not_believed(run: Run) -> None:
     interrupted(run)
-    options: dict[str, Any] = {"advance": lambda n: None, "complain": (complaints := []).append}
-    run.sample(
-        0,
-        GRAPHS[0],
-        lambda start: SMOOTH.sample_block(GRAPHS[0], start, samples=SAMPLES, seed=4),
-        noise=NOISE,
-        samples=SAMPLES,
-        seed=4,
-        **options,
-    )
-    assert len(complaints) == 2
+    again = Sampler(run, seed=4)
+    assert again() == SMOOTH.sample(GRAPHS[0], samples=SAMPLES, seed=4)
+    assert len(again.complaints) == 2
 
 
 @pytest.mark.parametrize("content", ["cut", "rubbish", "other graph", "other seed", "folder"])
@@ -242,11 +249,9 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
 
 def test_votes_of_many_classes_keep_their_type(run: Run) -> None:
     wide = fp.SmoothedClassifier(lambda graphs: [299] * len(graphs), NOISE, num_classes=300)
-    options: dict[str, Any] = {"advance": lambda n: None, "complain": pytest.fail}
     for _ in range(2):
-        blocks = run.sample(
-            0, GRAPHS[0], lambda start: wide.sample_block(GRAPHS[0], start, samples=SAMPLES, seed=3), **WHAT, **options
-        )
-        votes = wide.votes_of(GRAPHS[0], blocks, seed=3)
+        again = Sampler(run, smooth=wide)
+        votes = again()
+        assert again.complaints == []
         assert votes.labels.dtype == np.uint32
         assert votes.counts[299] == SAMPLES

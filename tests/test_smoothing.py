@@ -6,7 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import FrozenInstanceError
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch_geometric import transforms
 from flipproof import EdgeNoise, Graph, InputError, SmoothedClassifier, Votes, certify_votes
 from flipproof.models import GCN, GIN, EdgeBlind
 from flipproof.noise import BLOCK
+from flipproof.sampling import BlockTask, ThisProcess
 
 NOISE = EdgeNoise(keep=0.85)
 
@@ -302,21 +303,22 @@ def test_the_progress_bar_runs_on_stderr(smooth: SmoothedClassifier, capsys: pyt
 
 
 class Backwards:
-    """An engine that computes block by block, last graph first."""
+    """An engine that collects what is ready and computes the last of it first."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[int, int, int]] = []
+        self.starts: list[int] = []
 
-    def sample_all(
-        self, classifier: SmoothedClassifier, graphs: list[Graph], *, samples: int, seed: int
-    ) -> Iterator[tuple[int, Votes]]:
-        self.asked.append((len(graphs), samples, seed))
-        for index in reversed(range(len(graphs))):
-            blocks = {
-                start: classifier.sample_block(graphs[index], start, samples=samples, seed=seed)
-                for start in reversed(range(0, samples, BLOCK))
-            }
-            yield index, classifier.votes_of(graphs[index], (blocks[start] for start in sorted(blocks)), seed=seed)
+    def run(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        collected, source, going = [], iter(tasks), True
+        while going or collected:
+            task = next(source, "end") if going and len(collected) < 5 else None
+            going = going and task != "end"
+            if going and task is not None:
+                collected.append(task)
+            elif collected:
+                task = collected.pop()
+                self.starts += [task.start] if isinstance(task, BlockTask) else []
+                yield task, work(task)
 
 
 def test_an_engine_is_used_and_changes_nothing() -> None:
@@ -324,31 +326,29 @@ def test_an_engine_is_used_and_changes_nothing() -> None:
     assert smooth.certify_all(graphs(), samples=2100, seed=5, engine=engine) == smooth.certify_all(
         graphs(), samples=2100, seed=5
     )
-    assert engine.asked == [(6, 2100, 5)]
+    assert sorted(engine.starts) == sorted([0, BLOCK, 2 * BLOCK] * 6)
+    assert engine.starts[0] > 0
 
 
 @pytest.mark.parametrize(
     ("fault", "part"),
     [
-        ("loses one", "votes for every graph; graph 5 has none"),
-        ("mixes graphs up", "the votes asked for"),
-        ("another seed", "the votes asked for"),
-        ("too few samples", "the votes asked for"),
-        ("another noise", "the votes asked for"),
+        ("loses one", "every task; graph 0 has no votes"),
+        ("one twice", "every task once; got samples 0 of graph 0 again"),
+        ("too few samples", "the votes asked for; got 99 in place of 100"),
     ],
 )
 def test_an_engine_that_errs_is_noticed(smooth: SmoothedClassifier, fault: str, part: str) -> None:
-    class Faulty(Backwards):
-        def sample_all(
-            self, classifier: SmoothedClassifier, graphs: list[Graph], *, samples: int, seed: int
-        ) -> Iterator[tuple[int, Votes]]:
-            if fault == "another noise":
-                classifier = SmoothedClassifier(few_or_many, EdgeNoise(keep=0.99), num_classes=3)
-            fewer, other = samples - (fault == "too few samples"), seed + (fault == "another seed")
-            found = list(super().sample_all(classifier, graphs, samples=fewer, seed=other))
+    class Faulty(ThisProcess):
+        def run(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
             if fault == "loses one":
-                return iter(found[1:])
-            return iter([(found[0][0], found[1][1]), *found[1:]]) if fault == "mixes graphs up" else iter(found)
+                next(iter(tasks))
+                return
+            for task, result in super().run(work, tasks):
+                if isinstance(task, BlockTask):
+                    yield task, (result[0][1:], result[1]) if fault == "too few samples" else result
+                if fault == "one twice":
+                    yield task, result
 
     with pytest.raises(InputError, match=part):
         smooth.certify_all(graphs(), samples=100, engine=Faulty())

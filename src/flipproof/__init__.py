@@ -17,16 +17,21 @@ if TYPE_CHECKING:
     from flipproof.certificates.certificate import certified_accuracy as certified_accuracy
     from flipproof.certificates.certify import certify_counts as certify_counts
     from flipproof.certificates.certify import certify_votes as certify_votes
+    from flipproof.certificates.sequential import Sequential as Sequential
     from flipproof.certificates.votes import certified_grid as certified_grid
     from flipproof.certificates.votes import radius as radius
     from flipproof.certificates.votes import worst_case as worst_case
+    from flipproof.certificates.voting import certify_group_votes as certify_group_votes
     from flipproof.errors import InputError as InputError
     from flipproof.graphs import Graph as Graph
+    from flipproof.grouping import EdgeGroups as EdgeGroups
+    from flipproof.grouping import GroupVotes as GroupVotes
     from flipproof.noise import EdgeNoise as EdgeNoise
     from flipproof.smoothing import SmoothedClassifier as SmoothedClassifier
     from flipproof.training import TrainingResult as TrainingResult
     from flipproof.training import train as train
     from flipproof.votes import Votes as Votes
+    from flipproof.voting import VotingClassifier as VotingClassifier
 
 _HOMES = {
     "AlphaSplit": "bounds",
@@ -35,18 +40,23 @@ _HOMES = {
     "certified_accuracy": "certificates.certificate",
     "certify_counts": "certificates.certify",
     "certify_votes": "certificates.certify",
+    "Sequential": "certificates.sequential",
     "certified_grid": "certificates.votes",
     "radius": "certificates.votes",
     "worst_case": "certificates.votes",
+    "certify_group_votes": "certificates.voting",
     "InputError": "errors",
     "Graph": "graphs",
+    "EdgeGroups": "grouping",
+    "GroupVotes": "grouping",
     "EdgeNoise": "noise",
     "SmoothedClassifier": "smoothing",
     "TrainingResult": "training",
     "train": "training",
     "Votes": "votes",
+    "VotingClassifier": "voting",
 }
-_MODULES = ("attacks", "datasets", "models", "features")
+_MODULES = ("attacks", "datasets", "engines", "models", "features")
 
 __all__ = ["__version__", *_HOMES, *_MODULES]
 

@@ -13,13 +13,15 @@ from scipy import special
 
 from flipproof.errors import InputError
 
-__all__ = ["AlphaSplit", "checked_alpha", "label_pvalue", "lower_bound", "upper_bound"]
+__all__ = ["AlphaSplit", "checked_alpha", "label_pvalue", "lower_bound", "spending", "upper_bound"]
 
 FloatArray = NDArray[np.float64]
 
 # scipy's incomplete beta function is accurate to a few parts in 1e13 for the counts that occur; this margin is added
 # in the direction that hurts us, and tests compare the result with exact arithmetic
 _MARGIN = 2.0**-38
+
+_LAST_LOOK = 0.5
 
 
 def lower_bound(successes: ArrayLike, trials: ArrayLike, *, failure_prob: float) -> FloatArray:
@@ -140,6 +142,21 @@ def checked_alpha(alpha: float, *, samples: int = 0, discrepancy: float = 0.0) -
             f"alpha = {alpha:g} is used up by the sampler's inexactness, {samples * discrepancy:g} (use a larger one)"
         )
     return remaining
+
+
+def spending(looks: int) -> tuple[float, ...]:
+    """Parts of alpha for so many looks at growing numbers of samples; they add up to 1 at most.
+
+    Half goes to the last look, so that what is not certain early loses little by having been looked at; the others share the
+    rest. Fixed in advance, so that whichever look's certificate is handed out fails with probability at most alpha.
+
+    >>> [round(part, 3) for part in spending(3)]
+    [0.25, 0.25, 0.5]
+    """
+    if looks == 1:
+        return (1.0,)
+    early = (1 - _LAST_LOOK) / (looks - 1) * (1 - 2.0**-40)  # the factor covers the rounding of the sum
+    return (*[early] * (looks - 1), _LAST_LOOK)
 
 
 def _checked_failure_prob(failure_prob: float) -> None:

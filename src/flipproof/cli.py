@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import itertools
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -41,6 +42,10 @@ Add = Annotated[
 ]
 Remove = Annotated[
     float | None, typer.Option("--remove", help="Probability that an edge is lost.", rich_help_panel="Noise")
+]
+Groups = Annotated[
+    int | None,
+    typer.Option("--groups", help="Sub-graphs of every graph, for voting.", rich_help_panel="Voting"),
 ]
 Root = Annotated[str | None, typer.Option("--root", help="Folder of the TU data sets.", rich_help_panel="Data")]
 Download = Annotated[
@@ -126,6 +131,13 @@ def train(
     keep: Keep = None,
     add: Add = None,
     remove: Remove = None,
+    groups: Groups = None,
+    renumber: Annotated[
+        bool,
+        typer.Option(
+            "--renumber", help="Hash the nodes under new random numbers in every step.", rich_help_panel="Voting"
+        ),
+    ] = False,
     epochs: Annotated[int, typer.Option(help="Passes over the training graphs.")] = 200,
     seed: Annotated[int, typer.Option(help="Of the weights, the order of graphs and the training noise.")] = 0,
     root: Root = None,
@@ -171,7 +183,7 @@ def train(
     quiet: Quiet = False,
     config: Config = None,
 ) -> None:
-    """A base classifier, trained under the noise that it will be certified with.
+    """A base classifier, trained under the noise (or on the sub-graphs) that it will be certified with.
 
     [bold]Example:[/bold]  flipproof train --data MUTAG --root data --add 0.01 --remove 0.3 --out models/mutag
     """
@@ -185,6 +197,8 @@ def train(
         model=model,
         out=out,
         noise=optional_noise(keep, add, remove),
+        groups=groups,
+        renumber=renumber,
         features=features,
         epochs=epochs,
         seed=seed,
@@ -209,13 +223,30 @@ def train(
 def certify(
     model: Annotated[str, typer.Option(help="A folder that train wrote, or package.module:factory for your own.")],
     out: Annotated[Path, typer.Option(help="Run folder; run the same command again to continue.")],
-    samples: Annotated[int, typer.Option(help="Noisy copies of every graph.")] = 10_000,
+    samples: Annotated[
+        str, typer.Option(help="Noisy copies of every graph; auto: as many as the answer needs.")
+    ] = "10000",
+    max_samples: Annotated[
+        int | None, typer.Option(help="With auto: no more than so many, by default 100000.", rich_help_panel="Auto")
+    ] = None,
+    target_radius: Annotated[
+        int | None,
+        typer.Option(help="With auto: stop when this radius is certified or out of reach.", rich_help_panel="Auto"),
+    ] = None,
+    precision: Annotated[
+        float | None,
+        typer.Option(help="With auto: stop when the share of votes is known so well.", rich_help_panel="Auto"),
+    ] = None,
     alpha: Annotated[float, typer.Option(help="Failure probability of each certificate.")] = 0.001,
     simultaneous: Annotated[
         bool, typer.Option("--simultaneous", help="Let alpha hold for all graphs at once: each gets its share of it.")
     ] = False,
     method: Annotated[str, typer.Option(help="influence, votes or paper.")] = "influence",
     seed: Annotated[int, typer.Option(help="Of the noise.")] = 0,
+    defence: Annotated[
+        str | None, typer.Option(help="smoothing or voting; by default what the model was trained for.")
+    ] = None,
+    groups: Groups = None,
     edge_blind: Annotated[
         str | None, typer.Option(help="A folder of train --model edge-blind, for the line to beat.")
     ] = None,
@@ -243,15 +274,33 @@ def certify(
     split_seed: Annotated[
         int | None, typer.Option(help="Of the split; by default the model's.", rich_help_panel="Data")
     ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes at a time; by default one a core.", rich_help_panel="Where"),
+    ] = None,
+    engine: Annotated[
+        str, typer.Option(help="local, or ray for a cluster (needs flipproof[ray]).", rich_help_panel="Where")
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(help="Of a Ray cluster that runs; by default one is started here.", rich_help_panel="Where"),
+    ] = None,
+    memory: Annotated[
+        str, typer.Option(help="Most that noisy copies and the model's work on them may take at once, such as 2GiB.")
+    ] = "1GiB",
     as_json: Json = False,
     quiet: Quiet = False,
     config: Config = None,
 ) -> None:
-    """Certify a data set's test graphs. Noise, features, data and split are the model's unless given.
+    """Certify a data set's test graphs. Noise or groups, features, data and split are the model's unless given.
+
+    Voting over sub-graphs is deterministic: --samples, --alpha, --method and --seed are smoothing's.
 
     [bold]Example:[/bold]  flipproof certify --model models/mutag --samples 10000 --out runs/mutag
     """
-    from flipproof.commands.certify import CertifyOptions
+    # before numpy is loaded: a worker a core is enough, each with one thread
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from flipproof.commands.certify import CertifyOptions, asked_samples
     from flipproof.commands.certify import certify as run
 
     options = CertifyOptions(
@@ -267,15 +316,21 @@ def certify(
         classes=classes,
         part=part,
         graphs=graphs,
-        samples=samples,
+        samples=asked_samples(samples, max_samples=max_samples, target_radius=target_radius, precision=precision),
         alpha=alpha,
         simultaneous=simultaneous,
         method=method,
         seed=seed,
+        defence=defence,
+        groups=groups,
         edge_blind=edge_blind,
+        workers=workers,
+        engine=engine,
+        address=address,
         data_seed=data_seed,
         split_seed=split_seed,
         trust_features=trust_features,
+        memory=memory,
         as_json=as_json,
         quiet=quiet,
         again=shlex.join(["flipproof", *sys.argv[1:]]),
@@ -315,6 +370,7 @@ def attack(
     certificates: Annotated[
         Path | None, typer.Option(help="A run of certify with the same model.", rich_help_panel="Compare")
     ] = None,
+    groups: Groups = None,
     keep: Keep = None,
     add: Add = None,
     remove: Remove = None,
@@ -339,7 +395,7 @@ def attack(
     quiet: Quiet = False,
     config: Config = None,
 ) -> None:
-    """The smallest attack found on every graph, against the model and its smoothed version.
+    """The smallest attack found on every graph, against the model and its defended (smoothed or voting) version.
 
     [bold]Example:[/bold]  flipproof attack --model models/mutag --budget 5 --certificates runs/mutag --out runs/attack
     """
@@ -357,6 +413,7 @@ def attack(
         keep=keep,
         add=add,
         remove=remove,
+        groups=groups,
         features=features,
         part=part,
         graphs=graphs,

@@ -43,6 +43,10 @@ STREAM_VERSION = 1
 _WORD = 2**32
 _DENSE_SLOTS = 4096  # up to here the dense sampler is always used (90 nodes)
 _SPARE_DRAWS = 8
+_BYTES_PER_SLOT = 64  # of the dense sampler's tables
+_BYTES_PER_DRAW = 64  # of a sample's draws of new edges, for their sorting
+_BYTES_PER_EDGE = 128  # of a sample's list of edges
+_PIECE = 2**24  # bytes
 
 
 class EdgeNoise:
@@ -212,7 +216,7 @@ class NoisyBatch:
             padded = np.zeros((self.size, self.states.shape[1] + 2), dtype=np.float32)
             padded[:, 1] = 1
             padded[:, 2:] = self.states
-            return padded[:, self._column_of_entry].reshape(self.size, n, n)
+            return padded.take(self._column_of_entry, axis=1).reshape(self.size, n, n)
         sample, slot = self.edge_lists()
         matrix = np.zeros((self.size, n, n), dtype=np.float32)
         u, v = pairs_of_slots(slot, n).T
@@ -231,7 +235,7 @@ class NoisyBatch:
         if self.states is not None and not len(self.frozen_edges):
             padded = np.zeros((self.size, self.states.shape[1] + 2), dtype=np.bool_)
             padded[:, 2:] = self.states
-            source, target = np.divmod(np.flatnonzero(padded[:, self._column_of_entry]), n)
+            source, target = np.divmod(np.flatnonzero(padded.take(self._column_of_entry, axis=1)), n)
             index = np.stack([source, target + source // n * n])
         else:
             sample, slot = self.edge_lists()
@@ -324,6 +328,19 @@ class SampleStream:
         removal_words = -(-self.graph.max_removes // 2) if self.noise.remove_threshold else 0
         return 4 * -(-(removal_words + 1 + self._additions.draws) // 4)
 
+    @property
+    def bytes_at_rest(self) -> int:
+        """Memory, about, that the stream and its batches need whatever their size; measured."""
+        return _BYTES_PER_SLOT * self.graph.num_slots if self._additions is None else 0
+
+    @property
+    def bytes_per_sample(self) -> int:
+        """Memory, about, that one sample of a batch takes while it is made; measured."""
+        if self._additions is None:
+            return 8 * self.graph.num_slots
+        edges = self.graph.num_edges + self._additions.draws
+        return 8 * self.words_per_sample + _BYTES_PER_DRAW * self._additions.draws + _BYTES_PER_EDGE * edges
+
     def flips(self, start: int, stop: int) -> NDArray[np.bool_]:
         """Which slots flip in samples ``start..stop-1``: bool ``[stop - start, N]``, columns as ``graph.slots``."""
         if self._additions is None:
@@ -346,7 +363,6 @@ class SampleStream:
         The bytes of consecutive batches, put end to end, are those of the whole range.
         """
         graph = self.graph
-        frozen_edges = np.setdiff1d(graph.edge_slots, graph.flippable_edge_slots, assume_unique=True)
         if self._additions is None:
             flips = self._dense_flips(start, stop)
             states, lists, content = flips ^ graph.slot_states, None, np.packbits(flips, axis=1).tobytes()
@@ -363,7 +379,7 @@ class SampleStream:
             size=stop - start,
             node_features=graph.node_features,
             slots=graph.slots if states is not None else None,
-            frozen_edges=frozen_edges,
+            frozen_edges=self._frozen_edges,
             states=states,
             lists=lists,
         )
@@ -373,8 +389,15 @@ class SampleStream:
         """The checksum of each block's flips, made again from the index; see :class:`flipproof.Votes`."""
         for start in range(0, samples, BLOCK):
             checksum = self.new_checksum()
-            checksum.update(self.batch(start, start + BLOCK)[1])
+            for _, content in self.pieces(start, start + BLOCK):
+                checksum.update(content)
             yield checksum.hexdigest()
+
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[NoisyBatch, bytes]]:
+        """As :meth:`batch`, in as many parts as keep memory small."""
+        size = max(1, _PIECE // max(1, self.bytes_per_sample))
+        for begin in range(start, stop, size):
+            yield self.batch(begin, min(begin + size, stop))
 
     def new_checksum(self) -> Any:
         """A hash to feed a block's flips into; it starts from everything that gives the flips their meaning."""
@@ -415,6 +438,10 @@ class SampleStream:
         # the rank-th empty slot is preceded by `rank` empty ones and by every occupied slot below it
         slot = rank + np.searchsorted(occupied - np.arange(len(occupied)), rank, side="right")
         return removed, SlotLists(sample, slot)
+
+    @cached_property
+    def _frozen_edges(self) -> IntArray:
+        return np.setdiff1d(self.graph.edge_slots, self.graph.flippable_edge_slots, assume_unique=True)
 
     @cached_property
     def _occupied_slots(self) -> IntArray:

@@ -24,22 +24,19 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flipproof.errors import InputError
 from flipproof.files import write_bytes
 from flipproof.graphs import Graph
+from flipproof.grouping import EdgeGroups, GroupVotes
 from flipproof.noise import BLOCK, STREAM_VERSION, EdgeNoise
-from flipproof.votes import Votes
+from flipproof.votes import Block, Votes
 
-__all__ = ["Block", "Run", "locked", "write_bytes", "write_json", "write_text"]
+__all__ = ["Parts", "Run", "locked", "write_bytes", "write_json", "write_text"]
 
 _RECORDED = ("flipproof", "numpy", "scipy", "torch")
 _LOCK = ".lock"
 _OURS = re.compile(r"\d{5,}\.(npz|part)|.*\.broken|.*\.tmp")
-
-Block = tuple[NDArray[Any], str]
-"""Labels of a block of samples, and the checksum of its flips."""
 
 
 def write_text(path: Path, text: str) -> None:
@@ -74,8 +71,25 @@ def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
-        yield
+        _held.add(file.fileno())
+        try:
+            yield
+        finally:
+            _held.discard(file.fileno())
         file.truncate(0)
+
+
+_held = set[int]()
+
+
+def _let_go() -> None:
+    """In a forked worker: what it inherited would keep the folder locked after its parent has died."""
+    while _held:
+        os.close(_held.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go)
 
 
 def _try_lock(file: IO[str]) -> bool:
@@ -91,7 +105,7 @@ def _try_lock(file: IO[str]) -> bool:
 
 
 class Run:
-    """A folder of votes for the graphs of one data set, one model and one noise.
+    """A folder of votes for the graphs of one data set, one model and one defence.
 
     Args:
         folder: Made if it does not exist.
@@ -124,7 +138,7 @@ class Run:
         """The file of one graph's votes."""
         return self.folder / "votes" / f"{index:05d}.npz"
 
-    def save(self, index: int, votes: Votes) -> None:
+    def save(self, index: int, votes: Votes | GroupVotes) -> None:
         """Keep one graph's votes: the graph is then done."""
         self.path(index).parent.mkdir(exist_ok=True)
         votes.save(self.path(index))
@@ -134,15 +148,50 @@ class Run:
         """One graph's votes."""
         return Votes.load(self.path(index))
 
+    def load_group_votes(self, index: int) -> GroupVotes:
+        """One graph's votes on its sub-graphs, in a run of the voting defence."""
+        return GroupVotes.load(self.path(index))
+
     def pending(
-        self, graphs: Sequence[Graph] | Mapping[int, Graph], *, noise: EdgeNoise, samples: int, seed: int
+        self,
+        graphs: Sequence[Graph] | Mapping[int, Graph],
+        *,
+        noise: EdgeNoise,
+        samples: int | Sequence[int],
+        seed: int,
     ) -> tuple[list[int], list[str]]:
         """Graphs without a whole file of votes, and what was found wrong with the files that are set aside for it.
 
         Args:
             graphs: In order, or by the number that their files bear.
-            noise, samples, seed: What a graph's votes must have been cast with.
+            noise, seed: What a graph's votes must have been cast with.
+            samples: How many votes a graph must have; several numbers where sampling may end early.
         """
+        numbers = [samples] if isinstance(samples, int) else samples
+
+        def refuse_other(index: int, graph: Graph) -> None:
+            votes = self.load(index)
+            found = (votes.graph.topology, votes.noise, votes.seed)
+            if found != (graph.topology, noise, seed) or len(votes) not in numbers:
+                raise InputError(f"{self.path(index)} belongs to another graph, noise, seed or number of samples")
+
+        return self._pending(graphs, refuse_other)
+
+    def pending_groups(
+        self, graphs: Mapping[int, Graph], *, groups: EdgeGroups, num_classes: int
+    ) -> tuple[list[int], list[str]]:
+        """As :meth:`pending`, for a run of the voting defence."""
+
+        def refuse_other(index: int, graph: Graph) -> None:
+            votes = self.load_group_votes(index)
+            if (votes.graph.topology, votes.groups, votes.num_classes) != (graph.topology, groups, num_classes):
+                raise InputError(f"{self.path(index)} belongs to another graph, hash or number of groups")
+
+        return self._pending(graphs, refuse_other)
+
+    def _pending(
+        self, graphs: Sequence[Graph] | Mapping[int, Graph], refuse_other: Callable[[int, Graph], None]
+    ) -> tuple[list[int], list[str]]:
         missing, complaints = [], []
         for index, graph in graphs.items() if isinstance(graphs, Mapping) else enumerate(graphs):
             path = self.path(index)
@@ -150,10 +199,7 @@ class Run:
                 missing.append(index)
                 continue
             try:
-                votes = self.load(index)
-                found = (votes.graph.topology, votes.noise, len(votes), votes.seed)
-                if found != (graph.topology, noise, samples, seed):
-                    raise InputError(f"{path} belongs to another graph, noise, seed or number of samples")
+                refuse_other(index, graph)
             except (InputError, IsADirectoryError) as error:
                 complaints.append(f"{error}; {_set_aside(path)}, sampled again")
                 missing.append(index)
@@ -171,49 +217,65 @@ class Run:
             path.unlink(missing_ok=True)
         return strangers
 
-    def sample(
+    def parts(
         self,
-        index: int,
-        graph: Graph,
-        sample_block: Callable[[int], Block],
+        graphs: Mapping[int, Graph],
         *,
         noise: EdgeNoise,
         samples: int,
         seed: int,
-        advance: Callable[[int], None],
         complain: Callable[[str], None],
-    ) -> list[Block]:
-        """All blocks of a graph, in order: read from its ``part`` folder as far as they are there, else sampled and kept.
+    ) -> Parts:
+        """The finished blocks of graphs under way.
 
         Args:
-            index, graph: The graph and the number that its files bear.
-            sample_block: Called with a block's first sample.
-            noise, samples, seed: What the votes are cast with.
-            advance: Called with the number of samples after each block that was sampled.
+            graphs: By the number that their files bear.
+            noise, samples, seed: What the votes are cast with; ``samples`` is the most that a graph gets.
             complain: Called with a sentence for each file that is set aside.
         """
         asked = {
-            "graph": graph.topology,
             "noise": [noise.add_threshold, noise.remove_threshold],
             "samples": samples,
             "seed": seed,
             "stream_version": STREAM_VERSION,
         }
-        blocks: list[Block] = []
-        for start in range(0, samples, BLOCK):
-            path = self._part(index) / f"{start // BLOCK:05d}.json"
-            size = min(BLOCK, samples - start)
-            block = _read_block(path, asked | {"start": start}, size, complain)
-            if block is None:
-                block = sample_block(start)
-                if start + size < samples:  # the last block goes straight into the graph's file
-                    _write_block(path, asked | {"start": start}, block)
-                advance(size)
-            blocks.append(block)
-        return blocks
+        return Parts({index: self._part(index) for index in graphs}, graphs, asked, complain)
 
     def _part(self, index: int) -> Path:
         return self.path(index).with_suffix(".part")
+
+
+class Parts:
+    """The folders of finished blocks of graphs under way, one a graph; see :meth:`Run.parts`."""
+
+    def __init__(
+        self,
+        folders: Mapping[int, Path],
+        graphs: Mapping[int, Graph],
+        asked: Mapping[str, Any],
+        complain: Callable[[str], None],
+    ) -> None:
+        self._folders, self._graphs, self._asked, self._complain = folders, graphs, asked, complain
+
+    def read(self, index: int) -> dict[int, Block]:
+        """The blocks of a graph that are there and whole, by their first sample."""
+        samples, found = self._asked["samples"], {}
+        for start in range(0, samples, BLOCK) if self._folders[index].is_dir() else ():
+            size = min(BLOCK, samples - start)
+            block = _read_block(self._path(index, start), self._description(index, start), size, self._complain)
+            if block is not None:
+                found[start] = block
+        return found
+
+    def keep(self, index: int, start: int, block: Block) -> None:
+        """Write a block, so that a killed process does not lose it."""
+        _write_block(self._path(index, start), self._description(index, start), block)
+
+    def _path(self, index: int, start: int) -> Path:
+        return self._folders[index] / f"{start // BLOCK:05d}.json"
+
+    def _description(self, index: int, start: int) -> dict[str, Any]:
+        return {"graph": self._graphs[index].topology, **self._asked, "start": start}
 
 
 def _write_block(path: Path, description: Mapping[str, Any], block: Block) -> None:

@@ -10,33 +10,26 @@ edge flips it stays the same, except with probability alpha over the sampling.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flipproof.bounds import checked_alpha, label_pvalue
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.certify import DEFAULT_METHOD, certify_votes, checked_method
+from flipproof.certificates.certify import DEFAULT_METHOD
 from flipproof.certificates.edge_blind import edge_blind_certificate
-from flipproof.classifiers import as_classifier
+from flipproof.certificates.sequential import Plan, Sequential
+from flipproof.classifiers import DEFAULT_MEMORY, as_classifier
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graph, as_graphs
 from flipproof.noise import BLOCK, EdgeNoise, SampleStream, checked_seed
-from flipproof.votes import Votes, checked_samples
+from flipproof.sampling import BlockTask, Engine, Task, ThisProcess, sample_graphs
+from flipproof.votes import Block, Votes, checked_samples
 
-__all__ = ["Engine", "SmoothedClassifier"]
-
-
-class Engine(Protocol):
-    """Where the votes of many graphs are computed; the default is this process, one graph after the other."""
-
-    def sample_all(
-        self, classifier: SmoothedClassifier, graphs: list[Graph], *, samples: int, seed: int
-    ) -> Iterator[tuple[int, Votes]]:
-        """Index and votes of every graph, in any order."""
+__all__ = ["Engine", "SampleWork", "SmoothedClassifier", "progress_bar"]
 
 
 class SmoothedClassifier:
@@ -53,6 +46,8 @@ class SmoothedClassifier:
             to an array ``[n, d]``, a PyG transform, or several in a list.
         convention: ``"pyg"``, ``"data"`` or ``"dense"``, where the module's ``forward`` does not tell.
         trust_features: Accept node features that look like the clean graph's degrees.
+        memory: Bytes that noisy copies of a graph and the model's work on them may take at once, whatever the number of
+            samples. Batches are cut to fit; a graph of which not even one copy fits is refused.
 
     >>> def has_triangle(graphs):
     ...     return [int(np.trace(np.linalg.matrix_power(g.adjacency(), 3)) > 0) for g in graphs]
@@ -71,6 +66,7 @@ class SmoothedClassifier:
         features: Any = None,
         convention: str | None = None,
         trust_features: bool = False,
+        memory: int = DEFAULT_MEMORY,
     ) -> None:
         if not isinstance(noise, EdgeNoise):
             raise InputError(f"noise must be an EdgeNoise; got {noise!r} (for instance EdgeNoise(keep=0.9))")
@@ -80,7 +76,11 @@ class SmoothedClassifier:
                 f"num_classes must be an integer of at least 2; got {num_classes!r} (count declared classes)"
             )
         self.model, self.noise, self.num_classes = model, noise, int(num_classes)
-        self.classifier = as_classifier(model, num_classes=self.num_classes, features=features, convention=convention)
+        if isinstance(memory, bool) or not isinstance(memory, (int, np.integer)) or memory < 2**20:
+            raise InputError(f"memory must be a number of bytes, at least 2**20; got {memory!r} (for instance 2**30)")
+        self.classifier = as_classifier(
+            model, num_classes=self.num_classes, features=features, convention=convention, memory=int(memory)
+        )
         self._trust_features = trust_features
         self._probed: set[tuple[Any, ...]] = set()
 
@@ -93,7 +93,7 @@ class SmoothedClassifier:
         self,
         graph: Any,
         *,
-        samples: int = 10_000,
+        samples: int | str | Sequential = 10_000,
         alpha: float = 0.001,
         seed: int | None = None,
         method: str = DEFAULT_METHOD,
@@ -106,17 +106,14 @@ class SmoothedClassifier:
 
         Args:
             graph: A :class:`Graph`, PyG ``Data``, networkx graph or adjacency matrix.
-            samples: Noisy copies ``M``.
+            samples: Noisy copies ``M``. With ``"auto"``, or a :class:`Sequential`, as many as the answer needs; the guarantee is
+                the same.
             alpha: Failure probability.
             seed: Of the noise; ``None`` for a fresh secret one (an attacker who knows the seed can choose
                 graphs against it).
             method: ``"influence"``, ``"votes"`` or ``"paper"``.
         """
-        checked_alpha(alpha)
-        checked_method(method)
-        if self.classifier.edge_blind:
-            return self.certify_all([graph])[0]
-        return certify_votes(self.sample(graph, samples=samples, seed=seed), alpha=alpha, method=method)
+        return self.certify_all([graph], samples=samples, alpha=alpha, seed=seed, method=method)[0]
 
     def predict(self, graph: Any, *, samples: int = 1_000, alpha: float = 0.001, seed: int | None = None) -> int | None:
         """The smoothed prediction, or ``None`` (abstain) where the two top classes are too close to tell.
@@ -126,27 +123,31 @@ class SmoothedClassifier:
         checked_alpha(alpha)
         if self.classifier.edge_blind:
             return self.certify_all([graph])[0].label
-        votes = self.sample(graph, samples=samples, seed=seed)
+        votes = self.sample(graph, samples=checked_samples(samples), seed=seed)
         top, second = (int(index) for index in np.argsort(-votes.counts, kind="stable")[:2])
         level = checked_alpha(alpha, samples=len(votes), discrepancy=votes.stream().discrepancy)
         return top if label_pvalue(votes.counts[top], votes.counts[second]) <= level else None
 
-    def sample(self, graph: Any, *, samples: int = 10_000, seed: int | None = None) -> Votes:
-        """The model's votes on noisy copies of a graph. Keep them: :func:`certify_votes` reads certificates off them."""
-        samples, seed = checked_samples(samples), checked_seed(seed)
+    def sample(
+        self,
+        graph: Any,
+        *,
+        samples: int | str | Sequential = 10_000,
+        seed: int | None = None,
+        alpha: float = 0.001,
+        method: str = DEFAULT_METHOD,
+    ) -> Votes:
+        """The model's votes on noisy copies of a graph. Keep them: :func:`certify_votes` reads certificates off them.
+
+        ``alpha`` and ``method`` matter with ``samples="auto"`` only: they tell when there are enough.
+        """
+        plan, seed = Plan.of(samples, alpha=alpha, method=method), checked_seed(seed)
         graph = as_graph(graph)
         self.check([graph])
-        return self._sample(graph, samples=samples, seed=seed)
+        ((_, votes, _),) = self.sample_all({0: graph}, plan, seed=seed, certified=False)
+        return votes
 
-    def _sample(self, graph: Graph, *, samples: int, seed: int) -> Votes:
-        """As :meth:`sample`, for a graph that :meth:`check` has passed."""
-        starts = range(0, samples, BLOCK)
-        blocks = [self.sample_block(graph, start, samples=samples, seed=seed) for start in starts]
-        return self.votes_of(graph, blocks, seed=seed)
-
-    def sample_block(
-        self, graph: Graph, start: int, *, samples: int, seed: int
-    ) -> tuple[NDArray[np.unsignedinteger[Any]], str]:
+    def sample_block(self, graph: Graph, start: int, *, samples: int, seed: int) -> Block:
         """Votes and checksum of one block: samples ``start..start+1023``, as far as they are below ``samples``.
 
         Batches are always cut at the same indices, so floating point sees the same batches whatever
@@ -166,10 +167,10 @@ class SmoothedClassifier:
         kept = np.concatenate(labels)[: samples - start]
         return kept.astype(np.uint8 if self.num_classes <= 256 else np.uint32), checksum.hexdigest()
 
-    def votes_of(self, graph: Graph, blocks: Iterable[tuple[NDArray[Any], str]], *, seed: int) -> Votes:
+    def votes_of(self, graph: Graph, blocks: Iterable[Block], *, seed: int, looks: tuple[int, ...] = ()) -> Votes:
         """The votes of a graph from the blocks that :meth:`sample_block` returned, in order."""
         labels, checksums = zip(*blocks, strict=True)
-        return Votes(np.concatenate(labels), graph, self.noise, self.num_classes, seed, checksums)
+        return Votes(np.concatenate(labels), graph, self.noise, self.num_classes, seed, checksums, looks=looks)
 
     # ---- many graphs ----
 
@@ -177,7 +178,7 @@ class SmoothedClassifier:
         self,
         graphs: Iterable[Any],
         *,
-        samples: int = 10_000,
+        samples: int | str | Sequential = 10_000,
         alpha: float = 0.001,
         seed: int | None = None,
         method: str = DEFAULT_METHOD,
@@ -188,30 +189,43 @@ class SmoothedClassifier:
         """A certificate for each graph, in their order.
 
         ``alpha`` holds for each graph by itself: of ``G`` certificates up to ``alpha * G`` may be wrong in
-        expectation. With ``simultaneous=True`` it holds for all at once: each is made at ``alpha / G``.
+        expectation. With ``simultaneous=True`` it holds for all at once: each is made at ``alpha / G``. An ``engine`` of
+        :mod:`flipproof.engines` samples on all cores or on a cluster, with the same result.
         """
-        given = as_graphs(graphs)
-        if not given:
-            return []
-        samples, seed = checked_samples(samples), checked_seed(seed)
-        alpha = checked_alpha(alpha) / (len(given) if simultaneous else 1)
-        checked_method(method)
+        given, seed = as_graphs(graphs), checked_seed(seed)
+        plan = Plan.of(samples, alpha=checked_alpha(alpha) / (max(1, len(given)) if simultaneous else 1), method=method)
         self.check(given)
         if self.classifier.edge_blind:
             return [self._certify_edge_blind(graph) for graph in given]
-        sampled = (engine or _ThisProcess()).sample_all(self, given, samples=samples, seed=seed)
         certificates: dict[int, Certificate] = {}
-        with _bar(progress, len(given)) as advance:
-            for index, votes in sampled:
-                asked, got = (given[index].topology, samples, seed), (votes.graph.topology, len(votes), votes.seed)
-                if asked != got or votes.noise != self.noise:
-                    raise InputError(f"the engine must return the votes asked for; got {votes} for graph {index}")
-                certificates[index] = certify_votes(votes, alpha=alpha, method=method)
+        with progress_bar(progress, len(given)) as advance:
+            for index, _, certificate in self.sample_all(dict(enumerate(given)), plan, seed=seed, engine=engine):
+                assert certificate is not None
+                certificates[index] = certificate
                 advance()
-        if len(certificates) < len(given):
-            missing = min(set(range(len(given))) - certificates.keys())
-            raise InputError(f"the engine must return votes for every graph; graph {missing} has none")
         return [certificates[index] for index in range(len(given))]
+
+    def sample_all(
+        self,
+        graphs: Mapping[int, Graph],
+        plan: Plan,
+        *,
+        seed: int,
+        engine: Engine | None = None,
+        **options: Any,
+    ) -> Iterator[tuple[int, Votes, Certificate | None]]:
+        """Number, votes and certificate of graphs that :meth:`check` has passed, as they are finished.
+
+        ``options`` are those of :func:`flipproof.sampling.sample_graphs`.
+        """
+        return sample_graphs(
+            options.pop("work", None) or SampleWork(self, plan, seed),
+            graphs,
+            plan,
+            votes_of=lambda graph, blocks: self.votes_of(graph, blocks, seed=seed, looks=plan.schedule),
+            engine=engine or ThisProcess(),
+            **options,
+        )
 
     def _certify_edge_blind(self, graph: Graph) -> Certificate:
         """Asked without any edge, so that the answer is plainly the same for every graph on these nodes."""
@@ -245,18 +259,22 @@ class SmoothedClassifier:
                 self._probed.add(kind)
 
 
-class _ThisProcess:
-    """The default engine."""
+@dataclass(frozen=True, eq=False)
+class SampleWork:
+    """What a worker does: samples a block, or looks whether the votes are enough."""
 
-    def sample_all(
-        self, classifier: SmoothedClassifier, graphs: list[Graph], *, samples: int, seed: int
-    ) -> Iterator[tuple[int, Votes]]:
-        for index, graph in enumerate(graphs):
-            yield index, classifier._sample(graph, samples=samples, seed=seed)
+    smooth: SmoothedClassifier
+    plan: Plan
+    seed: int
+
+    def __call__(self, task: Task) -> Block | Certificate | None:
+        if isinstance(task, BlockTask):
+            return self.smooth.sample_block(task.graph, task.start, samples=self.plan.most, seed=self.seed)
+        return self.plan.look(task.votes)
 
 
 @contextmanager
-def _bar(shown: bool, total: int) -> Iterator[Callable[[], None]]:
+def progress_bar(shown: bool, total: int) -> Iterator[Callable[[], None]]:
     """A progress bar over graphs, with time left; yields what to call after each."""
     if not shown:
         yield lambda: None

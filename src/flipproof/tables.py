@@ -17,9 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.certify import certify_votes
 from flipproof.certificates.edge_blind import edge_blind_certificate
+from flipproof.certificates.sequential import Plan, Sequential
+from flipproof.certificates.voting import certify_group_votes
 from flipproof.errors import InputError
+from flipproof.graphs import Graph
+from flipproof.grouping import EdgeGroups, GroupVotes
 from flipproof.noise import EdgeNoise
 from flipproof.runs import Run, write_bytes
 from flipproof.votes import Votes
@@ -34,6 +37,8 @@ __all__ = [
     "derive_row",
     "formatted",
     "has_table",
+    "load_votes",
+    "plan_of",
     "read_table",
     "votes_digest",
     "write_table",
@@ -56,7 +61,9 @@ COLUMNS = {
     "order": "int64",
     "method": "string",
     "alpha": "double",
+    "spent_alpha": "double",
     "samples": "int64",
+    "looks": "looks",
     "seed": "int64",
     "p_add": "double",
     "p_remove": "double",
@@ -67,7 +74,10 @@ COLUMNS = {
     "grid": "grid",
     "votes_sha256": "string",
 }
-"""Columns and their types. ``graph`` is the position in the data set; ``predicted`` is empty where it abstains."""
+"""Columns and their types. ``graph`` is the position in the data set; ``predicted`` is empty where it abstains.
+
+Of the voting defence, ``samples`` and ``counts`` are of its sub-graphs, and ``seed``, ``p_add`` and ``p_remove`` are empty.
+"""
 
 _FILE = "certificates.parquet"
 
@@ -83,7 +93,26 @@ def certificate_of(votes: Votes, settings: dict[str, Any]) -> Certificate:
             max_adds=graph.max_adds,
             max_removes=graph.max_removes,
         )
-    return certify_votes(votes, alpha=alpha_of_each(settings), method=settings["method"])
+    certificate = plan_of(settings).read(votes)
+    if certificate.samples != len(votes):
+        raise InputError(
+            f"sampling ends at {certificate.samples:,} votes, and {len(votes):,} were cast (votes beyond the stop were added)"
+        )
+    return certificate
+
+
+def plan_of(settings: dict[str, Any]) -> Plan:
+    """When the sampling of a run's graphs ends, and at which levels their certificates are read."""
+    goal = settings.get("sequential")
+    samples: int | Sequential = settings["votes"]
+    if goal is not None:
+        samples = Sequential(settings["votes"], target_radius=goal["target_radius"], precision=goal["precision"])
+        if list(samples.looks) != goal["looks"]:
+            raise InputError(
+                f"run.json has looks at {goal['looks']} samples; this flipproof looks at {list(samples.looks)} (use the version "
+                "that made the run)"
+            )
+    return Plan.of(samples, alpha=alpha_of_each(settings), method=settings["method"])
 
 
 def alpha_of_each(settings: dict[str, Any]) -> float:
@@ -92,16 +121,35 @@ def alpha_of_each(settings: dict[str, Any]) -> float:
     return alpha / len(settings["graphs"]) if settings.get("simultaneous") else alpha
 
 
-def derive_row(index: int, votes: Votes, settings: dict[str, Any]) -> Row:
+def load_votes(run: Run, index: int) -> Votes | GroupVotes:
+    """One graph's votes, of whatever kind the run's defence casts."""
+    return run.load_group_votes(index) if run.settings.get("defence") == "voting" else run.load(index)
+
+
+def derive_row(index: int, votes: Votes | GroupVotes, settings: dict[str, Any]) -> Row:
     """One graph's row, from its votes alone; refuses votes that were cast with other settings."""
+    if isinstance(votes, GroupVotes):
+        return _derive_voting_row(index, votes, settings)
     noise = EdgeNoise.from_thresholds(*settings["noise"])
-    cast = (votes.noise, votes.seed, len(votes), votes.num_classes)
-    if cast != (noise, settings["seed"], settings["votes"], settings["num_classes"]):
+    plan = plan_of(settings)
+    cast = (votes.noise, votes.seed, votes.num_classes, votes.looks)
+    if cast != (noise, settings["seed"], settings["num_classes"], plan.schedule) or len(votes) not in plan.looks:
         raise InputError(
             f"the votes of graph {index} were cast with other settings than run.json's (sample them again)"
         )
-    certificate = certificate_of(votes, settings)
-    graph, values = votes.graph, certificate.to_dict()
+    return _row(index, votes.graph, certificate_of(votes, settings), votes_digest(votes))
+
+
+def _derive_voting_row(index: int, votes: GroupVotes, settings: dict[str, Any]) -> Row:
+    groups = EdgeGroups(settings["groups"], settings["hash_key"])
+    if (votes.groups, votes.num_classes) != (groups, settings["num_classes"]):
+        raise InputError(f"the votes of graph {index} were cast with other settings than run.json's (vote again)")
+    certificate = certify_group_votes(votes, edge_blind=settings["edge_blind"])
+    return _row(index, votes.graph, certificate, votes_digest(votes))
+
+
+def _row(index: int, graph: Graph, certificate: Certificate, votes_sha256: str) -> Row:
+    values = certificate.to_dict()
     values["grid"] = certificate.grid.tolist()
     return {
         "graph": index,
@@ -110,14 +158,18 @@ def derive_row(index: int, votes: Votes, settings: dict[str, Any]) -> Row:
         "edges": graph.num_edges,
         "predicted": certificate.label,
         "correct": None if graph.label is None else certificate.label == graph.label,
-        "votes_sha256": votes_digest(votes),
+        "votes_sha256": votes_sha256,
         **{key: values[key] for key in COLUMNS if key in values},
         "label": graph.label,
     }
 
 
-def votes_digest(votes: Votes) -> str:
+def votes_digest(votes: Votes | GroupVotes) -> str:
     """Hash of everything a certificate reads; independent of the machine and of how the file is packed."""
+    labels = votes.labels.astype("<u4").tobytes()
+    if isinstance(votes, GroupVotes):
+        meaning = json.dumps([votes.graph.topology, votes.description()], sort_keys=True)
+        return hashlib.sha256(meaning.encode() + labels).hexdigest()
     described = [
         votes.graph.topology,
         votes.noise.add_threshold,
@@ -126,8 +178,9 @@ def votes_digest(votes: Votes) -> str:
         votes.seed,
         votes.stream_version,
         list(votes.checksums),
+        *([list(votes.looks)] if votes.looks else []),
     ]
-    return hashlib.sha256(json.dumps(described).encode() + votes.labels.astype("<u4").tobytes()).hexdigest()
+    return hashlib.sha256(json.dumps(described).encode() + labels).hexdigest()
 
 
 def certified_run(folder: str | os.PathLike[str]) -> Run:
@@ -212,7 +265,8 @@ def _parquet(rows: Sequence[Row]) -> bytes:
     import pyarrow
     from pyarrow import parquet
 
-    nested = {"counts": pyarrow.list_(pyarrow.int64()), "grid": pyarrow.list_(pyarrow.list_(pyarrow.bool_()))}
+    numbers = pyarrow.list_(pyarrow.int64())
+    nested = {"counts": numbers, "looks": numbers, "grid": pyarrow.list_(pyarrow.list_(pyarrow.bool_()))}
     fields = [
         (column, nested[column] if column in nested else pyarrow.type_for_alias(kind))
         for column, kind in COLUMNS.items()

@@ -1,6 +1,7 @@
 """Training graph classifiers, on clean graphs or under the noise that they will be certified with.
 
 Noise is drawn afresh for every graph in every epoch, and node features are computed after it, exactly as under smoothing.
+With groups instead of noise, every graph is seen as one of its hashed sub-graphs, exactly as under voting.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from flipproof.classifiers.torch_module import convention_of
 from flipproof.errors import InputError
 from flipproof.features import NodeFeatures, as_features
 from flipproof.graphs import Graph, as_graphs
+from flipproof.grouping import EdgeGroups
 from flipproof.models.edge_blind import EdgeBlind
 from flipproof.models.network import GraphNetwork
 from flipproof.noise import EdgeNoise, checked_seed
@@ -102,6 +104,8 @@ def train(
     graphs: Iterable[Any],
     *,
     noise: EdgeNoise | None = None,
+    groups: int | EdgeGroups | None = None,
+    renumber: bool = False,
     features: Any = "degree",
     epochs: int = 200,
     learning_rate: float = 0.01,
@@ -130,12 +134,16 @@ def train(
         graphs: Labelled graphs, in any form the library accepts.
         noise: Edge noise, fresh for every graph in every epoch; frozen pairs are left alone. ``None`` trains on the graphs
             as they are.
-        features: As for :class:`flipproof.SmoothedClassifier`; computed on the noisy graphs.
+        groups: Number of groups (or the groups themselves) of a :class:`flipproof.VotingClassifier`: every graph of a step is
+            replaced by its sub-graph of a random group. Validation graphs are seen as all their sub-graphs.
+        renumber: With groups, number the nodes of every training graph at random before they are hashed, afresh in every step.
+            Makes ever new sub-graphs; right for data whose node numbers mean nothing.
+        features: As for :class:`flipproof.SmoothedClassifier`; computed on the noisy graphs or sub-graphs.
         epochs: Passes over the graphs.
         learning_rate: The highest of the schedule.
         batch_size: Graphs a step.
         weight_decay: AdamW's.
-        copies: Noisy versions of every graph of a step.
+        copies: Noisy versions (or sub-graphs) of every graph of a step.
         objective: What is made right. ``"samples"``: every noisy copy by itself (cross-entropy). ``"majority"``: the answer
             averaged over the copies of a graph, which is what smoothing asks for: a class that is never the likeliest on a
             single copy can still get the most votes. It needs many copies (64), and starts best from a model that was
@@ -182,6 +190,11 @@ def train(
         )
     if noise is not None and not isinstance(noise, EdgeNoise):
         raise InputError(f"noise must be an EdgeNoise or None; got {noise!r} (for instance EdgeNoise(keep=0.9))")
+    if noise is not None and groups is not None:
+        raise InputError(f"give either noise, for smoothing, or groups, for voting; got {noise} and groups={groups}")
+    if renumber and groups is None:
+        raise InputError("renumber is about the hash of node numbers; got no groups (pass groups=3 or the like)")
+    parted = groups if groups is None or isinstance(groups, EdgeGroups) else EdgeGroups(groups)
     if schedule not in _SCHEDULES:
         raise InputError(f"schedule must be one of {', '.join(_SCHEDULES)}; got {schedule!r}")
     if objective not in _OBJECTIVES:
@@ -198,13 +211,15 @@ def train(
             f"an edge-blind model needs features that do not depend on edges; got {hook.spec or 'a function'} "
             '(pass features=None for the graphs\' own, or features="constant")'
         )
-    run = _Run(model, _Batches(graphs, noise, hook, "graphs"), settings)
-    held_out = None if validation is None else _Batches(validation, noise, hook, "validation")
+    settings |= {"groups": None if parted is None else parted.count, "renumber": bool(renumber)}
+    run = _Run(model, _Batches(graphs, noise, hook, "graphs", parted, renumber=renumber), settings)
+    held_out = None if validation is None else _Batches(validation, noise, hook, "validation", parted)
     path, asked = None if checkpoint is None else Path(checkpoint), {}
     if path is not None:
         asked = settings | {
             "model": model.config if isinstance(model, GraphNetwork) else type(model).__qualname__,
             "noise": None if noise is None else [noise.add_threshold, noise.remove_threshold],
+            "hash key": None if parted is None else parted.key,
             "features": hook.spec or "a function",
             "graphs": run.batches.digest(),
             "validation": None if held_out is None else held_out.digest(),
@@ -369,8 +384,10 @@ class _Run:
         majority = _TEMPERATURE * cross_entropy(evidence / _TEMPERATURE, labels)
         return majority + _SHARE_WEIGHT * cross_entropy(evidence, labels)
 
-    def _logits(self, batches: _Batches, members: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        adj, mask, x, labels = (part.to(self.device) for part in batches.draw(members, generator))
+    def _logits(
+        self, batches: _Batches, members: Tensor, generator: torch.Generator, group: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        adj, mask, x, labels = (part.to(self.device) for part in batches.draw(members, generator, group))
         dense = self.convention == "dense"
         logits = self.model(x, adj, mask) if dense else _on_union(self.model, self.convention, x, adj, mask)
         if logits.ndim != 2 or len(logits) != len(members):
@@ -390,12 +407,14 @@ class _Run:
         self.model.eval()
         generator = torch.Generator().manual_seed(self.settings["seed"] % 2**63)
         copies = 1 if held_out.noise is None else max(_VALIDATION_COPIES, self.settings["copies"])
+        copies = self.settings["groups"] or copies  # copy t of a graph is its sub-graph t
         loss = right = 0.0
         for members in torch.split(
             torch.arange(len(held_out)), max(1, max(256, self.settings["batch_size"]) // copies)
         ):
             for part in held_out.cut(members, copies):
-                logits, labels = self._logits(held_out, part.repeat(copies), generator)
+                group = torch.arange(copies).repeat_interleave(len(part))
+                logits, labels = self._logits(held_out, part.repeat(copies), generator, group)
                 loss += float(self._objective(logits, labels, copies)) * len(part)
                 right += int((logits.argmax(dim=1) == labels).sum())
         return loss / len(held_out), right / (len(held_out) * copies)
@@ -442,7 +461,16 @@ class _Run:
 class _Batches:
     """Labelled graphs as flat tensors, from which any batch is made at once, noise included."""
 
-    def __init__(self, graphs: Iterable[Any], noise: EdgeNoise | None, features: NodeFeatures, argument: str) -> None:
+    def __init__(
+        self,
+        graphs: Iterable[Any],
+        noise: EdgeNoise | None,
+        features: NodeFeatures,
+        argument: str,
+        groups: EdgeGroups | None = None,
+        *,
+        renumber: bool = False,
+    ) -> None:
         members = as_graphs(graphs)
         if not members:
             raise InputError(f"{argument} must hold at least one graph; got none (pass the training part of a split)")
@@ -451,12 +479,13 @@ class _Batches:
             raise InputError(
                 f"{argument} must be labelled; graph {unlabelled[0]} has no label (build it with label=0, 1, 2, ...)"
             )
-        self.noise, self.features = noise, features
+        self.noise, self.features, self.groups, self.renumber = noise, features, groups, renumber
         self.labels = torch.tensor([graph.label for graph in members])
         self.sizes = torch.tensor([graph.num_nodes for graph in members])
         self._edges = _Ragged([graph.edges for graph in members])
         self._frozen = _Ragged([graph.frozen for graph in members]) if any(len(g.frozen) for g in members) else None
         self._own = _own_features(members, argument)
+        self._group_of = None if groups is None else _group_matrix(groups, int(self.sizes.max()))
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -491,8 +520,13 @@ class _Batches:
         entries = copies * int(self.sizes[members].max()) ** 2
         return iter(torch.split(members, max(1, _MOST_ENTRIES // entries)))
 
-    def draw(self, members: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Noisy versions of the given graphs: ``adj [B, n, n]``, ``mask [B, n]``, ``x [B, n, d]``, ``labels [B]``."""
+    def draw(
+        self, members: Tensor, generator: torch.Generator, group: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Noisy versions of the given graphs: ``adj [B, n, n]``, ``mask [B, n]``, ``x [B, n, d]``, ``labels [B]``.
+
+        With groups, their sub-graphs of the given groups ``[B]``, by default of random ones.
+        """
         sizes = self.sizes[members]
         widest = int(sizes.max())
         mask = torch.arange(widest) < sizes.unsqueeze(1)
@@ -507,6 +541,19 @@ class _Batches:
             probability = probability * (upper * mask.unsqueeze(1))
             adj = (torch.rand(adj.shape, generator=generator) < probability).to(torch.float32)
             adj = adj + adj.mT
+        if self.groups is not None and self._group_of is not None:
+            if group is None:
+                group = torch.randint(self.groups.count, (len(members),), generator=generator)
+            group_of = self._group_of[:widest, :widest]
+            if self.renumber:
+                # random keys, padding last: their order is a random numbering of each graph's own nodes
+                keys = torch.rand(mask.shape, generator=generator) + ~mask
+                number = keys.argsort(dim=1).argsort(dim=1)
+                group_of = group_of[number.unsqueeze(2), number.unsqueeze(1)]
+            kept = group_of == group.view(-1, 1, 1)
+            if self._frozen is not None:
+                kept |= self._frozen.matrices(members, widest) > 0
+            adj = adj * kept
         own = None if self._own is None else self._own.rows(members, sizes, widest)
         x = self.features.dense(adj, mask, own)
         return adj, mask, x.to(torch.float32) if x.is_floating_point() else x, self.labels[members]
@@ -547,6 +594,14 @@ class _OwnFeatures:
         mask = place < sizes.unsqueeze(1)
         rows = (self.starts[members].unsqueeze(1) + place).clamp_max(len(self.values) - 1)
         return self.values[rows] * mask.unsqueeze(2).to(self.values.dtype)
+
+
+def _group_matrix(groups: EdgeGroups, num_nodes: int) -> Tensor:
+    """The group of every node pair, symmetric ``[n, n]``."""
+    u, v = np.triu_indices(num_nodes, 1)
+    matrix = torch.zeros(num_nodes, num_nodes, dtype=torch.int32)
+    matrix[u, v] = matrix[v, u] = torch.from_numpy(groups.of_pairs(np.stack([u, v], axis=1))).to(torch.int32)
+    return matrix
 
 
 def _own_features(graphs: list[Graph], argument: str) -> _OwnFeatures | None:

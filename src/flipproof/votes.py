@@ -7,9 +7,10 @@ import json
 import os
 import zipfile
 import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +19,20 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import BLOCK, STREAM_VERSION, EdgeNoise, SampleStream
 
-__all__ = ["Votes", "checked_samples"]
+__all__ = ["Block", "Votes", "checked_samples", "read_votes", "write_votes"]
+
+Block = tuple[NDArray[Any], str]
+"""Labels of a block of samples, and the checksum of its flips."""
 
 _FORMAT = 1
+_KIND = "sampled votes"
+_Kept = TypeVar("_Kept")
 
 
-def checked_samples(samples: Any) -> int:
+def checked_samples(samples: Any, name: str = "samples") -> int:
     """A number of samples, at least 1."""
     if isinstance(samples, bool) or not isinstance(samples, (int, np.integer)) or samples < 1:
-        raise InputError(f"samples must be an integer of at least 1; got {samples!r} (for instance 10000)")
+        raise InputError(f"{name} must be an integer of at least 1; got {samples!r} (for instance 10000)")
     return int(samples)
 
 
@@ -43,6 +49,8 @@ class Votes:
         checksums: One a block of 1,024 samples: hash of the flips that the classifier saw. Certificates that read flips
             make them again and refuse if these differ.
         stream_version: Version of the generator that made the flips.
+        looks: Where sampling could end early, all numbers of samples at which it could; empty for a fixed number. A certificate
+            then uses the part of alpha that belongs to its look, and holds although the votes told when to stop.
     """
 
     labels: NDArray[np.unsignedinteger[Any]]
@@ -52,6 +60,7 @@ class Votes:
     seed: int
     checksums: tuple[str, ...]
     stream_version: int = STREAM_VERSION
+    looks: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.num_classes, int) or self.num_classes < 2:
@@ -67,6 +76,8 @@ class Votes:
         outside = self.labels[(self.labels < 0) | (self.labels >= self.num_classes)]
         if len(outside):
             raise InputError(f"votes must lie in 0..{self.num_classes - 1}; got {outside[0]} (check num_classes)")
+        if self.looks and len(self.labels) not in self.looks:
+            raise InputError(f"sampling ends at one of the looks {list(self.looks)}; got {len(self.labels)} votes")
         self.labels.flags.writeable = False
 
     def __len__(self) -> int:
@@ -78,7 +89,8 @@ class Votes:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Votes):
             return NotImplemented
-        return self._description() == other._description() and np.array_equal(self.labels, other.labels)
+        same = _described(self.graph) == _described(other.graph) and self._description() == other._description()
+        return same and np.array_equal(self.labels, other.labels)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -101,6 +113,7 @@ class Votes:
             self.seed,
             self.checksums[:blocks],
             self.stream_version,
+            self.looks if samples in self.looks else (),
         )
 
     def stream(self) -> SampleStream:
@@ -114,75 +127,102 @@ class Votes:
 
     def _description(self) -> dict[str, Any]:
         return {
-            "format": _FORMAT,
-            "num_nodes": self.graph.num_nodes,
-            "label": self.graph.label,
-            "name": self.graph.name,
-            "topology": self.graph.topology,
             "add_threshold": self.noise.add_threshold,
             "remove_threshold": self.noise.remove_threshold,
             "num_classes": self.num_classes,
             "seed": self.seed,
             "checksums": list(self.checksums),
             "stream_version": self.stream_version,
+            "looks": list(self.looks),
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to ``path`` (npz, no pickle), whole or not at all. Node features are not stored: no certificate reads them."""
-        path = Path(path)
-        content = io.BytesIO()
-        np.savez_compressed(
-            content,
-            labels=self.labels,
-            edges=self.graph.edges,
-            frozen=self.graph.frozen,
-            description=np.frombuffer(json.dumps(self._description()).encode(), dtype=np.uint8),
-        )
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        try:
-            with temporary.open("wb") as file:
-                file.write(content.getvalue())
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_votes(path, self.labels, self.graph, self._description())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Votes:
         """Read what :meth:`save` wrote; refuses files that are cut off, altered in shape or of another kind."""
-        content = Path(path).read_bytes()  # a missing or unreadable file is the caller's to handle
-        try:
-            return cls._from_bytes(content)
-        except _UNREADABLE as error:
-            reason = str(error) or type(error).__name__
-            raise InputError(f"{path} is not a whole file of votes: {reason} (delete it and sample again)") from error
+        return read_votes(path, _KIND, cls._from_parts)
 
     @classmethod
-    def _from_bytes(cls, content: bytes) -> Votes:
-        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in ("labels", "edges", "frozen", "description")}
-        description = json.loads(arrays["description"].tobytes())
-        if description["format"] != _FORMAT:
-            raise InputError(f"it has format {description['format']}, this flipproof reads format {_FORMAT}")
-        graph = Graph(
-            description["num_nodes"],
-            arrays["edges"],
-            label=description["label"],
-            frozen=arrays["frozen"],
-            name=description["name"],
-        )
-        if graph.topology != description["topology"]:
-            raise InputError("it was altered, its edges are not those that were hashed")
+    def _from_parts(cls, labels: NDArray[Any], graph: Graph, description: dict[str, Any]) -> Votes:
         return cls(
-            arrays["labels"],
+            labels,
             graph,
             EdgeNoise.from_thresholds(description["add_threshold"], description["remove_threshold"]),
             description["num_classes"],
             description["seed"],
             tuple(description["checksums"]),
             description["stream_version"],
+            tuple(description.get("looks", ())),
         )
+
+
+# ---- the file of one graph's votes, of whatever kind --------------------------------------------------------------------
+
+
+def write_votes(
+    path: str | os.PathLike[str], labels: NDArray[Any], graph: Graph, description: Mapping[str, Any]
+) -> None:
+    """Write labels, graph and a plain JSON description to ``path`` (npz, no pickle), whole or not at all."""
+    path = Path(path)
+    described = {"format": _FORMAT, **_described(graph), **description}
+    content = io.BytesIO()
+    np.savez_compressed(
+        content,
+        labels=labels,
+        edges=graph.edges,
+        frozen=graph.frozen,
+        description=np.frombuffer(json.dumps(described).encode(), dtype=np.uint8),
+    )
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content.getvalue())
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_votes(
+    path: str | os.PathLike[str],
+    kind: str,
+    from_parts: Callable[[NDArray[Any], Graph, dict[str, Any]], _Kept],
+) -> _Kept:
+    """What ``from_parts`` makes of the labels, graph and description that :func:`write_votes` wrote."""
+    content = Path(path).read_bytes()  # a missing or unreadable file is the caller's to handle
+    try:
+        return from_parts(*_parts(content, kind))
+    except _UNREADABLE as error:
+        reason = str(error) or type(error).__name__
+        raise InputError(f"{path} is not a whole file of votes: {reason} (delete it and sample again)") from error
+
+
+def _parts(content: bytes, kind: str) -> tuple[NDArray[Any], Graph, dict[str, Any]]:
+    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+        arrays = {name: stored[name] for name in ("labels", "edges", "frozen", "description")}
+    description = json.loads(arrays["description"].tobytes())
+    if description["format"] != _FORMAT:
+        raise InputError(f"it has format {description['format']}, this flipproof reads format {_FORMAT}")
+    if description.get("kind", _KIND) != kind:
+        raise InputError(f"it holds {description.get('kind', _KIND)}, not {kind}")
+    graph = Graph(
+        description["num_nodes"],
+        arrays["edges"],
+        label=description["label"],
+        frozen=arrays["frozen"],
+        name=description["name"],
+    )
+    if graph.topology != description["topology"]:
+        raise InputError("it was altered, its edges are not those that were hashed")
+    return arrays["labels"], graph, description
+
+
+def _described(graph: Graph) -> dict[str, Any]:
+    return {"num_nodes": graph.num_nodes, "label": graph.label, "name": graph.name, "topology": graph.topology}
 
 
 # what numpy, zipfile, zlib, json and our own checks raise over bytes that are not ours

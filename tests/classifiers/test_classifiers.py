@@ -250,7 +250,9 @@ def test_a_dense_model_without_a_sparse_way_stays_dense_and_refuses_the_largest(
     noise = EdgeNoise(add=0, remove=0.1)
     assert classifier.suited(random_graph(400, 800), noise) is classifier
     huge = Graph(20_000, [(0, 1)])
-    with pytest.raises(InputError, match=r"dense model cannot take a graph of 20000 nodes.*edge_index"):
+    with pytest.raises(
+        InputError, match=r"one noisy copy of a graph of 20,000 nodes .*dense.*memory allows 1.0 GiB.*edge_index"
+    ):
         SmoothedClassifier(Dense().eval(), noise, num_classes=CLASSES, features="degree").sample(huge)
 
 
@@ -500,7 +502,7 @@ def test_faults_are_refused_in_one_sentence_before_long_work(fault: str) -> None
         assert part in message
     assert "\n" not in message
     assert message.endswith(")")  # the remedy
-    assert calls <= 10
+    assert calls <= 12  # eight and two to probe, two to try a twin
 
 
 def test_the_base_of_the_faulty_models_is_accepted() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import os
+import re
 from pathlib import Path
 
 import pyarrow
@@ -355,3 +357,126 @@ def test_a_pyg_model_of_ones_own(shell: Shell) -> None:
     done = shell(*arguments, "--samples", 100, "--method", "votes", "--json", "--out", "run")
     assert done.code == 0, done.err
     assert shell("verify", "run").code == 0
+
+
+# ---- engines and early stopping --------------------------------------------------------------------------------------------
+
+
+def test_any_number_of_workers_gives_the_same_bytes(shell: Shell) -> None:
+    basic = [*BASIC[:5], "--samples", 1500, *BASIC[7:]]
+    tables = []
+    for workers in (1, 3):
+        done = shell(*basic, "--workers", workers, "--out", f"run-{workers}")
+        assert done.code == 0, done.err
+        tables.append(Path(f"run-{workers}/certificates.parquet").read_bytes())
+        assert not list(Path(f"run-{workers}/votes").glob("*.part"))
+    assert tables[0] == tables[1]
+
+
+def test_a_model_that_fails_in_a_worker_is_one_sentence(shell: Shell) -> None:
+    failing = "import os\nparent = os.getpid()\n" + OWN_MODEL.format(pause=0).replace(
+        "        time.sleep", "        assert os.getpid() == parent, 'not here'\n        time.sleep"
+    )
+    Path("failing.py").write_text(failing)
+    basic = ["certify", "--model", "failing:make", "--keep", 0.8, "--samples", 2500, "--data", "graphs", "--out", "run"]
+    done = shell(*basic, "--workers", 2)
+    assert done.code == 2
+    assert re.fullmatch(
+        r"flipproof: the model failed on noisy copies of graph \d+ with AssertionError: not here \(correct it, and run again\)\n",
+        done.err,
+    )
+
+
+AUTO = [*BASIC[:5], "--samples", "auto", "--max-samples", 5000, "--target-radius", 1, *BASIC[7:]]
+
+
+def test_auto_stops_early_continues_and_is_verified(shell: Shell) -> None:
+    done = shell(*AUTO, "--out", "run", "--workers", 2)
+    assert done.code == 0, done.err
+    assert "sampling: 4 of 4 graphs" in done.err
+    assert "auto: 1,024 to " in done.out
+    assert shell(*AUTO, "--out", "alone", "--workers", 1).code == 0
+    assert Path("run/certificates.parquet").read_bytes() == Path("alone/certificates.parquet").read_bytes()
+    rows = json.loads(shell("export", "run", "--format", "json").out)
+    assert {row["samples"] for row in rows} <= {1024, 2048, 3072, 5000}
+    for row in rows:
+        assert row["looks"] == [1024, 2048, 3072, 5000][: len(row["looks"])]
+        assert row["looks"][-1] == row["samples"] == sum(row["counts"])
+        assert row["spent_alpha"] == pytest.approx(
+            0.001 * (0.5 / 3 * len(row["looks"]) if row["samples"] < 5000 else 1)
+        )
+        assert row["radius"] >= 1 or len(row["looks"]) > 1 or row["samples"] == 1024
+    before = {path: path.stat().st_mtime_ns for path in Path("run/votes").iterdir()}
+    assert shell(*AUTO, "--out", "run").code == 0
+    assert before == {path: path.stat().st_mtime_ns for path in Path("run/votes").iterdir()}
+    assert shell("verify", "run").code == 0
+    assert "run holds a run with sequential" in shell(*AUTO, "--out", "run", "--target-radius", 2).err
+
+
+@pytest.mark.parametrize("altered", ["more votes than the stop", "another schedule"])
+def test_verify_derives_the_stop_again(shell: Shell, altered: str) -> None:
+    assert shell(*AUTO, "--out", "run").code == 0
+    run = Run.open("run")
+    rows = json.loads(shell("export", "run", "--format", "json").out)
+    index = next(row["graph"] for row in rows if row["samples"] == 1024)
+    import own
+
+    smooth = fp.SmoothedClassifier(own.make(), fp.EdgeNoise(keep=0.8), num_classes=2)
+    votes = run.load(index)
+    longer = smooth.sample(votes.graph, samples=2048, seed=votes.seed)
+    looks = votes.looks if altered.startswith("more") else (2048, 5000)
+    run.save(index, dataclasses.replace(longer, looks=looks))
+    done = shell("verify", "run")
+    assert done.code == 1
+    words = "sampling ends at 1,024 votes, and 2,048 were cast" if altered.startswith("more") else "other settings"
+    assert words in done.err
+    assert done.err.splitlines()[-1].startswith(f"flipproof: graph {index}: ")
+
+
+PYG_MODEL = """
+import torch
+from torch_geometric.nn import GCNConv, TransformerConv, global_mean_pool
+
+
+class Net(torch.nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.head = layer(1, 8), torch.nn.Linear(8, 2)
+
+    def forward(self, x, edge_index, batch):
+        return self.head(global_mean_pool(self.conv(x, edge_index).relu(), batch))
+
+
+def fast():
+    return Net(GCNConv).eval()
+
+
+def slow():
+    return Net(TransformerConv).eval()
+"""
+
+
+def test_the_run_says_which_way_the_model_was_asked_and_with_how_much_memory(shell: Shell) -> None:
+    (shell.folder / "pyg_models.py").write_text(PYG_MODEL)
+    reasons = {
+        "fast": "dense twin, 512 at a time",
+        "slow": "message passing (no dense twin: layer conv: TransformerConv has no dense form here), 1024 at a time",
+    }
+    for name, way in reasons.items():
+        command = [*BASIC, "--features", "degree", "--out", name]
+        command[2] = f"pyg_models:{name}"
+        done = shell(*command, "--memory", "512MiB")
+        assert done.code == 0, done.err
+        settings = Run.open(shell.folder / name).settings
+        assert (settings["memory"], settings["batches"]) == (2**29, {way: 4})
+    other = shell(*command, "--memory", "1GiB")
+    assert other.code == 2
+    assert "memory" in other.err
+
+
+def test_memory_that_is_no_amount_is_refused(shell: Shell) -> None:
+    done = shell(*BASIC, "--out", "run", "--memory", "much")
+    assert (done.code, done.out) == (2, "")
+    assert "--memory must be an amount such as 2GiB or 500MB; got 'much'" in done.err
+    assert not (shell.folder / "run").exists()

@@ -207,7 +207,7 @@ def test_a_kernel_machine_is_trained_and_certified_with_the_same_commands(
         (["--model", "edge-blind:edge-blind"], "--model must be one of"),
         (["--objective", "votes"], "objective must be samples or majority; got 'votes'"),
         (["--objective", "majority", "--keep", 0.9], "the majority is one of noisy copies; got copies=1"),
-        (["--model", "wl-svm", "--hidden", 8], "--hidden, --consistency and --objective belong to networks"),
+        (["--model", "wl-svm", "--hidden", 8], "--hidden, --consistency, --objective and --groups belong to networks"),
         (["--model", "gat", "--hidden", 30], "hidden must be a multiple of the 4 heads of gat; got 30"),
     ],
 )

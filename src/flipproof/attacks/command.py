@@ -32,13 +32,16 @@ from flipproof.commands.sources import (
     model_data,
     part_indices,
 )
+from flipproof.commands.voting import chosen_defence, load_groups
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
+from flipproof.grouping import EdgeGroups
 from flipproof.noise import EdgeNoise
 from flipproof.report.figures import Curve
 from flipproof.runs import Run, locked, write_json, write_text
 from flipproof.smoothing import SmoothedClassifier
 from flipproof.tables import read_table
+from flipproof.voting import VotingClassifier
 
 __all__ = ["AttackOptions", "Targets", "attack", "attack_graphs"]
 
@@ -48,6 +51,7 @@ _WHO = {
     "undefended": "clean model under attack",
     "base": "base model under attack",
     "smoothed": "smoothed under attack (upper bound)",
+    "voting": "voting under attack (upper bound)",
 }
 
 
@@ -69,6 +73,7 @@ class AttackOptions:
     keep: float | None = None
     add: float | None = None
     remove: float | None = None
+    groups: int | None = None
     features: str | None = None
     part: str = "test"
     graphs: int | None = None
@@ -89,9 +94,9 @@ class AttackOptions:
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """What is attacked: classifiers by role (``undefended``, ``base``, ``smoothed``), and one that cannot be."""
+    """What is attacked: classifiers by role (``undefended``, ``base``, ``smoothed``, ``voting``), and one that cannot be."""
 
-    attacked: Mapping[str, Classifier | SmoothedClassifier]
+    attacked: Mapping[str, Classifier | SmoothedClassifier | VotingClassifier]
     edge_blind: Classifier | None = None
 
 
@@ -109,7 +114,7 @@ def attack(options: AttackOptions) -> int:
     indices = part_indices(source.split(data), options.part, options.graphs)
     graphs = {index: data[index] for index in indices}
     others = {name: load_model(name) for name in (options.undefended, options.edge_blind) if name is not None}
-    targets, noise = _targets(loaded, others, options, data.num_classes)
+    targets, noise, groups = _targets(loaded, others, options, data.num_classes)
     settings = {
         "command": "attack",
         "data": data.name,
@@ -118,6 +123,7 @@ def attack(options: AttackOptions) -> int:
         "model_sha256": loaded.identity,
         "undefended_sha256": None if options.undefended is None else others[options.undefended].identity,
         "noise": None if noise is None else [noise.add_threshold, noise.remove_threshold],
+        "groups": None if groups is None else groups.count,
         "features": options.features,
         "budget": options.budget,
         "attacks": list(options.attacks),
@@ -177,7 +183,7 @@ def attack_graphs(
         budget: Most flips.
         attacks: Names, as for :func:`flipproof.attacks.strongest`.
         options: Of the attacks.
-        radii: Certified label and radius of the smoothed classifier by graph, where known.
+        radii: Certified label and radius of the defended classifier by graph, where known.
         quiet: Show no progress.
     """
     unlabelled = [index for index, graph in graphs.items() if graph.label is None]
@@ -208,7 +214,9 @@ def attack_graphs(
     return {"run": str(run.folder), **summary}
 
 
-def _options(options: Options | None, classifier: Classifier | SmoothedClassifier, graph: Graph) -> Options:
+def _options(
+    options: Options | None, classifier: Classifier | SmoothedClassifier | VotingClassifier, graph: Graph
+) -> Options:
     given: Options = {**(options or {}), "label": graph.label}
     if isinstance(classifier, Classifier):
         given["num_classes"] = classifier.num_classes
@@ -217,20 +225,23 @@ def _options(options: Options | None, classifier: Classifier | SmoothedClassifie
 
 def _targets(
     loaded: LoadedModel, others: Mapping[str, LoadedModel], options: AttackOptions, classes: int
-) -> tuple[Targets, EdgeNoise | None]:
+) -> tuple[Targets, EdgeNoise | None, EdgeGroups | None]:
     def adapter(model: LoadedModel, asked: str | None) -> Classifier:
         stored = None if model.saved is None else model.saved.metadata.get("features")
         own = getattr(model.model, "num_classes", classes)
         return as_classifier(model.model, num_classes=own, features=load_features(asked or stored))
 
     base = adapter(loaded, options.features)
-    attacked: dict[str, Classifier | SmoothedClassifier] = {}
+    attacked: dict[str, Classifier | SmoothedClassifier | VotingClassifier] = {}
     if options.undefended is not None:
         attacked["undefended"] = adapter(others[options.undefended], None)
     attacked["base"] = base
-    noise = None
+    noise = groups = None
     trained = loaded.saved is not None and loaded.saved.noise is not None
-    if trained or any(value is not None for value in (options.keep, options.add, options.remove)):
+    if chosen_defence(loaded.saved, options, None) == "voting":
+        groups = load_groups(loaded.saved, options.groups)
+        attacked["voting"] = VotingClassifier(base, groups, num_classes=base.num_classes)
+    elif trained or any(value is not None for value in (options.keep, options.add, options.remove)):
         noise = load_noise(loaded.saved, options.keep, options.add, options.remove)
         attacked["smoothed"] = SmoothedClassifier(base, noise, num_classes=base.num_classes)
     blind = None if options.edge_blind is None else adapter(others[options.edge_blind], None)
@@ -238,17 +249,17 @@ def _targets(
         raise InputError(
             f"--edge-blind must be a model that sees no edges; {options.edge_blind} does (train --model edge-blind)"
         )
-    return Targets(attacked, blind), noise
+    return Targets(attacked, blind), noise, groups
 
 
 def _certified(folder: Path, settings: Mapping[str, Any]) -> dict[int, tuple[int | None, int]]:
-    """Label and radius by graph, from a run of certificates of the same model and noise."""
+    """Label and radius by graph, from a run of certificates of the same model and defence."""
     run = Run.open(folder)
-    for key in ("data_sha256", "model_sha256", "noise"):
+    for key in ("data_sha256", "model_sha256", "noise", "groups"):
         if run.settings.get(key) != settings[key]:
             raise InputError(
                 f"--certificates {folder} has another {key.removesuffix('_sha256')} than the attack (certify the same model, "
-                "data and noise)"
+                "data and noise or groups)"
             )
     return {row["graph"]: (row["predicted"], row["radius"]) for row in read_table(run)}
 
@@ -274,12 +285,13 @@ def _summarised(
         right = [targets.edge_blind.label_of(graph) == graph.label for graph in graphs.values()]
         summary["edge_blind_accuracy"] = float(np.mean(right))
     known = {index: radii[index] for index in graphs if radii is not None and index in radii}
-    if known and "smoothed" in results:
+    defended = next((results[who] for who in ("smoothed", "voting") if who in results), None)
+    if known and defended is not None:
         certified = {index: radius if label == graphs[index].label else -1 for index, (label, radius) in known.items()}
         gaps = {
-            index: results["smoothed"][index].size - radius
+            index: defended[index].size - radius
             for index, radius in certified.items()
-            if radius >= 0 and results["smoothed"][index].success
+            if radius >= 0 and defended[index].success
         }
         summary["certified_graphs"] = len(known)
         summary["certified_accuracy"] = [float(np.mean([radius >= r for radius in certified.values()])) for r in steps]
@@ -351,7 +363,7 @@ def _print_summary(summary: Mapping[str, Any]) -> None:
     if summary.get("attacks_within_a_certified_radius"):
         console.print(
             f"{summary['attacks_within_a_certified_radius']} attacks succeeded within a certified radius: a certificate or an "
-            "attack is wrong, each with its probability alpha",
+            "attack is wrong, each with its probability alpha (of voting, none)",
             soft_wrap=True,
         )
     if summary.get("mean_gap") is not None:

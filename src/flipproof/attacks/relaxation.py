@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from flipproof.attacks.target import SmoothedTarget, Target
+from flipproof.attacks.target import CopiesTarget, SmoothedTarget, Target
 from flipproof.classifiers.dense import DenseClassifier
 from flipproof.classifiers.message_passing import MessagePassingClassifier
 from flipproof.errors import InputError
@@ -47,8 +47,9 @@ class Relaxation:
         self._fixed = torch.from_numpy(frozen.adjacency()).to(self.dtype)
         still = np.zeros((1, graph.num_slots), dtype=np.bool_)
         empty, edge = still, ~still
-        if isinstance(target, SmoothedTarget):
-            empty, edge = target.if_empty[:_NOISY], target.if_edge[:_NOISY]
+        if isinstance(target, CopiesTarget):  # some of the noisy copies stand for all; each sub-graph stands for itself
+            most = _NOISY if isinstance(target, SmoothedTarget) else target.cost
+            empty, edge = target.if_empty[:most], target.if_edge[:most]
         self._empty, self._edge = (torch.from_numpy(part).to(self.dtype) for part in (empty, edge))
         self._refuse_difference()
 

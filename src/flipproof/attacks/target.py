@@ -1,4 +1,4 @@
-"""What is attacked, the model itself or its smoothed version, as a batched margin over sets of flips."""
+"""What is attacked, the model itself or a defence around it, as a batched margin over sets of flips."""
 
 from __future__ import annotations
 
@@ -19,8 +19,18 @@ from flipproof.graphs import Graph, IntArray
 from flipproof.noise import EdgeNoise, NoisyBatch, checked_seed
 from flipproof.smoothing import SmoothedClassifier
 from flipproof.votes import checked_samples
+from flipproof.voting import VotingClassifier
 
-__all__ = ["BaseTarget", "Confirmation", "Outcome", "SmoothedTarget", "Target", "as_target"]
+__all__ = [
+    "BaseTarget",
+    "Confirmation",
+    "CopiesTarget",
+    "Outcome",
+    "SmoothedTarget",
+    "Target",
+    "VotingTarget",
+    "as_target",
+]
 
 _MOST_ENTRIES = 2**24  # states held at once
 _MOST_DRAWS = 2**28  # noisy slots that the common random numbers may cover
@@ -167,7 +177,37 @@ class BaseTarget(Target):
         return Confirmation(fooled, float(self._margins(logits)[0]), 0.0 if fooled else 1.0)
 
 
-class SmoothedTarget(Target):
+class CopiesTarget(Target):
+    """The most frequent answer on several copies of the candidate, made the same way for all candidates.
+
+    Attributes:
+        if_empty: State of every slot in every copy, were it empty, ``[S, N]``.
+        if_edge: State of every slot in every copy, were it an edge, ``[S, N]``.
+    """
+
+    if_empty: NDArray[np.bool_]
+    if_edge: NDArray[np.bool_]
+
+    @property
+    def cost(self) -> int:
+        return len(self.if_edge)
+
+    def _evaluate(self, states: NDArray[np.bool_]) -> Outcome:
+        copies = np.where(states[:, None, :], self.if_edge, self.if_empty)
+        logits = self.logits(copies.reshape(-1, states.shape[1]))
+        soft = np.tanh(self._margins(logits)).reshape(len(states), self.cost).mean(axis=1)
+        votes = logits.argmax(axis=1).reshape(len(states), self.cost)
+        counts = (votes[:, :, None] == np.arange(self.classifier.num_classes)).sum(axis=1).astype(np.float64)
+        margins = self._margins(counts)
+        # votes alone stand still between copies that change sides; the soft margin tells which way they lean
+        return Outcome(margins / self.cost, margins / self.cost + soft, self._fooled(counts, margins))
+
+    @abstractmethod
+    def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which candidates count as fooled, from their votes for each class ``[K, C]`` and the label's lead ``[K]``."""
+
+
+class SmoothedTarget(CopiesTarget):
     """The most frequent answer under noise, estimated on the same noise for all candidates.
 
     Common random numbers: slot ``i`` of sample ``m`` has one random integer, compared with the threshold of whatever state the
@@ -198,28 +238,14 @@ class SmoothedTarget(Target):
         draws = np.random.Generator(np.random.Philox(key=key)).integers(
             0, 2**32, (self.samples, graph.num_slots), dtype=np.uint32
         )
-        self.if_empty: NDArray[np.bool_] = draws < np.uint32(smooth.noise.add_threshold)
-        """Noisy state of every slot, were it empty, ``[S, N]``."""
-        self.if_edge: NDArray[np.bool_] = draws >= np.uint32(smooth.noise.remove_threshold)
-        """Noisy state of every slot, were it an edge, ``[S, N]``."""
+        self.if_empty = draws < np.uint32(smooth.noise.add_threshold)
+        self.if_edge = draws >= np.uint32(smooth.noise.remove_threshold)
         super().__init__(smooth.classifier, graph, smooth.noise, max_calls)
 
-    @property
-    def cost(self) -> int:
-        return self.samples
-
-    def _evaluate(self, states: NDArray[np.bool_]) -> Outcome:
-        noisy = np.where(states[:, None, :], self.if_edge, self.if_empty)
-        logits = self.logits(noisy.reshape(-1, states.shape[1]))
-        soft = np.tanh(self._margins(logits)).reshape(len(states), self.samples).mean(axis=1)
-        votes = logits.argmax(axis=1).reshape(len(states), self.samples)
-        counts = (votes[:, :, None] == np.arange(self.smooth.num_classes)).sum(axis=1).astype(np.float64)
-        margins = self._margins(counts)
-        rival = counts[:, self.label] - margins
-        fooled = -margins > _CLEAR * np.sqrt(rival + counts[:, self.label])
-        margins = margins / self.samples
-        # votes alone stand still between samples that change sides; the soft margin tells which way they lean
-        return Outcome(margins, margins + soft, fooled)
+    def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
+        own = counts[:, self.label]
+        fooled: NDArray[np.bool_] = -margins > _CLEAR * np.sqrt(2 * own - margins)
+        return fooled
 
     def prediction(self) -> int:
         found = self.smooth.sample(self.graph, samples=self.confirm_samples, seed=_fresh_seed("clean", self.seed))
@@ -241,6 +267,37 @@ class SmoothedTarget(Target):
             p_value = min(1.0, float(label_pvalue(rival, counts[self.label])) / 2 * (len(counts) - 1))
         level = checked_alpha(self.alpha, samples=len(votes), discrepancy=votes.stream().discrepancy)
         return Confirmation(p_value <= level, margin / len(votes), p_value)
+
+
+class VotingTarget(CopiesTarget):
+    """The majority over hashed sub-graphs: copy ``t`` keeps the edges of group ``t``. Exact, ties to the smaller label."""
+
+    def __init__(self, voting: VotingClassifier, graph: Graph, max_calls: int | None) -> None:
+        self.voting = voting
+        if voting.groups.count * graph.num_slots > _MOST_DRAWS:
+            raise InputError(
+                f"groups times node pairs must be at most {_MOST_DRAWS:,} in an attack; got {voting.groups.count} x "
+                f"{graph.num_slots:,} (attack smaller graphs)"
+            )
+        voting.check([graph])
+        group = voting.groups.of_slots(graph.slots, graph.num_nodes)
+        self.if_edge = group == np.arange(voting.groups.count)[:, None]
+        self.if_empty = np.zeros_like(self.if_edge)
+        super().__init__(voting.classifier, graph, voting.density, max_calls)
+
+    def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
+        fooled: NDArray[np.bool_] = counts.argmax(axis=1) != self.label
+        return fooled
+
+    def prediction(self) -> int:
+        self.calls += self.cost
+        return self.voting.predict(self.graph)
+
+    def confirm(self, graph: Graph) -> Confirmation:
+        self.calls += self.cost
+        counts = self.voting.vote_checked(graph).counts
+        fooled = bool(counts.argmax() != self.label)
+        return Confirmation(fooled, float(self._margins(counts[None] / self.cost)[0]), 0.0 if fooled else 1.0)
 
 
 def _digest(purpose: str, seed: int) -> bytes:
@@ -265,12 +322,15 @@ def as_target(
     seed: int = 0,
     max_calls: int | None = None,
 ) -> Target:
-    """The target that a user means: a :class:`SmoothedClassifier` is attacked under its noise, anything else as it is."""
-    if isinstance(model, SmoothedClassifier):
+    """The target that a user means: a defended classifier is attacked with its defence, anything else as it is."""
+    if isinstance(model, (SmoothedClassifier, VotingClassifier)):
         for name, value in (("num_classes", num_classes), ("features", features), ("convention", convention)):
             if value is not None:
-                raise InputError(f"a SmoothedClassifier has its own {name}; got {value!r} (leave it out)")
-        target: Target = SmoothedTarget(
+                raise InputError(f"a {type(model).__name__} has its own {name}; got {value!r} (leave it out)")
+    if isinstance(model, VotingClassifier):
+        target: Target = VotingTarget(model, graph, max_calls)
+    elif isinstance(model, SmoothedClassifier):
+        target = SmoothedTarget(
             model,
             graph,
             samples=samples,

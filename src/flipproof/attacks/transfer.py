@@ -16,6 +16,7 @@ from flipproof.attacks.target import as_target
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graphs
 from flipproof.smoothing import SmoothedClassifier
+from flipproof.voting import VotingClassifier
 
 __all__ = ["TransferTable", "transfer"]
 
@@ -96,7 +97,7 @@ def _own_options(model: Any, options: Options) -> dict[str, Any]:
     from flipproof.classifiers import Classifier
 
     told = ("num_classes", "features", "convention")
-    knows = isinstance(model, (SmoothedClassifier, Classifier))
+    knows = isinstance(model, (SmoothedClassifier, VotingClassifier, Classifier))
     return {key: value for key, value in options.items() if not (knows and key in told)}
 
 

@@ -40,6 +40,8 @@ class Certificate:
         order: Highest order of influences that was used; 0 for the vote share alone.
         votes_radius: The radius that the vote share alone would have given.
         seed: Seed of the noise, where known.
+        looks: With ``samples="auto"``, the numbers of samples at which was looked; the last is ``samples``.
+        spent_alpha: The part of alpha that those looks had; all of it for a fixed number of samples.
     """
 
     label: int | None
@@ -56,6 +58,8 @@ class Certificate:
     order: int = 0
     votes_radius: int = -1
     seed: int | None = None
+    looks: tuple[int, ...] = ()
+    spent_alpha: float | None = None
 
     @property
     def abstains(self) -> bool:
@@ -113,6 +117,8 @@ class Certificate:
             "p_remove": None if self.noise is None else self.noise.p_remove,
             "num_slots": self.num_slots,
             "seed": self.seed,
+            "looks": list(self.looks),
+            "spent_alpha": self.alpha if self.spent_alpha is None else self.spent_alpha,
             "grid": self.grid.astype(int).tolist(),
         }
 

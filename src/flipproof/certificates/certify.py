@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from flipproof.bounds import AlphaSplit, checked_alpha
+from flipproof.bounds import AlphaSplit, checked_alpha, spending
 from flipproof.certificates import influence, paper
 from flipproof.certificates import votes as by_votes
 from flipproof.certificates.certificate import Certificate
@@ -44,7 +45,8 @@ def certify_votes(
     """A certificate from stored votes: for another alpha, another method, or the first ``samples`` of them.
 
     Each single certificate holds with probability ``1 - alpha``. Reading several from the same votes and keeping the best
-    is not covered: the better of two, at alpha each, costs two alpha.
+    is not covered: the better of two, at alpha each, costs two alpha. Votes that were sampled until there were enough
+    (``samples="auto"``) are read at the part of alpha that belongs to the look at which sampling ended.
 
     Args:
         votes: What the classifier said of every sample.
@@ -58,12 +60,18 @@ def certify_votes(
     checked_method(method)
     if samples is not None:
         votes = votes.first(samples)
-    remaining = checked_alpha(alpha, samples=len(votes), discrepancy=votes.stream().discrepancy)
+    parts = spending(len(votes.looks)) if votes.looks else (1.0,)
+    taken = votes.looks[: votes.looks.index(len(votes)) + 1] if votes.looks else ()
+    level = checked_alpha(alpha) * parts[max(0, len(taken) - 1)]
+    remaining = checked_alpha(level, samples=len(votes), discrepancy=votes.stream().discrepancy)
+    origin: dict[str, Any] = {"seed": votes.seed, "looks": taken}
+    if taken:
+        origin["spent_alpha"] = float(alpha) * math.fsum(parts[: len(taken)])
     if split is not None and not isinstance(split, AlphaSplit):
         raise InputError(f"split must be an AlphaSplit; got {split!r} (or None for the default)")
     if method == "influence":
         found = influence.from_votes(votes, alpha=remaining, stated_alpha=float(alpha), split=split)
-        return replace(found, seed=votes.seed)
+        return replace(found, **origin)
     if method == "paper" and split is not None:
         raise InputError(f"method paper does not split alpha; got {split} (leave split out)")
     options: dict[str, Any] = {"max_adds": votes.graph.max_adds, "max_removes": votes.graph.max_removes}
@@ -71,7 +79,7 @@ def certify_votes(
         options["split"] = split
     from_counts = paper.from_counts if method == "paper" else by_votes.from_counts
     found = from_counts(votes.counts, votes.noise, alpha=remaining, stated_alpha=float(alpha), **options)
-    return replace(found, seed=votes.seed)
+    return replace(found, **origin)
 
 
 def certify_counts(

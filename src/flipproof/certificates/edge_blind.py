@@ -11,7 +11,7 @@ __all__ = ["edge_blind_certificate"]
 
 
 def edge_blind_certificate(
-    label: int, noise: EdgeNoise, *, num_classes: int, max_adds: int, max_removes: int
+    label: int, noise: EdgeNoise | None, *, num_classes: int, max_adds: int, max_removes: int
 ) -> Certificate:
     """The answer stands for every graph on the same nodes: radius ``N``, alpha 0, no samples.
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from flipproof.classifiers.classifier import Classifier
+from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier
 from flipproof.errors import InputError
 
 if TYPE_CHECKING:
     from flipproof.features import NodeFeatures
 
-__all__ = ["Classifier", "as_classifier"]
+__all__ = ["DEFAULT_MEMORY", "Classifier", "as_classifier"]
 
 
-def as_classifier(model: Any, *, num_classes: int, features: Any = None, convention: str | None = None) -> Classifier:
+def as_classifier(
+    model: Any, *, num_classes: int, features: Any = None, convention: str | None = None, memory: int = DEFAULT_MEMORY
+) -> Classifier:
     """The adapter for a model: a torch module in one of three conventions, or a callable from graphs to labels.
 
     Args:
@@ -22,6 +24,7 @@ def as_classifier(model: Any, *, num_classes: int, features: Any = None, convent
         num_classes: Declared classes.
         features: Node features computed on every noisy graph; see :func:`flipproof.features.as_features`.
         convention: ``pyg``, ``dense`` or ``data`` for a torch module; found from its ``forward`` by default.
+        memory: Bytes that noisy copies and the model's work on them may take at once.
     """
     if isinstance(model, Classifier):
         if model.num_classes != num_classes:
@@ -40,10 +43,9 @@ def as_classifier(model: Any, *, num_classes: int, features: Any = None, convent
             )
         from flipproof.classifiers.black_box import BlackBoxClassifier
 
-        return BlackBoxClassifier(function, num_classes=num_classes, features=_hook(features))
+        return BlackBoxClassifier(function, num_classes=num_classes, features=_hook(features), memory=memory)
 
     from flipproof.classifiers.dense import DenseClassifier
-    from flipproof.classifiers.message_passing import MessagePassingClassifier
     from flipproof.classifiers.torch_module import CONVENTIONS, convention_of
     from flipproof.features import Own
 
@@ -53,8 +55,12 @@ def as_classifier(model: Any, *, num_classes: int, features: Any = None, convent
         raise InputError(f"convention must be one of {', '.join(CONVENTIONS)}; got {convention!r} (or leave it out)")
     hook = _hook(features) or Own()
     if convention == "dense":
-        return DenseClassifier(model, num_classes=num_classes, features=hook)
-    return MessagePassingClassifier(model, num_classes=num_classes, features=hook, as_data=convention == "data")
+        return DenseClassifier(model, num_classes=num_classes, features=hook, memory=memory)
+    from flipproof.classifiers.translated import TranslatedClassifier  # needs PyG, which takes a while
+
+    return TranslatedClassifier(
+        model, num_classes=num_classes, features=hook, memory=memory, as_data=convention == "data"
+    )
 
 
 def _hook(features: Any) -> NodeFeatures | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.classifiers.classifier import Classifier, expected_edges
+from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier, expected_edges
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, checked_features
 from flipproof.noise import EdgeNoise, NoisyBatch
@@ -20,6 +20,7 @@ __all__ = ["BlackBoxClassifier"]
 
 _BATCH = 256
 _MOST_EDGES = 2**22
+_BYTES_PER_EDGE = 128
 
 
 class BlackBoxClassifier(Classifier):
@@ -33,8 +34,9 @@ class BlackBoxClassifier(Classifier):
         *,
         num_classes: int,
         features: NodeFeatures | None = None,
+        memory: int = DEFAULT_MEMORY,
     ) -> None:
-        self.function, self.num_classes, self.features = function, num_classes, features
+        self.function, self.num_classes, self.features, self.memory = function, num_classes, features, memory
         self.reads_own_features = features is None or features.reads_own
 
     def batch_size(self, graph: Graph, noise: EdgeNoise) -> int:
@@ -42,7 +44,7 @@ class BlackBoxClassifier(Classifier):
         size = _BATCH
         while size > 1 and size * edges > _MOST_EDGES:
             size //= 2
-        return size
+        return self.fitting(graph, noise, size=size, each=_BYTES_PER_EDGE * edges)
 
     def scores(self, batch: NoisyBatch) -> NDArray[Any]:
         return np.asarray(self.function(self.graphs(batch)))

@@ -12,9 +12,17 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch, SampleStream
 
-__all__ = ["Classifier", "expected_edges"]
+__all__ = ["DEFAULT_MEMORY", "Classifier", "expected_edges", "shown_bytes"]
+
+DEFAULT_MEMORY = 2**30
+"""Bytes that the noisy copies of a graph and the model's work on them may take at once."""
 
 _PROBE_SAMPLES = 8
+
+
+def shown_bytes(count: float) -> str:
+    """Bytes for people: ``1.5 GiB``."""
+    return f"{count / 2**30:.1f} GiB" if count >= 2**29 else f"{count / 2**20:.1f} MiB"
 
 
 def expected_edges(graph: Graph, noise: EdgeNoise) -> float:
@@ -28,13 +36,17 @@ class Classifier(ABC):
 
     Attributes:
         num_classes: Declared classes ``C``.
-        path: How batches reach the model: ``dense``, ``message passing`` or ``callable``.
+        path: How batches reach the model: ``dense``, ``dense twin``, ``message passing`` or ``callable``.
+        remark: Why no faster path is taken, if a model is expected to have one.
+        memory: Bytes that a batch and the model's work on it may take.
         reads_own_features: Whether the model may see the graph's own ``node_features``, which no noise reaches.
         edge_blind: Whether the model cannot see edges, so that its answer needs no noise and no samples.
     """
 
     num_classes: int
     path: str
+    remark: str = ""
+    memory: int = DEFAULT_MEMORY
     reads_own_features: bool = True
     edge_blind: bool = False
 
@@ -48,6 +60,26 @@ class Classifier(ABC):
 
         Floating point may round differently in batches of another size: the same samples always travel together.
         """
+
+    def fitting(self, graph: Graph, noise: EdgeNoise, *, size: int, each: float) -> int:
+        """The size, halved until it fits :attr:`memory`; refused if a single sample does not.
+
+        Args:
+            size: Samples wanted.
+            each: Bytes that the model's work on one sample takes, beside making the sample.
+        """
+        stream = SampleStream(graph, noise, seed=0)
+        needed = stream.bytes_at_rest + stream.bytes_per_sample + each
+        if needed > self.memory:
+            raise InputError(
+                f"one noisy copy of a graph of {graph.num_nodes:,} nodes and {graph.num_edges:,} edges takes about "
+                f"{shown_bytes(needed)} ({self.path}); memory allows {shown_bytes(self.memory)} ({self._remedy})"
+            )
+        while size > 1 and stream.bytes_at_rest + size * (stream.bytes_per_sample + each) > self.memory:
+            size //= 2
+        return size
+
+    _remedy = "raise memory, or take a noise that adds fewer edges"
 
     @abstractmethod
     def scores(self, batch: NoisyBatch) -> NDArray[Any]:

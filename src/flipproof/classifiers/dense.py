@@ -7,7 +7,7 @@ import inspect
 import torch
 from torch import Tensor
 
-from flipproof.classifiers.classifier import Classifier, expected_edges
+from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier, expected_edges
 from flipproof.classifiers.message_passing import MessagePassingClassifier
 from flipproof.classifiers.torch_module import (
     TorchClassifier,
@@ -15,20 +15,20 @@ from flipproof.classifiers.torch_module import (
     hidden_width,
     largest_batch,
     to_device,
+    widest_layer,
 )
 from flipproof.errors import InputError
 from flipproof.features import NodeFeatures
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch
 
-__all__ = ["DenseClassifier"]
+__all__ = ["DenseClassifier", "prefers_matrices"]
 
 _CACHE = 5 * 2**18  # bytes of one batch of matrices and activations that stay in a core's cache: measured fastest
 _MEMORY = 2**24  # bytes that a batch of few graphs may take all the same
 _FEW = 32
-_MOST_ENTRIES = 2**28  # one graph's matrix beyond this is refused
-_ALWAYS_DENSE = 300  # nodes up to which matrices are used even where a module has a sparse way too
-_ENTRIES_PER_EDGE = 64  # a message costs as much as this many entries of a matrix: measured for our networks
+_MATRICES, _COPIES = 8, 4  # copies of a sample's matrix, and of its layers' values, that are alive at once
+_ALWAYS_DENSE = 100  # nodes up to which matrices are always faster
 
 
 class DenseClassifier(TorchClassifier):
@@ -38,30 +38,35 @@ class DenseClassifier(TorchClassifier):
     """
 
     path = "dense"
+    entries_per_edge = 120
+    """An edge's message costs as much as this many entries of a matrix: measured for our networks."""
 
-    def __init__(self, module: torch.nn.Module, *, num_classes: int, features: NodeFeatures) -> None:
-        super().__init__(module, num_classes=num_classes, features=features)
+    _remedy = "raise memory, or use a model in PyG's convention forward(x, edge_index, batch)"
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        *,
+        num_classes: int,
+        features: NodeFeatures,
+        memory: int = DEFAULT_MEMORY,
+    ) -> None:
+        super().__init__(module, num_classes=num_classes, features=features, memory=memory)
         self._with_mask = len(inspect.signature(module.forward).parameters) != 2
         sparse = getattr(module, "forward_sparse", None)
         self._sparse = sparse and MessagePassingClassifier(
-            module, num_classes=num_classes, features=features, call=sparse
+            module, num_classes=num_classes, features=features, memory=memory, call=sparse
         )
 
     def suited(self, graph: Graph, noise: EdgeNoise) -> Classifier:
-        entries = graph.num_nodes**2
-        few_edges = _ENTRIES_PER_EDGE * expected_edges(graph, noise) < entries
-        large = graph.num_nodes > _ALWAYS_DENSE and (few_edges or entries > _MOST_ENTRIES)
-        return self._sparse if self._sparse and large else self
+        return self._sparse if self._sparse and not prefers_matrices(self, graph, noise) else self
 
     def batch_size(self, graph: Graph, noise: EdgeNoise) -> int:
         nodes = graph.num_nodes
-        if nodes * nodes > _MOST_ENTRIES:
-            raise InputError(
-                f"a dense model cannot take a graph of {nodes} nodes: one matrix would have "
-                f"{nodes * nodes:,} entries (use a model in PyG's convention forward(x, edge_index, batch))"
-            )
-        each = 4 * nodes * (nodes + hidden_width(graph))
-        return max(largest_batch(each, _CACHE), min(_FEW, largest_batch(each, _MEMORY)))
+        cached = 4 * nodes * (nodes + hidden_width(graph))
+        size = max(largest_batch(cached, _CACHE), min(_FEW, largest_batch(cached, _MEMORY)))
+        each = 4 * nodes * (_MATRICES * nodes + _COPIES * widest_layer(self.module, graph))
+        return self.fitting(graph, noise, size=size, each=each)
 
     def logits(self, batch: NoisyBatch) -> Tensor:
         adjacency = to_device(batch.adjacency(), self.device).to(self.dtype)
@@ -75,3 +80,15 @@ class DenseClassifier(TorchClassifier):
 
     def expectation(self, graph: Graph) -> str:
         return f"(x, adj, mask) with {feature_width(self.features, graph)} a graph"
+
+
+def prefers_matrices(classifier: DenseClassifier, graph: Graph, noise: EdgeNoise) -> bool:
+    """Whether dense batches are faster than messages for noisy copies of this graph, and fit the memory."""
+    few_edges = classifier.entries_per_edge * expected_edges(graph, noise) < graph.num_nodes**2
+    if graph.num_nodes > _ALWAYS_DENSE and few_edges:
+        return False
+    try:
+        classifier.batch_size(graph, noise)
+    except InputError:
+        return False
+    return True

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from flipproof.classifiers.classifier import expected_edges
+from flipproof.classifiers.classifier import DEFAULT_MEMORY, expected_edges
 from flipproof.classifiers.torch_module import (
     TorchClassifier,
     feature_width,
@@ -17,6 +18,7 @@ from flipproof.classifiers.torch_module import (
     largest_batch,
     repeated,
     to_device,
+    widest_layer,
 )
 from flipproof.features import NodeFeatures
 from flipproof.graphs import Graph
@@ -25,6 +27,8 @@ from flipproof.noise import EdgeNoise, NoisyBatch
 __all__ = ["MessagePassingClassifier"]
 
 _BUDGET = 2**26  # bytes of one batch's messages
+_COPIES = 4  # arrays of messages alive at once
+_BYTES_PER_ROW = 160  # of a message or node, for the lists of edges
 
 
 class MessagePassingClassifier(TorchClassifier):
@@ -41,17 +45,20 @@ class MessagePassingClassifier(TorchClassifier):
         *,
         num_classes: int,
         features: NodeFeatures,
+        memory: int = DEFAULT_MEMORY,
         call: Callable[[Tensor, Tensor, Tensor], Any] | None = None,
         as_data: bool = False,
     ) -> None:
-        super().__init__(module, num_classes=num_classes, features=features)
-        self._call = call or (self._with_data if as_data else self._with_batch)
+        super().__init__(module, num_classes=num_classes, features=features, memory=memory)
+        self._call = call or partial(_call_with_data if as_data else self._call_with_batch, module)
         self._expected = "a PyG Batch of x, edge_index and batch" if as_data else "(x, edge_index, batch)"
         self._batch_by_name = "batch" in inspect.signature(module.forward).parameters
 
     def batch_size(self, graph: Graph, noise: EdgeNoise) -> int:
         rows = 2 * expected_edges(graph, noise) + graph.num_nodes
-        return largest_batch(int(4 * hidden_width(graph) * rows), _BUDGET)
+        size = largest_batch(int(4 * hidden_width(graph) * rows), _BUDGET)
+        each = rows * (_BYTES_PER_ROW + _COPIES * 4 * widest_layer(self.module, graph))
+        return self.fitting(graph, noise, size=size, each=each)
 
     def logits(self, batch: NoisyBatch) -> Tensor:
         index, membership = batch.edge_index()
@@ -61,17 +68,18 @@ class MessagePassingClassifier(TorchClassifier):
         result: Tensor = self._call(x, edge_index, owner)
         return result
 
-    def _with_batch(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:
+    def _call_with_batch(self, module: torch.nn.Module, x: Any, edge_index: Any, batch: Any) -> Any:
         if self._batch_by_name:  # other arguments with defaults may stand before it
-            return self.module(x, edge_index, batch=batch)
-        return self.module(x, edge_index, batch)
-
-    def _with_data(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:
-        from torch_geometric.data import Batch
-
-        data = Batch(x=x, edge_index=edge_index, batch=batch)
-        data.ptr = torch.searchsorted(batch, torch.arange(int(batch[-1]) + 2, device=batch.device))
-        return self.module(data)
+            return module(x, edge_index, batch=batch)
+        return module(x, edge_index, batch)
 
     def expectation(self, graph: Graph) -> str:
         return f"{self._expected} with {feature_width(self.features, graph)} a graph"
+
+
+def _call_with_data(module: torch.nn.Module, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:
+    from torch_geometric.data import Batch
+
+    data = Batch(x=x, edge_index=edge_index, batch=batch)
+    data.ptr = torch.searchsorted(batch, torch.arange(int(batch[-1]) + 2, device=batch.device))
+    return module(data)

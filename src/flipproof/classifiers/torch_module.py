@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from flipproof.classifiers.classifier import Classifier
+from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier
 from flipproof.errors import InputError
 from flipproof.features import NodeFeatures
 from flipproof.graphs import Graph
@@ -27,8 +27,10 @@ _WIDTH = 64  # assumed width of the hidden layers
 class TorchClassifier(Classifier):
     """A torch module, called without gradients on its own device."""
 
-    def __init__(self, module: torch.nn.Module, *, num_classes: int, features: NodeFeatures) -> None:
-        self.module, self.num_classes, self.features = module, num_classes, features
+    def __init__(
+        self, module: torch.nn.Module, *, num_classes: int, features: NodeFeatures, memory: int = DEFAULT_MEMORY
+    ) -> None:
+        self.module, self.num_classes, self.features, self.memory = module, num_classes, features, memory
         self.reads_own_features = features.reads_own
         self.edge_blind = _is_edge_blind(module)
         if self.edge_blind and features.reads_edges:
@@ -93,6 +95,13 @@ def _is_edge_blind(module: torch.nn.Module) -> bool:
 def hidden_width(graph: Graph) -> int:
     """Numbers a node that a batch has to hold: the assumed width of the layers, or that of wider features."""
     return max(_WIDTH, 0 if graph.node_features is None else graph.node_features.shape[1])
+
+
+def widest_layer(module: torch.nn.Module, graph: Graph) -> int:
+    """As :func:`hidden_width`, for a module with wider layers: what memory has to be reckoned with."""
+    names = ("in_features", "out_features", "in_channels", "out_channels")
+    widths = [getattr(part, name, 0) for part in module.modules() for name in names]
+    return max(hidden_width(graph), *(width for width in widths if isinstance(width, int)), 0)
 
 
 def largest_batch(bytes_per_sample: int, budget: int) -> int:

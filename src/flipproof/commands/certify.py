@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flipproof.bounds import checked_alpha
-from flipproof.certificates.certify import checked_method
+from flipproof.certificates.sequential import Plan, Sequential
 from flipproof.commands.progress import note, progress
 from flipproof.commands.sources import (
     LoadedModel,
@@ -20,21 +21,49 @@ from flipproof.commands.sources import (
     load_model,
     load_noise,
     model_data,
+    naming_the_graph,
     part_indices,
 )
 from flipproof.commands.summary import print_summary, summarise
+from flipproof.commands.voting import VotingJob, chosen_defence, load_groups, voting_settings
 from flipproof.datasets import Dataset
+from flipproof.engines import cores, local_engine, one_thread, ray_cluster
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
-from flipproof.noise import EdgeNoise, checked_seed
-from flipproof.runs import Block, Run, locked
-from flipproof.tables import Row, alpha_of_each, derive_row, write_table
-from flipproof.votes import checked_samples
+from flipproof.noise import BLOCK, EdgeNoise, checked_seed
+from flipproof.runs import Run, locked
+from flipproof.sampling import BlockTask, Engine, Task
+from flipproof.smoothing import SampleWork, SmoothedClassifier
+from flipproof.tables import Row, derive_row, write_table
+from flipproof.votes import Votes
 
 if TYPE_CHECKING:
-    from flipproof.smoothing import SmoothedClassifier
+    from flipproof.classifiers import Classifier
+    from flipproof.voting import VotingClassifier
 
-__all__ = ["CertifyOptions", "certify"]
+__all__ = ["ENGINES", "CertifyOptions", "asked_samples", "certify"]
+
+ENGINES = ("local", "ray")
+_TINY = 4  # blocks that are not worth more than this process
+
+
+def asked_samples(
+    samples: str, *, max_samples: int | None, target_radius: int | None, precision: float | None
+) -> int | Sequential:
+    """What ``--samples`` and the options that go with ``auto`` ask for."""
+    if samples == "auto":
+        most = {} if max_samples is None else {"max_samples": max_samples}
+        return Sequential(**most, target_radius=target_radius, precision=precision)
+    given = {"--max-samples": max_samples, "--target-radius": target_radius, "--precision": precision}
+    for option, value in given.items():
+        if value is not None:
+            raise InputError(f"{option} {value} goes with --samples auto; got --samples {samples} (ask for auto)")
+    try:
+        return int(samples)
+    except ValueError:
+        raise InputError(
+            f"--samples must be an integer of at least 1, or auto; got {samples!r} (for instance 10000)"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -53,15 +82,21 @@ class CertifyOptions:
     classes: int | None
     part: str
     graphs: int | None
-    samples: int
+    samples: int | Sequential
     alpha: float
     simultaneous: bool
     method: str
     seed: int
+    defence: str | None
+    groups: int | None
     edge_blind: str | None
+    workers: int | None
+    engine: str
+    address: str | None
     data_seed: int | None
     split_seed: int | None
     trust_features: bool
+    memory: str
     as_json: bool
     quiet: bool
     again: str
@@ -79,25 +114,52 @@ class _Job:
     smooth: SmoothedClassifier
     graphs: dict[int, Graph]
     noise: EdgeNoise
-    votes: int
+    plan: Plan
     seed: int
     settings: dict[str, Any]
     own_model: bool
     edge_blind_accuracy: float | None
 
 
+@dataclass(frozen=True, eq=False)
+class _Work(SampleWork):
+    """Sampling with a sentence for what a user's own model may raise."""
+
+    own_model: bool
+
+    def __call__(self, task: Task) -> Any:
+        if not isinstance(task, BlockTask):
+            return super().__call__(task)
+        with naming_the_graph(task.index, own_model=self.own_model):
+            return super().__call__(task)
+
+
+@dataclass(frozen=True, eq=False)
+class _RowWork:
+    """Deriving a graph's row of the table."""
+
+    settings: dict[str, Any]
+
+    def __call__(self, task: tuple[int, Votes]) -> Row:
+        return derive_row(*task, self.settings)
+
+
 def certify(options: CertifyOptions) -> int:
     """Sample what is missing, derive the certificates, print the summary. The exit code."""
-    checked_alpha(options.alpha)
-    checked_method(options.method)
-    checked_samples(options.samples)
+    Plan.of(options.samples, alpha=options.alpha, method=options.method)
     checked_seed(options.seed)
+    _check_engine(options)
+    checked_memory(options.memory)
     job = _prepared(options)
     try:
-        with locked(options.out):
+        with locked(options.out), _cluster(options) as cluster:
             run = Run(options.out, job.settings)
-            _sample(run, job, options)
-            rows = _derive(run, job, options)
+            if isinstance(job, VotingJob):
+                job.sample(run, options)
+                rows = job.rows(run)
+            else:
+                _sample(run, job, options, cluster)
+                rows = _derive(run, job, options, cluster)
             write_table(run, rows)
     except KeyboardInterrupt:
         note(f"stopped; what is finished is kept. continue with: {options.again}")
@@ -110,10 +172,11 @@ def certify(options: CertifyOptions) -> int:
     return 0
 
 
-def _prepared(options: CertifyOptions) -> _Job:
-    from flipproof.smoothing import SmoothedClassifier
+def _prepared(options: CertifyOptions) -> _Job | VotingJob:
+    from flipproof.voting import VotingClassifier
 
     loaded = load_model(options.model)
+    defence = chosen_defence(loaded.saved, options, options.defence)
     source, data = model_data(
         loaded.saved,
         data=options.data,
@@ -124,22 +187,24 @@ def _prepared(options: CertifyOptions) -> _Job:
     )
     parts = source.split(data)
     indices = part_indices(parts, options.part, options.graphs)
-    blind = loaded.name == "edge-blind"
-    noise = load_noise(loaded.saved, options.keep, options.add, options.remove, edge_blind=blind)
     stored = None if loaded.saved is None else loaded.saved.metadata.get("features")
     features = options.features or (stored if isinstance(stored, str) else None)
-    smooth = SmoothedClassifier(
-        loaded.model,
-        noise,
-        num_classes=_num_classes(loaded, options.classes, data),
-        features=load_features(features),
-        trust_features=options.trust_features,
-    )
+    wrapped: dict[str, Any] = {
+        "num_classes": _num_classes(loaded, options.classes, data),
+        "features": load_features(features),
+        "trust_features": options.trust_features,
+    }
+    defended: SmoothedClassifier | VotingClassifier
+    if defence == "voting":
+        defended = VotingClassifier(loaded.model, load_groups(loaded.saved, options.groups), **wrapped)
+    else:
+        blind = loaded.name == "edge-blind"
+        noise = load_noise(loaded.saved, options.keep, options.add, options.remove, edge_blind=blind)
+        defended = SmoothedClassifier(loaded.model, noise, memory=checked_memory(options.memory), **wrapped)
     graphs = {index: data[index] for index in indices}
-    smooth.check(list(graphs.values()))
+    defended.check(list(graphs.values()))
     if loaded.saved is not None and options.part == "test":
         _warn_of_training_graphs(loaded, source.split_seed, data, options)
-    votes = 1 if smooth.classifier.edge_blind else options.samples
     settings = {
         "command": "certify",
         "data": data.name,
@@ -151,33 +216,42 @@ def _prepared(options: CertifyOptions) -> _Job:
         "model": loaded.name,
         "model_sha256": loaded.identity,
         "features": features_identity(features),
-        "num_classes": smooth.num_classes,
-        "edge_blind": smooth.classifier.edge_blind,
-        "p_add": noise.p_add,
-        "p_remove": noise.p_remove,
-        "noise": [noise.add_threshold, noise.remove_threshold],
-        "samples": options.samples,
-        "votes": votes,
-        "seed": options.seed,
-        "alpha": options.alpha,
-        "simultaneous": options.simultaneous,
-        "method": options.method,
-        "batches": _batches(smooth, graphs.values()),
+        "num_classes": defended.num_classes,
+        "edge_blind": defended.classifier.edge_blind,
     }
-    checked_alpha(alpha_of_each(settings))
-    blind_accuracy = None
+    own_model, blind_accuracy = loaded.saved is None, None
     if options.edge_blind is not None:
         other = load_model(options.edge_blind)
         blind_accuracy = _edge_blind_accuracy(other, graphs.values())
         if options.part == "test":
             _warn_of_training_graphs(other, source.split_seed, data, options)
-    return _Job(smooth, graphs, noise, votes, options.seed, settings, loaded.saved is None, blind_accuracy)
+    if isinstance(defended, VotingClassifier):
+        settings |= voting_settings(defended)
+        settings["batches"] = _batches(defended.classifier, defended.density, graphs.values())
+        return VotingJob(defended, graphs, settings, own_model, blind_accuracy)
+    noise, samples = defended.noise, 1 if defended.classifier.edge_blind else options.samples
+    alpha = options.alpha / (len(graphs) if options.simultaneous else 1)
+    plan = Plan.of(samples, alpha=alpha, method=options.method)
+    settings |= {
+        "defence": "smoothing",
+        "p_add": noise.p_add,
+        "p_remove": noise.p_remove,
+        "noise": [noise.add_threshold, noise.remove_threshold],
+        "samples": "auto" if isinstance(options.samples, Sequential) else options.samples,
+        "sequential": plan.to_dict() or None,
+        "votes": plan.most,
+        "seed": options.seed,
+        "alpha": options.alpha,
+        "simultaneous": options.simultaneous,
+        "method": options.method,
+        "memory": defended.classifier.memory,
+        "batches": _batches(defended.classifier, noise, graphs.values()),
+    }
+    return _Job(defended, graphs, noise, plan, options.seed, settings, own_model, blind_accuracy)
 
 
 def _edge_blind_accuracy(loaded: LoadedModel, graphs: Collection[Graph]) -> float:
     """The line to beat: the share of graphs that a model without edges gets right, at every radius."""
-    from flipproof.smoothing import SmoothedClassifier
-
     if loaded.name != "edge-blind" or loaded.saved is None:
         raise InputError(
             f"--edge-blind must be a folder of train --model edge-blind; it holds {loaded.name} (train one)"
@@ -186,6 +260,23 @@ def _edge_blind_accuracy(loaded: LoadedModel, graphs: Collection[Graph]) -> floa
     smooth = SmoothedClassifier(loaded.model, EdgeNoise(add=0, remove=0), features=features)
     found = smooth.certify_all(graphs)
     return sum(one.label == graph.label for one, graph in zip(found, graphs, strict=True)) / len(graphs)
+
+
+def checked_memory(text: str) -> int:
+    """Bytes from ``2GiB``, ``500 MB`` or a plain number.
+
+    >>> checked_memory("1.5GiB"), checked_memory("500 MB")
+    (1610612736, 500000000)
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMGT]i?B|B)?\s*", text, re.IGNORECASE)
+    if found is None:
+        raise InputError(f"--memory must be an amount such as 2GiB or 500MB; got {text!r} (the default is 1GiB)")
+    unit = (found[2] or "B").upper()
+    base = 1024 if "I" in unit else 1000
+    number = int(float(found[1]) * base ** "BKMGT".index(unit[0]))
+    if not 2**20 <= number < 2**50:
+        raise InputError(f"--memory must be at least 1MiB and below 1024TiB; got {text!r} (the default is 1GiB)")
+    return number
 
 
 def _warn_of_training_graphs(loaded: LoadedModel, split_seed: int, data: Dataset, options: CertifyOptions) -> None:
@@ -220,60 +311,94 @@ def _num_classes(loaded: LoadedModel, asked: int | None, data: Dataset) -> int:
     return int(number)
 
 
-def _batches(smooth: SmoothedClassifier, graphs: Any) -> dict[str, int]:
+def _batches(base: Classifier, noise: EdgeNoise, graphs: Any) -> dict[str, int]:
     """How samples reach the model, and how many at once: part of what was asked, since rounding can depend on it."""
     kinds: Counter[str] = Counter()
     for graph in graphs:
-        classifier = smooth.classifier.suited(graph, smooth.noise)
-        kinds[f"{classifier.path}, {classifier.batch_size(graph, smooth.noise)} at a time"] += 1
+        classifier = base.suited(graph, noise)
+        path = f"{classifier.path} ({classifier.remark})" if classifier.remark else classifier.path
+        kinds[f"{path}, {classifier.batch_size(graph, noise)} at a time"] += 1
     return dict(sorted(kinds.items()))
 
 
-def _sample(run: Run, job: _Job, options: CertifyOptions) -> None:
+def _check_engine(options: CertifyOptions) -> None:
+    if options.engine not in ENGINES:
+        raise InputError(f"--engine must be one of {', '.join(ENGINES)}; got {options.engine!r} (local is the default)")
+    if options.address is not None and options.engine != "ray":
+        raise InputError(f"--address is a Ray cluster's; got --engine {options.engine} (add --engine ray)")
+    if options.engine == "ray":
+        ray_cluster.installed()
+
+
+@contextmanager
+def _cluster(options: CertifyOptions) -> Iterator[Engine | None]:
+    """The Ray cluster, where one is asked for."""
+    if options.engine == "ray":
+        with ray_cluster.RayCluster(options.address, workers=options.workers) as cluster:
+            note(f"sampling on {cluster}", quiet=options.silent)
+            yield cluster
+    else:
+        yield None
+
+
+def _local(job: _Job, options: CertifyOptions, blocks: int) -> Engine:
+    """The cores of this machine, as many as asked for and as there is work for."""
+    workers = options.workers or (1 if blocks < _TINY else cores())
+    engine, sentence = local_engine(workers, job.smooth.model)
+    if sentence:
+        note(sentence, quiet=options.silent)
+    return engine
+
+
+def _sample(run: Run, job: _Job, options: CertifyOptions, cluster: Engine | None) -> None:
     complaints = run.tidy()
-    missing, broken = run.pending(job.graphs, noise=job.noise, samples=job.votes, seed=job.seed)
+    plan = job.plan
+    missing, broken = run.pending(job.graphs, noise=job.noise, samples=plan.looks, seed=job.seed)
     for complaint in complaints + broken:
         note(complaint, quiet=options.quiet)
-    total, done = job.votes * len(job.graphs), job.votes * (len(job.graphs) - len(missing))
-    if done and missing:
+    finished = len(job.graphs) - len(missing)
+    if finished and missing:
         note(
-            f"continuing {run.folder}: {len(job.graphs) - len(missing)} of {len(job.graphs)} graphs are done",
+            f"continuing {run.folder}: {finished} of {len(job.graphs)} graphs are done",
             quiet=options.silent,
         )
-    with progress("sampling", total, unit="samples", quiet=options.silent, done=done) as advance:
-        for index in missing:
-            graph = job.graphs[index]
+    if not missing:
+        return
+    # how many samples "auto" will take is not known before: graphs are counted
+    each, unit = (plan.most, "samples") if plan.goal is None else (1, "graphs")
+    graphs = {index: job.graphs[index] for index in missing}
+    store = run.parts(
+        graphs,
+        noise=job.noise,
+        samples=plan.most,
+        seed=job.seed,
+        complain=lambda message: note(message, quiet=options.quiet),
+    )
+    engine = cluster or _local(job, options, len(missing) * -(-plan.most // BLOCK))
+    total, done = each * len(job.graphs), each * finished
+    with one_thread(), progress("sampling", total, unit=unit, quiet=options.silent, done=done) as advance:
+        sampled = job.smooth.sample_all(
+            graphs,
+            plan,
+            seed=job.seed,
+            engine=engine,
+            work=_Work(job.smooth, plan, job.seed, job.own_model),
+            store=store,
+            certified=False,
+            advance=advance if plan.goal is None else lambda samples: None,
+        )
+        for index, votes, _ in sampled:
+            run.save(index, votes)
+            if plan.goal is not None:
+                advance(1)
 
-            def sample_block(start: int, index: int = index, graph: Graph = graph) -> Block:
-                try:
-                    return job.smooth.sample_block(graph, start, samples=job.votes, seed=job.seed)
-                except (InputError, OSError, MemoryError):
-                    raise
-                except Exception as error:
-                    if not job.own_model:
-                        raise
-                    reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-                    raise InputError(
-                        f"the model failed on noisy copies of graph {index} with {reason} (correct it, and run again)"
-                    ) from error
 
-            blocks = run.sample(
-                index,
-                graph,
-                sample_block,
-                noise=job.noise,
-                samples=job.votes,
-                seed=job.seed,
-                advance=advance,
-                complain=lambda message: note(message, quiet=options.quiet),
-            )
-            run.save(index, job.smooth.votes_of(graph, blocks, seed=job.seed))
-
-
-def _derive(run: Run, job: _Job, options: CertifyOptions) -> list[Row]:
-    rows = []
-    with progress("certifying", len(job.graphs), unit="graphs", quiet=options.silent) as advance:
-        for index in sorted(job.graphs):
-            rows.append(derive_row(index, run.load(index), run.settings))
+def _derive(run: Run, job: _Job, options: CertifyOptions, cluster: Engine | None) -> list[Row]:
+    rows: dict[int, Row] = {}
+    engine = cluster or _local(job, options, len(job.graphs))
+    with one_thread(), progress("certifying", len(job.graphs), unit="graphs", quiet=options.silent) as advance:
+        tasks = ((index, run.load(index)) for index in sorted(job.graphs))
+        for (index, _), row in engine.run(_RowWork(run.settings), tasks):
+            rows[index] = row
             advance(1)
-    return rows
+    return [rows[index] for index in sorted(rows)]

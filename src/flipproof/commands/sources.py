@@ -6,6 +6,8 @@ import hashlib
 import importlib
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +30,7 @@ __all__ = [
     "load_model",
     "load_noise",
     "model_data",
+    "naming_the_graph",
     "optional_noise",
     "part_indices",
 ]
@@ -282,6 +285,21 @@ def _identity(model: Any, source: bytes) -> str:
 
 def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+
+
+@contextmanager
+def naming_the_graph(index: int, *, own_model: bool, asked: str = "noisy copies") -> Iterator[None]:
+    """Whatever a user's own model raises becomes one sentence; a fault of flipproof's own stays what it is."""
+    try:
+        yield
+    except (InputError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        if not own_model:
+            raise
+        raise InputError(
+            f"the model failed on {asked} of graph {index} with {_reason(error)} (correct it, and run again)"
+        ) from error
 
 
 # ---- noise ------------------------------------------------------------------------------------------------------------

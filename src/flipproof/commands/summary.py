@@ -41,7 +41,7 @@ def summarise(rows: Sequence[Row], settings: dict[str, Any], *, edge_blind: floa
         "method": rows[0]["method"],
         "alpha": rows[0]["alpha"],
         "simultaneous": bool(settings.get("simultaneous")),
-        "samples": rows[0]["samples"],
+        "samples": _samples(rows),
         "abstained": sum(row["predicted"] is None for row in rows),
         "average_certified_radius": float(np.mean([row["radius"] * ok for row, ok in zip(rows, right, strict=True)])),
         "certified_accuracy": certified["radius"],
@@ -49,6 +49,14 @@ def summarise(rows: Sequence[Row], settings: dict[str, Any], *, edge_blind: floa
         "certified_accuracy_removals": certified["removes_radius"],
         "edge_blind_accuracy": edge_blind,
     }
+
+
+def _samples(rows: Sequence[Row]) -> int | dict[str, float]:
+    """Their number, or what is to be said of it where sampling ended early."""
+    numbers = [int(row["samples"]) for row in rows]
+    if not any(row["looks"] for row in rows):
+        return numbers[0]
+    return {"least": min(numbers), "most": max(numbers), "mean": float(np.mean(numbers))}
 
 
 def print_summary(summary: dict[str, Any]) -> None:
@@ -72,9 +80,19 @@ def print_summary(summary: dict[str, Any]) -> None:
     alpha = f"alpha {summary['alpha']:g}"
     if summary["simultaneous"]:
         alpha = f"alpha {summary['alpha'] * summary['graphs']:g} for all graphs at once ({summary['alpha']:g} each)"
-    sampled = f"{summary['samples']:,} samples, {alpha}" if summary["samples"] else "not sampled"
+    samples = summary["samples"]
+    if isinstance(samples, dict):
+        counted = f"auto: {samples['least']:,} to {samples['most']:,} samples, {samples['mean']:,.0f} on average"
+    else:
+        counted = f"{samples:,} samples"
+    if summary["method"] == "voting":
+        cast = f"{samples:,} sub-graphs, with certainty"
+    else:
+        cast = f"{counted}, {alpha}" if samples else "not sampled"
+    if summary["p_add"] is not None:
+        cast += f", noise adds {summary['p_add']:.4g} and removes {summary['p_remove']:.4g}"
     console.print(
-        f"method {summary['method']}, {sampled}, noise adds {summary['p_add']:.4g} and removes {summary['p_remove']:.4g}; "
+        f"method {summary['method']}, {cast}; "
         f"average certified radius {summary['average_certified_radius']:.2f}, abstained on {summary['abstained']}",
         soft_wrap=True,
         highlight=False,

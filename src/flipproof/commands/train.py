@@ -13,6 +13,7 @@ from flipproof.commands.progress import note, progress
 from flipproof.commands.sources import DataSource, load_features
 from flipproof.datasets import Dataset, Split
 from flipproof.errors import InputError
+from flipproof.grouping import EdgeGroups
 from flipproof.noise import EdgeNoise, checked_seed
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class TrainOptions:
     model: str
     out: Path
     noise: EdgeNoise | None
+    groups: int | None
+    renumber: bool
     features: str | None
     epochs: int
     seed: int
@@ -97,6 +100,7 @@ def train(options: TrainOptions) -> int:
         outcome.model,
         options.out,
         noise=options.noise,
+        groups=options.groups,
         features=hook.spec,
         **options.source.metadata(graphs),
         training=outcome.settings,
@@ -109,6 +113,7 @@ def train(options: TrainOptions) -> int:
         "data": graphs.name,
         "features": hook.spec,
         "noise": None if options.noise is None else {"p_add": options.noise.p_add, "p_remove": options.noise.p_remove},
+        "groups": options.groups,
         "graphs": {
             "train": len(parts.train_indices),
             "validation": len(parts.validation_indices),
@@ -132,6 +137,8 @@ def _trained(graphs: Dataset, parts: Split, hook: NodeFeatures, options: TrainOp
     finished = finished_epochs(options.checkpoint)
     arguments: dict[str, Any] = {
         "noise": options.noise,
+        "groups": options.groups,
+        "renumber": options.renumber,
         "features": hook,
         "epochs": options.epochs,
         "learning_rate": options.learning_rate,
@@ -190,16 +197,28 @@ def _fitted(graphs: Dataset, parts: Split, hook: NodeFeatures, options: TrainOpt
 def _refuse_early(options: TrainOptions) -> None:
     """What can be told before torch is loaded."""
     checked_seed(options.seed)
+    if options.renumber and options.groups is None:
+        raise InputError("--renumber is about the hash of node numbers; got no --groups (for instance --groups 3)")
+    if options.groups is not None:
+        EdgeGroups(options.groups)
+        if options.noise is not None:
+            raise InputError(
+                f"give either noise, for smoothing, or --groups, for voting; got {options.noise} and --groups "
+                f"{options.groups} (leave one of them out)"
+            )
     out = options.out
     if out.exists() and not (out / "config.json").is_file():
         raise InputError(f"--out {out} exists and is not a model folder (choose another name)")
     if out.exists() and not options.replace:
         raise InputError(f"--out {out} holds a model already (choose another folder, or add --replace)")
     if options.model == _KERNEL and (
-        options.hidden is not None or options.consistency or options.objective != "samples"
+        options.hidden is not None
+        or options.consistency
+        or options.objective != "samples"
+        or options.groups is not None
     ):
         raise InputError(
-            "--hidden, --consistency and --objective belong to networks; got one for wl-svm (leave them out)"
+            "--hidden, --consistency, --objective and --groups belong to networks; got one for wl-svm (leave them out)"
         )
 
 
@@ -231,12 +250,14 @@ def _print_summary(summary: dict[str, Any], options: TrainOptions) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    noise = "none (trained on the graphs as they are)" if options.noise is None else str(options.noise)
+    seen = "the graphs as they are" if options.noise is None else str(options.noise)
+    if options.groups is not None:
+        seen = f"sub-graphs of {options.groups} groups"
     table = Table(show_header=False, title=f"{options.model} on {summary['data']}")
     sizes, chosen = summary["graphs"], "epoch" if "epochs" in summary else "cost"
     rows = {
         "graphs": f"{sizes['train']} to train, {sizes['validation']} to choose the {chosen}, {sizes['test']} to certify",
-        "noise": noise,
+        "trained on": seen,
         "features": summary["features"],
         **(
             {"epoch kept": f"{summary['best_epoch'] + 1} of {summary['epochs']}"}

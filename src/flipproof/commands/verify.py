@@ -9,7 +9,8 @@ from typing import Any
 from flipproof.commands.progress import note, progress
 from flipproof.errors import InputError
 from flipproof.runs import Run
-from flipproof.tables import COLUMNS, Row, certified_run, derive_row, read_table
+from flipproof.tables import COLUMNS, Row, certified_run, derive_row, load_votes, read_table
+from flipproof.votes import Votes
 
 __all__ = ["problems_of", "verify"]
 
@@ -33,7 +34,8 @@ def verify(folder: Path, *, as_json: bool, quiet: bool) -> int:
     for problem in problems:
         note(f"graph {problem['graph']}: {problem['problem']}")
     if not problems and not quiet and not as_json:
-        print(f"verified: {len(indices)} certificates follow from their votes, and the votes from their noise")
+        source = "" if run.settings.get("defence") == "voting" else ", and the votes from their noise"
+        print(f"verified: {len(indices)} certificates follow from their votes{source}")
     return 1 if problems else 0
 
 
@@ -42,9 +44,8 @@ def problems_of(run: Run, index: int, row: Row | None) -> list[str]:
     if row is None:
         return ["is missing from certificates.parquet"]
     try:
-        votes = run.load(index)
-        again = tuple(votes.stream().checksums(len(votes)))
-        if again != votes.checksums:
+        votes = load_votes(run, index)
+        if isinstance(votes, Votes) and tuple(votes.stream().checksums(len(votes))) != votes.checksums:
             return ["the flips made again are not those the votes were cast on (slot order, seed or noise was altered)"]
         derived = derive_row(index, votes, run.settings)
     except FileNotFoundError:

@@ -14,9 +14,10 @@ from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.certify import METHODS, certify_votes
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
+from flipproof.grouping import GroupVotes
 from flipproof.report.figures import Curve
 from flipproof.runs import Run
-from flipproof.tables import Row, certified_run, derive_row, has_table, read_table, votes_digest
+from flipproof.tables import Row, certified_run, derive_row, has_table, load_votes, read_table, votes_digest
 from flipproof.votes import Votes
 
 __all__ = [
@@ -203,7 +204,7 @@ def read_run(folder: Path, name: str, advance: Callable[[int], None] = lambda am
     graphs: dict[int, Graph] = {}
     readings: dict[str, dict[int, Reading]] = {}
     for index in settings["graphs"]:
-        votes = run.load(index)
+        votes = load_votes(run, index)
         row = derive_row(index, votes, settings) if known is None else _stored_row(run, index, votes, known)
         rows.append(row)
         graphs[index] = votes.graph
@@ -213,7 +214,7 @@ def read_run(folder: Path, name: str, advance: Callable[[int], None] = lambda am
     return CertifiedRun(name, settings, rows, graphs, readings)
 
 
-def _stored_row(run: Run, index: int, votes: Votes, known: Mapping[int, Row]) -> Row:
+def _stored_row(run: Run, index: int, votes: Votes | GroupVotes, known: Mapping[int, Row]) -> Row:
     row = known.get(index)
     if row is None or row["votes_sha256"] != votes_digest(votes):
         raise InputError(
@@ -223,11 +224,11 @@ def _stored_row(run: Run, index: int, votes: Votes, known: Mapping[int, Row]) ->
     return row
 
 
-def _readings(row: Row, votes: Votes, settings: Mapping[str, Any]) -> dict[str, Reading]:
+def _readings(row: Row, votes: Votes | GroupVotes, settings: Mapping[str, Any]) -> dict[str, Reading]:
     """The run's own certificate first, then those of the other methods that can read the same votes."""
     own = Reading(row["predicted"], row["radius"], row["adds_radius"], row["removes_radius"], row["p_lower"])
     found = {row["method"]: own}
-    if row["method"] in METHODS:
+    if isinstance(votes, Votes) and row["method"] in METHODS:
         for method in METHODS:
             if method not in found:
                 found[method] = Reading.of(certify_votes(votes, alpha=settings["alpha"], method=method))
@@ -246,8 +247,9 @@ class Attacks:
     stored: Mapping[int, Mapping[str, Any]]
 
     def belongs_to(self, certified: Mapping[str, Any]) -> bool:
-        """Whether model, data and noise are those of a run of certificates with these settings."""
-        return all(certified.get(key) == self.settings.get(key) for key in ("data_sha256", "model_sha256", "noise"))
+        """Whether model, data and defence are those of a run of certificates with these settings."""
+        keys = ("data_sha256", "model_sha256", "noise", "groups")
+        return all(certified.get(key) == self.settings.get(key) for key in keys)
 
 
 def read_attacks(folder: Path) -> Attacks:

@@ -29,7 +29,7 @@ from flipproof.certificates.influence.statistics import (
 from flipproof.noise import EdgeNoise
 from flipproof.votes import Votes
 
-__all__ = ["choose_order", "default_split", "from_votes"]
+__all__ = ["choose_order", "could_reach", "default_split", "from_votes"]
 
 # Limits of the orders: slots; cells of the table of pairs; work per sample on triples, which is to stay well below the work of a
 # small network, and flips kept; and samples with all slots of a subset flipped, below which an order says nothing.
@@ -111,6 +111,38 @@ def from_votes(
         grid=cut_grid(grid),
         order=order,
     )
+
+
+def could_reach(votes: Votes, wanted: int, *, samples: int, alpha: float, doubt: float) -> bool:
+    """Whether the certificate of more samples may reach a radius, as far as attacks of one and two flips tell.
+
+    Every count of the top class is raised to its upper confidence bound, and all counts to as many samples; what then fails is
+    not expected to pass.
+
+    Args:
+        votes: Those cast so far.
+        wanted: The radius.
+        samples: Of the certificate to come.
+        alpha: Of the certificate to come.
+        doubt: Level of each upper bound.
+    """
+    graph, noise, counts = votes.graph, votes.noise, votes.counts
+    order = min(2, choose_order(graph.num_slots, len(votes), noise, votes.num_classes))
+    flip_counts = count_flips(votes, order)
+    top, second = (int(label) for label in np.argsort(-counts, kind="stable")[:2])
+    lead = upper_bound(counts[top], counts[top] + counts[second], failure_prob=doubt)
+    hoped = math.floor(lead * (counts[top] + counts[second]) * (samples / len(votes)))
+    if label_pvalue(hoped, (counts[top] + counts[second]) * samples // len(votes) - hoped) > _LABEL * alpha:
+        return False
+    hopeful = flip_counts.hopeful(top, samples, doubt=doubt)
+    tests = _Tests(hopeful, noise, graph.slot_states, top, alpha, None)
+    for size in range(1, min(wanted, order) + 1):
+        splits = [(0, size)] if noise.symmetric else [(adds, size - adds) for adds in range(size + 1)]
+        for adds, removes in splits:
+            offered = noise.symmetric or (adds <= graph.max_adds and removes <= graph.max_removes)
+            if offered and not tests.passes(adds, removes):
+                return False
+    return True
 
 
 class _Tests:

@@ -69,6 +69,21 @@ class FlipCounts:
         ranked = np.argsort(-self.tables[0], kind="stable")
         return [int(label) for label in ranked if label != top]
 
+    def hopeful(self, top: int, samples: int, *, doubt: float) -> FlipCounts:
+        """The counts that more samples would have if the top class's shares were at their upper confidence bounds."""
+        tables = []
+        for table, now in zip(self.tables, self._trials, strict=True):
+            trials = now * samples // len(self.labels)
+            share = _looked_up(upper_bound, table[top], now, doubt)
+            hits = np.minimum(trials, np.ceil(share * trials)).astype(np.int64)
+            rest = now - table[top]
+            more = table * (trials - hits) // np.maximum(rest, 1)
+            more[top] = hits
+            # what rounding left over, or where all votes so far were the top class's
+            more[top] += trials - more.sum(axis=0)
+            tables.append(more)
+        return FlipCounts(self.order, tuple(tables), self.packed, self.labels)
+
     def pairs_within(self, slot: int, columns: IntArray, parties: IntArray) -> IntArray:
         """Votes among the samples in which a slot and each pair of columns were all flipped: ``[parties, n, n]``.
 
@@ -143,19 +158,21 @@ def _verified_flips(votes: Votes) -> Iterator[tuple[NDArray[np.bool_], NDArray[n
     begin = 0
     for number, expected in enumerate(votes.checksums):
         start = number * BLOCK
-        batch, content = stream.batch(start, start + BLOCK)
-        checksum = stream.new_checksum()
-        checksum.update(content)
+        checksum, made = stream.new_checksum(), start
+        for batch, content in stream.pieces(start, start + BLOCK):
+            checksum.update(content)
+            # by symmetric difference with the clean graph where the batch holds states, else made again
+            states = batch.states
+            again = stream.flips(made, made + batch.size) if states is None else states ^ votes.graph.slot_states
+            waiting.append(again)
+            made += batch.size
         if checksum.hexdigest() != expected:
             raise InputError(
                 f"the flips of samples {start} to {start + BLOCK - 1} are not those that the votes were cast on: expected "
                 f"checksum {expected}, got {checksum.hexdigest()} (the influence certificate would be false; sample again)"
             )
-        # by symmetric difference with the clean graph where the batch holds states, else made again
-        flips = stream.flips(start, start + BLOCK) if batch.states is None else batch.states ^ votes.graph.slot_states
-        waiting.append(flips)
         last = number == len(votes.checksums) - 1
-        if len(waiting) == blocks_at_once or last:
+        if start + BLOCK - begin == blocks_at_once * BLOCK or last:
             labels = votes.labels[begin : start + BLOCK]
             yield np.concatenate(waiting)[: len(labels)], labels
             waiting, begin = [], start + BLOCK

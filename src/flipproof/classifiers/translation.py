@@ -1,0 +1,187 @@
+"""The dense twin of a PyG model: the same module, its convolutions and readouts replaced by matrix products.
+
+The module's ``forward`` is traced once with torch.fx. Everything between convolutions is kept as it is, since nodes keep PyG's
+layout; see :mod:`flipproof.classifiers.layers`. What cannot be traced, or uses the edges in another way than in a known layer,
+is not translated; the caller then uses the module itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
+from types import FunctionType, SimpleNamespace
+from typing import Any
+
+import torch
+import torch_geometric.nn as pyg
+from torch import Tensor, fx
+
+from flipproof.classifiers.layers import BY_GRAPH, POOLS, DenseLayer, Edges, refusal
+
+__all__ = ["DenseTwin", "Untranslatable", "call_with_fields"]
+
+
+class Untranslatable(Exception):
+    """Why a module has no dense twin, in a few words."""
+
+
+class DenseTwin(torch.nn.Module):
+    """``forward(x [B, n, d], adj [B, n, n], mask [B, n])`` with the weights and the logits of a PyG model.
+
+    All graphs of a batch have ``n`` nodes: the mask is true everywhere, as in the noisy copies of one graph.
+
+    Args:
+        module: The model.
+        call: How the model is called: with itself and ``(x, edge_index, batch)``.
+    """
+
+    def __init__(self, module: torch.nn.Module, call: Callable[..., Any]) -> None:
+        super().__init__()
+        self._graph = _translated(module, call)
+        *_, batch = (node for node in self._graph.graph.nodes if node.op == "placeholder")
+        self._wants_owner = bool(batch.users)
+
+    def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Any:
+        batch, nodes = mask.shape
+        owner = torch.arange(batch, device=adj.device).repeat_interleave(nodes) if self._wants_owner else None
+        return self._graph(x.reshape(batch * nodes, x.shape[2]), Edges(adj), owner)
+
+
+class _Root(torch.nn.Module):
+    def __init__(self, module: torch.nn.Module, call: Callable[..., Any]) -> None:
+        super().__init__()
+        self.module, self._call = module, call
+
+    def forward(self, x: Any, edge_index: Any, batch: Any) -> Any:
+        return self._call(self.module, x, edge_index, batch)
+
+
+class _Tracer(fx.Tracer):
+    """Goes into a module only where edges or the graphs' membership go."""
+
+    def call_module(
+        self, m: torch.nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        given = {id(value.node) for value in (*args, *kwargs.values()) if isinstance(value, fx.Proxy)}
+        inputs = [node for node in self.graph.nodes if node.op == "placeholder"]
+        reached = any(id(node) in given for node in inputs[1:])
+        if not reached and not any(isinstance(part, pyg.MessagePassing) for part in m.modules()):
+            return self.create_proxy("call_module", self.path_of_module(m), args, kwargs)
+        return super().call_module(m, forward, args, kwargs)
+
+    def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
+        if isinstance(m, pyg.MessagePassing):
+            return True
+        messages = any(isinstance(part, pyg.MessagePassing) for part in m.modules())
+        return super().is_leaf_module(m, module_qualified_name) or (_is_pyg(type(m)) and not messages)
+
+
+def _translated(module: torch.nn.Module, call: Callable[..., Any]) -> fx.GraphModule:
+    root = _Root(module, call)
+    with _whole_functions(module):
+        try:
+            # a forward that keeps something of its input must not do so in the user's module: a copy of it, without its tensors
+            tensors = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
+            traced = _Root(deepcopy(module, tensors), call).eval()
+            graph = _Tracer().trace(traced)
+        except Exception as error:
+            reason = next(iter(str(error).splitlines()), "")
+            raise Untranslatable(f"its forward cannot be traced ({type(error).__name__}: {reason})") from error
+    _, edges, batch = (node for node in graph.nodes if node.op == "placeholder")
+    parts: dict[str, Any] = {}
+    for node in list(graph.nodes):
+        layer = root.get_submodule(node.target) if node.op == "call_module" else None
+        if edges in node.all_input_nodes:
+            _refuse_edges(node, layer, edges)
+        elif not (_by_graph(node, batch) and (node.target in POOLS or type(layer) in BY_GRAPH)):
+            if node.op in ("call_module", "get_attr"):
+                # constants made in forward are kept by the copy
+                home = traced if node.target in vars(traced) else root
+                parts[node.target] = layer if layer is not None else _attribute(home, node.target)
+            continue
+        rows = node.args[0] if node.args else node.kwargs["x"]
+        node.args, node.kwargs = (rows, edges), {}
+        if layer is None:
+            node.target = POOLS[node.target]
+        else:
+            parts[node.target] = DenseLayer(layer)
+    return fx.GraphModule(parts, graph)
+
+
+def _refuse_edges(node: fx.Node, layer: torch.nn.Module | None, edges: fx.Node) -> None:
+    """Edges may go into known layers, as their second argument, with nothing else beside the node features."""
+    if not isinstance(layer, pyg.MessagePassing):
+        used = type(layer).__name__ if layer is not None else getattr(node.target, "__name__", node.target)
+        raise Untranslatable(f"it uses edge_index in {used}")
+    name = str(node.target).removeprefix("module.")
+    reason = refusal(layer)
+    if reason is not None:
+        raise Untranslatable(f"layer {name}: {reason}")
+    if not _takes(node, edges, "edge_index"):
+        raise Untranslatable(f"layer {name}: {type(layer).__name__} is called with more than x and edge_index")
+
+
+def _by_graph(node: fx.Node, batch: fx.Node) -> bool:
+    return any(_takes(node, batch, name) for name in ("batch", "index"))
+
+
+def _takes(node: fx.Node, second: fx.Node, name: str) -> bool:
+    """Whether a call is ``f(x, second)`` by position or name, and whatever else it is given is ``None``."""
+    rest = dict(node.kwargs)
+    first = node.args[0] if node.args else rest.pop("x", None)
+    other = node.args[1] if len(node.args) > 1 else rest.pop(name, None)
+    return isinstance(first, fx.Node) and other is second and not any((*node.args[2:], *rest.values()))
+
+
+def _attribute(root: Any, target: str) -> Any:
+    for name in target.split("."):
+        root = getattr(root, name)
+    return root
+
+
+def _is_pyg(thing: Any) -> bool:
+    return str(getattr(thing, "__module__", "")).startswith("torch_geometric.")
+
+
+def _whole(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, or, given a traced value, one call of it in the traced graph."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        traced = next((value for value in (*args, *kwargs.values()) if isinstance(value, fx.Proxy)), None)
+        if traced is None:
+            return function(*args, **kwargs)
+        return traced.tracer.create_proxy("call_function", function, args, kwargs)
+
+    return call
+
+
+@contextmanager
+def _whole_functions(module: torch.nn.Module) -> Iterator[None]:
+    """While it lasts, PyG's functions are traced as one call each, wherever the module's code may look for them."""
+    with ExitStack() as stack:
+        # aggregations look at their input's shape before they are called like other modules
+        stack.callback(setattr, pyg.aggr.Aggregation, "__call__", pyg.aggr.Aggregation.__call__)
+        pyg.aggr.Aggregation.__call__ = lambda part, *args, **kwargs: torch.nn.Module.__call__(part, *args, **kwargs)
+        for names in _namespaces(module):
+            for name, value in list(names.items()):
+                if isinstance(value, FunctionType) and _is_pyg(value):
+                    names[name] = _whole(value)
+                    stack.callback(names.__setitem__, name, value)
+        yield
+
+
+def _namespaces(module: torch.nn.Module) -> list[dict[str, Any]]:
+    """Where the names in the code of the module, and of the functions beside it, are looked up."""
+    homes = {kind.__module__ for part in module.modules() for kind in type(part).__mro__}
+    homes = {home for home in homes if not home.startswith(("torch.", "builtins"))}
+    for home in homes & sys.modules.keys():
+        homes |= {value.__module__ for value in vars(sys.modules[home]).values() if isinstance(value, FunctionType)}
+    homes |= {"torch_geometric.nn", "torch_geometric.utils"}
+    return [vars(sys.modules[home]) for home in sorted(homes) if home in sys.modules]
+
+
+def call_with_fields(module: torch.nn.Module, x: Any, edge_index: Any, batch: Any) -> Any:
+    """How to trace a model that takes one PyG ``Data``: it may read ``x``, ``edge_index`` and ``batch`` of it."""
+    return module(SimpleNamespace(x=x, edge_index=edge_index, batch=batch))

@@ -1,0 +1,356 @@
+"""PyG models as their users write them, and what becomes of each: a dense twin with the same votes, or the model itself."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import torch_geometric.nn as gnn
+from torch import Tensor, nn
+from torch_geometric.nn import (
+    GATConv,
+    GCNConv,
+    GINConv,
+    GraphConv,
+    GraphNorm,
+    JumpingKnowledge,
+    MessagePassing,
+    SAGEConv,
+    global_add_pool,
+    global_max_pool,
+    global_mean_pool,
+)
+from torch_geometric.utils import degree
+
+from flipproof import EdgeNoise, Graph, SmoothedClassifier
+from flipproof.classifiers import as_classifier
+from flipproof.classifiers.translated import TranslatedClassifier
+from flipproof.noise import SampleStream
+
+CLASSES, WIDTH = 3, 8
+NOISE = EdgeNoise(keep=0.8)
+
+
+class Tutorial(nn.Module):
+    """PyG's own example of graph classification."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2, self.conv3 = GCNConv(1, WIDTH), GCNConv(WIDTH, WIDTH), GCNConv(WIDTH, WIDTH)
+        self.lin = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        x = self.conv1(x, edge_index)
+        x = x.relu()
+        x = self.conv2(x, edge_index)
+        x = F.relu(x)
+        x = self.conv3(x, edge_index)
+        x = global_mean_pool(x, batch)
+        x = F.dropout(x, p=0.5, training=self.training)
+        return self.lin(x)
+
+
+class Isomorphism(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs, self.norms = nn.ModuleList(), nn.ModuleList()
+        for width in (1, WIDTH, WIDTH):
+            mlp = nn.Sequential(nn.Linear(width, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
+            self.convs.append(GINConv(mlp, train_eps=True))
+            self.norms.append(nn.BatchNorm1d(WIDTH))
+        self.head = nn.Linear(3 * WIDTH, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        layers = []
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            x = norm(F.relu(conv(x, edge_index)))
+            layers.append(x)
+        pooled = torch.cat([global_add_pool(layer, batch) for layer in layers], dim=1)
+        return torch.log_softmax(self.head(pooled), dim=-1)
+
+
+class Sage(nn.Module):
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.first, self.second = SAGEConv(1, WIDTH, **options), SAGEConv(WIDTH, WIDTH, normalize=True)
+        self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(2 * WIDTH, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor | None = None) -> Tensor:
+        x = self.norm(F.elu(self.first(x, edge_index)))
+        x = x + F.leaky_relu(self.second(x, edge_index))
+        return self.head(torch.cat([global_mean_pool(x, batch), global_max_pool(x, batch)], dim=-1))
+
+
+class Attention(nn.Module):
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.first = GATConv(1, WIDTH, heads=3, dropout=0.3, **options)
+        self.second = GATConv(3 * WIDTH, WIDTH, heads=2, concat=False)
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        x = F.dropout(x, p=0.6, training=self.training)
+        x = F.elu(self.first(x, edge_index))
+        return self.head(gnn.global_add_pool(self.second(x, edge_index).tanh(), batch))
+
+
+class Sums(nn.Module):
+    """GraphConv, normalisation by graph, and a readout in a method."""
+
+    def __init__(self, aggregation: str = "add") -> None:
+        super().__init__()
+        self.convs = nn.ModuleList([GraphConv(1, WIDTH, aggr=aggregation), GraphConv(WIDTH, WIDTH, aggr="mean")])
+        self.norm, self.head = GraphNorm(WIDTH), nn.Linear(WIDTH, CLASSES)
+        self.scale = nn.Parameter(torch.tensor(0.5))
+
+    def readout(self, x: Tensor, batch: Tensor) -> Tensor:
+        return global_max_pool(x, batch=batch) * self.scale
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None, batch: Any = None) -> Tensor:
+        for conv in self.convs:
+            x = self.norm(conv(x, edge_index, edge_weight=edge_weight), batch).relu_()
+        return self.head(self.readout(x, batch))
+
+
+class Jumping(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList([GCNConv(1, WIDTH, improved=True), GCNConv(WIDTH, WIDTH, add_self_loops=False)])
+        self.jump, self.pool = JumpingKnowledge("cat"), gnn.MeanAggregation()
+        self.head = gnn.MLP([2 * WIDTH, WIDTH, CLASSES], norm=None)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        layers = []
+        for index in range(len(self.convs)):
+            x = torch.sigmoid(self.convs[index](x, edge_index))
+            layers.append(x)
+        return self.head(self.pool(self.jump(layers), batch))
+
+
+class Branching(nn.Module):
+    """Control flow in a part that sees neither edges nor batch does not need to be traced."""
+
+    class Head(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin = nn.Linear(WIDTH, CLASSES)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.lin(x) if float(x.abs().max()) < 1e6 else x
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Sequential(nn.Linear(1, WIDTH), nn.GELU())
+        self.conv = gnn.Sequential("x, edge_index", [(GCNConv(WIDTH, WIDTH), "x, edge_index -> x"), nn.ReLU()])
+        self.head = self.Head()
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        return self.head(global_mean_pool(self.conv(self.embed(x), edge_index), batch))
+
+
+class WithData(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = GCNConv(1, WIDTH, normalize=False), nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, data: Any) -> Tensor:
+        x, edge_index, batch = data.x, data.edge_index, data.batch
+        return self.head(global_mean_pool(self.conv(x, edge_index).relu(), batch))
+
+
+class Library(nn.Module):
+    """A network from PyG's library, with normalisation of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gnn = gnn.models.GIN(1, WIDTH, 2, norm="graph_norm", jk="cat")
+        self.head = nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        return self.head(global_add_pool(self.gnn(x, edge_index, batch=batch), batch))
+
+
+class OwnLayer(MessagePassing):
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.propagate(edge_index, x=x)
+
+
+class WithOwnLayer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = OwnLayer(aggr="add"), nn.Linear(1, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        return self.head(global_mean_pool(self.conv(x, edge_index), batch))
+
+
+class ReadsEdges(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = GCNConv(1, WIDTH), nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        x = x + degree(edge_index[0], x.size(0)).unsqueeze(1)
+        return self.head(global_mean_pool(self.conv(x, edge_index).relu(), batch))
+
+
+class ControlFlow(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = GCNConv(1, WIDTH), nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        x = self.conv(x, edge_index)
+        if x.abs().max() > 1e9:
+            x = x / 2
+        return self.head(global_mean_pool(x, batch))
+
+
+class Homeless(Tutorial):
+    """Code without a module of its own, as in a notebook's exec; and a part that cannot be copied."""
+
+    __module__ = "nowhere"
+
+    def __deepcopy__(self, memo: object) -> Homeless:
+        raise RuntimeError("one of a kind")
+
+
+class Hooked(Tutorial):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1.register_forward_hook(lambda layer, inputs, output: 2 * output)
+
+
+TRANSLATED: dict[str, Callable[[], nn.Module]] = {
+    "tutorial": Tutorial,
+    "isomorphism network": Isomorphism,
+    "sage": Sage,
+    "sage, sums and projection": lambda: Sage(aggr="sum", project=True, root_weight=False),
+    "attention": Attention,
+    "attention without self-loops": lambda: Attention(add_self_loops=False, residual=True, bias=False),
+    "sums and graph norm": Sums,
+    "jumping knowledge": Jumping,
+    "control flow in the head": Branching,
+    "one Data": WithData,
+    "PyG's own GIN": Library,
+}
+AS_IT_IS: dict[str, tuple[Callable[[], nn.Module], str]] = {
+    "own layer": (WithOwnLayer, "layer conv: OwnLayer has no dense form"),
+    "other aggregation": (lambda: Sums("max"), "GraphConv with aggregation 'max'"),
+    "reads the edges": (ReadsEdges, "uses edge_index in getitem"),
+    "control flow": (ControlFlow, "cannot be traced"),
+    "cannot be copied": (Homeless, "RuntimeError: one of a kind"),
+    "hooks": (Hooked, "GCNConv has hooks"),
+}
+
+
+def built(make: Callable[[], nn.Module]) -> nn.Module:
+    """The model with weights, and statistics of its normalisation, that are not the initial ones."""
+    torch.manual_seed(0)
+    model = make()
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *model.buffers()):
+            if tensor.is_floating_point() and tensor.ndim <= 1:
+                tensor.copy_(torch.rand(tensor.shape) + 0.2)
+    return model.eval()
+
+
+def some_graph(nodes: int = 9, seed: int = 0) -> Graph:
+    adjacency = np.triu(np.random.default_rng(seed).random((nodes, nodes)) < 0.3, 1)
+    return Graph(nodes, np.argwhere(adjacency))
+
+
+def both_ways(model: nn.Module, graph: Graph, noise: EdgeNoise = NOISE) -> tuple[Any, Any, Any]:
+    """The classifier that is used, and the logits of 64 noisy copies through it and through the model itself."""
+    classifier = as_classifier(model, num_classes=CLASSES, features="degree")
+    used = classifier.suited(graph, noise)
+    batch, _ = SampleStream(graph, noise, seed=3).batch(0, 64)
+    return used, used.scores(batch), classifier.scores(batch)
+
+
+@pytest.mark.parametrize("name", TRANSLATED)
+def test_the_twin_has_the_models_logits_and_votes(name: str) -> None:
+    model = built(TRANSLATED[name])
+    # few edges: nodes without a neighbour, and graphs without an edge
+    for noise in (NOISE, EdgeNoise(add=0.02, remove=0.8)):
+        used, found, wanted = both_ways(model, some_graph(), noise)
+        assert (used.path, used.remark) == ("dense twin", "")
+        largest = np.abs(wanted).max()
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-5 * largest)
+        top = np.sort(wanted, axis=1)
+        clear = top[:, -1] - top[:, -2] > 1e-4 * largest
+        assert clear.mean() > 0.9
+        assert np.array_equal(found.argmax(axis=1)[clear], wanted.argmax(axis=1)[clear])
+
+
+@pytest.mark.parametrize("name", AS_IT_IS)
+def test_a_model_that_cannot_be_translated_is_used_as_it_is_and_the_reason_is_told(name: str) -> None:
+    make, reason = AS_IT_IS[name]
+    used, found, wanted = both_ways(built(make), some_graph())
+    assert used.path == "message passing"
+    assert reason in used.remark
+    assert np.array_equal(found, wanted)
+
+
+def test_a_twin_that_differs_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = built(Tutorial)
+    layer: Any = model.conv2
+    original = layer.propagate
+    monkeypatch.setattr(layer, "propagate", lambda *args, **kwargs: original(*args, **kwargs) * 1.01)
+    used, found, wanted = both_ways(model, some_graph())
+    assert (used.path, used.remark) == ("message passing", "its dense twin gives other logits")
+    assert np.array_equal(found, wanted)
+
+
+def test_the_twin_follows_the_model() -> None:
+    model: Any = built(Sums)
+    graph = some_graph()
+    classifier = as_classifier(model, num_classes=CLASSES, features="degree")
+    batch, _ = SampleStream(graph, NOISE, seed=3).batch(0, 8)
+    before = classifier.suited(graph, NOISE).scores(batch)
+    with torch.no_grad():
+        model.head.weight.mul_(2)  # in place: the twin shares the weights
+    model.scale = nn.Parameter(torch.tensor(3.0))  # another tensor
+    model.norm.eps = 0.1  # a plain attribute
+    used = classifier.suited(graph, NOISE)
+    assert used.path == "dense twin"
+    np.testing.assert_allclose(used.scores(batch), classifier.scores(batch), rtol=1e-3)
+    assert not np.allclose(before, used.scores(batch))
+
+
+def test_a_translated_classifier_can_be_copied_and_pickled() -> None:
+    graph = some_graph()
+    smooth = SmoothedClassifier(built(Tutorial), NOISE, num_classes=CLASSES, features="degree")
+    votes = smooth.sample(graph, samples=200, seed=1)
+    for other in (pickle.loads(pickle.dumps(smooth)), copy.deepcopy(smooth)):
+        assert other.classifier.suited(graph, NOISE).path == "dense twin"
+        assert np.array_equal(other.sample(graph, samples=200, seed=1).labels, votes.labels)
+
+
+def test_tracing_leaves_no_trace() -> None:
+    functions = global_mean_pool, degree, gnn.global_add_pool
+    as_classifier(built(Attention), num_classes=CLASSES, features="degree").suited(some_graph(), NOISE)
+    assert (global_mean_pool, degree, gnn.global_add_pool) == functions
+    assert gnn.MeanAggregation()(torch.ones(2, 1), torch.zeros(2, dtype=torch.int64)).item() == 1
+    assert math.isclose(float(global_mean_pool(torch.ones(2, 1), torch.zeros(2, dtype=torch.int64))), 1.0)
+
+
+def test_large_sparse_graphs_are_left_to_messages() -> None:
+    classifier = as_classifier(built(Tutorial), num_classes=CLASSES, features="degree")
+    assert isinstance(classifier, TranslatedClassifier)
+    ring = Graph(2000, [(node, (node + 1) % 2000) for node in range(2000)])
+    used = classifier.suited(ring, EdgeNoise(add=0.0001, remove=0.3))
+    assert (used.path, used.remark) == ("message passing", "")
+
+
+def test_wrong_feature_width_is_still_refused_in_one_sentence() -> None:
+    smooth = SmoothedClassifier(built(Tutorial), NOISE, num_classes=CLASSES, features="one-hot-degree:4")
+    with pytest.raises(ValueError, match=r"the model failed on noisy copies .*check the features"):
+        smooth.sample(some_graph(), samples=10)

@@ -1,0 +1,196 @@
+"""All cores of this machine: the same votes as one process, whatever dies, fails or is given up in between."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import flipproof as fp
+from flipproof.engines import Processes, ThisProcess, Threads, cores, local_engine, one_thread
+from flipproof.sampling import Engine
+
+ENGINES: list[Callable[[], Engine]] = [ThisProcess, lambda: Processes(2), lambda: Processes(3), lambda: Threads(2)]
+GRAPHS = [fp.Graph(5 + k, [(0, 1), (1, 2), (2, 3), (3, 4)][: 2 + k % 3], label=k % 2) for k in range(4)]
+
+
+@pytest.mark.parametrize("engine", ENGINES[1:])
+def test_certificates_are_those_of_one_process(engine: Callable[[], Engine]) -> None:
+    model = fp.models.GIN(in_features=1, num_classes=3, hidden=8, seed=0).eval()
+    smooth = fp.SmoothedClassifier(model, fp.EdgeNoise(keep=0.8), features="degree")
+    for samples in (2_500, fp.Sequential(max_samples=3_000, target_radius=1)):
+        options: dict[str, Any] = {"samples": samples, "seed": 1}
+        assert smooth.certify_all(GRAPHS, engine=engine(), **options) == smooth.certify_all(GRAPHS, **options)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_closure_needs_no_pickling_and_every_task_is_done_once(engine: Callable[[], Engine]) -> None:
+    found = list(engine().run(lambda task: task * 10, range(50)))
+    assert sorted(found) == [(task, task * 10) for task in range(50)]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_tasks_may_depend_on_results(engine: Callable[[], Engine]) -> None:
+    """A chain of three tasks each: a task is ready only when the one before it is in."""
+    ready, left = [1, 2], 6
+
+    def tasks() -> Iterator[int | None]:
+        while left:
+            yield ready.pop() if ready else None
+
+    seen = []
+    for task, result in engine().run(lambda task: task * 10, tasks()):
+        assert result == task * 10
+        seen.append(task)
+        left -= 1
+        if task < 100:
+            ready.append(result)
+    assert sorted(seen) == [1, 2, 10, 20, 100, 200]
+
+
+@pytest.mark.parametrize("engine", ENGINES[1:])
+def test_tasks_are_taken_as_workers_become_free(engine: Callable[[], Engine]) -> None:
+    taken = itertools.count()
+    results = engine().run(lambda task: task, taken)
+    for number, _ in enumerate(results):
+        if number == 20:
+            break
+    assert next(taken) <= 21 + 2 * 3
+    results.close()  # type: ignore[attr-defined]
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_a_task_raises_is_raised_and_workers_end(engine: Callable[[], Engine]) -> None:
+    def fails(task: int) -> int:
+        if task == 3:
+            raise fp.InputError("task 3 is bad")
+        return task
+
+    with pytest.raises(fp.InputError, match=r"^task 3 is bad$"):
+        list(engine().run(fails, range(10)))
+    assert multiprocessing.active_children() == []
+
+
+def test_an_exception_that_cannot_be_pickled_is_told_in_words() -> None:
+    class Odd(Exception):
+        def __init__(self, one: object, two: object) -> None:
+            super().__init__(f"{one} and {two}")
+
+    def fails(task: int) -> int:
+        raise Odd(1, lambda: 2)
+
+    with pytest.raises(RuntimeError, match=r"Odd: 1 and "):
+        list(Processes(2).run(fails, range(3)))
+
+
+def test_a_worker_that_dies_is_replaced_and_its_task_done_again(tmp_path: Path) -> None:
+    def dies_once(task: int) -> int:
+        if task == 4 and not (tmp_path / "died").exists():
+            (tmp_path / "died").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return task * task
+
+    assert sorted(Processes(2).run(dies_once, range(8))) == [(task, task * task) for task in range(8)]
+    assert (tmp_path / "died").exists()
+
+
+def test_a_task_that_kills_every_worker_is_given_up() -> None:
+    def dies(task: int) -> int:
+        if task == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return task
+
+    with pytest.raises(fp.InputError, match="was killed by signal 9, 3 times over the same samples"):
+        list(Processes(2).run(dies, range(8)))
+    assert multiprocessing.active_children() == []
+
+
+def test_workers_use_one_thread_each() -> None:
+    before = torch.get_num_threads()
+    assert {threads for _, threads in Processes(2).run(lambda task: torch.get_num_threads(), range(4))} == {1}
+    torch.set_num_threads(2)
+    try:
+        with one_thread():
+            assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+PARENT = """
+import os, sys, time
+from flipproof.engines import Processes
+def work(task):
+    print(os.getpid(), flush=True)
+    time.sleep(0.2 if sys.argv[1] == "short" else 60)
+for _ in Processes(2).run(work, range(1000)):
+    pass
+"""
+
+
+def running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_workers_end_with_a_parent_that_was_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT, "short"], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pids = {int(parent.stdout.readline()) for _ in range(2)}
+        parent.kill()
+        deadline = time.monotonic() + 20
+        while any(map(running, pids)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not any(map(running, pids))
+
+
+def test_ctrl_c_ends_workers_in_the_middle_of_a_task() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, "long"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as parent:
+        assert parent.stdout is not None
+        pids = {int(parent.stdout.readline()) for _ in range(2)}
+        os.killpg(parent.pid, signal.SIGINT)  # as a terminal does: to all of them
+        _, errors = parent.communicate(timeout=20)
+        assert errors.count("KeyboardInterrupt") == 1
+        assert not any(map(running, pids))
+
+
+def test_where_a_process_cannot_be_forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = torch.nn.Linear(1, 1)
+    assert [type(local_engine(workers, model)[0]) for workers in (1, 2)] == [ThisProcess, Processes]
+    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
+    engine, sentence = local_engine(2, model)
+    assert isinstance(engine, Threads)
+    assert sentence == "this system cannot fork a process safely: 2 threads in place of processes"
+    engine, sentence = local_engine(2, len)
+    assert isinstance(engine, ThisProcess)
+    assert "may not be safe to call from two threads: one worker" in sentence
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert local_engine(2, model)[1].startswith("the model is on a GPU")
+
+
+@pytest.mark.parametrize("workers", [0, -1, True, 1.5])
+def test_numbers_of_workers_are_checked(workers: Any) -> None:
+    for engine in (Processes, Threads):
+        with pytest.raises(fp.InputError, match="workers must be an integer of at least 1; got"):
+            engine(workers)
+    assert cores() >= 1

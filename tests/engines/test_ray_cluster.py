@@ -1,0 +1,87 @@
+"""Ray: the same bytes as one process, also when workers and nodes are lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flipproof as fp
+from command_line import OWN_MODEL, call, write_graphs
+from flipproof.engines import RayCluster
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
+
+GRAPHS = [fp.Graph(5 + k, [(0, 1), (1, 2), (2, 3), (3, 4)][: 2 + k % 3]) for k in range(4)]
+
+
+def smooth_classifier(folder: Path, deaths: int = 0) -> fp.SmoothedClassifier:
+    """A classifier that kills its worker so many times; defined inside, as the workers do not know this module."""
+
+    driver = os.getpid()
+
+    def parity(graphs: list[fp.Graph]) -> list[int]:
+        if os.getpid() != driver and len(list(folder.glob("died-*"))) < deaths:
+            (folder / f"died-{os.getpid()}").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [graph.num_edges % 2 for graph in graphs]
+
+    return fp.SmoothedClassifier(parity, fp.EdgeNoise(keep=0.8), num_classes=2)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayCluster]:
+    pytest.importorskip("ray")
+    with RayCluster(workers=2) as running:
+        yield running
+
+
+OPTIONS: dict[str, Any] = {"samples": 2_100, "seed": 1, "method": "votes"}
+
+
+def test_certificates_are_those_of_one_process(cluster: RayCluster, tmp_path: Path) -> None:
+    smooth = smooth_classifier(tmp_path)
+    assert smooth.certify_all(GRAPHS, engine=cluster, **OPTIONS) == smooth.certify_all(GRAPHS, **OPTIONS)
+    assert str(cluster) == "a Ray cluster of 1 node and 2 cores"
+
+
+@pytest.mark.guarantee
+def test_killed_workers_change_nothing(cluster: RayCluster, tmp_path: Path) -> None:
+    expected = smooth_classifier(tmp_path).certify_all(GRAPHS, **OPTIONS)
+    dying = smooth_classifier(tmp_path, deaths=2)
+    assert dying.certify_all(GRAPHS, engine=cluster, **OPTIONS) == expected
+    assert len(list(tmp_path.glob("died-*"))) == 2
+
+
+def test_what_a_task_raises_is_raised_as_it_was(cluster: RayCluster) -> None:
+    def fails(task: int) -> int:
+        from flipproof.errors import InputError
+
+        if task == 3:
+            raise InputError("task 3 is bad")
+        return task
+
+    with pytest.raises(fp.InputError, match=r"^task 3 is bad$"):
+        list(cluster.run(fails, range(6)))
+
+
+def test_without_ray_the_line_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r'pip install "flipproof\[ray\]"'):
+        RayCluster()
+    write_graphs(tmp_path / "graphs")
+    (tmp_path / "own.py").write_text(OWN_MODEL.format(pause=0))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    certify = ["certify", "--model", "own:make", "--data", "graphs", "--keep", 0.8, "--out", "run"]
+    done = call(monkeypatch, capsys, *certify, "--engine", "ray")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == ('flipproof: --engine ray needs Ray, which is not installed (pip install "flipproof[ray]")\n')
+    assert not (tmp_path / "run").exists()

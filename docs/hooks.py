@@ -14,7 +14,9 @@ from flipproof.cli import app
 
 _OPTIONS = "<!-- options of all commands -->"
 _OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./[^)]+\)")
-_LOADED = re.compile(r"""<(?:script|img|iframe|source)[^>]+src="(?:https?:)?//[^"]+"|<link[^>]+href="(?:https?:)?//[^"]+\"""")
+_LOADED = re.compile(
+    r"""<(?:script|img|iframe|source)[^>]+src="(?:https?:)?//[^"]+"|<link[^>]+href="(?:https?:)?//[^"]+\""""
+)
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

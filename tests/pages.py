@@ -28,8 +28,8 @@ from typing import Any
 
 import pytest
 import typer
-from command_line import write_graphs
 
+from command_line import write_graphs
 from flipproof.cli import app, main
 
 __all__ = ["PAGES", "ROOT", "Block", "Reader", "blocks_of", "complaint", "prose_commands"]
@@ -122,7 +122,9 @@ def complaint(words: list[str]) -> str | None:
         command = _COMMANDS.get(names[0]) if names else None
         if names and command is None:
             return f"there is no command flipproof {names[0]}"
-        known = {name for option in (command.params if command else []) for name in (*option.opts, *option.secondary_opts)}
+        known = {
+            name for option in (command.params if command else []) for name in (*option.opts, *option.secondary_opts)
+        }
         typed = {word.strip("[]").partition("=")[0] for word in arguments if word.strip("[").startswith("-")}
         strange = typed - known - {"--help", "-h", "--version", "--install-completion", "--show-completion"}
         return f"flipproof {' '.join(names[:1])} has no option {min(strange)}" if strange else None
@@ -130,7 +132,9 @@ def complaint(words: list[str]) -> str | None:
         missing = {word for word in arguments if "=" not in word} - _TARGETS
         return f"the Makefile has no target {min(missing)}" if missing else None
     if program == "pip":
-        extras = {name for found in re.findall(r"flipproof\[([a-z,]+)\]", " ".join(arguments)) for name in found.split(",")}
+        extras = {
+            name for found in re.findall(r"flipproof\[([a-z,]+)\]", " ".join(arguments)) for name in found.split(",")
+        }
         return f"there is no extra {min(extras - _EXTRAS)}" if extras - _EXTRAS else None
     if program in ("python", "pytest"):
         files = [word.partition("::")[0] for word in arguments if "/" in word and not word.startswith("-")]
@@ -192,7 +196,9 @@ class Reader:
             assert printed == said, f"{where}: the page and the program differ"
 
     def _call(self, words: list[str], where: str) -> str:
-        assert words[0] == "flipproof", f"{where}: {words[0]} is not run by the tests (write <!-- not run: why --> before)"
+        assert words[0] == "flipproof", (
+            f"{where}: {words[0]} is not run by the tests (write <!-- not run: why --> before)"
+        )
         words, target = (words[: words.index(">")], words[-1]) if ">" in words else (words, None)
         self.monkeypatch.setattr(sys, "argv", [*words, *_smaller(words)])
         err = io.StringIO()
@@ -245,5 +251,10 @@ def _write_tu(folder: Path) -> None:
         indicator += [str(graph + 1)] * size
         classes.append(str(graph % 2))
         labels += [str(int(node % 3 == 0)) for node in range(size)]
-    for name, rows in (("A", edges), ("graph_indicator", indicator), ("graph_labels", classes), ("node_labels", labels)):
+    for name, rows in (
+        ("A", edges),
+        ("graph_indicator", indicator),
+        ("graph_labels", classes),
+        ("node_labels", labels),
+    ):
         (folder / f"{folder.name}_{name}.txt").write_text("\n".join(rows) + "\n", encoding="utf-8")

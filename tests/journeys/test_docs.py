@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import PAGES, ROOT, Block, Reader, blocks_of, complaint, prose_commands
 
 import flipproof
+from pages import PAGES, ROOT, Block, Reader, blocks_of, complaint, prose_commands
 
 NOTEBOOK = ROOT / "examples" / "certify_your_graphs.ipynb"
 NAMES = {page: page.name for page in PAGES}

@@ -32,14 +32,14 @@ import typer
 from command_line import write_graphs
 from flipproof.cli import app, main
 
-__all__ = ["PAGES", "ROOT", "Block", "Reader", "blocks_of", "complaint", "prose_commands"]
+__all__ = ["COMMANDS", "PAGES", "ROOT", "Block", "Reader", "blocks_of", "complaint", "prose_commands"]
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 _PROGRAMS = ("flipproof", "make", "pip", "python", "ray", "git", "pytest")
 _SHELL = ("bash", "sh", "console", "shell")
-_COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 _TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
 _EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"])
 
@@ -119,7 +119,7 @@ def complaint(words: list[str]) -> str | None:
     program, *arguments = words
     if program == "flipproof":
         names = [word for word in arguments if not word.startswith("-")]
-        command = _COMMANDS.get(names[0]) if names else None
+        command = COMMANDS.get(names[0]) if names else None
         if names and command is None:
             return f"there is no command flipproof {names[0]}"
         known = {
@@ -147,7 +147,7 @@ def prose_commands(page: Path) -> list[list[str]]:
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
     spans = [" ".join(span.split()) for span in re.findall(r"(?<!`)`([^`]+)`(?!`)", text)]
     named = [span for span in spans if re.match(r"(flipproof|make) [a-z]", span)]
-    short = [f"flipproof {span}" for span in spans if re.match(rf"({'|'.join(_COMMANDS)}) --", span)]
+    short = [f"flipproof {span}" for span in spans if re.match(rf"({'|'.join(COMMANDS)}) --", span)]
     return [re.sub(r"[|,]", " ", span).split() for span in (*named, *short)]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import flipproof
-from pages import PAGES, ROOT, Block, Reader, blocks_of, complaint, prose_commands
+from pages import COMMANDS, PAGES, ROOT, Block, Reader, blocks_of, complaint, prose_commands
 
 NOTEBOOK = ROOT / "examples" / "certify_your_graphs.ipynb"
 NAMES = {page: page.name for page in PAGES}
@@ -84,6 +84,11 @@ def test_every_page_is_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
     listed = re.findall(r"^ *- (?:[^#\n]+: )?(\w+\.md)$", navigation, re.M)
     assert sorted(listed) == sorted(page.name for page in PAGES if page.parent == ROOT / "docs")
+
+
+def test_the_page_of_the_command_line_names_every_command() -> None:
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if f"`{name}`" not in text.partition("## ")[0]] == []
 
 
 def test_the_api_reference_has_every_public_name() -> None:

@@ -36,7 +36,6 @@ __all__ = ["Epoch", "TrainingResult", "train"]
 
 _OBJECTIVES = ("samples", "majority")
 _TEMPERATURE = 0.2  # of the majority: how sharply the largest share counts
-_SHARE_WEIGHT = 0.3  # of the share itself, so that votes go on growing where the majority is right already
 _SMALLEST_SHARE = 1e-3
 _SCHEDULES = ("one-cycle", "cosine", "constant")
 _EDGE_FREE = ("own", "constant")
@@ -381,8 +380,8 @@ class _Run:
             return cross_entropy(logits, labels)
         shares = logits.softmax(dim=1).view(copies, -1, logits.shape[1]).mean(dim=0)
         evidence, labels = (shares + _SMALLEST_SHARE).log(), labels[: len(shares)]
-        majority = _TEMPERATURE * cross_entropy(evidence / _TEMPERATURE, labels)
-        return majority + _SHARE_WEIGHT * cross_entropy(evidence, labels)
+        # the second term goes on raising the share of votes where the majority is right already
+        return _TEMPERATURE * cross_entropy(evidence / _TEMPERATURE, labels) + cross_entropy(evidence, labels)
 
     def _logits(
         self, batches: _Batches, members: Tensor, generator: torch.Generator, group: Tensor | None = None

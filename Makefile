@@ -8,7 +8,7 @@ TESTS ?= tests src
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce test lint check guarantee bench clean
+.PHONY: help setup reproduce test lint check guarantee bench docs notebook clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
@@ -40,6 +40,17 @@ guarantee: setup  ## slow tests of the guarantee: brute force, coverage
 
 bench: setup  ## speed, as ratios within one run; rewrites docs/performance.md
 	$(BIN)/python benchmarks/performance.py
+
+docs: $(BIN)/.docs  ## the documentation site, into site/ (open site/index.html)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+notebook: $(BIN)/.docs  ## execute the example notebook in place
+	PATH="$(CURDIR)/$(BIN):$$PATH" jupyter nbconvert --to notebook --execute --inplace examples/certify_your_graphs.ipynb
+	$(BIN)/jupyter nbconvert --to notebook --coalesce-streams --inplace examples/certify_your_graphs.ipynb
+
+$(BIN)/.docs: $(BIN)/.done
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -132,7 +132,7 @@ PARENT = """
 import os, sys, time
 from flipproof.engines import Processes
 def work(task):
-    print(os.getpid(), flush=True)
+    os.write(1, f"{os.getpid()}\\n".encode())  # in one piece, whoever else writes
     time.sleep(0.2 if sys.argv[1] == "short" else 60)
 for _ in Processes(2).run(work, range(1000)):
     pass

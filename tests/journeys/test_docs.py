@@ -1,0 +1,123 @@
+"""The README and every page of the documentation: their code runs, what they name exists, their links lead somewhere."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flipproof
+from pages import COMMANDS, PAGES, ROOT, Block, Reader, blocks_of, complaint, prose_commands
+
+NOTEBOOK = ROOT / "examples" / "certify_your_graphs.ipynb"
+NAMES = {page: page.name for page in PAGES}
+RUN = [page for page in PAGES if any(block.run for block in blocks_of(page))]
+
+
+@pytest.mark.parametrize("page", RUN, ids=NAMES.get)
+def test_every_block_runs_and_prints_what_the_page_says(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Reader(tmp_path, monkeypatch).read(page)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES.get)
+def test_what_is_not_run_names_what_exists(page: Path) -> None:
+    not_run = [block for block in blocks_of(page) if block.kind in ("python", "shell") and not block.run]
+    for block in not_run:
+        if block.kind == "python":
+            compile(block.text, f"{page.name}, line {block.line}", "exec")
+    typed = [words for block in not_run if block.kind == "shell" for words in block.commands()]
+    for words in [*typed, *prose_commands(page)]:
+        assert complaint(words) is None, f"{page.name}: {' '.join(words)}: {complaint(words)}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES.get)
+def test_code_stands_where_it_is_seen(page: Path) -> None:
+    for block in blocks_of(page):
+        hidden = block.kind == "text" and not block.output and re.match(r"(import|from) \w+|>>> ", block.text)
+        assert not hidden, f"{page.name}, line {block.line}: Python that no test runs (fence it with ```python)"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES.get)
+def test_every_file_it_links_to_exists(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+        assert (page.parent / target).exists(), target
+
+
+def test_the_check_of_commands_finds_faults() -> None:
+    faults = {
+        "flipproof certfy --model m": "certfy",
+        "flipproof certify --modle m": "--modle",
+        "make reprodce": "reprodce",
+        "pip install flipproof[nothing]": "nothing",
+        "python benchmarks/nothing.py": "benchmarks/nothing.py",
+    }
+    for command, fault in faults.items():
+        assert fault in str(complaint(command.split()))
+    for command in ("flipproof certify --model m --out r", "make reproduce OUT=x", "flipproof --version"):
+        assert complaint(command.split()) is None
+
+
+def test_the_reader_notices_what_does_not_run_or_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages = {
+        "unknown command": ("    flipproof certfy\n", "certfy"),
+        "not a command of ours": ("    make test\n", "not run by the tests"),
+        "other output": ("```python\nprint(1)\n```\n\n<!-- output -->\n\n    2\n", "differ"),
+        "other shape": ("```python\nprint('a 1')\n```\n\n<!-- output, for instance -->\n\n    b 2\n", "differ"),
+    }
+    for name, (text, fault) in pages.items():
+        page = tmp_path / f"{name}.md"
+        page.write_text(f"# Page\n\n{text}")
+        with pytest.raises(AssertionError, match=fault):
+            Reader(tmp_path / name, monkeypatch).read(page)
+    page.write_text("```python\nprint('a 1')\n```\n\n<!-- output, for instance -->\n\n    a 2\n")
+    Reader(tmp_path / "same shape", monkeypatch).read(page)
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    listed = re.findall(r"^ *- (?:[^#\n]+: )?(\w+\.md)$", navigation, re.M)
+    assert sorted(listed) == sorted(page.name for page in PAGES if page.parent == ROOT / "docs")
+
+
+def test_the_page_of_the_command_line_names_every_command() -> None:
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if f"`{name}`" not in text.partition("## ")[0]] == []
+
+
+def test_the_api_reference_has_every_public_name() -> None:
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    paths = re.findall(r"^::: ([\w.]+)$", text, re.M)
+    found = {path: _imported(path) for path in paths}
+    public: dict[str, Any] = {name: getattr(flipproof, name) for name in flipproof.__all__ if name != "__version__"}
+    for module in ("attacks", "datasets", "engines", "models"):
+        names = [name for name in public.pop(module).__all__ if name != "NAMES"]
+        public |= {f"{module}.{name}": getattr(getattr(flipproof, module), name) for name in names}
+    missing = [name for name, value in public.items() if not any(value is other for other in found.values())]
+    assert not missing, "docs/api.md lacks these"
+
+
+def _imported(path: str) -> Any:
+    try:
+        return importlib.import_module(path)
+    except ModuleNotFoundError:
+        module, _, name = path.rpartition(".")
+        return getattr(importlib.import_module(module), name)
+
+
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = [cell for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    executed = [cell["execution_count"] for cell in cells]
+    assert executed == list(range(1, len(cells) + 1)), "execute it in place: make notebook"
+    monkeypatch.chdir(tmp_path)
+    reader = Reader(tmp_path, monkeypatch)
+    for number, cell in enumerate(cells, 1):
+        magic, _, commands = (source := "".join(cell["source"])).partition("\n")
+        block = Block("shell", commands, number) if magic == "%%bash" else Block("python", source, number)
+        reader.type(block, f"notebook, cell {number}")

@@ -30,6 +30,9 @@ app = typer.Typer(
 )
 
 
+_MODEL, _RUN = "A model and its robustness", "What a run holds"
+_COMPARE, _PAPER = "Choosing and comparing", "The paper and the mathematics"
+
 Keep = Annotated[
     float | None,
     typer.Option(
@@ -89,7 +92,7 @@ def root(
     """Makes graph classifiers provably robust against edge flips, and says how many flips each prediction withstands."""
 
 
-@app.command()
+@app.command(rich_help_panel=_PAPER)
 def reproduce(
     out: Annotated[Path, typer.Option("--out", help="Folder for everything that is made; run again to continue.")],
     quick: Annotated[
@@ -115,7 +118,7 @@ def reproduce(
     raise typer.Exit(run(out, settings, workers=workers, console=Console(), again=again))
 
 
-@app.command()
+@app.command(rich_help_panel=_MODEL)
 def train(
     data: Annotated[
         str,
@@ -224,7 +227,7 @@ def train(
     raise typer.Exit(run(options))
 
 
-@app.command()
+@app.command(rich_help_panel=_MODEL)
 def certify(
     model: Annotated[str, typer.Option(help="A folder that train wrote, or package.module:factory for your own.")],
     out: Annotated[Path, typer.Option(help="Run folder; run the same command again to continue.")],
@@ -343,7 +346,7 @@ def certify(
     raise typer.Exit(run(options))
 
 
-@app.command()
+@app.command(rich_help_panel=_MODEL)
 def attack(
     model: Annotated[str, typer.Option(help="A folder that train wrote, or package.module:factory for your own.")],
     out: Annotated[Path, typer.Option(help="Run folder; run the same command again to continue.")],
@@ -451,7 +454,7 @@ def attack(
     raise typer.Exit(run(options))
 
 
-@app.command()
+@app.command(rich_help_panel=_RUN)
 def report(
     runs: Annotated[
         list[Path], typer.Argument(help="Folders that certify wrote; several are compared.", metavar="RUN")
@@ -485,7 +488,7 @@ def report(
     raise typer.Exit(write(runs, out=out, edge_blind=edge_blind, attacks=attack or [], as_json=as_json, quiet=quiet))
 
 
-@app.command()
+@app.command(rich_help_panel=_RUN)
 def export(
     run: Annotated[Path, typer.Argument(help="A folder that certify wrote.", metavar="RUN")],
     kind: Annotated[str, typer.Option("--format", help="csv, parquet or json.")] = "csv",
@@ -501,7 +504,7 @@ def export(
     raise typer.Exit(write(run, kind=kind, out=out))
 
 
-@app.command()
+@app.command(rich_help_panel=_RUN)
 def verify(
     run: Annotated[Path, typer.Argument(help="A folder that certify wrote.", metavar="RUN")],
     as_json: Json = False,
@@ -517,7 +520,7 @@ def verify(
     raise typer.Exit(check(run, as_json=as_json, quiet=quiet))
 
 
-@app.command()
+@app.command(rich_help_panel=_COMPARE)
 def tune(
     data: Annotated[
         str,
@@ -619,7 +622,7 @@ def tune(
     raise typer.Exit(run(options))
 
 
-@app.command()
+@app.command(rich_help_panel=_COMPARE)
 def benchmark(
     config: Annotated[Path, typer.Argument(help="A TOML file: data sets, models, defences.", metavar="CONFIG")],
     out: Annotated[Path, typer.Option(help="Folder for everything that is made; run again to continue.")],
@@ -639,7 +642,7 @@ def benchmark(
     raise typer.Exit(run(BenchmarkOptions(config, out, root, workers, as_json, quiet, again)))
 
 
-@app.command()
+@app.command(rich_help_panel=_PAPER)
 def radius(
     p_lower: Annotated[float, typer.Option("--p-lower", help="Lower bound on the top class's share of votes.")],
     keep: Keep = None,
@@ -674,11 +677,7 @@ def main() -> None:
     from flipproof.errors import InputError
 
     try:
-        from flipproof.commands.config import expanded
-
-        commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-        arguments = expanded(sys.argv[1:], commands)
-        code = app(arguments, prog_name="flipproof", standalone_mode=False)
+        code = app(_arguments(), prog_name="flipproof", standalone_mode=False)
     except (InputError, ImportError) as error:
         if isinstance(error, ImportError) and "pip install" not in str(error):
             raise  # a fault, not a missing extra
@@ -695,6 +694,16 @@ def main() -> None:
         command = getattr(getattr(error, "ctx", None), "command_path", None) or "flipproof"
         _end(f"{sentence}{_typed(error)} (see {command} --help)")
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _arguments() -> list[str]:
+    """What was typed, with the options of a config file."""
+    typed = sys.argv[1:]
+    if not any(argument.startswith("--config") for argument in typed):
+        return typed
+    from flipproof.commands.config import expanded
+
+    return expanded(typed, typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 
 
 def _typed(error: Exception) -> str:

@@ -212,8 +212,9 @@ def _certify(job: Job, settings: Settings, folder: Path, report: Report) -> dict
         "path": smooth.classifier.path,
     }
     run = Run(folder / "runs" / job.name, asked)
+    strangers = run.tidy()
     missing, complaints = run.pending(test, noise=noise, samples=settings.samples, seed=settings.seed)
-    for complaint in complaints:
+    for complaint in strangers + complaints:
         report(complaint, 0, 0)
     started = time.perf_counter()
     smooth.check(test)

@@ -161,6 +161,16 @@ def test_pending_takes_graphs_by_number(run: Run) -> None:
     assert run.pending({7: GRAPHS[0], 9: GRAPHS[1]}, **WHAT) == ([9], [])
 
 
+def test_parts_of_a_finished_graph_are_removed(run: Run) -> None:
+    """A process can be killed after it wrote the graph's file and before it removed the blocks."""
+    run.save(0, SMOOTH.sample(GRAPHS[0], samples=SAMPLES, seed=3))
+    part = run.path(0).with_suffix(".part")
+    part.mkdir()
+    (part / "00000.json").write_text("{}")
+    assert run.pending(GRAPHS, **WHAT) == ([1], [])
+    assert not part.exists()
+
+
 def test_leftovers_are_removed_and_strangers_named(run: Run) -> None:
     run.save(0, Sampler(run)())
     votes = run.folder / "votes"

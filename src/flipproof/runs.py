@@ -203,6 +203,8 @@ class Run:
             except (InputError, IsADirectoryError) as error:
                 complaints.append(f"{error}; {_set_aside(path)}, sampled again")
                 missing.append(index)
+            else:
+                shutil.rmtree(self._part(index), ignore_errors=True)  # of a process killed before it could
         return missing, complaints
 
     def tidy(self) -> list[str]:

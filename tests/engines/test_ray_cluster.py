@@ -35,6 +35,7 @@ def smooth_classifier(folder: Path, deaths: int = 0) -> fp.SmoothedClassifier:
     return fp.SmoothedClassifier(parity, fp.EdgeNoise(keep=0.8), num_classes=2)
 
 
+# a cluster that dies takes the process that started it along: such tests stay out of make test
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
     pytest.importorskip("ray")
@@ -45,6 +46,7 @@ def cluster() -> Iterator[RayCluster]:
 OPTIONS: dict[str, Any] = {"samples": 2_100, "seed": 1, "method": "votes"}
 
 
+@pytest.mark.guarantee
 def test_certificates_are_those_of_one_process(cluster: RayCluster, tmp_path: Path) -> None:
     smooth = smooth_classifier(tmp_path)
     assert smooth.certify_all(GRAPHS, engine=cluster, **OPTIONS) == smooth.certify_all(GRAPHS, **OPTIONS)
@@ -59,6 +61,7 @@ def test_killed_workers_change_nothing(cluster: RayCluster, tmp_path: Path) -> N
     assert len(list(tmp_path.glob("died-*"))) == 2
 
 
+@pytest.mark.guarantee
 def test_what_a_task_raises_is_raised_as_it_was(cluster: RayCluster) -> None:
     def fails(task: int) -> int:
         from flipproof.errors import InputError

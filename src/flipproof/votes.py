@@ -236,6 +236,5 @@ _UNREADABLE = (
     ArithmeticError,
     EOFError,
     OSError,
-    NotImplementedError,
     RuntimeError,
 )

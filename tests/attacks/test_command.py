@@ -110,6 +110,10 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     ("option", "message"),
     [
         (["--attacks", "nonsense"], "attacks must be among"),
+        (["--samples", "0"], "samples must be an integer of at least 1"),
+        (["--confirm-samples", "0"], "confirm_samples must be an integer of at least 1"),
+        (["--alpha", "2"], "alpha must lie in"),
+        (["--seed", "-1"], "seed must be an integer from 0"),
         (["--edge-blind", "{clean}"], "must be a model that sees no edges"),
     ],
 )
@@ -121,3 +125,4 @@ def test_wrong_options_are_refused(tmp_path: Path, option: list[str], message: s
     )
     assert isinstance(done.exception, fp.InputError)
     assert message in str(done.exception)
+    assert not (tmp_path / "x").exists()

@@ -20,7 +20,8 @@ import numpy as np
 from flipproof.attacks.figures import accuracy_figure, graphs_figure
 from flipproof.attacks.result import AttackResult, robust_accuracy
 from flipproof.attacks.search import Options
-from flipproof.attacks.strongest import strongest
+from flipproof.attacks.strongest import by_name, strongest
+from flipproof.bounds import checked_alpha
 from flipproof.classifiers import Classifier, as_classifier
 from flipproof.commands.progress import note, progress
 from flipproof.commands.sources import (
@@ -37,12 +38,13 @@ from flipproof.engines import cores, local_engine, one_thread
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.grouping import EdgeGroups
-from flipproof.noise import EdgeNoise
+from flipproof.noise import EdgeNoise, checked_seed
 from flipproof.report.figures import Curve
 from flipproof.runs import Run, locked, write_json, write_text
 from flipproof.sampling import Engine, ThisProcess
 from flipproof.smoothing import SmoothedClassifier
 from flipproof.tables import read_table
+from flipproof.votes import checked_samples
 from flipproof.voting import VotingClassifier
 
 __all__ = ["AttackOptions", "Targets", "attack", "attack_graphs"]
@@ -106,6 +108,7 @@ class Targets:
 
 def attack(options: AttackOptions) -> int:
     """Attack what is not attacked yet, write tables and figures, print the summary. The exit code."""
+    _refuse_early(options)
     loaded = load_model(options.model)
     source, data = model_data(
         loaded.saved,
@@ -166,6 +169,16 @@ def attack(options: AttackOptions) -> int:
     elif not options.quiet:
         _print_summary(summary)
     return 0
+
+
+def _refuse_early(options: AttackOptions) -> None:
+    """What can be told before anything is read or written."""
+    for name in options.attacks:
+        by_name(name)
+    checked_samples(options.samples)
+    checked_samples(options.confirm_samples, "confirm_samples")
+    checked_alpha(options.alpha)
+    checked_seed(options.seed)
 
 
 def attack_graphs(

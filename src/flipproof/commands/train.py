@@ -215,7 +215,7 @@ def _refuse_early(options: TrainOptions) -> None:
     if options.corrected and (options.model != "gin" or options.noise is None):
         raise InputError(
             f"--corrected is for gin under noise; got --model {options.model} and "
-            f"{'no noise' if options.noise is None else options.noise} (leave it out, or add --keep 0.9)"
+            f"{'no noise' if options.noise is None else options.noise} (leave it out, or train gin with --keep 0.9)"
         )
     if options.model == _KERNEL and (
         options.hidden is not None

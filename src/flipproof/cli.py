@@ -639,7 +639,8 @@ def benchmark(
     from flipproof.benchmark.command import benchmark as run
 
     again = shlex.join(["flipproof", *sys.argv[1:]])
-    raise typer.Exit(run(BenchmarkOptions(config, out, root, workers, as_json, quiet, again)))
+    options = BenchmarkOptions(config, out, root, workers, as_json=as_json, quiet=quiet, again=again)
+    raise typer.Exit(run(options))
 
 
 @app.command(rich_help_panel=_PAPER)

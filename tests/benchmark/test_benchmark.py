@@ -45,7 +45,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def finished(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("benchmark") / "out"
-    options = command.BenchmarkOptions(config, out, None, 1, False, True, "again")
+    options = command.BenchmarkOptions(config, out, None, 1, quiet=True, again="again")
     assert command.benchmark(options) == 0
     return out
 

@@ -23,7 +23,7 @@ from flipproof.attacks.search import Options
 from flipproof.attacks.strongest import by_name, strongest
 from flipproof.bounds import checked_alpha
 from flipproof.classifiers import Classifier, as_classifier
-from flipproof.commands.progress import note, progress
+from flipproof.commands.progress import OutputOptions, note, progress
 from flipproof.commands.sources import (
     LoadedModel,
     fingerprint,
@@ -60,7 +60,7 @@ _WHO = {
 
 
 @dataclass(frozen=True)
-class AttackOptions:
+class AttackOptions(OutputOptions):
     """What ``flipproof attack`` was asked for; ``None`` where the model folder knows.
 
     ``undefended`` and ``edge_blind`` are folders of other models to compare with, ``certificates`` a run of
@@ -93,9 +93,6 @@ class AttackOptions:
     seed: int = 0
     classes: int | None = None
     workers: int | None = None
-    as_json: bool = False
-    quiet: bool = False
-    again: str = "the same command"
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +156,7 @@ def attack(options: AttackOptions) -> int:
                 options=search,
                 radii=radii,
                 engine=_engine(loaded, options, len(graphs)),
-                quiet=options.quiet or options.as_json,
+                quiet=options.silent,
             )
     except KeyboardInterrupt:
         note(f"stopped; what is finished is kept. continue with: {options.again}")
@@ -246,7 +243,7 @@ def attack_graphs(
 def _engine(loaded: LoadedModel, options: AttackOptions, graphs: int) -> Engine:
     engine, sentence = local_engine(options.workers or min(cores(), graphs), loaded.model)
     if sentence:
-        note(sentence, quiet=options.quiet or options.as_json)
+        note(sentence, quiet=options.silent)
     return engine
 
 

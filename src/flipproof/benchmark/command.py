@@ -16,7 +16,7 @@ from flipproof.benchmark.figures import data_figure
 from flipproof.benchmark.jobs import Job, prepare, read_job, run_job
 from flipproof.benchmark.page import page
 from flipproof.benchmark.results import RADII, DataResults, collect, write_results
-from flipproof.commands.progress import note
+from flipproof.commands.progress import OutputOptions, note
 from flipproof.errors import InputError
 from flipproof.runs import Run, locked, write_text
 from flipproof.workers import run_jobs_with_progress
@@ -28,21 +28,13 @@ __all__ = ["BenchmarkOptions", "benchmark", "run_plans"]
 
 
 @dataclass(frozen=True)
-class BenchmarkOptions:
+class BenchmarkOptions(OutputOptions):
     """What ``flipproof benchmark`` was asked for."""
 
     config: Path
     out: Path
     root: str | None
     workers: int | None
-    as_json: bool
-    quiet: bool
-    again: str
-
-    @property
-    def silent(self) -> bool:
-        """Whether progress stays hidden."""
-        return self.quiet or self.as_json
 
 
 def benchmark(options: BenchmarkOptions) -> int:

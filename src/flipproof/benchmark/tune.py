@@ -20,7 +20,7 @@ from flipproof.benchmark.jobs import data_parts
 from flipproof.benchmark.results import DataResults, Series, Statistic, write_results
 from flipproof.bounds import checked_alpha
 from flipproof.certificates.certify import checked_method
-from flipproof.commands.progress import note
+from flipproof.commands.progress import OutputOptions, note
 from flipproof.commands.sources import DataSource
 from flipproof.datasets import Dataset
 from flipproof.errors import InputError
@@ -38,7 +38,7 @@ _GROUPS = (3, 10)
 
 
 @dataclass(frozen=True)
-class TuneOptions:
+class TuneOptions(OutputOptions):
     """What ``flipproof tune`` was asked for; empty lists of noises and groups ask for the default candidates."""
 
     source: DataSource
@@ -59,14 +59,6 @@ class TuneOptions:
     method: str
     seed: int
     workers: int | None
-    as_json: bool
-    quiet: bool
-    again: str
-
-    @property
-    def silent(self) -> bool:
-        """Whether progress stays hidden."""
-        return self.quiet or self.as_json
 
 
 def tune(options: TuneOptions) -> int:

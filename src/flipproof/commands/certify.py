@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flipproof.certificates.sequential import Plan, Sequential
-from flipproof.commands.progress import note, progress
+from flipproof.commands.progress import OutputOptions, note, progress
 from flipproof.commands.sources import (
     LoadedModel,
     features_identity,
@@ -67,7 +67,7 @@ def asked_samples(
 
 
 @dataclass(frozen=True)
-class CertifyOptions:
+class CertifyOptions(OutputOptions):
     """What ``flipproof certify`` was asked for; ``None`` where the model folder knows."""
 
     model: str
@@ -97,14 +97,6 @@ class CertifyOptions:
     split_seed: int | None
     trust_features: bool
     memory: str
-    as_json: bool
-    quiet: bool
-    again: str
-
-    @property
-    def silent(self) -> bool:
-        """Whether progress stays hidden."""
-        return self.quiet or self.as_json
 
 
 @dataclass(frozen=True, eq=False)

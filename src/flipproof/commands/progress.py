@@ -6,11 +6,26 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 
-__all__ = ["note", "progress"]
+__all__ = ["OutputOptions", "note", "progress"]
 
 _SECONDS = 10.0  # between plain lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """What a command may print, and how it was called: to be said again when it is stopped."""
+
+    as_json: bool = False
+    quiet: bool = False
+    again: str = "the same command"
+
+    @property
+    def silent(self) -> bool:
+        """Whether progress stays hidden."""
+        return self.quiet or self.as_json
 
 
 def note(message: str, *, quiet: bool = False) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flipproof.commands.progress import note, progress
+from flipproof.commands.progress import OutputOptions, note, progress
 from flipproof.commands.sources import DataSource, load_features
 from flipproof.datasets import Dataset, Split
 from flipproof.errors import InputError
@@ -26,7 +26,7 @@ _BLIND, _KERNEL = "edge-blind", "wl-svm"
 
 
 @dataclass(frozen=True)
-class TrainOptions:
+class TrainOptions(OutputOptions):
     """What ``flipproof train`` was asked for."""
 
     source: DataSource
@@ -49,19 +49,11 @@ class TrainOptions:
     layers: int | None
     replace: bool
     trust_features: bool
-    as_json: bool
-    quiet: bool
-    again: str
 
     @property
     def checkpoint(self) -> Path:
         """The training under way."""
         return self.out.with_name(f"{self.out.name}.part")
-
-    @property
-    def silent(self) -> bool:
-        """Whether progress stays hidden."""
-        return self.quiet or self.as_json
 
 
 @dataclass(frozen=True, eq=False)

@@ -137,11 +137,38 @@ class Smoothing(Defence):
         return Certified(certificates, seconds)
 
 
+class _Certain(Defence):
+    """A defence of which nothing is sampled: its certificates hold with certainty."""
+
+    method: str
+
+    def certify(
+        self,
+        model: GraphNetwork,
+        graphs: Sequence[Graph],
+        *,
+        features: NodeFeatures,
+        sampling: Sampling,
+        report: Report,
+    ) -> Certified:
+        report("certifying", 0, len(graphs))
+        started = time.process_time()
+        certificates = self._certificates(model, graphs, features)
+        return Certified({self.method: certificates}, {"sample": time.process_time() - started, "certify": 0.0})
+
+    @abstractmethod
+    def _certificates(
+        self, model: GraphNetwork, graphs: Sequence[Graph], features: NodeFeatures
+    ) -> list[Certificate]: ...
+
+
 @dataclass(frozen=True)
-class Voting(Defence):
+class Voting(_Certain):
     """The majority over sub-graphs that a hash makes; certain, nothing is sampled. Training sees ever new sub-graphs."""
 
     groups: int
+
+    method = "voting"
 
     @property
     def name(self) -> str:
@@ -154,29 +181,19 @@ class Voting(Defence):
     def training(self) -> dict[str, Any]:
         return {"groups": self.groups, "renumber": True}
 
-    def certify(
-        self,
-        model: GraphNetwork,
-        graphs: Sequence[Graph],
-        *,
-        features: NodeFeatures,
-        sampling: Sampling,
-        report: Report,
-    ) -> Certified:
+    def _certificates(self, model: GraphNetwork, graphs: Sequence[Graph], features: NodeFeatures) -> list[Certificate]:
         from flipproof.voting import VotingClassifier
 
-        report("certifying", 0, len(graphs))
-        started = time.process_time()
         voting = VotingClassifier(model, groups=self.groups, num_classes=model.num_classes, features=features)
-        certificates = list(voting.certify_all(graphs))
-        return Certified({"voting": certificates}, {"sample": time.process_time() - started, "certify": 0.0})
+        return list(voting.certify_all(graphs))
 
 
 @dataclass(frozen=True)
-class Undefended(Defence):
+class Undefended(_Certain):
     """The network as it is, trained without noise: how accurate one could be if nobody attacked. Certifies no flip."""
 
     line = True
+    method = "none"
 
     @property
     def name(self) -> str:
@@ -189,27 +206,15 @@ class Undefended(Defence):
     def training(self) -> dict[str, Any]:
         return _NO_COPIES
 
-    def certify(
-        self,
-        model: GraphNetwork,
-        graphs: Sequence[Graph],
-        *,
-        features: NodeFeatures,
-        sampling: Sampling,
-        report: Report,
-    ) -> Certified:
-        from flipproof.smoothing import SmoothedClassifier
-
-        report("certifying", 0, len(graphs))
-        started = time.process_time()
-        alone = SmoothedClassifier(model, EdgeNoise(add=0, remove=0), features=features)
+    def _certificates(self, model: GraphNetwork, graphs: Sequence[Graph], features: NodeFeatures) -> list[Certificate]:
+        alone = _noiseless(model, features)
         alone.check(list(graphs))
         labels = [int(_votes(alone, graph, 1, 0).labels[0]) for graph in graphs]
-        certificates = [
+        return [
             Certificate(
                 label=label,
                 radius=0,
-                method="none",
+                method=self.method,
                 alpha=0.0,
                 samples=1,
                 counts=tuple(np.eye(model.num_classes, dtype=int)[label].tolist()),
@@ -221,14 +226,14 @@ class Undefended(Defence):
             )
             for label, graph in zip(labels, graphs, strict=True)
         ]
-        return Certified({"none": certificates}, {"sample": time.process_time() - started, "certify": 0.0})
 
 
 @dataclass(frozen=True)
-class EdgeBlindLine(Defence):
+class EdgeBlindLine(_Certain):
     """The same network without any edge: right at every radius where it is right at all. The line to beat."""
 
     line = True
+    method = "edge-blind"
 
     @property
     def name(self) -> str:
@@ -241,23 +246,14 @@ class EdgeBlindLine(Defence):
     def training(self) -> dict[str, Any]:
         return _NO_COPIES
 
-    def certify(
-        self,
-        model: GraphNetwork,
-        graphs: Sequence[Graph],
-        *,
-        features: NodeFeatures,
-        sampling: Sampling,
-        report: Report,
-    ) -> Certified:
-        from flipproof.smoothing import SmoothedClassifier
+    def _certificates(self, model: GraphNetwork, graphs: Sequence[Graph], features: NodeFeatures) -> list[Certificate]:
+        return _noiseless(model, features).certify_all(graphs)
 
-        report("certifying", 0, len(graphs))
-        started = time.process_time()
-        blind = SmoothedClassifier(model, EdgeNoise(add=0, remove=0), features=features)
-        return Certified(
-            {"edge-blind": blind.certify_all(graphs)}, {"sample": time.process_time() - started, "certify": 0.0}
-        )
+
+def _noiseless(model: GraphNetwork, features: NodeFeatures) -> SmoothedClassifier:
+    from flipproof.smoothing import SmoothedClassifier
+
+    return SmoothedClassifier(model, EdgeNoise(add=0, remove=0), features=features)
 
 
 def _votes(smooth: SmoothedClassifier, graph: Graph, samples: int, seed: int) -> Votes:

@@ -23,7 +23,7 @@ from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, SAGEConv, g
 import flipproof as fp
 from flipproof.classifiers.classifier import Classifier
 from flipproof.classifiers.message_passing import MessagePassingClassifier
-from flipproof.features import Degree
+from flipproof.classifiers.features import Degree
 from flipproof.noise import BLOCK, SampleStream
 
 NOISE = fp.EdgeNoise(keep=0.9)

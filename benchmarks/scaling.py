@@ -20,7 +20,7 @@ from pathlib import Path
 import flipproof as fp
 from flipproof.certificates.sequential import Plan
 from flipproof.engines import Processes, RayCluster, ThisProcess, Threads, cores, one_thread
-from flipproof.sampling import Engine
+from flipproof.defences.asking import Engine
 
 NOISE = fp.EdgeNoise(keep=0.9)
 SAMPLES = 10_000

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from flipproof import EdgeNoise, Graph
 from flipproof.noise import BLOCK, SampleStream
-from flipproof.votes import Votes
+from flipproof.certificates.sampled_votes import Votes
 
 Labels = NDArray[np.int64]
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch_geometric import transforms
 
 from flipproof import Graph, InputError
-from flipproof.features import Degree, NodeFeatures, Several, as_features, refuse_clean_degrees
+from flipproof.classifiers.features import Degree, NodeFeatures, Several, as_features, refuse_clean_degrees
 
 N = 7
 

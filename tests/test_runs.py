@@ -15,9 +15,9 @@ import pytest
 import flipproof as fp
 from flipproof.certificates.sequential import Plan
 from flipproof.noise import BLOCK
-from flipproof.runs import Run, locked, write_bytes, write_text
-from flipproof.sampling import BlockTask, Task
-from flipproof.votes import Block
+from flipproof.runs.folder import Run, locked, write_bytes, write_text
+from flipproof.defences.asking import BlockTask, Task
+from flipproof.certificates.sampled_votes import Block
 
 NOISE = fp.EdgeNoise(keep=0.8)
 GRAPHS = [fp.Graph(4, [(0, 1), (1, 2)]), fp.Graph(5, [(0, 1)])]
@@ -223,7 +223,7 @@ def test_run_json_that_is_none(tmp_path: Path) -> None:
 
 HOLD = """
 import sys, time
-from flipproof.runs import locked
+from flipproof.runs.folder import locked
 with locked(sys.argv[1]):
     print("held", flush=True)
     time.sleep(60)

@@ -21,7 +21,7 @@ from torch_geometric import transforms
 from flipproof import EdgeNoise, Graph, InputError, SmoothedClassifier, Votes, certify_votes
 from flipproof.models import GCN, GIN, EdgeBlind
 from flipproof.noise import BLOCK
-from flipproof.sampling import BlockTask, ThisProcess
+from flipproof.defences.asking import BlockTask, ThisProcess
 
 NOISE = EdgeNoise(keep=0.85)
 

@@ -10,7 +10,7 @@ from torch import nn
 import flipproof as fp
 from flipproof import models
 from flipproof.checkpoints import finished_epochs
-from flipproof.features import as_features
+from flipproof.classifiers.features import as_features
 from flipproof.training import _Batches
 
 

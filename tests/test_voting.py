@@ -246,7 +246,7 @@ def test_training_is_repeatable_and_refuses_both_defences() -> None:
 
 def test_renumbering_makes_ever_new_sub_graphs_of_the_same_graph() -> None:
     """What training draws: with renumbering, sub-graphs of the graph itself that the fixed hash does not make."""
-    from flipproof.features import as_features
+    from flipproof.classifiers.features import as_features
     from flipproof.training import _Batches
 
     graphs = [SIX.replaced(label=0), fp.Graph(4, [(0, 1), (1, 2), (2, 3)], label=1)]

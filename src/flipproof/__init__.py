@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from flipproof.bounds import AlphaSplit as AlphaSplit
+    from flipproof.certificates.bounds import AlphaSplit as AlphaSplit
     from flipproof.certificates.certificate import Certificate as Certificate
     from flipproof.certificates.certificate import average_certified_radius as average_certified_radius
     from flipproof.certificates.certificate import certified_accuracy as certified_accuracy
-    from flipproof.certificates.certify import certify_counts as certify_counts
-    from flipproof.certificates.certify import certify_votes as certify_votes
+    from flipproof.certificates.methods import certify_counts as certify_counts
+    from flipproof.certificates.methods import certify_votes as certify_votes
     from flipproof.certificates.sequential import Sequential as Sequential
-    from flipproof.certificates.votes import certified_grid as certified_grid
-    from flipproof.certificates.votes import radius as radius
-    from flipproof.certificates.votes import worst_case as worst_case
-    from flipproof.certificates.voting import certify_group_votes as certify_group_votes
+    from flipproof.certificates.vote_share import certified_grid as certified_grid
+    from flipproof.certificates.vote_share import radius as radius
+    from flipproof.certificates.vote_share import worst_case as worst_case
+    from flipproof.certificates.group_majority import certify_group_votes as certify_group_votes
     from flipproof.errors import InputError as InputError
     from flipproof.graphs import Graph as Graph
     from flipproof.grouping import EdgeGroups as EdgeGroups
     from flipproof.grouping import GroupVotes as GroupVotes
     from flipproof.noise import EdgeNoise as EdgeNoise
-    from flipproof.smoothing import SmoothedClassifier as SmoothedClassifier
+    from flipproof.defences.smoothing import SmoothedClassifier as SmoothedClassifier
     from flipproof.training import TrainingResult as TrainingResult
     from flipproof.training import train as train
-    from flipproof.votes import Votes as Votes
-    from flipproof.voting import VotingClassifier as VotingClassifier
+    from flipproof.certificates.sampled_votes import Votes as Votes
+    from flipproof.defences.voting import VotingClassifier as VotingClassifier
 
 _HOMES = {
     "AlphaSplit": "bounds",

@@ -109,8 +109,8 @@ def reproduce(
     from rich.console import Console
 
     from flipproof.noise import checked_seed
-    from flipproof.reproduce.command import reproduce as run
-    from flipproof.reproduce.experiment import Settings
+    from flipproof.studies.reproduce.command import reproduce as run
+    from flipproof.studies.reproduce.experiment import Settings
 
     checked_seed(seed)
     settings = Settings.quick(seed=seed) if quick else Settings(seed=seed)
@@ -515,7 +515,7 @@ def verify(
 
     [bold]Example:[/bold]  flipproof verify runs/mutag
     """
-    from flipproof.commands.verify import verify as check
+    from flipproof.runs.verification import verify as check
 
     raise typer.Exit(check(run, as_json=as_json, quiet=quiet))
 
@@ -585,8 +585,8 @@ def tune(
 
     [bold]Example:[/bold]  flipproof tune --data MUTAG --root data --radius 1 --out results/tune
     """
-    from flipproof.benchmark.tune import TuneOptions
-    from flipproof.benchmark.tune import tune as run
+    from flipproof.studies.tuning import TuneOptions
+    from flipproof.studies.tuning import tune as run
     from flipproof.commands.sources import DataSource
 
     options = TuneOptions(
@@ -635,8 +635,8 @@ def benchmark(
 
     [bold]Example:[/bold]  flipproof benchmark benchmarks/real.toml --root data --out results/benchmark
     """
-    from flipproof.benchmark.command import BenchmarkOptions
-    from flipproof.benchmark.command import benchmark as run
+    from flipproof.studies.benchmark.command import BenchmarkOptions
+    from flipproof.studies.benchmark.command import benchmark as run
 
     again = shlex.join(["flipproof", *sys.argv[1:]])
     options = BenchmarkOptions(config, out, root, workers, as_json=as_json, quiet=quiet, again=again)
@@ -659,7 +659,7 @@ def radius(
 
     [bold]Example:[/bold]  flipproof radius --keep 0.9 --p-lower 0.99
     """
-    from flipproof.certificates.votes import radius as certified_radius
+    from flipproof.certificates.vote_share import radius as certified_radius
     from flipproof.noise import EdgeNoise
 
     noise = EdgeNoise(keep=keep, add=add, remove=remove)

@@ -1,4 +1,4 @@
-"""Node pairs hashed into groups, the sub-graph of each group, and the votes cast on them; for :mod:`flipproof.voting`.
+"""Node pairs hashed into groups, the sub-graph of each group, and the votes cast on them; for :mod:`flipproof.defences.voting`.
 
 The group of a node pair depends on its two node numbers, the number of groups ``T`` and a key, and on nothing else: not on
 the graph, its edges or its size. With ``u < v``, all arithmetic on unsigned 64-bit integers that wrap around,
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, pairs_of_slots
 from flipproof.noise import NoisyBatch, SlotLists
-from flipproof.votes import read_votes, write_votes
+from flipproof.certificates.sampled_votes import read_votes, write_votes
 
 __all__ = ["HASH_VERSION", "EdgeGroups", "GroupVotes"]
 

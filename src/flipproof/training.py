@@ -25,10 +25,10 @@ from torch import Tensor, nn
 from flipproof.checkpoints import Checkpoint, read_checkpoint, write_checkpoint
 from flipproof.classifiers.torch_module import convention_of
 from flipproof.errors import InputError
-from flipproof.features import NodeFeatures, as_features
+from flipproof.classifiers.features import NodeFeatures, as_features
 from flipproof.graphs import Graph, as_graphs
 from flipproof.grouping import EdgeGroups
-from flipproof.models.edge_blind import EdgeBlind
+from flipproof.models.blinded import EdgeBlind
 from flipproof.models.network import GraphNetwork
 from flipproof.noise import EdgeNoise, checked_seed
 

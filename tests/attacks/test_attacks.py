@@ -50,7 +50,7 @@ def test_gradient_refuses_what_it_cannot_weigh() -> None:
 @pytest.mark.parametrize("name", ["dense", "GCNConv", "GINConv", "SAGEConv", "GATConv"])
 def test_relaxation_is_the_derivative(name) -> None:
     from flipproof.attacks.relaxation import Relaxation
-    from flipproof.attacks.target import as_target
+    from flipproof.defences.target import as_target
 
     model, options = model_and_options(name)
     target = as_target(model.double(), LATTICE, **options)
@@ -72,7 +72,7 @@ def test_relaxation_is_the_derivative(name) -> None:
 
 def test_gradient_does_not_vanish_far_from_the_decision() -> None:
     from flipproof.attacks.relaxation import Relaxation
-    from flipproof.attacks.target import as_target
+    from flipproof.defences.target import as_target
 
     model = fp.models.GCN(1, 3, hidden=8, seed=0).eval()
     with torch.no_grad():
@@ -106,7 +106,7 @@ def test_success_is_minimal(attack) -> None:
 def test_taking_back_removes_what_is_not_needed() -> None:
     from flipproof.attacks.constraints import Constraints, Space
     from flipproof.attacks.minimal import minimal
-    from flipproof.attacks.target import as_target
+    from flipproof.defences.target import as_target
 
     graph = fp.Graph(5, [(0, 1), (1, 2)])
     target = as_target(has_triangle, graph, num_classes=2)

@@ -13,7 +13,7 @@ import flipproof as fp
 from attacked import trained
 from flipproof.attacks.command import Targets, attack_graphs
 from flipproof.cli import app
-from flipproof.runs import Run
+from flipproof.runs.folder import Run
 
 
 def run_attack(folder: Path, count: int = 4, **changes: object) -> dict[str, object]:

@@ -10,7 +10,7 @@ import pytest
 import flipproof as fp
 from attacked import CubeClassifier
 from cube import Cube, classifier
-from flipproof.attacks.target import SmoothedTarget, as_target
+from flipproof.defences.target import SmoothedTarget, as_target
 
 NOISES = [fp.EdgeNoise(keep=0.8), fp.EdgeNoise(add=0.05, remove=0.4)]
 

@@ -11,12 +11,12 @@ import pytest
 
 from command_line import call
 from flipproof import EdgeNoise, Graph, SmoothedClassifier, certified_accuracy
-from flipproof.benchmark import command
-from flipproof.benchmark.config import read_config
-from flipproof.benchmark.jobs import data_parts, prepare, read_job, run_job, withstands
-from flipproof.benchmark.results import RADII, collect
-from flipproof.certificates.certify import certify_counts
-from flipproof.runs import locked
+from flipproof.studies.benchmark import command
+from flipproof.studies.benchmark.config import read_config
+from flipproof.studies.benchmark.jobs import data_parts, prepare, read_job, run_job, withstands
+from flipproof.studies.benchmark.results import RADII, collect
+from flipproof.certificates.methods import certify_counts
+from flipproof.runs.folder import locked
 
 CONFIG = """
 splits = 2

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from command_line import call
-from flipproof.benchmark.config import parse_config, read_config
-from flipproof.benchmark.defences import Smoothing, Voting
+from flipproof.studies.benchmark.config import parse_config, read_config
+from flipproof.studies.benchmark.defences import Smoothing, Voting
 from flipproof.errors import InputError
 from flipproof.noise import EdgeNoise
 

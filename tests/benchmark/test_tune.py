@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from command_line import call, write_graphs
-from flipproof.benchmark.jobs import data_parts
-from flipproof.benchmark.tune import TuneOptions, _plan, candidates
+from flipproof.studies.benchmark.jobs import data_parts
+from flipproof.studies.tuning import TuneOptions, _plan, candidates
 from flipproof.commands.sources import DataSource
 from flipproof.datasets import folder
 

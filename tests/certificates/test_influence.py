@@ -12,10 +12,10 @@ from scipy import optimize
 
 from cube import Cube, all_states, classifier
 from flipproof import AlphaSplit, EdgeNoise, Graph, InputError, Votes, certify_votes
-from flipproof.bounds import lower_bound, upper_bound
+from flipproof.certificates.bounds import lower_bound, upper_bound
 from flipproof.certificates.influence import choose_order, programme, statistics
 from flipproof.certificates.influence.attack import Attack
-from flipproof.certificates.influence.certify import default_split
+from flipproof.certificates.influence.climb import default_split
 from flipproof.certificates.influence.programme import (
     Cells,
     basic_multipliers,
@@ -31,7 +31,7 @@ from flipproof.certificates.influence.statistics import (
     lower_moments,
     tightened,
 )
-from flipproof.certificates.votes import worst_case
+from flipproof.certificates.vote_share import worst_case
 from flipproof.noise import BLOCK, SampleStream
 
 KEEP8 = EdgeNoise(keep=0.8)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flipproof as fp
-from flipproof.bounds import spending
+from flipproof.certificates.bounds import spending
 from flipproof.certificates.sequential import Plan, Sequential
 from flipproof.noise import BLOCK
 

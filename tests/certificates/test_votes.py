@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import exact
 from flipproof import EdgeNoise, InputError, certified_grid, certify_counts, radius, worst_case
-from flipproof.bounds import lower_bound
-from flipproof.certificates.votes import _Levels, _levels, bounded_radius
+from flipproof.certificates.bounds import lower_bound
+from flipproof.certificates.vote_share import _Levels, _levels, bounded_radius
 
 TOLERANCE = Fraction(1, 10**12)
 

@@ -16,8 +16,8 @@ from pyarrow import parquet
 
 import flipproof as fp
 from command_line import OWN_MODEL, Outcome, call, write_graphs
-from flipproof.runs import Run
-from flipproof.tables import COLUMNS
+from flipproof.runs.folder import Run
+from flipproof.runs.table import COLUMNS
 
 BASIC = ["certify", "--model", "own:make", "--keep", 0.8, "--samples", 200, "--data", "graphs"]
 

@@ -81,7 +81,7 @@ def test_a_model_folder_remembers_its_data_and_split(tmp_path: Path, monkeypatch
 
 
 def test_test_graphs_of_a_reproduced_model_were_no_training_graphs(tmp_path: Path) -> None:
-    from flipproof.reproduce.experiment import Job, Settings, data_split, run_job
+    from flipproof.studies.reproduce.experiment import Job, Settings, data_split, run_job
 
     settings = Settings(graphs=32, train_graphs=20, clean_epochs=1)
     run_job(Job("gcn", None), settings, tmp_path, lambda what, done, of: None)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from flipproof import EdgeNoise, certified_grid, radius, worst_case
-from flipproof.certificates.votes import bounded_radius
+from flipproof.certificates.vote_share import bounded_radius
 
 NOISES = {
     "keep .6": EdgeNoise(keep=0.6),

@@ -19,7 +19,7 @@ from scipy import stats
 
 import exact
 from flipproof import EdgeNoise, Graph, Sequential, Votes, certify_counts, certify_votes
-from flipproof.bounds import spending
+from flipproof.certificates.bounds import spending
 from flipproof.certificates import paper
 from flipproof.certificates import votes as by_votes
 from flipproof.certificates.sequential import Plan
@@ -281,7 +281,7 @@ def test_no_rule_for_stopping_fails_with_more_than_alpha(
 
 def test_looking_several_times_at_level_alpha_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted fault: every look has the whole alpha."""
-    monkeypatch.setattr("flipproof.certificates.certify.spending", lambda looks: (1.0,) * looks)
+    monkeypatch.setattr("flipproof.certificates.methods.spending", lambda looks: (1.0,) * looks)
     noise = EdgeNoise(keep=0.6)
     assert sequential_failure(noise, 0.1, None, boundary(noise, 1, 0.0), 0) > 1.2 * 0.1
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from command_line import OWN_MODEL, call, write_graphs
-from flipproof.runs import Run
+from flipproof.runs.folder import Run
 
 TRAIN = "train --data graphs --epochs 1 --out new"
 OWN = "certify --model own:make --data graphs --keep 0.8 --samples 50 --out new"

@@ -18,8 +18,8 @@ TINY = """
 import sys
 from pathlib import Path
 from rich.console import Console
-from flipproof.reproduce.command import reproduce
-from flipproof.reproduce.experiment import Settings
+from flipproof.studies.reproduce.command import reproduce
+from flipproof.studies.reproduce.experiment import Settings
 
 settings = Settings(
     graphs=32, train_graphs=16, keeps=(0.7, 0.9), sample_counts=(100, 200, 300),

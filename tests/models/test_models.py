@@ -10,7 +10,7 @@ import torch
 
 import flipproof as fp
 from flipproof import models
-from flipproof.features import Degree
+from flipproof.classifiers.features import Degree
 from flipproof.models.layout import DenseLayout
 
 CONFIGS = {

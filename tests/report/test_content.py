@@ -15,8 +15,8 @@ from flipproof.attacks.result import robust_accuracy
 from flipproof.report.content import check_attacks, curve_range, read_attacks, read_run, run_names, with_attacks
 from flipproof.report.page import embedded_json, report_page
 from flipproof.report.run_figures import add_remove_shares, write_figures
-from flipproof.runs import Run
-from flipproof.tables import read_table
+from flipproof.runs.folder import Run
+from flipproof.runs.table import read_table
 
 
 @pytest.fixture(scope="module")

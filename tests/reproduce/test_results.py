@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flipproof.reproduce.claims import judge
-from flipproof.reproduce.experiment import Job, Settings, data_split
-from flipproof.reproduce.results import Table, read_certificates
+from flipproof.studies.reproduce.claims import judge
+from flipproof.studies.reproduce.experiment import Job, Settings, data_split
+from flipproof.studies.reproduce.results import Table, read_certificates
 
 SETTINGS = Settings(keeps=(0.7, 0.9), sample_counts=(1_000, 5_000, 10_000))
 

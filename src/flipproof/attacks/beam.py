@@ -10,7 +10,7 @@ import numpy as np
 from flipproof.attacks.constraints import Space
 from flipproof.attacks.result import AttackResult
 from flipproof.attacks.search import Best, Options, run
-from flipproof.attacks.target import Target
+from flipproof.defences.target import Target
 from flipproof.errors import InputError
 
 __all__ = ["beam", "beam_search"]

@@ -21,7 +21,7 @@ from flipproof.attacks.figures import accuracy_figure, graphs_figure
 from flipproof.attacks.result import AttackResult, robust_accuracy
 from flipproof.attacks.search import Options
 from flipproof.attacks.strongest import by_name, strongest
-from flipproof.bounds import checked_alpha
+from flipproof.certificates.bounds import checked_alpha
 from flipproof.classifiers import Classifier, as_classifier
 from flipproof.commands.progress import OutputOptions, note, progress
 from flipproof.commands.sources import (
@@ -40,12 +40,12 @@ from flipproof.graphs import Graph
 from flipproof.grouping import EdgeGroups
 from flipproof.noise import EdgeNoise, checked_seed
 from flipproof.report.figures import Curve
-from flipproof.runs import Run, locked, write_json, write_text
-from flipproof.sampling import Engine, ThisProcess
-from flipproof.smoothing import SmoothedClassifier
-from flipproof.tables import read_table
-from flipproof.votes import checked_samples
-from flipproof.voting import VotingClassifier
+from flipproof.runs.folder import Run, locked, write_json, write_text
+from flipproof.defences.asking import Engine, ThisProcess
+from flipproof.defences.smoothing import SmoothedClassifier
+from flipproof.runs.table import read_table
+from flipproof.certificates.sampled_votes import checked_samples
+from flipproof.defences.voting import VotingClassifier
 
 __all__ = ["AttackOptions", "Targets", "attack", "attack_graphs"]
 

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flipproof.defences.target import attacked_states
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, pairs_of_slots
 
-__all__ = ["Constraints", "Space", "attacked_states"]
+__all__ = ["Constraints", "Space"]
 
 _MOST_CANDIDATES = 20_000  # single steps tried at once; of more, a random part
 _MOST_ENTRIES = 2**24  # states held at once
@@ -48,17 +49,6 @@ class Constraints:
 def _check_count(value: Any, argument: str, remedy: str) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
         raise InputError(f"{argument} must be an integer of at least 0; got {value!r} ({remedy})")
-
-
-def attacked_states(graph: Graph, flips: IntArray) -> NDArray[np.bool_]:
-    """States of the slots after each of several sets of flips, ``[K, N]``.
-
-    A set of flips is a row of positions in ``graph.slots``, each once; -1 fills up shorter rows.
-    """
-    states = np.repeat(graph.slot_states[None], len(flips), axis=0)
-    row, place = np.nonzero(flips >= 0)
-    states[row, flips[row, place]] ^= True
-    return states
 
 
 class Space:

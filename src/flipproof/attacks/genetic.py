@@ -11,7 +11,7 @@ from flipproof.attacks.greedy import greedy_search
 from flipproof.attacks.minimal import minimal
 from flipproof.attacks.result import AttackResult
 from flipproof.attacks.search import Best, Options, run
-from flipproof.attacks.target import Target
+from flipproof.defences.target import Target
 from flipproof.graphs import IntArray
 
 __all__ = ["genetic", "genetic_search"]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from flipproof.attacks.constraints import Space
 from flipproof.attacks.result import AttackResult
 from flipproof.attacks.search import Best, Options, run
-from flipproof.attacks.target import Target
+from flipproof.defences.target import Target
 
 __all__ = ["gradient", "gradient_search"]
 

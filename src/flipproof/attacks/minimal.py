@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from flipproof.attacks.constraints import Space
-from flipproof.attacks.target import Target
+from flipproof.defences.target import Target
 from flipproof.graphs import IntArray
 
 __all__ = ["minimal"]

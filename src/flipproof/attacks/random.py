@@ -9,7 +9,7 @@ import numpy as np
 from flipproof.attacks.constraints import Space
 from flipproof.attacks.result import AttackResult
 from flipproof.attacks.search import Best, Options, run
-from flipproof.attacks.target import Target
+from flipproof.defences.target import Target
 
 __all__ = ["random", "random_search"]
 

@@ -12,16 +12,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from flipproof.attacks.target import CopiesTarget, SmoothedTarget, Target
+from flipproof.defences.target import CopiesTarget, Target
 from flipproof.classifiers.dense import DenseClassifier
 from flipproof.classifiers.message_passing import MessagePassingClassifier
 from flipproof.errors import InputError
-from flipproof.features import Function
+from flipproof.classifiers.features import Function
 from flipproof.graphs import pairs_of_slots
 
 __all__ = ["Relaxation"]
 
-_NOISY = 32  # noisy copies a step
 _MOST_NODES = 400
 
 
@@ -47,9 +46,8 @@ class Relaxation:
         self._fixed = torch.from_numpy(frozen.adjacency()).to(self.dtype)
         still = np.zeros((1, graph.num_slots), dtype=np.bool_)
         empty, edge = still, ~still
-        if isinstance(target, CopiesTarget):  # some of the noisy copies stand for all; each sub-graph stands for itself
-            most = _NOISY if isinstance(target, SmoothedTarget) else target.cost
-            empty, edge = target.if_empty[:most], target.if_edge[:most]
+        if isinstance(target, CopiesTarget):
+            empty, edge = target.if_empty[: target.relaxed], target.if_edge[: target.relaxed]
         self._empty, self._edge = (torch.from_numpy(part).to(self.dtype) for part in (empty, edge))
         self._refuse_difference()
 

@@ -11,13 +11,15 @@ import numpy as np
 from flipproof.attacks.constraints import Constraints, Space
 from flipproof.attacks.minimal import minimal
 from flipproof.attacks.result import AttackResult
-from flipproof.attacks.target import Outcome, SmoothedTarget, Target, as_target
+from flipproof.checks import checked_seed
+from flipproof.defences.target import Outcome, Target
+from flipproof.defences.undefended import as_defence
 from flipproof.errors import InputError
-from flipproof.graphs import IntArray, as_graph, pairs_of_slots
-from flipproof.noise import checked_seed
+from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots
 
-__all__ = ["Best", "Options", "Search", "run"]
+__all__ = ["Best", "Options", "Search", "run", "target_of"]
 
+_MODEL = ("num_classes", "features", "convention")
 _CONSTRAINTS = ("adds", "removes", "keep_connected", "allow_isolated", "per_node")
 
 
@@ -80,6 +82,16 @@ class Best:
         return min(self, other, key=lambda best: (not best.fooled, best.fooled * len(best.flips), best.guide))
 
 
+def target_of(model: Any, graph: Graph, options: Options) -> Target:
+    """What a user means to attack: a defended classifier with its defence, anything else as it is."""
+    given: dict[str, Any] = dict(options)
+    label = given.pop("label", None)
+    defence = as_defence(model, **{key: given.pop(key, None) for key in _MODEL})
+    target = defence.target(graph, **{key: value for key, value in given.items() if key not in _CONSTRAINTS})
+    target.aim(label)
+    return target
+
+
 Search = Callable[[Target, Space, np.random.Generator], Best]
 """Looks for a set of flips within the space after which the target is fooled."""
 
@@ -91,7 +103,7 @@ def run(name: str, search: Search, model: Any, graph: Any, budget: int, options:
         raise InputError(f"unknown option {unknown[0]!r} (an attack takes {', '.join(Options.__annotations__)})")
     limits = Constraints(budget, **{key: options[key] for key in _CONSTRAINTS if key in options})  # type: ignore[literal-required]
     graph = as_graph(graph)
-    target = as_target(model, graph, **{key: value for key, value in options.items() if key not in _CONSTRAINTS})  # type: ignore[arg-type]
+    target = target_of(model, graph, options)
     space = Space(graph, limits)
     nothing = np.empty((1, 0), dtype=np.int64)
     if target.room == 0:
@@ -116,7 +128,7 @@ def run(name: str, search: Search, model: Any, graph: Any, budget: int, options:
         label=target.label,
         success=found is not None and found.confirmed,
         confirmed=None if found is None else found.confirmed,
-        alpha=target.alpha if isinstance(target, SmoothedTarget) else 0.0,
+        alpha=target.alpha,
         budget=int(budget),
         margin_before=clean.margin,
         margin_after=best.margin if found is None else found.margin,

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from flipproof.attacks.greedy import greedy
 from flipproof.attacks.result import AttackResult
 from flipproof.attacks.search import Options
-from flipproof.attacks.target import as_target
+from flipproof.classifiers import Classifier
+from flipproof.defences.defence import Defence
+from flipproof.defences.undefended import as_defence
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graphs
-from flipproof.smoothing import SmoothedClassifier
-from flipproof.voting import VotingClassifier
 
 __all__ = ["TransferTable", "transfer"]
 
@@ -94,23 +94,12 @@ def transfer(
 
 def _own_options(model: Any, options: Options) -> dict[str, Any]:
     """The options that a model takes: one that knows its classes and features is not told them."""
-    from flipproof.classifiers import Classifier
-
     told = ("num_classes", "features", "convention")
-    knows = isinstance(model, (SmoothedClassifier, VotingClassifier, Classifier))
-    return {key: value for key, value in options.items() if not (knows and key in told)}
+    return {key: value for key, value in options.items() if not (isinstance(model, (Defence, Classifier)) and key in told)}
 
 
 def _answers(model: Any, graphs: list[Graph], options: Options) -> NDArray[np.int64]:
     """The answer on each graph; -1 for abstaining."""
-    seed = options.get("seed", 0)
-    if isinstance(model, SmoothedClassifier):
-        samples, alpha = options.get("confirm_samples", 10_000), options.get("alpha", 0.001)
-        found = [model.predict(graph, samples=samples, alpha=alpha, seed=seed) for graph in graphs]
-        return np.array([-1 if label is None else label for label in found])
-    told = {
-        key: value
-        for key, value in _own_options(model, options).items()
-        if key in ("num_classes", "features", "convention")
-    }
-    return np.array([as_target(model, graph, **told).label for graph in graphs])
+    told = {key: value for key, value in _own_options(model, options).items() if key in ("num_classes", "features", "convention")}
+    found = [as_defence(model, **told).answer(graph, options) for graph in graphs]
+    return np.array([-1 if label is None else label for label in found])

@@ -1,18 +1,16 @@
-"""The certificate: what is guaranteed of one prediction; and the accuracy that a set of them certifies."""
+"""The certificate: what is guaranteed about one prediction."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flipproof.errors import InputError
 from flipproof.noise import EdgeNoise
 
-__all__ = ["GRID_LIMIT", "Certificate", "average_certified_radius", "certified_accuracy", "cut_grid"]
+__all__ = ["GRID_LIMIT", "Certificate", "cut_grid"]
 
 GRID_LIMIT = 64
 
@@ -134,32 +132,3 @@ def cut_grid(grid: NDArray[np.bool_]) -> NDArray[np.bool_]:
     cut = grid[: min(rows, GRID_LIMIT), : min(columns, GRID_LIMIT)].copy()
     cut.flags.writeable = False
     return cut
-
-
-def certified_accuracy(
-    certificates: Sequence[Certificate], labels: ArrayLike, radii: Iterable[int] = range(17)
-) -> NDArray[np.float64]:
-    """Share of graphs that are not abstained on, predicted right, and have radius at least ``r``, for each ``r``.
-
-    At ``r = 0`` it is the accuracy of the smoothed classifier. (The paper prints ``L > r``; its CA(r) is CA(r + 1) here.)
-    """
-    right = _right(certificates, labels)
-    radius = np.array([certificate.radius for certificate in certificates])
-    return np.array([np.mean(right & (radius >= r)) for r in radii])
-
-
-def average_certified_radius(certificates: Sequence[Certificate], labels: ArrayLike) -> float:
-    """Mean radius; a wrong or abstained prediction counts 0."""
-    right = _right(certificates, labels)
-    return float(np.mean([certificate.radius * ok for certificate, ok in zip(certificates, right, strict=True)]))
-
-
-def _right(certificates: Sequence[Certificate], labels: ArrayLike) -> NDArray[np.bool_]:
-    truth = np.asarray(labels)
-    if truth.shape != (len(certificates),) or not len(certificates):
-        raise InputError(
-            f"labels must be one a certificate, [{len(certificates)}], at least one; got shape {truth.shape} "
-            "(pass [graph.label for graph in graphs])"
-        )
-    named = np.array([-1 if certificate.label is None else certificate.label for certificate in certificates])
-    return np.asarray((named == truth) & (named >= 0), dtype=np.bool_)

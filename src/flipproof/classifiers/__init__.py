@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier
 from flipproof.errors import InputError
 
 if TYPE_CHECKING:
-    from flipproof.features import NodeFeatures
+    from flipproof.classifiers.features import NodeFeatures
 
-__all__ = ["DEFAULT_MEMORY", "Classifier", "as_classifier"]
+__all__ = ["DEFAULT_MEMORY", "Classifier", "as_classifier", "is_torch_module"]
 
 
 def as_classifier(
@@ -22,7 +21,7 @@ def as_classifier(
     Args:
         model: The base classifier.
         num_classes: Declared classes.
-        features: Node features computed on every noisy graph; see :func:`flipproof.features.as_features`.
+        features: Node features computed on every noisy graph; see :func:`flipproof.classifiers.features.as_features`.
         convention: ``pyg``, ``dense`` or ``data`` for a torch module; found from its ``forward`` by default.
         memory: Bytes that noisy copies and the model's work on them may take at once.
     """
@@ -32,9 +31,7 @@ def as_classifier(
                 f"num_classes must be the classifier's own, {model.num_classes}; got {num_classes} (leave it out)"
             )
         return model
-    # torch is imported by whoever made a torch module, so a black box does not need it
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(model, torch.nn.Module):
+    if not is_torch_module(model):
         function = getattr(model, "predict", model)
         if not callable(function) or isinstance(model, type):
             raise InputError(
@@ -47,7 +44,7 @@ def as_classifier(
 
     from flipproof.classifiers.dense import DenseClassifier
     from flipproof.classifiers.torch_module import CONVENTIONS, convention_of
-    from flipproof.features import Own
+    from flipproof.classifiers.features import Own
 
     if convention is None:
         convention = convention_of(model)
@@ -63,10 +60,15 @@ def as_classifier(
     )
 
 
+def is_torch_module(model: Any) -> bool:
+    """Whether the model is a torch module; torch itself is not imported, since a black box does not need it."""
+    return any((base.__module__, base.__name__) == ("torch.nn.modules.module", "Module") for base in type(model).__mro__)
+
+
 def _hook(features: Any) -> NodeFeatures | None:
     """The features hook; ``None`` stays, so that a black box without one needs no torch."""
     if features is None:
         return None
-    from flipproof.features import as_features
+    from flipproof.classifiers.features import as_features
 
     return as_features(features)

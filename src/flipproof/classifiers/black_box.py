@@ -14,7 +14,7 @@ from flipproof.graphs import Graph, checked_features
 from flipproof.noise import EdgeNoise, NoisyBatch
 
 if TYPE_CHECKING:
-    from flipproof.features import NodeFeatures
+    from flipproof.classifiers.features import NodeFeatures
 
 __all__ = ["BlackBoxClassifier"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,16 @@ class Classifier(ABC):
     memory: int = DEFAULT_MEMORY
     reads_own_features: bool = True
     edge_blind: bool = False
+
+    forks: bool = True
+    """Whether the model survives a fork of the process; one on a GPU does not."""
+
+    threads: bool = False
+    """Whether the model may be called from several threads."""
+
+    def one_thread(self) -> AbstractContextManager[None]:
+        """While entered, the model computes on one thread: a worker has one core, and the same bits as any other."""
+        return nullcontext()
 
     def suited(self, graph: Graph, noise: EdgeNoise) -> Classifier:
         """The classifier itself, or another way to the same model that is faster for this graph and noise."""

@@ -18,7 +18,7 @@ from flipproof.classifiers.torch_module import (
     widest_layer,
 )
 from flipproof.errors import InputError
-from flipproof.features import NodeFeatures
+from flipproof.classifiers.features import NodeFeatures
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch
 

@@ -20,7 +20,7 @@ from flipproof.classifiers.torch_module import (
     to_device,
     widest_layer,
 )
-from flipproof.features import NodeFeatures
+from flipproof.classifiers.features import NodeFeatures
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch
 

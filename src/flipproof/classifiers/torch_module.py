@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier
 from flipproof.errors import InputError
-from flipproof.features import NodeFeatures
+from flipproof.classifiers.features import NodeFeatures
 from flipproof.graphs import Graph
 from flipproof.noise import BLOCK, NoisyBatch
 
@@ -32,13 +33,25 @@ class TorchClassifier(Classifier):
     ) -> None:
         self.module, self.num_classes, self.features, self.memory = module, num_classes, features, memory
         self.reads_own_features = features.reads_own
-        self.edge_blind = _is_edge_blind(module)
-        if self.edge_blind and features.reads_edges:
-            raise InputError(
-                f"features of an edge-blind model must not depend on edges; got {features.spec or features} "
-                '(None for the graph\'s own, or "constant")'
-            )
+        self.edge_blind = bool(getattr(module, "edge_blind", False))
         self.prepare()
+
+    threads = True
+
+    @property
+    def forks(self) -> bool:  # type: ignore[override]
+        """Whether the model survives a fork of the process."""
+        return self.device.type == "cpu"
+
+    @contextmanager
+    def one_thread(self) -> Iterator[None]:
+        """While entered, torch computes on one thread."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
 
     def prepare(self) -> None:
         weights = [weight for weight in self.module.parameters() if weight.is_floating_point()]
@@ -84,12 +97,6 @@ class TorchClassifier(Classifier):
     def as_number(self, values: Tensor) -> Tensor:
         """Floating values in the module's own type; integers (for embeddings) as they are."""
         return values.to(self.dtype) if values.is_floating_point() else values
-
-
-def _is_edge_blind(module: torch.nn.Module) -> bool:
-    # the models stand above the classifiers: whoever has such a module has imported its class
-    home = sys.modules.get("flipproof.models.edge_blind")
-    return home is not None and isinstance(module, home.EdgeBlind)
 
 
 def hidden_width(graph: Graph) -> int:

@@ -31,15 +31,15 @@ from flipproof.engines import cores, local_engine, one_thread, ray_cluster
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import BLOCK, EdgeNoise, checked_seed
-from flipproof.runs import Run, locked
-from flipproof.sampling import BlockTask, Engine, Task
-from flipproof.smoothing import SampleWork, SmoothedClassifier
-from flipproof.tables import Row, derive_row, write_table
-from flipproof.votes import Votes
+from flipproof.runs.folder import Run, locked
+from flipproof.defences.asking import BlockTask, Engine, Task
+from flipproof.defences.smoothing import SampleWork, SmoothedClassifier
+from flipproof.runs.table import Row, derive_row, write_table
+from flipproof.certificates.sampled_votes import Votes
 
 if TYPE_CHECKING:
     from flipproof.classifiers import Classifier
-    from flipproof.voting import VotingClassifier
+    from flipproof.defences.voting import VotingClassifier
 
 __all__ = ["ENGINES", "CertifyOptions", "asked_samples", "certify"]
 
@@ -165,7 +165,7 @@ def certify(options: CertifyOptions) -> int:
 
 
 def _prepared(options: CertifyOptions) -> _Job | VotingJob:
-    from flipproof.voting import VotingClassifier
+    from flipproof.defences.voting import VotingClassifier
 
     loaded = load_model(options.model)
     defence = chosen_defence(loaded.saved, options, options.defence)

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from flipproof.errors import InputError
-from flipproof.runs import Run, write_bytes
-from flipproof.tables import FORMATS, formatted, read_table
+from flipproof.runs.folder import Run, write_bytes
+from flipproof.runs.table import FORMATS, formatted, read_table
 
 __all__ = ["export"]
 

@@ -10,8 +10,8 @@ from typing import Any
 from flipproof.commands.progress import progress
 from flipproof.errors import InputError
 from flipproof.report.content import CertifiedRun, check_attacks, read_attacks, read_run, run_names, with_attacks
-from flipproof.runs import write_text
-from flipproof.tables import certified_run
+from flipproof.runs.folder import write_text
+from flipproof.runs.table import certified_run
 
 __all__ = ["report"]
 

@@ -229,13 +229,13 @@ def _own_model(name: str) -> LoadedModel:
 
 
 def load_features(name: str | None) -> Any:
-    """A name as in :func:`flipproof.features.as_features`, or ``package.module:function`` for a user's own.
+    """A name as in :func:`flipproof.classifiers.features.as_features`, or ``package.module:function`` for a user's own.
 
     ``None`` stays: the graphs' own features, and a black box then needs no torch.
     """
     if name is None:
         return None
-    from flipproof.features import as_features
+    from flipproof.classifiers.features import as_features
 
     known = ":" not in name or "+" in name or name.startswith("one-hot-degree:")
     return as_features(name if known else _imported(name, "--features")[0])

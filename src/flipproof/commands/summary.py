@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flipproof.tables import Row
+from flipproof.runs.table import Row
 
 __all__ = ["RADII", "print_summary", "summarise"]
 

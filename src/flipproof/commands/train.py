@@ -17,7 +17,7 @@ from flipproof.grouping import EdgeGroups
 from flipproof.noise import EdgeNoise, checked_seed
 
 if TYPE_CHECKING:
-    from flipproof.features import NodeFeatures
+    from flipproof.classifiers.features import NodeFeatures
     from flipproof.models import WLSVM, GraphNetwork
 
 __all__ = ["TrainOptions", "train"]
@@ -69,7 +69,7 @@ def train(options: TrainOptions) -> int:
     """Train and save; prints what came out. The exit code."""
     _refuse_early(options)
     from flipproof import models
-    from flipproof.features import refuse_clean_degrees
+    from flipproof.classifiers.features import refuse_clean_degrees
 
     graphs = options.source.load()
     parts = options.source.split(graphs)

@@ -10,14 +10,14 @@ from flipproof.commands.sources import naming_the_graph
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.grouping import HASH_VERSION, EdgeGroups
-from flipproof.runs import Run
-from flipproof.tables import Row, derive_row
+from flipproof.runs.folder import Run
+from flipproof.runs.table import Row, derive_row
 
 if TYPE_CHECKING:
     from flipproof.attacks.command import AttackOptions
     from flipproof.commands.certify import CertifyOptions
     from flipproof.models import SavedModel
-    from flipproof.voting import VotingClassifier
+    from flipproof.defences.voting import VotingClassifier
 
 __all__ = ["DEFENCES", "VotingJob", "chosen_defence", "load_groups", "voting_settings"]
 

@@ -1,9 +1,7 @@
-"""Where blocks of samples are computed: this process, all cores of this machine, a Ray cluster."""
+"""Where work is done: this process, all cores of this machine, a Ray cluster."""
 
-from __future__ import annotations
-
-from flipproof.engines.local import Processes, Threads, cores, local_engine, one_thread
+from flipproof.engines.engine import Engine, GraphTask, ThisProcess
 from flipproof.engines.ray_cluster import RayCluster
-from flipproof.sampling import ThisProcess
+from flipproof.engines.this_machine import Processes, Threads, cores, local_engine
 
-__all__ = ["Processes", "RayCluster", "ThisProcess", "Threads", "cores", "local_engine", "one_thread"]
+__all__ = ["Engine", "GraphTask", "Processes", "RayCluster", "ThisProcess", "Threads", "cores", "local_engine"]

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any
 
+from flipproof.engines.engine import GraphTask, in_worker
 from flipproof.errors import InputError, MissingExtraError
-from flipproof.sampling import BlockTask
 
 __all__ = ["RayCluster", "installed"]
 
@@ -83,7 +83,7 @@ class RayCluster:
         return int(self._ray.cluster_resources().get("CPU", 1))
 
     def run(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-        """See :class:`flipproof.sampling.Engine`."""
+        """See :class:`flipproof.engines.Engine`."""
         ray = self._ray
         remote = ray.remote(num_cpus=1, max_retries=_RETRIES)(_do)
         kept, graphs = ray.put(work), dict[int, Any]()
@@ -117,13 +117,13 @@ class RayCluster:
 
     def _packed(self, task: Any, graphs: dict[int, Any]) -> Any:
         """The task as it travels: with its graph's place in the object store, into which the graph is put once."""
-        if not isinstance(task, BlockTask):
+        if not isinstance(task, GraphTask):
             return None, task
         if task.index not in graphs:
             while len(graphs) > _AHEAD * _TOGETHER * self.cores:  # the oldest are done
                 graphs.pop(next(iter(graphs)))
             graphs[task.index] = self._ray.put(task.graph)
-        return graphs[task.index], (task.index, task.start)
+        return graphs[task.index], (task.index, task.request)
 
     def _fetched(self, reference: Any) -> Any:
         """A result; what a task raised is raised here as it was."""
@@ -150,10 +150,9 @@ def _do(kept: list[Any], sent: list[tuple[Any, Any]]) -> tuple[float, list[Any]]
     (reference,) = kept
     if reference.hex() not in _works:
         _works.clear()
-        _works[reference.hex()] = ray.get(reference)
-        torch = sys.modules.get("torch")
-        if torch is not None:
-            torch.set_num_threads(1)
+        work = ray.get(reference)
+        in_worker(work).__enter__()  # it is left when the process ends
+        _works[reference.hex()] = work
     work, started = _works[reference.hex()], time.perf_counter()
-    results = [work(task if graph is None else BlockTask(task[0], ray.get(graph), task[1])) for graph, task in sent]
+    results = [work(task if graph is None else GraphTask(task[0], ray.get(graph), task[1])) for graph, task in sent]
     return time.perf_counter() - started, results

@@ -2,32 +2,54 @@
 
 Every network answers ``forward(x, adj, mask)`` for dense batches and ``forward_sparse(x, edge_index, batch)`` for large
 graphs, with the same weights and the same logits. ``WLSVM`` is no network: a kernel machine that answers labels.
+
+Names are loaded when they are first used: whoever only names a model of their own need not load torch.
 """
 
-from flipproof.models.diffpool import DiffPool
-from flipproof.models.edge_blind import EdgeBlind
-from flipproof.models.gat import GAT
-from flipproof.models.gcn import GCN
-from flipproof.models.gin import GIN
-from flipproof.models.network import GraphNetwork
-from flipproof.models.sage import GraphSAGE
-from flipproof.models.storage import NAMES, SavedModel, build, load, load_metadata, save
-from flipproof.models.wl_svm import WLSVM, WLFit
+from __future__ import annotations
 
-__all__ = [
-    "GAT",
-    "GCN",
-    "GIN",
-    "NAMES",
-    "WLSVM",
-    "DiffPool",
-    "EdgeBlind",
-    "GraphNetwork",
-    "GraphSAGE",
-    "SavedModel",
-    "WLFit",
-    "build",
-    "load",
-    "load_metadata",
-    "save",
-]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from flipproof.models.blinded import EdgeBlind as EdgeBlind
+    from flipproof.models.diffpool import DiffPool as DiffPool
+    from flipproof.models.gat import GAT as GAT
+    from flipproof.models.gcn import GCN as GCN
+    from flipproof.models.gin import GIN as GIN
+    from flipproof.models.network import GraphNetwork as GraphNetwork
+    from flipproof.models.sage import GraphSAGE as GraphSAGE
+    from flipproof.models.storage import NAMES as NAMES
+    from flipproof.models.storage import SavedModel as SavedModel
+    from flipproof.models.storage import build as build
+    from flipproof.models.storage import load as load
+    from flipproof.models.storage import load_metadata as load_metadata
+    from flipproof.models.storage import save as save
+    from flipproof.models.wl_svm import WLSVM as WLSVM
+    from flipproof.models.wl_svm import WLFit as WLFit
+
+_HOMES = {
+    "EdgeBlind": "blinded",
+    "DiffPool": "diffpool",
+    "GAT": "gat",
+    "GCN": "gcn",
+    "GIN": "gin",
+    "GraphNetwork": "network",
+    "GraphSAGE": "sage",
+    **dict.fromkeys(("NAMES", "SavedModel", "build", "load", "load_metadata", "save"), "storage"),
+    **dict.fromkeys(("WLSVM", "WLFit"), "wl_svm"),
+}
+
+__all__ = list(_HOMES)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'flipproof.models' has no attribute {name!r}")
+    value = getattr(import_module(f"flipproof.models.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

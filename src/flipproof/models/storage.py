@@ -20,9 +20,9 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from flipproof.errors import InputError
-from flipproof.features import NodeFeatures
+from flipproof.classifiers.features import NodeFeatures
 from flipproof.models.diffpool import DiffPool
-from flipproof.models.edge_blind import EdgeBlind
+from flipproof.models.blinded import EdgeBlind
 from flipproof.models.gat import GAT
 from flipproof.models.gcn import GCN
 from flipproof.models.gin import GIN

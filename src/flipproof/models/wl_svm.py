@@ -19,7 +19,7 @@ from torch import Tensor
 
 from flipproof.classifiers.black_box import BlackBoxClassifier
 from flipproof.errors import InputError
-from flipproof.features import as_features
+from flipproof.classifiers.features import as_features
 from flipproof.graphs import Graph, as_graphs
 from flipproof.models.network import checked_config
 from flipproof.noise import EdgeNoise, SampleStream, checked_seed

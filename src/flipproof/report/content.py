@@ -11,14 +11,14 @@ from typing import Any
 
 from flipproof.attacks.result import AttackResult
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.certify import METHODS, certify_votes
+from flipproof.certificates.methods import METHODS, certify_votes
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.grouping import GroupVotes
 from flipproof.report.figures import Curve
-from flipproof.runs import Run
-from flipproof.tables import Row, certified_run, derive_row, has_table, load_votes, read_table, votes_digest
-from flipproof.votes import Votes
+from flipproof.runs.folder import Run
+from flipproof.runs.table import Row, certified_run, derive_row, has_table, load_votes, read_table, votes_digest
+from flipproof.certificates.sampled_votes import Votes
 
 __all__ = [
     "ATTACKERS",

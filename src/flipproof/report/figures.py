@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.bounds import lower_bound, upper_bound
-from flipproof.runs import write_text
+from flipproof.certificates.bounds import lower_bound, upper_bound
+from flipproof.runs.folder import write_text
 
 __all__ = [
     "Curve",

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.bounds import FloatArray
+from flipproof.certificates.bounds import FloatArray
 from flipproof.noise import EdgeNoise
 
 __all__ = ["Attack", "Group"]

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize
 
-from flipproof.bounds import FloatArray
+from flipproof.certificates.bounds import FloatArray
 from flipproof.certificates.influence.attack import Attack, Group
 from flipproof.certificates.influence.statistics import MomentBounds
 

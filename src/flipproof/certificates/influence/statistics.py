@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.bounds import AlphaSplit, FloatArray, lower_bound, upper_bound
+from flipproof.certificates.bounds import AlphaSplit, FloatArray, lower_bound, upper_bound
 from flipproof.certificates.influence.attack import Attack
 from flipproof.errors import InputError
 from flipproof.noise import BLOCK
-from flipproof.votes import Votes
+from flipproof.certificates.sampled_votes import Votes
 
 __all__ = ["FlipCounts", "MomentBounds", "TripleBounds", "bound_moments", "count_flips", "lower_moments", "tightened"]
 

@@ -1,0 +1,160 @@
+"""Evidence: everything a model said about one graph, kept so that a certificate is a re-reading of it.
+
+Stored as one npz file without pickle: named arrays beside a plain JSON description. Node features are not stored: no certificate
+reads them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flipproof.errors import InputError
+from flipproof.files import write_bytes
+from flipproof.graphs import Graph
+
+if TYPE_CHECKING:
+    from flipproof.certificates.certificate import Certificate
+
+__all__ = ["Evidence"]
+
+_FORMAT = 1
+
+
+class Evidence(ABC):
+    """What a model said about one graph.
+
+    Attributes:
+        kind: Tells one kind of evidence from another in a file.
+        graph: The clean graph, without node features once it was stored.
+        num_classes: Number of declared classes ``C``, including those that were never answered.
+    """
+
+    kind: ClassVar[str]
+    graph: Graph
+    num_classes: int
+
+    @abstractmethod
+    def certify(self, **reading: Any) -> Certificate:
+        """The certificate that follows, without a model call."""
+
+    @abstractmethod
+    def description(self) -> dict[str, Any]:
+        """Everything besides the graph and the arrays that gives them their meaning; plain JSON."""
+
+    @abstractmethod
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What was answered, as named arrays."""
+
+    @classmethod
+    @abstractmethod
+    def from_parts(cls, graph: Graph, description: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """The evidence that :meth:`description` and :meth:`arrays` describe."""
+
+    def made_again(self) -> bool:
+        """Whether what the model was shown, made again from its description, is what it was shown. For auditors."""
+        return True
+
+    @property
+    def digest(self) -> str:
+        """Hash of everything a certificate reads; independent of the machine and of how a file is packed."""
+        found = hashlib.sha256(json.dumps([self.kind, self.graph.topology, self.description()], sort_keys=True).encode())
+        for name, array in sorted(self.arrays().items()):
+            plain = array.astype("<u4" if array.dtype.kind in "iub" and array.dtype.itemsize <= 4 else array.dtype)
+            found.update(f"{name} {plain.shape} {plain.dtype.str}".encode() + plain.tobytes())
+        return found.hexdigest()
+
+    def __eq__(self, other: object) -> bool:
+        return self.to_dict() == other.to_dict() if isinstance(other, type(self)) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All that two equal pieces of evidence share; arrays as lists."""
+        return {
+            **_described(self.graph),
+            **self.description(),
+            **{name: array.tolist() for name, array in self.arrays().items()},
+        }
+
+    def to_bytes(self) -> bytes:
+        """The content of a file."""
+        described = {"format": _FORMAT, "kind": self.kind, **_described(self.graph), **self.description()}
+        content = io.BytesIO()
+        np.savez_compressed(
+            content,
+            allow_pickle=False,
+            edges=self.graph.edges,
+            frozen=self.graph.frozen,
+            description=np.frombuffer(json.dumps(described).encode(), dtype=np.uint8),
+            **self.arrays(),
+        )
+        return content.getvalue()
+
+    @classmethod
+    def from_bytes(cls, content: bytes, *, source: str = "it") -> Self:
+        """What :meth:`to_bytes` wrote; ``source`` is named if it is cut off, altered in shape or of another kind."""
+        try:
+            return cls._from_bytes(content)
+        except _UNREADABLE as error:
+            reason = str(error) or type(error).__name__
+            raise InputError(f"{source} is not a whole file of {cls.kind}: {reason} (delete it and ask again)") from error
+
+    @classmethod
+    def _from_bytes(cls, content: bytes) -> Self:
+        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        description = json.loads(arrays.pop("description").tobytes())
+        if description["format"] != _FORMAT:
+            raise InputError(f"it has format {description['format']}, this flipproof reads format {_FORMAT}")
+        if description.get("kind") != cls.kind:
+            raise InputError(f"it holds {description.get('kind')}, not {cls.kind}")
+        graph = Graph(
+            description["num_nodes"],
+            arrays.pop("edges"),
+            label=description["label"],
+            frozen=arrays.pop("frozen"),
+            name=description["name"],
+        )
+        if graph.topology != description["topology"]:
+            raise InputError("it was altered, its edges are not those that were hashed")
+        return cls.from_parts(graph, description, arrays)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to ``path`` (npz, no pickle), whole or not at all."""
+        write_bytes(Path(path), self.to_bytes())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what :meth:`save` wrote."""
+        return cls.from_bytes(Path(path).read_bytes(), source=str(path))
+
+
+def _described(graph: Graph) -> dict[str, Any]:
+    return {"num_nodes": graph.num_nodes, "label": graph.label, "name": graph.name, "topology": graph.topology}
+
+
+# what numpy, zipfile, zlib, json and our own checks raise over bytes that are not ours
+_UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    EOFError,
+    OSError,
+    RuntimeError,
+)

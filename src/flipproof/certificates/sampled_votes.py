@@ -1,0 +1,154 @@
+"""Votes: what the base classifier said of every noisy sample. Certificates are re-readings of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flipproof.certificates.evidence import Evidence
+from flipproof.errors import InputError
+from flipproof.graphs import Graph
+from flipproof.noise import BLOCK, STREAM_VERSION, EdgeNoise, SampleStream
+
+if TYPE_CHECKING:
+    from flipproof.certificates.certificate import Certificate
+
+__all__ = ["Block", "Votes", "checked_samples"]
+
+Block = tuple[NDArray[Any], str]
+"""Labels of a block of samples, and the checksum of its flips."""
+
+
+def checked_samples(samples: Any, name: str = "samples") -> int:
+    """A number of samples, at least 1."""
+    if isinstance(samples, bool) or not isinstance(samples, (int, np.integer)) or samples < 1:
+        raise InputError(f"{name} must be an integer of at least 1; got {samples!r} (for instance 10000)")
+    return int(samples)
+
+
+@dataclass(frozen=True, eq=False)
+class Votes(Evidence):
+    """The label of every noisy sample of one graph, with all that is needed to make the flips again.
+
+    Attributes:
+        labels: Label of sample 0, 1, 2, ...; small unsigned integers ``[M]``.
+        graph: The clean graph.
+        noise: The noise in use.
+        num_classes: Declared classes ``C``, also those without a vote.
+        seed: Seed of the noise.
+        checksums: One a block of 1,024 samples: hash of the flips that the classifier saw. Certificates that read flips
+            make them again and refuse if these differ.
+        stream_version: Version of the generator that made the flips.
+        looks: Where sampling could end early, all numbers of samples at which it could; empty for a fixed number. A certificate
+            then uses the part of alpha that belongs to its look, and holds although the votes told when to stop.
+    """
+
+    kind = "sampled votes"
+
+    labels: NDArray[np.unsignedinteger[Any]]
+    graph: Graph
+    noise: EdgeNoise
+    num_classes: int
+    seed: int
+    checksums: tuple[str, ...]
+    stream_version: int = STREAM_VERSION
+    looks: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.num_classes, int) or self.num_classes < 2:
+            raise InputError(f"num_classes must be an integer of at least 2; got {self.num_classes!r}")
+        if self.labels.ndim != 1 or self.labels.dtype.kind not in "iu":
+            raise InputError(
+                f"labels must be integers, one a sample; got {self.labels.dtype} of shape {self.labels.shape}"
+            )
+        if len(self.checksums) != -(-len(self.labels) // BLOCK):
+            raise InputError(
+                f"votes need one checksum a block of {BLOCK} samples; got {len(self.checksums)} for {len(self.labels)} votes"
+            )
+        outside = self.labels[(self.labels < 0) | (self.labels >= self.num_classes)]
+        if len(outside):
+            raise InputError(f"votes must lie in 0..{self.num_classes - 1}; got {outside[0]} (check num_classes)")
+        if self.looks and len(self.labels) not in self.looks:
+            raise InputError(f"sampling ends at one of the looks {list(self.looks)}; got {len(self.labels)} votes")
+        self.labels.flags.writeable = False
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        return f"Votes(samples={len(self)}, counts={self.counts.tolist()}, noise={self.noise}, seed={self.seed})"
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Votes for each class, ``[C]``."""
+        return np.bincount(self.labels, minlength=self.num_classes).astype(np.int64)
+
+    def first(self, samples: int) -> Votes:
+        """The first of the votes, as if no more had been cast."""
+        samples = checked_samples(samples)
+        if samples > len(self):
+            raise InputError(f"samples must be at most the {len(self)} stored votes; got {samples} (sample more first)")
+        blocks = -(-samples // BLOCK)
+        return Votes(
+            self.labels[:samples],
+            self.graph,
+            self.noise,
+            self.num_classes,
+            self.seed,
+            self.checksums[:blocks],
+            self.stream_version,
+            self.looks if samples in self.looks else (),
+        )
+
+    def stream(self) -> SampleStream:
+        """The noisy samples again; refuses if they come from another version of the generator."""
+        if self.stream_version != STREAM_VERSION:
+            raise InputError(
+                f"votes were cast with version {self.stream_version} of the noise; this flipproof has version "
+                f"{STREAM_VERSION} (sample again, or use the version that made them)"
+            )
+        return SampleStream(self.graph, self.noise, seed=self.seed)
+
+    def description(self) -> dict[str, Any]:
+        """Noise, seed and the rest that makes the flips again."""
+        return {
+            "add_threshold": self.noise.add_threshold,
+            "remove_threshold": self.noise.remove_threshold,
+            "num_classes": self.num_classes,
+            "seed": self.seed,
+            "checksums": list(self.checksums),
+            "stream_version": self.stream_version,
+            "looks": list(self.looks),
+        }
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The labels."""
+        return {"labels": self.labels}
+
+    @classmethod
+    def from_parts(cls, graph: Graph, description: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Votes:
+        """See :class:`Evidence`."""
+        return cls(
+            arrays["labels"],
+            graph,
+            EdgeNoise.from_thresholds(description["add_threshold"], description["remove_threshold"]),
+            description["num_classes"],
+            description["seed"],
+            tuple(description["checksums"]),
+            description["stream_version"],
+            tuple(description["looks"]),
+        )
+
+    def made_again(self) -> bool:
+        """Whether the flips made again are those that the votes were cast on."""
+        return tuple(self.stream().checksums(len(self))) == self.checksums
+
+    def certify(self, **reading: Any) -> Certificate:
+        """A certificate from these votes; see :func:`flipproof.certify_votes`."""
+        from flipproof.certificates.methods import certify_votes
+
+        return certify_votes(self, **reading)

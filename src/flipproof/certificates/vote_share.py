@@ -1,0 +1,433 @@
+"""The bound from the vote share alone ("votes"): Neyman-Pearson on the attacked slots.
+
+An attack adds ``a`` and removes ``d`` edges. Outside the attacked slots the noisy clean graph X and the noisy attacked
+graph Y have the same law; on them only the number ``T`` of slots that differ from the clean graph matters:
+
+    under X:  T ~ Binomial(a, p_add)        + Binomial(d, p_remove)
+    under Y:  T ~ Binomial(a, 1 - p_remove) + Binomial(d, 1 - p_add)
+
+and the ratio Pr(Y)/Pr(X) grows with T. If a class has share at least ``p`` under X, its share under Y is least when it
+sits on the smallest ``T``; see :func:`worst_case`. The paper's 2N + 1 regions collapse to these ``a + d + 1``.
+
+All quantities are kept as ``1 - p`` and tail sums, which floating point resolves where ``p`` is near 1, and every result is
+moved by a margin in the direction that makes the certificate smaller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from flipproof.certificates.bounds import AlphaSplit, FloatArray, label_pvalue, lower_bound, upper_bound
+from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid
+from flipproof.errors import InputError
+from flipproof.noise import EdgeNoise
+
+__all__ = ["certified_grid", "certify_shares", "from_counts", "radius", "single_flip_slack", "worst_case"]
+
+_CACHED_LEVELS = 64
+
+
+def _margin(flips: int) -> float:
+    """More than all rounding errors of a bound for this many flips (two roundings a flip, and a few at the end)."""
+    return (flips + 4) * 2.0**-48
+
+
+class _Regions:
+    """Laws of T for several attacks of the same number of flips: ``x`` and ``y``, ``[cells, flips + 1]``."""
+
+    def __init__(self, x: FloatArray, y: FloatArray) -> None:
+        self.x, self.y = x, y
+        self.flips = x.shape[1] - 1
+        self.x_tail = np.cumsum(x[:, ::-1], axis=1)[:, ::-1]
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            ratio = y / x
+        # A region that X cannot reach (or whose mass underflowed) gives no bound: with ratio 0 and nothing before it,
+        # it stands for the bound 0. Keeping what lies before it would be a false bound.
+        known = np.isfinite(ratio) & (x > 1e-290)
+        self.ratio = np.where(known, ratio, 0.0)
+        self.y_before = np.where(known, np.cumsum(y, axis=1) - y, 0.0)
+
+    def lower(self, miss: FloatArray) -> FloatArray:
+        """Lower bound on the share under Y of a class with share at least ``1 - miss`` under X: ``[cells, ...]``.
+
+        By weak duality ``ratio * p + sum_t min(0, y_t - ratio * x_t)`` is a bound for every ratio >= 0; for the ratio
+        of a region it equals ``y_before + ratio * (x_tail - miss)``, and the region in which ``p`` is used up attains
+        the optimum.
+        """
+        best = np.zeros((len(self.x), *miss.shape))
+        extra = (1,) * miss.ndim
+        for region in range(self.flips + 1):
+            ratio, before, tail = (
+                part[:, region].reshape(-1, *extra) for part in (self.ratio, self.y_before, self.x_tail)
+            )
+            np.maximum(best, before + ratio * (tail - miss), out=best)
+        return np.clip(best - _margin(self.flips), 0.0, 1.0)
+
+    def slack(self) -> FloatArray:
+        """For each cell the largest ``1 - p`` (exclusive) at which :meth:`lower` exceeds 1/2; 0 if there is none."""
+        half = 0.5 + 2 * _margin(self.flips)
+        # the last region with a bound before which no more than half of Y's mass lies
+        early = (self.ratio > 0) & (self.y_before <= half)
+        region = self.flips - np.argmax(early[:, ::-1], axis=1)[:, None]
+        ratio, before, tail = (
+            np.take_along_axis(part, region, 1)[:, 0] for part in (self.ratio, self.y_before, self.x_tail)
+        )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slack = tail - (half - before) / ratio
+        return np.where((ratio > 0) & (slack > 0), slack, 0.0)
+
+
+class _Levels:
+    """Regions and slacks of all attacks of one noise, level by level (number of flips), computed once and kept.
+
+    Cell ``a`` of level ``r`` is the attack with ``a`` additions and ``r - a`` removals; for symmetric noise all cells of a
+    level are alike and only one is kept.
+    """
+
+    def __init__(self, noise: EdgeNoise) -> None:
+        self.noise = noise
+        self.cells = 1 if noise.symmetric else None
+        # dicts, not lists: threads that compute the same level write the same entry
+        self._regions = {0: _Regions(np.ones((1, 1)), np.ones((1, 1)))}
+        self._last = self._regions[0]
+        self._slacks = {0: np.array([0.5])}
+
+    def regions(self, flips: int) -> _Regions:
+        """Of level ``flips``: ``[flips + 1 or 1]`` cells."""
+        if flips in self._regions:
+            return self._regions[flips]
+        last = self._last
+        current = last if last.flips <= flips else self._regions[_CACHED_LEVELS]
+        while current.flips < flips:
+            current = self._next(current)
+            if current.flips <= _CACHED_LEVELS:
+                self._regions[current.flips] = current
+        self._last = current
+        return current
+
+    def slacks(self, flips: int) -> FloatArray:
+        """Slack of every cell of level ``flips``."""
+        if flips not in self._slacks:
+            self._slacks[flips] = self.regions(flips).slack()
+        return self._slacks[flips]
+
+    def _next(self, level: _Regions) -> _Regions:
+        p_add, p_remove = self.noise.p_add, self.noise.p_remove
+        if p_add > 0 and p_remove > 0:
+            x, y = _one_more(level.x, p_remove), _one_more(level.y, 1 - p_add)
+            if not self.noise.symmetric:
+                x = np.concatenate([x, _one_more(level.x[-1:], p_add)])
+                y = np.concatenate([y, _one_more(level.y[-1:], 1 - p_remove)])
+            return _Regions(x, y)
+        return self._one_sided(level.flips + 1)
+
+    def _one_sided(self, flips: int) -> _Regions:
+        """With a probability of 0, X and Y overlap in one region; what only X can reach comes first, with Y-mass 0."""
+        adds = np.arange(flips + 1, dtype=np.float64)[: self.cells]
+        x, y = np.zeros((len(adds), flips + 1)), np.zeros((len(adds), flips + 1))
+        removes = flips - adds
+        p_add, p_remove = self.noise.p_add, self.noise.p_remove
+        shared_x = p_remove**removes if p_remove > 0 else p_add**adds if p_add > 0 else np.zeros(len(adds))
+        shared_y = p_remove**adds if p_remove > 0 else p_add**removes if p_add > 0 else np.zeros(len(adds))
+        x[:, 0], x[:, 1], y[:, 1] = 1 - shared_x, shared_x, shared_y
+        return _Regions(x, y)
+
+
+def _one_more(law: FloatArray, probability: float) -> FloatArray:
+    """The law of a sum with one more independent coin."""
+    more = np.zeros((len(law), law.shape[1] + 1))
+    more[:, :-1] = law * (1 - probability)
+    more[:, 1:] += law * probability
+    return more
+
+
+@lru_cache(maxsize=256)
+def _levels(noise: EdgeNoise) -> _Levels:
+    if not isinstance(noise, EdgeNoise):
+        raise InputError(f"noise must be an EdgeNoise; got {noise!r} (for instance EdgeNoise(keep=0.9))")
+    return _Levels(noise)
+
+
+def _cells(noise: EdgeNoise, flips: int, max_adds: int, max_removes: int) -> slice:
+    """The cells of a level that a graph can offer."""
+    if noise.symmetric:
+        return slice(0, 1 if flips <= max_adds + max_removes else 0)
+    return slice(max(0, flips - max_removes), max(0, min(flips, max_adds) + 1))
+
+
+def worst_case(p_lower: ArrayLike, noise: EdgeNoise, adds: int = 0, removes: int = 0) -> float | FloatArray:
+    """Lower bound on the top class's share of votes after an attack of exactly ``adds`` additions and ``removes`` removals.
+
+    If the class has share at least ``p_lower`` under noise on the clean graph, it has at least this share on the attacked
+    one, for every base classifier; some base classifier attains it (Neyman-Pearson). Never above the exact value, and
+    within 1e-12 of it for moderate attacks.
+
+    >>> noise = EdgeNoise(keep=0.8)
+    >>> round(worst_case(0.875, noise, adds=1), 6)
+    0.5
+    """
+    share = _checked_share(p_lower, "p_lower")
+    for name, value in (("adds", adds), ("removes", removes)):
+        _checked_size(value, name)
+    if adds + removes == 0:
+        return _like(share, p_lower)
+    regions = _levels(noise).regions(adds + removes)
+    cell = slice(0, 1) if noise.symmetric else slice(adds, adds + 1)
+    single = _Regions(regions.x[cell], regions.y[cell])
+    return _like(single.lower(_miss(share))[0], p_lower)
+
+
+def radius(
+    p_lower: ArrayLike, noise: EdgeNoise, p_upper: ArrayLike | None = None, max_radius: int = 1000
+) -> int | NDArray[np.int64]:
+    """Flips that a vote share withstands: the largest ``r`` such that every attack of at most ``r`` flips is certified.
+
+    Certified means that the top class keeps more votes than any other: ``worst_case(p_lower) > 1/2``, or, given an upper
+    bound ``p_upper`` on every other class's share, more than that share can grow to.
+
+    Args:
+        p_lower: Lower bound on the top class's share; a number or an array of any shape.
+        noise: The noise of the smoothed classifier.
+        p_upper: Upper bound on each other class's share, of the same shape; by default ``1 - p_lower``.
+        max_radius: Where to stop looking.
+
+    Returns:
+        An ``int`` for a number, an array for an array; -1 where not even ``r = 0`` is certified.
+
+    >>> radius(0.99, EdgeNoise(keep=0.8))
+    2
+    >>> radius([0.4, 0.6, 0.99], EdgeNoise(keep=0.8), [0.3, 0.4, 0.01]).tolist()
+    [0, 0, 2]
+    """
+    _checked_size(max_radius, "max_radius")
+    found = bounded_radius(p_lower, noise, p_upper, max_adds=max_radius, max_removes=max_radius, max_radius=max_radius)
+    return int(found) if found.ndim == 0 else found
+
+
+def bounded_radius(
+    p_lower: ArrayLike,
+    noise: EdgeNoise,
+    p_upper: ArrayLike | None = None,
+    *,
+    max_adds: int,
+    max_removes: int,
+    max_radius: int,
+) -> NDArray[np.int64]:
+    """As :func:`radius` for a graph that offers ``max_adds`` empty slots and ``max_removes`` edges."""
+    share = _checked_share(p_lower, "p_lower")
+    miss = _miss(share)
+    levels = _levels(noise)
+    max_radius = min(max_radius, max_adds + max_removes)
+    found = _slack_radius(levels, miss, max_adds, max_removes, max_radius)
+    if p_upper is None:
+        return found
+    rival = _checked_share(p_upper, "p_upper")
+    if rival.shape != share.shape:
+        raise InputError(f"p_upper must have the shape of p_lower, {share.shape}; got {rival.shape} (one bound each)")
+    # where the rival's bound says no more than 1 - p_lower the answer stands; elsewhere go on from there
+    flat_found, flat_miss, flat_rival = found.reshape(-1).copy(), miss.reshape(-1), rival.reshape(-1)
+    open_ = np.flatnonzero((flat_rival < flat_miss) & (flat_found < max_radius))
+    zero = open_[flat_found[open_] < 0]
+    flat_found[zero] = np.where(1 - flat_miss[zero] > flat_rival[zero], 0, -1)
+    open_ = open_[(flat_found[open_] >= 0) & (flat_found[open_] < max_radius)]
+    for flips in range(1 + int(flat_found[open_].min(initial=max_radius)), max_radius + 1):
+        open_ = open_[flat_found[open_] >= flips - 1]  # the others failed
+        if not len(open_):
+            break
+        group = open_[flat_found[open_] == flips - 1]
+        cells = _cells(noise, flips, max_adds, max_removes)
+        sound = _beats_rival(levels.regions(flips), cells, flat_miss[group], flat_rival[group])
+        flat_found[group[sound]] = flips
+    return flat_found.reshape(found.shape)
+
+
+def _beats_rival(regions: _Regions, cells: slice, miss: FloatArray, rival: FloatArray) -> NDArray[np.bool_]:
+    """Whether in every cell lower(p_A) exceeds upper(p_B) = 1 - lower(1 - p_B)."""
+    part = _Regions(regions.x[cells], regions.y[cells])
+    return np.asarray((part.lower(miss) + part.lower(rival) > 1).all(axis=0))
+
+
+def _slack_radius(
+    levels: _Levels, miss: FloatArray, max_adds: int, max_removes: int, max_radius: int
+) -> NDArray[np.int64]:
+    """The radius by looking up ``1 - p_lower`` among the thresholds."""
+    smallest = float(miss.min(initial=1.0))
+    slacks = [0.5]
+    while len(slacks) <= max_radius and slacks[-1] > smallest:
+        flips = len(slacks)
+        cells = levels.slacks(flips)[_cells(levels.noise, flips, max_adds, max_removes)]
+        slacks.append(min(slacks[-1], float(cells.min(initial=0.5))))
+    ascending = np.array(slacks[::-1])
+    return np.asarray(len(slacks) - np.searchsorted(ascending, miss, side="right") - 1, dtype=np.int64)
+
+
+def certified_grid(
+    p_lower: float, noise: EdgeNoise, max_adds: int, max_removes: int, p_upper: float | None = None
+) -> NDArray[np.bool_]:
+    """Which attacks a vote share withstands: bool ``[max_adds + 1, max_removes + 1]``.
+
+    >>> certified_grid(0.95, EdgeNoise(add=0.1, remove=0.4), 2, 2).astype(int).tolist()
+    [[1, 1, 1], [1, 0, 0], [1, 0, 0]]
+    """
+    for name, value in (("max_adds", max_adds), ("max_removes", max_removes)):
+        _checked_size(value, name)
+    miss = _miss(_checked_single(p_lower, "p_lower"))
+    rival = miss if p_upper is None else np.minimum(miss, _checked_single(p_upper, "p_upper"))
+    levels = _levels(noise)
+
+    def sound(flips: int) -> NDArray[np.bool_]:
+        if flips == 0:
+            return np.array([bool(miss < 0.5) or bool(1 - miss > rival)])
+        by_share = levels.slacks(flips) > miss
+        if by_share.all() or rival >= miss:
+            return np.asarray(by_share)
+        regions = levels.regions(flips)
+        return np.asarray(by_share | (regions.lower(miss) + regions.lower(rival) > 1))
+
+    return _downward_grid(sound, noise, max_adds, max_removes)
+
+
+def _downward_grid(
+    sound: Callable[[int], NDArray[np.bool_]], noise: EdgeNoise, max_adds: int, max_removes: int
+) -> NDArray[np.bool_]:
+    """Cells all of whose smaller cells are certified too."""
+    grid = np.zeros((max_adds + 1, max_removes + 1), dtype=np.bool_)
+    for flips in range(max_adds + max_removes + 1):
+        adds = np.arange(max(0, flips - max_removes), min(flips, max_adds) + 1)
+        cells = sound(flips)
+        grid[adds, flips - adds] = cells[0] if noise.symmetric else cells[adds]
+        if not grid[adds, flips - adds].any():
+            break
+    for axis in (0, 1):
+        grid = np.logical_and.accumulate(grid, axis=axis)
+    return grid
+
+
+def single_flip_slack(noise: EdgeNoise) -> float:
+    """The largest ``1 - p`` at which some single flip is certified."""
+    return float(_levels(noise).slacks(1).max())
+
+
+# ---- from votes to a certificate -----------------------------------------------------------------------------------
+
+
+def certify_shares(
+    label: int | None,
+    p_lower: float,
+    p_upper: float | None,
+    *,
+    method: str,
+    alpha: float,
+    counts: NDArray[np.int64],
+    noise: EdgeNoise,
+    max_adds: int,
+    max_removes: int,
+) -> Certificate:
+    """The certificate that bounds on the shares give; abstains without a label or if ``r = 0`` is not certified."""
+    found = -1
+    if label is not None:
+        found = int(
+            bounded_radius(
+                p_lower,
+                noise,
+                p_upper,
+                max_adds=max_adds,
+                max_removes=max_removes,
+                max_radius=max_adds + max_removes,
+            )
+        )
+    if found < 0:
+        grid = np.zeros((0, 0), dtype=np.bool_)
+    else:
+        size = (min(max_adds, GRID_LIMIT - 1), min(max_removes, GRID_LIMIT - 1))
+        grid = certified_grid(p_lower, noise, *size, p_upper)
+    return Certificate(
+        label=label if found >= 0 else None,
+        radius=found,
+        method=method,
+        alpha=alpha,
+        samples=int(counts.sum()),
+        counts=tuple(counts.tolist()),
+        p_lower=p_lower,
+        p_upper=1 - p_lower if p_upper is None else min(p_upper, 1 - p_lower),
+        noise=noise,
+        num_slots=max_adds + max_removes,
+        grid=cut_grid(grid),
+        votes_radius=found,
+    )
+
+
+def from_counts(
+    counts: NDArray[np.int64],
+    noise: EdgeNoise,
+    *,
+    alpha: float,
+    max_adds: int,
+    max_removes: int,
+    split: AlphaSplit | None = None,
+    stated_alpha: float | None = None,
+) -> Certificate:
+    """Method ``votes``: test of the label, lower bound on its share, upper bounds on all others'.
+
+    Failure probabilities: ``split.label * alpha`` for naming a class that is not the most likely one; given that the named
+    class is the (fixed) most likely one, ``split.top * alpha`` for its share and ``split.rivals * alpha`` for the others
+    together. ``stated_alpha`` is printed on the certificate where the caller holds some of alpha back.
+    """
+    split = AlphaSplit.votes(len(counts)) if split is None else split
+    samples = int(counts.sum())
+    order = np.argsort(-counts, kind="stable")
+    top, second = int(order[0]), int(order[1])
+    label = top if label_pvalue(counts[top], counts[second]) <= split.label * alpha else None
+    p_lower = float(lower_bound(counts[top], samples, failure_prob=split.top * alpha))
+    p_upper = None
+    if split.rivals > 0:
+        rivals = np.delete(counts, top)
+        p_upper = float(upper_bound(rivals.max(), samples, failure_prob=split.rivals * alpha / len(rivals)))
+    return certify_shares(
+        label,
+        p_lower,
+        p_upper,
+        method="votes",
+        alpha=alpha if stated_alpha is None else stated_alpha,
+        counts=counts,
+        noise=noise,
+        max_adds=max_adds,
+        max_removes=max_removes,
+    )
+
+
+# ---- checks --------------------------------------------------------------------------------------------------------
+
+
+def _miss(share: FloatArray) -> FloatArray:
+    """``1 - share``, rounded up where it is not exact (below 1/2)."""
+    miss = 1.0 - share
+    return np.where(share < 0.5, np.nextafter(miss, 2.0), miss)
+
+
+def _checked_share(value: ArrayLike, name: str) -> FloatArray:
+    share = np.asarray(value, dtype=np.float64)
+    if not np.all((share >= 0) & (share <= 1)):  # NaN fails too
+        bad = share[~((share >= 0) & (share <= 1))].flat[0]
+        raise InputError(f"{name} must lie in [0, 1]; got {bad} (a share of votes, for instance 0.99)")
+    return share
+
+
+def _checked_single(value: ArrayLike, name: str) -> FloatArray:
+    share = _checked_share(value, name)
+    if share.size != 1:
+        raise InputError(f"{name} must be a single number here; got shape {share.shape} (one grid at a time)")
+    return share.reshape(())
+
+
+def _checked_size(value: int, name: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
+        raise InputError(f"{name} must be an integer of at least 0; got {value!r} (a number of edges)")
+
+
+def _like(values: FloatArray, given: ArrayLike) -> float | FloatArray:
+    return float(values) if np.ndim(given) == 0 else values

@@ -1,0 +1,54 @@
+"""What is refused before any long work: graphs or a model for which certificates would be false, or asking would fail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from flipproof.classifiers.classifier import Classifier
+from flipproof.graphs import Graph
+from flipproof.noise import EdgeNoise, SampleStream
+
+__all__ = ["Guard"]
+
+
+class Guard:
+    """The checks of one base classifier; remembers what has been tried.
+
+    Args:
+        classifier: The base classifier.
+        trust_features: Accept node features that look like the clean graph's degrees.
+    """
+
+    def __init__(self, classifier: Classifier, *, trust_features: bool = False) -> None:
+        self.classifier, self._trust_features = classifier, trust_features
+        self._probed: set[tuple[Any, ...]] = set()
+
+    def check(self, graphs: Sequence[Graph], noise: EdgeNoise) -> None:
+        """Refuse graphs or a model for which certificates would be false, or asking would fail.
+
+        The model is tried on a few noisy copies of the first graph of every kind (width and type of its features). Node
+        features count as degrees only if they agree on all the graphs: check a data set as a whole.
+
+        Args:
+            graphs: Everything that is to be asked about.
+            noise: Random changes such as the model will meet.
+        """
+        self.check_features(graphs)
+        for graph in graphs:
+            classifier = self.classifier.suited(graph, noise)
+            classifier.prepare()
+            classifier.batch_size(graph, noise)
+            features = graph.node_features
+            kind = (classifier.path, *(() if features is None else (features.shape[1], features.dtype)))
+            if kind not in self._probed:
+                classifier.probe(SampleStream(graph, noise, seed=0))
+                self._probed.add(kind)
+
+    def check_features(self, graphs: Sequence[Graph]) -> None:
+        """Refuse node features that know the clean edges, where the model may see them."""
+        own = [graph for graph in graphs if graph.node_features is not None]
+        if own and self.classifier.reads_own_features and not self._trust_features:
+            from flipproof.classifiers.features import refuse_clean_degrees
+
+            refuse_clean_degrees(own)

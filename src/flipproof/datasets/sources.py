@@ -1,0 +1,153 @@
+"""A data set as a user names it, and how it is split: what a command is given, and what a model folder remembers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flipproof.checks import checked_seed
+from flipproof.datasets.dataset import Dataset
+from flipproof.datasets.folder import LABELS, folder
+from flipproof.datasets.splits import Split, split
+from flipproof.datasets.topologies import topologies
+from flipproof.datasets.tu import tu
+from flipproof.errors import InputError
+
+__all__ = ["PARTS", "DataSource", "fingerprint", "model_data", "part_indices"]
+
+PARTS = ("test", "validation", "train", "all")
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """A data set as the options name it, and how it is split.
+
+    Attributes:
+        data: ``topologies`` (``topologies:96`` for 96 graphs), a folder of graphs, or a TU name.
+        root: Folder of the TU data sets.
+        download: Fetch a TU data set that is not there.
+        seed: Makes the topologies.
+        split_seed, test, validation: Of the split; shares of the whole.
+    """
+
+    data: str
+    root: str | None = None
+    download: bool = False
+    seed: int = 0
+    split_seed: int = 0
+    test: float = 1 / 3
+    validation: float = 0.0
+
+    def load(self) -> Dataset:
+        """The graphs."""
+        checked_seed(self.seed)
+        kind, colon, count = self.data.partition(":")
+        if kind == "topologies":
+            if colon and not count.isdecimal():
+                raise InputError(
+                    f"--data topologies:COUNT needs a number of graphs; got {self.data!r} (for instance topologies:96)"
+                )
+            return topologies(int(count), seed=self.seed) if colon else topologies(seed=self.seed)
+        path = self._folder
+        if path is None:
+            assert self.root is not None
+            return tu(self.data, self.root, download=self.download)
+        if (path / LABELS).is_file():
+            return folder(path)
+        if (path / f"{path.resolve().name}_A.txt").is_file():
+            return tu(path.resolve().name, path.resolve().parent)
+        what = f"is a folder without {LABELS}" if path.is_dir() else "is no folder here"
+        raise InputError(
+            f"--data must be topologies, a folder with {LABELS}, or a TU name; {path} {what}, and a TU name needs --root "
+            "(for instance --root data)"
+        )
+
+    @property
+    def _folder(self) -> Path | None:
+        """The folder that ``data`` names; ``None`` for the topologies, and for a name that is to be looked up in ``root``."""
+        path = Path(self.data).expanduser()
+        looked_up = self.root is not None and path.name == self.data
+        return None if looked_up or self.data.partition(":")[0] == "topologies" else path
+
+    def split(self, graphs: Dataset) -> Split:
+        """The parts to train on, to choose the epoch with, and to certify."""
+        for option, share in (("--test", self.test), ("--validation", self.validation)):
+            if not 0 <= share < 1 or (option == "--test" and share == 0):
+                raise InputError(f"{option} must be a share of the graphs in (0, 1); got {share:g} (for instance 0.2)")
+        return split(graphs, test=self.test, validation=self.validation, seed=self.split_seed)
+
+    def metadata(self, graphs: Dataset) -> dict[str, Any]:
+        """What a model folder remembers of its data; :func:`model_data` reads it."""
+        return {
+            "data": self.data if self._folder is None else str(self._folder.resolve()),
+            "root": None if self.root is None else str(Path(self.root).expanduser().resolve()),
+            "data_seed": self.seed,
+            "split_seed": self.split_seed,
+            "test": self.test,
+            "validation": self.validation,
+            "data_sha256": fingerprint(graphs),
+            "class_names": list(graphs.class_names),
+        }
+
+
+def model_data(
+    stored: Mapping[str, Any],
+    *,
+    data: str | None,
+    root: str | None,
+    download: bool,
+    data_seed: int | None,
+    split_seed: int | None,
+) -> tuple[DataSource, Dataset]:
+    """The data that a model folder remembers, with what the options override; refused if they have changed since the training.
+
+    So a graph that the model was trained on never becomes a test graph by accident: only an explicit ``--data``,
+    ``--data-seed`` or ``--split-seed`` gives another split than the stored one.
+    """
+    if data is None and not isinstance(stored.get("data"), str):
+        raise InputError("the model does not say which data it belongs to (give --data)")
+    same = data is None or stored.get("data") in (data, str(Path(data).expanduser().resolve()))
+    source = DataSource(
+        data=str(stored["data"]) if data is None else data,
+        root=(stored.get("root") if same else None) if root is None else root,
+        download=download,
+        seed=int(stored.get("data_seed", 0)) if data_seed is None else data_seed,
+        split_seed=int(stored.get("split_seed", 0)) if split_seed is None else split_seed,
+        test=float(stored.get("test", 1 / 3)),
+        validation=float(stored.get("validation", 0.0)),
+    )
+    graphs = source.load()
+    expected = stored.get("data_sha256")
+    if same and data_seed is None and expected is not None and fingerprint(graphs) != expected:
+        raise InputError(
+            f"the data {source.data} are not those that the model was trained on: their hash has changed, so that training "
+            "graphs could be taken for test graphs (restore the data, or train again)"
+        )
+    return source, graphs
+
+
+def fingerprint(graphs: Dataset) -> str:
+    """Hash of all graphs, their features, labels and class names; independent of machine and path."""
+    digest = hashlib.sha256(json.dumps([len(graphs), list(graphs.class_names)]).encode())
+    for graph in graphs:
+        digest.update(f"{graph.topology} {graph.label}".encode())
+        if graph.node_features is not None:
+            features = graph.node_features
+            digest.update(f"{features.shape} {features.dtype.str}".encode())
+            digest.update(features.tobytes())
+    return digest.hexdigest()
+
+
+def part_indices(parts: Split, part: str, limit: int | None) -> list[int]:
+    """Positions in the data set of the graphs to certify."""
+    if part not in PARTS:
+        raise InputError(f"--part must be one of {', '.join(PARTS)}; got {part!r} (test is the default)")
+    chosen = range(len(parts.dataset)) if part == "all" else getattr(parts, f"{part}_indices").tolist()
+    indices = [int(index) for index in chosen][:limit]
+    if not indices:
+        raise InputError(f"--part {part} holds no graph (choose another part, or train with --validation above 0)")
+    return indices

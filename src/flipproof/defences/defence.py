@@ -1,0 +1,359 @@
+"""What a defence is: it turns a base model into a classifier that can be certified.
+
+    tasks     the pieces of work that a graph needs, given the pieces that are there        (in the main process)
+    work      does one of them                                                             (anywhere: a core, a cluster)
+    evidence  puts the pieces of a graph together                                          (in the main process)
+    read      the certificate that follows from the evidence                               (pure mathematics, anywhere)
+
+Everything above the defences (run folder, attacks, report, tuning, benchmark, command line) knows this protocol and no single defence.
+CONTRIBUTING.md says what a new one needs.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from flipproof.certificates.certificate import Certificate
+from flipproof.certificates.evidence import Evidence
+from flipproof.checks import checked_count
+from flipproof.classifiers import DEFAULT_MEMORY, as_classifier
+from flipproof.classifiers.guard import Guard
+from flipproof.engines import Engine, ThisProcess, cores, local_engine
+from flipproof.errors import InputError
+from flipproof.graphs import Graph, as_graph, as_graphs
+from flipproof.noise import EdgeNoise
+from flipproof.progress import counted, note
+
+if TYPE_CHECKING:
+    from flipproof.datasets import Dataset
+    from flipproof.defences.target import Target
+
+__all__ = ["Defence", "Option", "Question", "Request", "label_dtype"]
+
+_STILL = EdgeNoise(add=0, remove=0)
+
+
+@dataclass(frozen=True)
+class Option:
+    """A value that a user gives by name: on the command line as ``--name``, in a config file as ``name``.
+
+    Attributes:
+        name: With underscores.
+        kind: ``int``, ``float``, ``str`` or ``bool``.
+        help: A whole sentence.
+        default: ``None`` where the defence or the model folder decides.
+        least: The smallest value of a number.
+    """
+
+    name: str
+    kind: type
+    help: str
+    default: Any = None
+    least: int | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """A piece of work on a graph.
+
+    Attributes:
+        key: Names the piece among those of its graph.
+        given: Pieces that the work reads.
+        amount: How much progress it is, in the question's unit.
+    """
+
+    key: str
+    given: Mapping[str, bytes] = field(default_factory=dict)
+    amount: int = 0
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked about every graph: plain values, all of which stand in ``run.json``. This one leaves nothing open."""
+
+    doing: ClassVar[str] = "asking"
+    unit: ClassVar[str] = "graphs"
+
+    @classmethod
+    def of(cls, *, graphs: int = 1, **asked: Any) -> Self:
+        """The question that these values ask, checked; ``graphs`` is the number of graphs that are asked about together."""
+        if asked:
+            raise InputError(f"there is no such setting: {next(iter(asked))} (leave it out)")
+        return cls()
+
+    @property
+    def amount(self) -> int | None:
+        """Progress per graph, in :attr:`unit`; ``None`` where graphs are counted."""
+        return None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON; :meth:`of` takes it back."""
+        return asdict(self)
+
+    def read(self, evidence: Any) -> Certificate:
+        """The certificate that the question asks for; refuses evidence that does not answer it."""
+        found: Certificate = evidence.certify()
+        return found
+
+    def readings(self, evidence: Any) -> dict[str, Certificate]:
+        """Certificates that other methods read from the same evidence at the same level, by method; for comparison."""
+        return {}
+
+
+class Defence(ABC):
+    """A model made certifiable.
+
+    Args:
+        model: A torch module with ``forward(x, edge_index, batch)`` (PyG's convention), ``forward(data)`` or
+            ``forward(x, adj, mask)`` (dense), returning logits ``[graphs, num_classes]``; or any callable from a list of
+            :class:`Graph` to labels.
+        num_classes: Number of classes, including those that never get a vote; by default ``model.num_classes``.
+        features: Node features, computed on every graph that the model is asked about: ``None`` for the graph's own (which must
+            not depend on edges), ``"degree"``, ``"one-hot-degree"``, ``"constant"``, a function from a Graph to an array
+            ``[n, d]``, a PyG transform, or several in a list.
+        convention: ``"pyg"``, ``"data"`` or ``"dense"``, where the module's ``forward`` does not tell.
+        trust_features: Accept node features that look like the clean graph's degrees.
+        memory: Bytes that graphs and the model's work on them may take at once. Batches are cut to fit; a graph of which
+            not even one copy fits is refused.
+    """
+
+    name: ClassVar[str]
+    """In the registry, on the command line and in run.json."""
+
+    evidence_type: ClassVar[type[Evidence]]
+    question_type: ClassVar[type[Question]] = Question
+    settings: ClassVar[tuple[Option, ...]] = ()
+    """What the defence is, beside its model: given in training and stored with the model."""
+
+    training_options: ClassVar[tuple[Option, ...]] = ()
+    """What its training takes in addition."""
+
+    asking: ClassVar[tuple[Option, ...]] = ()
+    """What certification takes: the fields of its question."""
+
+    baseline: ClassVar[bool] = False
+    """Whether it is something to compare with rather than a defence."""
+
+    edge_blind: ClassVar[bool] = False
+    """Whether no attack on edges can change any answer."""
+
+    trait: ClassVar[str] = "defended"
+    """The adjective of the defended classifier in sentences: "the smoothed classifier"."""
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        num_classes: int | None = None,
+        features: Any = None,
+        convention: str | None = None,
+        trust_features: bool = False,
+        memory: int = DEFAULT_MEMORY,
+    ) -> None:
+        given = getattr(model, "num_classes", None) if num_classes is None else num_classes
+        self.model = model
+        self.num_classes = checked_count(given, "num_classes", 2, "count declared classes")
+        self.classifier = as_classifier(
+            model,
+            num_classes=self.num_classes,
+            features=features,
+            convention=convention,
+            memory=checked_count(memory, "memory", 2**20, "a number of bytes, for instance 2**30"),
+        )
+        self._guard = Guard(self.classifier, trust_features=trust_features)
+
+    # ---- what the defence is ----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def checked(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings that were given, in the form in which they are stored; refuses what does not make a defence."""
+        return {option.name: given[option.name] for option in cls.settings if given.get(option.name) is not None}
+
+    @classmethod
+    def build(cls, model: Any, settings: Mapping[str, Any], **wrapped: Any) -> Self:
+        """The defence of a model with these settings; ``wrapped`` are the constructor's other arguments."""
+        return cls(model, **settings, **wrapped)
+
+    def describe(self) -> dict[str, Any]:
+        """The defence as plain JSON, the model aside; :meth:`from_description` takes it back."""
+        return {"name": self.name, **{option.name: getattr(self, option.name) for option in self.settings}}
+
+    @classmethod
+    def from_description(cls, description: Mapping[str, Any], model: Any, **wrapped: Any) -> Self:
+        """The defence that :meth:`describe` described."""
+        return cls.build(model, {key: value for key, value in description.items() if key != "name"}, **wrapped)
+
+    @classmethod
+    def title(cls, settings: Mapping[str, Any]) -> str:
+        """The defence with its settings in a few words, for tables and legends."""
+        return " ".join([cls.name, *(f"{value:g}" for value in settings.values() if not isinstance(value, str))])
+
+    @classmethod
+    def training(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments of :func:`flipproof.train` with which a model is trained for the defence."""
+        return {}
+
+    @classmethod
+    def trained_for(cls, metadata: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The settings for which a model folder says that its model was trained; ``None`` if for another defence."""
+        stored = metadata.get("defence")
+        if not isinstance(stored, Mapping) or stored.get("name") != cls.name:
+            return None
+        return cls.checked(stored)
+
+    @classmethod
+    def entry(cls, value: Any) -> dict[str, Any]:
+        """The settings that an entry of a benchmark's config asks for: a table of them."""
+        if not isinstance(value, Mapping) or value.keys() - {option.name for option in cls.settings}:
+            names = ", ".join(option.name for option in cls.settings) or "nothing"
+            raise InputError(f"{cls.name} takes tables with {names}; got {value!r}")
+        return cls.checked(value)
+
+    @classmethod
+    def candidates(cls, graphs: Dataset) -> list[dict[str, Any]]:
+        """Settings worth trying on such graphs."""
+        return [] if cls.settings or cls.baseline else [{}]
+
+    @classmethod
+    def words(cls, settings: Mapping[str, Any]) -> str:
+        """The settings as options of the command line, in words: "keep 0.9", "5 groups"."""
+        return ", ".join(f"{key} {value:.4g}" for key, value in settings.items() if isinstance(value, (int, float)))
+
+    # ---- asking ---------------------------------------------------------------------------------------------------------------
+
+    @property
+    def noise(self) -> EdgeNoise:
+        """Random changes such as the model will meet: what it is tried on, and what a batch is reckoned to cost."""
+        return _STILL
+
+    def check(self, graphs: Sequence[Graph]) -> None:
+        """Refuse, before any long work, what would make a certificate false or asking fail."""
+        self._guard.check(graphs, self.noise)
+
+    def question(self, *, graphs: int = 1, **asked: Any) -> Any:
+        """What is to be asked, checked; the arguments are those of :meth:`certify`."""
+        return self.question_type.of(graphs=graphs, **asked)
+
+    def tasks(self, graph: Graph, question: Any, pieces: Mapping[str, bytes]) -> list[Request]:
+        """The pieces that are missing now; none if those that are there answer the question."""
+        return [] if "answer" in pieces else [Request("answer")]
+
+    def work(self, graph: Graph, question: Any, request: Request) -> bytes:
+        """Do a piece of work, anywhere. By default the graph is one piece, :meth:`ask`."""
+        return self.ask(graph, question).to_bytes()
+
+    def ask(self, graph: Graph, question: Any) -> Evidence:
+        """Ask the model all that the question needs; for a defence that does so in one piece."""
+        raise NotImplementedError
+
+    def evidence(self, graph: Graph, question: Any, pieces: Mapping[str, bytes]) -> Evidence:
+        """Put together what the pieces say."""
+        return self.evidence_type.from_bytes(pieces["answer"], source="the answer")
+
+    @classmethod
+    def answered(cls, evidence: Any, settings: Mapping[str, Any], num_classes: int) -> bool:
+        """Whether evidence was made by a defence with these settings; for stored evidence, which may be anybody's."""
+        return isinstance(evidence, cls.evidence_type) and evidence.num_classes == num_classes
+
+    # ---- answers --------------------------------------------------------------------------------------------------------------
+
+    def predict(self, graph: Any) -> int | None:
+        """The defended classifier's answer, or ``None`` where it abstains."""
+        return self.certify(graph).label
+
+    def answer(self, graph: Any, search: Mapping[str, Any]) -> int | None:
+        """As :meth:`predict`, with the options of an attack, as far as they concern it."""
+        return self.predict(graph)
+
+    def certify(self, graph: Any, **asked: Any) -> Certificate:
+        """The answer for a graph, and the number of edge flips that it withstands."""
+        return self.certify_all([graph], **asked)[0]
+
+    def certify_all(
+        self,
+        graphs: Iterable[Any],
+        *,
+        progress: bool | Callable[[int, int], None] = False,
+        workers: int | None = None,
+        engine: Engine | None = None,
+        **asked: Any,
+    ) -> list[Certificate]:
+        """A certificate for each graph, in their order.
+
+        Args:
+            graphs: In any form that the library accepts.
+            progress: Show a progress bar, or a function called with the number of graphs done and their number.
+            workers: Processes of this machine to use; 0 for one per core. By default this process.
+            engine: Where the work is done, instead of ``workers``; see :mod:`flipproof.engines`.
+            **asked: See :meth:`certify`.
+        """
+        from flipproof.defences.asking import ask_all
+
+        given = as_graphs(graphs)
+        if self.classifier.edge_blind and not (self.baseline or self.edge_blind):
+            from flipproof.defences.edge_blind import EdgeBlindClassifier
+
+            self.question(graphs=max(1, len(given)), **asked)
+            return EdgeBlindClassifier(self.classifier).certify_all(given, progress=progress, workers=workers)
+        question = self.question(graphs=max(1, len(given)), **asked)
+        self.check(given)
+        chosen = engine or self.engine(workers)
+        certificates: dict[int, Certificate] = {}
+        with counted(progress, "certifying", len(given)) as advance:
+            for index, _, certificate in ask_all(self, question, dict(enumerate(given)), engine=chosen):
+                assert certificate is not None
+                certificates[index] = certificate
+                advance()
+        return [certificates[index] for index in range(len(given))]
+
+    def engine(self, workers: int | None, *, quiet: bool = True) -> Engine:
+        """So many processes of this machine, or what comes nearest for this model; ``None`` is this process."""
+        if workers is None:
+            return ThisProcess()
+        count = cores() if workers == 0 else checked_count(workers, "workers", 1, "0 for one per core")
+        found, sentence = local_engine(count, forks=self.classifier.forks, threads=self.classifier.threads)
+        if sentence:
+            note(sentence, quiet=quiet)
+        return found
+
+    def target(self, graph: Graph, **search: Any) -> Target:
+        """What an attack on a graph minimises. By default attacked graphs are answered one by one."""
+        from flipproof.defences.target import AnswersTarget
+
+        return AnswersTarget(self, graph, max_calls=search.get("max_calls"))
+
+    # ---- in a folder ----------------------------------------------------------------------------------------------------------
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write model and defence to a folder, whole or not at all; the model must be one of flipproof's own."""
+        from flipproof import models
+
+        features = getattr(self.classifier, "features", None)
+        models.save(self.model, folder, defence=self.describe(), features=features)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], **wrapped: Any) -> Self:
+        """What :meth:`save` or ``flipproof train`` wrote, if it was made for this defence."""
+        from flipproof import models
+
+        saved = models.load_metadata(folder)
+        settings = cls.trained_for(saved.metadata)
+        if settings is None:
+            raise InputError(f"{folder} does not hold a model for {cls.name} (load it with flipproof.models.load)")
+        return cls.build(models.load(folder), settings, **{"features": saved.metadata.get("features"), **wrapped})
+
+    def __repr__(self) -> str:
+        settings = {key: value for key, value in self.describe().items() if key != "name"}
+        shown = ", ".join(f"{key}={value!r}" for key, value in {**settings, "num_classes": self.num_classes}.items())
+        return f"{type(self).__name__}({type(self.model).__name__}, {shown})"
+
+
+def label_dtype(num_classes: int) -> type[np.unsignedinteger[Any]]:
+    """The smallest unsigned type that labels are stored in."""
+    return np.uint8 if num_classes <= 256 else np.uint32

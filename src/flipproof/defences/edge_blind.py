@@ -1,0 +1,54 @@
+"""Seeing no edge ("edge-blind"): the line that every other defence must beat.
+
+The model is asked about the graph without its edges. By construction no attack on edges can change the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from flipproof.certificates.answer import Answer
+from flipproof.defences.defence import Defence
+from flipproof.errors import InputError
+from flipproof.graphs import Graph, as_graph
+
+__all__ = ["EdgeBlindClassifier"]
+
+
+class EdgeBlindClassifier(Defence):
+    """A model that is never shown an edge: certified at every radius.
+
+    Node features must not depend on edges either.
+
+    >>> def counts_nodes(graphs):
+    ...     return [int(graph.num_nodes > 3) for graph in graphs]
+    >>> EdgeBlindClassifier(counts_nodes, num_classes=2).certify(Graph(4, [(0, 1)])).radius
+    6
+    """
+
+    name = "edge-blind"
+    evidence_type = Answer
+    baseline = True
+    edge_blind = True
+    trait = "edge-blind"
+
+    def __init__(self, model: Any, **wrapped: Any) -> None:
+        super().__init__(model, **wrapped)
+        features = getattr(self.classifier, "features", None)
+        if features is not None and features.reads_edges:
+            raise InputError(
+                f"features of an edge-blind model must not depend on edges; got {features.spec or features} "
+                '(None for the graph\'s own, or "constant")'
+            )
+
+    def check(self, graphs: Sequence[Graph]) -> None:
+        super().check([graph.replaced(edges=()) for graph in graphs])
+        self._guard.check_features(graphs)
+
+    def predict(self, graph: Any) -> int:
+        """The answer without any edge."""
+        return self.classifier.label_of(as_graph(graph).replaced(edges=()))
+
+    def ask(self, graph: Graph, question: Any) -> Answer:
+        return Answer(self.predict(graph), graph, self.num_classes, edge_blind=True)

@@ -1,0 +1,453 @@
+"""The smoothed classifier: sample noisy graphs, ask the model, certify the answer. The file to read first.
+
+    votes = the model's label on each of M noisy copies of the graph           (sample)
+    certificate = label and radius that follow from the votes                  (certify)
+
+The smoothed classifier ``g`` answers the class that the model ``f`` gives most often under the noise. ``g``
+itself cannot be evaluated, only sampled; a certificate says which answer ``g`` gives, and within how many
+edge flips it stays the same, except with probability alpha over the sampling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flipproof.certificates.bounds import checked_alpha, label_pvalue
+from flipproof.certificates.certificate import Certificate
+from flipproof.certificates.methods import DEFAULT_METHOD, METHODS, certify_votes
+from flipproof.certificates.sampled_votes import Block, Votes
+from flipproof.certificates.sequential import Plan, Sequential
+from flipproof.checks import checked_samples, checked_seed
+from flipproof.defences.asking import ask_all
+from flipproof.defences.defence import Defence, Option, Question, Request, label_dtype
+from flipproof.defences.target import Confirmation, CopiesTarget, Target, checked_copies
+from flipproof.errors import InputError
+from flipproof.graphs import Graph, as_graph
+from flipproof.noise import BLOCK, EdgeNoise, SampleStream, keyed_draws, noisy_states
+
+if TYPE_CHECKING:
+    from flipproof.datasets import Dataset
+
+__all__ = ["SampledQuestion", "SmoothedClassifier"]
+
+_KEEPS = (0.8, 0.9, 0.95, 0.98)
+# edges added for each that is there, and the share removed. Where more than half of the edges are removed, a single added one is
+# mostly removed too: few additions then suffice to hide it, and the graph is thinned rather than blurred
+_PAIRS = ((0.3, 0.2), (0.05, 0.4), (0.01, 0.6), (0.01, 0.8))
+_CLEAR = 2.0  # standard errors by which a rival must lead on the noise that the attack was searched with
+
+
+@dataclass(frozen=True)
+class SampledQuestion(Question):
+    """How many noisy copies of every graph are asked about, and how the votes are read.
+
+    Attributes:
+        samples: Number of noisy copies, or ``"auto"`` for as many as the answer needs.
+        max_samples, target_radius, precision: With ``"auto"``; see :class:`flipproof.Sequential`.
+        alpha: Failure probability of each certificate, or of all together.
+        simultaneous: Whether alpha holds for all graphs at once.
+        graphs: Number of graphs that share alpha then.
+        method: How the votes are read.
+        seed: Seed of the noise.
+    """
+
+    samples: int | str = 10_000
+    max_samples: int | None = None
+    target_radius: int | None = None
+    precision: float | None = None
+    alpha: float = 0.001
+    simultaneous: bool = False
+    graphs: int = 1
+    method: str = DEFAULT_METHOD
+    seed: int = 0
+
+    doing = "sampling"
+    unit = "samples"
+
+    @classmethod
+    def of(  # type: ignore[override]
+        cls,
+        *,
+        graphs: int = 1,
+        samples: int | str | Sequential = 10_000,
+        max_samples: int | None = None,
+        target_radius: int | None = None,
+        precision: float | None = None,
+        alpha: float = 0.001,
+        simultaneous: bool = False,
+        method: str = DEFAULT_METHOD,
+        seed: int | None = None,
+    ) -> SampledQuestion:
+        """See :meth:`SmoothedClassifier.certify`."""
+        if isinstance(samples, Sequential):
+            goal = asdict(samples)
+            samples = "auto"
+        elif samples == "auto":
+            goal = {"max_samples": max_samples or Sequential.max_samples}
+            goal |= {"target_radius": target_radius, "precision": precision}
+        else:
+            goal = {"max_samples": max_samples, "target_radius": target_radius, "precision": precision}
+            for name, value in goal.items():
+                if value is not None:
+                    raise InputError(f'{name} {value} goes with samples "auto"; got samples {samples} (ask for auto)')
+            if isinstance(samples, str) and samples.isdecimal():
+                samples = int(samples)
+        question = cls(
+            samples=samples, **goal, alpha=alpha, simultaneous=simultaneous, graphs=graphs, method=method, seed=checked_seed(seed)
+        )
+        checked_alpha(alpha)
+        assert question.plan  # refuses what cannot be sampled
+        return question
+
+    @cached_property
+    def plan(self) -> Plan:
+        """When sampling ends, and at which level certificates are read."""
+        goal = Sequential(self.max_samples, target_radius=self.target_radius, precision=self.precision) if self.auto else None
+        return Plan.of(goal or self.samples, alpha=self.level, method=self.method)
+
+    @property
+    def auto(self) -> bool:
+        """Whether sampling ends when the answer is known."""
+        return self.samples == "auto"
+
+    @property
+    def level(self) -> float:
+        """The failure probability of every single certificate."""
+        return self.alpha / self.graphs if self.simultaneous else self.alpha
+
+    @property
+    def amount(self) -> int | None:
+        """Samples per graph; ``None`` where it is not known in advance."""
+        return None if self.auto else self.plan.most
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON; the number of graphs is known elsewhere."""
+        return {key: value for key, value in asdict(self).items() if key != "graphs"}
+
+    def read(self, evidence: Votes) -> Certificate:
+        """The certificate of the look at which sampling ends; refuses votes that were cast otherwise."""
+        if (evidence.seed, evidence.looks) != (self.seed, self.plan.schedule) or len(evidence) not in self.plan.looks:
+            raise InputError("the votes were cast with other settings than these (sample again)")
+        certificate = self.plan.read(evidence)
+        if certificate.samples != len(evidence):
+            raise InputError(
+                f"sampling ends at {certificate.samples:,} votes, and {len(evidence):,} were cast (votes beyond the stop were "
+                "added)"
+            )
+        return certificate
+
+    def readings(self, evidence: Votes) -> dict[str, Certificate]:
+        """What every other method certifies from the same votes, at the same level."""
+        others = [method for method in METHODS if method != self.method]
+        return {method: certify_votes(evidence, alpha=self.level, method=method) for method in others}
+
+
+class SmoothedClassifier(Defence):
+    """A graph classifier made robust by edge noise; wraps any model.
+
+    Args:
+        model: A torch module with ``forward(x, edge_index, batch)`` (PyG's convention), ``forward(data)`` or
+            ``forward(x, adj, mask)`` (dense), returning logits ``[graphs, num_classes]``; or any callable
+            from a list of :class:`Graph` to labels.
+        noise: The random flips.
+        **wrapped: ``num_classes``, ``features`` (computed on every *noisy* graph), ``convention``, ``trust_features`` and
+            ``memory``; see :class:`flipproof.defences.Defence`.
+
+    >>> def has_triangle(graphs):
+    ...     return [int(np.trace(np.linalg.matrix_power(g.adjacency(), 3)) > 0) for g in graphs]
+    >>> smooth = SmoothedClassifier(has_triangle, EdgeNoise(keep=0.9), num_classes=2)
+    >>> complete = Graph(4, [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)])
+    >>> print(smooth.certify(complete, samples=1000, seed=0, method="votes"))
+    class 1, certified against any 1 edge flip (votes, alpha 0.001, 1,000 samples, share of votes at least 0.9492)
+    """
+
+    name = "smoothing"
+    evidence_type = Votes
+    question_type = SampledQuestion
+    trait = "smoothed"
+    settings = (
+        Option("keep", float, "Probability that a node pair keeps its state (the paper's beta)."),
+        Option("add", float, "Probability that an empty node pair gains an edge."),
+        Option("remove", float, "Probability that an edge is lost."),
+    )
+    asking = (
+        Option("samples", str, "Number of noisy copies per graph; auto takes as many as the answer needs.", "10000"),
+        Option("max_samples", int, "With auto: the largest number of samples, by default 100000.", least=1),
+        Option("target_radius", int, "With auto: stop when this radius is certified or out of reach.", least=0),
+        Option("precision", float, "With auto: stop when the interval of the share of votes is no wider than this."),
+        Option("alpha", float, "Failure probability of each certificate.", 0.001),
+        Option("simultaneous", bool, "Let alpha hold for all graphs at once: each graph gets its share of it.", False),
+        Option("method", str, "How the votes are read: influence, votes or paper.", DEFAULT_METHOD),
+        Option("seed", int, "Seed of the noise.", 0),
+    )
+
+    def __init__(self, model: Any, noise: EdgeNoise, **wrapped: Any) -> None:
+        if not isinstance(noise, EdgeNoise):
+            raise InputError(f"noise must be an EdgeNoise; got {noise!r} (for instance EdgeNoise(keep=0.9))")
+        self._noise = noise
+        super().__init__(model, **wrapped)
+
+    @property
+    def noise(self) -> EdgeNoise:
+        """The random flips."""
+        return self._noise
+
+    # ---- the defence and its settings ----
+
+    @classmethod
+    def checked(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        noise = _noise_of(given)
+        return {"add": noise.p_add, "remove": noise.p_remove}
+
+    @classmethod
+    def build(cls, model: Any, settings: Mapping[str, Any], **wrapped: Any) -> SmoothedClassifier:
+        return cls(model, _noise_of(settings), **wrapped)
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": self.name, "add": self.noise.p_add, "remove": self.noise.p_remove}
+
+    @classmethod
+    def title(cls, settings: Mapping[str, Any]) -> str:
+        noise = _noise_of(settings)
+        if noise.symmetric:
+            return f"keep {1 - noise.p_add:.6g}"
+        return f"add {noise.p_add:.6g} remove {noise.p_remove:.6g}"
+
+    @classmethod
+    def words(cls, settings: Mapping[str, Any]) -> str:
+        noise = _noise_of(settings)
+        if noise.symmetric:
+            return f"keep {1 - noise.p_add:.4g}"
+        return f"add {noise.p_add:.4g}, remove {noise.p_remove:.4g}"
+
+    @classmethod
+    def training(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        return {"noise": _noise_of(settings)}
+
+    @classmethod
+    def trained_for(cls, metadata: Mapping[str, Any]) -> dict[str, Any] | None:
+        stored = metadata.get("noise")
+        if stored is None:
+            return super().trained_for(metadata)
+        noise = EdgeNoise.from_thresholds(stored["add_threshold"], stored["remove_threshold"])
+        return {"add": noise.p_add, "remove": noise.p_remove}
+
+    @classmethod
+    def candidates(cls, graphs: Dataset) -> list[dict[str, Any]]:
+        """Symmetric noises, and noises that add edges in proportion to the density."""
+        slots = sum(graph.max_adds + graph.max_removes for graph in graphs)
+        density = sum(graph.num_edges for graph in graphs) / max(1, slots)
+        pairs = [{"add": float(f"{times * density:.2g}"), "remove": remove} for times, remove in _PAIRS]
+        return [cls.checked(given) for given in [*({"keep": keep} for keep in _KEEPS), *pairs]]
+
+    # ---- one graph ----
+
+    def certify(self, graph: Any, **asked: Any) -> Certificate:
+        """The smoothed prediction for a graph, and the number of edge flips it withstands.
+
+        With probability at least ``1 - alpha`` over the sampling: the certificate abstains, or its label is
+        the smoothed classifier's answer for this graph and for every graph at most ``radius`` edge flips
+        away.
+
+        Args:
+            graph: A :class:`Graph`, PyG ``Data``, networkx graph or adjacency matrix.
+            **asked: ``samples``: noisy copies ``M`` (10,000); with ``"auto"``, or a :class:`Sequential`, as many as the answer
+                needs, with the same guarantee. ``alpha``: failure probability (0.001). ``seed``: seed of the noise; ``None`` for
+                a fresh secret one (an attacker who knows the seed can choose graphs against it). ``method``: ``"influence"``,
+                ``"votes"`` or ``"paper"``. ``simultaneous``: of :meth:`certify_all`, let alpha hold for all graphs at once
+                instead of for each by itself.
+        """
+        return super().certify(graph, **asked)
+
+    def predict(self, graph: Any, *, samples: int = 1_000, alpha: float = 0.001, seed: int | None = None) -> int | None:
+        """The smoothed prediction, or ``None`` (abstain) where the two top classes are too close to tell.
+
+        A class other than the smoothed classifier's answer is returned with probability at most ``alpha``.
+        """
+        checked_alpha(alpha)
+        if self.classifier.edge_blind:
+            return self.certify_all([graph])[0].label
+        votes = self.sample(graph, samples=checked_samples(samples), seed=seed)
+        top, second = (int(index) for index in np.argsort(-votes.counts, kind="stable")[:2])
+        level = checked_alpha(alpha, samples=len(votes), discrepancy=votes.stream().discrepancy)
+        return top if label_pvalue(votes.counts[top], votes.counts[second]) <= level else None
+
+    def answer(self, graph: Any, search: Mapping[str, Any]) -> int | None:
+        samples, alpha = search.get("confirm_samples", 10_000), search.get("alpha", 0.001)
+        return self.predict(graph, samples=samples, alpha=alpha, seed=search.get("seed", 0))
+
+    def sample(self, graph: Any, **asked: Any) -> Votes:
+        """The model's votes on noisy copies of a graph. Keep them: :func:`certify_votes` reads certificates off them.
+
+        The arguments are those of :meth:`certify`; ``alpha`` and ``method`` matter with ``samples="auto"`` only, where they
+        tell when there are enough.
+        """
+        graph, question = as_graph(graph), self.question(**asked)
+        self.check([graph])
+        ((_, votes, _),) = ask_all(self, question, {0: graph}, read=False)
+        assert isinstance(votes, Votes)
+        return votes
+
+    # ---- asking, block by block ----
+
+    def tasks(self, graph: Graph, question: SampledQuestion, pieces: Mapping[str, bytes]) -> list[Request]:
+        """The blocks up to the next look; with ``"auto"`` then the look itself, which says whether that is enough."""
+        plan = question.plan
+        for look in plan.looks:
+            starts = range(0, look, BLOCK)
+            missing = [start for start in starts if _block_key(start) not in pieces]
+            if missing:
+                return [Request(_block_key(start), amount=min(BLOCK, plan.most - start)) for start in missing]
+            if look == plan.most:
+                break
+            verdict = pieces.get(f"look {look}")
+            if verdict is None:
+                return [Request(f"look {look}", given={key: pieces[key] for key in map(_block_key, starts)})]
+            if verdict == b"enough":
+                break
+        return []
+
+    def work(self, graph: Graph, question: SampledQuestion, request: Request) -> bytes:
+        what, _, number = request.key.partition(" ")
+        if what == "block":
+            labels, checksum = self.sample_block(graph, int(number), samples=question.plan.most, seed=question.seed)
+            return checksum.encode() + labels.astype(labels.dtype.newbyteorder("<")).tobytes()
+        votes = self.evidence(graph, question, request.given)
+        return b"go on" if question.plan.look(votes) is None else b"enough"
+
+    def evidence(self, graph: Graph, question: SampledQuestion, pieces: Mapping[str, bytes]) -> Votes:
+        blocks = [self._block(pieces[key]) for key in map(_block_key, range(0, question.plan.most, BLOCK)) if key in pieces]
+        return self.votes_of(graph, blocks, seed=question.seed, looks=question.plan.schedule)
+
+    @classmethod
+    def answered(cls, evidence: Any, settings: Mapping[str, Any], num_classes: int) -> bool:
+        return super().answered(evidence, settings, num_classes) and evidence.noise == _noise_of(settings)
+
+    def sample_block(self, graph: Graph, start: int, *, samples: int, seed: int) -> Block:
+        """Votes and checksum of one block: samples ``start..start+1023``, as far as they are below ``samples``.
+
+        Batches are always cut at the same indices, so floating point sees the same batches whatever
+        ``samples`` is and wherever the block is computed. The checksum always covers the flips of the whole
+        block.
+        """
+        stream = SampleStream(graph, self.noise, seed=seed)
+        classifier = self.classifier.suited(graph, self.noise)
+        classifier.prepare()
+        size = classifier.batch_size(graph, self.noise)
+        checksum, labels = stream.new_checksum(), []
+        for begin in range(start, start + BLOCK, size):
+            batch, flips = stream.batch(begin, begin + size)
+            checksum.update(flips)
+            if begin < samples:
+                labels.append(classifier.labels(batch))
+        kept = np.concatenate(labels)[: samples - start]
+        return kept.astype(label_dtype(self.num_classes)), checksum.hexdigest()
+
+    def votes_of(self, graph: Graph, blocks: Iterable[Block], *, seed: int, looks: tuple[int, ...] = ()) -> Votes:
+        """The votes of a graph from the blocks that :meth:`sample_block` returned, in order."""
+        labels, checksums = zip(*blocks, strict=True)
+        return Votes(np.concatenate(labels), graph, self.noise, self.num_classes, seed, checksums, looks=looks)
+
+    def _block(self, piece: bytes) -> Block:
+        kind = np.dtype(label_dtype(self.num_classes)).newbyteorder("<")
+        return np.frombuffer(piece[_CHECKSUM:], dtype=kind).astype(label_dtype(self.num_classes)), piece[:_CHECKSUM].decode()
+
+    def target(
+        self,
+        graph: Graph,
+        *,
+        samples: int = 256,
+        confirm_samples: int = 10_000,
+        alpha: float = 0.001,
+        seed: int = 0,
+        max_calls: int | None = None,
+    ) -> Target:
+        return SmoothedTarget(
+            self,
+            graph,
+            samples=samples,
+            confirm_samples=confirm_samples,
+            alpha=alpha,
+            seed=seed,
+            max_calls=max_calls,
+        )
+
+
+_CHECKSUM = 32  # characters
+
+
+def _block_key(start: int) -> str:
+    return f"block {start}"
+
+
+def _noise_of(given: Mapping[str, Any]) -> EdgeNoise:
+    return EdgeNoise(**{key: value for key in ("keep", "add", "remove") if (value := given.get(key)) is not None})
+
+
+class SmoothedTarget(CopiesTarget):
+    """The most frequent answer under noise, estimated on the same noise for all candidates.
+
+    Common random numbers: slot ``i`` of sample ``m`` has one random integer, compared with the threshold of whatever state the
+    candidate has there, so that two candidates differ only where their flips do. A candidate counts as fooled when a rival
+    leads by two standard errors; whether it truly is, :meth:`confirm` tells with fresh noise.
+    """
+
+    relaxed = 32
+
+    def __init__(
+        self,
+        smooth: SmoothedClassifier,
+        graph: Graph,
+        *,
+        samples: int,
+        confirm_samples: int,
+        alpha: float,
+        seed: int,
+        max_calls: int | None,
+    ) -> None:
+        self.smooth, self.confirm_samples = smooth, checked_samples(confirm_samples)
+        self.samples = checked_copies(checked_samples(samples), graph, "samples", "lower samples")
+        self.alpha, self.seed = checked_alpha(alpha), checked_seed(seed)
+        smooth.check([graph])
+        draws = keyed_draws("attack noise", self.seed, 0, (self.samples, graph.num_slots))
+        empty = np.zeros(draws.shape, dtype=np.bool_)
+        self.if_empty = noisy_states(empty, draws, smooth.noise)
+        self.if_edge = noisy_states(~empty, draws, smooth.noise)
+        super().__init__(smooth.classifier, graph, smooth.noise, max_calls)
+
+    def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
+        own = counts[:, self.label]
+        fooled: NDArray[np.bool_] = -margins > _CLEAR * np.sqrt(2 * own - margins)
+        return fooled
+
+    def prediction(self) -> int:
+        found = self.smooth.sample(self.graph, samples=self.confirm_samples, seed=_fresh_seed("clean", self.seed))
+        self.calls += self.confirm_samples
+        return int(found.counts.argmax())
+
+    def confirm(self, graph: Graph) -> Confirmation:
+        """On fresh noise, a binomial test of the strongest rival against the label, corrected for choosing the rival.
+
+        An attack after which the label is still the smoothed classifier's answer passes with probability at most ``alpha``.
+        """
+        votes = self.smooth.sample(graph, samples=self.confirm_samples, seed=_fresh_seed("confirm", self.seed))
+        self.calls += self.confirm_samples
+        counts = votes.counts
+        margin = float(self._margins(counts[None].astype(np.float64))[0])
+        rival = int(counts[self.label] - margin)
+        p_value = 1.0
+        if margin < 0:  # the label test is two-sided: half of it, once for each rival
+            p_value = min(1.0, float(label_pvalue(rival, counts[self.label])) / 2 * (len(counts) - 1))
+        level = checked_alpha(self.alpha, samples=len(votes), discrepancy=votes.stream().discrepancy)
+        return Confirmation(p_value <= level, margin / len(votes), p_value)
+
+
+def _fresh_seed(purpose: str, seed: int) -> int:
+    """A seed that the search had no part in."""
+    return int(keyed_draws(f"attack {purpose}", seed, 0, (1,))[0])

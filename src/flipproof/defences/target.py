@@ -1,0 +1,269 @@
+"""What is attacked, the model itself or a defence around it, as a batched margin over sets of flips.
+
+A set of flips is a row of positions in ``graph.slots``, each once; -1 fills up shorter rows.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flipproof.classifiers import Classifier
+from flipproof.errors import InputError
+from flipproof.graphs import Graph, IntArray, pairs_of_slots
+from flipproof.noise import EdgeNoise, NoisyBatch
+
+if TYPE_CHECKING:
+    from flipproof.defences.defence import Defence
+
+__all__ = [
+    "AnswersTarget",
+    "BaseTarget",
+    "Confirmation",
+    "CopiesTarget",
+    "Outcome",
+    "Target",
+    "attacked_states",
+    "checked_copies",
+]
+
+_MOST_ENTRIES = 2**24  # states held at once
+_MOST_COPIES = 2**28  # slots of all copies of a candidate
+
+
+def attacked_states(graph: Graph, flips: IntArray) -> NDArray[np.bool_]:
+    """States of the slots after each of several sets of flips, ``[K, N]``."""
+    states = np.repeat(graph.slot_states[None], len(flips), axis=0)
+    row, place = np.nonzero(flips >= 0)
+    states[row, flips[row, place]] ^= True
+    return states
+
+
+def checked_copies(copies: int, graph: Graph, what: str, remedy: str) -> int:
+    """The number of copies of a candidate, if their slots fit into memory."""
+    if copies * graph.num_slots > _MOST_COPIES:
+        raise InputError(
+            f"{what} times node pairs must be at most {_MOST_COPIES:,} in an attack; got {copies:,} x {graph.num_slots:,} "
+            f"({remedy})"
+        )
+    return copies
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What several sets of flips do, one entry each.
+
+    Attributes:
+        margins: The label's lead over its strongest rival, in logits or in shares of votes.
+        guides: What a search makes small.
+        fooled: Whether the answer is no longer the label.
+    """
+
+    margins: NDArray[np.float64]
+    guides: NDArray[np.float64]
+    fooled: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.fooled)
+
+    def best(self) -> int:
+        """The candidate to prefer: fooled ones first, then the smallest guide."""
+        return int(np.lexsort((self.guides, ~self.fooled))[0])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Outcome]) -> Outcome:
+        """Several, one after the other."""
+        if not parts:
+            return cls(np.empty(0), np.empty(0), np.empty(0, dtype=np.bool_))
+        return cls(
+            np.concatenate([part.margins for part in parts]),
+            np.concatenate([part.guides for part in parts]),
+            np.concatenate([part.fooled for part in parts]),
+        )
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """Whether an attacked graph's answer surely differs from the label, and the label's lead there."""
+
+    confirmed: bool
+    margin: float
+    p_value: float
+
+
+class Target(ABC):
+    """A graph, the label that an attacker wants away, and a classifier that counts its calls.
+
+    Attributes:
+        label: The class that the attacker wants the classifier to leave.
+        calls: Number of graphs that the model was asked about so far.
+        max_calls: The largest such number, or ``None``; :meth:`evaluate` then leaves the last candidates out.
+        alpha: Probability with which a false success is confirmed; 0 where nothing is sampled.
+    """
+
+    calls: int = 0
+    alpha: float = 0.0
+
+    def __init__(self, classifier: Classifier, graph: Graph, noise: EdgeNoise, max_calls: int | None) -> None:
+        self.graph, self.max_calls = graph, max_calls
+        self.classifier = classifier.suited(graph, noise)
+        self.classifier.prepare()
+        self._batch_size = self.classifier.batch_size(graph, noise)
+        self.classifier.labels(self.batch(graph.slot_states[None]))  # refuses wrong shapes in one sentence
+        self.label = 0
+
+    @property
+    @abstractmethod
+    def cost(self) -> int:
+        """Model calls that one candidate takes."""
+
+    def aim(self, label: Any) -> None:
+        """Set the class to be left: the one given, or by default the classifier's own answer."""
+        if label is None:
+            self.label = self.prediction()
+        elif isinstance(label, bool) or not isinstance(label, (int, np.integer)):
+            raise InputError(f"label must be a class number; got {label!r} (None for the model's own answer)")
+        elif not 0 <= label < self.classifier.num_classes:
+            raise InputError(f"label must lie in 0..{self.classifier.num_classes - 1}; got {label}")
+        else:
+            self.label = int(label)
+        if self.max_calls is not None:  # asking for the label is not part of the search
+            self.max_calls += self.calls
+
+    @property
+    def room(self) -> int | None:
+        """Candidates that can still be evaluated; ``None`` for any number."""
+        return None if self.max_calls is None else max(0, self.max_calls - self.calls) // self.cost
+
+    def evaluate(self, flips: IntArray) -> Outcome:
+        """What each set of flips does (rows as in :class:`flipproof.attacks.constraints.Space`)."""
+        flips = flips if self.room is None else flips[: self.room]
+        self.calls += self.cost * len(flips)
+        size = max(1, _MOST_ENTRIES // max(1, self.graph.num_slots * self.cost))
+        parts = [
+            self._evaluate(attacked_states(self.graph, flips[start : start + size]))
+            for start in range(0, len(flips), size)
+        ]
+        return Outcome.joined(parts)
+
+    @abstractmethod
+    def prediction(self) -> int:
+        """The answer on the clean graph."""
+
+    @abstractmethod
+    def confirm(self, graph: Graph) -> Confirmation:
+        """Ask once more, about a whole attacked graph, in a way that the search had no part in."""
+
+    @abstractmethod
+    def _evaluate(self, states: NDArray[np.bool_]) -> Outcome: ...
+
+    def batch(self, states: NDArray[np.bool_]) -> NoisyBatch:
+        """Graphs with these states, for a classifier."""
+        graph = self.graph
+        return NoisyBatch(
+            graph.num_nodes, len(states), graph.node_features, graph.slots, graph.frozen_edge_slots, states, None
+        )
+
+    def logits(self, states: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """The model's logits, or ones and zeros from a black box's labels, ``[B, C]``."""
+        parts: list[NDArray[Any]] = []
+        for start in range(0, len(states), self._batch_size):
+            batch = self.batch(states[start : start + self._batch_size])
+            if self.classifier.path == "callable":
+                parts.append(np.eye(self.classifier.num_classes)[self.classifier.labels(batch)])
+            else:
+                parts.append(self.classifier.scores(batch).astype(np.float64))
+        return np.concatenate(parts)
+
+    def _margins(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
+        rivals = logits.copy()
+        rivals[:, self.label] = -np.inf
+        return np.asarray(logits[:, self.label] - rivals.max(axis=1))
+
+
+class BaseTarget(Target):
+    """The model's answer on the attacked graph itself."""
+
+    cost = 1
+
+    def _evaluate(self, states: NDArray[np.bool_]) -> Outcome:
+        logits = self.logits(states)
+        margins = self._margins(logits)
+        return Outcome(margins, margins, logits.argmax(axis=1) != self.label)
+
+    def prediction(self) -> int:
+        self.calls += 1
+        return int(self.logits(self.graph.slot_states[None])[0].argmax())
+
+    def confirm(self, graph: Graph) -> Confirmation:
+        self.calls += 1
+        logits = self.logits(np.isin(self.graph.slots, graph.edge_slots)[None])
+        fooled = bool(logits[0].argmax() != self.label)
+        return Confirmation(fooled, float(self._margins(logits)[0]), 0.0 if fooled else 1.0)
+
+
+class CopiesTarget(Target):
+    """The most frequent answer on several copies of the candidate, made the same way for all candidates.
+
+    Attributes:
+        if_empty: State of every slot in every copy, were it empty, ``[S, N]``.
+        if_edge: State of every slot in every copy, were it an edge, ``[S, N]``.
+        relaxed: Copies that stand for all where slopes are computed; ``None`` for every one of them.
+    """
+
+    relaxed: int | None = None
+    if_empty: NDArray[np.bool_]
+    if_edge: NDArray[np.bool_]
+
+    @property
+    def cost(self) -> int:
+        return len(self.if_edge)
+
+    def _evaluate(self, states: NDArray[np.bool_]) -> Outcome:
+        copies = np.where(states[:, None, :], self.if_edge, self.if_empty)
+        logits = self.logits(copies.reshape(-1, states.shape[1]))
+        soft = np.tanh(self._margins(logits)).reshape(len(states), self.cost).mean(axis=1)
+        votes = logits.argmax(axis=1).reshape(len(states), self.cost)
+        counts = (votes[:, :, None] == np.arange(self.classifier.num_classes)).sum(axis=1).astype(np.float64)
+        margins = self._margins(counts)
+        # votes alone stand still between copies that change sides; the soft margin tells which way they lean
+        return Outcome(margins / self.cost, margins / self.cost + soft, self._fooled(counts, margins))
+
+    @abstractmethod
+    def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which candidates count as fooled, from their votes for each class ``[K, C]`` and the label's lead ``[K]``."""
+
+
+class AnswersTarget(Target):
+    """Any defence, by its answer on each attacked graph: exact, nothing batched, no slope to follow."""
+
+    cost = 1
+
+    def __init__(self, defence: Defence, graph: Graph, *, max_calls: int | None) -> None:
+        self.defence = defence
+        defence.check([graph])
+        super().__init__(defence.classifier, graph, defence.noise, max_calls)
+
+    def _evaluate(self, states: NDArray[np.bool_]) -> Outcome:
+        graphs = [
+            self.graph.flipped(pairs_of_slots(self.graph.slots[row ^ self.graph.slot_states], self.graph.num_nodes))
+            for row in states
+        ]
+        stands = np.array([self.defence.predict(graph) == self.label for graph in graphs])
+        margins = np.where(stands, 1.0, -1.0)
+        return Outcome(margins, margins, ~stands)
+
+    def prediction(self) -> int:
+        self.calls += 1
+        found = self.defence.predict(self.graph)
+        return 0 if found is None else found
+
+    def confirm(self, graph: Graph) -> Confirmation:
+        self.calls += 1
+        fooled = self.defence.predict(graph) != self.label
+        return Confirmation(fooled, -1.0 if fooled else 1.0, 0.0 if fooled else 1.0)

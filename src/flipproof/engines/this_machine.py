@@ -1,0 +1,231 @@
+"""All cores of this machine: forked processes, or threads where a process cannot be forked.
+
+Each worker has one task at a time and one torch thread, so that nothing is oversubscribed and a block is computed just as it is
+in one process.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from multiprocessing import connection
+from typing import Any
+
+from flipproof.errors import InputError
+from flipproof.engines.engine import Engine, ThisProcess, in_worker
+
+__all__ = ["Processes", "Threads", "cores", "local_engine"]
+
+_DEATHS = 3  # of workers over the same task, after which it is given up
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def local_engine(workers: int, *, forks: bool = True, threads: bool = True) -> tuple[Engine, str]:
+    """The engine for so many workers on this machine, and a sentence where it is not the usual one.
+
+    Forked processes, which need not pickle the model. Where they cannot be had, threads, if the model may be called from several.
+
+    Args:
+        workers: How many.
+        forks: Whether the model survives a fork; one on a GPU does not.
+        threads: Whether the model may be called from several threads.
+    """
+    if workers == 1:
+        return ThisProcess(), ""
+    safe = "fork" in multiprocessing.get_all_start_methods() and sys.platform != "darwin"
+    if safe and forks:
+        return Processes(workers), ""
+    why = "the model is on a GPU" if safe else "this system cannot fork a process safely"
+    if threads:
+        return Threads(workers), f"{why}: using {workers} threads instead of processes"
+    return ThisProcess(), f"{why}, and the model may not be safe to call from two threads: using one worker"
+
+
+class Processes:
+    """Processes of this machine. Forked, they inherit the work with its model; only tasks and results travel.
+
+    A worker that dies is replaced and its task is done again; at the third death over the same task it is given up.
+
+    Args:
+        workers: How many.
+        start: ``"fork"``, or ``"spawn"`` for work that trains: gradients do not survive a fork, so the work is pickled.
+    """
+
+    def __init__(self, workers: int, *, start: str = "fork") -> None:
+        self.workers, self.start = _checked_workers(workers), start
+
+    def run(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        """See :class:`flipproof.engines.Engine`."""
+        source, team = iter(tasks), list[_Worker]()
+        deaths: dict[int, int] = {}
+        exhausted = False
+        try:
+            idle = [_Worker(work, team, self.start) for _ in range(self.workers)]
+            while True:
+                while idle and not exhausted:
+                    task = next(source, _NOTHING)
+                    exhausted = task is _NOTHING
+                    if exhausted or task is None:
+                        break
+                    idle.pop().give(task)
+                busy = [worker for worker in team if worker.task is not _NOTHING]
+                if not busy:
+                    assert exhausted, "no result is under way that could be waited for"
+                    return
+                ready = connection.wait([worker.pipe for worker in busy])
+                for worker in [worker for worker in busy if worker.pipe in ready]:
+                    task = worker.task
+                    try:
+                        result = worker.result()
+                    except EOFError:
+                        worker.end()
+                        deaths[id(task)] = deaths.get(id(task), 0) + 1
+                        if deaths[id(task)] == _DEATHS:
+                            raise InputError(_fate(worker)) from None
+                        _Worker(work, team, self.start).give(task)
+                        continue
+                    deaths.pop(id(task), None)
+                    # the worker goes on before the result is looked at, unless what to do next depends on it
+                    following = next(source, _NOTHING) if not exhausted else None
+                    if following is _NOTHING:
+                        exhausted = True
+                    if following is None or following is _NOTHING:
+                        idle.append(worker)
+                    else:
+                        worker.give(following)
+                    yield task, result
+        finally:
+            for worker in list(team):
+                worker.end()
+
+
+_NOTHING: Any = object()
+
+
+class _Worker:
+    """A process, the pipe to it, and the task that it has."""
+
+    def __init__(self, work: Callable[[Any], Any], team: list[_Worker], start: str) -> None:
+        context: Any = multiprocessing.get_context(start)
+        self.pipe, theirs = context.Pipe()
+        self.task, self.team = _NOTHING, team
+        inherited = [self.pipe, *(worker.pipe for worker in team)] if start == "fork" else []
+        self.process = context.Process(target=_work, args=(work, theirs, inherited, os.getpid()), daemon=True)
+        # Ctrl-C must not reach the child before it has learnt to leave it to the parent
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            with warnings.catch_warnings():  # newer Pythons warn of threads; the child uses none of the parent's
+                warnings.simplefilter("ignore", DeprecationWarning)
+                self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+        team.append(self)
+
+    def give(self, task: Any) -> None:
+        self.task = task
+        with suppress(ConnectionError):  # it has died: seen when its result is waited for
+            self.pipe.send(task)
+
+    def result(self) -> Any:
+        """What the worker sent; ``EOFError`` if it died, and its own exception if it failed."""
+        try:
+            failed, result = self.pipe.recv()
+        except (ConnectionError, pickle.UnpicklingError):
+            raise EOFError from None
+        self.task = _NOTHING
+        if failed:
+            raise result
+        return result
+
+    def end(self) -> None:
+        self.team.remove(self)
+        self.process.terminate()
+        self.process.join()
+        self.pipe.close()
+
+
+def _fate(worker: _Worker) -> str:
+    code = worker.process.exitcode or 0
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return (
+        f"a worker process {how}, {_DEATHS} times over the same samples (out of memory? use fewer --workers; what is finished "
+        "is kept)"
+    )
+
+
+def _work(work: Callable[[Any], Any], pipe: Any, inherited: list[Any], parent: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    for other in inherited:  # else a pipe would not end with the parent
+        other.close()
+    try:
+        with in_worker(work):
+            while True:
+                while not pipe.poll(1.0):
+                    if os.getppid() != parent:
+                        return
+                task = pipe.recv()
+                try:
+                    answer = (False, work(task))
+                except Exception as error:
+                    answer = (True, _sendable(error))
+                pipe.send(answer)
+    except (EOFError, OSError):
+        return  # the parent has gone; what is finished is on disk
+
+
+def _sendable(error: Exception) -> Exception:
+    """The exception, or one that can be pickled and says the same."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError("".join(traceback.format_exception(error)))
+    return error
+
+
+class Threads:
+    """Threads of this process; the model must be safe to call from several, as torch modules are."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = _checked_workers(workers)
+
+    def run(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        """See :class:`flipproof.engines.Engine`."""
+        source, under_way = iter(tasks), dict[Future[Any], Any]()
+        pool = ThreadPoolExecutor(self.workers)
+        exhausted = False
+        try:
+            while True:
+                while len(under_way) < self.workers and not exhausted:
+                    task = next(source, _NOTHING)
+                    exhausted = task is _NOTHING
+                    if exhausted or task is None:
+                        break
+                    under_way[pool.submit(work, task)] = task
+                if not under_way:
+                    assert exhausted, "no result is under way that could be waited for"
+                    return
+                done, _ = wait(under_way, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield under_way.pop(future), future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _checked_workers(workers: int) -> int:
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+        raise InputError(f"workers must be an integer of at least 1; got {workers!r} (one a core is usual)")
+    return workers

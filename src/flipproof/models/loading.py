@@ -1,0 +1,141 @@
+"""Models and node features as a user names them: a folder that ``train`` wrote, or ``package.module:factory``."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flipproof.classifiers import is_torch_module
+from flipproof.errors import InputError
+
+if TYPE_CHECKING:
+    from flipproof.models.storage import SavedModel
+
+__all__ = ["LoadedModel", "features_identity", "load_features", "load_model"]
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModel:
+    """A model ready to be asked.
+
+    Attributes:
+        model: A torch module in evaluation mode, or a callable from graphs to labels.
+        name: For tables: the network's name, or what the user typed.
+        identity: Hash of the weights (and of the user's code): another model has another.
+        saved: What its folder says; ``None`` for a user's own.
+    """
+
+    model: Any
+    name: str
+    identity: str
+    saved: SavedModel | None
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What its folder remembers; nothing for a user's own."""
+        return {} if self.saved is None else self.saved.metadata
+
+    def features(self, asked: str | None) -> str | None:
+        """The name of the node features: those asked for, else those that it was trained with."""
+        stored = self.metadata.get("features")
+        return asked or (stored if isinstance(stored, str) else None)
+
+
+def load_model(name: str) -> LoadedModel:
+    """A folder that ``train`` wrote, or ``package.module:factory`` for a user's own model."""
+    path = Path(name).expanduser()
+    if ":" in name and not path.is_dir():
+        return _own_model(name)
+    from flipproof.models.storage import NAMES, WLSVM, load, load_metadata
+
+    if path.is_dir():
+        saved = load_metadata(path)
+        return LoadedModel(load(path), str(saved.config["name"]), saved.weights_hash, saved)
+    if name in (*NAMES, WLSVM.name):
+        raise InputError(
+            f"--model {name} is a model without weights (train it first: flipproof train --model {name} ... --out M, "
+            "then --model M)"
+        )
+    raise InputError(
+        f"--model must be a folder that train wrote, or package.module:factory; {name} is neither (check the path)"
+    )
+
+
+def _own_model(name: str) -> LoadedModel:
+    factory, source = _imported(name, "--model")
+    try:
+        model = factory()
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"--model {name}: the factory failed with {_reason(error)} (it is called without arguments)"
+        ) from error
+    if model is None or isinstance(model, type):
+        raise InputError(f"--model {name}: the factory must return a model; got {model!r} (return an instance)")
+    return LoadedModel(model, name, _identity(model, source), None)
+
+
+def load_features(name: str | None) -> Any:
+    """A name as in :func:`flipproof.classifiers.features.as_features`, or ``package.module:function`` for a user's own.
+
+    ``None`` stays: the graphs' own features, and a black box then needs no torch.
+    """
+    if name is None:
+        return None
+    from flipproof.classifiers.features import as_features
+
+    known = ":" not in name or "+" in name or name.startswith("one-hot-degree:")
+    return as_features(name if known else _imported(name, "--features")[0])
+
+
+def features_identity(name: str | None) -> str:
+    """What tells one features option from another: the name, and for a user's own function a hash of its file."""
+    hook = load_features(name)
+    if hook is None or hook.spec is not None:
+        return "own" if hook is None else str(hook.spec)
+    return f"{name} sha256:{hashlib.sha256(_imported(str(name), '--features')[1]).hexdigest()}"
+
+
+def _imported(name: str, option: str) -> tuple[Any, bytes]:
+    """The object that ``package.module:attribute`` names, and the source of its module."""
+    module_name, _, attribute = name.partition(":")
+    if not all(part.isidentifier() for part in [*module_name.split("."), *attribute.split(".")]):
+        raise InputError(f"{option} must read package.module:name; got {name!r} (for instance mymodels:make)")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise InputError(
+            f"{option} {name}: importing {module_name} failed with {_reason(error)} (run it from the folder that holds it)"
+        ) from error
+    found: Any = module
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise InputError(f"{option} {name}: {module_name} has no callable {attribute} (check the name after the colon)")
+    file = getattr(module, "__file__", None)
+    return found, b"" if file is None else Path(file).read_bytes()
+
+
+def _identity(model: Any, source: bytes) -> str:
+    digest = hashlib.sha256(f"{type(model).__module__}.{type(model).__qualname__}".encode() + source)
+    if is_torch_module(model):
+        import torch
+
+        model.eval()
+        for key, value in sorted(model.state_dict().items()):
+            digest.update(f"{key} {tuple(value.shape)} {value.dtype}".encode())
+            digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _reason(error: BaseException) -> str:
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"

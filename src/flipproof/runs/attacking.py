@@ -1,0 +1,187 @@
+"""Attacks into a run folder: the smallest attack found on every graph, beside its certificate. Safe to stop.
+
+    RUN/run.json, RUN/evidence.sqlite      as for any run; a row per attacked graph
+    RUN/attacks.csv, RUN/summary.json      derived
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flipproof.attacks import AttackResult, Options, robust_accuracy, strongest
+from flipproof.certificates.metrics import right_radii, shares
+from flipproof.defences.defence import Defence
+from flipproof.engines import Engine, ThisProcess
+from flipproof.errors import InputError
+from flipproof.files import write_json, write_text
+from flipproof.graphs import Graph
+from flipproof.progress import progress
+from flipproof.runs.folder import Run, open_run
+from flipproof.runs.settings import AttackSettings, CertifySettings
+from flipproof.runs.table import read_table
+
+__all__ = ["AttackWork", "Attacked", "attack_into", "certified_radii", "read_attacks", "role_name"]
+
+_COLUMNS = ("graph", "name", "label", "target", "success", "size", "flips", "margin_before", "margin_after")
+_ROLES = {"undefended": "clean model under attack", "base": "base model under attack"}
+
+
+def role_name(role: str, defence: type[Defence] | None) -> str:
+    """Who was attacked, in words: ``undefended``, ``base`` or ``defended``."""
+    trait = "defended" if defence is None else defence.trait
+    return _ROLES.get(role, f"{trait} under attack (upper bound)")
+
+
+@dataclass(frozen=True, eq=False)
+class AttackWork:
+    """Attacks every classifier on one graph; by role."""
+
+    attacked: Mapping[str, Defence]
+    graphs: Mapping[int, Graph]
+    budget: int
+    attacks: Sequence[str]
+    options: Options
+
+    def in_worker(self) -> AbstractContextManager[None]:
+        """One thread for the models: a worker has one core."""
+        return next(iter(self.attacked.values())).classifier.one_thread()
+
+    def __call__(self, index: int) -> dict[str, Any]:
+        graph = self.graphs[index]
+        options: Options = {**self.options, "label": graph.label}
+        return {
+            role: strongest(defence, graph, budget=self.budget, attacks=self.attacks, **options).to_dict()
+            for role, defence in self.attacked.items()
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Attacked:
+    """What a run of attacks found: results by role and graph, and the summary as plain JSON."""
+
+    graphs: Mapping[int, Graph]
+    results: Mapping[str, Mapping[int, AttackResult]]
+    summary: dict[str, Any]
+
+
+def attack_into(
+    run: Run[AttackSettings],
+    work: AttackWork,
+    *,
+    edge_blind: Defence | None = None,
+    radii: Mapping[int, tuple[int | None, int]] | None = None,
+    engine: Engine | None = None,
+    quiet: bool = True,
+) -> Attacked:
+    """Attack what is not attacked yet, and write the tables.
+
+    Args:
+        run: Held by this process; graphs that are done are not attacked again.
+        work: What is attacked, and how.
+        edge_blind: A classifier that cannot be attacked, for comparison.
+        radii: Certified label and radius of the defended classifier by graph, where known.
+        engine: Where graphs are attacked; by default in this process.
+        quiet: Show no progress.
+    """
+    graphs = work.graphs
+    unlabelled = [index for index, graph in graphs.items() if graph.label is None]
+    if unlabelled:
+        raise InputError(
+            f"attacks need the label of every graph; graph {unlabelled[0]} has none (set it, or leave it out)"
+        )
+    missing = [index for index in graphs if index not in run.store.finished()]
+    done = len(graphs) - len(missing)
+    with work.in_worker(), progress("attacking", len(graphs), unit="graphs", quiet=quiet, done=done) as advance:
+        for index, found in (engine or ThisProcess()).run(work, missing):
+            run.store.finish(index, json.dumps(found, allow_nan=False).encode())
+            advance(1)
+    results: dict[str, dict[int, AttackResult]] = {role: {} for role in work.attacked}
+    for index, graph in graphs.items():
+        stored = json.loads(run.store.load(index))
+        for role in results:
+            results[role][index] = AttackResult.from_dict(graph, stored[role])
+    _write_table(run.folder / "attacks.csv", graphs, results)
+    summary = _summarised(graphs, results, work.budget, edge_blind, radii)
+    write_json(run.folder / "summary.json", summary)
+    return Attacked(graphs, results, {"run": str(run.folder), **summary})
+
+
+def certified_radii(folder: Path, settings: AttackSettings) -> dict[int, tuple[int | None, int]]:
+    """Label and radius by graph, from a run of certificates of the same model and defence."""
+    certified = CertifySettings.read(folder)
+    for key in ("data_sha256", "model_sha256", "defence"):
+        if getattr(certified, key) != getattr(settings, key):
+            raise InputError(
+                f"--certificates {folder} has another {key.removesuffix('_sha256')} than the attack (certify the same model, "
+                "data and defence)"
+            )
+    return {row["graph"]: (row["predicted"], row["radius"]) for row in read_table(folder)}
+
+
+def read_attacks(folder: Path) -> tuple[AttackSettings, dict[int, dict[str, Any]]]:
+    """A run of attacks, as far as it is finished: its settings, and the stored results by graph and role."""
+    with open_run(folder, AttackSettings) as run:
+        stored = {index: json.loads(run.store.load(index)) for index in sorted(run.store.finished())}
+    if not stored:
+        raise InputError(f"--attack {folder} holds no finished attack (run its flipproof attack command again)")
+    return run.settings, stored
+
+
+def _summarised(
+    graphs: Mapping[int, Graph],
+    results: Mapping[str, Mapping[int, AttackResult]],
+    budget: int,
+    edge_blind: Defence | None,
+    radii: Mapping[int, tuple[int | None, int]] | None,
+) -> dict[str, Any]:
+    labels = np.array([graph.label for graph in graphs.values()])
+    steps = range(budget + 1)
+    summary: dict[str, Any] = {
+        "graphs": len(graphs),
+        "budget": budget,
+        "accuracy_under_attack": {
+            role: robust_accuracy(list(found.values()), labels, steps).tolist() for role, found in results.items()
+        },
+        "model_calls": {role: sum(result.model_calls for result in found.values()) for role, found in results.items()},
+    }
+    if edge_blind is not None:
+        right = [edge_blind.predict(graph) == graph.label for graph in graphs.values()]
+        summary["edge_blind_accuracy"] = float(np.mean(right))
+    known = {index: radii[index] for index in graphs if radii is not None and index in radii}
+    defended = results.get("defended")
+    if known and defended is not None:
+        labels_known = [graphs[index].label for index in known]
+        certified = right_radii([radius for _, radius in known.values()], [label for label, _ in known.values()], labels_known)
+        gaps = {
+            index: defended[index].size - int(radius)
+            for index, radius in zip(known, certified, strict=True)
+            if radius >= 0 and defended[index].success
+        }
+        summary["certified_graphs"] = len(known)
+        summary["certified_accuracy"] = shares(certified, steps).tolist()
+        summary["gaps"] = {str(index): gap for index, gap in gaps.items()}
+        summary["mean_gap"] = float(np.mean(list(gaps.values()))) if gaps else None
+        summary["attacks_within_a_certified_radius"] = sum(gap <= 0 for gap in gaps.values())
+    return summary
+
+
+def _write_table(path: Path, graphs: Mapping[int, Graph], results: Mapping[str, Mapping[int, AttackResult]]) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for index, graph in graphs.items():
+        for role, found in results.items():
+            result = found[index]
+            flips = " ".join(f"{u}-{v}" for u, v in result.flips)
+            margins = [f"{margin:.6g}" for margin in (result.margin_before, result.margin_after)]
+            writer.writerow([index, graph.name, graph.label, role, result.success, result.size, flips, *margins])
+    write_text(path, text.getvalue())

@@ -1,0 +1,182 @@
+"""What a run was asked for: frozen dataclasses, written to and read from ``run.json`` here and nowhere else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, fields
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from flipproof.defences import defence_class
+from flipproof.defences.defence import Defence
+from flipproof.errors import InputError
+from flipproof.files import write_json
+
+__all__ = ["AttackSettings", "CertifySettings", "RunSettings", "StudySettings"]
+
+FILE = "run.json"
+_FORMAT = 2
+_RECORDED = ("flipproof", "numpy", "scipy", "torch")
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """The settings of a run; every field is plain JSON."""
+
+    command: ClassVar[str]
+
+    def write(self, folder: Path) -> None:
+        """Write ``run.json``, or refuse a folder in which something else was asked."""
+        path = folder / FILE
+        wanted = self._plain()
+        if not path.exists():
+            write_json(path, {"format": _FORMAT, "command": self.command, "settings": wanted, "versions": _versions()})
+            return
+        for key, mine, theirs in _differences(wanted, type(self).read(folder)._plain()):
+            raise InputError(
+                f"{folder} holds a run with {key} = {_short(theirs)}; asked for {key} = {_short(mine)} (choose another "
+                "folder, or ask for the same)"
+            )
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """The settings of a run that is there already; refuses runs of other commands and of earlier versions."""
+        path = folder / FILE
+        if not path.is_file():
+            what = f"it has no {FILE}" if folder.is_dir() else "there is no such folder"
+            raise InputError(f"{folder} is not a run folder: {what} (give the --out of flipproof {cls.command})")
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(content, dict) or not isinstance(content["settings"], dict):
+                raise ValueError("it holds no settings")
+        except (OSError, ValueError, KeyError) as error:
+            raise InputError(
+                f"{path} cannot be read as a run's settings: {error} (choose another folder, or delete it)"
+            ) from error
+        if content.get("format") != _FORMAT:
+            raise InputError(
+                f"{folder} holds a run of another version of flipproof (use that version, or choose another folder)"
+            )
+        if content.get("command") != cls.command:
+            raise InputError(f"{folder} was not made by flipproof {cls.command} (give such a run)")
+        settings, known = content["settings"], {entry.name for entry in fields(cls)}
+        if settings.keys() != known:
+            odd = sorted(settings.keys() ^ known)[0]
+            raise InputError(f"{path} has other settings than flipproof {cls.command} writes: {odd} (make the run again)")
+        return cls(**settings)
+
+    def _plain(self) -> dict[str, Any]:
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return plain
+
+
+@dataclass(frozen=True)
+class CertifySettings(RunSettings):
+    """What ``flipproof certify`` was asked for.
+
+    Attributes:
+        data, data_sha256: Name and hash of the data set.
+        class_names: Names of its classes.
+        part, split_seed: Which graphs of which split.
+        graphs: Their positions in the data set.
+        model, model_sha256: Name and identity of the model.
+        features: Node features.
+        num_classes: Number of classes that the model can name.
+        defence: What :meth:`Defence.describe` says.
+        question: What :meth:`Question.to_dict` says.
+        paths: How graphs reach the model, and how many at once, with the number of graphs: rounding can depend on it.
+    """
+
+    command = "certify"
+
+    data: str
+    data_sha256: str
+    class_names: list[str]
+    part: str
+    split_seed: int
+    graphs: list[int]
+    model: str
+    model_sha256: str
+    features: str
+    num_classes: int
+    defence: dict[str, Any]
+    question: dict[str, Any]
+    paths: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def defence_class(self) -> type[Defence]:
+        """The defence."""
+        return defence_class(self.defence["name"])
+
+    @property
+    def defence_settings(self) -> dict[str, Any]:
+        """Its settings."""
+        return {key: value for key, value in self.defence.items() if key != "name"}
+
+    def asked(self) -> Any:
+        """The question, as its defence reads it."""
+        return self.defence_class.question_type.of(graphs=len(self.graphs), **self.question)
+
+
+@dataclass(frozen=True)
+class AttackSettings(RunSettings):
+    """What ``flipproof attack`` was asked for; ``defence`` is what :meth:`Defence.describe` says, or ``None``."""
+
+    command = "attack"
+
+    data: str
+    data_sha256: str
+    graphs: list[int]
+    model_sha256: str
+    undefended_sha256: str | None
+    defence: dict[str, Any] | None
+    features: str | None
+    budget: int
+    attacks: list[str]
+    constraints: dict[str, Any]
+    samples: int
+    confirm_samples: int
+    alpha: float
+    seed: int
+
+    def belongs_to(self, certified: CertifySettings) -> bool:
+        """Whether model, data and defence are those of a run of certificates."""
+        keys = ("data_sha256", "model_sha256", "defence")
+        return all(getattr(self, key) == getattr(certified, key) for key in keys)
+
+
+@dataclass(frozen=True)
+class StudySettings(RunSettings):
+    """What a study was asked for: ``reproduce``, ``tune`` or ``benchmark``, with what identifies it."""
+
+    command = "study"
+
+    study: str
+    asked: dict[str, Any]
+
+
+def _differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Name, wanted and found value of all that differs; tables are compared value by value."""
+    for key in [*wanted, *(found.keys() - wanted.keys())]:
+        mine, theirs = wanted.get(key), found.get(key)
+        if isinstance(mine, dict) and isinstance(theirs, dict):
+            yield from ((("defence" if inner == "name" else inner), *values) for inner, *values in _differences(mine, theirs))
+        elif mine != theirs:
+            yield key, mine, theirs
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _versions() -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for package in _RECORDED:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+        found.setdefault(package, None)
+    return found

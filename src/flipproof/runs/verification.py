@@ -1,0 +1,54 @@
+"""Verification for an auditor: every certificate derived again from the stored evidence and compared with the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from flipproof.errors import InputError
+from flipproof.runs.folder import Run, open_run
+from flipproof.runs.settings import CertifySettings
+from flipproof.runs.table import COLUMNS, Row, derive_row, read_table
+
+__all__ = ["problems_of_run"]
+
+
+def problems_of_run(folder: Path, advance: Callable[[int], None] = lambda amount: None) -> list[dict[str, Any]]:
+    """What is wrong with a run, one entry per finding: ``graph`` and ``problem``. Empty if everything agrees."""
+    with open_run(folder, CertifySettings) as run:
+        question, rows = run.settings.asked(), {row["graph"]: row for row in read_table(folder)}
+        problems: list[dict[str, Any]] = []
+        for index in run.settings.graphs:
+            found = _problems_of_graph(run, question, index, rows.get(index))
+            problems += [{"graph": index, "problem": problem} for problem in found]
+            advance(1)
+        problems += [
+            {"graph": index, "problem": "is in the table and not in run.json"}
+            for index in sorted(rows.keys() - set(run.settings.graphs))
+        ]
+    return problems
+
+
+def _problems_of_graph(run: Run[CertifySettings], question: Any, index: int, row: Row | None) -> list[str]:
+    """What is wrong with one graph: its evidence, what the model was shown, its row in the table."""
+    if row is None:
+        return ["is missing from certificates.parquet"]
+    defence = run.settings.defence_class
+    try:
+        evidence = defence.evidence_type.from_bytes(run.store.load(index), source="its evidence")
+        if not evidence.made_again():
+            return ["what the model was shown, made again, is not what it answered (order, seed or noise was altered)"]
+        if not defence.answered(evidence, run.settings.defence_settings, run.settings.num_classes):
+            return ["its evidence belongs to another defence than run.json's"]
+        derived = derive_row(index, evidence, question)
+    except (InputError, KeyError, TypeError) as error:
+        return [f"cannot be derived again: {error}"]
+    differing = [column for column in COLUMNS if derived[column] != row[column]]
+    if "evidence_sha256" in differing:
+        return ["its evidence is not what the certificate was read from: the hash differs"]
+    return [
+        f"{column} is {row[column]!r} in the table and {derived[column]!r} from the evidence"
+        for column in differing
+        if column != "grid"
+    ] or (["grid in the table is not the one from the evidence"] if differing else [])

@@ -1,0 +1,360 @@
+"""The config file of a benchmark: read, and refused with the file and the key before any work.
+
+Every key may stand at the top, for all data sets, and again in a ``[[data]]`` table, for one; tables named ``training`` and
+``networks`` are then merged key by key.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flipproof.studies.benchmark.defences import Defence, Sampling, Smoothing, Voting
+from flipproof.certificates.bounds import checked_alpha
+from flipproof.certificates.methods import checked_method
+from flipproof.commands.sources import DataSource
+from flipproof.errors import InputError
+from flipproof.noise import EdgeNoise, checked_seed
+
+__all__ = ["Network", "Plan", "checked_training", "parse_config", "read_config"]
+
+# numbers that training takes: whole or not, the least, and what they must be below
+_TRAINING = {
+    "epochs": (int, 1, math.inf),
+    "learning_rate": (float, 1e-12, math.inf),
+    "batch_size": (int, 1, math.inf),
+    "weight_decay": (float, 0, math.inf),
+    "copies": (int, 1, math.inf),
+    "consistency": (float, 0, math.inf),
+    "label_smoothing": (float, 0, 1),
+    "average": (float, 0, 1),
+}
+_SCHEDULES = ("one-cycle", "cosine", "constant")
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network to be trained: its name, its constructor's arguments, and how it is trained."""
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is done with one data set.
+
+    Attributes:
+        name: For tables.
+        source: Where the graphs come from, and the shares of the split; its split seed is not used.
+        networks: What is trained.
+        defences: With what.
+        sampling: How it is certified.
+        splits: Seeds of the splits.
+        features: Node features, as for ``flipproof train``; ``None`` for the graphs' own, or the degree if they have none.
+        train_graphs: Only so many graphs are trained on, of every class in proportion.
+        test_graphs: Only so many graphs are certified, of every class in proportion.
+        choose_epoch: Keep the epoch with the smallest loss on the validation part; otherwise there need not be one.
+        budgets: Attacks of (additions, removals) for which it is noted who withstands them.
+        part: ``test`` to measure, ``validation`` to choose.
+    """
+
+    name: str
+    source: DataSource
+    networks: tuple[Network, ...]
+    defences: tuple[Defence, ...]
+    sampling: Sampling = field(default_factory=Sampling)
+    splits: tuple[int, ...] = (0,)
+    features: str | None = None
+    train_graphs: int | None = None
+    test_graphs: int | None = None
+    choose_epoch: bool = False
+    budgets: tuple[tuple[int, int], ...] = ()
+    part: str = "test"
+
+
+def read_config(path: Path, *, root: str | None = None) -> list[Plan]:
+    """The plans of a config file, one a data set; ``root`` overrides the file's."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"there is no config file {path} (give the path of a TOML file)") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, IsADirectoryError) as error:
+        raise InputError(f"{path} is not a TOML file: {error} (compare benchmarks/real.toml)") from error
+    return parse_config(content, str(path), root=root)
+
+
+def parse_config(content: Mapping[str, Any], file: str, *, root: str | None = None) -> list[Plan]:
+    """The plans that a config's content describes; ``file`` is named in complaints."""
+    common = {key: value for key, value in content.items() if key != "data"}
+    tables = content.get("data")
+    if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
+        raise InputError(f"{file}: data must be one [[data]] table a data set; got {tables!r} (add one with a name)")
+    _Reader(common, file, "").refuse_unknown()
+    plans: list[Plan] = []
+    for number, table in enumerate(tables):
+        where = f"data[{number}]."
+        _Reader(table, file, where).refuse_unknown(also=("name",))
+        plan = _plan(_Reader(_merged(common, table), file, where), root)
+        if any(plan.name == other.name for other in plans):
+            raise InputError(f"{file}: {where}name {plan.name!r} is there twice (merge the two tables)")
+        plans.append(plan)
+    return plans
+
+
+def _merged(common: Mapping[str, Any], table: Mapping[str, Any]) -> dict[str, Any]:
+    merged = {**common, **table}
+    for key in common.keys() & table.keys():
+        if isinstance(common[key], dict) and isinstance(table[key], dict):
+            merged[key] = _merged(common[key], table[key])
+    return merged
+
+
+class _Reader:
+    """A table of the config: typed values, and complaints that name file and key."""
+
+    def __init__(self, table: Mapping[str, Any], file: str, where: str) -> None:
+        self.table, self.file, self.where = table, file, where
+
+    def refuse_unknown(self, *, also: tuple[str, ...] = ()) -> None:
+        """Refuse keys that nothing reads."""
+        for key in self.table:
+            if key not in (known := (*_KEYS, *also)):
+                near = difflib.get_close_matches(key, known, n=1)
+                hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(sorted(known))}"
+                raise InputError(f"{self.file}: {self.where}{key} is not a key of a benchmark ({hint})")
+
+    def complain(self, key: str, expected: str) -> InputError:
+        """The sentence for a value that does not fit."""
+        return InputError(f"{self.file}: {self.where}{key} must be {expected}; got {self.table.get(key)!r}")
+
+    @contextmanager
+    def blamed(self, key: str) -> Iterator[None]:
+        """Whatever is refused inside is this key's fault."""
+        try:
+            yield
+        except InputError as error:
+            raise InputError(f"{self.file}: {self.where}{key}: {error}") from error
+
+    def text(self, key: str, default: str | None) -> str | None:
+        value = self.table.get(key, default)
+        if value is not None and (not isinstance(value, str) or not value):
+            raise self.complain(key, "a text")
+        return value
+
+    def whole(self, key: str, default: Any, *, least: int = 0) -> Any:
+        value = self.table.get(key, default)
+        if value is not default and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+            raise self.complain(key, f"a whole number of at least {least}")
+        return value
+
+    def share(self, key: str, default: float, *, zero: bool) -> float:
+        value = self.table.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1 or not (value or zero):
+            raise self.complain(key, "a share of the graphs, at least 0 and below 1" if zero else "a share in (0, 1)")
+        return float(value)
+
+    def truth(self, key: str) -> bool:
+        value = self.table.get(key, False)
+        if not isinstance(value, bool):
+            raise self.complain(key, "true or false")
+        return value
+
+    def several(self, key: str, fits: Callable[[Any], bool], expected: str, default: list[Any]) -> list[Any]:
+        """A list without repetitions."""
+        value = self.table.get(key, default)
+        if not isinstance(value, list) or not all(map(fits, value)) or any(v in value[:i] for i, v in enumerate(value)):
+            raise self.complain(key, f"a list of {expected}, none of them twice")
+        return value
+
+    def inner(self, key: str) -> dict[str, Any]:
+        value = self.table.get(key, {})
+        if not isinstance(value, dict):
+            raise self.complain(key, f"a table [{key}]")
+        return value
+
+
+_KEYS = (
+    "root",
+    "download",
+    "data_seed",
+    "train_graphs",
+    "test",
+    "validation",
+    "test_graphs",
+    "splits",
+    "features",
+    "models",
+    "networks",
+    "training",
+    "choose_epoch",
+    "smoothing",
+    "voting",
+    "samples",
+    "alpha",
+    "methods",
+    "seed",
+    "budgets",
+)
+
+
+def _whole_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _plan(reader: _Reader, root: str | None) -> Plan:
+    name = reader.text("name", None)
+    if name is None:
+        raise reader.complain("name", "topologies, a TU name or a folder of graphs")
+    choose_epoch = reader.truth("choose_epoch")
+    validation = reader.share("validation", 0.1 if choose_epoch else 0.0, zero=True)
+    if choose_epoch and not validation:
+        raise reader.complain("validation", "above 0, since choose_epoch asks for validation graphs")
+    source = DataSource(
+        name,
+        reader.text("root", None) if root is None else root,
+        reader.truth("download"),
+        reader.whole("data_seed", 0),
+        test=reader.share("test", 0.2, zero=False),
+        validation=validation,
+    )
+    splits = reader.table.get("splits", 3)
+    if isinstance(splits, int) and not isinstance(splits, bool):
+        reader.whole("splits", 3, least=1)
+        splits = list(range(splits))
+    else:
+        splits = reader.several("splits", _whole_number, "seeds (or a number of splits)", [])
+        if not splits:
+            raise reader.complain("splits", "a number of splits of at least 1, or a list of seeds")
+    return Plan(
+        name=name,
+        source=source,
+        networks=_networks(reader),
+        defences=_defences(reader),
+        sampling=_sampling(reader),
+        splits=tuple(splits),
+        features=_features(reader),
+        train_graphs=reader.whole("train_graphs", None, least=1),
+        test_graphs=reader.whole("test_graphs", None, least=1),
+        choose_epoch=choose_epoch,
+        budgets=tuple(
+            (int(adds), int(removes))
+            for adds, removes in reader.several(
+                "budgets",
+                lambda pair: isinstance(pair, list) and len(pair) == 2 and all(map(_whole_number, pair)),
+                "[additions, removals]",
+                [],
+            )
+        ),
+    )
+
+
+def _features(reader: _Reader) -> str | None:
+    features = reader.text("features", None)
+    if features is not None:
+        from flipproof.classifiers.features import as_features
+
+        with reader.blamed("features"):
+            as_features(features)
+    return features
+
+
+def _sampling(reader: _Reader) -> Sampling:
+    alpha = reader.table.get("alpha", 0.001)
+    methods = reader.several("methods", lambda value: isinstance(value, str), "certificates", ["influence"])
+    if not methods:
+        raise reader.complain("methods", "at least one certificate")
+    with reader.blamed("alpha"):
+        checked_alpha(alpha)
+    with reader.blamed("methods"):
+        for method in methods:
+            checked_method(method)
+    seed = reader.whole("seed", 0)
+    with reader.blamed("seed"):
+        checked_seed(seed)
+    return Sampling(reader.whole("samples", 2_000, least=1), float(alpha), tuple(methods), seed)
+
+
+def _defences(reader: _Reader) -> tuple[Defence, ...]:
+    found: list[Defence] = []
+    for noise in reader.several(
+        "smoothing",
+        lambda value: isinstance(value, dict),
+        "tables like { keep = 0.9 } or { add = 0.01, remove = 0.3 }",
+        [],
+    ):
+        if noise.keys() - {"keep", "add", "remove"}:
+            raise reader.complain("smoothing", "tables with keep, or add and remove")
+        with reader.blamed("smoothing"):
+            found.append(Smoothing(EdgeNoise(**noise)))
+    groups = reader.several("voting", lambda value: _whole_number(value) and value > 1, "group numbers from 2 up", [])
+    found += [Voting(number) for number in groups]
+    if not found:
+        raise reader.complain("smoothing", "at least one noise, or voting at least one number of groups")
+    return tuple(found)
+
+
+def _networks(reader: _Reader) -> tuple[Network, ...]:
+    from flipproof import models
+
+    known = [name for name in models.NAMES if name != "edge-blind"]
+    names = reader.several(
+        "models",
+        lambda value: value in known,
+        f"networks among {', '.join(known)} (the edge-blind line is always there)",
+        ["gin"],
+    )
+    if not names:
+        raise reader.complain("models", "at least one network")
+    training = reader.inner("training")
+    with reader.blamed("training"):
+        checked_training(training)
+    networks = reader.inner("networks")
+    found = []
+    for name in names:
+        table = networks.get(name, {})
+        if not isinstance(table, dict) or not isinstance(table.get("training", {}), dict):
+            raise reader.complain("networks", f"tables, one a network; networks.{name} is none")
+        arguments = {key: value for key, value in table.items() if key != "training"}
+        own = table.get("training", {})
+        with reader.blamed(f"networks.{name}"):
+            models.build({"name": name, "in_features": 1, "num_classes": 2, **arguments})
+            checked_training({**training, **own})
+        found.append(Network(name, arguments, {**training, **own}))
+    for name in networks:
+        if name not in names and name not in known:
+            raise reader.complain("networks", f"about the networks {', '.join(known)}; {name} is none of them")
+    return tuple(found)
+
+
+def checked_training(table: Mapping[str, Any]) -> None:
+    """Refuse what :func:`flipproof.train` would refuse, before any graph is read."""
+    known = (*_TRAINING, "schedule", "class_weights")
+    for key, value in table.items():
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
+            raise InputError(f"{key} is not a training setting ({hint})")
+        if key == "schedule":
+            fits, expected = value in _SCHEDULES, f"one of {', '.join(_SCHEDULES)}"
+        elif key == "class_weights":
+            fits, expected = isinstance(value, bool), "true or false"
+        else:
+            kind, least, below = _TRAINING[key]
+            number = isinstance(value, int if kind is int else (int, float)) and not isinstance(value, bool)
+            fits = number and least <= value < below
+            expected = f"{'a whole number' if kind is int else 'a number'} of at least {least:g}"
+            expected += f" and below {below:g}" * (below < math.inf)
+        if not fits:
+            raise InputError(f"{key} must be {expected}; got {value!r}")
+    if table.get("consistency", 0) and table.get("copies", 1) < 2:
+        raise InputError(
+            "consistency compares copies of a graph and needs copies of at least 2 (for instance copies = 2)"
+        )

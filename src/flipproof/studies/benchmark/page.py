@@ -1,0 +1,154 @@
+"""The Markdown page of a benchmark: for each data set every defence beside the lines that it must be held against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from flipproof.studies.benchmark.config import Plan
+from flipproof.studies.benchmark.results import ATTACKERS, MAX_RADIUS, RADII, DataResults, Series, Statistic
+from flipproof.report.markdown import markdown_table
+
+__all__ = ["page"]
+
+
+def page(
+    results: Sequence[DataResults], plans: Mapping[str, Plan], figures: Mapping[str, Path], *, command: str
+) -> str:
+    """The whole page; ``figures`` are paths relative to it."""
+    lines = [
+        "# Benchmark",
+        "",
+        f"Made by `{command}`.",
+        "",
+        "Certified accuracy: the share of test graphs whose prediction is right and provably stays the same under any attack of "
+        "at most r edge flips; mean ± standard deviation over splits. The **edge-blind** line is the same network without any "
+        "edge: it is certified at every radius, and a defence is worth having only above it. **Clean** is the network without "
+        "a defence, for which nothing is certified. The best of each column is bold: it is read off the test graphs, so it "
+        "flatters the choice a little (`flipproof tune` chooses on validation graphs).",
+        "",
+        "## All data sets",
+        "",
+        *markdown_table(_overview(results)),
+        "",
+        "Best: the highest mean of all models and defences (upper envelope). Last column: the smallest radius at which it is no "
+        "longer above the edge-blind line.",
+        "",
+    ]
+    for data in results:
+        plan = plans[data.name]
+        lines += _data_section(data, plan, figures.get(data.name))
+    return "\n".join(lines)
+
+
+def _overview(results: Sequence[DataResults]) -> list[list[str]]:
+    rows = [["data", "clean", "edge-blind", *(f"best at r = {r}" for r in RADII), "not above edge-blind from"]]
+    for data in results:
+        clean = max((series.accuracy(0) for series in data.clean), key=lambda value: value.mean)
+        best = [f"{data.best(r).accuracy(r).mean:.3f}" for r in RADII]
+        floor = data.edge_blind.accuracy(0)
+        rows.append([Path(data.name).name, str(clean), str(floor), *best, _crossing(data)])
+    return rows
+
+
+def _crossing(data: DataResults) -> str:
+    found = data.crossing()
+    return f"r = {found}" if found < MAX_RADIUS else f"none up to {MAX_RADIUS}"
+
+
+def _data_section(data: DataResults, plan: Plan, figure: Path | None) -> list[str]:
+    certified = [part.graphs for part in data.series[0].splits]
+    seeds = len(certified)
+    facts = (
+        f"{data.train_graphs} graphs to train on, {certified[0]} certified on each of {seeds} split{'s' * (seeds != 1)}; "
+        f"{plan.sampling.samples:,} samples, alpha {plan.sampling.alpha:g}, certificate {data.method}, "
+        f"features {plan.features or 'by default'}."
+    )
+    lines = [f"## {Path(data.name).name}", "", facts, ""]
+    if figure is not None:
+        lines += [f"![Certified accuracy on {Path(data.name).name}]({figure.as_posix()})", ""]
+    lines += [*markdown_table(_accuracy_table(data)), "", _verdict(data), ""]
+    lines += ["Against attackers who only add, or only remove:", "", *markdown_table(_attacker_table(data)), ""]
+    if len(plan.sampling.methods) > 1:
+        lines += ["Other certificates from the same votes:", "", *markdown_table(_method_table(data)), ""]
+    lines += ["Computing time in seconds, one core:", "", *markdown_table(_time_table(data)), ""]
+    return lines
+
+
+def _named(series: Series) -> list[str]:
+    return [series.network, series.defence.name]
+
+
+def _marked(column: Sequence[Statistic]) -> list[str]:
+    """The highest mean in bold."""
+    best = max(value.mean for value in column)
+    return [f"**{value}**" if value.mean == best and best > 0 else str(value) for value in column]
+
+
+def _accuracy_table(data: DataResults) -> list[list[str]]:
+    defended = data.defended
+    columns = [_marked([series.accuracy(r) for series in defended]) for r in RADII]
+    columns.append(_marked([series.average_radius() for series in defended]))
+    rows = [["model", "defence", *(f"r = {r}" for r in RADII), "average radius"]]
+    floor = str(data.edge_blind.accuracy(0))
+    rows += [[*_named(series), str(series.accuracy(0)), *["-"] * len(RADII)] for series in data.clean]
+    rows += [["edge-blind", "-", *[floor] * len(RADII), "all pairs"]]
+    rows += [[*_named(series), *(column[place] for column in columns)] for place, series in enumerate(defended)]
+    envelope = [f"{max(series.accuracy(r).mean for series in defended):.3f}" for r in RADII]
+    return [*rows, ["upper envelope", "", *envelope, ""]]
+
+
+def _verdict(data: DataResults) -> str:
+    clean = max(series.accuracy(0).mean for series in data.clean)
+    best, floor = data.best(0), data.edge_blind.accuracy(0).mean
+    found = data.crossing()
+    lost = 100 * (clean - best.accuracy(0).mean)
+    first = f"Without an attack the best defence ({best.name}) " + (
+        f"is {lost:.1f} points below the best clean model."
+        if lost > 0
+        else f"is {abs(lost):.1f} points above the best clean model."
+    )
+    if found == 0:
+        return (
+            f"{first} No defence is above the edge-blind line ({floor:.3f}): on these graphs the edges help too little."
+        )
+    if found == 1:
+        return f"{first} The edge-blind line ({floor:.3f}) is beaten at r = 0 only."
+    reach = f"up to r = {found - 1}" if found < MAX_RADIUS else "at every radius looked at"
+    return f"{first} The edge-blind line ({floor:.3f}) is beaten {reach}."
+
+
+def _attacker_table(data: DataResults) -> list[list[str]]:
+    defended, radii = data.defended, RADII[1:]
+    rows = [
+        ["model", "defence"]
+        + [f"{ATTACKERS[attacker]}, r = {r}" for attacker in ("adds_radius", "removes_radius") for r in radii]
+    ]
+    columns = [
+        _marked([Statistic((series.accuracy(r, attacker).mean,)) for series in defended])
+        for attacker in ("adds_radius", "removes_radius")
+        for r in radii
+    ]
+    floor = f"{data.edge_blind.accuracy(0).mean:.3f}"
+    rows += [["edge-blind", "-", *[floor] * len(columns)]]
+    return rows + [[*_named(series), *(column[place] for column in columns)] for place, series in enumerate(defended)]
+
+
+def _method_table(data: DataResults) -> list[list[str]]:
+    rows = [["model", "defence", "certificate", *(f"r = {r}" for r in RADII), "average radius"]]
+    for series in data.readings:
+        if series.defence.sampled:
+            shares = [f"{series.accuracy(r).mean:.3f}" for r in RADII]
+            rows.append([*_named(series), series.method, *shares, f"{series.average_radius().mean:.3f}"])
+    return [*rows, ["edge-blind", "-", "-", *[f"{data.edge_blind.accuracy(0).mean:.3f}"] * len(RADII), "all pairs"]]
+
+
+def _time_table(data: DataResults) -> list[list[str]]:
+    rows = [["model", "defence", "training", "sampling a graph", "certifying a graph"]]
+    for series in (*data.clean, data.edge_blind, *data.defended):
+        cost = [
+            series.seconds("train", each=False).mean,
+            *(series.seconds(w, each=True).mean for w in ("sample", "certify")),
+        ]
+        rows.append([*_named(series), f"{cost[0]:.1f}", f"{cost[1]:.3f}", f"{cost[2]:.3f}"])
+    return rows

@@ -1,0 +1,184 @@
+"""Figures, tables and the page that says which of the paper's claims hold."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from flipproof.certificates.methods import METHODS
+from flipproof.report.figures import Panel, comparison_figure, curves_figure
+from flipproof.report.markdown import markdown_table
+from flipproof.report.page import asset, html_table
+from flipproof.studies.reproduce.claims import Claim, judge
+from flipproof.studies.reproduce.experiment import Job, Settings, data_split
+from flipproof.studies.reproduce.results import Table, read_certificates
+from flipproof.runs.folder import write_json, write_text
+
+__all__ = ["Summary", "write_results"]
+
+_OURS = [method for method in ("votes", "influence") if method in METHODS]
+_NETWORKS = {"gcn": "two-layer GCN (the paper's)", "gin": "GIN (stronger)"}
+Summary = tuple[list[Path], list[Claim], list[list[str]]]
+
+
+def write_results(settings: Settings, folder: Path) -> Summary:
+    """Everything that follows from the certificates: figures with their numbers, the table of gains, claims, the page."""
+    tables = {
+        (job.network, job.keep): read_certificates(folder / "runs" / job.name / "certificates.csv")
+        for job in settings.jobs()
+        if job.keep is not None
+    }
+    floor = _edge_blind(folder)
+    stems = _figures(settings, folder / "figures", tables, floor)
+    claims = judge(settings, tables)
+    gains = gain_table(settings, tables)
+    write_json(folder / "claims.json", [asdict(claim) for claim in claims])
+    write_text(folder / "claims.md", _markdown(settings, claims, gains, floor))
+    write_text(folder / "index.html", _page(settings, stems, claims, gains, floor))
+    return (
+        [folder / "index.html", folder / "claims.md", *(stem.with_suffix(".png") for stem in stems)],
+        claims,
+        gains,
+    )
+
+
+def _edge_blind(folder: Path) -> float:
+    measured = json.loads((folder / "runs" / Job("edge-blind", None).name / "accuracy.json").read_text())
+    return float(measured["right"] / measured["graphs"])
+
+
+def _figures(settings: Settings, folder: Path, tables: Mapping[tuple[str, float], Table], floor: float) -> list[Path]:
+    alpha, samples, top, keep = settings.alpha, settings.samples, settings.max_radius, settings.figure_keep
+    shown = tables["gcn", keep]
+    stems = [folder / name for name in ("beta", "alpha", "samples", "gain")]
+    curves_figure(
+        stems[0],
+        [tables["gcn", k].curve(f"{k:g}", "paper", alpha, samples, top) for k in settings.keeps],
+        title=f"Algorithm 1, two-layer GCN, alpha {alpha:g}, {samples:,} samples",
+        legend="keep probability beta",
+    )
+    curves_figure(
+        stems[1],
+        [shown.curve(f"{a:g}", "paper", a, samples, top) for a in settings.alphas],
+        title=f"Algorithm 1, two-layer GCN, beta {keep:g}, {samples:,} samples",
+        legend="failure probability alpha",
+    )
+    curves_figure(
+        stems[2],
+        [shown.curve(f"{count:,}", "paper", alpha, count, top) for count in settings.sample_counts],
+        title=f"Algorithm 1, two-layer GCN, beta {keep:g}, alpha {alpha:g}",
+        legend="samples a graph",
+    )
+    rows = [
+        [
+            Panel(
+                f"{network.upper()}, beta {k:g}",
+                tuple(tables[network, k].curve(method, method, alpha, samples, top) for method in ("paper", *_OURS)),
+                floor,
+            )
+            for k in settings.keeps[:3]
+        ]
+        for network in _NETWORKS
+    ]
+    comparison_figure(stems[3], rows, title="The same votes, three certificates")
+    return stems
+
+
+def gain_table(settings: Settings, tables: Mapping[tuple[str, float], Table]) -> list[list[str]]:
+    """Average certified radius and certified accuracy at small radii, for each network, beta and certificate."""
+    rows = [["network", "beta", "certificate", "ACR", *(f"CA({r})" for r in (0, 1, 2, 3, 5))]]
+    for network in _NETWORKS:
+        for keep in settings.keeps:
+            table = tables[network, keep]
+            for method in ("paper", *_OURS):
+                accuracy = table.curve("", method, settings.alpha, settings.samples, 5).accuracy
+                average = table.average_radius(method, settings.alpha, settings.samples)
+                rows.append(
+                    [
+                        network.upper(),
+                        f"{keep:g}",
+                        method,
+                        f"{average:.3f}",
+                        *(f"{accuracy[r]:.3f}" for r in (0, 1, 2, 3, 5)),
+                    ]
+                )
+    return rows
+
+
+def _facts(settings: Settings, floor: float) -> list[str]:
+    return [
+        data_split(settings).describe(),
+        f"{settings.samples:,} samples a graph, alpha {settings.alpha:g} for each graph, seed {settings.seed}.",
+        f"A network that sees no edge (only the number of nodes) is right on {floor:.3f} of the test graphs, at every radius.",
+    ]
+
+
+def _markdown(settings: Settings, claims: Sequence[Claim], gains: Sequence[Sequence[str]], floor: float) -> str:
+    lines = ["# The paper's claims, measured", "", *(f"- {fact}" for fact in _facts(settings, floor)), ""]
+    rows = [["claim", "judged by", "measured", "holds"]]
+    rows += [[c.claim, c.judged_by, c.measured, "yes" if c.holds else "**no**"] for c in claims]
+    lines += [
+        *markdown_table(rows),
+        "",
+        "## What other certificates get out of the same votes",
+        "",
+        *markdown_table(gains),
+    ]
+    return "\n".join([*lines, ""])
+
+
+_HOLDS = {"yes": "yes", "no": "no"}
+_CAPTIONS = (
+    "Impact of the keep probability: the paper's first figure.",
+    "Impact of alpha, read from the same votes: the paper's second figure.",
+    "Impact of the number of samples, read from the same votes: the paper's third figure.",
+    "Beyond the paper: what our certificates get out of the same votes, for the paper's network and for a stronger one. "
+    "Dotted red: a network that sees no edge, certified at every radius.",
+)
+
+
+def _page(
+    settings: Settings,
+    stems: Sequence[Path],
+    claims: Sequence[Claim],
+    gains: Sequence[Sequence[str]],
+    floor: float,
+) -> str:
+    rows = [["claim", "judged by", "measured", "holds"]]
+    rows += [[c.claim, c.judged_by, c.measured, "yes" if c.holds else "no"] for c in claims]
+    figures = "".join(
+        f'<figure><div class="plate" tabindex="0" role="img" aria-label="{html.escape(caption)}">{_inline_svg(stem)}</div>'
+        f"<figcaption>{html.escape(caption)} Numbers: figures/{stem.name}.csv.</figcaption></figure>"
+        for stem, caption in zip(stems, _CAPTIONS, strict=True)
+    )
+    facts = "".join(f"<li>{html.escape(fact)}</li>" for fact in _facts(settings, floor))
+    held = sum(claim.holds for claim in claims)
+    style = asset("page.css")
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<link rel="icon" href="data:,">'
+        f'<title>The paper, reproduced</title><style>{style}</style></head><body><header class="masthead">'
+        '<p class="brand">flipproof</p>'
+        "<h1>Certified robustness of graph classification, reproduced</h1>"
+        '<p class="soft">Gao, Hu, Gong, GLOBECOM 2020. What differs from the printed text: docs/paper.md.</p></header>'
+        f"<main><p>{held} of {len(claims)} claims of the paper hold in this run.</p>"
+        f'<ul class="facts">{facts}</ul>'
+        f'<h2>Claims of the paper</h2><div class="prose">{html_table(rows, classes=_HOLDS)}</div>'
+        f'<h2>Figures</h2><div class="plates">{figures}</div>'
+        f"<h2>Certificates compared</h2>{html_table(gains)}</main></body></html>\n"
+    )
+
+
+def _inline_svg(stem: Path) -> str:
+    text = stem.with_suffix(".svg").read_text(encoding="utf-8")
+    # ids are made unique a figure, so that several pictures can share one page
+    drawing = text[text.index("<svg") :]
+    return (
+        drawing.replace('id="', f'id="{stem.name}-')
+        .replace("url(#", f"url(#{stem.name}-")
+        .replace('href="#', f'href="#{stem.name}-')
+    )

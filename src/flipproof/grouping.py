@@ -79,7 +79,7 @@ class EdgeGroups:
 
         Its cost grows with the edges, never with the number of node pairs.
         """
-        frozen = np.setdiff1d(graph.edge_slots, graph.flippable_edge_slots, assume_unique=True)
+        frozen = graph.frozen_edge_slots
         group = self.of_slots(graph.flippable_edge_slots, graph.num_nodes)
         inside = (group >= start) & (group < stop)
         sample = np.concatenate([group[inside] - start, np.repeat(np.arange(stop - start), len(frozen))])

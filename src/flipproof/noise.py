@@ -379,7 +379,7 @@ class SampleStream:
             size=stop - start,
             node_features=graph.node_features,
             slots=graph.slots if states is not None else None,
-            frozen_edges=self._frozen_edges,
+            frozen_edges=graph.frozen_edge_slots,
             states=states,
             lists=lists,
         )
@@ -438,10 +438,6 @@ class SampleStream:
         # the rank-th empty slot is preceded by `rank` empty ones and by every occupied slot below it
         slot = rank + np.searchsorted(occupied - np.arange(len(occupied)), rank, side="right")
         return removed, SlotLists(sample, slot)
-
-    @cached_property
-    def _frozen_edges(self) -> IntArray:
-        return np.setdiff1d(self.graph.edge_slots, self.graph.flippable_edge_slots, assume_unique=True)
 
     @cached_property
     def _occupied_slots(self) -> IntArray:

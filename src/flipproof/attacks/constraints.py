@@ -154,7 +154,7 @@ class Space:
         n, count = self.graph.num_nodes, len(flips)
         row, column = np.nonzero(attacked_states(self.graph, flips))
         ends = self._pairs[column] + row[:, None] * n
-        fixed = pairs_of_slots(np.setdiff1d(self.graph.edge_slots, self.graph.slots), n)
+        fixed = pairs_of_slots(self.graph.frozen_edge_slots, n)
         ends = np.concatenate([ends, (fixed[None] + np.arange(count)[:, None, None] * n).reshape(-1, 2)])
         union = coo_array((np.ones(len(ends), dtype=np.int8), ends.T), shape=(count * n, count * n))
         _, component = connected_components(union, directed=False)

@@ -96,7 +96,6 @@ class Target(ABC):
         self.classifier = classifier.suited(graph, noise)
         self.classifier.prepare()
         self._batch_size = self.classifier.batch_size(graph, noise)
-        self._frozen_edges = np.setdiff1d(graph.edge_slots, graph.flippable_edge_slots, assume_unique=True)
         self.classifier.labels(self.batch(graph.slot_states[None]))  # refuses wrong shapes in one sentence
         self.label = 0
 
@@ -136,7 +135,7 @@ class Target(ABC):
         """Graphs with these states, for a classifier."""
         graph = self.graph
         return NoisyBatch(
-            graph.num_nodes, len(states), graph.node_features, graph.slots, self._frozen_edges, states, None
+            graph.num_nodes, len(states), graph.node_features, graph.slots, graph.frozen_edge_slots, states, None
         )
 
     def logits(self, states: NDArray[np.bool_]) -> NDArray[np.float64]:

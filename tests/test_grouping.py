@@ -156,7 +156,7 @@ def test_votes_of_another_kind_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"labels": np.array([0, 1])}, r"votes must be one integer a group, \[3\]; got int64 of shape \[2\]"),
+        ({"labels": np.array([0, 1])}, r"votes must be one integer per group, \[3\]; got int64 of shape \[2\]"),
         ({"labels": np.array([0.0, 1, 1])}, "got float64"),
         ({"labels": np.array([0, 1, 2])}, r"votes must lie in 0\.\.1; got 2"),
         ({"hash_version": 2}, "votes were cast with version 2 of the hash"),

@@ -16,7 +16,7 @@ from flipproof.bounds import checked_alpha, label_pvalue
 from flipproof.classifiers import Classifier, as_classifier
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
-from flipproof.noise import EdgeNoise, NoisyBatch, checked_seed
+from flipproof.noise import EdgeNoise, NoisyBatch, checked_seed, keyed_draws, noisy_states
 from flipproof.smoothing import SmoothedClassifier
 from flipproof.votes import checked_samples
 from flipproof.voting import VotingClassifier
@@ -233,12 +233,9 @@ class SmoothedTarget(CopiesTarget):
                 "(lower samples)"
             )
         smooth.check([graph])
-        key = int.from_bytes(_digest("attack noise", seed), "little")
-        draws = np.random.Generator(np.random.Philox(key=key)).integers(
-            0, 2**32, (self.samples, graph.num_slots), dtype=np.uint32
-        )
-        self.if_empty = draws < np.uint32(smooth.noise.add_threshold)
-        self.if_edge = draws >= np.uint32(smooth.noise.remove_threshold)
+        draws = keyed_draws("attacks attack noise", seed, 0, (self.samples, graph.num_slots))
+        self.if_empty = noisy_states(np.zeros(graph.num_slots, dtype=np.bool_), draws, smooth.noise)
+        self.if_edge = noisy_states(np.ones(graph.num_slots, dtype=np.bool_), draws, smooth.noise)
         super().__init__(smooth.classifier, graph, smooth.noise, max_calls)
 
     def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -299,12 +296,9 @@ class VotingTarget(CopiesTarget):
         return Confirmation(fooled, float(self._margins(counts[None] / self.cost)[0]), 0.0 if fooled else 1.0)
 
 
-def _digest(purpose: str, seed: int) -> bytes:
-    return hashlib.blake2b(f"flipproof attacks {purpose} {seed}".encode(), digest_size=16).digest()
-
-
 def _fresh_seed(purpose: str, seed: int) -> int:
-    return int.from_bytes(_digest(purpose, seed)[:7], "little")
+    digest = hashlib.blake2b(f"flipproof attacks {purpose} {seed}".encode(), digest_size=16).digest()
+    return int.from_bytes(digest[:7], "little")
 
 
 def as_target(

@@ -26,7 +26,7 @@ from typing import IO, Any
 import numpy as np
 
 from flipproof.errors import InputError
-from flipproof.files import write_bytes
+from flipproof.files import write_bytes, write_json, write_text
 from flipproof.graphs import Graph
 from flipproof.grouping import EdgeGroups, GroupVotes
 from flipproof.noise import BLOCK, STREAM_VERSION, EdgeNoise
@@ -37,16 +37,6 @@ __all__ = ["Parts", "Run", "locked", "write_bytes", "write_json", "write_text"]
 _RECORDED = ("flipproof", "numpy", "scipy", "torch")
 _LOCK = ".lock"
 _OURS = re.compile(r"\d{5,}\.(npz|part)|.*\.broken|.*\.tmp")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    write_bytes(path, text.encode())
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write readable JSON, whole or not at all."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False) + "\n")
 
 
 @contextmanager

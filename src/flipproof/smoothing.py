@@ -22,12 +22,13 @@ from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.certify import DEFAULT_METHOD
 from flipproof.certificates.edge_blind import edge_blind_certificate
 from flipproof.certificates.sequential import Plan, Sequential
+from flipproof.checks import checked_count, checked_samples, checked_seed
 from flipproof.classifiers import DEFAULT_MEMORY, as_classifier
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graph, as_graphs
-from flipproof.noise import BLOCK, EdgeNoise, SampleStream, checked_seed
+from flipproof.noise import BLOCK, EdgeNoise, SampleStream
 from flipproof.sampling import BlockTask, Engine, Task, ThisProcess, sample_graphs
-from flipproof.votes import Block, Votes, checked_samples
+from flipproof.votes import Block, Votes
 
 __all__ = ["Engine", "SampleWork", "SmoothedClassifier", "progress_bar"]
 
@@ -71,15 +72,11 @@ class SmoothedClassifier:
         if not isinstance(noise, EdgeNoise):
             raise InputError(f"noise must be an EdgeNoise; got {noise!r} (for instance EdgeNoise(keep=0.9))")
         num_classes = getattr(model, "num_classes", None) if num_classes is None else num_classes
-        if isinstance(num_classes, bool) or not isinstance(num_classes, (int, np.integer)) or num_classes < 2:
-            raise InputError(
-                f"num_classes must be an integer of at least 2; got {num_classes!r} (count declared classes)"
-            )
-        self.model, self.noise, self.num_classes = model, noise, int(num_classes)
-        if isinstance(memory, bool) or not isinstance(memory, (int, np.integer)) or memory < 2**20:
-            raise InputError(f"memory must be a number of bytes, at least 2**20; got {memory!r} (for instance 2**30)")
+        self.model, self.noise = model, noise
+        self.num_classes = checked_count(num_classes, "num_classes", 2, "count the declared classes")
+        memory = checked_count(memory, "memory", 2**20, "a number of bytes, for instance 2**30")
         self.classifier = as_classifier(
-            model, num_classes=self.num_classes, features=features, convention=convention, memory=int(memory)
+            model, num_classes=self.num_classes, features=features, convention=convention, memory=memory
         )
         self._trust_features = trust_features
         self._probed: set[tuple[Any, ...]] = set()

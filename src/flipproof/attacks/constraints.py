@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, pairs_of_slots
 
@@ -38,16 +38,11 @@ class Constraints:
     per_node: int | None = None
 
     def __post_init__(self) -> None:
-        _check_count(self.budget, "budget", "for instance 5")
+        checked_count(self.budget, "budget", 0, "for instance 5")
         if self.per_node is not None:
-            _check_count(self.per_node, "per_node", "or None for no limit")
+            checked_count(self.per_node, "per_node", 0, "or None for no limit")
         if not (self.adds or self.removes):
             raise InputError("an attacker must be allowed to add or to remove edges; got adds=False, removes=False")
-
-
-def _check_count(value: Any, argument: str, remedy: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
-        raise InputError(f"{argument} must be an integer of at least 0; got {value!r} ({remedy})")
 
 
 def attacked_states(graph: Graph, flips: IntArray) -> NDArray[np.bool_]:

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from flipproof.attacks.constraints import attacked_states
 from flipproof.bounds import checked_alpha, label_pvalue
+from flipproof.checks import checked_count, checked_samples, checked_seed
 from flipproof.classifiers import Classifier, as_classifier
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
-from flipproof.noise import EdgeNoise, NoisyBatch, checked_seed, keyed_draws, noisy_states
+from flipproof.noise import EdgeNoise, NoisyBatch, keyed_draws, noisy_states
 from flipproof.smoothing import SmoothedClassifier
-from flipproof.votes import checked_samples
 from flipproof.voting import VotingClassifier
 
 __all__ = [
@@ -334,11 +334,8 @@ def as_target(
         )
     else:
         num_classes = getattr(model, "num_classes", None) if num_classes is None else num_classes
-        if isinstance(num_classes, bool) or not isinstance(num_classes, (int, np.integer)) or num_classes < 2:
-            raise InputError(
-                f"num_classes must be an integer of at least 2; got {num_classes!r} (count declared classes)"
-            )
-        classifier = as_classifier(model, num_classes=int(num_classes), features=features, convention=convention)
+        num_classes = checked_count(num_classes, "num_classes", 2, "count the declared classes")
+        classifier = as_classifier(model, num_classes=num_classes, features=features, convention=convention)
         target = BaseTarget(classifier, graph, _STILL, max_calls)
     if label is None:
         target.label = target.prediction()

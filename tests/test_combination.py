@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 import flipproof as fp
 from cube import all_states
 from flipproof.graphs import pairs_of_slots
-from flipproof.grouping import EdgeGroups, GroupVotes
+from flipproof.certificates.group_votes import GroupVotes
+from flipproof.noise.groups import EdgeGroups
 
 _PATH = Path(__file__).parents[1] / "benchmarks" / "combination.py"
 STATES = all_states(6)

@@ -66,12 +66,12 @@ def test_frozen() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"checksums": ("a",)}, "one checksum a block of 1024.*got 1 for 1500"),
+        ({"checksums": ("a",)}, "one checksum per block of 1024.*got 1 for 1500"),
         ({"checksums": ("a", "b", "c")}, "got 3 for 1500"),
         ({"labels": np.full(1500, 3, dtype=np.uint8)}, r"0\.\.2; got 3"),
         ({"labels": np.full(1500, -1)}, r"0\.\.2; got -1"),
         ({"labels": np.zeros(1500)}, "integers.*float64"),
-        ({"labels": np.zeros((1500, 1), dtype=np.uint8)}, "one a sample"),
+        ({"labels": np.zeros((1500, 1), dtype=np.uint8)}, "one per sample"),
         ({"num_classes": 1}, "at least 2; got 1"),
         ({"num_classes": 2.0}, "at least 2; got 2.0"),
     ],

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from flipproof.certificates.group_majority import certify_group_votes as certify_group_votes
     from flipproof.errors import InputError as InputError
     from flipproof.graphs import Graph as Graph
-    from flipproof.grouping import EdgeGroups as EdgeGroups
-    from flipproof.grouping import GroupVotes as GroupVotes
+    from flipproof.certificates.group_votes import GroupVotes as GroupVotes
+    from flipproof.noise import EdgeGroups as EdgeGroups
     from flipproof.noise import EdgeNoise as EdgeNoise
     from flipproof.defences.smoothing import SmoothedClassifier as SmoothedClassifier
     from flipproof.training import TrainingResult as TrainingResult
@@ -47,7 +47,7 @@ _HOMES = {
     "certify_group_votes": "certificates.voting",
     "InputError": "errors",
     "Graph": "graphs",
-    "EdgeGroups": "grouping",
+    "EdgeGroups": "noise",
     "GroupVotes": "grouping",
     "EdgeNoise": "noise",
     "SmoothedClassifier": "smoothing",

@@ -27,7 +27,7 @@ from flipproof.classifiers.torch_module import convention_of
 from flipproof.errors import InputError
 from flipproof.classifiers.features import NodeFeatures, as_features
 from flipproof.graphs import Graph, as_graphs
-from flipproof.grouping import EdgeGroups
+from flipproof.noise.groups import EdgeGroups
 from flipproof.models.blinded import EdgeBlind
 from flipproof.models.network import GraphNetwork
 from flipproof.noise import EdgeNoise, checked_seed

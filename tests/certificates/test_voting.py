@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 import flipproof as fp
 from flipproof.graphs import pairs_of_slots
-from flipproof.grouping import EdgeGroups, GroupVotes
+from flipproof.certificates.group_votes import GroupVotes
+from flipproof.noise.groups import EdgeGroups
 
 
 def graph_of(states: list[int], size: int) -> fp.Graph:

@@ -10,8 +10,8 @@ import numpy as np
 from flipproof.attacks.constraints import Space
 from flipproof.attacks.result import AttackResult
 from flipproof.attacks.search import Best, Options, run
+from flipproof.checks import checked_count
 from flipproof.defences.target import Target
-from flipproof.errors import InputError
 
 __all__ = ["beam", "beam_search"]
 
@@ -19,17 +19,16 @@ __all__ = ["beam", "beam_search"]
 def beam(model: Any, graph: Any, *, budget: int, width: int = 8, **options: Unpack[Options]) -> AttackResult:
     """Keep the ``width`` best sets of flips, extend each by every allowed flip, keep the best again.
 
-    Costs about ``width * N`` candidates a flip. Finds pairs of flips that only work together, where greedy is blind to them.
+    Tries about ``width * N`` candidates per flip. Finds pairs of flips that only work together, which greedy misses.
 
     Args:
         model: A :class:`flipproof.SmoothedClassifier`, or a base classifier in any form that one takes.
         graph: The clean graph.
-        budget: Most flips.
-        width: Sets that are kept.
+        budget: Largest number of flips.
+        width: Number of sets that are kept.
         **options: See :class:`flipproof.attacks.Options`.
     """
-    if isinstance(width, bool) or not isinstance(width, int) or width < 1:
-        raise InputError(f"width must be an integer of at least 1; got {width!r} (for instance 8)")
+    width = checked_count(width, "width", 1, "for instance 8")
     return run("beam", partial(beam_search, width=width), model, graph, budget, options)
 
 

@@ -37,7 +37,7 @@ from flipproof.commands.voting import chosen_defence, load_groups
 from flipproof.engines import cores, local_engine, one_thread
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
-from flipproof.grouping import EdgeGroups
+from flipproof.noise.groups import EdgeGroups
 from flipproof.noise import EdgeNoise, checked_seed
 from flipproof.report.figures import Curve
 from flipproof.runs.folder import Run, locked, write_json, write_text

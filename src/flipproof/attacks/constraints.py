@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flipproof.checks import checked_count
 from flipproof.defences.target import attacked_states
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, pairs_of_slots
@@ -39,16 +39,13 @@ class Constraints:
     per_node: int | None = None
 
     def __post_init__(self) -> None:
-        _check_count(self.budget, "budget", "for instance 5")
+        checked_count(self.budget, "budget", 0, "for instance 5")
         if self.per_node is not None:
-            _check_count(self.per_node, "per_node", "or None for no limit")
+            checked_count(self.per_node, "per_node", 0, "or None for no limit")
         if not (self.adds or self.removes):
             raise InputError("an attacker must be allowed to add or to remove edges; got adds=False, removes=False")
 
 
-def _check_count(value: Any, argument: str, remedy: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
-        raise InputError(f"{argument} must be an integer of at least 0; got {value!r} ({remedy})")
 
 
 class Space:
@@ -144,7 +141,7 @@ class Space:
         n, count = self.graph.num_nodes, len(flips)
         row, column = np.nonzero(attacked_states(self.graph, flips))
         ends = self._pairs[column] + row[:, None] * n
-        fixed = pairs_of_slots(np.setdiff1d(self.graph.edge_slots, self.graph.slots), n)
+        fixed = pairs_of_slots(self.graph.frozen_edge_slots, n)
         ends = np.concatenate([ends, (fixed[None] + np.arange(count)[:, None, None] * n).reshape(-1, 2)])
         union = coo_array((np.ones(len(ends), dtype=np.int8), ends.T), shape=(count * n, count * n))
         _, component = connected_components(union, directed=False)

@@ -40,9 +40,7 @@ class Relaxation:
         self.target, self.graph, self.classifier, self.dtype = target, graph, classifier, classifier.dtype
         self._clean = torch.from_numpy(graph.slot_states.copy()).to(self.dtype)
         self._u, self._v = torch.from_numpy(pairs_of_slots(graph.slots, graph.num_nodes).T.copy())
-        frozen = graph.replaced(
-            edges=pairs_of_slots(np.intersect1d(graph.edge_slots, graph.frozen_slots), graph.num_nodes)
-        )
+        frozen = graph.replaced(edges=pairs_of_slots(graph.frozen_edge_slots, graph.num_nodes))
         self._fixed = torch.from_numpy(frozen.adjacency()).to(self.dtype)
         still = np.zeros((1, graph.num_slots), dtype=np.bool_)
         empty, edge = still, ~still

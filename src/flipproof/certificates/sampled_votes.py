@@ -1,4 +1,4 @@
-"""Votes: what the base classifier said of every noisy sample. Certificates are re-readings of them."""
+"""Votes: the base classifier's answer on every noisy sample. Certificates are computed from them alone."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates.evidence import Evidence
+from flipproof.checks import checked_count, checked_samples
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import BLOCK, STREAM_VERSION, EdgeNoise, SampleStream
@@ -23,13 +24,6 @@ Block = tuple[NDArray[Any], str]
 """Labels of a block of samples, and the checksum of its flips."""
 
 
-def checked_samples(samples: Any, name: str = "samples") -> int:
-    """A number of samples, at least 1."""
-    if isinstance(samples, bool) or not isinstance(samples, (int, np.integer)) or samples < 1:
-        raise InputError(f"{name} must be an integer of at least 1; got {samples!r} (for instance 10000)")
-    return int(samples)
-
-
 @dataclass(frozen=True, eq=False)
 class Votes(Evidence):
     """The label of every noisy sample of one graph, with all that is needed to make the flips again.
@@ -38,13 +32,13 @@ class Votes(Evidence):
         labels: Label of sample 0, 1, 2, ...; small unsigned integers ``[M]``.
         graph: The clean graph.
         noise: The noise in use.
-        num_classes: Declared classes ``C``, also those without a vote.
+        num_classes: Number of declared classes ``C``, including those without a vote.
         seed: Seed of the noise.
-        checksums: One a block of 1,024 samples: hash of the flips that the classifier saw. Certificates that read flips
-            make them again and refuse if these differ.
+        checksums: One per block of 1,024 samples: the hash of the flips that the classifier saw. Certificates that read
+            flips make them again and refuse if the hash differs.
         stream_version: Version of the generator that made the flips.
-        looks: Where sampling could end early, all numbers of samples at which it could; empty for a fixed number. A certificate
-            then uses the part of alpha that belongs to its look, and holds although the votes told when to stop.
+        looks: If sampling could end early, all numbers of samples at which it could; empty for a fixed number. A certificate
+            then uses the part of alpha that belongs to its look, and holds although the votes decided when to stop.
     """
 
     kind = "sampled votes"
@@ -59,15 +53,15 @@ class Votes(Evidence):
     looks: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.num_classes, int) or self.num_classes < 2:
-            raise InputError(f"num_classes must be an integer of at least 2; got {self.num_classes!r}")
+        classes = checked_count(self.num_classes, "num_classes", 2, "count the declared classes")
+        object.__setattr__(self, "num_classes", classes)
         if self.labels.ndim != 1 or self.labels.dtype.kind not in "iu":
             raise InputError(
-                f"labels must be integers, one a sample; got {self.labels.dtype} of shape {self.labels.shape}"
+                f"labels must be integers, one per sample; got {self.labels.dtype} of shape {self.labels.shape}"
             )
         if len(self.checksums) != -(-len(self.labels) // BLOCK):
             raise InputError(
-                f"votes need one checksum a block of {BLOCK} samples; got {len(self.checksums)} for {len(self.labels)} votes"
+                f"votes need one checksum per block of {BLOCK} samples; got {len(self.checksums)} for {len(self.labels)} votes"
             )
         outside = self.labels[(self.labels < 0) | (self.labels >= self.num_classes)]
         if len(outside):
@@ -88,7 +82,7 @@ class Votes(Evidence):
         return np.bincount(self.labels, minlength=self.num_classes).astype(np.int64)
 
     def first(self, samples: int) -> Votes:
-        """The first of the votes, as if no more had been cast."""
+        """The first ``samples`` votes, as if no more had been cast."""
         samples = checked_samples(samples)
         if samples > len(self):
             raise InputError(f"samples must be at most the {len(self)} stored votes; got {samples} (sample more first)")

@@ -19,9 +19,10 @@ from flipproof.certificates import influence, paper
 from flipproof.certificates import vote_share as by_votes
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.methods import DEFAULT_METHOD, certify_votes, checked_method
+from flipproof.certificates.sampled_votes import Votes
+from flipproof.checks import checked_count, checked_samples
 from flipproof.errors import InputError
 from flipproof.noise import BLOCK
-from flipproof.certificates.sampled_votes import Votes, checked_samples
 
 __all__ = ["Plan", "Sequential"]
 
@@ -57,8 +58,8 @@ class Sequential:
             raise InputError(
                 f"give target_radius or precision, not both; got {target!r} and {precision!r} (they stop at different times)"
             )
-        if target is not None and (isinstance(target, bool) or not isinstance(target, (int, np.integer)) or target < 0):
-            raise InputError(f"target_radius must be an integer of at least 0; got {target!r} (for instance 2)")
+        if target is not None:
+            checked_count(target, "target_radius", 0, "for instance 2")
         if precision is not None and not (isinstance(precision, (int, float)) and 0 < precision < 1):
             raise InputError(f"precision must lie in (0, 1); got {precision!r} (for instance 0.01)")
 

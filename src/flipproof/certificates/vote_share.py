@@ -23,6 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from flipproof.certificates.bounds import AlphaSplit, FloatArray, label_pvalue, lower_bound, upper_bound
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid
+from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.noise import EdgeNoise
 
@@ -425,8 +426,7 @@ def _checked_single(value: ArrayLike, name: str) -> FloatArray:
 
 
 def _checked_size(value: int, name: str) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
-        raise InputError(f"{name} must be an integer of at least 0; got {value!r} (a number of edges)")
+    checked_count(value, name, 0, "a number of edges")
 
 
 def _like(values: FloatArray, given: ArrayLike) -> float | FloatArray:

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 
@@ -117,10 +118,8 @@ class OneHotDegree(NodeFeatures):
     reads_own = False
 
     def __init__(self, max_degree: int = 63) -> None:
-        if isinstance(max_degree, bool) or not isinstance(max_degree, int) or max_degree < 1:
-            raise InputError(f"max_degree must be an integer of at least 1; got {max_degree!r} (for instance 63)")
-        self.max_degree = max_degree
-        self.spec = f"one-hot-degree:{max_degree}"
+        self.max_degree = checked_count(max_degree, "max_degree", 1, "for instance 63")
+        self.spec = f"one-hot-degree:{self.max_degree}"
 
     def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
         return self._one_hot(adjacency.sum(dim=-1).to(torch.int64))

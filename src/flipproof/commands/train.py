@@ -13,7 +13,7 @@ from flipproof.commands.progress import OutputOptions, note, progress
 from flipproof.commands.sources import DataSource, load_features
 from flipproof.datasets import Dataset, Split
 from flipproof.errors import InputError
-from flipproof.grouping import EdgeGroups
+from flipproof.noise.groups import EdgeGroups
 from flipproof.noise import EdgeNoise, checked_seed
 
 if TYPE_CHECKING:

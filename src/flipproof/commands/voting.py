@@ -9,7 +9,7 @@ from flipproof.commands.progress import note, progress
 from flipproof.commands.sources import naming_the_graph
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
-from flipproof.grouping import HASH_VERSION, EdgeGroups
+from flipproof.noise.groups import HASH_VERSION, EdgeGroups
 from flipproof.runs.folder import Run
 from flipproof.runs.table import Row, derive_row
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flipproof.checks import checked_integer, checked_seed
 from flipproof.datasets.dataset import Dataset
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graphs
-from flipproof.noise import checked_seed
 
 __all__ = ["Split", "folds", "isomorphic_to_any", "split"]
 
@@ -144,13 +144,9 @@ def folds(graphs: Dataset | Iterable[Any], *, number: int = 10, validation: bool
     """
     data, seed = _as_dataset(graphs), checked_seed(seed)
     fewest = 3 if validation else 2
-    if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or not fewest <= number <= len(data):
-        raise InputError(
-            f"number must be an integer from {fewest} to the number of graphs, {len(data)}; got {number!r} "
-            "(for instance 10)"
-        )
+    number = checked_integer(number, "number", fewest, len(data), "at most one fold per graph; for instance 10")
     order = _stratified_order(data, seed)
-    bounds = np.linspace(0, len(data), int(number) + 1).round().astype(int)
+    bounds = np.linspace(0, len(data), number + 1).round().astype(int)
     parts = [order[start:stop] for start, stop in pairwise(bounds)]
     splits = []
     for fold, part in enumerate(parts):

@@ -20,14 +20,12 @@ From 10 to 20 nodes no graph belongs to two classes. (At 8 nodes the circular la
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
+from flipproof.checks import checked_count, checked_seed
 from flipproof.datasets.dataset import Dataset
-from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
-from flipproof.noise import checked_seed
 
 __all__ = ["CLASS_NAMES", "topologies", "unseen_topologies"]
 
@@ -93,9 +91,9 @@ def unseen_topologies(
 def _draw(
     count: int, seed: int, min_nodes: int, max_nodes: int, shuffle_nodes: bool, *, up: bool, name: str
 ) -> Dataset:
-    count = _checked_integer(count, "count", 1, "the paper has 480")
-    low = _checked_integer(min_nodes, "min_nodes", _SMALLEST, "smaller topologies coincide, for instance at 8 nodes")
-    high = _checked_integer(max_nodes, "max_nodes", low, "it must not be below min_nodes")
+    count = checked_count(count, "count", 1, "the paper has 480")
+    low = checked_count(min_nodes, "min_nodes", _SMALLEST, "smaller topologies coincide, for instance at 8 nodes")
+    high = checked_count(max_nodes, "max_nodes", low, "it must not be below min_nodes")
     seed = checked_seed(seed)
     graphs = []
     for index in range(count):
@@ -107,12 +105,6 @@ def _draw(
             edges = generator.permutation(num_nodes)[edges]
         graphs.append(Graph(num_nodes, edges, label=label, name=f"{CLASS_NAMES[label]}-{index}"))
     return Dataset(graphs, class_names=CLASS_NAMES, name=name)
-
-
-def _checked_integer(value: Any, argument: str, smallest: int, remedy: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < smallest:
-        raise InputError(f"{argument} must be an integer of at least {smallest}; got {value!r} ({remedy})")
-    return int(value)
 
 
 # ---- one function a class: (drawn size, round up?, generator) -> (number of nodes, edges [E, 2]) -----------------------

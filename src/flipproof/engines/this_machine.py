@@ -19,6 +19,7 @@ from contextlib import suppress
 from multiprocessing import connection
 from typing import Any
 
+from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.engines.engine import Engine, ThisProcess, in_worker
 
@@ -64,7 +65,7 @@ class Processes:
     """
 
     def __init__(self, workers: int, *, start: str = "fork") -> None:
-        self.workers, self.start = _checked_workers(workers), start
+        self.workers, self.start = checked_count(workers, "workers", 1, "one per core is usual"), start
 
     def run(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         """See :class:`flipproof.engines.Engine`."""
@@ -200,7 +201,7 @@ class Threads:
     """Threads of this process; the model must be safe to call from several, as torch modules are."""
 
     def __init__(self, workers: int) -> None:
-        self.workers = _checked_workers(workers)
+        self.workers = checked_count(workers, "workers", 1, "one per core is usual")
 
     def run(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         """See :class:`flipproof.engines.Engine`."""
@@ -223,9 +224,3 @@ class Threads:
                     yield under_way.pop(future), future.result()
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def _checked_workers(workers: int) -> int:
-    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
-        raise InputError(f"workers must be an integer of at least 1; got {workers!r} (one a core is usual)")
-    return workers

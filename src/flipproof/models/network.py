@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from flipproof.errors import InputError
+from flipproof.checks import checked_count
 
 __all__ = ["GraphNetwork", "checked_config", "degrees", "neighbour_sums", "seeded_weights"]
 
@@ -58,11 +58,9 @@ class GraphNetwork(nn.Module, ABC):
 
 
 def checked_config(name: str, **counts: Any) -> dict[str, Any]:
-    """The config of a network whose arguments are all widths and numbers of things, at least 1."""
-    for argument, value in counts.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InputError(f"{argument} must be an integer of at least 1; got {value!r} (for instance {argument}=8)")
-    return {"name": name, **counts}
+    """The config of a network whose arguments are all counts of at least 1."""
+    checked = {key: checked_count(value, key, 1, f"for instance {key}=8") for key, value in counts.items()}
+    return {"name": name, **checked}
 
 
 @contextmanager

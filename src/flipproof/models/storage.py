@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from safetensors.torch import save as save_tensors
 
 from flipproof.errors import InputError
 from flipproof.classifiers.features import NodeFeatures
+from flipproof.files import write_folder
 from flipproof.models.diffpool import DiffPool
 from flipproof.models.blinded import EdgeBlind
 from flipproof.models.gat import GAT
@@ -44,11 +44,11 @@ NAMES = (*_CLASSES, EdgeBlind.name)
 
 @dataclass(frozen=True)
 class SavedModel:
-    """What a model folder says of itself.
+    """The description that a model folder holds.
 
     Attributes:
         config: The network; see :func:`build`.
-        metadata: What was passed to :func:`save`.
+        metadata: The metadata that was passed to :func:`save`.
         noise: The noise that the model was trained for, if it was saved with one.
         weights_hash: SHA-256 of the weights file: the model's identity.
     """
@@ -65,7 +65,7 @@ def build(config: Mapping[str, Any], *, seed: int | None = None) -> GraphNetwork
     Args:
         config: ``name`` (one of :data:`NAMES`) and the constructor's arguments; an edge-blind network has the config of
             the blinded one under ``network``.
-        seed: Makes the initial weights.
+        seed: Seed of the initial weights.
 
     >>> build({"name": "gcn", "in_features": 1, "num_classes": 8, "hidden": 16}).config["hidden"]
     16
@@ -89,7 +89,7 @@ def save(model: GraphNetwork | WLSVM, folder: str | os.PathLike[str], **metadata
 
     Args:
         model: One of flipproof's own.
-        folder: Where; a model folder that stands there already is replaced, anything else is refused.
+        folder: The folder to write. An existing model folder is replaced, anything else is refused.
         **metadata: Whatever should be remembered, as JSON: features, data and split seeds, training settings. An
             :class:`flipproof.EdgeNoise` is stored by its exact thresholds, a features hook by its spec.
     """
@@ -110,24 +110,7 @@ def save(model: GraphNetwork | WLSVM, folder: str | os.PathLike[str], **metadata
         "metadata": {key: _plain(value, key) for key, value in metadata.items()},
     }
     text = json.dumps(description, indent=2, sort_keys=False, allow_nan=False) + "\n"
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        temporary.mkdir(parents=True)
-        for name, content in ((_CONFIG, text.encode()), (_WEIGHTS, weights)):
-            with (temporary / name).open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        if folder.exists():
-            old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
-            folder.rename(old)
-            temporary.rename(folder)
-            shutil.rmtree(old)
-        else:
-            temporary.rename(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    write_folder(folder, {_CONFIG: text.encode(), _WEIGHTS: weights})
 
 
 def load(folder: str | os.PathLike[str]) -> Any:
@@ -146,7 +129,7 @@ def load(folder: str | os.PathLike[str]) -> Any:
 
 
 def load_metadata(folder: str | os.PathLike[str]) -> SavedModel:
-    """What a model folder says of itself; also checks that its weights are whole."""
+    """The description that a model folder holds; also checks that the weights are whole."""
     return _read(Path(folder))[0]
 
 

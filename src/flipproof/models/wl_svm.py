@@ -17,12 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from flipproof.checks import checked_count, checked_seed
 from flipproof.classifiers.black_box import BlackBoxClassifier
 from flipproof.errors import InputError
 from flipproof.classifiers.features import as_features
 from flipproof.graphs import Graph, as_graphs
 from flipproof.models.network import checked_config
-from flipproof.noise import EdgeNoise, SampleStream, checked_seed
+from flipproof.noise import EdgeNoise, SampleStream
 
 __all__ = ["WLSVM", "WLFit", "subtree_patterns"]
 
@@ -135,8 +136,7 @@ class WLSVM:
             seed: Of the noise.
         """
         svm = _linear_svm()
-        if isinstance(copies, bool) or not isinstance(copies, int) or copies < 1:
-            raise InputError(f"copies must be an integer of at least 1; got {copies!r}")
+        copies = checked_count(copies, "copies", 1, "for instance 8")
         hook = BlackBoxClassifier(self, num_classes=self.num_classes, features=features and as_features(features))
         shown, truth = _noisy(hook, graphs, noise, copies, seed, "graphs")
         if truth.max() >= self.num_classes:

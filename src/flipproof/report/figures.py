@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates.bounds import lower_bound, upper_bound
-from flipproof.runs.folder import write_text
+from flipproof.files import write_bytes, write_text
 
 __all__ = [
     "Curve",
@@ -189,12 +189,11 @@ def saved_figure(stem: Path, size: tuple[float, float]) -> Iterator[Any]:
         yield figure
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # it is laid out; not again for each format
-        stem.parent.mkdir(parents=True, exist_ok=True)
         for path, kind in zip(figure_paths(stem), _FORMATS, strict=True):
             undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
-            temporary = path.with_name(f".{path.name}.tmp")
-            figure.savefig(temporary, format=kind, dpi=200, metadata=undated)
-            temporary.replace(path)
+            content = io.BytesIO()
+            figure.savefig(content, format=kind, dpi=200, metadata=undated)
+            write_bytes(path, content.getvalue(), durable=False)
 
 
 def figure_paths(stem: Path) -> list[Path]:

@@ -1,0 +1,50 @@
+"""Checks of arguments that many parts share. An :class:`flipproof.InputError` names the argument, what was expected, the
+value, and a remedy."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import numpy as np
+
+from flipproof.errors import InputError
+
+__all__ = ["checked_count", "checked_integer", "checked_samples", "checked_seed"]
+
+
+def checked_count(value: Any, name: str, least: int, remedy: str) -> int:
+    """An integer of at least ``least``; numpy's integers are taken, ``True`` and ``3.0`` are not.
+
+    >>> checked_count(0, "width", 1, "for instance 8")
+    Traceback (most recent call last):
+    flipproof.errors.InputError: width must be an integer of at least 1; got 0 (for instance 8)
+    """
+    if not _is_integer(value) or value < least:
+        raise InputError(f"{name} must be an integer of at least {least}; got {value!r} ({remedy})")
+    return int(value)
+
+
+def checked_integer(value: Any, name: str, least: int, most: int, remedy: str) -> int:
+    """An integer from ``least`` to ``most``, both included; numpy's integers are taken, ``True`` and ``3.0`` are not."""
+    if not _is_integer(value) or not least <= value <= most:
+        raise InputError(f"{name} must be an integer from {least} to {most}; got {value!r} ({remedy})")
+    return int(value)
+
+
+def checked_samples(samples: Any, name: str = "samples") -> int:
+    """A number of samples, at least 1."""
+    return checked_count(samples, name, 1, "for instance 10000")
+
+
+def checked_seed(seed: int | None) -> int:
+    """The seed itself, or a fresh secret one for ``None``."""
+    if seed is None:
+        return secrets.randbits(63)
+    if not _is_integer(seed) or not 0 <= seed < 2**63:
+        raise InputError(f"seed must be an integer from 0 to 2**63 - 1; got {seed!r} (or None for a fresh one)")
+    return int(seed)
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

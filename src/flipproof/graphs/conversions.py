@@ -1,0 +1,186 @@
+"""Graphs from adjacency matrices, networkx and PyG, and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from flipproof.errors import InputError
+from flipproof.graphs.canonical import as_array, check_range, to_numpy, undirected_pairs
+from flipproof.graphs.slots import IntArray
+
+if TYPE_CHECKING:
+    import networkx
+    from torch_geometric.data import Data
+
+__all__ = ["Conversions"]
+
+
+class Conversions:
+    """The conversions of :class:`flipproof.Graph`, its only subclass."""
+
+    num_nodes: int
+    edges: IntArray
+    node_features: NDArray[Any] | None
+    label: int | None
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, num_nodes: int, edges: Any, node_features: Any = None, label: Any = None, **options: Any
+        ) -> None: ...
+
+    @classmethod
+    def from_adjacency(
+        cls, matrix: Any, node_features: ArrayLike | None = None, label: int | None = None, **options: Any
+    ) -> Self:
+        """From a symmetric 0/1 matrix with an empty diagonal: numpy, nested lists, a torch tensor or scipy sparse.
+
+        >>> from flipproof import Graph
+        >>> Graph.from_adjacency([[0, 1], [1, 0]])
+        Graph(num_nodes=2, num_edges=1)
+        """
+        matrix = to_numpy(matrix)
+        if hasattr(matrix, "tocoo") and len(matrix.shape) == 2:
+            coo = matrix.tocoo(copy=True)
+            coo.sum_duplicates()
+            rows, columns, values, shape = coo.row, coo.col, coo.data, coo.shape
+            stored = values != 0
+            rows, columns, values = rows[stored], columns[stored], values[stored]
+        else:
+            matrix = as_array(matrix, "adjacency", "a square matrix of numbers")
+            if matrix.ndim != 2:
+                raise InputError(
+                    f"adjacency must be a square matrix; got {matrix.ndim} dimensions (pass one graph at a time)"
+                )
+            rows, columns = np.nonzero(matrix)
+            values, shape = matrix[rows, columns], matrix.shape
+        if shape[0] != shape[1]:
+            raise InputError(f"adjacency must be square; got shape {tuple(shape)} (pass [n, n])")
+        if not np.all(values == 1):
+            raise InputError(
+                f"adjacency must hold 0 and 1 only; got {values[values != 1][0]!r} "
+                "(edge weights are not supported: pass matrix != 0)"
+            )
+        return cls(int(shape[0]), undirected_pairs(rows, columns, int(shape[0])), node_features, label, **options)
+
+    def adjacency(self) -> NDArray[np.float32]:
+        """The dense adjacency matrix, float32 ``[n, n]``."""
+        matrix = np.zeros((self.num_nodes, self.num_nodes), dtype=np.float32)
+        matrix[self.edges[:, 0], self.edges[:, 1]] = 1
+        matrix[self.edges[:, 1], self.edges[:, 0]] = 1
+        return matrix
+
+    def sparse_adjacency(self) -> Any:
+        """The adjacency matrix as a scipy CSR array, float32 ``[n, n]``."""
+        from scipy.sparse import csr_array
+
+        rows, columns = np.concatenate([self.edges, self.edges[:, ::-1]]).T
+        ones = np.ones(len(rows), dtype=np.float32)
+        return csr_array((ones, (rows, columns)), shape=(self.num_nodes, self.num_nodes))
+
+    @classmethod
+    def from_networkx(
+        cls,
+        graph: networkx.Graph,
+        node_features: ArrayLike | str | None = None,
+        label: int | None = None,
+        **options: Any,
+    ) -> Self:
+        """From a ``networkx.Graph``; nodes are numbered in the order of ``graph.nodes``.
+
+        Args:
+            graph: Undirected, not a multigraph, without self-loops. Edge attributes are dropped.
+            node_features: A matrix, or the name of a node attribute. The default is the attribute ``x`` if every node has it.
+            label: The default is the graph attribute ``label`` or ``y``, if there is one.
+        """
+        if graph.is_directed():
+            raise InputError(
+                f"expected an undirected graph; got {type(graph).__name__} (graph.to_undirected() keeps an edge where "
+                "either direction exists; certificates then count undirected flips)"
+            )
+        if graph.is_multigraph():
+            raise InputError(
+                f"expected a simple graph; got {type(graph).__name__} (networkx.Graph(graph) keeps one of the edges "
+                "between two nodes)"
+            )
+        nodes = list(graph.nodes)
+        index = {node: position for position, node in enumerate(nodes)}
+        edges = [(index[u], index[v]) for u, v in graph.edges]
+        if node_features is None and nodes and all("x" in graph.nodes[node] for node in nodes):
+            node_features = "x"
+        if isinstance(node_features, str) and nodes:
+            missing = [node for node in nodes if node_features not in graph.nodes[node]]
+            if missing:
+                raise InputError(
+                    f"node_features names the node attribute {node_features!r}; node {missing[0]!r} has none "
+                    "(set it on every node)"
+                )
+            rows = [np.ravel(to_numpy(graph.nodes[node][node_features])) for node in nodes]
+            node_features = as_array(rows, "node_features", "the same number of values at every node")
+        if label is None:
+            label = graph.graph.get("label", graph.graph.get("y"))
+        return cls(len(nodes), edges, node_features, label, **options)
+
+    def to_networkx(self) -> networkx.Graph:
+        """A ``networkx.Graph`` with node attribute ``x`` and graph attribute ``label`` where known."""
+        import networkx
+
+        graph = networkx.Graph()
+        graph.add_nodes_from(range(self.num_nodes))
+        graph.add_edges_from(map(tuple, self.edges.tolist()))
+        if self.node_features is not None:
+            networkx.set_node_attributes(graph, dict(enumerate(self.node_features.tolist())), "x")
+        if self.label is not None:
+            graph.graph["label"] = self.label
+        return graph
+
+    @classmethod
+    def from_pyg(cls, data: Data, **options: Any) -> Self:
+        """From a PyG ``Data``: ``edge_index`` with both directions of every edge, ``x``, ``y``, ``num_nodes``.
+
+        Edge attributes and weights are dropped: an edge that the noise adds has none, so a certified model must not
+        read them. A ``y`` that is not a single whole number (a regression target, node labels) gives no label.
+        """
+        if getattr(data, "edge_index", None) is None:
+            raise InputError(
+                "expected a PyG Data with edge_index; got none (set edge_index of shape [2, 0] for no edges)"
+            )
+        if getattr(data, "batch", None) is not None:
+            raise InputError(
+                "expected one graph; got a PyG Batch of several (pass batch.to_data_list() to certify_all)"
+            )
+        if data.num_nodes is None:
+            raise InputError("expected a PyG Data that knows its number of nodes; got none (set data.num_nodes)")
+        edge_index = np.asarray(to_numpy(data.edge_index))
+        if edge_index.ndim != 2 or len(edge_index) != 2 or (edge_index.size and edge_index.dtype.kind not in "iu"):
+            raise InputError(
+                f"edge_index must be integers of shape [2, E]; got {edge_index.dtype} of shape {edge_index.shape} "
+                "(transpose it, or convert it with .long())"
+            )
+        rows, columns = edge_index
+        num_nodes = int(data.num_nodes)
+        check_range(rows, columns, num_nodes, "edge_index")
+        label = getattr(data, "y", None)
+        if label is not None:
+            values = np.asarray(to_numpy(label)).ravel()
+            whole = values.size == 1 and np.isfinite(values[0]) and values[0] == int(values[0])
+            label = int(values[0]) if whole else None
+        features = None if getattr(data, "x", None) is None else to_numpy(data.x)
+        return cls(num_nodes, undirected_pairs(rows, columns, num_nodes), features, label, **options)
+
+    def to_pyg(self) -> Data:
+        """A PyG ``Data``: ``edge_index`` with both directions, sorted; ``x`` and ``y`` where known."""
+        import torch
+        from torch_geometric.data import Data
+
+        both = np.concatenate([self.edges, self.edges[:, ::-1]])
+        both = both[np.lexsort((both[:, 1], both[:, 0]))]
+        data = Data(edge_index=torch.from_numpy(np.ascontiguousarray(both.T)), num_nodes=self.num_nodes)
+        if self.node_features is not None:
+            data.x = torch.from_numpy(self.node_features.copy())
+        if self.label is not None:
+            data.y = torch.tensor([self.label])
+        return data

@@ -1,0 +1,22 @@
+"""Random changes to the edges of a graph: the law, the draws, the stream of samples, and hashed groups."""
+
+from flipproof.checks import checked_seed
+from flipproof.noise.batch import NoisyBatch, SlotLists
+from flipproof.noise.draws import keyed_draws, noisy_states
+from flipproof.noise.groups import HASH_VERSION, EdgeGroups
+from flipproof.noise.law import EdgeNoise
+from flipproof.noise.stream import BLOCK, STREAM_VERSION, SampleStream
+
+__all__ = [
+    "BLOCK",
+    "HASH_VERSION",
+    "STREAM_VERSION",
+    "EdgeGroups",
+    "EdgeNoise",
+    "NoisyBatch",
+    "SampleStream",
+    "SlotLists",
+    "checked_seed",
+    "keyed_draws",
+    "noisy_states",
+]

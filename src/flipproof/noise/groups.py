@@ -1,0 +1,111 @@
+"""Node pairs hashed into groups, and the sub-graph of each group.
+
+The group of a node pair depends on its two node numbers, the number of groups ``T`` and a key, and on nothing else: not on
+the graph, its edges or its size. With ``u < v``, all arithmetic on unsigned 64-bit integers that wrap around,
+
+    x = key + (2**32 u + v + 1) * 0x9E3779B97F4A7C15
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB
+    x = x ^ (x >> 31)                                  (SplitMix64)
+    group = ((x >> 32) * T) >> 32
+
+so every group gets a share ``1 / T`` of the pairs, to within 2**-32, on every machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flipproof.checks import checked_integer
+from flipproof.graphs import Graph, IntArray, pairs_of_slots
+from flipproof.noise.batch import NoisyBatch, SlotLists
+
+__all__ = ["HASH_VERSION", "EdgeGroups"]
+
+HASH_VERSION = 1
+"""Changes whenever the group of a given (pair, number of groups, key) would; stored with the votes."""
+
+_MOST_GROUPS = 2**16
+_CHUNK = 2**16  # slots hashed at a time
+
+
+@dataclass(frozen=True)
+class EdgeGroups:
+    """A fixed assignment of node pairs to ``count`` groups.
+
+    Args:
+        count: Number of groups ``T``.
+        key: Each key gives another assignment. Choose it before looking at the graphs to certify.
+
+    >>> EdgeGroups(3).of_pairs(np.array([[0, 1], [0, 2], [1, 2], [2, 3]])).tolist()
+    [1, 0, 1, 1]
+    """
+
+    count: int
+    key: int = 0
+
+    def __post_init__(self) -> None:
+        count = checked_integer(self.count, "groups", 1, _MOST_GROUPS, "for instance 5")
+        key = checked_integer(self.key, "key", 0, 2**64 - 1, "0 is the default")
+        object.__setattr__(self, "count", count)
+        object.__setattr__(self, "key", key)
+
+    def of_pairs(self, pairs: IntArray) -> IntArray:
+        """The group ``0..T-1`` of node pairs ``[K, 2]``; the order of the two nodes has no meaning."""
+        low, high = pairs.min(axis=1).astype(np.uint64), pairs.max(axis=1).astype(np.uint64)
+        x = np.uint64(self.key) + ((low << np.uint64(32)) + high + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        x ^= x >> np.uint64(31)
+        groups: IntArray = (((x >> np.uint64(32)) * np.uint64(self.count)) >> np.uint64(32)).astype(np.int64)
+        return groups
+
+    def of_slots(self, slots: IntArray, num_nodes: int) -> IntArray:
+        """The same as :meth:`of_pairs`, for slot numbers."""
+        return self.of_pairs(pairs_of_slots(slots, num_nodes))
+
+    def batch(self, graph: Graph, start: int, stop: int) -> NoisyBatch:
+        """The sub-graphs of groups ``start..stop-1``: all nodes, the group's edges, and every frozen edge.
+
+        The cost grows with the edges, never with the number of node pairs.
+        """
+        frozen = graph.frozen_edge_slots
+        group = self.of_slots(graph.flippable_edge_slots, graph.num_nodes)
+        inside = (group >= start) & (group < stop)
+        sample = np.concatenate([group[inside] - start, np.repeat(np.arange(stop - start), len(frozen))])
+        slot = np.concatenate([graph.flippable_edge_slots[inside], np.tile(frozen, stop - start)])
+        order = np.lexsort((slot, sample))
+        return NoisyBatch(
+            num_nodes=graph.num_nodes,
+            size=stop - start,
+            node_features=graph.node_features,
+            slots=None,
+            frozen_edges=frozen,
+            states=None,
+            lists=SlotLists(sample[order], slot[order]),
+        )
+
+    def sub_graphs(self, graph: Graph) -> list[Graph]:
+        """The sub-graph of every group as a :class:`Graph`, to look at."""
+        return self.batch(graph, 0, self.count).graphs()
+
+    def removable(self, graph: Graph) -> NDArray[np.bool_]:
+        """For each group, whether an attacker finds an edge in it, ``[T]``."""
+        found = np.zeros(self.count, dtype=np.bool_)
+        found[self.of_slots(graph.flippable_edge_slots, graph.num_nodes)] = True
+        return found
+
+    def addable(self, graph: Graph) -> NDArray[np.bool_]:
+        """For each group, whether an attacker finds an empty pair in it, ``[T]``."""
+        found = np.zeros(self.count, dtype=np.bool_)
+        occupied = np.union1d(graph.edge_slots, graph.frozen_slots)
+        pairs = graph.num_nodes * (graph.num_nodes - 1) // 2
+        for start in range(0, pairs, _CHUNK):
+            slots = np.arange(start, min(start + _CHUNK, pairs), dtype=np.int64)
+            found[self.of_slots(np.setdiff1d(slots, occupied, assume_unique=True), graph.num_nodes)] = True
+            if found.all():
+                break
+        return found

@@ -1,0 +1,125 @@
+"""The law of the noise: independent flips of node pairs with exactly known probabilities."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from flipproof.errors import InputError
+
+__all__ = ["WORD", "EdgeNoise"]
+
+WORD = 2**32
+"""Probabilities are multiples of ``1 / WORD``."""
+
+
+class EdgeNoise:
+    """Independent flips of node pairs, with exact probabilities.
+
+    Args:
+        keep: The paper's beta, in (0.5, 1): every slot keeps its state with this probability.
+        add: Probability that an empty slot gains an edge.
+        remove: Probability that an edge is lost. ``add + remove`` must be below 1; either may be 0.
+
+    Probabilities are multiples of 2**-32. ``p_add`` and ``p_remove`` are the values in use; the certificates use them, not
+    the decimals that were typed.
+
+    >>> noise = EdgeNoise(keep=0.9)
+    >>> noise.p_add == noise.p_remove == round(0.1 * 2**32) / 2**32
+    True
+    >>> EdgeNoise(add=0.01, remove=0.4)
+    EdgeNoise(add=0.01, remove=0.4)
+    """
+
+    __slots__ = ("add_threshold", "remove_threshold")
+
+    add_threshold: int
+    remove_threshold: int
+
+    def __init__(self, *, keep: float | None = None, add: float | None = None, remove: float | None = None) -> None:
+        if keep is not None:
+            if add is not None or remove is not None:
+                raise InputError("give either keep or add and remove; got both (keep=b means add=remove=1-b)")
+            keep = _checked_number(keep, "keep")
+            if not 0.5 < keep < 1:
+                hint = f" (did you mean {1 - keep:g}?)" if 0 < keep < 0.5 else " (for instance 0.9)"
+                raise InputError(f"keep must lie in (0.5, 1); got {keep:g}{hint}")
+            thresholds = [_threshold(1 - keep, "1 - keep")] * 2
+            if 2 * thresholds[0] >= WORD:
+                raise InputError(f"keep must exceed 0.5 by more than 2**-32; got {keep!r} (for instance 0.51)")
+        else:
+            if add is None or remove is None:
+                raise InputError(
+                    f"noise needs keep, or both add and remove; got add={add}, remove={remove} (pass 0 for none)"
+                )
+            add, remove = _checked_number(add, "add"), _checked_number(remove, "remove")
+            for name, value in (("add", add), ("remove", remove)):
+                if not 0 <= value < 1:
+                    raise InputError(f"{name} must lie in [0, 1); got {value:g} (for instance 0.1)")
+            thresholds = [_threshold(add, "add"), _threshold(remove, "remove")]
+            if sum(thresholds) >= WORD:
+                raise InputError(f"add + remove must be below 1; got {add:g} + {remove:g} (lower one of them)")
+        object.__setattr__(self, "add_threshold", thresholds[0])
+        object.__setattr__(self, "remove_threshold", thresholds[1])
+
+    def __setattr__(self, attribute: str, value: object) -> None:
+        raise AttributeError(f"an EdgeNoise is read-only; make a new one to change {attribute}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _noise_from_thresholds, (self.add_threshold, self.remove_threshold)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, EdgeNoise):
+            return NotImplemented
+        return (self.add_threshold, self.remove_threshold) == (other.add_threshold, other.remove_threshold)
+
+    def __hash__(self) -> int:
+        return hash((self.add_threshold, self.remove_threshold))
+
+    def __repr__(self) -> str:
+        if self.symmetric and self.add_threshold:
+            return f"EdgeNoise(keep={1 - self.p_add:.9g})"
+        return f"EdgeNoise(add={self.p_add:.9g}, remove={self.p_remove:.9g})"
+
+    @property
+    def p_add(self) -> float:
+        """Exact probability that an empty slot gains an edge."""
+        return self.add_threshold / WORD
+
+    @property
+    def p_remove(self) -> float:
+        """Exact probability that an edge is lost."""
+        return self.remove_threshold / WORD
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether both probabilities are equal, as in the paper."""
+        return self.add_threshold == self.remove_threshold
+
+    @classmethod
+    def from_thresholds(cls, add: int, remove: int) -> EdgeNoise:
+        """The noise with probabilities ``add / 2**32`` and ``remove / 2**32``: how stored noise is read back."""
+        return cls(add=add / WORD, remove=remove / WORD)
+
+
+def _noise_from_thresholds(add: int, remove: int) -> EdgeNoise:
+    return EdgeNoise.from_thresholds(add, remove)
+
+
+def _checked_number(value: Any, name: str) -> float:
+    if isinstance(value, (bool, str)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise InputError(f"{name} must be a probability; got {value!r} (for instance {name}=0.1)")
+    if not math.isfinite(value):
+        raise InputError(f"{name} must be a finite probability; got {value} (for instance {name}=0.1)")
+    return float(value)
+
+
+def _threshold(probability: float, name: str) -> int:
+    threshold = round(probability * WORD)
+    if probability > 0 and threshold == 0:
+        raise InputError(
+            f"{name} is too small to sample exactly; got {probability:g}, the smallest is {2**-32:g} (or pass 0)"
+        )
+    return threshold

@@ -1,0 +1,235 @@
+"""The numbered noisy samples of a graph, reproducible from (seed, graph, sample index) alone.
+
+Randomness comes from the counter-based Philox generator, keyed by the seed and a hash of the graph. Sample ``k`` owns a
+fixed range of counters, so it does not depend on the batch, the order of graphs, the process or the machine, and can be
+made again at any time.
+
+There are two samplers; graph and noise decide which one is used:
+
+- *dense*: one 32-bit integer per slot, compared with an integer threshold. Exact.
+- *sparse*, for large graphs: one 32-bit integer per edge for removals; for additions the number of new edges is drawn
+  from its binomial law, then their places without replacement. The cost grows with the edges and flips, never with the
+  number of node pairs. The only inexactness is the last bit (2**-64) of the binomial table; the total-variation distance
+  to the exact law, :attr:`SampleStream.discrepancy`, is charged to alpha by the certificates.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flipproof.checks import checked_seed
+from flipproof.graphs import Graph, IntArray, pairs_of_slots
+from flipproof.noise.additions import AdditionLaw
+from flipproof.noise.batch import NoisyBatch, SlotLists, merged
+from flipproof.noise.draws import halves, key_of, noisy_states, philox
+from flipproof.noise.law import EdgeNoise
+
+__all__ = ["BLOCK", "STREAM_VERSION", "SampleStream"]
+
+BLOCK = 1024
+"""Samples in a block: the unit of distribution, of resuming and of checksums."""
+
+STREAM_VERSION = 1
+"""Changes whenever the flips of a given (seed, graph, index) would; stored with the votes."""
+
+_DENSE_SLOTS = 4096  # up to here the dense sampler is always used (90 nodes)
+_SPARE_DRAWS = 8  # of a replacement
+_BYTES_PER_SLOT = 64  # of the dense sampler's tables
+_BYTES_PER_DRAW = 64  # of a sample's draws of new edges, for their sorting
+_BYTES_PER_EDGE = 128  # of a sample's list of edges
+_PIECE = 2**24  # bytes
+
+
+class SampleStream:
+    """The noisy versions of one graph, numbered 0, 1, 2, ...; a pure function of (seed, graph, noise).
+
+    The generator's key depends on seed and graph only, so a stronger noise flips a superset of the slots that a weaker
+    one flips (within one sampler). Curves over noises are therefore smooth; each certificate is as valid as with its own key.
+    """
+
+    def __init__(self, graph: Graph, noise: EdgeNoise, *, seed: int) -> None:
+        self.graph, self.noise, self.seed = graph, noise, checked_seed(seed)
+        self._key = key_of(f"flipproof stream {STREAM_VERSION} {self.seed} {graph.topology}".encode())
+        self._additions = (
+            AdditionLaw.of(graph.max_adds, noise.add_threshold) if graph.num_slots > _DENSE_SLOTS else None
+        )
+        if self._additions is not None:
+            removals = graph.max_removes if noise.remove_threshold else 0
+            if 2 * self._additions.draws + removals > graph.num_slots // 4:
+                self._additions = None  # so many flips that drawing every slot is cheaper, and exact
+        self.sparse = self._additions is not None
+
+    @property
+    def discrepancy(self) -> float:
+        """Bound on the total-variation distance between one sample's law and the exact one; 0 for the dense sampler."""
+        return 0.0 if self._additions is None else self._additions.discrepancy
+
+    @property
+    def words_per_sample(self) -> int:
+        """Number of 64-bit random words that one sample owns: its cost."""
+        if self._additions is None:
+            return 4 * -(-self.graph.num_slots // 8)
+        removal_words = -(-self.graph.max_removes // 2) if self.noise.remove_threshold else 0
+        return 4 * -(-(removal_words + 1 + self._additions.draws) // 4)
+
+    @property
+    def bytes_at_rest(self) -> int:
+        """Approximate memory that the stream and its batches need in addition to their samples, as measured."""
+        return _BYTES_PER_SLOT * self.graph.num_slots if self._additions is None else 0
+
+    @property
+    def bytes_per_sample(self) -> int:
+        """Approximate memory that one sample of a batch takes while it is made, as measured."""
+        if self._additions is None:
+            return 8 * self.graph.num_slots
+        edges = self.graph.num_edges + self._additions.draws
+        return 8 * self.words_per_sample + _BYTES_PER_DRAW * self._additions.draws + _BYTES_PER_EDGE * edges
+
+    def flips(self, start: int, stop: int) -> NDArray[np.bool_]:
+        """Which slots flip in samples ``start..stop-1``: bool ``[stop - start, N]``, columns as ``graph.slots``."""
+        if self._additions is None:
+            return self._dense_states(start, stop) ^ self.graph.slot_states
+        sample, slot = self.flip_lists(start, stop)
+        flips = np.zeros((stop - start, self.graph.num_slots), dtype=np.bool_)
+        flips[sample, np.searchsorted(self.graph.slots, slot)] = True
+        return flips
+
+    def flip_lists(self, start: int, stop: int) -> SlotLists:
+        """The flipped slots of samples ``start..stop-1`` (numbered from 0), sorted by sample, then slot."""
+        if self._additions is None:
+            sample, column = np.nonzero(self.flips(start, stop))
+            return SlotLists(sample.astype(np.int64), self.graph.slots[column])
+        return merged(*self._sparse_flips(start, stop))
+
+    def batch(self, start: int, stop: int) -> tuple[NoisyBatch, bytes]:
+        """Samples ``start..stop-1`` for a classifier, and the canonical bytes of their flips for the checksum.
+
+        The bytes of consecutive batches, joined, are those of the whole range.
+        """
+        graph = self.graph
+        if self._additions is None:
+            states, lists = self._dense_states(start, stop), None
+            content = np.packbits(states ^ graph.slot_states, axis=1).tobytes()
+        else:
+            removed, added = self._sparse_flips(start, stop)
+            flipped = merged(removed, added)
+            content = np.stack([flipped.sample + start, flipped.slot], axis=1).astype("<i8").tobytes()
+            kept = np.ones((stop - start, graph.num_edges), dtype=np.bool_)
+            kept[removed.sample, np.searchsorted(graph.edge_slots, removed.slot)] = False
+            sample, column = np.nonzero(kept)
+            states, lists = None, merged(SlotLists(sample.astype(np.int64), graph.edge_slots[column]), added)
+        noisy = NoisyBatch(
+            num_nodes=graph.num_nodes,
+            size=stop - start,
+            node_features=graph.node_features,
+            slots=graph.slots if states is not None else None,
+            frozen_edges=graph.frozen_edge_slots,
+            states=states,
+            lists=lists,
+        )
+        return noisy, content
+
+    def checksums(self, samples: int) -> Iterator[str]:
+        """The checksum of the flips of each block, computed afresh; see :class:`flipproof.Votes`."""
+        for start in range(0, samples, BLOCK):
+            checksum = self.new_checksum()
+            for _, content in self.pieces(start, start + BLOCK):
+                checksum.update(content)
+            yield checksum.hexdigest()
+
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[NoisyBatch, bytes]]:
+        """The same as :meth:`batch`, in as many parts as keep memory small."""
+        size = max(1, _PIECE // max(1, self.bytes_per_sample))
+        for begin in range(start, stop, size):
+            yield self.batch(begin, min(begin + size, stop))
+
+    def new_checksum(self) -> Any:
+        """A hash for a block's flips, which already covers everything that gives the flips their meaning."""
+        kind = "sparse" if self.sparse else "dense"
+        meaning = f"flips {STREAM_VERSION} {kind} {self.graph.topology} {self.noise.add_threshold} "
+        checksum = hashlib.blake2b(f"{meaning}{self.noise.remove_threshold}".encode(), digest_size=16)
+        if not self.sparse:
+            checksum.update(pairs_of_slots(self.graph.slots, self.graph.num_nodes).astype("<i8").tobytes())
+        return checksum
+
+    def _words(self, start: int, stop: int) -> NDArray[np.uint64]:
+        words = self.words_per_sample
+        generator = philox(self._key)
+        generator.advance(start * words // 4)  # one step of the counter makes four words
+        return generator.random_raw((stop - start) * words).reshape(stop - start, words)
+
+    def _dense_states(self, start: int, stop: int) -> NDArray[np.bool_]:
+        draws = halves(self._words(start, stop))[:, : self.graph.num_slots]
+        return noisy_states(self.graph.slot_states, draws, self.noise)
+
+    def _sparse_flips(self, start: int, stop: int) -> tuple[SlotLists, SlotLists]:
+        """Removed and added slots."""
+        assert self._additions is not None
+        graph, words = self.graph, self._words(start, stop)
+        removal_words = -(-graph.max_removes // 2) if self.noise.remove_threshold else 0
+        draws = halves(words[:, :removal_words])[:, : graph.max_removes]
+        sample, column = np.nonzero(~noisy_states(np.ones(draws.shape[1], dtype=np.bool_), draws, self.noise))
+        removed = SlotLists(sample.astype(np.int64), graph.flippable_edge_slots[column])
+        first = removal_words + 1
+        counts = self._additions.counts(words[:, removal_words])
+        sample, rank = self._places(words[:, first : first + self._additions.draws], counts, start)
+        occupied = self._occupied_slots
+        # the rank-th empty slot is preceded by `rank` empty ones and by every occupied slot below it
+        slot = rank + np.searchsorted(occupied - np.arange(len(occupied)), rank, side="right")
+        return removed, SlotLists(sample, slot)
+
+    @cached_property
+    def _occupied_slots(self) -> IntArray:
+        return np.union1d(self.graph.edge_slots, self.graph.frozen_slots)
+
+    def _places(self, words: NDArray[np.uint64], counts: IntArray, start: int) -> tuple[IntArray, IntArray]:
+        """For each row, as many distinct ranks among the empty slots as its count says: the first distinct ones drawn.
+
+        A uniform draw that repeats an earlier one is skipped, which makes every set of the given size equally likely.
+        """
+        empty = self.graph.max_adds
+        rows = len(words)
+        if not counts.any():
+            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+        limit = 2**64 // empty * empty  # draws at or above it would favour small ranks
+        accepted = np.ones(words.shape, dtype=np.bool_) if limit == 2**64 else words < np.uint64(limit)
+        # a refused draw gets a rank of its own, so that it repeats no other
+        ranks = np.where(accepted, (words % np.uint64(empty)).astype(np.int64), empty + np.arange(words.shape[1]))
+        order = np.argsort(ranks, axis=1, kind="stable")
+        ordered = np.take_along_axis(ranks, order, axis=1)
+        repeats = np.zeros(words.shape, dtype=np.bool_)
+        repeats[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
+        fresh = np.empty(words.shape, dtype=np.bool_)
+        np.put_along_axis(fresh, order, ~repeats, axis=1)
+        fresh &= accepted
+        chosen = fresh & (np.cumsum(fresh, axis=1) <= counts[:, None])
+        sample, column = np.nonzero(chosen)
+        rank = ranks[sample, column]
+        short = np.flatnonzero(chosen.sum(axis=1) < counts)
+        if len(short):
+            extra = [self._replacement(int(row) + start, int(counts[row])) for row in short]
+            keep = ~np.isin(sample, short)
+            sample = np.concatenate(
+                [sample[keep], *(np.full(len(e), row) for row, e in zip(short, extra, strict=True))]
+            )
+            rank = np.concatenate([rank[keep], *extra])
+        keys = np.sort(sample * np.int64(empty) + rank)
+        return np.divmod(keys, empty) if rows else (sample, rank)
+
+    def _replacement(self, index: int, count: int) -> IntArray:
+        """Ranks of a sample whose words held too many repeats, from a separate generator. Rare."""
+        generator = philox(key_of(self._key + index.to_bytes(8, "little")))
+        empty, chosen = self.graph.max_adds, dict[int, None]()
+        limit = 2**64 // empty * empty
+        while len(chosen) < count:
+            draws = generator.random_raw(2 * (count - len(chosen)) + _SPARE_DRAWS)
+            for word in draws.tolist():
+                if word < limit and len(chosen) < count:
+                    chosen.setdefault(word % empty)
+        return np.fromiter(chosen, dtype=np.int64, count=count)

@@ -1,0 +1,287 @@
+"""Reproducible flips that follow the law."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from flipproof import EdgeNoise, Graph
+from flipproof.noise import BLOCK, STREAM_VERSION
+from support.streams import (
+    CASES,
+    FALSE_ALARM,
+    FROZEN,
+    FROZEN_RING,
+    RING,
+    SMALL,
+    SPARSE_NOISE,
+    cases,
+    chi_square_pvalue,
+    count_law,
+    fit_pvalues,
+    flip_probabilities,
+    forced_sparse,
+    smallest_pvalue,
+    stream,
+)
+
+
+def test_the_cases_are_of_the_kind_they_say() -> None:
+    for name, (graph, noise) in CASES.items():
+        assert stream(graph, noise).sparse == name.startswith("sparse")
+
+
+@cases
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_flips_do_not_depend_on_the_batch(graph: Graph, noise: EdgeNoise, size: int) -> None:
+    samples = 2100 if size > 1 else 250
+    whole = stream(graph, noise).flips(0, samples)
+    parts = [stream(graph, noise).flips(start, min(start + size, samples)) for start in range(0, samples, size)]
+    assert whole.shape == (samples, graph.num_slots)
+    assert np.array_equal(np.concatenate(parts), whole)
+    contents = [stream(graph, noise).batch(start, min(start + size, samples))[1] for start in range(0, samples, size)]
+    assert b"".join(contents) == stream(graph, noise).batch(0, samples)[1]
+
+
+@cases
+def test_any_sample_alone_and_out_of_order(graph: Graph, noise: EdgeNoise) -> None:
+    one = stream(graph, noise)
+    whole = one.flips(0, 300)
+    for index in (299, 0, 150, 7, 7, 298):
+        assert np.array_equal(one.flips(index, index + 1)[0], whole[index])
+
+
+@cases
+def test_lists_are_the_flips(graph: Graph, noise: EdgeNoise) -> None:
+    flips = stream(graph, noise).flips(5, 105)
+    lists = stream(graph, noise).flip_lists(5, 105)
+    sample, column = np.nonzero(flips)
+    assert np.array_equal(lists.sample, sample)
+    assert np.array_equal(lists.slot, graph.slots[column])
+
+
+def test_flips_do_not_depend_on_the_order_of_graphs() -> None:
+    collection = [Graph(5, [(0, node)]) for node in range(1, 5)] + [RING, SMALL]
+    noise = EdgeNoise(add=0.002, remove=0.3)
+    alone = [stream(graph, noise).batch(0, 64)[1] for graph in collection]
+    order = [3, 5, 0, 4, 2, 1]
+    streams = {index: stream(collection[index], noise) for index in order}
+    interleaved: dict[int, bytes] = dict.fromkeys(order, b"")
+    for start in range(0, 64, 16):
+        for index in order:
+            interleaved[index] += streams[index].batch(start, start + 16)[1]
+    assert [interleaved[index] for index in range(6)] == alone
+    assert len(set(alone)) == len(alone)
+
+
+def test_flips_are_the_same_in_another_process() -> None:
+    code = """
+import flipproof as fp
+from flipproof.noise import SampleStream
+ring = fp.Graph(100, [(node, (node + 1) % 100) for node in range(100)])
+for noise in (fp.EdgeNoise(keep=0.9), fp.EdgeNoise(add=0.002, remove=0.3)):
+    print(*SampleStream(ring, noise, seed=11).checksums(1500))
+"""
+    here = [" ".join(stream(RING, noise, 11).checksums(1500)) for noise in (EdgeNoise(keep=0.9), SPARSE_NOISE)]
+    for hash_seed in ("0", "1"):
+        environment = {"PYTHONHASHSEED": hash_seed, "PATH": ""}
+        other = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+        )
+        assert other.stdout.splitlines() == here
+
+
+def test_seed_and_graph_change_the_flips_but_names_and_features_do_not() -> None:
+    base = stream().flips(0, 200)
+    assert not np.array_equal(stream(seed=1).flips(0, 200), base)
+    assert not np.array_equal(stream(SMALL.flipped([(0, 2)])).flips(0, 200), base)
+    decorated = SMALL.replaced(name="x", label=1, node_features=np.ones((8, 2)))
+    assert np.array_equal(stream(decorated).flips(0, 200), base)
+
+
+def test_stronger_noise_flips_a_superset() -> None:
+    weak, strong = (stream(noise=EdgeNoise(keep=keep)).flips(0, 500) for keep in (0.9, 0.7))
+    assert not (weak & ~strong).any()
+    assert strong.sum() > weak.sum()
+
+
+GOLDEN = {
+    "dense": ("2a9fe7782d1a4ceb3f7a57d8705df048", "675bb1ec2ced8910ddd7254df8f7729f"),
+    "dense, unequal, frozen": ("00a093cf65774af06ff00073dbf6f1c6", "49a1068693ed968620f251d59530aa9d"),
+    "sparse": ("3aba450565a0c807f90bee542d525b97", "bb336286c5c0c65b4fba263204b46d45"),
+    "sparse, frozen": ("2fb6515eda721258924acf470bb5a2b6", "a278fc7245f21ea813ee806e9469f24b"),
+}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_stream_is_the_one_that_its_version_names(name: str) -> None:
+    """If this fails, stored votes can no longer be read: raise STREAM_VERSION, then pin the new checksums."""
+    assert STREAM_VERSION == 1
+    assert tuple(stream(*CASES[name], seed=2020).checksums(BLOCK + 1)) == GOLDEN[name]
+
+
+def test_the_golden_flips_do_not_depend_on_the_hash() -> None:
+    """The flips themselves, written out, so that a change of the checksum's recipe alone is told apart."""
+    assert np.packbits(stream(seed=2020).flips(0, 2), axis=1).tolist() == [[1, 200, 0, 0], [16, 20, 4, 0]]
+    flipped = stream(RING, SPARSE_NOISE, 2020).flip_lists(0, 1).slot
+    assert flipped[:12].tolist() == [0, 98, 197, 294, 485, 672, 762, 1209, 1547, 1629, 1947, 2024]
+    assert len(flipped) == 44
+
+
+@cases
+def test_checksums_cover_whole_blocks_and_everything_that_gives_flips_a_meaning(graph: Graph, noise: EdgeNoise) -> None:
+    first, second = stream(graph, noise).checksums(BLOCK + 1)
+    assert list(stream(graph, noise).checksums(1)) == [first]
+    assert list(stream(graph, noise).checksums(2 * BLOCK)) == [first, second]
+    by_hand = stream(graph, noise).new_checksum()
+    for start in range(0, BLOCK, 100):  # any sub-batches
+        by_hand.update(stream(graph, noise).batch(start, min(start + 100, BLOCK))[1])
+    assert by_hand.hexdigest() == first
+    other_graph = graph.replaced(frozen=[*graph.frozen, (2, 3)]) if graph.num_nodes > 1 else Graph(2, [])
+    assert list(stream(other_graph, noise).checksums(1)) != [first]
+    assert list(stream(graph, EdgeNoise(add=0.0021, remove=0.29)).checksums(1)) != [first]
+    if graph.num_slots and noise.remove_threshold + noise.add_threshold:
+        assert list(stream(graph, noise, seed=1).checksums(1)) != [first]
+
+
+# ---- the law -----------------------------------------------------------------------------------------------
+
+
+FITS = {
+    "dense, symmetric": (SMALL, EdgeNoise(keep=0.8), False, None),
+    "dense, unequal": (SMALL, EdgeNoise(add=0.05, remove=0.6), False, None),
+    "dense, frozen": (FROZEN, EdgeNoise(add=0.1, remove=0.4), False, None),
+    "sparse, symmetric": (SMALL, EdgeNoise(keep=0.8), True, None),
+    "sparse, unequal": (SMALL, EdgeNoise(add=0.05, remove=0.6), True, None),
+    "sparse, frozen": (FROZEN, EdgeNoise(add=0.1, remove=0.4), True, None),
+    "sparse, many replacements": (SMALL, EdgeNoise(add=0.2, remove=0.1), True, 4),
+    "sparse, only replacements": (SMALL, EdgeNoise(add=0.2, remove=0.1), True, 0),
+}
+
+
+@pytest.mark.parametrize(("graph", "noise", "sparse", "draws"), FITS.values(), ids=FITS.keys())
+def test_flips_follow_the_law(graph: Graph, noise: EdgeNoise, sparse: bool, draws: int | None) -> None:
+    samples = 200_000 if draws is None else 20_000
+    source = forced_sparse(graph, noise, 5, draws) if sparse else stream(graph, noise, 5)
+    flips = np.concatenate([source.flips(start, start + 20_000) for start in range(0, samples, 20_000)])
+    for name, pvalue in fit_pvalues(flips, flip_probabilities(graph, noise)).items():
+        assert pvalue > FALSE_ALARM, name
+
+
+@pytest.mark.parametrize(
+    ("fault", "caught_by"),
+    [
+        ("probabilities off by 2 percent", "slots"),
+        ("one slot stuck", "slots"),
+        ("two slots in step", "pairs"),
+        ("samples in step", "consecutive samples"),
+        ("always the expected number", "totals"),
+    ],
+)
+def test_the_test_of_fit_catches_planted_faults(fault: str, caught_by: str) -> None:
+    noise = EdgeNoise(keep=0.8)
+    flips = stream(SMALL, noise, 5).flips(0, 200_000)
+    probabilities = flip_probabilities(SMALL, noise)
+    if fault == "probabilities off by 2 percent":
+        flips = stream(SMALL, EdgeNoise(keep=0.804), 5).flips(0, 200_000)
+    elif fault == "one slot stuck":
+        flips[:, 3] = False
+    elif fault == "two slots in step":
+        flips[:, 4] = np.where(np.arange(200_000) % 10 == 0, flips[:, 3], flips[:, 4])
+    elif fault == "samples in step":
+        flips[1::20] = flips[::20]
+    else:
+        order = np.random.default_rng(0).random(flips.shape).argsort(axis=1)
+        flips = order < round(0.2 * flips.shape[1])
+    assert fit_pvalues(flips, probabilities)[caught_by] < FALSE_ALARM
+
+
+def test_dense_and_sparse_agree_in_law() -> None:
+    noise = EdgeNoise(add=0.06, remove=0.5)
+    dense, sparse = (
+        stream(SMALL, noise, 9).flips(0, 100_000),
+        forced_sparse(SMALL, noise, 9).flips(0, 100_000),
+    )
+    assert not np.array_equal(dense, sparse)
+    sums = np.stack([dense.sum(axis=0), sparse.sum(axis=0)])
+    pvalues = [
+        stats.chi2_contingency(np.stack([column, 100_000 - column])).pvalue * SMALL.num_slots for column in sums.T
+    ]
+    assert min(pvalues) > FALSE_ALARM
+    totals = np.stack([np.bincount(flips.sum(axis=1), minlength=15)[:15] for flips in (dense, sparse)])
+    assert stats.chi2_contingency(totals[:, totals.sum(axis=0) >= 10]).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize("graph", [RING, FROZEN_RING])
+def test_sparse_sampler_as_chosen_by_itself_follows_the_law(graph: Graph) -> None:
+    """4,950 slots: single slots, additions by group of slots (with pairs of groups), removals, totals."""
+    source, samples = stream(graph, SPARSE_NOISE, 3), 40_000
+    lists = source.flip_lists(0, samples)
+    keys = lists.sample * 4950 + lists.slot
+    assert (np.diff(keys) > 0).all(), "sorted, and no slot flips twice in a sample"
+    assert not np.isin(lists.slot, graph.frozen_slots).any()
+    probabilities = flip_probabilities(graph, SPARSE_NOISE)
+    per_slot = np.bincount(lists.slot, minlength=4950)[graph.slots]
+    assert smallest_pvalue(per_slot, samples, probabilities) > FALSE_ALARM
+    totals = np.bincount(lists.sample, minlength=samples)
+    law = count_law(probabilities)
+    assert chi_square_pvalue(np.bincount(totals, minlength=len(law)), law) > FALSE_ALARM
+    # 50 groups of neighbouring slots: "some addition in the group" is a coin, pairs of groups are independent
+    added = ~np.isin(lists.slot, graph.edge_slots)
+    some = np.zeros((samples, 50), dtype=bool)
+    some[lists.sample[added], lists.slot[added] // 99] = True
+    empty = np.bincount(graph.slots[~graph.slot_states] // 99, minlength=50)
+    pvalues = fit_pvalues(some, 1 - (1 - SPARSE_NOISE.p_add) ** empty)
+    assert min(pvalues.values()) > FALSE_ALARM, pvalues
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_flip_has_exactly_its_probability(sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slot flips for the 32-bit numbers 0..k-1 and for no other: k of 2**32 of them."""
+    noise = EdgeNoise.from_thresholds(3, 5)
+    graph = Graph(3, [(0, 1), (0, 2), (1, 2)]) if sparse else Graph(3, [(0, 1), (1, 2)])
+    source = forced_sparse(graph, noise) if sparse else stream(graph, noise)
+    thresholds = np.where(graph.slot_states, 5, 3)
+
+    def words(start: int, stop: int) -> np.ndarray:
+        """Sample k draws the number k for every slot, and the largest one after that."""
+        halves = np.full((stop - start, 2 * source.words_per_sample), 2**32 - 1, dtype="<u4")
+        halves[:, :3] = np.arange(start, stop)[:, None]
+        return halves.view("<u8")
+
+    monkeypatch.setattr(source, "_words", words)
+    assert source.flips(0, 8).tolist() == [[k < threshold for threshold in thresholds] for k in range(8)]
+    monkeypatch.setattr(source, "_words", lambda start, stop: words(2**32 - 1, 2**32))
+    assert not source.flips(0, 1).any(), "the largest number never flips"
+
+
+def test_frozen_pairs_never_flip() -> None:
+    for graph, noise in ((FROZEN, EdgeNoise(add=0.3, remove=0.6)), (FROZEN_RING, SPARSE_NOISE)):
+        source = stream(graph, noise)
+        flipped = np.unique(source.flip_lists(0, 20_000).slot)
+        assert not np.isin(flipped, graph.frozen_slots).any()
+        assert np.isin(graph.flippable_edge_slots, flipped).all(), "all others do"
+        noisy = source.batch(0, 50)[0].adjacency()
+        u, v = graph.frozen.T
+        assert (noisy[:, u, v] == graph.adjacency()[u, v]).all()
+
+
+def test_empty_range() -> None:
+    for graph, noise in ((SMALL, EdgeNoise(keep=0.8)), (RING, SPARSE_NOISE)):
+        batch, content = stream(graph, noise).batch(5, 5)
+        assert content == b""
+        assert batch.edge_index()[0].shape == (2, 0)
+        assert batch.graphs() == []
+
+
+def test_new_checksum_is_a_fresh_hash() -> None:
+    source = stream()
+    one, two = source.new_checksum(), source.new_checksum()
+    one.update(b"flips")
+    assert one.hexdigest() != two.hexdigest()
+    assert two.digest_size == hashlib.blake2b(digest_size=16).digest_size

@@ -1,0 +1,219 @@
+"""The commands, and what ends them. A command's module is imported when it is called, so that help answers at once.
+
+Exit codes: 0 done; 1 a fault of flipproof, or a run that ``verify`` found altered; 2 input that cannot be used, or a disk that
+is full; 130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from flipproof import __version__
+from flipproof.errors import InputError
+
+if TYPE_CHECKING:
+    from flipproof.defences.defence import Option
+
+__all__ = ["main"]
+
+_MODEL, _RUN = "A model and its robustness", "What a run holds"
+_COMPARE, _PAPER = "Choosing and comparing", "The paper and the mathematics"
+
+
+@dataclass(frozen=True)
+class _Command:
+    """A command: where it lives, and what its help says."""
+
+    name: str
+    panel: str
+    summary: str
+    example: str
+
+    @property
+    def module(self) -> Any:
+        return import_module(f"flipproof.cli.{self.name}_command")
+
+    @property
+    def help(self) -> str:
+        return f"{self.summary}\n\n[bold]Example:[/bold]  {self.example}"
+
+
+_COMMANDS = (
+    _Command(
+        "reproduce",
+        _PAPER,
+        "Reproduce the paper end to end: data, training, certification, the three figures, its claims measured.",
+        "flipproof reproduce --out results/reproduce",
+    ),
+    _Command(
+        "train",
+        _MODEL,
+        "Train a base classifier for the defence that it will be certified with.",
+        "flipproof train --data MUTAG --root data --add 0.01 --remove 0.3 --out models/mutag",
+    ),
+    _Command(
+        "certify",
+        _MODEL,
+        "Certify a data set's test graphs. Defence, features, data and split are the model's unless given.",
+        "flipproof certify --model models/mutag --samples 10000 --out runs/mutag",
+    ),
+    _Command(
+        "attack",
+        _MODEL,
+        "Find the smallest attack on every graph, against the model and against its defended version.",
+        "flipproof attack --model models/mutag --budget 5 --certificates runs/mutag --out runs/attack",
+    ),
+    _Command(
+        "report",
+        _RUN,
+        "Write figures (SVG, PDF, PNG, with their numbers) and one self-contained page, report.html, that opens offline.",
+        "flipproof report runs/mutag --attack runs/attack",
+    ),
+    _Command(
+        "export",
+        _RUN,
+        "Export the table of a run's certificates, in the order of the data set.",
+        "flipproof export runs/mutag --format csv > mutag.csv",
+    ),
+    _Command(
+        "verify",
+        _RUN,
+        "Derive every certificate again from the stored evidence and compare; the exit code is 1 if one was altered.",
+        "flipproof verify runs/mutag",
+    ),
+    _Command(
+        "tune",
+        _COMPARE,
+        "Choose a defence and a network for the attack you want to withstand, on validation graphs.",
+        "flipproof tune --data MUTAG --root data --radius 1 --out results/tune",
+    ),
+    _Command(
+        "benchmark",
+        _COMPARE,
+        "Compare data sets, models and defences: certified accuracy over several splits, beside the edge-blind line.",
+        "flipproof benchmark benchmarks/real.toml --root data --out results/benchmark",
+    ),
+    _Command(
+        "radius",
+        _PAPER,
+        "Compute how many edge flips a share of votes withstands: the mathematics alone, no model.",
+        "flipproof radius --keep 0.9 --p-lower 0.99",
+    ),
+)
+
+
+def _build(only: str | None) -> typer.Typer:
+    """The parser; with the options of one command, or of all. The others are there by name."""
+    from flipproof.cli.options import command_function
+
+    app = typer.Typer(
+        help="Makes graph classifiers provably robust against edge flips.",
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    for command in _COMMANDS:
+        function: Any = _nothing
+        if only is None or only == command.name:
+            module = command.module
+            function = command_function(module.Options, module.run, _joined(getattr(module, "JOINED", ())))
+        app.command(command.name, help=command.help, rich_help_panel=command.panel)(function)
+    return app
+
+
+def _joined(kinds: tuple[str, ...]) -> Iterator[tuple[str, Option]]:
+    """The options that defences declare: ``settings``, ``training_options``, ``asking``."""
+    if not kinds:
+        return
+    from flipproof.defences import defence_classes
+
+    for defence in defence_classes():
+        for kind in kinds:
+            for entry in getattr(defence, kind):
+                yield defence.name.capitalize(), entry
+
+
+def _nothing() -> None:
+    """A command whose options are not needed now."""
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"flipproof {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Makes graph classifiers provably robust against edge flips, and says how many flips each prediction withstands."""
+
+
+def main() -> None:
+    """Run what was typed: bad input ends in one sentence and exit code 2."""
+    # before numpy is loaded: one worker per core is enough, each with one thread
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    try:
+        typed = sys.argv[1:]
+        called = next((word for word in typed if not word.startswith("-")), None)
+        configured = any(argument.startswith("--config") for argument in typed)
+        app = _build(None if configured else called or "")
+        if configured:
+            from flipproof.cli.config_file import expanded
+
+            typed = expanded(typed, typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+        code = app(typed, prog_name="flipproof", standalone_mode=False)
+        sys.stdout.flush()
+    except (InputError, ImportError) as error:
+        if isinstance(error, ImportError) and "pip install" not in str(error):
+            raise  # a fault, not a missing extra
+        _end(str(error))
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except OSError as error:
+        _end(_in_words(error))
+    except Exception as error:
+        # the parser's own complaints, about options that it cannot read
+        if not hasattr(error, "format_message"):
+            raise
+        sentence = error.format_message().rstrip(".")
+        if not sentence:  # no command was given, and the help has been shown
+            sys.exit(0)
+        command = getattr(getattr(error, "ctx", None), "command_path", None) or "flipproof"
+        _end(f"{sentence}{_typed(error)} (see {command} --help)")
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _typed(error: Exception) -> str:
+    """What was typed for the option that the parser complains about."""
+    options = getattr(getattr(error, "param", None), "opts", [])
+    typed = [value for option, value in itertools.pairwise(sys.argv) if option in options]
+    return f"; got {typed[-1]!r}" if typed else ""
+
+
+def _end(sentence: str) -> NoReturn:
+    print(f"flipproof: {' '.join(sentence.split())}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _in_words(error: OSError) -> str:
+    if error.errno == errno.ENOSPC:
+        return (
+            f"no space left on the disk{f' for {error.filename}' if error.filename else ''}; what is finished is kept (free some "
+            "space, and run the same command again)"
+        )
+    return f"{error.strerror or error}: {error.filename or ''} (check the path and its permissions)"

@@ -1,0 +1,154 @@
+"""From options to a defended classifier: which defence, with which settings, around which model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flipproof.cli.options import ModelDataOptions
+from flipproof.datasets import Dataset
+from flipproof.datasets.sources import DataSource, fingerprint, model_data, part_indices
+from flipproof.defences import defence_class, defence_classes, trained_defence
+from flipproof.defences.defence import Defence
+from flipproof.errors import InputError
+from flipproof.graphs import Graph
+from flipproof.models.loading import LoadedModel, load_features, load_model
+from flipproof.progress import note
+
+__all__ = ["ChosenData", "chosen_data", "chosen_defence", "defend", "edge_blind_model", "given_defence", "own_values"]
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenData:
+    """The graphs that a command works on, by position in their data set."""
+
+    source: DataSource
+    dataset: Dataset
+    graphs: dict[int, Graph]
+
+
+def chosen_data(loaded: LoadedModel, options: ModelDataOptions) -> ChosenData:
+    """The data of the options, else the model's own."""
+    source, data = model_data(
+        loaded.metadata,
+        data=options.data,
+        root=options.root,
+        download=options.download,
+        data_seed=options.data_seed,
+        split_seed=options.split_seed,
+    )
+    indices = part_indices(source.split(data), options.part, options.graphs)
+    return ChosenData(source, data, {index: data[index] for index in indices})
+
+
+def given_defence(values: Mapping[str, Any], asked: str | None, kind: str = "settings") -> type[Defence] | None:
+    """The defence that was asked for by name, else the one that the given options belong to; ``None`` if none is spoken of.
+
+    Options of another defence than the one asked for are refused.
+    """
+    owners = {
+        option.name: defence for defence in reversed(defence_classes()) for option in (*defence.settings, *getattr(defence, kind))
+    }
+    chosen = None if asked is None else defence_class(asked)
+    for name in values:
+        owner = owners.get(name)
+        if owner is None or (chosen is not None and any(option.name == name for option in _all(chosen))):
+            continue
+        if chosen is not None and chosen is not owner:
+            raise InputError(
+                f"--{name.replace('_', '-')} belongs to {owner.name}; got it for {chosen.name} (leave one of them out)"
+            )
+        if any(option.name == name for option in owner.settings):
+            chosen = owner
+    return chosen
+
+
+def _all(defence: type[Defence]) -> list[Any]:
+    return [*defence.settings, *defence.training_options, *defence.asking]
+
+
+def own_values(defence: type[Defence], values: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """The given values of one kind of a defence's options; refuses values of another defence's."""
+    known = {option.name for option in _all(defence)}
+    for name in values:
+        if name not in known:
+            raise InputError(f"--{name.replace('_', '-')} means nothing to {defence.name} (leave it out)")
+    return {option.name: values[option.name] for option in getattr(defence, kind) if option.name in values}
+
+
+def chosen_defence(
+    loaded: LoadedModel, values: Mapping[str, Any], asked: str | None
+) -> tuple[type[Defence], dict[str, Any]] | None:
+    """The defence and its settings: those of the options, else what the model was trained for; ``None`` if neither says."""
+    trained = trained_defence(loaded.metadata)
+    if getattr(loaded.model, "edge_blind", False) and trained is None:
+        trained = defence_class("edge-blind"), {}
+    chosen = given_defence(values, asked)
+    if chosen is None:
+        return trained
+    settings = own_values(chosen, {key: value for key, value in values.items() if _is_setting(chosen, key)}, "settings")
+    if not settings and trained is not None and trained[0] is chosen:
+        return trained
+    return chosen, chosen.checked(settings)
+
+
+def _is_setting(defence: type[Defence], name: str) -> bool:
+    return any(option.name == name for option in defence.settings)
+
+
+def num_classes(loaded: LoadedModel, asked: int | None, data: Dataset) -> int:
+    """The model's number of classes, which the data must fit."""
+    own = getattr(loaded.model, "num_classes", None)
+    number = asked if asked is not None else own if isinstance(own, int) else data.num_classes
+    if loaded.saved is not None and number != own:
+        raise InputError(f"--classes must be the model's own number of classes, {own}; got {number} (leave it out)")
+    if number < data.num_classes:
+        raise InputError(
+            f"the model has {number} classes and the data {data.name} have {data.num_classes} (certify data with the model's "
+            "classes, or give --classes)"
+        )
+    return int(number)
+
+
+def defend(
+    loaded: LoadedModel,
+    defence: type[Defence],
+    settings: Mapping[str, Any],
+    *,
+    classes: int,
+    features: str | None,
+    trust_features: bool = False,
+    **wrapped: Any,
+) -> Defence:
+    """The defended classifier."""
+    hook = load_features(loaded.features(features))
+    return defence.build(
+        loaded.model, settings, num_classes=classes, features=hook, trust_features=trust_features, **wrapped
+    )
+
+
+def edge_blind_model(name: str, chosen: ChosenData, *, quiet: bool) -> Defence:
+    """The line to beat: a model that sees no edges, from a folder of ``train --model edge-blind``."""
+    loaded = load_model(name)
+    if loaded.saved is None or not getattr(loaded.model, "edge_blind", False):
+        raise InputError(f"--edge-blind must be a folder of train --model edge-blind; it holds {loaded.name} (train one)")
+    warn_of_training_graphs(loaded, chosen, quiet=quiet)
+    return defend(loaded, defence_class("edge-blind"), {}, classes=loaded.model.num_classes, features=None)
+
+
+def warn_of_training_graphs(loaded: LoadedModel, chosen: ChosenData, *, quiet: bool) -> None:
+    """Say so if test graphs may have been training graphs: another split than the stored one can only be asked for."""
+    stored, split_seed = loaded.metadata, chosen.source.split_seed
+    if stored.get("data_sha256") not in (None, fingerprint(chosen.dataset)):
+        what = "these are not the data that the model was trained on, so a test graph may have been a training graph"
+        remedy = "leave --data and --data-seed out to certify graphs that it has not seen"
+    elif stored.get("split_seed", split_seed) != split_seed:
+        what = (
+            f"the model was trained with split seed {stored['split_seed']}, so many of the test graphs of split seed "
+            f"{split_seed} were training graphs"
+        )
+        remedy = "leave --split-seed out to certify graphs that it has not seen"
+    else:
+        return
+    note(f"warning: {what} ({remedy})", quiet=quiet)

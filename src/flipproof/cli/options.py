@@ -1,0 +1,207 @@
+"""Options of the command line, declared once: fields of frozen dataclasses, in groups that commands share.
+
+A command is a dataclass of its options and a function that takes it. ``option(...)`` gives a field its help text; what a defence
+takes is declared by the defence and joins the commands that ask for it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from flipproof.checks import checked_count
+from flipproof.datasets.sources import DataSource
+from flipproof.defences.defence import Option
+
+__all__ = [
+    "CompareOptions",
+    "DataOptions",
+    "Defended",
+    "FeatureOptions",
+    "ModelDataOptions",
+    "OutputOptions",
+    "WorkerOptions",
+    "command_function",
+    "option",
+]
+
+
+def option(
+    help: str,
+    default: Any = MISSING,
+    *,
+    panel: str | None = None,
+    flags: tuple[str, ...] = (),
+    least: int | None = None,
+    argument: str | None = None,
+) -> Any:
+    """A field that is an option of the command line.
+
+    Args:
+        help: A whole sentence.
+        default: Without one the option must be given.
+        panel: Heading in the help.
+        flags: Names, where they are not the field's own.
+        least: The smallest value of a number.
+        argument: For an argument without a name: what the help calls it.
+    """
+    meta = {"help": help, "panel": panel, "flags": flags, "least": least, "argument": argument}
+    if isinstance(default, (list, dict)):
+        return field(default_factory=lambda: type(default)(default), metadata=meta, kw_only=True)
+    return field(default=default, metadata=meta, kw_only=True)
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """What a command may print, and how it was called: to be said again when it is stopped."""
+
+    as_json: bool = option("Print JSON only.", False, panel="Output", flags=("--json",))
+    quiet: bool = option("Print nothing but errors.", False, panel="Output", flags=("--quiet", "-q"))
+    config: Path | None = option("TOML file of options; what is typed here prevails.", None, panel="Output")
+
+    @property
+    def silent(self) -> bool:
+        """Whether progress stays hidden."""
+        return self.quiet or self.as_json
+
+    @property
+    def again(self) -> str:
+        """The command that continues."""
+        return shlex.join(["flipproof", *sys.argv[1:]])
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """How many processes."""
+
+    workers: int | None = option(
+        "Number of processes at a time; by default one per core.", None, panel="Where", least=1
+    )
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """A data set and its split, given in full."""
+
+    data: str = option("topologies, a TU name (with --root), or a folder with labels.csv.", panel="Data")
+    root: str | None = option("Folder of the TU data sets.", None, panel="Data")
+    download: bool = option("Fetch a TU data set that is not there.", False, panel="Data", flags=("--download",))
+    data_seed: int = option("Seed that makes the topologies.", 0, panel="Data")
+    split_seed: int = option("Seed of the split.", 0, panel="Data")
+    test: float = option("Share of the graphs that is kept for certification.", 0.3333, panel="Data")
+    validation: float = option("Share of the graphs on which choices are made.", 0.1, panel="Data")
+
+    @property
+    def source(self) -> DataSource:
+        """The data set that these options name."""
+        return DataSource(
+            self.data, self.root, self.download, self.data_seed, self.split_seed, self.test, self.validation
+        )
+
+
+@dataclass(frozen=True)
+class FeatureOptions:
+    """Node features."""
+
+    features: str | None = option(
+        "Node features, computed on every graph that the model is asked about: own, degree, one-hot-degree, constant, several "
+        "joined by +, or package.module:function.",
+        None,
+        panel="Data",
+    )
+    trust_features: bool = option(
+        "Accept node features that look like the clean degrees.", False, panel="Data", flags=("--trust-features",)
+    )
+
+
+@dataclass(frozen=True)
+class ModelDataOptions(FeatureOptions):
+    """A model and its own data, unless others are given."""
+
+    model: str = option("A folder that train wrote, or package.module:factory for your own model.")
+    data: str | None = option("Data set, as for train; by default the model's own.", None, panel="Data")
+    root: str | None = option("Folder of the TU data sets.", None, panel="Data")
+    download: bool = option("Fetch a TU data set that is not there.", False, panel="Data", flags=("--download",))
+    classes: int | None = option("Number of classes of a model of your own.", None, panel="Data", least=2)
+    part: str = option("Which graphs: test, validation, train or all.", "test", panel="Data")
+    graphs: int | None = option("Take only the first so many of them.", None, panel="Data", least=1)
+    data_seed: int | None = option("Seed that makes the topologies; by default the model's.", None, panel="Data")
+    split_seed: int | None = option("Seed of the split; by default the model's.", None, panel="Data")
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """Other models to compare with."""
+
+    edge_blind: str | None = option(
+        "A folder of train --model edge-blind, for the line to beat.", None, panel="Compare"
+    )
+
+
+@dataclass(frozen=True)
+class Defended:
+    """Values of the options that defences declare, by name; ``None`` where not given."""
+
+    defence_values: dict[str, Any] = field(default_factory=dict, kw_only=True)
+
+
+def command_function(
+    options: type[Any], run: Callable[[Any], int | None], joined: Iterable[tuple[str, Option]] = ()
+) -> Callable[..., None]:
+    """A function with one parameter per option, as the parser wants it.
+
+    Args:
+        options: A frozen dataclass; a :class:`Defended` one also takes ``joined``.
+        run: What is called with it; its value is the exit code.
+        joined: Options of defences, with the name of the defence as heading.
+    """
+    hints = get_type_hints(options)
+    parameters, extra = [], {entry.name: (panel, entry) for panel, entry in joined}
+    for entry in fields(options):
+        if entry.metadata:
+            parameters.append(_parameter(entry.name, hints[entry.name], entry.default, dict(entry.metadata)))
+    for name, (panel, entry) in extra.items():
+        meta = {"help": entry.help, "panel": panel, "least": entry.least, "flags": (), "argument": None}
+        kind = bool if entry.kind is bool else entry.kind | None
+        parameters.append(_parameter(name, kind, False if entry.kind is bool else None, meta))
+
+    def command(**given: Any) -> None:
+        values = {name: given.pop(name) for name in extra}
+        if extra:
+            given["defence_values"] = {name: value for name, value in values.items() if value not in (None, False)}
+        raise typer.Exit(run(options(**given)) or 0)
+
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+def _parameter(name: str, kind: Any, default: Any, meta: dict[str, Any]) -> inspect.Parameter:
+    flags = tuple(meta["flags"])
+    if kind is bool and not flags and default is False:
+        flags = (f"--{name.replace('_', '-')}",)
+    given: dict[str, Any] = {"help": meta["help"]}
+    if meta["least"] is not None:
+        given["min"] = meta["least"]
+    if meta["argument"] is not None:
+        info: Any = typer.Argument(metavar=meta["argument"], **given)
+    else:
+        info = typer.Option(*flags, rich_help_panel=meta["panel"], **given)
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if default is MISSING else default,
+        annotation=Annotated[kind, info],
+    )
+
+
+def checked_workers(workers: int | None, most: int, available: int) -> int:
+    """Processes to use: as many as asked for, else one per core, and no more than there is work."""
+    return max(1, min(available if workers is None else checked_count(workers, "--workers", 1, "one per core"), most))

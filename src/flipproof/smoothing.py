@@ -106,7 +106,7 @@ class SmoothedClassifier:
             samples: Noisy copies ``M``. With ``"auto"``, or a :class:`Sequential`, as many as the answer needs; the guarantee is
                 the same.
             alpha: Failure probability.
-            seed: Of the noise; ``None`` for a fresh secret one (an attacker who knows the seed can choose
+            seed: Seed of the noise; ``None`` for a fresh secret one (an attacker who knows the seed can choose
                 graphs against it).
             method: ``"influence"``, ``"votes"`` or ``"paper"``.
         """

@@ -21,7 +21,7 @@ from flipproof.graphs import pairs_of_slots
 
 __all__ = ["Relaxation"]
 
-_NOISY = 32  # noisy copies a step
+_NOISY = 32  # noisy copies per step
 _MOST_NODES = 400
 
 
@@ -53,7 +53,7 @@ class Relaxation:
 
     @property
     def copies(self) -> int:
-        """Graphs that the model sees a step."""
+        """Number of graphs that the model sees per step."""
         return len(self._empty)
 
     def slope(self, values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -209,7 +209,7 @@ class CopiesTarget(Target):
 class SmoothedTarget(CopiesTarget):
     """The most frequent answer under noise, estimated on the same noise for all candidates.
 
-    Common random numbers: slot ``i`` of sample ``m`` has one random integer, compared with the threshold of whatever state the
+    Common random numbers: slot ``i`` of sample ``m`` has one random integer, compared with the threshold of the state that the
     candidate has there, so that two candidates differ only where their flips do. A candidate counts as fooled when a rival
     leads by two standard errors; whether it truly is, :meth:`confirm` tells with fresh noise.
     """

@@ -202,12 +202,12 @@ def test_unusable_hooks_are_refused(value: Any, parts: list[str]) -> None:
 @pytest.mark.parametrize(
     ("function", "part"),
     [
-        (lambda g: g.degrees, "one row a node, [7, d]; got shape (7,)"),
-        (lambda g: g.degrees[:3, None], "one row a node, [7, d]; got shape (3, 1)"),
-        (lambda g: None, "must return numbers, one row a node; got NoneType"),
-        (lambda g: [[1.0], [1.0, 2.0]], "must return numbers, one row a node; got list"),
-        (lambda g: [["a"]] * g.num_nodes, "must return numbers, one row a node; got list"),
-        (transforms.LargestConnectedComponents(), "one row a node"),
+        (lambda g: g.degrees, "one row per node, [7, d]; got shape (7,)"),
+        (lambda g: g.degrees[:3, None], "one row per node, [7, d]; got shape (3, 1)"),
+        (lambda g: None, "must return numbers, one row per node; got NoneType"),
+        (lambda g: [[1.0], [1.0, 2.0]], "must return numbers, one row per node; got list"),
+        (lambda g: [["a"]] * g.num_nodes, "must return numbers, one row per node; got list"),
+        (transforms.LargestConnectedComponents(), "one row per node"),
     ],
 )
 def test_functions_that_do_not_return_a_row_a_node(function: Any, part: str) -> None:

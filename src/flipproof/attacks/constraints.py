@@ -23,12 +23,12 @@ class Constraints:
     """The attacker's limits. One undirected flip costs 1; frozen pairs of a graph are never touched.
 
     Attributes:
-        budget: Most flips.
+        budget: Largest number of flips.
         adds: Whether edges may be added.
         removes: Whether edges may be removed.
         keep_connected: The attacked graph has no more connected components than the clean one.
         allow_isolated: Whether a node may lose its last edge.
-        per_node: Most flips at any one node; ``None`` for no limit.
+        per_node: Largest number of flips at any one node; ``None`` for no limit.
     """
 
     budget: int
@@ -61,7 +61,7 @@ class Space:
 
     @property
     def budget(self) -> int:
-        """Most flips that are possible."""
+        """Largest number of flips that is possible."""
         return min(self.constraints.budget, len(self.columns))
 
     def holds(self, flips: IntArray) -> NDArray[np.bool_]:

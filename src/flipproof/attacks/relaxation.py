@@ -51,7 +51,7 @@ class Relaxation:
 
     @property
     def copies(self) -> int:
-        """Graphs that the model sees a step."""
+        """Number of graphs that the model sees per step."""
         return len(self._empty)
 
     def slope(self, values: NDArray[np.float64]) -> NDArray[np.float64]:

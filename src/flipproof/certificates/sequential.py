@@ -38,7 +38,7 @@ class Sequential:
     """How long to sample with ``samples="auto"``: until more samples cannot change the answer that is asked for.
 
     Attributes:
-        max_samples: No more than so many.
+        max_samples: Largest number of samples.
         target_radius: Only whether this radius is certified is asked for: stop when it is, or when it is out of reach. By default
             the radius itself is asked for: stop when no larger one is in reach.
         precision: Only the share of votes is asked for: stop when the confidence interval is not wider than this.
@@ -65,7 +65,7 @@ class Sequential:
 
     @property
     def looks(self) -> tuple[int, ...]:
-        """Numbers of samples at which is looked: 1, 2, 3, 4, 6, 8, 12, ... blocks, at last ``max_samples``."""
+        """The sample counts at which we check: 1, 2, 3, 4, 6, 8, 12, ... blocks, and finally ``max_samples``."""
         growing = {BLOCK * part << k for k in range(self.max_samples.bit_length()) for part in (2, 3)} | {BLOCK}
         return (*sorted(look for look in growing if look <= _GAP * self.max_samples), int(self.max_samples))
 
@@ -76,12 +76,12 @@ class Sequential:
 
 @dataclass(frozen=True)
 class Plan:
-    """At which numbers of samples is looked, and when sampling ends.
+    """The sample counts at which we check, and the rule that ends sampling.
 
     Attributes:
         looks: Numbers of samples, ascending; a plan for a fixed number of samples has one.
         alpha: Failure probability of whichever certificate is handed out.
-        method: Of the certificates.
+        method: Method of the certificates.
         goal: What is asked for; ``None`` for a fixed number of samples.
     """
 

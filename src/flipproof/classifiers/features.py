@@ -195,7 +195,7 @@ class Function(NodeFeatures):
         features = result if isinstance(result, Tensor) else self._as_tensor(result)
         if features.ndim != 2 or len(features) != size:
             raise InputError(
-                f"the features function must return one row a node, [{size}, d]; got shape "
+                f"the features function must return one row per node, [{size}, d]; got shape "
                 f"{tuple(features.shape)} (it is called with each noisy flipproof.Graph)"
             )
         return features
@@ -208,7 +208,7 @@ class Function(NodeFeatures):
             values = np.array(None)
         if values.dtype.kind not in "fiub":
             raise InputError(
-                f"the features function must return numbers, one row a node; got {type(result).__name__} "
+                f"the features function must return numbers, one row per node; got {type(result).__name__} "
                 "(an array or a tensor [n, d])"
             )
         return torch.from_numpy(values.astype(np.float32))

@@ -133,7 +133,7 @@ class WLSVM:
             copies: Noisy copies of every graph.
             class_weights: Weigh every class alike, however many graphs it has.
             validation: Labelled graphs that choose the SVM's cost, under the same noise.
-            seed: Of the noise.
+            seed: Seed of the noise.
         """
         svm = _linear_svm()
         copies = checked_count(copies, "copies", 1, "for instance 8")

@@ -550,3 +550,16 @@ def _binomial_thresholds(trials: int, threshold: int) -> tuple[int, NDArray[np.u
             mass = mass * (trials - count) / (count + 1) * odds
             total += mass
     return first, np.array(table, dtype=np.uint64)
+
+
+def noisy_states(states: NDArray[np.bool_], draws: NDArray[np.uint32], noise: EdgeNoise) -> NDArray[np.bool_]:
+    """The states of slots after the noise, one 32-bit draw per slot; shapes broadcast."""
+    return np.where(states, draws >= noise.remove_threshold, draws < noise.add_threshold)
+
+
+def keyed_draws(purpose: str, seed: int, index: int, shape: tuple[int, ...]) -> NDArray[np.uint32]:
+    """Uniform 32-bit integers, a pure function of the arguments."""
+    key = hashlib.blake2b(f"flipproof {purpose} {seed} {index}".encode(), digest_size=16).digest()
+    count = math.prod(shape)
+    words = np.random.Philox(key=int.from_bytes(key, "little")).random_raw(-(-count // 2))
+    return _halves(words)[:count].reshape(shape)

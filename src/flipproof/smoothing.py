@@ -11,7 +11,6 @@ edge flips it stays the same, except with probability alpha over the sampling.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,10 +25,11 @@ from flipproof.classifiers import DEFAULT_MEMORY, as_classifier
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graph, as_graphs
 from flipproof.noise import BLOCK, EdgeNoise, SampleStream, checked_seed
+from flipproof.progress import watched
 from flipproof.sampling import BlockTask, Engine, Task, ThisProcess, sample_graphs
 from flipproof.votes import Block, Votes, checked_samples
 
-__all__ = ["Engine", "SampleWork", "SmoothedClassifier", "progress_bar"]
+__all__ = ["Engine", "SampleWork", "SmoothedClassifier"]
 
 
 class SmoothedClassifier:
@@ -183,14 +183,15 @@ class SmoothedClassifier:
         seed: int | None = None,
         method: str = DEFAULT_METHOD,
         simultaneous: bool = False,
-        progress: bool = False,
+        progress: bool | Callable[[int, int], None] = False,
         engine: Engine | None = None,
     ) -> list[Certificate]:
         """A certificate for each graph, in their order.
 
         ``alpha`` holds for each graph by itself: of ``G`` certificates up to ``alpha * G`` may be wrong in
         expectation. With ``simultaneous=True`` it holds for all at once: each is made at ``alpha / G``. An ``engine`` of
-        :mod:`flipproof.engines` samples on all cores or on a cluster, with the same result.
+        :mod:`flipproof.engines` samples on all cores or on a cluster, with the same result. ``progress=True`` shows a bar on
+        stderr; a function is called with the number of graphs done and their total.
         """
         given, seed = as_graphs(graphs), checked_seed(seed)
         plan = Plan.of(samples, alpha=checked_alpha(alpha) / (max(1, len(given)) if simultaneous else 1), method=method)
@@ -198,11 +199,11 @@ class SmoothedClassifier:
         if self.classifier.edge_blind:
             return [self._certify_edge_blind(graph) for graph in given]
         certificates: dict[int, Certificate] = {}
-        with progress_bar(progress, len(given)) as advance:
+        with watched(progress, "certifying", len(given), unit="graphs") as advance:
             for index, _, certificate in self.sample_all(dict(enumerate(given)), plan, seed=seed, engine=engine):
                 assert certificate is not None
                 certificates[index] = certificate
-                advance()
+                advance(1)
         return [certificates[index] for index in range(len(given))]
 
     def sample_all(
@@ -271,18 +272,3 @@ class SampleWork:
         if isinstance(task, BlockTask):
             return self.smooth.sample_block(task.graph, task.start, samples=self.plan.most, seed=self.seed)
         return self.plan.look(task.votes)
-
-
-@contextmanager
-def progress_bar(shown: bool, total: int) -> Iterator[Callable[[], None]]:
-    """A progress bar over graphs, with time left; yields what to call after each."""
-    if not shown:
-        yield lambda: None
-        return
-    from rich import progress
-    from rich.console import Console
-
-    columns = (*progress.Progress.get_default_columns(), progress.MofNCompleteColumn())
-    with progress.Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("certifying", total=total)
-        yield lambda: bar.advance(task)

@@ -9,7 +9,7 @@ An edge flip changes one sub-graph, hence at most one of T votes. Nothing is ran
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,8 @@ from flipproof.classifiers import Classifier
 from flipproof.graphs import Graph, as_graph, as_graphs
 from flipproof.grouping import EdgeGroups, GroupVotes
 from flipproof.noise import EdgeNoise
-from flipproof.smoothing import SmoothedClassifier, progress_bar
+from flipproof.progress import watched
+from flipproof.smoothing import SmoothedClassifier
 
 __all__ = ["VotingClassifier"]
 
@@ -98,16 +99,21 @@ class VotingClassifier:
         """
         return self.certify_all([graph])[0]
 
-    def certify_all(self, graphs: Iterable[Any], *, progress: bool = False) -> list[Certificate]:
-        """A certificate for each graph, in their order."""
+    def certify_all(
+        self, graphs: Iterable[Any], *, progress: bool | Callable[[int, int], None] = False
+    ) -> list[Certificate]:
+        """A certificate for each graph, in their order.
+
+        ``progress=True`` shows a bar on stderr; a function is called with the number of graphs done and their total.
+        """
         given = as_graphs(graphs)
         self.check(given)
         certificates = []
-        with progress_bar(progress, len(given)) as advance:
+        with watched(progress, "certifying", len(given), unit="graphs") as advance:
             for graph in given:
                 votes = self.vote_checked(graph)
                 certificates.append(certify_group_votes(votes, edge_blind=self.classifier.edge_blind))
-                advance()
+                advance(1)
         return certificates
 
     def vote(self, graph: Any) -> GroupVotes:

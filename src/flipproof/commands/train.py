@@ -124,7 +124,7 @@ def train(options: TrainOptions) -> int:
 
 def _trained(graphs: Dataset, parts: Split, hook: NodeFeatures, options: TrainOptions) -> _Outcome:
     from flipproof import training
-    from flipproof.checkpoints import finished_epochs
+    from flipproof.training import finished_epochs
 
     network = _network(options, int(hook.of(parts.train[0]).shape[1]), graphs.num_classes)
     finished = finished_epochs(options.checkpoint)

@@ -297,8 +297,10 @@ def test_the_progress_bar_runs_on_stderr(smooth: SmoothedClassifier, capsys: pyt
     shown = smooth.certify_all(graphs(), samples=100, seed=0, progress=True)
     captured = capsys.readouterr()
     assert captured.out == ""  # machine-readable output may go there
-    assert "6/6" in captured.err
-    assert shown == smooth.certify_all(graphs(), samples=100, seed=0)
+    assert "flipproof: certifying: 6 of 6 graphs" in captured.err
+    told: list[tuple[int, int]] = []
+    assert shown == smooth.certify_all(graphs(), samples=100, seed=0, progress=lambda *counts: told.append(counts))
+    assert told == [(done, 6) for done in range(1, 7)]
     assert capsys.readouterr().err == ""
 
 

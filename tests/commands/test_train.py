@@ -140,16 +140,16 @@ def test_other_data_than_the_models_are_warned_of(
 
 def stopped_after(epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in the middle of the epoch after so many."""
-    from flipproof.training import _Run
+    from flipproof.training.loop import _State
 
-    step = _Run._loss
+    step = _State.run_step
 
-    def stop(run: _Run, *arguments: object) -> object:
-        if run.epoch == epochs:
+    def stop(state: _State, *arguments: object) -> object:
+        if state.epoch == epochs:
             raise KeyboardInterrupt
-        return step(run, *arguments)  # type: ignore[arg-type]
+        return step(state, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(_Run, "_loss", stop)
+    monkeypatch.setattr(_State, "run_step", stop)
 
 
 def test_ctrl_c_and_the_same_command_again(
@@ -158,7 +158,7 @@ def test_ctrl_c_and_the_same_command_again(
     arguments = ["train", "--data", "topologies:24", "--keep", 0.9, "--epochs", 4, "--copies", 2, "--consistency", 1]
     assert call(monkeypatch, capsys, *arguments, "--out", tmp_path / "whole").code == 0
     with monkeypatch.context() as patched:
-        patched.setattr("flipproof.training._CHECKPOINT_SECONDS", 0)
+        patched.setattr("flipproof.training.loop._CHECKPOINT_SECONDS", 0)
         stopped_after(2, patched)
         done = call(monkeypatch, capsys, *arguments, "--out", tmp_path / "m")
         assert done.code == 130
@@ -206,8 +206,8 @@ def test_a_kernel_machine_is_trained_and_certified_with_the_same_commands(
         (["--model", "resnet"], "--model must be one of gcn, gin, sage, gat, diffpool, edge-blind"),
         (["--model", "edge-blind:edge-blind"], "--model must be one of"),
         (["--corrected"], "--corrected is for gin under noise; got --model gin and no noise"),
-        (["--objective", "votes"], "objective must be samples or majority; got 'votes'"),
-        (["--objective", "majority", "--keep", 0.9], "the majority is one of noisy copies; got copies=1"),
+        (["--objective", "votes"], "objective must be one of samples, majority; got 'votes'"),
+        (["--objective", "majority", "--keep", 0.9], "the majority objective needs several noisy copies; got copies=1"),
         (["--model", "wl-svm", "--hidden", 8], "--hidden, --consistency, --objective and --groups belong to networks"),
         (["--model", "gat", "--hidden", 30], "hidden must be a multiple of the 4 heads of gat; got 30"),
     ],

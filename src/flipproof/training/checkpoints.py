@@ -1,16 +1,18 @@
-"""A training under way, in one file: weights, optimiser, generators, history. Safetensors with JSON in its header, no pickle.
+"""A training under way, in one file: weights, optimiser, dropout, history. Safetensors with JSON in its header, no pickle.
 
 Written whole and renamed into place, so that a process killed at any moment leaves the last one as it was.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
@@ -18,9 +20,9 @@ from torch import Tensor
 from flipproof.errors import InputError
 from flipproof.files import write_bytes
 
-__all__ = ["Checkpoint", "finished_epochs", "read_checkpoint", "write_checkpoint"]
+__all__ = ["Checkpoint", "digest", "finished_epochs", "read_checkpoint", "write_checkpoint"]
 
-_FORMAT = "flipproof checkpoint 1"
+_FORMAT = "flipproof checkpoint 2"
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +59,7 @@ def read_checkpoint(path: Path, asked: Mapping[str, Any]) -> Checkpoint | None:
         if found.get(key) != wanted.get(key):
             raise InputError(
                 f"{path} holds a training with {key} = {found.get(key)!r}; asked for {key} = {wanted.get(key)!r} (ask for the "
-                "same to continue it, or remove the file to begin anew)"
+                "same to continue it, or remove the file to start over)"
             )
     return Checkpoint(found, header["state"], tensors)
 
@@ -65,6 +67,15 @@ def read_checkpoint(path: Path, asked: Mapping[str, Any]) -> Checkpoint | None:
 def finished_epochs(path: Path) -> int:
     """Epochs that a checkpoint holds; 0 if there is none."""
     return len(_read(path, tensors=False)[0]["state"]["history"]) if path.exists() else 0
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """Hash of named tensors: the same only for the same names, shapes, types and values."""
+    found = hashlib.sha256()
+    for name, value in tensors.items():
+        found.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+        found.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
 
 
 def _read(path: Path, *, tensors: bool = True) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -76,4 +87,4 @@ def _read(path: Path, *, tensors: bool = True) -> tuple[dict[str, Any], dict[str
             return header, {name: file.get_tensor(name) for name in file.keys()} if tensors else {}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise InputError(f"{path} is not a whole checkpoint: {reason} (remove it to begin anew)") from error
+        raise InputError(f"{path} is not a whole checkpoint: {reason} (remove it to start over)") from error

@@ -1,0 +1,148 @@
+"""Labelled graphs as flat tensors, from which any batch is drawn at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from flipproof.errors import InputError
+from flipproof.graphs import as_graphs
+from flipproof.noise import keyed_draws
+from flipproof.training.checkpoints import digest
+
+__all__ = ["LabelledGraphs", "Padded", "shuffled"]
+
+_MOST_ENTRIES = 2**23  # of adjacency matrices at a time; larger batches are cut and their gradients added up
+_WINDOW = 16  # batches that are sorted by size together, so that little is padded
+
+
+@dataclass(frozen=True, eq=False)
+class Padded:
+    """A batch of clean graphs, padded to the largest.
+
+    Attributes:
+        adjacency: Float32 ``[B, n, n]``.
+        mask: Which nodes exist, bool ``[B, n]``.
+        frozen: Node pairs that never flip, bool ``[B, n, n]``; ``None`` where no graph has any.
+        own: The graphs' own node features ``[B, n, d]``, or ``None``.
+        labels: Integers ``[B]``.
+    """
+
+    adjacency: Tensor
+    mask: Tensor
+    frozen: Tensor | None
+    own: Tensor | None
+    labels: Tensor
+
+
+class LabelledGraphs:
+    """Graphs, their labels and features, one after the other in flat tensors.
+
+    Args:
+        graphs: Labelled graphs, in any form the library accepts.
+        argument: Name of the argument they came from, for messages.
+    """
+
+    def __init__(self, graphs: Iterable[Any], argument: str) -> None:
+        members = as_graphs(graphs)
+        if not members:
+            raise InputError(f"{argument} must hold at least one graph; got none (pass the training part of a split)")
+        unlabelled = [index for index, graph in enumerate(members) if graph.label is None]
+        if unlabelled:
+            raise InputError(
+                f"{argument} must be labelled; graph {unlabelled[0]} has no label (build it with label=0, 1, 2, ...)"
+            )
+        widths = {None if graph.node_features is None else graph.node_features.shape[1] for graph in members}
+        if len(widths) > 1:
+            raise InputError(
+                f"{argument} must all have equally many node features; got {sorted(width or 0 for width in widths)} "
+                "(give every graph the same columns)"
+            )
+        self.labels = torch.tensor([graph.label for graph in members])
+        self.sizes = torch.tensor([graph.num_nodes for graph in members])
+        self._edges = _Ragged([graph.edges for graph in members])
+        self._frozen = _Ragged([graph.frozen for graph in members]) if any(len(g.frozen) for g in members) else None
+        own = [graph.node_features for graph in members if graph.node_features is not None]
+        self._own = _Ragged(own) if own else None
+        if self._own is not None and self._own.rows.dtype == torch.float64:
+            self._own.rows = self._own.rows.to(torch.float32)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def digest(self) -> str:
+        """Hash of the graphs, their labels and features."""
+        parts = {"labels": self.labels, "sizes": self.sizes}
+        for name, ragged in (("edges", self._edges), ("frozen", self._frozen), ("features", self._own)):
+            if ragged is not None:
+                parts |= {f"{name} counts": ragged.counts, name: ragged.rows}
+        return digest(parts)
+
+    def entries(self, batch_size: int) -> int:
+        """Entries of the matrices of the largest batch."""
+        return min(batch_size, len(self)) * int(self.sizes.max()) ** 2
+
+    def cut(self, members: Tensor, copies: int) -> Iterator[Tensor]:
+        """The batch in pieces whose matrices fit into memory; nearly always whole."""
+        entries = copies * int(self.sizes[members].max()) ** 2
+        return iter(torch.split(members, max(1, _MOST_ENTRIES // entries)))
+
+    def padded(self, members: Tensor) -> Padded:
+        """The given graphs as one batch."""
+        sizes = self.sizes[members]
+        n = int(sizes.max())
+        return Padded(
+            adjacency=self._edges.matrices(members, n),
+            mask=torch.arange(n) < sizes.unsqueeze(1),
+            frozen=None if self._frozen is None else self._frozen.matrices(members, n) > 0,
+            own=None if self._own is None else self._own.padded(members, n),
+            labels=self.labels[members],
+        )
+
+
+def shuffled(sizes: Tensor, batch_size: int, *, seed: int, epoch: int) -> Iterator[Tensor]:
+    """All members once, in batches of random members of similar size; a pure function of its arguments."""
+    order = _permutation("order", seed, epoch, len(sizes))
+    if int(sizes.min()) < int(sizes.max()) and len(sizes) > 2 * batch_size:
+        windows = torch.split(order, _WINDOW * batch_size)
+        order = torch.cat([part[sizes[part].argsort(stable=True)] for part in windows])
+    batches = torch.split(order, batch_size)
+    for index in _permutation("order of batches", seed, epoch, len(batches)).tolist():
+        yield batches[index]
+
+
+def _permutation(purpose: str, seed: int, epoch: int, count: int) -> Tensor:
+    return torch.from_numpy(np.argsort(keyed_draws(f"training {purpose}", seed, epoch, (count,)), kind="stable"))
+
+
+class _Ragged:
+    """Arrays of many graphs, with differing numbers of rows, one after the other."""
+
+    def __init__(self, parts: list[NDArray[Any]]) -> None:
+        self.counts = torch.tensor([len(part) for part in parts])
+        self.starts = torch.cumsum(self.counts, 0) - self.counts
+        self.rows = torch.from_numpy(np.concatenate(parts))
+
+    def matrices(self, members: Tensor, n: int) -> Tensor:
+        """For rows that are node pairs: symmetric 0/1 matrices of the given graphs, float32 ``[B, n, n]``."""
+        counts = self.counts[members]
+        owner = torch.repeat_interleave(torch.arange(len(members)), counts)
+        first = torch.cumsum(counts, 0) - counts
+        u, v = self.rows[torch.arange(len(owner)) + (self.starts[members] - first)[owner]].T
+        matrices = torch.zeros(len(members), n, n)
+        matrices[owner, u, v] = 1
+        matrices[owner, v, u] = 1
+        return matrices
+
+    def padded(self, members: Tensor, n: int) -> Tensor:
+        """The rows of the given graphs, padded with zeros: ``[B, n, d]``."""
+        place = torch.arange(n)
+        inside = place < self.counts[members].unsqueeze(1)
+        rows = (self.starts[members].unsqueeze(1) + place).clamp_max(len(self.rows) - 1)
+        return self.rows[rows] * inside.unsqueeze(2).to(self.rows.dtype)

@@ -1,0 +1,164 @@
+"""The usual task: a network that classifies whole graphs, seen through a view.
+
+Node features are computed after the view has changed the edges, exactly as under the defence that will ask the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from flipproof.classifiers.torch_module import convention_of
+from flipproof.errors import InputError
+from flipproof.classifiers.features import as_features
+from flipproof.models.blinded import EdgeBlind
+from flipproof.noise import keyed_draws
+from flipproof.training.batches import LabelledGraphs, Padded, shuffled
+from flipproof.training.hyperparameters import Hyperparameters
+from flipproof.training.objectives import OBJECTIVES, disagreement
+from flipproof.training.task import Outcome
+from flipproof.training.views import Draws, View
+
+__all__ = ["GraphClassification"]
+
+_VALIDATION_BATCH = 256  # copies of validation graphs at a time
+
+
+class GraphClassification:
+    """Training a network on labelled graphs; a :class:`flipproof.training.task.Task`."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        graphs: Iterable[Any],
+        *,
+        view: View,
+        features: Any,
+        validation: Iterable[Any] | None,
+        chosen: Hyperparameters,
+    ) -> None:
+        self.model, self.view, self.chosen = model, view, chosen
+        self.objective = OBJECTIVES[chosen.objective]
+        if self.objective.needs_noise and (chosen.copies < 2 or not view.noisy):
+            raise InputError(
+                f"the {chosen.objective} objective needs several noisy copies; got copies={chosen.copies} "
+                f"{'with' if view.noisy else 'without'} noise (pass noise and copies=64)"
+            )
+        self.features = as_features(features)
+        if isinstance(model, EdgeBlind) and self.features.reads_edges:
+            raise InputError(
+                f"an edge-blind model needs features that do not depend on edges; got {self.features.spec or 'a function'} "
+                '(pass features=None for the graphs\' own, or features="constant")'
+            )
+        self.graphs = LabelledGraphs(graphs, "graphs")
+        self.held_out = None if validation is None else LabelledGraphs(validation, "validation")
+        self.convention = convention_of(model)
+        self.device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
+        self.class_weight = _balanced(self.graphs.labels).to(self.device) if chosen.class_weights else None
+
+    def __len__(self) -> int:
+        return len(self.graphs)
+
+    @property
+    def entries(self) -> int:
+        return self.chosen.copies * self.graphs.entries(self.chosen.batch_size)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"noise": None, "groups": None, "renumber": False} | self.view.description()
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {
+            "features": self.features.spec or "a function",
+            "graphs": self.graphs.digest(),
+            "validation": None if self.held_out is None else self.held_out.digest(),
+        }
+
+    def batches(self, epoch: int) -> Iterator[Tensor]:
+        return shuffled(self.graphs.sizes, self.chosen.batch_size, seed=self.chosen.seed, epoch=epoch)
+
+    def losses(self, members: Tensor, step: int) -> Iterator[Outcome]:
+        copies = self.chosen.copies
+        for piece, part in enumerate(self.graphs.cut(members, copies)):
+            batch = self.graphs.padded(part)
+            draws = self._draws(f"training {piece}", step)
+            logits = self._logits(batch, self.view.adjacency(batch, copies, draws), copies)
+            yield self._outcome(logits, batch.labels, self.chosen.label_smoothing, self.chosen.consistency)
+
+    def validation(self) -> Iterator[Outcome] | None:
+        return None if self.held_out is None else self._validated(self.held_out)
+
+    def _validated(self, held_out: LabelledGraphs) -> Iterator[Outcome]:
+        copies = self.view.validation_copies(self.chosen.copies)
+        together = max(1, max(_VALIDATION_BATCH, self.chosen.batch_size) // copies)
+        members = torch.split(torch.arange(len(held_out)), together)
+        for index, part in enumerate(part for some in members for part in held_out.cut(some, copies)):
+            batch = held_out.padded(part)
+            adjacency = self.view.validation_adjacency(batch, copies, self._draws("validation", index))
+            yield self._outcome(self._logits(batch, adjacency, copies), batch.labels)
+
+    def _draws(self, purpose: str, index: int) -> Draws:
+        return lambda what, shape: keyed_draws(f"{purpose} {what}", self.chosen.seed, index, shape)
+
+    def _outcome(
+        self, logits: Tensor, labels: Tensor, label_smoothing: float = 0.0, consistency: float = 0.0
+    ) -> Outcome:
+        labels = labels.to(self.device)
+        cross_entropy = partial(nn.functional.cross_entropy, weight=self.class_weight, label_smoothing=label_smoothing)
+        loss = self.objective.loss(logits, labels, cross_entropy)
+        if consistency:
+            loss = loss + consistency * disagreement(logits)
+        return Outcome(loss, int((logits.argmax(dim=2) == labels).sum()) / len(logits), len(labels))
+
+    def _logits(self, batch: Padded, adjacency: Tensor, copies: int) -> Tensor:
+        """The model's answers, ``[copies, B, C]``."""
+        mask = batch.mask.repeat(copies, 1)
+        own = None if batch.own is None else batch.own.repeat(copies, 1, 1)
+        x = self.features.dense(adjacency, mask, own)
+        x = x.to(torch.float32) if x.is_floating_point() else x
+        logits = _answer(self.model, self.convention, *(part.to(self.device) for part in (x, adjacency, mask)))
+        if logits.ndim != 2 or len(logits) != len(mask):
+            raise InputError(
+                f"the model must return logits [{len(mask)}, num_classes]; got shape {tuple(logits.shape)} "
+                "(one row per graph)"
+            )
+        if logits.shape[1] <= int(batch.labels.max()):
+            known = (
+                self.graphs.labels if self.held_out is None else torch.cat([self.graphs.labels, self.held_out.labels])
+            )
+            raise InputError(
+                f"the model must have a class for every label; got {logits.shape[1]} classes and label "
+                f"{int(batch.labels.max())} (build it with num_classes={int(known.max()) + 1})"
+            )
+        return logits.view(copies, len(batch.labels), -1)
+
+
+def _answer(model: nn.Module, convention: str, x: Tensor, adjacency: Tensor, mask: Tensor) -> Tensor:
+    """The logits of a padded batch; for PyG's conventions, of the nodes that exist and edges in canonical order."""
+    logits: Tensor
+    if convention == "dense":
+        logits = model(x, adjacency, mask)
+        return logits
+    number = torch.cumsum(mask.flatten(), 0).view(mask.shape) - 1
+    graph, u, v = adjacency.nonzero(as_tuple=True)
+    edge_index = torch.stack([number[graph, u], number[graph, v]])
+    batch = torch.repeat_interleave(torch.arange(len(mask), device=mask.device), mask.sum(dim=1))
+    if convention == "data":
+        from torch_geometric.data import Batch
+
+        data = Batch(x=x[mask], edge_index=edge_index, batch=batch)
+        data.ptr = torch.searchsorted(batch, torch.arange(len(mask) + 1, device=mask.device))
+        logits = model(data)
+    else:
+        logits = model(x[mask], edge_index, batch)
+    return logits
+
+
+def _balanced(labels: Tensor) -> Tensor:
+    """Weights under which every class that occurs counts alike."""
+    counts = torch.bincount(labels).to(torch.float32)
+    return torch.where(counts > 0, len(labels) / ((counts > 0).sum() * counts.clamp_min(1)), 0)

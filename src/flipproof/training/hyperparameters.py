@@ -1,0 +1,60 @@
+"""The numbers and names that steer a training, checked."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from flipproof.errors import InputError
+from flipproof.noise import checked_seed
+from flipproof.training.objectives import OBJECTIVES
+from flipproof.training.schedules import SCHEDULES
+
+__all__ = ["Hyperparameters"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hyperparameters:
+    """Arguments of :func:`flipproof.train` that do not depend on the graphs; plain JSON."""
+
+    epochs: int
+    learning_rate: float
+    batch_size: int
+    weight_decay: float
+    copies: int
+    objective: str
+    consistency: float
+    label_smoothing: float
+    average: float
+    schedule: str
+    class_weights: bool
+    seed: int
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "copies"):
+            _check(getattr(self, name), name, int, 1)
+        _check(self.learning_rate, "learning_rate", float, 0, above=True)
+        for name in ("weight_decay", "consistency"):
+            _check(getattr(self, name), name, float, 0)
+        for name in ("label_smoothing", "average"):
+            _check(getattr(self, name), name, float, 0, below=1)
+        for name, known in (("schedule", SCHEDULES), ("objective", OBJECTIVES)):
+            if getattr(self, name) not in known:
+                raise InputError(f"{name} must be one of {', '.join(known)}; got {getattr(self, name)!r}")
+        if self.consistency and self.copies < 2:
+            raise InputError(
+                f"consistency compares copies of a graph; got copies={self.copies} (pass copies=2 or more)"
+            )
+        object.__setattr__(self, "class_weights", bool(self.class_weights))
+        object.__setattr__(self, "seed", checked_seed(self.seed))
+
+
+def _check(value: Any, name: str, kind: type, smallest: float, *, below: float = math.inf, above: bool = False) -> None:
+    fits = isinstance(value, int) if kind is int else isinstance(value, (int, float)) and math.isfinite(value)
+    if isinstance(value, bool) or not fits or value < smallest or value >= below or (above and value == smallest):
+        what = "an integer" if kind is int else "a number"
+        bound = f"above {smallest}" if above else f"of at least {smallest}"
+        if below < math.inf:
+            bound += f" and below {below:g}"
+        raise InputError(f"{name} must be {what} {bound}; got {value!r}")

@@ -1,0 +1,54 @@
+"""A problem that networks learn quickly, and networks that show what they were shown."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+import flipproof as fp
+from flipproof import models
+
+
+def dense_or_not(count=40, seed=0):
+    """Class 1 has many edges, class 0 few."""
+    generator = np.random.default_rng(seed)
+    graphs = []
+    for index in range(count):
+        n = int(generator.integers(5, 10))
+        upper = np.triu(generator.random((n, n)) < (0.8 if index % 2 else 0.2), 1)
+        graphs.append(fp.Graph(n, np.argwhere(upper), label=index % 2))
+    return graphs
+
+
+def weights_of(model):
+    return torch.cat([weight.detach().flatten() for weight in model.parameters()])
+
+
+def padded(graph):
+    adj = torch.from_numpy(graph.adjacency()).unsqueeze(0)
+    return adj.sum(-1, keepdim=True), adj, torch.ones(1, graph.num_nodes, dtype=torch.bool)
+
+
+class Recorder(nn.Module):
+    """Remembers what it is shown."""
+
+    num_classes = 2
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(2))
+        self.seen = []
+
+    def forward(self, x, adj, mask):
+        self.seen.append((x, adj, mask))
+        return self.weight.expand(len(x), 2)
+
+
+class WithDropout(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.network = models.GCN(1, 2, hidden=8, seed=0)
+
+    def forward(self, x, adj, mask):
+        return self.network(nn.functional.dropout(x, 0.5, self.training), adj, mask)

@@ -1,0 +1,45 @@
+"""Labelled graphs as flat tensors: batches hold what the graphs do."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+import flipproof as fp
+from flipproof.training.batches import LabelledGraphs, shuffled
+from support.learnable import dense_or_not
+
+
+def test_own_features_stay_with_their_nodes():
+    graphs = [fp.Graph(n, [], np.arange(n)[:, None] + 10.0 * index, label=0) for index, n in enumerate((3, 1, 4))]
+    own = LabelledGraphs(graphs, "graphs").padded(torch.tensor([2, 0, 1])).own
+    assert own.squeeze(2).tolist() == [[20, 21, 22, 23], [0, 1, 2, 0], [10, 0, 0, 0]]
+
+
+def test_every_graph_is_seen_once_per_epoch():
+    sizes = LabelledGraphs(dense_or_not(37), "graphs").sizes
+    epochs = [list(shuffled(sizes, 5, seed=0, epoch=epoch)) for epoch in range(2)]
+    for parts in epochs:
+        assert sorted(torch.cat(parts).tolist()) == list(range(37))
+        assert len(parts) == 8
+    assert not torch.equal(torch.cat(epochs[0]), torch.cat(epochs[1]))
+
+
+def test_a_batch_holds_graphs_of_similar_size():
+    sizes = torch.arange(200) % 50 + 1
+    parts = list(shuffled(sizes, 10, seed=0, epoch=0))
+    spread = [int(sizes[part].max() - sizes[part].min()) for part in parts]
+    assert np.mean(spread) < 10
+    assert [int(sizes[part].min()) for part in parts] != sorted(int(sizes[part].min()) for part in parts)
+
+
+def test_a_batch_is_the_graphs_themselves():
+    graphs = dense_or_not(6)
+    batch = LabelledGraphs(graphs, "graphs").padded(torch.arange(6))
+    for index, graph in enumerate(graphs):
+        n = graph.num_nodes
+        assert batch.mask[index].sum() == n
+        assert np.array_equal(batch.adjacency[index, :n, :n].numpy(), graph.adjacency())
+        assert batch.adjacency[index].sum() == 2 * graph.num_edges
+    assert batch.labels.tolist() == [graph.label for graph in graphs]
+    assert batch.frozen is None

@@ -1,0 +1,268 @@
+"""Training learns, is repeatable, keeps the best weights, and refuses bad arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import flipproof as fp
+from flipproof import models
+from flipproof.classifiers.features import as_features
+from flipproof.training.hyperparameters import Hyperparameters
+from flipproof.training.loop import fit
+from flipproof.training.task import Outcome
+from support.learnable import WithDropout, dense_or_not, padded, weights_of
+
+
+@torch.no_grad()
+def _accuracy(model, graphs):
+    smooth = [model(*padded(graph)).argmax().item() == graph.label for graph in graphs]
+    return sum(smooth) / len(smooth)
+
+
+class _PygMean(nn.Module):
+    """A user's model in PyG's convention."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(1, 2)
+        nn.init.zeros_(self.linear.weight)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, x, edge_index, batch):
+        assert (edge_index[0] != edge_index[1]).all()
+        sizes = torch.bincount(batch).unsqueeze(1)
+        sums = x.new_zeros(len(sizes), 1).index_add_(0, batch, x)
+        return self.linear(sums / sizes)
+
+
+NOISES = [None, fp.EdgeNoise(keep=0.9), fp.EdgeNoise(add=0.01, remove=0.3)]
+
+
+@pytest.mark.parametrize(
+    ("name", "noise"),
+    [
+        *((name, noise) for name in ("gcn", "gin") for noise in NOISES),
+        *((name, NOISES[-1]) for name in ("sage", "gat", "diffpool")),
+    ],
+    ids=str,
+)
+def test_it_learns_a_separable_problem(name, noise):
+    model = models.build({"name": name, "in_features": 1, "num_classes": 2, "hidden": 16}, seed=0)
+    result = fp.train(model, dense_or_not(), noise=noise, epochs=60, batch_size=20)
+    assert result.history[-1].loss < result.history[0].loss
+    assert _accuracy(model, dense_or_not(seed=1)) > 0.9
+    assert not model.training
+    assert result.epochs == 60
+    assert result.best_epoch == 59
+
+
+def test_a_users_model_in_pygs_convention_learns_too():
+    model = _PygMean()
+    fp.train(model, dense_or_not(), noise=fp.EdgeNoise(keep=0.9), epochs=60, learning_rate=0.1)
+    with torch.no_grad():
+        right = [
+            model(as_features("degree").of(graph), graph.to_pyg().edge_index, torch.zeros(graph.num_nodes).long())
+            .argmax()
+            .item()
+            == graph.label
+            for graph in dense_or_not(seed=1)
+        ]
+    assert sum(right) > 0.9 * len(right)
+
+
+@pytest.mark.parametrize("options", [{}, {"copies": 3, "consistency": 1.0, "average": 0.9, "schedule": "cosine"}])
+def test_the_same_seed_gives_the_same_weights_to_the_byte(options):
+    def trained(seed):
+        model = WithDropout()
+        torch.rand(17)
+        fp.train(model, dense_or_not(), noise=fp.EdgeNoise(keep=0.8), epochs=3, seed=seed, **options)
+        return weights_of(model)
+
+    first = trained(0)
+    assert torch.equal(first, trained(0))
+    assert not torch.equal(first, trained(1))
+
+
+def test_the_callers_generator_is_left_alone():
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    fp.train(models.GCN(1, 2, seed=0), dense_or_not(), epochs=1)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_large_batches_are_cut_without_changing_the_step(monkeypatch):
+    def trained():
+        model = models.GCN(1, 2, hidden=8, seed=0)
+        fp.train(model, dense_or_not(), epochs=3, batch_size=20)
+        return weights_of(model)
+
+    whole = trained()
+    monkeypatch.setattr("flipproof.training.batches._MOST_ENTRIES", 7 * 81)
+    torch.testing.assert_close(trained(), whole, rtol=1e-3, atol=1e-5)
+
+
+def test_the_best_epoch_on_validation_is_kept():
+    """With labels turned round in validation, the longer one trains the worse it gets."""
+    graphs = dense_or_not()
+    turned = [graph.replaced(label=1 - graph.label) for graph in graphs]
+    model = models.GCN(1, 2, seed=0)
+    result = fp.train(model, graphs, epochs=30, validation=turned, learning_rate=0.02)
+    losses = [epoch.validation_loss for epoch in result.history]
+    assert result.best_epoch == int(np.argmin(losses)) < 29
+    assert result.final == result.history[result.best_epoch]
+    with torch.no_grad():
+        kept = np.mean([float(nn.functional.cross_entropy(model(*padded(g)), torch.tensor([g.label]))) for g in turned])
+    assert kept == pytest.approx(min(losses), rel=1e-4)
+
+
+def test_validation_does_not_change_what_is_learnt_meanwhile():
+    def history(**options):
+        result = fp.train(models.GCN(1, 2, seed=0), dense_or_not(), epochs=3, noise=fp.EdgeNoise(keep=0.8), **options)
+        return [epoch.loss for epoch in result.history]
+
+    assert history() == history(validation=dense_or_not(8, seed=4))
+
+
+def test_averaged_weights_are_the_ones_kept():
+    def trained(**options):
+        model = models.GCN(1, 2, seed=0)
+        fp.train(model, dense_or_not(), epochs=5, schedule="constant", **options)
+        return weights_of(model)
+
+    start = weights_of(models.GCN(1, 2, seed=0))
+    last, averaged = trained(), trained(average=0.95)
+    assert (averaged - start).norm() < (last - start).norm()
+
+
+def test_settings_are_recorded_as_json():
+    import json
+
+    result = fp.train(models.GCN(1, 2, seed=0), dense_or_not(4), epochs=1, seed=3)
+    assert json.loads(json.dumps(result.settings))["seed"] == 3
+    assert "epochs=1" in repr(result)
+
+
+def test_progress_is_shown_on_demand(capsys):
+    fp.train(models.GCN(1, 2, seed=0), dense_or_not(4), epochs=2)
+    assert capsys.readouterr() == ("", "")
+    fp.train(models.GCN(1, 2, seed=0), dense_or_not(4), epochs=2, progress=True)
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "flipproof: training: 2 of 2 epochs" in output.err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"epochs": 0}, "epochs must be an integer of at least 1; got 0"),
+        ({"learning_rate": 0}, "learning_rate must be a number above 0; got 0"),
+        ({"learning_rate": float("nan")}, "learning_rate must be a number"),
+        ({"batch_size": 2.5}, "batch_size must be an integer"),
+        ({"weight_decay": -1}, "weight_decay must be a number of at least 0"),
+        ({"average": 1.0}, "average must be a number of at least 0 and below 1"),
+        ({"label_smoothing": 1}, "label_smoothing must be"),
+        ({"consistency": 1.0}, "consistency compares copies"),
+        ({"schedule": "linear"}, "schedule must be one of one-cycle, cosine, constant; got 'linear'"),
+        ({"noise": 0.9}, "noise must be an EdgeNoise or None; got 0.9"),
+        ({"features": "colour"}, "features must be"),
+        ({"features": None}, "has none"),
+        ({"seed": -1}, "seed must be an integer"),
+        ({"graphs": []}, "graphs must hold at least one graph"),
+        ({"validation": []}, "validation must hold at least one graph"),
+        ({"graphs": [fp.Graph(3, [])]}, "graph 0 has no label"),
+        ({"graphs": [fp.Graph(3, [], label=7)]}, "a class for every label; got 2 classes and label 7"),
+        ({"model": "gcn"}, "model must be a torch module; got str"),
+        ({"learning_rate": 1e38, "schedule": "constant", "epochs": 5}, "training diverged"),
+    ],
+)
+def test_bad_arguments_end_in_one_sentence(options, words):
+    arguments = {"model": models.GCN(1, 2, seed=0), "graphs": dense_or_not(8), "epochs": 1} | options
+    with pytest.raises(fp.InputError, match=words) as caught:
+        fp.train(arguments.pop("model"), arguments.pop("graphs"), **arguments)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_edge_blind_model_must_not_be_given_degrees():
+    model = models.EdgeBlind(models.GIN(1, 2, seed=0))
+    with pytest.raises(fp.InputError, match="features that do not depend on edges; got degree"):
+        fp.train(model, dense_or_not(), epochs=1)
+    assert fp.train(model, dense_or_not(), epochs=1, features="constant").epochs == 1
+
+
+class _Line:
+    """A task without graphs: fit a line through points, in pieces of at most three."""
+
+    entries, settings = 1, {"points": 8}
+
+    def __init__(self, model: nn.Module, *, held_out: bool) -> None:
+        self.model, self.held_out = model, held_out
+        self.x = torch.linspace(-1, 1, len(self)).unsqueeze(1)
+
+    def __len__(self) -> int:
+        return 8
+
+    def fingerprint(self) -> dict[str, Any]:
+        return {"slope": 3}
+
+    def batches(self, epoch: int) -> Iterator[Tensor]:
+        yield from torch.arange(8).roll(epoch).split(4)
+
+    def losses(self, members: Tensor, step: int) -> Iterator[Outcome]:
+        assert self.model.training
+        for part in members.split(3):
+            miss = (self.model(self.x[part]) - 3 * self.x[part]).abs()
+            yield Outcome((miss**2).mean(), int((miss < 0.1).sum()), len(part))
+
+    def validation(self) -> Iterator[Outcome] | None:
+        return self._validated() if self.held_out else None
+
+    def _validated(self) -> Iterator[Outcome]:
+        assert not self.model.training
+        assert not torch.is_grad_enabled()
+        miss = (self.model(self.x) - 3 * self.x).abs()
+        yield Outcome((miss**2).mean(), int((miss < 0.1).sum()), 8)
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+def test_the_loop_knows_nothing_of_graphs(held_out, tmp_path):
+    """Another way of training is a task: steps, pieces, validation, averaging and checkpoints come with the loop."""
+    chosen = Hyperparameters(
+        epochs=80,
+        learning_rate=0.2,
+        batch_size=4,
+        weight_decay=0.0,
+        copies=1,
+        objective="samples",
+        consistency=0.0,
+        label_smoothing=0.0,
+        average=0.5,
+        schedule="one-cycle",
+        class_weights=False,
+        seed=0,
+    )
+
+    def trained(**options):
+        model = nn.Linear(1, 1)
+        nn.init.zeros_(model.weight)
+        nn.init.zeros_(model.bias)
+        return fit(model, _Line(model, held_out=held_out), chosen, **options), weights_of(model)
+
+    result, weights = trained()
+    assert result.final.accuracy == 1.0
+    assert result.final.validation_accuracy == (1.0 if held_out else None)
+    assert weights.tolist() == pytest.approx([3, 0], abs=0.05)
+    assert result.settings["points"] == 8
+
+    def stop(done, total):
+        if done == 40:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trained(checkpoint=tmp_path / "c", progress=stop)
+    assert torch.equal(trained(checkpoint=tmp_path / "c")[1], weights)

@@ -1,0 +1,129 @@
+"""What the model is shown: clean graphs, noisy ones, sub-graphs; features always those of what is shown."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import flipproof as fp
+from flipproof.noise import keyed_draws
+from flipproof.training.batches import LabelledGraphs
+from flipproof.training.views import Clean, Noisy, SubGraphs
+from support.learnable import Recorder, dense_or_not
+
+
+def draws(what, shape):
+    return keyed_draws(what, 0, 0, shape)
+
+
+def test_without_noise_the_model_sees_the_graphs_as_they_are():
+    graphs, model = dense_or_not(6), Recorder()
+    fp.train(model, graphs, epochs=2, batch_size=3)
+    shown = sorted(float(matrix.sum()) / 2 for _, adj, _ in model.seen for matrix in adj)
+    assert shown == sorted([graph.num_edges for graph in graphs] * 2)
+
+
+def test_noise_is_fresh_every_epoch_and_symmetric_and_inside_the_graph():
+    graphs, model = dense_or_not(6), Recorder()
+    fp.train(model, graphs, noise=fp.EdgeNoise(keep=0.7), epochs=4, batch_size=6)
+    matrices = [adj for _, adj, _ in model.seen]
+    for _, adj, mask in model.seen:
+        assert torch.equal(adj, adj.mT)
+        assert set(adj.unique().tolist()) == {0.0, 1.0}
+        assert adj.diagonal(dim1=1, dim2=2).sum() == 0
+        assert adj[~mask].sum() == 0
+    assert len({tuple(sorted(adj.sum((1, 2)).tolist())) for adj in matrices}) == 4
+
+
+def test_features_are_those_of_the_noisy_graph():
+    model = Recorder()
+    fp.train(model, dense_or_not(6), noise=fp.EdgeNoise(keep=0.7), epochs=2, features="degree")
+    for x, adj, _ in model.seen:
+        assert torch.equal(x, adj.sum(-1, keepdim=True))
+
+
+@pytest.mark.parametrize("noise", [fp.EdgeNoise(keep=0.8), fp.EdgeNoise(add=0.05, remove=0.4)], ids=str)
+def test_noise_flips_with_the_right_probabilities(noise):
+    graph = fp.Graph(8, [(i, j) for i in range(8) for j in range(i) if (i + j) % 2], label=0)
+    small = fp.Graph(3, [(0, 1)], label=0)
+    batch = LabelledGraphs([small, graph], "graphs").padded(torch.tensor([1, 0]))
+    adj = Noisy(noise).adjacency(batch, 20_000, draws)[::2]
+    clean = torch.from_numpy(graph.adjacency()) > 0
+    slots = torch.ones(8, 8).triu(1) > 0
+    rates = adj.mean(0)
+    for where, expected in ((clean & slots, 1 - noise.p_remove), (~clean & slots, noise.p_add)):
+        deviation = (expected * (1 - expected) / 20_000) ** 0.5
+        assert (rates[where] - expected).abs().max() < 5 * deviation
+
+
+def test_frozen_pairs_are_left_alone():
+    graph = fp.Graph(5, [(0, 1), (1, 2)], label=0, frozen=[(0, 1), (3, 4)])
+    batch = LabelledGraphs([graph], "graphs").padded(torch.tensor([0]))
+    adj = Noisy(fp.EdgeNoise(keep=0.6)).adjacency(batch, 200, draws)
+    assert (adj[:, 0, 1] == 1).all()
+    assert (adj[:, 4, 3] == 0).all()
+    assert 0 < adj[:, 1, 2].mean() < 1
+
+
+def test_validation_is_seen_under_the_same_noise():
+    model = Recorder()
+    held_out = [fp.Graph(9, [], label=1)]
+    fp.train(model, dense_or_not(4), noise=fp.EdgeNoise(keep=0.7), epochs=2, validation=held_out)
+    shown = [adj for _, adj, mask in model.seen if mask.shape == (8, 9)]
+    assert len(shown) == 2
+    assert all(adj.sum() > 0 for adj in shown)
+    assert torch.equal(shown[0], shown[1])
+
+
+def test_renumbering_makes_ever_new_sub_graphs_of_the_same_graph() -> None:
+    """What training draws: with renumbering, sub-graphs of the graph itself that the fixed hash does not make."""
+    six = fp.Graph(6, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 5), (0, 3)], label=0)
+    graphs = [six, fp.Graph(4, [(0, 1), (1, 2), (2, 3)], label=1)]
+    known = [{part.topology for part in fp.EdgeGroups(2).sub_graphs(graph)} for graph in graphs]
+    for renumber in (False, True):
+        batch = LabelledGraphs(graphs, "graphs").padded(torch.tensor([0, 1]))
+        adjacency = SubGraphs(2, renumber=renumber).adjacency(batch, 40, draws)
+        drawn: list[set[str]] = [set(), set()]
+        for which, matrix, inside in zip([0, 1] * 40, adjacency, batch.mask.repeat(40, 1), strict=True):
+            part = fp.Graph.from_adjacency(matrix[inside][:, inside])
+            assert not set(part.edge_slots.tolist()) - set(graphs[which].edge_slots.tolist())
+            assert not matrix[~inside].any()
+            drawn[which].add(part.topology)
+        assert all((len(seen - old) >= 2) is renumber for seen, old in zip(drawn, known, strict=True))
+        assert renumber or drawn == known
+
+
+def test_validation_sees_every_sub_graph_that_the_hash_makes():
+    graphs = [graph.replaced(frozen=graph.edges[:1]) for graph in dense_or_not(4)]
+    view, batch = (
+        SubGraphs(fp.EdgeGroups(3, key=7), renumber=True),
+        LabelledGraphs(graphs, "graphs").padded(torch.arange(4)),
+    )
+    assert view.validation_copies(1) == 3
+    shown = view.validation_adjacency(batch, 3, draws).view(3, 4, *batch.adjacency.shape[1:])
+    for index, graph in enumerate(graphs):
+        for group, part in enumerate(fp.EdgeGroups(3, key=7).sub_graphs(graph)):
+            n = graph.num_nodes
+            assert np.array_equal(shown[group, index, :n, :n].numpy(), part.adjacency())
+
+
+def test_every_group_is_drawn_equally_often():
+    batch = LabelledGraphs([fp.Graph(40, [(u, v) for v in range(40) for u in range(v)], label=0)], "graphs").padded(
+        torch.tensor([0])
+    )
+    counts = SubGraphs(3).adjacency(batch, 3000, draws).sum((1, 2)).unique(return_counts=True)[1]
+    assert len(counts) == 3
+    assert (counts.double() - 1000).abs().max() < 5 * (3000 * 2 / 9) ** 0.5
+
+
+@pytest.mark.parametrize("view", [Clean(), Noisy(fp.EdgeNoise(keep=0.8)), SubGraphs(3, renumber=True)], ids=repr)
+def test_a_view_has_no_state(view):
+    """The same draws give the same matrices, in any order of calls: what makes a training continue to the same bytes."""
+    batches = [LabelledGraphs(dense_or_not(5, seed=seed), "graphs").padded(torch.arange(5)) for seed in range(2)]
+    first = [view.adjacency(batch, 2, draws) for batch in batches]
+    again = [view.adjacency(batch, 2, draws) for batch in reversed(batches)]
+    assert all(torch.equal(*pair) for pair in zip(first, reversed(again), strict=True))
+    assert json.loads(json.dumps(view.description())) == view.description()

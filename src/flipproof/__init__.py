@@ -1,4 +1,4 @@
-"""flipproof: graph classifiers that provably withstand edge flips.
+"""flipproof: graph classifiers that provably withstand edge flips, by smoothing, by voting, or by seeing no edge.
 
 Names are loaded when they are first used, so that importing the package is quick and does not import torch.
 """
@@ -13,50 +13,59 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from flipproof.certificates.bounds import AlphaSplit as AlphaSplit
     from flipproof.certificates.certificate import Certificate as Certificate
-    from flipproof.certificates.certificate import average_certified_radius as average_certified_radius
-    from flipproof.certificates.certificate import certified_accuracy as certified_accuracy
+    from flipproof.certificates.group_majority import certify_group_votes as certify_group_votes
+    from flipproof.certificates.group_votes import GroupVotes as GroupVotes
     from flipproof.certificates.methods import certify_counts as certify_counts
     from flipproof.certificates.methods import certify_votes as certify_votes
+    from flipproof.certificates.metrics import average_certified_radius as average_certified_radius
+    from flipproof.certificates.metrics import certified_accuracy as certified_accuracy
+    from flipproof.certificates.sampled_votes import Votes as Votes
     from flipproof.certificates.sequential import Sequential as Sequential
     from flipproof.certificates.vote_share import certified_grid as certified_grid
     from flipproof.certificates.vote_share import radius as radius
     from flipproof.certificates.vote_share import worst_case as worst_case
-    from flipproof.certificates.group_majority import certify_group_votes as certify_group_votes
+    from flipproof.defences.edge_blind import EdgeBlindClassifier as EdgeBlindClassifier
+    from flipproof.defences.smoothing import SmoothedClassifier as SmoothedClassifier
+    from flipproof.defences.voting import VotingClassifier as VotingClassifier
     from flipproof.errors import InputError as InputError
     from flipproof.graphs import Graph as Graph
-    from flipproof.certificates.group_votes import GroupVotes as GroupVotes
     from flipproof.noise import EdgeGroups as EdgeGroups
     from flipproof.noise import EdgeNoise as EdgeNoise
-    from flipproof.defences.smoothing import SmoothedClassifier as SmoothedClassifier
     from flipproof.training import TrainingResult as TrainingResult
     from flipproof.training import train as train
-    from flipproof.certificates.sampled_votes import Votes as Votes
-    from flipproof.defences.voting import VotingClassifier as VotingClassifier
 
 _HOMES = {
-    "AlphaSplit": "bounds",
+    "AlphaSplit": "certificates.bounds",
     "Certificate": "certificates.certificate",
-    "average_certified_radius": "certificates.certificate",
-    "certified_accuracy": "certificates.certificate",
-    "certify_counts": "certificates.certify",
-    "certify_votes": "certificates.certify",
+    "certify_group_votes": "certificates.group_majority",
+    "GroupVotes": "certificates.group_votes",
+    "certify_counts": "certificates.methods",
+    "certify_votes": "certificates.methods",
+    "average_certified_radius": "certificates.metrics",
+    "certified_accuracy": "certificates.metrics",
+    "Votes": "certificates.sampled_votes",
     "Sequential": "certificates.sequential",
-    "certified_grid": "certificates.votes",
-    "radius": "certificates.votes",
-    "worst_case": "certificates.votes",
-    "certify_group_votes": "certificates.voting",
+    "certified_grid": "certificates.vote_share",
+    "radius": "certificates.vote_share",
+    "worst_case": "certificates.vote_share",
+    "EdgeBlindClassifier": "defences.edge_blind",
+    "SmoothedClassifier": "defences.smoothing",
+    "VotingClassifier": "defences.voting",
     "InputError": "errors",
     "Graph": "graphs",
     "EdgeGroups": "noise",
-    "GroupVotes": "grouping",
     "EdgeNoise": "noise",
-    "SmoothedClassifier": "smoothing",
     "TrainingResult": "training",
     "train": "training",
-    "Votes": "votes",
-    "VotingClassifier": "voting",
 }
-_MODULES = ("attacks", "datasets", "engines", "models", "features")
+_MODULES = {
+    "attacks": "attacks",
+    "datasets": "datasets",
+    "defences": "defences",
+    "engines": "engines",
+    "features": "classifiers.features",
+    "models": "models",
+}
 
 __all__ = ["__version__", *_HOMES, *_MODULES]
 
@@ -65,7 +74,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         value = getattr(import_module(f"flipproof.{_HOMES[name]}"), name)
     elif name in _MODULES:
-        value = import_module(f"flipproof.{name}")
+        value = import_module(f"flipproof.{_MODULES[name]}")
     else:
         raise AttributeError(f"module 'flipproof' has no attribute {name!r}")
     globals()[name] = value

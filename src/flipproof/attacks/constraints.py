@@ -46,8 +46,6 @@ class Constraints:
             raise InputError("an attacker must be allowed to add or to remove edges; got adds=False, removes=False")
 
 
-
-
 class Space:
     """The sets of flips that an attacker may make on a graph: rows of positions in ``graph.slots``, -1 fills up."""
 

@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from flipproof.defences.target import CopiesTarget, Target
 from flipproof.classifiers.dense import DenseClassifier
-from flipproof.classifiers.message_passing import MessagePassingClassifier
-from flipproof.errors import InputError
 from flipproof.classifiers.features import Function
+from flipproof.classifiers.message_passing import MessagePassingClassifier
+from flipproof.defences.target import CopiesTarget, Target
+from flipproof.errors import InputError
 from flipproof.graphs import pairs_of_slots
 
 __all__ = ["Relaxation"]

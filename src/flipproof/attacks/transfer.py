@@ -95,11 +95,17 @@ def transfer(
 def _own_options(model: Any, options: Options) -> dict[str, Any]:
     """The options that a model takes: one that knows its classes and features is not told them."""
     told = ("num_classes", "features", "convention")
-    return {key: value for key, value in options.items() if not (isinstance(model, (Defence, Classifier)) and key in told)}
+    return {
+        key: value for key, value in options.items() if not (isinstance(model, (Defence, Classifier)) and key in told)
+    }
 
 
 def _answers(model: Any, graphs: list[Graph], options: Options) -> NDArray[np.int64]:
     """The answer on each graph; -1 for abstaining."""
-    told = {key: value for key, value in _own_options(model, options).items() if key in ("num_classes", "features", "convention")}
+    told = {
+        key: value
+        for key, value in _own_options(model, options).items()
+        if key in ("num_classes", "features", "convention")
+    }
     found = [as_defence(model, **told).answer(graph, options) for graph in graphs]
     return np.array([-1 if label is None else label for label in found])

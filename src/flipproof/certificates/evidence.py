@@ -69,7 +69,9 @@ class Evidence(ABC):
     @property
     def digest(self) -> str:
         """Hash of everything a certificate reads; independent of the machine and of how a file is packed."""
-        found = hashlib.sha256(json.dumps([self.kind, self.graph.topology, self.description()], sort_keys=True).encode())
+        found = hashlib.sha256(
+            json.dumps([self.kind, self.graph.topology, self.description()], sort_keys=True).encode()
+        )
         for name, array in sorted(self.arrays().items()):
             plain = array.astype("<u4" if array.dtype.kind in "iub" and array.dtype.itemsize <= 4 else array.dtype)
             found.update(f"{name} {plain.shape} {plain.dtype.str}".encode() + plain.tobytes())
@@ -109,7 +111,9 @@ class Evidence(ABC):
             return cls._from_bytes(content)
         except _UNREADABLE as error:
             reason = str(error) or type(error).__name__
-            raise InputError(f"{source} is not a whole file of {cls.kind}: {reason} (delete it and ask again)") from error
+            raise InputError(
+                f"{source} is not a whole file of {cls.kind}: {reason} (delete it and ask again)"
+            ) from error
 
     @classmethod
     def _from_bytes(cls, content: bytes) -> Self:

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid
+from flipproof.certificates.group_votes import GroupVotes
 from flipproof.errors import InputError
 from flipproof.graphs import IntArray
-from flipproof.certificates.group_votes import GroupVotes
 
 __all__ = ["METHOD", "certify_group_votes"]
 

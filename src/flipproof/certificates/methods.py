@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from flipproof.certificates.bounds import AlphaSplit, checked_alpha, spending
 from flipproof.certificates import influence, paper
 from flipproof.certificates import vote_share as by_votes
+from flipproof.certificates.bounds import AlphaSplit, checked_alpha, spending
 from flipproof.certificates.certificate import Certificate
+from flipproof.certificates.sampled_votes import Votes
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graph
 from flipproof.noise import EdgeNoise
-from flipproof.certificates.sampled_votes import Votes
 
 __all__ = ["DEFAULT_METHOD", "METHODS", "certify_counts", "certify_votes", "checked_method"]
 

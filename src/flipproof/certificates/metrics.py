@@ -1,7 +1,7 @@
 """What a set of certificates is worth: certified accuracy and average radius, computed here and nowhere else.
 
-Everything is read off one array, the *right radii*: of each graph the radius, or -1 where the answer is wrong, missing, or cannot be
-judged because the graph has no label.
+Everything is read off one array, the *right radii*: of each graph the radius, or -1 where the answer is wrong, missing, or cannot
+be judged because the graph has no label.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.certificates.bounds import checked_alpha, lower_bound, spending, upper_bound
 from flipproof.certificates import influence, paper
 from flipproof.certificates import vote_share as by_votes
+from flipproof.certificates.bounds import checked_alpha, lower_bound, spending, upper_bound
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.methods import DEFAULT_METHOD, certify_votes, checked_method
 from flipproof.certificates.sampled_votes import Votes

@@ -9,9 +9,7 @@ from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid
 __all__ = ["unlimited_certificate"]
 
 
-def unlimited_certificate(
-    label: int, *, num_classes: int, max_adds: int, max_removes: int
-) -> Certificate:
+def unlimited_certificate(label: int, *, num_classes: int, max_adds: int, max_removes: int) -> Certificate:
     """The answer stands for every graph on the same nodes: radius ``N``, alpha 0, no samples.
 
     >>> unlimited_certificate(1, num_classes=2, max_adds=5, max_removes=1).radius

@@ -43,8 +43,8 @@ def as_classifier(
         return BlackBoxClassifier(function, num_classes=num_classes, features=_hook(features), memory=memory)
 
     from flipproof.classifiers.dense import DenseClassifier
-    from flipproof.classifiers.torch_module import CONVENTIONS, convention_of
     from flipproof.classifiers.features import Own
+    from flipproof.classifiers.torch_module import CONVENTIONS, convention_of
 
     if convention is None:
         convention = convention_of(model)
@@ -62,7 +62,9 @@ def as_classifier(
 
 def is_torch_module(model: Any) -> bool:
     """Whether the model is a torch module; torch itself is not imported, since a black box does not need it."""
-    return any((base.__module__, base.__name__) == ("torch.nn.modules.module", "Module") for base in type(model).__mro__)
+    return any(
+        (base.__module__, base.__name__) == ("torch.nn.modules.module", "Module") for base in type(model).__mro__
+    )
 
 
 def _hook(features: Any) -> NodeFeatures | None:

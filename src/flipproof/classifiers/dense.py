@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier, expected_edges
+from flipproof.classifiers.features import NodeFeatures
 from flipproof.classifiers.message_passing import MessagePassingClassifier
 from flipproof.classifiers.torch_module import (
     TorchClassifier,
@@ -18,7 +19,6 @@ from flipproof.classifiers.torch_module import (
     widest_layer,
 )
 from flipproof.errors import InputError
-from flipproof.classifiers.features import NodeFeatures
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from flipproof.classifiers.classifier import DEFAULT_MEMORY, expected_edges
+from flipproof.classifiers.features import NodeFeatures
 from flipproof.classifiers.torch_module import (
     TorchClassifier,
     feature_width,
@@ -20,7 +21,6 @@ from flipproof.classifiers.torch_module import (
     to_device,
     widest_layer,
 )
-from flipproof.classifiers.features import NodeFeatures
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier
-from flipproof.errors import InputError
 from flipproof.classifiers.features import NodeFeatures
+from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import BLOCK, NoisyBatch
 

@@ -14,9 +14,9 @@ from torch_geometric.nn import GATConv
 
 from flipproof.classifiers.classifier import Classifier
 from flipproof.classifiers.dense import DenseClassifier, prefers_matrices
+from flipproof.classifiers.features import NodeFeatures
 from flipproof.classifiers.message_passing import MessagePassingClassifier
 from flipproof.classifiers.translation import DenseTwin, Untranslatable, call_with_fields
-from flipproof.classifiers.features import NodeFeatures
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, SampleStream
 

@@ -37,7 +37,7 @@ from flipproof.defences.defence import Defence
 from flipproof.engines import Engine, cores, ray_cluster
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
-from flipproof.models.loading import LoadedModel, features_identity, load_model
+from flipproof.models.loading import features_identity, load_model
 from flipproof.progress import note
 from flipproof.runs.certifying import certify_into
 from flipproof.runs.folder import written_run
@@ -168,7 +168,9 @@ def _paths(defence: Defence, graphs: Mapping[int, Graph]) -> dict[str, int]:
 
 def _check_engine(options: Options) -> None:
     if options.engine not in _ENGINES:
-        raise InputError(f"--engine must be one of {', '.join(_ENGINES)}; got {options.engine!r} (local is the default)")
+        raise InputError(
+            f"--engine must be one of {', '.join(_ENGINES)}; got {options.engine!r} (local is the default)"
+        )
     if options.address is not None and options.engine != "ray":
         raise InputError(f"--address is a Ray cluster's; got --engine {options.engine} (add --engine ray)")
     if options.engine == "ray":

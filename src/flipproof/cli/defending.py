@@ -48,7 +48,9 @@ def given_defence(values: Mapping[str, Any], asked: str | None, kind: str = "set
     Options of another defence than the one asked for are refused.
     """
     owners = {
-        option.name: defence for defence in reversed(defence_classes()) for option in (*defence.settings, *getattr(defence, kind))
+        option.name: defence
+        for defence in reversed(defence_classes())
+        for option in (*defence.settings, *getattr(defence, kind))
     }
     chosen = None if asked is None else defence_class(asked)
     for name in values:
@@ -132,7 +134,9 @@ def edge_blind_model(name: str, chosen: ChosenData, *, quiet: bool) -> Defence:
     """The line to beat: a model that sees no edges, from a folder of ``train --model edge-blind``."""
     loaded = load_model(name)
     if loaded.saved is None or not getattr(loaded.model, "edge_blind", False):
-        raise InputError(f"--edge-blind must be a folder of train --model edge-blind; it holds {loaded.name} (train one)")
+        raise InputError(
+            f"--edge-blind must be a folder of train --model edge-blind; it holds {loaded.name} (train one)"
+        )
     warn_of_training_graphs(loaded, chosen, quiet=quiet)
     return defend(loaded, defence_class("edge-blind"), {}, classes=loaded.model.num_classes, features=None)
 

@@ -30,7 +30,8 @@ def summarise(rows: Sequence[Row], settings: CertifySettings, *, edge_blind: flo
     predicted, labels = [row["predicted"] for row in rows], [row["label"] for row in rows]
     radii = {column: right_radii([row[column] for row in rows], predicted, labels) for column in _ATTACKERS}
     certified = {
-        column: dict(zip(map(str, RADII), shares(values, RADII).tolist(), strict=True)) for column, values in radii.items()
+        column: dict(zip(map(str, RADII), shares(values, RADII).tolist(), strict=True))
+        for column, values in radii.items()
     }
     defence = settings.defence_class
     return {

@@ -111,9 +111,7 @@ class _Asking:
         """Take a piece; how much progress it is."""
         state, request = self.open[task.index], task.request
         if request.key not in state.missing:
-            raise InputError(
-                f"the engine must return every task once; got {request.key} of graph {task.index} again"
-            )
+            raise InputError(f"the engine must return every task once; got {request.key} of graph {task.index} again")
         del state.missing[request.key]
         state.pieces[request.key] = piece
         if not state.missing:

@@ -26,9 +26,9 @@ from flipproof.classifiers import DEFAULT_MEMORY, as_classifier
 from flipproof.classifiers.guard import Guard
 from flipproof.engines import Engine, ThisProcess, cores, local_engine
 from flipproof.errors import InputError
-from flipproof.graphs import Graph, as_graph, as_graphs
+from flipproof.graphs import Graph, as_graphs
 from flipproof.noise import EdgeNoise
-from flipproof.progress import counted, note
+from flipproof.progress import note, watched
 
 if TYPE_CHECKING:
     from flipproof.datasets import Dataset
@@ -305,11 +305,11 @@ class Defence(ABC):
         self.check(given)
         chosen = engine or self.engine(workers)
         certificates: dict[int, Certificate] = {}
-        with counted(progress, "certifying", len(given)) as advance:
+        with watched(progress, "certifying", len(given), unit="graphs") as advance:
             for index, _, certificate in ask_all(self, question, dict(enumerate(given)), engine=chosen):
                 assert certificate is not None
                 certificates[index] = certificate
-                advance()
+                advance(1)
         return [certificates[index] for index in range(len(given))]
 
     def engine(self, workers: int | None, *, quiet: bool = True) -> Engine:

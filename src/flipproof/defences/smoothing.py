@@ -99,7 +99,13 @@ class SampledQuestion(Question):
             if isinstance(samples, str) and samples.isdecimal():
                 samples = int(samples)
         question = cls(
-            samples=samples, **goal, alpha=alpha, simultaneous=simultaneous, graphs=graphs, method=method, seed=checked_seed(seed)
+            samples=samples,
+            **goal,
+            alpha=alpha,
+            simultaneous=simultaneous,
+            graphs=graphs,
+            method=method,
+            seed=checked_seed(seed),
         )
         checked_alpha(alpha)
         assert question.plan  # refuses what cannot be sampled
@@ -108,7 +114,11 @@ class SampledQuestion(Question):
     @cached_property
     def plan(self) -> Plan:
         """When sampling ends, and at which level certificates are read."""
-        goal = Sequential(self.max_samples, target_radius=self.target_radius, precision=self.precision) if self.auto else None
+        goal = (
+            Sequential(self.max_samples, target_radius=self.target_radius, precision=self.precision)
+            if self.auto
+            else None
+        )
         return Plan.of(goal or self.samples, alpha=self.level, method=self.method)
 
     @property
@@ -322,7 +332,9 @@ class SmoothedClassifier(Defence):
         return b"go on" if question.plan.look(votes) is None else b"enough"
 
     def evidence(self, graph: Graph, question: SampledQuestion, pieces: Mapping[str, bytes]) -> Votes:
-        blocks = [self._block(pieces[key]) for key in map(_block_key, range(0, question.plan.most, BLOCK)) if key in pieces]
+        blocks = [
+            self._block(pieces[key]) for key in map(_block_key, range(0, question.plan.most, BLOCK)) if key in pieces
+        ]
         return self.votes_of(graph, blocks, seed=question.seed, looks=question.plan.schedule)
 
     @classmethod
@@ -356,7 +368,9 @@ class SmoothedClassifier(Defence):
 
     def _block(self, piece: bytes) -> Block:
         kind = np.dtype(label_dtype(self.num_classes)).newbyteorder("<")
-        return np.frombuffer(piece[_CHECKSUM:], dtype=kind).astype(label_dtype(self.num_classes)), piece[:_CHECKSUM].decode()
+        return np.frombuffer(piece[_CHECKSUM:], dtype=kind).astype(label_dtype(self.num_classes)), piece[
+            :_CHECKSUM
+        ].decode()
 
     def target(
         self,

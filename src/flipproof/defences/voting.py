@@ -132,7 +132,9 @@ class VotingClassifier(Defence):
             classifier.labels(self.groups.batch(graph, start, min(start + size, total)))
             for start in range(0, total, size)
         ]
-        return GroupVotes(np.concatenate(labels).astype(label_dtype(self.num_classes)), graph, self.groups, self.num_classes)
+        return GroupVotes(
+            np.concatenate(labels).astype(label_dtype(self.num_classes)), graph, self.groups, self.num_classes
+        )
 
     @classmethod
     def answered(cls, evidence: Any, settings: Mapping[str, Any], num_classes: int) -> bool:

@@ -20,8 +20,8 @@ from multiprocessing import connection
 from typing import Any
 
 from flipproof.checks import checked_count
-from flipproof.errors import InputError
 from flipproof.engines.engine import Engine, ThisProcess, in_worker
+from flipproof.errors import InputError
 
 __all__ = ["Processes", "Threads", "cores", "local_engine"]
 

@@ -40,7 +40,7 @@ _HOMES = {
     **dict.fromkeys(("WLSVM", "WLFit"), "wl_svm"),
 }
 
-__all__ = list(_HOMES)  # noqa: PLE0605
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

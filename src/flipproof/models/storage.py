@@ -18,11 +18,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
-from flipproof.errors import InputError
 from flipproof.classifiers.features import NodeFeatures
+from flipproof.errors import InputError
 from flipproof.files import write_folder
-from flipproof.models.diffpool import DiffPool
 from flipproof.models.blinded import EdgeBlind
+from flipproof.models.diffpool import DiffPool
 from flipproof.models.gat import GAT
 from flipproof.models.gcn import GCN
 from flipproof.models.gin import GIN

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from flipproof.checks import checked_count, checked_seed
 from flipproof.classifiers.black_box import BlackBoxClassifier
-from flipproof.errors import InputError
 from flipproof.classifiers.features import as_features
+from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graphs
 from flipproof.models.network import checked_config
 from flipproof.noise import EdgeNoise, SampleStream

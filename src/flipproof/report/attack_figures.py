@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from flipproof.attacks.result import AttackResult
+from flipproof.certificates.metrics import Curve
 from flipproof.graphs import Graph
+from flipproof.runs.attacking import Attacked
 from flipproof.report.figures import (
-    Curve,
     curve_shades,
     draw_curve,
     draw_floor,
@@ -21,11 +22,41 @@ from flipproof.report.figures import (
     write_rows,
 )
 
-__all__ = ["accuracy_figure", "graphs_figure"]
+__all__ = ["accuracy_figure", "draw_attacks", "graphs_figure"]
+
+_DRAWN = 8
 
 _LINES = (":", "--", "-", "-.")
 _MARKERS = ("v", "s", "o", "D")
 _ADDED, _REMOVED = "#c0392b", "#2471a3"
+
+
+def draw_attacks(folder: Path, attacked: Attacked, words: Mapping[str, str]) -> None:
+    """The figures of a run of attacks; ``words`` say who was attacked, by role."""
+    summary, graphs = attacked.summary, attacked.graphs
+    shares = {words[role]: accuracy for role, accuracy in summary["accuracy_under_attack"].items()}
+    counts = dict.fromkeys(shares, len(graphs))
+    if "certified_accuracy" in summary:
+        shares["certified (lower bound)"] = summary["certified_accuracy"]
+        counts["certified (lower bound)"] = summary["certified_graphs"]
+    curves = [
+        Curve(name, tuple(round(share * counts[name]) for share in values), counts[name])
+        for name, values in shares.items()
+    ]
+    title = f"{len(graphs)} graphs, attacks of up to {summary['budget']} flips"
+    accuracy_figure(folder / "accuracy_under_attack", curves, title=title, floor=summary.get("edge_blind_accuracy"))
+    for role, found in attacked.results.items():
+        drawn = [
+            (
+                graphs[index],
+                result,
+                f"{graphs[index].name or f'graph {index}'}: {result.size} flip{'s' * (result.size != 1)}",
+            )
+            for index, result in found.items()
+            if result.success and result.size
+        ][:_DRAWN]
+        if drawn:
+            graphs_figure(folder / f"attacked_graphs_{role}", drawn)
 
 
 def accuracy_figure(stem: Path, curves: Sequence[Curve], *, title: str, floor: float | None = None) -> list[Path]:

@@ -11,14 +11,14 @@ from typing import Any
 
 from flipproof.attacks.result import AttackResult
 from flipproof.certificates.certificate import Certificate
+from flipproof.certificates.group_votes import GroupVotes
 from flipproof.certificates.methods import METHODS, certify_votes
+from flipproof.certificates.sampled_votes import Votes
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
-from flipproof.certificates.group_votes import GroupVotes
 from flipproof.report.figures import Curve
 from flipproof.runs.folder import Run
 from flipproof.runs.table import Row, certified_run, derive_row, has_table, load_votes, read_table, votes_digest
-from flipproof.certificates.sampled_votes import Votes
 
 __all__ = [
     "ATTACKERS",

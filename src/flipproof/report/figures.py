@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.certificates.bounds import lower_bound, upper_bound
+from flipproof.certificates.metrics import Curve
 from flipproof.files import write_bytes, write_text
 
 __all__ = [
-    "Curve",
     "Panel",
     "comparison_figure",
     "curve_shades",
@@ -42,29 +41,6 @@ _MARKERS = ("o", "s", "^", "D", "v")
 _FORMATS = ("svg", "pdf", "png")
 _AXIS = "number of edge flips r"
 _SHARE = "certified accuracy"
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Certified accuracy against the radius: of ``graphs`` test graphs, ``certified[r]`` are right with radius >= r."""
-
-    name: str
-    certified: tuple[int, ...]
-    graphs: int
-
-    @property
-    def accuracy(self) -> NDArray[np.float64]:
-        """Share of the test graphs, for r = 0, 1, 2, ..."""
-        return np.array(self.certified) / self.graphs
-
-    @property
-    def band(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Pointwise 95% interval (Clopper-Pearson) of the accuracy on graphs like these."""
-        counts = np.array(self.certified)
-        return (
-            lower_bound(counts, self.graphs, failure_prob=0.025),
-            upper_bound(counts, self.graphs, failure_prob=0.025),
-        )
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Attacks into a run folder: the smallest attack found on every graph, beside its certificate. Safe to stop.
 
-    RUN/run.json, RUN/evidence.sqlite      as for any run; a row per attacked graph
-    RUN/attacks.csv, RUN/summary.json      derived
+RUN/run.json, RUN/evidence.sqlite      as for any run; a row per attacked graph
+RUN/attacks.csv, RUN/summary.json      derived
 """
 
 from __future__ import annotations
@@ -160,7 +160,9 @@ def _summarised(
     defended = results.get("defended")
     if known and defended is not None:
         labels_known = [graphs[index].label for index in known]
-        certified = right_radii([radius for _, radius in known.values()], [label for label, _ in known.values()], labels_known)
+        certified = right_radii(
+            [radius for _, radius in known.values()], [label for label, _ in known.values()], labels_known
+        )
         gaps = {
             index: defended[index].size - int(radius)
             for index, radius in zip(known, certified, strict=True)

@@ -87,7 +87,10 @@ def ask_missing(
         return
     each = question.amount
     unit = "graphs" if each is None else question.unit
-    total, pieces = len(graphs) * (each or 1), sum(len(defence.tasks(graph, question, {})) for graph in missing.values())
+    total, pieces = (
+        len(graphs) * (each or 1),
+        sum(len(defence.tasks(graph, question, {})) for graph in missing.values()),
+    )
     with (
         defence.classifier.one_thread(),
         progress(question.doing, total, unit=unit, quiet=quiet, done=done * (each or 1)) as advance,

@@ -1,8 +1,8 @@
 """The run folder: ``run.json`` beside the evidence. Everything else in it is derived and can be made again.
 
-    RUN/run.json              what was asked; written first
-    RUN/evidence.sqlite       a row per finished piece of work and per finished graph
-    RUN/certificates.parquet, RUN/report.html, RUN/figures/   derived
+RUN/run.json              what was asked; written first
+RUN/evidence.sqlite       a row per finished piece of work and per finished graph
+RUN/certificates.parquet, RUN/report.html, RUN/figures/   derived
 """
 
 from __future__ import annotations

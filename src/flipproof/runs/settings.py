@@ -65,7 +65,9 @@ class RunSettings:
         settings, known = content["settings"], {entry.name for entry in fields(cls)}
         if settings.keys() != known:
             odd = sorted(settings.keys() ^ known)[0]
-            raise InputError(f"{path} has other settings than flipproof {cls.command} writes: {odd} (make the run again)")
+            raise InputError(
+                f"{path} has other settings than flipproof {cls.command} writes: {odd} (make the run again)"
+            )
         return cls(**settings)
 
     def _plain(self) -> dict[str, Any]:
@@ -163,7 +165,9 @@ def _differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> Iterato
     for key in [*wanted, *(found.keys() - wanted.keys())]:
         mine, theirs = wanted.get(key), found.get(key)
         if isinstance(mine, dict) and isinstance(theirs, dict):
-            yield from ((("defence" if inner == "name" else inner), *values) for inner, *values in _differences(mine, theirs))
+            yield from (
+                (("defence" if inner == "name" else inner), *values) for inner, *values in _differences(mine, theirs)
+            )
         elif mine != theirs:
             yield key, mine, theirs
 

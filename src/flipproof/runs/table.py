@@ -104,9 +104,7 @@ def read_table(folder: Path) -> list[Row]:
 
     path = folder / FILE
     if not has_table(folder):
-        raise InputError(
-            f"{folder} has no {FILE}: the run is not finished (run its flipproof certify command again)"
-        )
+        raise InputError(f"{folder} has no {FILE}: the run is not finished (run its flipproof certify command again)")
     try:
         # without threads: a table is small, and a process that ends while arrow's threads start up can be aborted
         source = pyarrow.BufferReader(path.read_bytes())

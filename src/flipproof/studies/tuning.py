@@ -11,22 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from flipproof.commands.progress import OutputOptions, note
+from flipproof.commands.sources import DataSource
 
+from flipproof.certificates.bounds import checked_alpha
+from flipproof.certificates.methods import checked_method
+from flipproof.datasets import Dataset
+from flipproof.errors import InputError
+from flipproof.noise import EdgeNoise, checked_seed
+from flipproof.report.markdown import markdown_table
+from flipproof.runs.folder import write_json, write_text
 from flipproof.studies.benchmark.command import run_plans
 from flipproof.studies.benchmark.config import Network, Plan, checked_training
 from flipproof.studies.benchmark.defences import Defence, Sampling, Smoothing, Voting
 from flipproof.studies.benchmark.figures import trade_off_figure
 from flipproof.studies.benchmark.jobs import data_parts
 from flipproof.studies.benchmark.results import DataResults, Series, Statistic, write_results
-from flipproof.certificates.bounds import checked_alpha
-from flipproof.certificates.methods import checked_method
-from flipproof.commands.progress import OutputOptions, note
-from flipproof.commands.sources import DataSource
-from flipproof.datasets import Dataset
-from flipproof.errors import InputError
-from flipproof.noise import EdgeNoise, checked_seed
-from flipproof.report.markdown import markdown_table
-from flipproof.runs.folder import write_json, write_text
 
 __all__ = ["TuneOptions", "candidates", "tune"]
 

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from flipproof.classifiers.features import as_features
 from flipproof.classifiers.torch_module import convention_of
 from flipproof.errors import InputError
-from flipproof.classifiers.features import as_features
 from flipproof.models.blinded import EdgeBlind
 from flipproof.noise import keyed_draws
 from flipproof.training.batches import LabelledGraphs, Padded, shuffled

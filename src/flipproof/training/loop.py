@@ -20,9 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from flipproof.errors import InputError
-from flipproof.noise.groups import EdgeGroups
 from flipproof.models.network import GraphNetwork
 from flipproof.noise import EdgeNoise
+from flipproof.noise.groups import EdgeGroups
 from flipproof.progress import watched
 from flipproof.training.checkpoints import Checkpoint, digest, read_checkpoint, write_checkpoint
 from flipproof.training.classification import GraphClassification

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flipproof.errors import InputError
-from flipproof.noise.groups import EdgeGroups
 from flipproof.noise import EdgeNoise, noisy_states
+from flipproof.noise.groups import EdgeGroups
 from flipproof.training.batches import Padded
 
 __all__ = ["Clean", "Draws", "Noisy", "SubGraphs", "View", "as_view"]

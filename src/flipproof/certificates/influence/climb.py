@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.certificates.bounds import AlphaSplit, label_pvalue, lower_bound, upper_bound
 from flipproof.certificates import vote_share as by_votes
+from flipproof.certificates.bounds import AlphaSplit, label_pvalue, lower_bound, upper_bound
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid
 from flipproof.certificates.influence.attack import Attack
 from flipproof.certificates.influence.programme import (
@@ -26,8 +26,8 @@ from flipproof.certificates.influence.statistics import (
     count_flips,
     lower_moments,
 )
-from flipproof.noise import EdgeNoise
 from flipproof.certificates.sampled_votes import Votes
+from flipproof.noise import EdgeNoise
 
 __all__ = ["choose_order", "could_reach", "default_split", "from_votes"]
 

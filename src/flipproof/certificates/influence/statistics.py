@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from flipproof.certificates.bounds import AlphaSplit, FloatArray, lower_bound, upper_bound
 from flipproof.certificates.influence.attack import Attack
+from flipproof.certificates.sampled_votes import Votes
 from flipproof.errors import InputError
 from flipproof.noise import BLOCK
-from flipproof.certificates.sampled_votes import Votes
 
 __all__ = ["FlipCounts", "MomentBounds", "TripleBounds", "bound_moments", "count_flips", "lower_moments", "tightened"]
 

@@ -11,15 +11,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flipproof.commands.progress import OutputOptions, note
+from flipproof.workers import run_jobs_with_progress
+
+from flipproof.errors import InputError
+from flipproof.runs.folder import Run, locked, write_text
 from flipproof.studies.benchmark.config import Plan, read_config
 from flipproof.studies.benchmark.figures import data_figure
 from flipproof.studies.benchmark.jobs import Job, prepare, read_job, run_job
 from flipproof.studies.benchmark.page import page
 from flipproof.studies.benchmark.results import RADII, DataResults, collect, write_results
-from flipproof.commands.progress import OutputOptions, note
-from flipproof.errors import InputError
-from flipproof.runs.folder import Run, locked, write_text
-from flipproof.workers import run_jobs_with_progress
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flipproof.studies.benchmark.defences import Defence, Sampling, Smoothing, Voting
+from flipproof.commands.sources import DataSource
+
 from flipproof.certificates.bounds import checked_alpha
 from flipproof.certificates.methods import checked_method
-from flipproof.commands.sources import DataSource
 from flipproof.errors import InputError
 from flipproof.noise import EdgeNoise, checked_seed
+from flipproof.studies.benchmark.defences import Defence, Sampling, Smoothing, Voting
 
 __all__ = ["Network", "Plan", "checked_training", "parse_config", "read_config"]
 

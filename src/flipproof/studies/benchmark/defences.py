@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from flipproof.workers import Report
 
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.methods import certify_votes
 from flipproof.graphs import Graph
 from flipproof.noise import BLOCK, EdgeNoise
-from flipproof.workers import Report
 
 if TYPE_CHECKING:
-    from flipproof.classifiers.features import NodeFeatures
-    from flipproof.models import GraphNetwork
-    from flipproof.defences.smoothing import SmoothedClassifier
     from flipproof.certificates.sampled_votes import Votes
+    from flipproof.classifiers.features import NodeFeatures
+    from flipproof.defences.smoothing import SmoothedClassifier
+    from flipproof.models import GraphNetwork
 
 _NO_COPIES = {"copies": 1, "consistency": 0.0}  # without noise all copies of a graph are the same
 

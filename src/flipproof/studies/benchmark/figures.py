@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from flipproof.studies.benchmark.results import DataResults, Series, Statistic
 from flipproof.report.figures import Curve, curve_shades, draw_curve, dress_axes, figure_paths, saved_figure
+from flipproof.studies.benchmark.results import DataResults, Series, Statistic
 
 __all__ = ["data_figure", "trade_off_figure"]
 

@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from flipproof.commands.sources import DataSource, fingerprint
+from flipproof.workers import Report
 
 from flipproof import __version__
-from flipproof.studies.benchmark.config import Network, Plan
-from flipproof.studies.benchmark.defences import Certified, Defence, EdgeBlindLine, Undefended
 from flipproof.certificates.certificate import Certificate
-from flipproof.commands.sources import DataSource, fingerprint
 from flipproof.datasets import Dataset, split
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import STREAM_VERSION
 from flipproof.runs.folder import write_json
-from flipproof.workers import Report
+from flipproof.studies.benchmark.config import Network, Plan
+from flipproof.studies.benchmark.defences import Certified, Defence, EdgeBlindLine, Undefended
 
 __all__ = ["Job", "Parts", "data_parts", "prepare", "read_job", "run_job", "withstands"]
 

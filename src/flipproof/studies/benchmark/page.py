@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from flipproof.report.markdown import markdown_table
 from flipproof.studies.benchmark.config import Plan
 from flipproof.studies.benchmark.results import ATTACKERS, MAX_RADIUS, RADII, DataResults, Series, Statistic
-from flipproof.report.markdown import markdown_table
 
 __all__ = ["page"]
 

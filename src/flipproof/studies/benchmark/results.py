@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flipproof.runs.folder import write_json, write_text
 from flipproof.studies.benchmark.defences import Defence
 from flipproof.studies.benchmark.jobs import Job, read_job
-from flipproof.runs.folder import write_json, write_text
 
 __all__ = ["ATTACKERS", "RADII", "DataResults", "Series", "SplitResult", "Statistic", "collect", "write_results"]
 

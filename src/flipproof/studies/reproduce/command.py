@@ -7,12 +7,12 @@ import time
 from functools import partial
 from pathlib import Path
 
+from flipproof.workers import run_jobs_with_progress
 from rich.console import Console
 from rich.table import Table as RichTable
 
 from flipproof.studies.reproduce.experiment import Settings, checked_folder, data_split, run_job
 from flipproof.studies.reproduce.page import write_results
-from flipproof.workers import run_jobs_with_progress
 
 __all__ = ["reproduce"]
 

@@ -9,11 +9,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from flipproof.workers import Report
+
 from flipproof.datasets import Split, split, topologies
 from flipproof.errors import InputError
 from flipproof.noise import EdgeNoise
 from flipproof.runs.folder import Run, write_json
-from flipproof.workers import Report
 
 __all__ = ["Job", "Settings", "data_split", "run_job"]
 
@@ -193,8 +194,8 @@ def _fresh(job: Job, settings: Settings, num_classes: int, noise: EdgeNoise | No
 
 def _certify(job: Job, settings: Settings, folder: Path, report: Report) -> dict[str, float | None]:
     from flipproof import models
-    from flipproof.studies.reproduce.results import write_certificates
     from flipproof.defences.smoothing import SmoothedClassifier
+    from flipproof.studies.reproduce.results import write_certificates
 
     assert job.keep is not None
     saved = models.load_metadata(model_folder(folder, job))

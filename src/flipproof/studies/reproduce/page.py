@@ -12,10 +12,10 @@ from flipproof.certificates.methods import METHODS
 from flipproof.report.figures import Panel, comparison_figure, curves_figure
 from flipproof.report.markdown import markdown_table
 from flipproof.report.page import asset, html_table
+from flipproof.runs.folder import write_json, write_text
 from flipproof.studies.reproduce.claims import Claim, judge
 from flipproof.studies.reproduce.experiment import Job, Settings, data_split
 from flipproof.studies.reproduce.results import Table, read_certificates
-from flipproof.runs.folder import write_json, write_text
 
 __all__ = ["Summary", "write_results"]
 

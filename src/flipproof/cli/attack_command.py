@@ -1,0 +1,154 @@
+"""``flipproof attack``: the smallest attack found on every graph, beside its certificate."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flipproof.attacks import Options as Search
+from flipproof.attacks import by_name
+from flipproof.certificates.bounds import checked_alpha
+from flipproof.checks import checked_samples, checked_seed
+from flipproof.cli.defending import chosen_data, chosen_defence, defend, edge_blind_model, num_classes
+from flipproof.cli.options import CompareOptions, Defended, ModelDataOptions, OutputOptions, WorkerOptions, option
+from flipproof.cli.summary import print_lines
+from flipproof.datasets.sources import fingerprint
+from flipproof.defences import defence_class
+from flipproof.defences.defence import Defence
+from flipproof.engines import cores
+from flipproof.models.loading import load_model
+from flipproof.progress import note
+from flipproof.runs.attacking import AttackWork, attack_into, certified_radii, role_name
+from flipproof.runs.folder import written_run
+from flipproof.runs.settings import AttackSettings
+
+__all__ = ["JOINED", "Options", "run"]
+
+JOINED = ("settings",)
+
+
+@dataclass(frozen=True)
+class Options(OutputOptions, WorkerOptions, CompareOptions, ModelDataOptions, Defended):
+    """What ``flipproof attack`` is asked for; ``None`` where the model folder knows."""
+
+    out: Path = option("Run folder; run the same command again to continue.")
+    defence: str | None = option("Name of the defence; by default what the model was trained for.", None)
+    budget: int = option("Largest number of edge flips to try.", 5, least=0)
+    attacks: str = option("Names joined by commas: random, greedy, beam, genetic, gradient.", "greedy")
+    samples: int = option("Number of noisy copies per candidate, where the defence samples.", 128)
+    confirm_samples: int = option("Number of fresh noisy copies that confirm a success.", 10_000)
+    alpha: float = option("Probability that a false success is confirmed.", 0.001)
+    seed: int = option("Seed of the search.", 0)
+    adds: bool = option("Whether edges may be added.", True, panel="Attacker", flags=("--adds/--no-adds",))
+    removes: bool = option("Whether edges may be removed.", True, panel="Attacker", flags=("--removes/--no-removes",))
+    keep_connected: bool = option("Make no new connected component.", False, panel="Attacker")
+    allow_isolated: bool = option(
+        "Whether a node may lose its last edge.",
+        True,
+        panel="Attacker",
+        flags=("--allow-isolated/--no-allow-isolated",),
+    )
+    per_node: int | None = option("Largest number of flips at any one node.", None, panel="Attacker", least=0)
+    undefended: str | None = option("A model trained without a defence, attacked beside.", None, panel="Compare")
+    certificates: Path | None = option("A run of certify with the same model.", None, panel="Compare")
+
+    @property
+    def constraints(self) -> dict[str, Any]:
+        """What the attacker may do."""
+        names = ("adds", "removes", "keep_connected", "allow_isolated", "per_node")
+        return {name: getattr(self, name) for name in names}
+
+
+def run(options: Options) -> int:
+    """Attack what is not attacked yet, write tables and figures, print the summary. The exit code."""
+    names = [name.strip() for name in options.attacks.split(",")]
+    for name in names:
+        by_name(name)
+    search: Search = {
+        "samples": checked_samples(options.samples),
+        "confirm_samples": checked_samples(options.confirm_samples, "confirm_samples"),
+        "alpha": checked_alpha(options.alpha),
+        "seed": checked_seed(options.seed),
+        **options.constraints,  # type: ignore[typeddict-item]
+    }
+    loaded = load_model(options.model)
+    chosen = chosen_data(loaded, options)
+    classes = num_classes(loaded, options.classes, chosen.dataset)
+    none = defence_class("none")
+    attacked: dict[str, Defence] = {}
+    other = None if options.undefended is None else load_model(options.undefended)
+    if other is not None:
+        theirs = num_classes(other, None, chosen.dataset)
+        attacked["undefended"] = defend(other, none, {}, classes=theirs, features=None)
+    attacked["base"] = defend(loaded, none, {}, classes=classes, features=options.features)
+    found = chosen_defence(loaded, options.defence_values, options.defence)
+    if found is not None and not found[0].baseline:
+        trusted = {"features": options.features, "trust_features": options.trust_features}
+        attacked["defended"] = defend(loaded, *found, classes=classes, **trusted)
+    blind = None
+    if options.edge_blind is not None:
+        blind = edge_blind_model(options.edge_blind, chosen, quiet=options.quiet)
+    settings = AttackSettings(
+        data=chosen.dataset.name,
+        data_sha256=fingerprint(chosen.dataset),
+        graphs=list(chosen.graphs),
+        model_sha256=loaded.identity,
+        undefended_sha256=None if other is None else other.identity,
+        defence=attacked["defended"].describe() if "defended" in attacked else None,
+        features=options.features,
+        budget=options.budget,
+        attacks=names,
+        constraints=options.constraints,
+        samples=options.samples,
+        confirm_samples=options.confirm_samples,
+        alpha=options.alpha,
+        seed=options.seed,
+    )
+    radii = None if options.certificates is None else certified_radii(options.certificates, settings)
+    work = AttackWork(attacked, chosen.graphs, options.budget, names, search)
+    engine = attacked["base"].engine(options.workers or min(cores(), len(chosen.graphs)), quiet=options.silent)
+    try:
+        with written_run(options.out, settings) as held:
+            outcome = attack_into(held, work, edge_blind=blind, radii=radii, engine=engine, quiet=options.silent)
+    except KeyboardInterrupt:
+        note(f"stopped; what is finished is kept. continue with: {options.again}")
+        return 130
+    words = {role: role_name(role, None if found is None else found[0]) for role in attacked}
+    from flipproof.report.attack_figures import draw_attacks
+
+    draw_attacks(options.out / "figures", outcome, words)
+    if options.as_json:
+        print(json.dumps(outcome.summary, allow_nan=False))
+    elif not options.quiet:
+        _print_summary(outcome.summary, words)
+    return 0
+
+
+def _print_summary(summary: Mapping[str, Any], words: Mapping[str, str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("accuracy", *(f"r = {r}" for r in range(summary["budget"] + 1)), title=f"{summary['graphs']} graphs")
+    rows = {words[role]: values for role, values in summary["accuracy_under_attack"].items()}
+    if "certified_accuracy" in summary:
+        rows["certified (lower bound)"] = summary["certified_accuracy"]
+    if "edge_blind_accuracy" in summary:
+        rows["edge-blind"] = [summary["edge_blind_accuracy"]] * (summary["budget"] + 1)
+    for name, values in rows.items():
+        table.add_row(name, *(f"{value:.3f}" for value in values))
+    Console().print(table)
+    lines = []
+    if summary.get("attacks_within_a_certified_radius"):
+        lines.append(
+            f"{summary['attacks_within_a_certified_radius']} attacks succeeded within a certified radius: a certificate or an "
+            "attack is wrong, each with its probability alpha (0 where nothing is sampled)"
+        )
+    if summary.get("mean_gap") is not None:
+        lines.append(
+            f"gap between smallest attack and certified radius: {summary['mean_gap']:.2f} flips on average of "
+            f"{len(summary['gaps'])} graphs (1 is tight)"
+        )
+    print_lines([*lines, f"written: {summary['run']}"])

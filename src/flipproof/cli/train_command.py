@@ -1,0 +1,295 @@
+"""``flipproof train``: a base classifier, with all that ``certify`` needs to know beside its weights."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flipproof.checks import checked_seed
+from flipproof.cli.defending import given_defence, own_values
+from flipproof.cli.options import DataOptions, Defended, FeatureOptions, OutputOptions, option
+from flipproof.cli.summary import print_lines
+from flipproof.datasets import Dataset, Split
+from flipproof.defences import defence_class
+from flipproof.defences.defence import Defence
+from flipproof.errors import InputError
+from flipproof.models.loading import load_features
+from flipproof.progress import note, progress
+
+if TYPE_CHECKING:
+    from flipproof.classifiers.features import NodeFeatures
+    from flipproof.models import WLSVM, GraphNetwork
+
+__all__ = ["JOINED", "Options", "run"]
+
+JOINED = ("settings", "training_options")
+_BLIND, _KERNEL = "edge-blind", "wl-svm"
+
+
+@dataclass(frozen=True)
+class Options(OutputOptions, DataOptions, FeatureOptions, Defended):
+    """What ``flipproof train`` is asked for."""
+
+    out: Path = option("Folder for the model; run the same command again to continue.")
+    model: str = option(
+        "gcn, gin, sage, gat, diffpool; edge-blind (edge-blind:gat for another network than gin); wl-svm, a kernel machine.",
+        "gin",
+    )
+    defence: str | None = option("Name of the defence; by default the one that the options speak of.", None)
+    epochs: int = option("Number of passes over the training graphs.", 200, panel="Training")
+    seed: int = option("Seed of the weights, the order of graphs and the training noise.", 0, panel="Training")
+    learning_rate: float = option("Highest learning rate of the schedule.", 0.01, panel="Training")
+    batch_size: int = option("Number of graphs per step.", 32, panel="Training")
+    copies: int | None = option(
+        "Number of noisy versions per graph: by default 1 per step, and 8 for wl-svm.", None, panel="Training"
+    )
+    objective: str = option(
+        "samples: every noisy copy is to be right. majority: most copies of every graph (with --copies 64, under noise).",
+        "samples",
+        panel="Training",
+    )
+    corrected: bool = option("Let gin correct for the flips that it expects.", False, panel="Training")
+    consistency: float = option("Weight of agreement among the copies of a graph; needs two.", 0.0, panel="Training")
+    class_weights: bool = option("Weigh every class alike.", False, panel="Training")
+    hidden: int | None = option("Width of the layers.", None, panel="Training")
+    layers: int | None = option("Number of layers, or of iterations of wl-svm.", None, panel="Training")
+    replace: bool = option("Replace a model that stands in --out.", False)
+
+    @property
+    def checkpoint(self) -> Path:
+        """The training under way."""
+        return self.out.with_name(f"{self.out.name}.part")
+
+
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """What the model is trained for: the defence, its settings, and the arguments that training takes from it."""
+
+    defence: type[Defence]
+    settings: dict[str, Any]
+    arguments: dict[str, Any]
+
+    @property
+    def words(self) -> str:
+        """What the model sees in training, in words."""
+        return self.defence.words(self.settings) or "the graphs as they are"
+
+
+@dataclass(frozen=True, eq=False)
+class _Outcome:
+    """A trained model and what its training says."""
+
+    model: GraphNetwork | WLSVM
+    settings: dict[str, Any]
+    summary: dict[str, Any]
+
+
+def run(options: Options) -> int:
+    """Train and save; prints what came out. The exit code."""
+    plan = _planned(options)
+    _refuse_early(options, plan)
+    from flipproof import models
+    from flipproof.classifiers.features import refuse_clean_degrees
+
+    graphs = options.source.load()
+    parts = options.source.split(graphs)
+    spec = _default_features(options.model, graphs) if options.features is None else options.features
+    hook = load_features(spec)
+    if hook.spec is None:
+        raise InputError(
+            f"--features must be one that a model folder can name; got {spec} (a function of your own works with "
+            "flipproof.train, and with certify --model package.module:factory)"
+        )
+    if hook.reads_own and not options.trust_features:
+        refuse_clean_degrees(list(parts.train))
+    started = time.perf_counter()
+    try:
+        outcome = (_fitted if options.model == _KERNEL else _trained)(graphs, parts, hook, options, plan)
+    except KeyboardInterrupt:
+        kept = "what is finished is kept" if options.checkpoint.exists() else "no epoch was finished"
+        note(f"stopped; {kept}. continue with: {options.again}")
+        return 130
+    models.save(
+        outcome.model,
+        options.out,
+        defence={"name": plan.defence.name, **plan.settings},
+        features=hook.spec,
+        **options.source.metadata(graphs),
+        training=outcome.settings,
+    )
+    if options.model != _KERNEL:
+        options.checkpoint.unlink(missing_ok=True)
+    summary: dict[str, Any] = {
+        "model": str(options.out),
+        "network": options.model,
+        "data": graphs.name,
+        "features": hook.spec,
+        "defence": {"name": plan.defence.name, **plan.settings},
+        "graphs": {
+            "train": len(parts.train_indices),
+            "validation": len(parts.validation_indices),
+            "test": len(parts.test_indices),
+        },
+        **outcome.summary,
+    }
+    summary.setdefault("seconds", round(time.perf_counter() - started, 3))
+    if options.as_json:
+        print(json.dumps(summary, allow_nan=False))
+    elif not options.quiet:
+        _print_summary(summary, options, plan)
+    return 0
+
+
+def _planned(options: Options) -> _Plan:
+    asked = options.defence
+    if asked is None and options.model.partition(":")[0] == _BLIND:
+        asked = _BLIND
+    defence = given_defence(options.defence_values, asked, "training_options") or defence_class("none")
+    own = own_values(defence, options.defence_values, "settings")
+    settings = defence.checked(own)
+    extra = {entry.name: options.defence_values.get(entry.name, entry.default) for entry in defence.training_options}
+    return _Plan(defence, settings, defence.training(settings) | extra)
+
+
+def _trained(graphs: Dataset, parts: Split, hook: NodeFeatures, options: Options, plan: _Plan) -> _Outcome:
+    from flipproof import training
+
+    network = _network(options, plan, int(hook.of(parts.train[0]).shape[1]), graphs.num_classes)
+    finished = training.finished_epochs(options.checkpoint)
+    arguments: dict[str, Any] = {
+        "features": hook,
+        "epochs": options.epochs,
+        "learning_rate": options.learning_rate,
+        "batch_size": options.batch_size,
+        "copies": 1 if options.copies is None else options.copies,
+        "objective": options.objective,
+        "consistency": options.consistency,
+        "class_weights": options.class_weights,
+        "validation": parts.validation if len(parts.validation) else None,
+        "seed": options.seed,
+        "checkpoint": options.checkpoint,
+        **plan.arguments,
+    }
+    with progress("training", options.epochs, unit="epochs", quiet=options.silent, done=finished) as advance:
+
+        def watch(done: int, of: int) -> None:
+            if done == finished + 1 > 1:  # the checkpoint was this training's
+                note(f"continuing {options.checkpoint}: {finished} of {of} epochs were done", quiet=options.silent)
+            advance(1)
+
+        result = training.train(network, parts.train, **arguments, progress=watch)
+    final = result.final
+    summary = {
+        "epochs": result.epochs,
+        "best_epoch": result.best_epoch,
+        "train_accuracy": final.accuracy,
+        "validation_accuracy": final.validation_accuracy,
+        "seconds": round(result.seconds, 3),
+    }
+    return _Outcome(network, result.settings, summary)
+
+
+def _fitted(graphs: Dataset, parts: Split, hook: NodeFeatures, options: Options, plan: _Plan) -> _Outcome:
+    from flipproof.models import WLSVM
+
+    depth = {} if options.layers is None else {"iterations": options.layers}
+    copies = 8 if options.copies is None else options.copies
+    settings: dict[str, Any] = {"copies": copies, "class_weights": options.class_weights, "seed": options.seed}
+    model = WLSVM(graphs.num_classes, **depth)
+    note("fitting: a moment, without epochs", quiet=options.silent)
+    fit = model.fit(
+        parts.train,
+        noise=plan.arguments.get("noise"),
+        features=hook,
+        validation=parts.validation if len(parts.validation) else None,
+        **settings,
+    )
+    summary = {
+        "patterns": fit.patterns,
+        "cost": fit.cost,
+        "train_accuracy": fit.accuracy,
+        "validation_accuracy": fit.validation_accuracy,
+    }
+    return _Outcome(model, settings | {"cost": fit.cost}, summary)
+
+
+def _refuse_early(options: Options, plan: _Plan) -> None:
+    """What can be told before torch is loaded."""
+    checked_seed(options.seed)
+    out = options.out
+    if out.exists() and not (out / "config.json").is_file():
+        raise InputError(f"--out {out} exists and is not a model folder (choose another name)")
+    if out.exists() and not options.replace:
+        raise InputError(f"--out {out} holds a model already (choose another folder, or add --replace)")
+    noise = plan.arguments.get("noise")
+    if options.corrected and (options.model != "gin" or noise is None):
+        raise InputError(
+            f"--corrected is for gin under noise; got --model {options.model} and "
+            f"{'no noise' if noise is None else noise} (leave it out, or train gin with --keep 0.9)"
+        )
+    if options.model == _KERNEL:
+        if plan.arguments.keys() - {"noise"}:
+            raise InputError(f"wl-svm cannot be trained for {plan.defence.name} (train a network, for instance gin)")
+        if options.hidden is not None or options.consistency or options.objective != "samples":
+            raise InputError(
+                "--hidden, --consistency and --objective belong to networks; got one for wl-svm (leave them out)"
+            )
+
+
+def _default_features(model: str, graphs: Dataset) -> str:
+    if graphs.num_node_features:
+        return "own"
+    # the kernel counts degrees by itself, in its first iteration
+    return "constant" if model == _KERNEL or model.startswith(_BLIND) else "degree"
+
+
+def _network(options: Options, plan: _Plan, in_features: int, num_classes: int) -> GraphNetwork:
+    from flipproof import models
+
+    kind, _, blinded = options.model.partition(":")
+    name = (blinded or "gin") if kind == _BLIND else options.model
+    if name not in models.NAMES or name == _BLIND:
+        raise InputError(
+            f"--model must be one of {', '.join(models.NAMES)} (edge-blind:gat for another network than gin), {_KERNEL}; got "
+            f"{options.model!r} (train a network of your own in Python, and certify it with --model package.module:factory)"
+        )
+    config: dict[str, Any] = {"name": name, "in_features": in_features, "num_classes": num_classes}
+    config |= {key: value for key in ("hidden", "layers") if (value := getattr(options, key)) is not None}
+    if options.corrected:
+        noise = plan.arguments["noise"]
+        config["noise"] = [noise.p_add, noise.p_remove]
+    return models.build({"name": _BLIND, "network": config} if kind == _BLIND else config, seed=options.seed)
+
+
+def _print_summary(summary: dict[str, Any], options: Options, plan: _Plan) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(show_header=False, title=f"{options.model} on {summary['data']}")
+    sizes, chosen = summary["graphs"], "epoch" if "epochs" in summary else "cost"
+    rows = {
+        "graphs": f"{sizes['train']} to train, {sizes['validation']} to choose the {chosen}, {sizes['test']} to certify",
+        "trained for": f"{plan.defence.name}: {plan.words}",
+        "features": summary["features"],
+        **(
+            {"epoch kept": f"{summary['best_epoch'] + 1} of {summary['epochs']}"}
+            if "epochs" in summary
+            else {"subtree patterns": f"{summary['patterns']:,}", "cost (C)": f"{summary['cost']:g}"}
+        ),
+        "accuracy in training": f"{summary['train_accuracy']:.3f}",
+        "accuracy on validation": "-"
+        if summary["validation_accuracy"] is None
+        else f"{summary['validation_accuracy']:.3f}",
+        "seconds": f"{summary['seconds']:.1f}",
+    }
+    for key, value in rows.items():
+        table.add_row(key, value)
+    Console(file=sys.stdout).print(table)
+    print_lines(
+        [f"written: {options.out}", f"next: flipproof certify --model {shlex.quote(str(options.out))} --out RUN"]
+    )

@@ -1,0 +1,37 @@
+"""``flipproof verify``: derive every certificate again from the stored evidence and compare, for an auditor."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from flipproof.cli.options import OutputOptions, option
+from flipproof.progress import note, progress
+from flipproof.runs.settings import CertifySettings
+from flipproof.runs.verification import problems_of_run
+
+__all__ = ["Options", "run"]
+
+
+@dataclass(frozen=True)
+class Options(OutputOptions):
+    """What ``flipproof verify`` is asked for."""
+
+    folder: Path = option("A folder that certify wrote.", argument="RUN")
+
+
+def run(options: Options) -> int:
+    """0 if everything agrees; 1, with the graphs named, if not."""
+    graphs = len(CertifySettings.read(options.folder).graphs)
+    with progress("verifying", graphs, unit="graphs", quiet=options.silent) as advance:
+        problems = problems_of_run(options.folder, advance)
+    if options.as_json:
+        print(json.dumps({"run": str(options.folder), "graphs": graphs, "ok": not problems, "problems": problems}))
+    for problem in problems:
+        note(f"graph {problem['graph']}: {problem['problem']}")
+    if not problems and not options.silent:
+        print(
+            f"verified: {graphs} certificates follow from their evidence, and what the model was shown can be made again"
+        )
+    return 1 if problems else 0

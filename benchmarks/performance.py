@@ -237,7 +237,16 @@ def arithmetic(curves: Curves) -> str:
                 f"{work / times['all'] / rate:.0%}",
             ]
         )
-    head = ["nodes", "µs per sample", "noise", "matrices", "model", "rest", "model / product rate", "all / product rate"]
+    head = [
+        "nodes",
+        "µs per sample",
+        "noise",
+        "matrices",
+        "model",
+        "rest",
+        "model / product rate",
+        "all / product rate",
+    ]
     return "\n".join(
         [
             "## Where the time goes\n",
@@ -327,8 +336,8 @@ def growth_with_nodes(curves: Curves) -> str:
     return "\n".join(
         [
             "## Growth with the number of nodes\n",
-            "Model answers per second, noise not counted. *Few edges*: noisy copies have about 2 edges per node; *many*: keep 0.9, "
-            "which gives every node a tenth of all others as neighbours.\n",
+            "Model answers per second, noise not counted. *Few edges*: noisy copies have about 2 edges per node; *many*: keep "
+            "0.9, which gives every node a tenth of all others as neighbours.\n",
             table(head, rows),
         ]
     )

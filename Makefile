@@ -38,7 +38,7 @@ check: lint test  ## format, lint, types, tests
 guarantee: setup  ## slow tests of the guarantee: brute force, coverage
 	$(BIN)/python -m pytest -n 2 -m guarantee tests
 
-bench: setup  ## speed, as ratios within one run; rewrites docs/performance.md
+bench: setup  ## speed, as ratios within one run; rewrites docs/benchmarks/performance.md
 	$(BIN)/python benchmarks/performance.py
 
 docs: $(BIN)/.docs  ## the documentation site, into site/ (open site/index.html)

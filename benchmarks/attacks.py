@@ -1,9 +1,9 @@
-"""The attacks beside each other on the paper's data: the table of docs/attacks.md.
+"""The attacks beside each other on the paper's data: the table of docs/benchmarks/attacks.md.
 
     python benchmarks/attacks.py [--graphs 64] [--smoothed 24] [--budget 5] [--calls 3000] [--out results/attacks]
 
 Trains a GCN without noise and a GIN under keep 0.9 on 320 of the paper's 480 graphs, attacks test graphs with every attack
-at the same limit of model calls, and prints accuracy under attack, the time of a graph, the transfer table, and the greedy
+at the same limit of model calls, and prints accuracy under attack, the time per graph, the transfer table, and the greedy
 attack on a 20-node graph. Models are kept in the folder and used again.
 """
 
@@ -37,7 +37,7 @@ def table(model: object, graphs: list[fp.Graph], budget: int, names: tuple[str, 
     print(
         "| attack | "
         + " | ".join(f"r = {r}" for r in range(budget + 1))
-        + " | flips, mean | model calls | ms a graph |"
+        + " | flips, mean | model calls | ms per graph |"
     )
     print("|" + "---|" * (budget + 5))
     spent: list[int] | None = None

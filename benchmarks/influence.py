@@ -3,7 +3,7 @@
     python benchmarks/influence.py [--keep 0.9 0.8 0.7] [--graphs 40]
 
 For every noise the paper's GCN is trained briefly; then for each test graph 10,000 votes are cast and read. Printed: processor
-time a graph in milliseconds for sampling, for the votes method and for the influence method, and the ratio
+time per graph in milliseconds for sampling, for the votes method and for the influence method, and the ratio
 influence / sampling, which is to stay below one third.
 """
 

@@ -1,10 +1,10 @@
-"""How fast certificates are made: the tables and the figure of docs/performance.md, from one run.
+"""How fast certificates are made: the tables and the figure of docs/benchmarks/performance.md, from one run.
 
     python benchmarks/performance.py [--only ratios nodes ...] [--docs docs]
 
 One thread unless said otherwise. Times are processor seconds, which neighbours on the machine change little, and the best of
 a few rounds; ratios compare ways that were measured in turns on the same graphs, with the range over the graphs. Rewrites the
-part of docs/performance.md between its markers, and docs/figures/performance.svg.
+part of docs/benchmarks/performance.md between its markers, and docs/figures/performance.svg.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def in_turns(works: dict[str, Callable[[], object]], rounds: int = 3) -> dict[st
 
 
 def matmul_rate() -> float:
-    """Floating-point operations a second of a large float32 matrix product on one core."""
+    """Floating-point operations per second of a large float32 matrix product on one core."""
     matrix = torch.rand(1024, 1024)
     return 2 * 1024**3 / in_turns({"product": lambda: matrix @ matrix}, rounds=15)["product"]
 
@@ -88,7 +88,7 @@ def test_graphs(count: int) -> list[fp.Graph]:
 
 
 def random_graph(nodes: int, degree: float) -> fp.Graph:
-    """A graph with so many edges a node on average."""
+    """A graph with so many edges per node on average."""
     pairs = np.random.default_rng(nodes).integers(0, nodes, (int(nodes * degree / 2) + 1, 2))
     return fp.Graph(nodes, pairs[pairs[:, 0] != pairs[:, 1]])
 
@@ -111,7 +111,7 @@ def block(classifier: Classifier, graph: fp.Graph, noise: fp.EdgeNoise = NOISE, 
 
 
 def one_by_one(module: torch.nn.Module, graph: fp.Graph, samples: int) -> None:
-    """What people do: a loop that builds one PyG graph a copy."""
+    """What people do: a loop that builds one PyG graph per copy."""
     batch, _ = SampleStream(graph, NOISE, seed=0).batch(0, samples)
     with torch.inference_mode():
         for noisy in batch.graphs():
@@ -157,7 +157,7 @@ def ratios(curves: Curves) -> str:
             rates.append([64 / times["loop"], 512 / times["messages"], BLOCK / times["twin"], BLOCK / times["own"]])
         loop, vectorised, twin, best = np.array(rates).T
         for label, found in (
-            (f"{layer}, one PyG graph a copy", loop),
+            (f"{layer}, one PyG graph per copy", loop),
             (f"{layer}, PyG's message passing in batches", vectorised),
             (f"{layer}, the same model through its dense twin", twin),
             (f"flipproof's {name}", best),
@@ -165,9 +165,9 @@ def ratios(curves: Curves) -> str:
             rows.append([label, f"{np.median(found):,.0f}", spread(found / loop), spread(found / vectorised)])
     return "\n".join(
         [
-            "### Ways to ask a model, the paper's test graphs\n",
-            "Samples a second, one thread, noise included; ratios as median and range over 8 graphs of 10 to 20 nodes.\n",
-            table(["", "samples a second", "times the loop", "times PyG in batches"], rows),
+            "## Ways to ask a model, the paper's test graphs\n",
+            "Samples per second, one thread, noise included; ratios as median and range over 8 graphs of 10 to 20 nodes.\n",
+            table(["", "samples per second", "times the loop", "times PyG in batches"], rows),
         ]
     )
 
@@ -194,7 +194,7 @@ def layers(curves: Curves) -> str:
         rows.append([layer, spread(np.array(gain[:-1])), f"{gain[-1]:.1f}", f"{np.mean(same):.2%}"])
     return "\n".join(
         [
-            "### A user's PyG model, translated\n",
+            "## A user's PyG model, translated\n",
             "Two layers of width 64 with a mean readout; speed in multiples of the same model through PyG's message passing in "
             "batches, and votes that agree (the rest are ties up to rounding). Where most of the time is the layers' own "
             "products, as in GINConv's perceptrons, there is less to gain.\n",
@@ -237,10 +237,19 @@ def arithmetic(curves: Curves) -> str:
                 f"{work / times['all'] / rate:.0%}",
             ]
         )
-    head = ["nodes", "µs a sample", "noise", "matrices", "model", "rest", "model / product rate", "all / product rate"]
+    head = [
+        "nodes",
+        "µs per sample",
+        "noise",
+        "matrices",
+        "model",
+        "rest",
+        "model / product rate",
+        "all / product rate",
+    ]
     return "\n".join(
         [
-            "### Where the time goes\n",
+            "## Where the time goes\n",
             f"flipproof's GCN. The machine multiplies large float32 matrices at {rate / 1e9:.0f} GFLOP/s on one core; the "
             "model's own products come to the share of it in the last columns. *Rest*: node features, arg max, checks, "
             "Python.\n",
@@ -250,7 +259,7 @@ def arithmetic(curves: Curves) -> str:
 
 
 def certificates(curves: Curves) -> str:
-    """Certificates a second, with and without the influence statistics."""
+    """Certificates per second, with and without the influence statistics."""
     rows = []
     graphs = test_graphs(6)
     for name in ("gcn", "gin"):
@@ -278,11 +287,11 @@ def certificates(curves: Curves) -> str:
                 f"{1 / (sampling + influence).mean():.1f}",
             ]
         )
-    head = ["model", "sampling, ms", "votes, ms", "influence, ms", "certificates a second, votes", "with influence"]
+    head = ["model", "sampling, ms", "votes, ms", "influence, ms", "certificates per second, votes", "with influence"]
     return "\n".join(
         [
-            "### Certificates\n",
-            f"{SAMPLES:,} samples a graph, mean over {len(graphs)} of the paper's test graphs, one thread.\n",
+            "## Certificates\n",
+            f"{SAMPLES:,} samples per graph, mean over {len(graphs)} of the paper's test graphs, one thread.\n",
             table(head, rows),
         ]
     )
@@ -326,9 +335,9 @@ def growth_with_nodes(curves: Curves) -> str:
     head = ["model", "noise", "nodes", "dense", "message passing", "chosen", "share of the better one"]
     return "\n".join(
         [
-            "### Growth with the number of nodes\n",
-            "Model answers a second, noise not counted. *Few edges*: noisy copies have about 2 edges a node; *many*: keep 0.9, "
-            "which gives every node a tenth of all others as neighbours.\n",
+            "## Growth with the number of nodes\n",
+            "Model answers per second, noise not counted. *Few edges*: noisy copies have about 2 edges per node; *many*: keep "
+            "0.9, which gives every node a tenth of all others as neighbours.\n",
             table(head, rows),
         ]
     )
@@ -350,9 +359,9 @@ def growth_with_samples(curves: Curves) -> str:
     rows += [["1,000", str(g), f"{t:.3f}", f"{t / g / 1000 * 1e6:.1f}"] for g, t in zip(*line, strict=True)]
     return "\n".join(
         [
-            "### Growth with samples and graphs\n",
+            "## Growth with samples and graphs\n",
             "flipproof's GCN, influence certificate included, one thread.\n",
-            table(["samples", "graphs", "seconds", "µs a sample"], rows),
+            table(["samples", "graphs", "seconds", "µs per sample"], rows),
         ]
     )
 
@@ -375,10 +384,10 @@ def two_cores(curves: Curves) -> str:
     rows = [[name, f"{min(found):.2f}", f"{len(graphs) / min(found):.1f}"] for name, found in walls.items()]
     return "\n".join(
         [
-            "### Two cores\n",
+            "## Two cores\n",
             f"{len(graphs)} of the paper's test graphs, {SAMPLES:,} samples, wall time, best of 3 rounds in turns; the same "
             f"certificates. Gain {spread(gain)}.\n",
-            table(["cores", "seconds", "certificates a second"], rows),
+            table(["cores", "seconds", "certificates per second"], rows),
         ]
     )
 
@@ -413,7 +422,7 @@ def figure(curves: Curves, path: Path) -> None:
             axes[0].plot(
                 x, y, "o" + ("-" if title == "few edges" else ":"), color=colour, label=f"{way}, {title}", ms=3
             )
-    axes[0].set(xscale="log", yscale="log", xlabel="nodes", ylabel="model answers a second", title="GCN, by nodes")
+    axes[0].set(xscale="log", yscale="log", xlabel="nodes", ylabel="model answers per second", title="GCN, by nodes")
     axes[0].legend(fontsize=7)
     for axis, kind in zip(axes[1:], ("samples", "graphs"), strict=True):
         x, y = next(line for name, line in curves.items() if name.endswith(f"by {kind}"))
@@ -452,7 +461,7 @@ def main() -> None:
     if options.only:
         print(f"\n{text}")
         return
-    page = options.docs / "performance.md"
+    page = options.docs / "benchmarks" / "performance.md"
     before, rest = page.read_text().split(BEGIN)
     after = rest.split(END)[1]
     stamp = f"One run of `make bench`: {platform.machine()}, torch {torch.__version__}, numpy {np.__version__}."

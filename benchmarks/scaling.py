@@ -1,4 +1,4 @@
-"""What certifying many graphs costs: processor time a graph, what workers add to it, and a million graphs from that.
+"""What certifying many graphs costs: processor time per graph, what workers add to it, and a million graphs from that.
 
     python benchmarks/scaling.py [--graphs 16] [--ray]
 
@@ -78,7 +78,7 @@ def main() -> None:
     print(
         f"{len(graphs)} graphs, {SAMPLES:,} samples, the paper's GCN; {cores()} cores, load {os.getloadavg()[0]:.1f}\n"
     )
-    print("| sampling on | processor ms a graph | wall time, one process / this | speed-up if the cores are free |")
+    print("| sampling on | processor ms per graph | wall time, one process / this | speed-up if the cores are free |")
     print("|---|---|---|---|")
     engines = [("1 process", ThisProcess(), 1), ("2 processes", Processes(2), 2), ("2 threads", Threads(2), 2)]
     for name, engine, workers in engines:
@@ -95,7 +95,7 @@ def main() -> None:
         "certificate, votes": _certifying(votes, "votes"),
         "certificate, influence": _certifying(votes, "influence"),
     }
-    print("\n| step | processor ms a graph | core-hours, a million graphs |")
+    print("\n| step | processor ms per graph | core-hours per million graphs |")
     print("|---|---|---|")
     for step, seconds in per_graph.items():
         print(f"| {step} | {1000 * seconds:.1f} | {seconds * MILLION / 3600:.1f} |")
@@ -106,7 +106,7 @@ def main() -> None:
             cast.save(path)
             sizes.append(path.stat().st_size)
     print(
-        f"\nvotes on disk: {sum(sizes) / len(sizes) / 1000:.1f} kB a graph, {sum(sizes) / len(sizes) / 1000:.1f} GB a million"
+        f"\nvotes on disk: {sum(sizes) / len(sizes) / 1000:.1f} kB per graph, {sum(sizes) / len(sizes) / 1000:.1f} GB per million"
     )
 
 

@@ -56,6 +56,7 @@ class GraphClassification:
             )
         self.graphs = LabelledGraphs(graphs, "graphs")
         self.held_out = None if validation is None else LabelledGraphs(validation, "validation")
+        self.highest_label = max(int(part.labels.max()) for part in (self.graphs, self.held_out) if part is not None)
         self.convention = convention_of(model)
         self.device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
         self.class_weight = _balanced(self.graphs.labels).to(self.device) if chosen.class_weights else None
@@ -126,13 +127,10 @@ class GraphClassification:
                 f"the model must return logits [{len(mask)}, num_classes]; got shape {tuple(logits.shape)} "
                 "(one row per graph)"
             )
-        if logits.shape[1] <= int(batch.labels.max()):
-            known = (
-                self.graphs.labels if self.held_out is None else torch.cat([self.graphs.labels, self.held_out.labels])
-            )
+        if logits.shape[1] <= self.highest_label:
             raise InputError(
                 f"the model must have a class for every label; got {logits.shape[1]} classes and label "
-                f"{int(batch.labels.max())} (build it with num_classes={int(known.max()) + 1})"
+                f"{self.highest_label} (build it with num_classes={self.highest_label + 1})"
             )
         return logits.view(copies, len(batch.labels), -1)
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 __all__ = ["OBJECTIVES", "Objective", "disagreement"]
 
-CrossEntropy = Callable[[Tensor, Tensor], Tensor]
-"""The mean loss of logits ``[K, C]`` against labels ``[K]``."""
+CrossEntropy = Callable[..., Tensor]
+"""The mean loss of logits ``[K, C]`` against labels ``[K]``; with ``reduction="none"`` the loss of each."""
 
 _TEMPERATURE = 0.2  # of the majority: how sharply the largest share counts
 _SMALLEST_SHARE = 1e-3

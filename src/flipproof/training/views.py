@@ -159,7 +159,7 @@ def _sub_graphs(batch: Padded, kept: Tensor) -> Tensor:
     return (batch.adjacency * kept).flatten(0, 1)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _triangle(num_nodes: int) -> tuple[Tensor, Tensor]:
     """Flat places of the pairs ``u < v`` in a matrix, and for each of its entries the pair's number (the last, for none)."""
     u, v = torch.triu_indices(num_nodes, num_nodes, 1)

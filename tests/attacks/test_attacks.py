@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import flipproof as fp
-from attacked import PygNetwork, trained
+from support.attacked import PygNetwork, trained
 
 LATTICE = fp.Graph(9, [(3 * r + c, 3 * r + c + 1) for r in range(3) for c in range(2)] + [(i, i + 3) for i in range(6)])
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from cube import Cube, all_states, classifier
 from flipproof import AlphaSplit, EdgeNoise, Graph, InputError, Votes, certify_votes
 from flipproof.certificates.bounds import lower_bound, upper_bound
 from flipproof.certificates.influence import choose_order, programme, statistics
@@ -33,6 +32,7 @@ from flipproof.certificates.influence.statistics import (
 )
 from flipproof.certificates.vote_share import worst_case
 from flipproof.noise import BLOCK, SampleStream
+from support.cube import Cube, all_states, classifier
 
 KEEP8 = EdgeNoise(keep=0.8)
 UNEQUAL = EdgeNoise(add=0.05, remove=0.4)

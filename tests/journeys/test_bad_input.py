@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from command_line import OWN_MODEL, call, write_graphs
 from flipproof.runs.folder import Run
+from support.command_line import OWN_MODEL, call, write_graphs
 
 TRAIN = "train --data graphs --epochs 1 --out new"
 OWN = "certify --model own:make --data graphs --keep 0.8 --samples 50 --out new"
@@ -208,8 +208,9 @@ BAD_INPUT = [
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with good and bad data, models and runs."""
-    from flipproof import EdgeNoise, models
     from flipproof.commands.sources import DataSource
+
+    from flipproof import EdgeNoise, models
 
     folder = tmp_path_factory.mktemp("user")
     write_graphs(folder / "graphs")

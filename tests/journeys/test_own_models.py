@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from command_line import call
-from shared_data import data_root
+from support.command_line import call
+from support.shared_data import data_root
 
 # as somebody wrote it who had never heard of flipproof: it wants its own node features, and trains itself in PyG
 PYG_PROJECT = '''

@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 
 import pytest
+from flipproof.attacks.command import Targets, attack_graphs
 from typer.testing import CliRunner
 
 import flipproof as fp
-from attacked import trained
-from flipproof.attacks.command import Targets, attack_graphs
 from flipproof.cli import app
 from flipproof.runs.folder import Run
+from support.attacked import trained
 
 
 def run_attack(folder: Path, count: int = 4, **changes: object) -> dict[str, object]:

@@ -7,8 +7,8 @@ import json
 import pytest
 import typer
 
-from command_line import call
 from flipproof.cli import app
+from support.command_line import call
 
 
 @pytest.fixture

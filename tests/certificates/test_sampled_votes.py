@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from flipproof import EdgeNoise, Graph, InputError, Votes, certify_votes
-from flipproof.noise import BLOCK, STREAM_VERSION, SampleStream
 from flipproof.certificates.sampled_votes import checked_samples
+from flipproof.noise import BLOCK, STREAM_VERSION, SampleStream
 
 GRAPH = Graph(6, [(0, 1), (1, 2), (4, 5)], np.ones((6, 2)), 1, frozen=[(0, 5)], name="one")
 NOISE = EdgeNoise(add=0.05, remove=0.3)

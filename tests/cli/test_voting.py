@@ -13,10 +13,10 @@ import pytest
 from pyarrow import parquet
 
 import flipproof as fp
-from command_line import OWN_MODEL, Outcome, call, write_graphs
 from flipproof.certificates.group_votes import GroupVotes
 from flipproof.noise.groups import EdgeGroups
 from flipproof.runs.folder import Run
+from support.command_line import OWN_MODEL, Outcome, call, write_graphs
 
 VOTING = ["certify", "--model", "own:make", "--defence", "voting", "--groups", 4, "--data", "graphs"]
 

@@ -19,9 +19,9 @@ from scipy import stats
 from torch_geometric import transforms
 
 from flipproof import EdgeNoise, Graph, InputError, SmoothedClassifier, Votes, certify_votes
+from flipproof.defences.asking import BlockTask, ThisProcess
 from flipproof.models import GCN, GIN, EdgeBlind
 from flipproof.noise import BLOCK
-from flipproof.defences.asking import BlockTask, ThisProcess
 
 NOISE = EdgeNoise(keep=0.85)
 

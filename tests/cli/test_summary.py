@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from flipproof.commands.summary import print_summary, summarise
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import flipproof as fp
-from attacked import CubeClassifier
-from cube import Cube, classifier
 from flipproof.defences.target import SmoothedTarget, as_target
+from support.attacked import CubeClassifier
+from support.cube import Cube, classifier
 
 NOISES = [fp.EdgeNoise(keep=0.8), fp.EdgeNoise(add=0.05, remove=0.4)]
 

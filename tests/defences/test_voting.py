@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flipproof as fp
-from attacked import PygNetwork
 from flipproof.graphs import pairs_of_slots
 from flipproof.models import GCN, EdgeBlind
+from support.attacked import PygNetwork
 
 SIX = fp.Graph(6, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 5), (0, 3)])
 

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import flipproof as fp
+from flipproof.certificates.sampled_votes import Block
 from flipproof.certificates.sequential import Plan
+from flipproof.defences.asking import BlockTask, Task
 from flipproof.noise import BLOCK
 from flipproof.runs.folder import Run, locked, write_bytes, write_text
-from flipproof.defences.asking import BlockTask, Task
-from flipproof.certificates.sampled_votes import Block
 
 NOISE = fp.EdgeNoise(keep=0.8)
 GRAPHS = [fp.Graph(4, [(0, 1), (1, 2)]), fp.Graph(5, [(0, 1)])]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from command_line import call, write_graphs
 from flipproof import models
-from shared_data import data_root
+from support.command_line import call, write_graphs
+from support.shared_data import data_root
 
 
 def train(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, object]:

@@ -15,9 +15,9 @@ import pytest
 from pyarrow import parquet
 
 import flipproof as fp
-from command_line import OWN_MODEL, Outcome, call, write_graphs
 from flipproof.runs.folder import Run
 from flipproof.runs.table import COLUMNS
+from support.command_line import OWN_MODEL, Outcome, call, write_graphs
 
 BASIC = ["certify", "--model", "own:make", "--keep", 0.8, "--samples", 200, "--data", "graphs"]
 

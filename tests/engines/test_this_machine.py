@@ -17,8 +17,8 @@ import pytest
 import torch
 
 import flipproof as fp
-from flipproof.engines import Processes, ThisProcess, Threads, cores, local_engine, one_thread
 from flipproof.defences.asking import Engine
+from flipproof.engines import Processes, ThisProcess, Threads, cores, local_engine, one_thread
 
 ENGINES: list[Callable[[], Engine]] = [ThisProcess, lambda: Processes(2), lambda: Processes(3), lambda: Threads(2)]
 GRAPHS = [fp.Graph(5 + k, [(0, 1), (1, 2), (2, 3), (3, 4)][: 2 + k % 3], label=k % 2) for k in range(4)]

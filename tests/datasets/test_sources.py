@@ -7,10 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-import flipproof as fp
-from command_line import write_graphs
-from flipproof import models
 from flipproof.commands.sources import (
     DataSource,
     features_identity,
@@ -21,6 +17,10 @@ from flipproof.commands.sources import (
     model_data,
     part_indices,
 )
+
+import flipproof as fp
+from flipproof import models
+from support.command_line import write_graphs
 
 NOTHING: dict[str, Any] = {"data": None, "root": None, "download": False, "data_seed": None, "split_seed": None}
 

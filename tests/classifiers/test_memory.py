@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flipproof.commands.certify import checked_memory
+from flipproof.cli.certify_command import checked_memory
 
 import flipproof as fp
 from flipproof.classifiers.classifier import Classifier

@@ -5,7 +5,8 @@
     evidence  puts the pieces of a graph together                                          (in the main process)
     read      the certificate that follows from the evidence                               (pure mathematics, anywhere)
 
-Everything above the defences (run folder, attacks, report, tuning, benchmark, command line) knows this protocol and no single defence.
+Everything above the defences (run folder, attacks, report, tuning, benchmark, command line) knows this protocol and no single
+defence.
 CONTRIBUTING.md says what a new one needs.
 """
 
@@ -166,6 +167,12 @@ class Defence(ABC):
             convention=convention,
             memory=checked_count(memory, "memory", 2**20, "a number of bytes, for instance 2**30"),
         )
+        hook = getattr(self.classifier, "features", None)
+        if (self.edge_blind or self.classifier.edge_blind) and hook is not None and hook.reads_edges:
+            raise InputError(
+                f"features of an edge-blind model must not depend on edges; got {hook.spec or hook} "
+                '(None for the graph\'s own, or "constant")'
+            )
         self._guard = Guard(self.classifier, trust_features=trust_features)
 
     # ---- what the defence is ----------------------------------------------------------------------------------------------

@@ -208,6 +208,9 @@ class SmoothedClassifier(Defence):
         """The random flips."""
         return self._noise
 
+    def __repr__(self) -> str:
+        return f"SmoothedClassifier({type(self.model).__name__}, {self.noise}, num_classes={self.num_classes})"
+
     # ---- the defence and its settings ----
 
     @classmethod
@@ -332,10 +335,12 @@ class SmoothedClassifier(Defence):
         return b"go on" if question.plan.look(votes) is None else b"enough"
 
     def evidence(self, graph: Graph, question: SampledQuestion, pieces: Mapping[str, bytes]) -> Votes:
-        blocks = [
-            self._block(pieces[key]) for key in map(_block_key, range(0, question.plan.most, BLOCK)) if key in pieces
-        ]
-        return self.votes_of(graph, blocks, seed=question.seed, looks=question.plan.schedule)
+        plan = question.plan
+        blocks = [self._block(pieces[key]) for key in map(_block_key, range(0, plan.most, BLOCK)) if key in pieces]
+        cast, expected = sum(len(labels) for labels, _ in blocks), min(len(blocks) * BLOCK, plan.most)
+        if cast != expected:
+            raise InputError(f"the engine must return the votes asked for; got {cast} instead of {expected}")
+        return self.votes_of(graph, blocks, seed=question.seed, looks=plan.schedule)
 
     @classmethod
     def answered(cls, evidence: Any, settings: Mapping[str, Any], num_classes: int) -> bool:

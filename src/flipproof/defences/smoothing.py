@@ -140,9 +140,13 @@ class SampledQuestion(Question):
         """Plain JSON; the number of graphs is known elsewhere."""
         return {key: value for key, value in asdict(self).items() if key != "graphs"}
 
+    def fits(self, evidence: Votes) -> bool:
+        cast = evidence.seed, evidence.looks
+        return cast == (self.seed, self.plan.schedule) and len(evidence) in self.plan.looks
+
     def read(self, evidence: Votes) -> Certificate:
         """The certificate of the look at which sampling ends; refuses votes that were cast otherwise."""
-        if (evidence.seed, evidence.looks) != (self.seed, self.plan.schedule) or len(evidence) not in self.plan.looks:
+        if not self.fits(evidence):
             raise InputError("the votes were cast with other settings than these (sample again)")
         certificate = self.plan.read(evidence)
         if certificate.samples != len(evidence):

@@ -163,12 +163,15 @@ def command_function(
         joined: Options of defences, with the name of the defence as heading.
     """
     hints = get_type_hints(options)
-    parameters, extra = [], {entry.name: (panel, entry) for panel, entry in joined}
-    for entry in fields(options):
-        if entry.metadata:
-            parameters.append(_parameter(entry.name, hints[entry.name], entry.default, dict(entry.metadata)))
+    extra = {entry.name: (panel, entry) for panel, entry in joined}
+    parameters = [
+        _parameter(own.name, hints[own.name], own.default, dict(own.metadata))
+        for own in fields(options)
+        if own.metadata
+    ]
     for name, (panel, entry) in extra.items():
-        meta = {"help": entry.help, "panel": panel, "least": entry.least, "flags": (), "argument": None}
+        shown = "" if entry.default in (None, False) else f" (default: {entry.default})"
+        meta = {"help": entry.help + shown, "panel": panel, "least": entry.least, "flags": (), "argument": None}
         kind = bool if entry.kind is bool else entry.kind | None
         parameters.append(_parameter(name, kind, False if entry.kind is bool else None, meta))
 

@@ -16,7 +16,16 @@ from flipproof.graphs import Graph
 from flipproof.models.loading import LoadedModel, load_features, load_model
 from flipproof.progress import note
 
-__all__ = ["ChosenData", "chosen_data", "chosen_defence", "defend", "edge_blind_model", "given_defence", "own_values"]
+__all__ = [
+    "ChosenData",
+    "chosen_data",
+    "chosen_defence",
+    "defend",
+    "edge_blind_model",
+    "given_defence",
+    "own_values",
+    "unused",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +79,14 @@ def _all(defence: type[Defence]) -> list[Any]:
     return [*defence.settings, *defence.training_options, *defence.asking]
 
 
+def unused(values: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
+    """No values at all: a model that sees no edges has no use for those of other defences, which is said."""
+    if values:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in values)
+        note(f"the model sees no edges and needs no other defence: {names} not used", quiet=quiet)
+    return {}
+
+
 def own_values(defence: type[Defence], values: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """The given values of one kind of a defence's options; refuses values of another defence's."""
     known = {option.name for option in _all(defence)}
@@ -82,10 +99,13 @@ def own_values(defence: type[Defence], values: Mapping[str, Any], kind: str) -> 
 def chosen_defence(
     loaded: LoadedModel, values: Mapping[str, Any], asked: str | None
 ) -> tuple[type[Defence], dict[str, Any]] | None:
-    """The defence and its settings: those of the options, else what the model was trained for; ``None`` if neither says."""
+    """The defence and its settings: those of the options, else what the model was trained for; ``None`` if neither says.
+
+    A model that sees no edges needs no other defence than that, whatever options say, unless one is asked for by name.
+    """
+    if getattr(loaded.model, "edge_blind", False) and asked is None:
+        return defence_class("edge-blind"), {}
     trained = trained_defence(loaded.metadata)
-    if getattr(loaded.model, "edge_blind", False) and trained is None:
-        trained = defence_class("edge-blind"), {}
     chosen = given_defence(values, asked)
     if chosen is None:
         return trained

@@ -92,7 +92,10 @@ def own_values(defence: type[Defence], values: Mapping[str, Any], kind: str) -> 
     known = {option.name for option in _all(defence)}
     for name in values:
         if name not in known:
-            raise InputError(f"--{name.replace('_', '-')} means nothing to {defence.name} (leave it out)")
+            owner = next(other for other in defence_classes() if name in {option.name for option in _all(other)})
+            raise InputError(
+                f"--{name.replace('_', '-')} belongs to {owner.name}, and the defence here is {defence.name} (leave it out)"
+            )
     return {option.name: values[option.name] for option in getattr(defence, kind) if option.name in values}
 
 
@@ -106,6 +109,8 @@ def chosen_defence(
     if getattr(loaded.model, "edge_blind", False) and asked is None:
         return defence_class("edge-blind"), {}
     trained = trained_defence(loaded.metadata)
+    if trained is not None and trained[0].baseline:
+        trained = None  # no defence at all, which must be asked for by name
     chosen = given_defence(values, asked)
     if chosen is None:
         return trained

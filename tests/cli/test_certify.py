@@ -358,3 +358,12 @@ def test_memory_that_is_no_amount_is_refused(shell: Shell) -> None:
     assert (done.code, done.out) == (2, "")
     assert "--memory must be an amount such as 2GiB or 500MB; got 'much'" in done.err
     assert not (shell.folder / "run").exists()
+
+
+def test_a_zero_that_is_typed_is_not_taken_for_nothing(shell: Shell) -> None:
+    removals = ["certify", "--model", "own:make", "--data", "graphs", "--samples", 50]
+    shell.done(*removals, "--add", 0, "--remove", 0.3, "--out", "run", "--quiet")
+    assert settings_of("run")["defence"]["add"] == 0
+    goal = ["--keep", 0.8, "--samples", "auto", "--max-samples", 2048, "--target-radius", 0]
+    shell.done(*removals[:5], *goal, "--out", "goal", "--quiet")
+    assert settings_of("goal")["question"]["target_radius"] == 0

@@ -140,8 +140,8 @@ def test_a_model_folder_of_an_earlier_version_still_says_its_groups(shell: Shell
 def test_options_of_the_other_defence_are_refused(shell: Shell) -> None:
     for options, words in (
         (["--keep", 0.9], "--keep belongs to smoothing; got it for voting (leave one of them out)"),
-        (["--samples", 100], "--samples means nothing to voting (leave it out)"),
-        (["--alpha", 0.1], "--alpha means nothing to voting (leave it out)"),
+        (["--samples", 100], "--samples belongs to smoothing, and the defence here is voting (leave it out)"),
+        (["--alpha", 0.1], "--alpha belongs to smoothing, and the defence here is voting (leave it out)"),
     ):
         done = shell(*VOTING, *options, "--out", "run")
         assert (done.code, done.err) == (2, f"flipproof: {words}\n")
@@ -163,7 +163,7 @@ def test_an_edge_blind_model_needs_no_other_defence(shell: Shell) -> None:
             assert (row["method"], row["radius"], row["alpha"]) == ("edge-blind", row["num_slots"], 0.0)
         assert shell("verify", run).code == 0
     asked = shell("certify", "--model", "blind", "--defence", "edge-blind", "--samples", 5, "--out", "asked")
-    assert "--samples means nothing to edge-blind" in asked.err
+    assert "--samples belongs to smoothing, and the defence here is edge-blind" in asked.err
 
 
 def test_the_undefended_model_is_certified_at_radius_0(shell: Shell) -> None:

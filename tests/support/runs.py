@@ -74,7 +74,7 @@ def stored(folder: str | Path) -> dict[str, list[tuple[Any, ...]]]:
     """Everything in the store: rows of both tables, in order."""
     with closing(Store(Path(folder) / FILE, write=False)) as store:
         return {
-            table: list(store._read(f"SELECT * FROM {table} ORDER BY item"))  # noqa: S608
+            table: list(store._read(f"SELECT * FROM {table} ORDER BY item"))
             for table in ("pieces", "finished")
         }
 

@@ -1,0 +1,119 @@
+"""``certify`` killed with SIGKILL at random moments, and on a full disk: it continues, and ends with the same bytes."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.command_line import write_graphs
+from support.forked import Server
+from support.runs import stored
+
+# slow enough to be hit, and the same model however slow it is
+MODEL = """
+import os
+import time
+
+
+def make():
+    def more_edges_than_nodes(graphs):
+        time.sleep(float(os.environ.get("PAUSE", "0")) * len(graphs))
+        return [int(graph.num_edges > graph.num_nodes) for graph in graphs]
+
+    return more_edges_than_nodes
+"""
+CERTIFY = ["certify", "--model", "own:make", "--data", "graphs", "--part", "all"]
+DEFENCES = {  # options, and seconds that the model takes per graph
+    "smoothing": (["--keep", 0.8, "--samples", 3000, "--method", "votes"], 2e-5),
+    "smoothing, auto": (["--keep", 0.8, "--samples", "auto", "--max-samples", 4096, "--target-radius", 1], 2e-5),
+    "voting": (["--groups", 5], 0.006),
+    "edge-blind": (["--defence", "edge-blind"], 0.03),
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The command line in a user's folder with graphs and a model."""
+    folder = tmp_path_factory.mktemp("user")
+    write_graphs(folder / "graphs", count=8)
+    (folder / "own.py").write_text(MODEL)
+    with Server(folder) as running:
+        yield running
+
+
+def kept(run: Path) -> tuple[set[int], set[tuple[int, str]]]:
+    """Graphs and pieces that are finished."""
+    if not (run / "evidence.sqlite").exists():
+        return set(), set()
+    try:
+        rows = stored(run)
+    except ValueError:  # killed before the tables were made
+        return set(), set()
+    return {row[0] for row in rows["finished"]}, {row[:2] for row in rows["pieces"]}
+
+
+def killed_and_continued(server: Server, defence: str, workers: int, kills: int) -> int:
+    """Kill so often at random moments, then let it end; how many kills hit a running process."""
+    options, pause = DEFENCES[defence]
+    command, name = [*CERTIFY, *options, "--workers", workers], f"{defence} {workers} {time.time_ns()}"
+    folder, run = server.folder, server.folder / name
+    whole = server(*command, "--out", f"{name}-whole", PAUSE=pause)
+    assert whole.code == 0, whole.err
+    generator, hits = random.Random(time.time_ns()), 0
+    graphs, pieces = kept(run)
+    for _ in range(kills):
+        moment = whole.seconds * generator.uniform(0, 1.1)
+        hits += server(*command, "--out", name, killed_after=moment, PAUSE=pause).killed
+        graphs_now, pieces_now = kept(run)
+        assert graphs <= graphs_now, "a finished graph was lost"
+        assert {piece for piece in pieces if piece[0] not in graphs_now} <= pieces_now, "a finished piece was lost"
+        graphs, pieces = graphs_now, pieces_now
+    ended = server(*command, "--out", name)
+    assert ended.code == 0, ended.err
+    assert "asking again" not in ended.err
+    tables = [(path / "certificates.parquet").read_bytes() for path in (run, folder / f"{name}-whole")]
+    assert tables[0] == tables[1]
+    assert sorted(path.name for path in run.iterdir()) == ["certificates.parquet", "evidence.sqlite", "run.json"]
+    assert server("verify", name).code == 0
+    return hits
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("defence", DEFENCES)
+def test_killed_at_random_moments(server: Server, defence: str, workers: int) -> None:
+    assert killed_and_continued(server, defence, workers, 4) >= 1
+
+
+@pytest.mark.guarantee
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("defence", DEFENCES)
+def test_killed_twenty_times_at_random_moments(server: Server, defence: str, workers: int) -> None:
+    hits = 0
+    while hits < 20:
+        hits += killed_and_continued(server, defence, workers, 5)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_disk_that_is_full_at_any_point_is_one_sentence_and_loses_nothing(server: Server, workers: int) -> None:
+    command = [*CERTIFY, "--keep", 0.8, "--samples", 3000, "--method", "votes", "--quiet", "--workers", workers]
+    name, ends = f"full {workers}", 0
+    assert server(*command, "--out", f"{name}-whole").code == 0
+    for limit in (20_000, 60_000, 100_000, 140_000):
+        ended = server(*command, "--out", name, file_limit=limit)
+        if ended.code == 0:
+            continue
+        ends += 1
+        assert ended.code == 2
+        assert ended.err == (
+            f"flipproof: no space left on the disk for {name}/evidence.sqlite; what is finished is kept (free some space, and "
+            "run the same command again)\n"
+        )
+        assert not (server.folder / name / "certificates.parquet").exists()
+    assert ends >= 2
+    assert server(*command, "--out", name).code == 0
+    tables = [(server.folder / run / "certificates.parquet").read_bytes() for run in (name, f"{name}-whole")]
+    assert tables[0] == tables[1]

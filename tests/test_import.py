@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import flipproof
+from support.command_line import OWN_MODEL, write_graphs
 
 
 def loaded_after(code: str) -> set[str]:
@@ -37,6 +39,31 @@ def test_the_mathematics_needs_no_torch(code: str) -> None:
     loaded = loaded_after(f"import flipproof\n{code}")
     assert "numpy" in loaded
     assert not loaded & {"torch", "torch_geometric", "matplotlib", "networkx", "scipy.stats"}
+
+
+def test_help_imports_nothing_that_computes() -> None:
+    loaded = loaded_after(
+        "import sys\nsys.argv = ['flipproof', '--help']\nfrom flipproof.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as ended:\n    assert not ended.code"
+    )
+    assert "typer" in loaded
+    assert not loaded & {"numpy", "torch", "scipy", "pyarrow", "networkx", "matplotlib"}
+
+
+@pytest.mark.parametrize("options", [["--keep", "0.8", "--samples", "1100"], ["--groups", "3"], ["--defence", "none"]])
+def test_a_black_box_is_certified_without_torch(tmp_path: Path, options: list[str]) -> None:
+    write_graphs(tmp_path / "graphs")
+    (tmp_path / "own.py").write_text(OWN_MODEL.format(pause=0))
+    certify = ["certify", "--model", "own:make", "--data", "graphs", *options, "--workers", "2", "--out", "run", "-q"]
+    loaded = loaded_after(
+        f"import os, sys\nos.chdir({str(tmp_path)!r})\nfrom flipproof.cli import main\n"
+        f"for words in ({certify!r}, ['verify', 'run', '-q']):\n"
+        "    sys.argv = ['flipproof', *words]\n"
+        "    try:\n        main()\n    except SystemExit as ended:\n        assert not ended.code, ended.code"
+    )
+    assert (tmp_path / "run" / "certificates.parquet").exists()
+    assert {"numpy", "own"} <= loaded
+    assert not loaded & {"torch", "torch_geometric", "matplotlib", "ray"}
 
 
 def test_public_names() -> None:

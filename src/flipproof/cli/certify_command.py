@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from flipproof.cli.defending import (
     chosen_data,
     chosen_defence,
@@ -40,6 +38,7 @@ from flipproof.graphs import Graph
 from flipproof.models.loading import features_identity, load_model
 from flipproof.progress import note
 from flipproof.runs.certifying import certify_into
+from flipproof.runs.edge_blind_line import write_line
 from flipproof.runs.folder import written_run
 from flipproof.runs.settings import CertifySettings
 
@@ -97,7 +96,7 @@ def run(options: Options) -> int:
     line = None
     if options.edge_blind is not None:
         blind = edge_blind_model(options.edge_blind, chosen, quiet=options.quiet)
-        line = float(np.mean([blind.predict(graph) == graph.label for graph in chosen.graphs.values()]))
+        line = sum(blind.predict(graph) == graph.label for graph in chosen.graphs.values())
     asked_for = CertifySettings(
         data=chosen.dataset.name,
         data_sha256=fingerprint(chosen.dataset),
@@ -123,10 +122,13 @@ def run(options: Options) -> int:
                 own_model=loaded.saved is None,
                 quiet=options.silent,
             )
+            if line is not None:
+                write_line(options.out, line, len(rows))
     except KeyboardInterrupt:
         note(f"stopped; what is finished is kept. continue with: {options.again}")
         return 130
-    summary = {"run": str(options.out), **summarise(rows, asked_for, edge_blind=line)}
+    share = None if line is None else line / len(rows)
+    summary = {"run": str(options.out), **summarise(rows, asked_for, edge_blind=share)}
     if options.as_json:
         print(json.dumps(summary, allow_nan=False))
     elif not options.quiet:

@@ -166,7 +166,8 @@ def command_function(
     parameters, extra = [], {entry.name: (panel, entry) for panel, entry in joined}
     for entry in fields(options):
         if entry.metadata:
-            parameters.append(_parameter(entry.name, hints[entry.name], entry.default, dict(entry.metadata)))
+            default = entry.default if entry.default_factory is MISSING else entry.default_factory()
+            parameters.append(_parameter(entry.name, hints[entry.name], default, dict(entry.metadata)))
     for name, (panel, entry) in extra.items():
         meta = {"help": entry.help, "panel": panel, "least": entry.least, "flags": (), "argument": None}
         kind = bool if entry.kind is bool else entry.kind | None

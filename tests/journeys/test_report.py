@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from browser import chromium, opened
-from certified_runs import DATA, RING, WHEEL, make_runs, run_command
+from support.browser import chromium, opened
+from support.certified_runs import DATA, RING, WHEEL, make_runs, run_command
 from flipproof.report.content import CertifiedRun, read_attacks, read_run, with_attacks
 from flipproof.report.page import report_page
 

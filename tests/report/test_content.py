@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import flipproof as fp
-from certified_runs import make_runs
+from support.certified_runs import make_runs
 from flipproof.attacks.result import robust_accuracy
 from flipproof.report.content import check_attacks, curve_range, read_attacks, read_run, run_names, with_attacks
 from flipproof.report.page import embedded_json, report_page

@@ -113,8 +113,6 @@ _COMMANDS = (
 
 def _build(only: str | None) -> typer.Typer:
     """The parser; with the options of one command, or of all. The others are there by name."""
-    from flipproof.cli.options import command_function
-
     app = typer.Typer(
         help="Makes graph classifiers provably robust against edge flips.",
         no_args_is_help=True,
@@ -126,6 +124,8 @@ def _build(only: str | None) -> typer.Typer:
     for command in _COMMANDS:
         function: Any = _nothing
         if only is None or only == command.name:
+            from flipproof.cli.options import command_function
+
             module = command.module
             function = command_function(module.Options, module.run, _joined(getattr(module, "JOINED", ())))
         app.command(command.name, help=command.help, rich_help_panel=command.panel)(function)

@@ -10,7 +10,7 @@ import inspect
 import shlex
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -163,13 +163,15 @@ def command_function(
         joined: Options of defences, with the name of the defence as heading.
     """
     hints = get_type_hints(options)
-    parameters, extra = [], {entry.name: (panel, entry) for panel, entry in joined}
-    for entry in fields(options):
-        if entry.metadata:
-            default = entry.default if entry.default_factory is MISSING else entry.default_factory()
-            parameters.append(_parameter(entry.name, hints[entry.name], default, dict(entry.metadata)))
+    extra = {entry.name: (panel, entry) for panel, entry in joined}
+    parameters = [
+        _parameter(own.name, hints[own.name], _default(own), dict(own.metadata))
+        for own in fields(options)
+        if own.metadata
+    ]
     for name, (panel, entry) in extra.items():
-        meta = {"help": entry.help, "panel": panel, "least": entry.least, "flags": (), "argument": None}
+        shown = "" if entry.default in (None, False) else f" (default: {entry.default})"
+        meta = {"help": entry.help + shown, "panel": panel, "least": entry.least, "flags": (), "argument": None}
         kind = bool if entry.kind is bool else entry.kind | None
         parameters.append(_parameter(name, kind, False if entry.kind is bool else None, meta))
 
@@ -182,6 +184,10 @@ def command_function(
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
+
+
+def _default(own: Field[Any]) -> Any:
+    return own.default if own.default_factory is MISSING else own.default_factory()
 
 
 def _parameter(name: str, kind: Any, default: Any, meta: dict[str, Any]) -> inspect.Parameter:

@@ -1,0 +1,1 @@
+"""Experiments made of everything below: the paper's reproduction, benchmarks, tuning."""

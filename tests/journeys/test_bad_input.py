@@ -208,8 +208,9 @@ BAD_INPUT = [
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with good and bad data, models and runs."""
-    from flipproof import EdgeNoise, models
     from flipproof.commands.sources import DataSource
+
+    from flipproof import EdgeNoise, models
 
     folder = tmp_path_factory.mktemp("user")
     write_graphs(folder / "graphs")

@@ -180,6 +180,7 @@ def test_the_line_of_a_network_that_ignores_edges(folder: Path, tmp_path: Path) 
     write_line(copy, 7, 12)
     assert read_run(copy, "even").line == 7
     assert with_lines([read_run(copy, "even")], [blind])[0].line == 7
+    assert [run.line for run in with_lines([read_run(copy, "even"), even], [])] == [7, 7]  # the same graphs
     write_line(copy, 7, 13)
     with pytest.raises(fp.InputError, match="was altered: it belongs to other graphs"):
         read_run(copy, "even")

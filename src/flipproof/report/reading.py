@@ -92,16 +92,19 @@ def check_baseline(folder: Path, compared: Iterable[CertifySettings]) -> None:
 
 
 def with_lines(runs: Sequence[CertifiedRun], baselines: Iterable[CertifiedRun]) -> list[CertifiedRun]:
-    """The runs, each with the best line that edge-blind runs on all of its graphs give, or that it knows itself."""
-    known = [(run.data_key, dict(zip(run.graphs, (run.right_radii() >= 0).tolist(), strict=True))) for run in baselines]
+    """The runs, each with the best line known: from edge-blind runs on all of its graphs, or given to a run on the same graphs."""
+    rights = [
+        (run.data_key, dict(zip(run.graphs, (run.right_radii() >= 0).tolist(), strict=True))) for run in baselines
+    ]
     found = []
     for run in runs:
         lines = [
             sum(right[index] for index in run.graphs)
-            for key, right in known
+            for key, right in rights
             if key == run.data_key and right.keys() >= run.graphs.keys()
         ]
-        lines += [] if run.line is None else [run.line]
+        same = [other for other in runs if other.data_key == run.data_key and other.graphs.keys() == run.graphs.keys()]
+        lines += [other.line for other in same if other.line is not None]
         found.append(replace(run, line=max(lines, default=None)))
     return found
 

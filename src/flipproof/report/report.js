@@ -580,7 +580,8 @@
   }
   function smallGrid(cells) {
     const rows = Math.min(13, cells[0].length), columns = Math.min(13, cells.length);
-    const svg = s("svg", { viewBox: `0 0 ${columns * 20 + 40} ${rows * 20 + 34}`, width: columns * 20 + 40, height: rows * 20 + 34, role: "img", "aria-label": "which numbers of additions and removals are withstood" });
+    const width = Math.max(110, columns * 20 + 40);
+    const svg = s("svg", { viewBox: `0 0 ${width} ${rows * 20 + 34}`, width, height: rows * 20 + 34, role: "img", "aria-label": "which numbers of additions and removals are withstood" });
     for (let adds = 0; adds < columns; adds += 1) {
       for (let removes = 0; removes < rows; removes += 1) {
         svg.append(s("rect", { class: "heat", x: 34 + adds * 20, y: (rows - 1 - removes) * 20, width: 20, height: 20, rx: 3, "fill-opacity": cells[adds][removes] ? 1 : 0.08 }));
@@ -588,7 +589,7 @@
       svg.append(s("text", { x: 44 + adds * 20, y: rows * 20 + 14, "text-anchor": "middle" }, String(adds)));
     }
     for (let removes = 0; removes < rows; removes += 1) svg.append(s("text", { x: 28, y: (rows - 0.5 - removes) * 20 + 4, "text-anchor": "end" }, String(removes)));
-    svg.append(s("text", { x: 34 + columns * 10, y: rows * 20 + 30, "text-anchor": "middle" }, "additions"));
+    svg.append(s("text", { x: 34, y: rows * 20 + 30 }, "additions"));
     svg.append(s("text", { transform: `translate(10 ${rows * 10}) rotate(-90)`, "text-anchor": "middle" }, "removals"));
     return h("div", { class: "mini" }, svg);
   }
@@ -600,9 +601,9 @@
     if (run.edgeBlind) return ["Answers ", said, judged, `The model ignores edges: none of the ${cell.slots} node pairs matters.`];
     const sure = cell.radius === 0 ? "No flip is proven harmless." : cell.radius === 1 ? "No single edge flip can change this." : `No attack of up to ${cell.radius} edge flips can change this.`;
     const more = [];
-    if (cell.adds > cell.radius) more.push(`${cell.adds} additions`);
-    if (cell.removes > cell.radius) more.push(`${cell.removes} removals`);
-    return ["Answers ", said, judged, sure, more.length ? ` It withstands ${more.join(", or ")} alone.` : ""];
+    if (cell.adds > cell.radius) more.push(`${flips(cell.adds)} if edges can only be added`);
+    if (cell.removes > cell.radius) more.push(`${flips(cell.removes)} if edges can only be removed`);
+    return ["Answers ", said, judged, sure, more.length ? ` It withstands ${more.join(", and ")}.` : ""];
   }
   function votesTable(graph, cell, total) {
     const order = cell.counts.map((count, label) => [count, label]).filter(([count]) => count).sort((one, other) => other[0] - one[0]);

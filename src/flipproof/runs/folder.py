@@ -2,7 +2,7 @@
 
 RUN/run.json              what was asked; written first
 RUN/evidence.sqlite       a row per finished piece of work and per finished graph
-RUN/certificates.parquet, RUN/report.html, RUN/figures/   derived
+RUN/certificates.parquet, RUN/edge_blind.json, RUN/report.html, RUN/figures/   derived
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def check_baseline(folder: Path, compared: Iterable[CertifySettings]) -> None:
 
 
 def with_lines(runs: Sequence[CertifiedRun], baselines: Iterable[CertifiedRun]) -> list[CertifiedRun]:
-    """The runs, each with the best line known: from edge-blind runs on all of its graphs, or given to a run on the same graphs."""
+    """The runs, each with the best line known: of an edge-blind run on all its graphs, or given to a run on the same graphs."""
     rights = [
         (run.data_key, dict(zip(run.graphs, (run.right_radii() >= 0).tolist(), strict=True))) for run in baselines
     ]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import flipproof as fp
-from attacked import PygNetwork, trained
+from support.attacked import PygNetwork, trained
 
 LATTICE = fp.Graph(9, [(3 * r + c, 3 * r + c + 1) for r in range(3) for c in range(2)] + [(i, i + 3) for i in range(6)])
 
@@ -50,10 +50,10 @@ def test_gradient_refuses_what_it_cannot_weigh() -> None:
 @pytest.mark.parametrize("name", ["dense", "GCNConv", "GINConv", "SAGEConv", "GATConv"])
 def test_relaxation_is_the_derivative(name) -> None:
     from flipproof.attacks.relaxation import Relaxation
-    from flipproof.defences.target import as_target
+    from flipproof.attacks.search import target_of
 
     model, options = model_and_options(name)
-    target = as_target(model.double(), LATTICE, **options)
+    target = target_of(model.double(), LATTICE, options)
     relaxation = Relaxation(target)
     at = np.random.default_rng(0).uniform(0.1, 0.9, LATTICE.num_slots)
 
@@ -72,12 +72,12 @@ def test_relaxation_is_the_derivative(name) -> None:
 
 def test_gradient_does_not_vanish_far_from_the_decision() -> None:
     from flipproof.attacks.relaxation import Relaxation
-    from flipproof.defences.target import as_target
+    from flipproof.attacks.search import target_of
 
     model = fp.models.GCN(1, 3, hidden=8, seed=0).eval()
     with torch.no_grad():
         model.head.bias[0] += 1000
-    relaxation = Relaxation(as_target(model, LATTICE, features="degree"))
+    relaxation = Relaxation(target_of(model, LATTICE, {"features": "degree"}))
     assert np.abs(relaxation.slope(np.zeros(LATTICE.num_slots))).max() > 0
 
 
@@ -106,10 +106,10 @@ def test_success_is_minimal(attack) -> None:
 def test_taking_back_removes_what_is_not_needed() -> None:
     from flipproof.attacks.constraints import Constraints, Space
     from flipproof.attacks.minimal import minimal
-    from flipproof.defences.target import as_target
+    from flipproof.attacks.search import target_of
 
     graph = fp.Graph(5, [(0, 1), (1, 2)])
-    target = as_target(has_triangle, graph, num_classes=2)
+    target = target_of(has_triangle, graph, {"num_classes": 2})
     flips = np.array([1, 3, 8, 9])  # (0, 2) closes the triangle; (0, 4), (2, 4), (3, 4) are idle
     assert minimal(target, Space(graph, Constraints(4)), flips).tolist() == [1]
 

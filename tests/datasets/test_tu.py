@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import flipproof as fp
-from shared_data import data_root
+from support.shared_data import data_root
 
 # name: graphs, classes, mean nodes, mean edges, node labels, node attributes, nodes without an edge, class names
 PUBLISHED = {

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import flipproof as fp
-from command_line import OWN_MODEL, write_graphs
 from flipproof.engines import RayCluster
+from support.command_line import OWN_MODEL, write_graphs
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own
 

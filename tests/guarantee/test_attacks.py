@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import flipproof as fp
-from attacked import ExactSmoothed, trained
-from cube import KINDS, Cube, classifier
+from support.attacked import ExactSmoothed, trained
+from support.cube import KINDS, Cube, classifier
 
 EXACT = ("random", "greedy", "beam", "genetic")
 NOISES = (fp.EdgeNoise(keep=0.8), fp.EdgeNoise(keep=0.9), fp.EdgeNoise(add=0.05, remove=0.3))

@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import exact
 from flipproof import EdgeNoise, Graph, Sequential, Votes, certify_counts, certify_votes
-from flipproof.certificates.bounds import spending
 from flipproof.certificates import paper
 from flipproof.certificates import votes as by_votes
+from flipproof.certificates.bounds import spending
 from flipproof.certificates.sequential import Plan
+from support import exact
 
 FALSE_ALARM = 1e-6
 RUNS = 20_000

@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from command_line import OWN_MODEL, call, write_graphs
-from flipproof.runs.folder import Run
+from flipproof.runs.folder import written_run
+from flipproof.runs.settings import AttackSettings, CertifySettings
+from support.command_line import OWN_MODEL, call, write_graphs
+from support.runs import replace_evidence, stored
+
+NO_ATTACK = AttackSettings("graphs", "", [], "", None, None, None, 1, [], {}, 1, 1, 0.1, 0)
 
 TRAIN = "train --data graphs --epochs 1 --out new"
 OWN = "certify --model own:make --data graphs --keep 0.8 --samples 50 --out new"
@@ -85,23 +89,33 @@ BAD_INPUT = [
     ("radius --p-lower 1.5 --keep 0.9", "p_lower"),
     ("radius --p-lower 0.9", "noise needs keep"),
     # voting
-    (f"{TRAIN} --groups 0", "groups must be an integer from 1 to 65536; got 0 (for instance 5)"),
-    (f"{TRAIN} --renumber", "--renumber is about the hash of node numbers; got no --groups"),
-    (f"{TRAIN} --groups 3 --keep 0.9", "give either noise, for smoothing, or --groups, for voting"),
-    (f"{OWN} --groups 3", "voting has no noise; got --keep, --add or --remove"),
-    (f"{OWN} --defence voting", "voting has no noise; got --keep, --add or --remove"),
-    (f"{OWN} --defence shield", "--defence must be one of smoothing, voting; got 'shield'"),
-    (f"{OWN} --defence smoothing --groups 3", "smoothing has no groups; got --groups 3"),
-    (f"{SAVED} --groups -1", "groups must be an integer from 1 to 65536; got -1"),
-    (f"{SAVED} --defence voting", "the model was not trained on sub-graphs, so the number of groups must be given"),
-    (f"{SAVED} --groups 3 --features one-hot-degree", "the model failed on noisy copies"),
+    (f"{TRAIN} --groups 0", "Invalid value for '--groups': Input should be greater than or equal to 1; got '0'"),
+    (f"{TRAIN} --groups 70000", "groups must be an integer from 1 to 65536; got 70000 (for instance 5)"),
+    (f"{TRAIN} --renumber", "--renumber belongs to voting, and the defence here is none (leave it out)"),
+    (f"{TRAIN} --groups 3 --keep 0.9", "--groups belongs to voting; got it for smoothing (leave one of them out)"),
+    (f"{OWN} --groups 3", "--groups belongs to voting; got it for smoothing (leave one of them out)"),
+    (f"{OWN} --defence voting", "--keep belongs to smoothing; got it for voting (leave one of them out)"),
+    (
+        f"{OWN} --defence shield",
+        "defence must be one of smoothing, voting, edge-blind, none; got 'shield' (smoothing is the usual one)",
+    ),
+    (
+        f"{OWN} --defence smoothing --groups 3",
+        "--groups belongs to voting; got it for smoothing (leave one of them out)",
+    ),
+    (f"{SAVED} --groups 3", "--samples belongs to smoothing, and the defence here is voting (leave it out)"),
+    (f"{SAVED} --defence voting", "voting needs a number of groups; got none (for instance groups 5)"),
+    ("certify --model model --groups 3 --features one-hot-degree --out new", "the model failed on noisy copies"),
     # numbers
     (f"{OWN} --alpha 0", "alpha must lie in (0, 1)"),
     (f"{OWN} --alpha 2", "alpha must lie in (0, 1)"),
     (f"{OWN} --samples 0", "samples must be an integer of at least 1; got 0"),
-    (f"{OWN} --samples many", "--samples must be an integer of at least 1, or auto; got 'many'"),
-    (f"{OWN} --target-radius 2", "--target-radius 2 goes with --samples auto; got --samples 50 (ask for auto)"),
-    (f"{OWN} --samples auto --max-samples 0", "max_samples must be an integer of at least 1; got 0"),
+    (f"{OWN} --samples many", "samples must be an integer of at least 1, or \"auto\"; got 'many'"),
+    (f"{OWN} --target-radius 2", 'target_radius 2 goes with samples "auto"; got samples 50 (ask for auto)'),
+    (
+        f"{OWN} --samples auto --max-samples 0",
+        "Invalid value for '--max-samples': Input should be greater than or equal to 1; got '0'",
+    ),
     (f"{OWN} --samples auto --precision 2", "precision must lie in (0, 1); got 2.0"),
     (f"{OWN} --samples auto --precision 0.1 --target-radius 1", "give target_radius or precision, not both"),
     (f"{OWN} --workers 0", "Invalid value for '--workers': Input should be greater than or equal to 1; got '0'"),
@@ -112,7 +126,7 @@ BAD_INPUT = [
     (f"{OWN} --method votez", "method must be one of influence, votes, paper; got 'votez'"),
     (f"{OWN} --part tests", "--part must be one of test, validation, train, all; got 'tests'"),
     (f"{OWN} --part validation", "--part validation holds no graph"),
-    (f"{OWN} --classes 1", "the model has 1 classes and the data graphs have 2"),
+    (f"{OWN} --classes 1", "Invalid value for '--classes': Input should be greater than or equal to 2; got '1'"),
     (f"{TRAIN} --epochs 0", "epochs must be an integer of at least 1; got 0"),
     (f"{TRAIN} --learning-rate -1", "learning_rate must be a number above 0; got -1.0"),
     (f"{TRAIN} --batch-size 0", "batch_size must be an integer of at least 1"),
@@ -150,10 +164,17 @@ BAD_INPUT = [
     (f"{SAVED} --classes 5", "--classes must be the model's own number of classes, 2; got 5"),
     (f"{SAVED} --features one-hot-degree", "the model failed on noisy copies"),
     (f"{SAVED} --data topologies:16", "the model has 2 classes and the data topologies have 8"),
-    ("certify --model clean --out new", "the model was not trained under noise, so the noise must be given"),
+    ("certify --model clean --out new", "the model was not trained for a defence, so one must be given (--keep 0.9"),
     ("certify --model moved --out new", "are not those that the model was trained on"),
     ("certify --model own:make --keep 0.8 --out new", "the model does not say which data it belongs to (give --data)"),
-    ("certify --model own:make --data graphs --out new", "so the noise must be given"),
+    (
+        "certify --model undefended --out new",
+        "the model was not trained for a defence, so one must be given (--keep 0.9",
+    ),
+    (
+        "certify --model own:make --data graphs --out new",
+        "the model was not trained for a defence, so one must be given",
+    ),
     ("certify --model absent:make --data graphs --out new", "importing absent failed with ModuleNotFoundError"),
     ("certify --model own:missing --data graphs --out new", "own has no callable missing"),
     ("certify --model own.py:make --data graphs --out new", "importing own.py failed"),
@@ -171,7 +192,7 @@ BAD_INPUT = [
     (f"{TRAIN}".replace("new", "model"), "--out model holds a model already"),
     (f"{TRAIN}".replace("new", "own.py"), "--out own.py exists and is not a model folder"),
     (OWN.replace("new", "graphs"), "graphs holds files but no run.json"),
-    (OWN.replace("new", "own.py"), "own.py is a file; expected a run folder"),
+    (OWN.replace("new", "own.py"), "--out must be a folder; own.py is a file"),
     (OWN.replace("new", "run"), "run holds a run with samples = 40; asked for samples = 50"),
     (OWN.replace("new", "torn"), "torn/run.json cannot be read as a run's settings"),
     ("export gone", "gone is not a run folder: there is no such folder"),
@@ -208,7 +229,7 @@ BAD_INPUT = [
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with good and bad data, models and runs."""
-    from flipproof.commands.sources import DataSource
+    from flipproof.datasets.sources import DataSource
 
     from flipproof import EdgeNoise, models
 
@@ -222,6 +243,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, extra in {
         "model": {"noise": EdgeNoise(keep=0.9)},
         "clean": {"noise": None},
+        "undefended": {"defence": {"name": "none"}},
         "cut": {},
         "moved": {"noise": EdgeNoise(keep=0.9), "data_sha256": "0" * 64},
     }.items():
@@ -266,15 +288,17 @@ def runs(workplace: Path) -> Path:
     (workplace / "unfinished" / "certificates.parquet").unlink()
     table = workplace / "spoilt" / "certificates.parquet"
     table.write_bytes(table.read_bytes()[:-100])
-    next((workplace / "halfway" / "votes").glob("*.npz")).unlink()
-    Run(workplace / "attacked", {"command": "attack"})
+    (workplace / "halfway" / "certificates.parquet").unlink()
+    replace_evidence(workplace / "halfway", CertifySettings.read(workplace / "run").graphs[0], None)
+    with written_run(workplace / "attacked", NO_ATTACK):
+        pass
     (workplace / "torn" / "run.json").write_text('{"settings": {')
     return workplace
 
 
 def contents(folder: Path) -> dict[str, int]:
     found = {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
-    return {path: time for path, time in found.items() if "__pycache__" not in path and not path.endswith(".lock")}
+    return {path: time for path, time in found.items() if "__pycache__" not in path}
 
 
 @pytest.mark.parametrize(("command", "sentence"), BAD_INPUT, ids=[command for command, _ in BAD_INPUT])
@@ -306,8 +330,8 @@ def test_a_model_that_fails_on_a_later_graph_keeps_what_is_finished(
     # one worker, so that it is known which graphs come first
     done = call(monkeypatch, capsys, *command.split(), "--workers", 1)
     assert done.code == 2
-    assert "the model failed on noisy copies of graph 2 with ZeroDivisionError" in done.err
-    assert len(list((runs / "later" / "votes").glob("*.npz"))) == 2
+    assert "the model failed on graph 2 with ZeroDivisionError" in done.err
+    assert [row[0] for row in stored(runs / "later")["finished"]] == [0, 1]
 
 
 def test_no_command_shows_the_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from command_line import call
-from shared_data import data_root
+from support.command_line import call
+from support.shared_data import data_root
 
 # as somebody wrote it who had never heard of flipproof: it wants its own node features, and trains itself in PyG
 PYG_PROJECT = '''
@@ -127,7 +127,7 @@ def test_a_project_of_ones_own_without_a_change(
     assert (summary["model"], summary["graphs"]) == (f"{package}.molecules:trained", 4)
     settings = json.loads(Path("run", "run.json").read_text())["settings"]
     assert settings["features"] == "own"
-    assert all(kind.startswith(way) for kind in settings["batches"])
+    assert all(kind.startswith(way) for kind in settings["paths"])
     assert shell("verify", "run")["ok"]
     assert file.read_text() == project
 

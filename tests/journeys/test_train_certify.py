@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import OWN_MODEL, write_graphs
+from support.command_line import OWN_MODEL, write_graphs
 
 SLOW = ["certify", "--model", "own:make", "--data", "graphs", "--keep", "0.8", "--samples", "3000", "--part", "all"]
 

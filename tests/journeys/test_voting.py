@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from command_line import OWN_MODEL, write_graphs
+from support.command_line import OWN_MODEL, write_graphs
 
 COMMAND = [sys.executable, "-m", "flipproof"]
 CERTIFY = ["certify", "--model", "own:make", "--data", "graphs", "--groups", "5", "--part", "all"]

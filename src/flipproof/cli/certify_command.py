@@ -18,6 +18,7 @@ from flipproof.cli.defending import (
     edge_blind_model,
     num_classes,
     own_values,
+    unused,
     warn_of_training_graphs,
 )
 from flipproof.cli.options import (
@@ -76,7 +77,10 @@ def run(options: Options) -> int:
             f"with one of {', '.join(defence_names())})"
         )
     kind, settings = found
-    asked = own_values(kind, options.defence_values, "asking")
+    values = options.defence_values
+    if kind.edge_blind and options.defence is None:
+        values = unused(values, quiet=options.silent)
+    asked = own_values(kind, values, "asking")
     chosen = chosen_data(loaded, options)
     question = kind.question_type.of(graphs=len(chosen.graphs), **{**_defaults(kind), **asked})
     classes = num_classes(loaded, options.classes, chosen.dataset)

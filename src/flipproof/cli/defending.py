@@ -16,7 +16,16 @@ from flipproof.graphs import Graph
 from flipproof.models.loading import LoadedModel, load_features, load_model
 from flipproof.progress import note
 
-__all__ = ["ChosenData", "chosen_data", "chosen_defence", "defend", "edge_blind_model", "given_defence", "own_values"]
+__all__ = [
+    "ChosenData",
+    "chosen_data",
+    "chosen_defence",
+    "defend",
+    "edge_blind_model",
+    "given_defence",
+    "own_values",
+    "unused",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,22 +79,38 @@ def _all(defence: type[Defence]) -> list[Any]:
     return [*defence.settings, *defence.training_options, *defence.asking]
 
 
+def unused(values: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
+    """No values at all: a model that sees no edges has no use for those of other defences, which is said."""
+    if values:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in values)
+        note(f"the model sees no edges and needs no other defence: {names} not used", quiet=quiet)
+    return {}
+
+
 def own_values(defence: type[Defence], values: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """The given values of one kind of a defence's options; refuses values of another defence's."""
     known = {option.name for option in _all(defence)}
     for name in values:
         if name not in known:
-            raise InputError(f"--{name.replace('_', '-')} means nothing to {defence.name} (leave it out)")
+            owner = next(other for other in defence_classes() if name in {option.name for option in _all(other)})
+            raise InputError(
+                f"--{name.replace('_', '-')} belongs to {owner.name}, and the defence here is {defence.name} (leave it out)"
+            )
     return {option.name: values[option.name] for option in getattr(defence, kind) if option.name in values}
 
 
 def chosen_defence(
     loaded: LoadedModel, values: Mapping[str, Any], asked: str | None
 ) -> tuple[type[Defence], dict[str, Any]] | None:
-    """The defence and its settings: those of the options, else what the model was trained for; ``None`` if neither says."""
+    """The defence and its settings: those of the options, else what the model was trained for; ``None`` if neither says.
+
+    A model that sees no edges needs no other defence than that, whatever options say, unless one is asked for by name.
+    """
+    if getattr(loaded.model, "edge_blind", False) and asked is None:
+        return defence_class("edge-blind"), {}
     trained = trained_defence(loaded.metadata)
-    if getattr(loaded.model, "edge_blind", False) and trained is None:
-        trained = defence_class("edge-blind"), {}
+    if trained is not None and trained[0].baseline:
+        trained = None  # no defence at all, which must be asked for by name
     chosen = given_defence(values, asked)
     if chosen is None:
         return trained

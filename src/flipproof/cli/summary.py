@@ -67,9 +67,8 @@ def print_summary(summary: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    title = (
-        f"{summary['model']} on {summary['data']}: certified accuracy of {summary['graphs']} {summary['part']} graphs"
-    )
+    part = "" if summary["part"] == "all" else f"{summary['part']} "
+    title = f"{summary['model']} on {summary['data']}: certified accuracy of {summary['graphs']} {part}graphs"
     table = Table("attacker", *(f"r = {r}" for r in RADII), title=title)
     keys = ("certified_accuracy", "certified_accuracy_additions", "certified_accuracy_removals")
     for key, attacker in zip(keys, _ATTACKERS.values(), strict=True):

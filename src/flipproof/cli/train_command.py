@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flipproof.checks import checked_seed
-from flipproof.cli.defending import given_defence, own_values
+from flipproof.cli.defending import given_defence, own_values, unused
 from flipproof.cli.options import DataOptions, Defended, FeatureOptions, OutputOptions, option
 from flipproof.cli.summary import print_lines
 from flipproof.datasets import Dataset, Split
@@ -146,13 +146,12 @@ def run(options: Options) -> int:
 
 
 def _planned(options: Options) -> _Plan:
-    asked = options.defence
+    asked, values = options.defence, options.defence_values
     if asked is None and options.model.partition(":")[0] == _BLIND:
-        asked = _BLIND
-    defence = given_defence(options.defence_values, asked, "training_options") or defence_class("none")
-    own = own_values(defence, options.defence_values, "settings")
-    settings = defence.checked(own)
-    extra = {entry.name: options.defence_values.get(entry.name, entry.default) for entry in defence.training_options}
+        asked, values = _BLIND, unused(values, quiet=options.silent)
+    defence = given_defence(values, asked, "training_options") or defence_class("none")
+    settings = defence.checked(own_values(defence, values, "settings"))
+    extra = {entry.name: values.get(entry.name, entry.default) for entry in defence.training_options}
     return _Plan(defence, settings, defence.training(settings) | extra)
 
 

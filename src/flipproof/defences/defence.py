@@ -96,6 +96,10 @@ class Question:
         """Plain JSON; :meth:`of` takes it back."""
         return asdict(self)
 
+    def fits(self, evidence: Any) -> bool:
+        """Whether evidence answers this question, as far as can be told without reading the certificate."""
+        return True
+
     def read(self, evidence: Any) -> Certificate:
         """The certificate that the question asks for; refuses evidence that does not answer it."""
         found: Certificate = evidence.certify()
@@ -166,6 +170,12 @@ class Defence(ABC):
             convention=convention,
             memory=checked_count(memory, "memory", 2**20, "a number of bytes, for instance 2**30"),
         )
+        hook = getattr(self.classifier, "features", None)
+        if (self.edge_blind or self.classifier.edge_blind) and hook is not None and hook.reads_edges:
+            raise InputError(
+                f"features of an edge-blind model must not depend on edges; got {hook.spec or hook} "
+                '(None for the graph\'s own, or "constant")'
+            )
         self._guard = Guard(self.classifier, trust_features=trust_features)
 
     # ---- what the defence is ----------------------------------------------------------------------------------------------

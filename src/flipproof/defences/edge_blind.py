@@ -10,7 +10,6 @@ from typing import Any
 
 from flipproof.certificates.answer import Answer
 from flipproof.defences.defence import Defence
-from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graph
 
 __all__ = ["EdgeBlindClassifier"]
@@ -32,15 +31,6 @@ class EdgeBlindClassifier(Defence):
     baseline = True
     edge_blind = True
     trait = "edge-blind"
-
-    def __init__(self, model: Any, **wrapped: Any) -> None:
-        super().__init__(model, **wrapped)
-        features = getattr(self.classifier, "features", None)
-        if features is not None and features.reads_edges:
-            raise InputError(
-                f"features of an edge-blind model must not depend on edges; got {features.spec or features} "
-                '(None for the graph\'s own, or "constant")'
-            )
 
     def check(self, graphs: Sequence[Graph]) -> None:
         super().check([graph.replaced(edges=()) for graph in graphs])

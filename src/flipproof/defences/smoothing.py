@@ -139,9 +139,13 @@ class SampledQuestion(Question):
         """Plain JSON; the number of graphs is known elsewhere."""
         return {key: value for key, value in asdict(self).items() if key != "graphs"}
 
+    def fits(self, evidence: Votes) -> bool:
+        cast = evidence.seed, evidence.looks
+        return cast == (self.seed, self.plan.schedule) and len(evidence) in self.plan.looks
+
     def read(self, evidence: Votes) -> Certificate:
         """The certificate of the look at which sampling ends; refuses votes that were cast otherwise."""
-        if (evidence.seed, evidence.looks) != (self.seed, self.plan.schedule) or len(evidence) not in self.plan.looks:
+        if not self.fits(evidence):
             raise InputError("the votes were cast with other settings than these (sample again)")
         certificate = self.plan.read(evidence)
         if certificate.samples != len(evidence):
@@ -206,6 +210,9 @@ class SmoothedClassifier(Defence):
     def noise(self) -> EdgeNoise:
         """The random flips."""
         return self._noise
+
+    def __repr__(self) -> str:
+        return f"SmoothedClassifier({type(self.model).__name__}, {self.noise}, num_classes={self.num_classes})"
 
     # ---- the defence and its settings ----
 
@@ -331,10 +338,12 @@ class SmoothedClassifier(Defence):
         return b"go on" if question.plan.look(votes) is None else b"enough"
 
     def evidence(self, graph: Graph, question: SampledQuestion, pieces: Mapping[str, bytes]) -> Votes:
-        blocks = [
-            self._block(pieces[key]) for key in map(_block_key, range(0, question.plan.most, BLOCK)) if key in pieces
-        ]
-        return self.votes_of(graph, blocks, seed=question.seed, looks=question.plan.schedule)
+        plan = question.plan
+        blocks = [self._block(pieces[key]) for key in map(_block_key, range(0, plan.most, BLOCK)) if key in pieces]
+        cast, expected = sum(len(labels) for labels, _ in blocks), min(len(blocks) * BLOCK, plan.most)
+        if cast != expected:
+            raise InputError(f"the engine must return the votes asked for; got {cast} instead of {expected}")
+        return self.votes_of(graph, blocks, seed=question.seed, looks=plan.schedule)
 
     @classmethod
     def answered(cls, evidence: Any, settings: Mapping[str, Any], num_classes: int) -> bool:

@@ -74,7 +74,7 @@ def ask_missing(
     question = run.settings.asked()
     missing = dict(graphs)
     for index in run.store.finished() & graphs.keys():
-        complaint = _complaint(run, defence, index, graphs[index])
+        complaint = _complaint(run, defence, question, index, graphs[index])
         if complaint is None:
             del missing[index]
         else:
@@ -118,7 +118,7 @@ def read_evidence(run: Run[CertifySettings]) -> Iterator[tuple[int, Evidence]]:
         yield index, kind.from_bytes(run.store.load(index), source=f"the evidence of graph {index} in {run.folder}")
 
 
-def _complaint(run: Run[CertifySettings], defence: Defence, index: int, graph: Graph) -> str | None:
+def _complaint(run: Run[CertifySettings], defence: Defence, question: Any, index: int, graph: Graph) -> str | None:
     """What is wrong with the stored evidence of a graph; ``None`` if it can be used."""
     try:
         evidence = defence.evidence_type.from_bytes(run.store.load(index), source="the evidence")
@@ -129,4 +129,6 @@ def _complaint(run: Run[CertifySettings], defence: Defence, index: int, graph: G
         return f"the evidence in {run.folder} belongs to another graph"
     if not defence.answered(evidence, settings.defence_settings, settings.num_classes):
         return f"the evidence in {run.folder} belongs to another defence"
+    if not question.fits(evidence):
+        return f"the evidence in {run.folder} answers another question"
     return None

@@ -19,6 +19,7 @@ __all__ = ["AttackSettings", "CertifySettings", "RunSettings", "StudySettings"]
 
 FILE = "run.json"
 _FORMAT = 2
+_SHOWN = 160  # characters of a value in a sentence
 _RECORDED = ("flipproof", "numpy", "scipy", "torch")
 
 
@@ -161,10 +162,10 @@ class StudySettings(RunSettings):
 
 
 def _differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Name, wanted and found value of all that differs; tables are compared value by value."""
+    """Name, wanted and found value of all that differs; tables that have keys in common are compared value by value."""
     for key in [*wanted, *(found.keys() - wanted.keys())]:
         mine, theirs = wanted.get(key), found.get(key)
-        if isinstance(mine, dict) and isinstance(theirs, dict):
+        if isinstance(mine, dict) and isinstance(theirs, dict) and mine.keys() & theirs.keys():
             yield from (
                 (("defence" if inner == "name" else inner), *values) for inner, *values in _differences(mine, theirs)
             )
@@ -174,7 +175,7 @@ def _differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> Iterato
 
 def _short(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
 def _versions() -> dict[str, str | None]:

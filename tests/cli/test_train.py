@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from command_line import call, write_graphs
 from flipproof import models
-from shared_data import data_root
+from support.command_line import call, write_graphs
+from support.shared_data import data_root
 
 
 def train(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, object]:
@@ -46,9 +46,8 @@ def test_everything_certify_needs_is_stored(
     assert summary["graphs"] == {"train": 7, "validation": 1, "test": 4}
     assert (summary["features"], summary["network"], summary["epochs"]) == ("degree", "gcn", 2)
     saved = models.load_metadata(out)
-    assert saved.noise is not None
-    assert (round(saved.noise.p_add, 6), round(saved.noise.p_remove, 6)) == (0.1, 0.3)
     stored = saved.metadata
+    assert stored["defence"] == {"name": "smoothing", "add": pytest.approx(0.1), "remove": pytest.approx(0.3)}
     assert stored["data"] == str(data.resolve())
     assert (stored["split_seed"], stored["data_seed"], stored["features"]) == (5, 0, "degree")
     assert stored["class_names"] == ["ring", "wheel"]
@@ -208,7 +207,13 @@ def test_a_kernel_machine_is_trained_and_certified_with_the_same_commands(
         (["--corrected"], "--corrected is for gin under noise; got --model gin and no noise"),
         (["--objective", "votes"], "objective must be one of samples, majority; got 'votes'"),
         (["--objective", "majority", "--keep", 0.9], "the majority objective needs several noisy copies; got copies=1"),
-        (["--model", "wl-svm", "--hidden", 8], "--hidden, --consistency, --objective and --groups belong to networks"),
+        (["--model", "wl-svm", "--hidden", 8], "--hidden, --consistency and --objective belong to networks"),
+        (
+            ["--model", "wl-svm", "--groups", 3],
+            "wl-svm cannot be trained for voting (train a network, for instance gin)",
+        ),
+        (["--defence", "magic"], "defence must be one of smoothing, voting, edge-blind, none; got 'magic'"),
+        (["--keep", 0.9, "--groups", 3], "--groups belongs to voting; got it for smoothing (leave one of them out)"),
         (["--model", "gat", "--hidden", 30], "hidden must be a multiple of the 4 heads of gat; got 30"),
     ],
 )

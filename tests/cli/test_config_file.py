@@ -7,8 +7,8 @@ import json
 import pytest
 import typer
 
-from command_line import call
-from flipproof.cli import app
+from flipproof.cli.app import _build
+from support.command_line import call
 
 
 @pytest.fixture
@@ -83,6 +83,6 @@ def test_a_file_that_is_not_there(flipproof):
 
 
 def test_every_command_takes_a_file():
-    commands = typer.main.get_command(app).commands
+    commands = typer.main.get_command(_build(None)).commands
     for name in commands.keys() - {"benchmark"}:  # a benchmark is nothing but its file
         assert any("--config" in option.opts for option in commands[name].params), name

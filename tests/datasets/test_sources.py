@@ -1,4 +1,4 @@
-"""What the options name: data and split, model, features, noise."""
+"""A data set as a user names it, its split, and what a model folder remembers of both."""
 
 from __future__ import annotations
 
@@ -9,18 +9,9 @@ import numpy as np
 import pytest
 
 import flipproof as fp
-from command_line import write_graphs
 from flipproof import models
-from flipproof.commands.sources import (
-    DataSource,
-    features_identity,
-    fingerprint,
-    load_features,
-    load_model,
-    load_noise,
-    model_data,
-    part_indices,
-)
+from flipproof.datasets.sources import DataSource, fingerprint, model_data, part_indices
+from support.command_line import write_graphs
 
 NOTHING: dict[str, Any] = {"data": None, "root": None, "download": False, "data_seed": None, "split_seed": None}
 
@@ -68,16 +59,16 @@ def test_a_model_folder_remembers_its_data_and_split(tmp_path: Path, monkeypatch
     saved = saved_with(tmp_path / "model", **source.metadata(graphs))
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    again, found = model_data(saved, **NOTHING)
+    again, found = model_data(saved.metadata, **NOTHING)
     assert found == graphs
     assert again.split(found).test_indices.tolist() == source.split(graphs).test_indices.tolist()
-    other, _ = model_data(saved, **(NOTHING | {"split_seed": 8}))
+    other, _ = model_data(saved.metadata, **(NOTHING | {"split_seed": 8}))
     assert other.split_seed == 8
     (tmp_path / "mine" / "0.edges").write_text("0 1\n")
     with pytest.raises(fp.InputError, match="are not those that the model was trained on"):
-        model_data(saved, **NOTHING)
+        model_data(saved.metadata, **NOTHING)
     with pytest.raises(fp.InputError, match="are not those that the model was trained on"):
-        model_data(saved, **(NOTHING | {"data": "../mine"}))
+        model_data(saved.metadata, **(NOTHING | {"data": "../mine"}))
 
 
 def test_test_graphs_of_a_reproduced_model_were_no_training_graphs(tmp_path: Path) -> None:
@@ -85,7 +76,7 @@ def test_test_graphs_of_a_reproduced_model_were_no_training_graphs(tmp_path: Pat
 
     settings = Settings(graphs=32, train_graphs=20, clean_epochs=1)
     run_job(Job("gcn", None), settings, tmp_path, lambda what, done, of: None)
-    source, graphs = model_data(models.load_metadata(tmp_path / "models" / "gcn-clean"), **NOTHING)
+    source, graphs = model_data(models.load_metadata(tmp_path / "models" / "gcn-clean").metadata, **NOTHING)
     assert source.split(graphs).test_indices.tolist() == data_split(settings).test_indices.tolist()
     assert source.split(graphs).train_indices.tolist() == data_split(settings).train_indices.tolist()
 
@@ -116,40 +107,3 @@ def test_parts_and_limits() -> None:
         == list(range(24))
     )
     assert part_indices(parts, "test", 3) == chosen["test"][:3]
-
-
-def test_a_users_model_is_known_by_its_weights_and_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code = (
-        "import torch\n\n\ndef one():\n    torch.manual_seed(0)\n    return torch.nn.Linear(2, 2)\n\n\n"
-        "def two():\n    torch.manual_seed(1)\n    return torch.nn.Linear(2, 2)\n"
-    )
-    (tmp_path / "mine_first.py").write_text(code)
-    (tmp_path / "mine_second.py").write_text(code + "\n# changed\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    names = ("mine_first:one", "mine_first:two", "mine_second:one")
-    identities = [load_model(name).identity for name in names]
-    assert len(set(identities)) == 3
-    assert load_model(names[0]).identity == identities[0]
-    assert not load_model(names[0]).model.training
-
-
-def test_features_by_name_and_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mine_hooks.py").write_text("def ones(graph):\n    return [[1.0]] * graph.num_nodes\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    assert load_features(None) is None
-    assert features_identity(None) == features_identity("own") == "own"
-    assert features_identity("own+one-hot-degree:5") == "own+one-hot-degree:5"
-    assert features_identity("one-hot-degree:5") == "one-hot-degree:5"
-    assert load_features("mine_hooks:ones").of(fp.Graph(2, [])).tolist() == [[1.0], [1.0]]
-    assert features_identity("mine_hooks:ones").startswith("mine_hooks:ones sha256:")
-
-
-def test_noise_of_the_options_then_of_the_model(tmp_path: Path) -> None:
-    saved = saved_with(tmp_path / "m", noise=fp.EdgeNoise(keep=0.9))
-    assert load_noise(saved, None, None, None) == fp.EdgeNoise(keep=0.9)
-    assert load_noise(saved, None, 0.1, 0.2) == fp.EdgeNoise(add=0.1, remove=0.2)
-    assert load_noise(None, None, None, None, edge_blind=True) == fp.EdgeNoise(add=0, remove=0)
-    with pytest.raises(fp.InputError, match="the noise must be given"):
-        load_noise(None, None, None, None)

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flipproof as fp
-from attacked import PygNetwork
 from flipproof.graphs import pairs_of_slots
 from flipproof.models import GCN, EdgeBlind
+from support.attacked import PygNetwork
 
 SIX = fp.Graph(6, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 5), (0, 3)])
 
@@ -242,24 +242,3 @@ def test_training_is_repeatable_and_refuses_both_defences() -> None:
         fp.train(GCN(num_classes=8), graphs, noise=fp.EdgeNoise(keep=0.9), groups=3)
     with pytest.raises(fp.InputError, match="renumber is about the hash of node numbers; got no groups"):
         fp.train(GCN(num_classes=8), graphs, renumber=True)
-
-
-def test_renumbering_makes_ever_new_sub_graphs_of_the_same_graph() -> None:
-    """What training draws: with renumbering, sub-graphs of the graph itself that the fixed hash does not make."""
-    from flipproof.classifiers.features import as_features
-    from flipproof.training import _Batches
-
-    graphs = [SIX.replaced(label=0), fp.Graph(4, [(0, 1), (1, 2), (2, 3)], label=1)]
-    known = [{part.topology for part in fp.EdgeGroups(2).sub_graphs(graph)} for graph in graphs]
-    for renumber in (False, True):
-        batches = _Batches(graphs, None, as_features("degree"), "graphs", fp.EdgeGroups(2), renumber=renumber)
-        members = torch.tensor([0, 1] * 40)
-        adjacency, mask, _, _ = batches.draw(members, torch.Generator().manual_seed(0))
-        drawn: list[set[str]] = [set(), set()]
-        for which, matrix, inside in zip(members.tolist(), adjacency, mask, strict=True):
-            part = fp.Graph.from_adjacency(matrix[inside][:, inside])
-            assert not set(part.edge_slots.tolist()) - set(graphs[which].edge_slots.tolist())
-            assert not matrix[~inside].any()
-            drawn[which].add(part.topology)
-        assert all((len(seen - old) >= 2) is renumber for seen, old in zip(drawn, known, strict=True))
-        assert renumber or drawn == known

@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 import flipproof as fp
-from cube import Cube
 from flipproof.classifiers import Classifier
 from flipproof.noise import NoisyBatch
+from support.cube import Cube
 
 
 class CubeClassifier(Classifier):

@@ -17,8 +17,7 @@ import pytest
 import torch
 
 import flipproof as fp
-from flipproof.engines import Processes, ThisProcess, Threads, cores, local_engine, one_thread
-from flipproof.defences.asking import Engine
+from flipproof.engines import Engine, Processes, ThisProcess, Threads, cores, local_engine
 
 ENGINES: list[Callable[[], Engine]] = [ThisProcess, lambda: Processes(2), lambda: Processes(3), lambda: Threads(2)]
 GRAPHS = [fp.Graph(5 + k, [(0, 1), (1, 2), (2, 3), (3, 4)][: 2 + k % 3], label=k % 2) for k in range(4)]
@@ -116,12 +115,22 @@ def test_a_task_that_kills_every_worker_is_given_up() -> None:
     assert multiprocessing.active_children() == []
 
 
-def test_workers_use_one_thread_each() -> None:
+class Threaded:
+    """Work that says on how many threads torch computes; workers are prepared by the model's classifier."""
+
+    def __init__(self) -> None:
+        self.in_worker = fp.classifiers.as_classifier(fp.models.GCN(1, 2, seed=0).eval(), num_classes=2).one_thread
+
+    def __call__(self, task: int) -> int:
+        return torch.get_num_threads()
+
+
+def test_workers_are_prepared_once_and_use_one_thread_each() -> None:
     before = torch.get_num_threads()
-    assert {threads for _, threads in Processes(2).run(lambda task: torch.get_num_threads(), range(4))} == {1}
     torch.set_num_threads(2)
     try:
-        with one_thread():
+        assert {threads for _, threads in Processes(2).run(Threaded(), range(4))} == {1}
+        with Threaded().in_worker():
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 2
     finally:
@@ -175,17 +184,30 @@ def test_ctrl_c_ends_workers_in_the_middle_of_a_task() -> None:
 
 
 def test_where_a_process_cannot_be_forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = torch.nn.Linear(1, 1)
-    assert [type(local_engine(workers, model)[0]) for workers in (1, 2)] == [ThisProcess, Processes]
+    assert [type(local_engine(workers)[0]) for workers in (1, 2)] == [ThisProcess, Processes]
+    assert local_engine(2, forks=False)[1] == "the model is on a GPU: using 2 threads instead of processes"
     monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
-    engine, sentence = local_engine(2, model)
+    engine, sentence = local_engine(2)
     assert isinstance(engine, Threads)
-    assert sentence == "this system cannot fork a process safely: 2 threads in place of processes"
-    engine, sentence = local_engine(2, len)
+    assert sentence == "this system cannot fork a process safely: using 2 threads instead of processes"
+    engine, sentence = local_engine(2, threads=False)
     assert isinstance(engine, ThisProcess)
-    assert "may not be safe to call from two threads: one worker" in sentence
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    assert local_engine(2, model)[1].startswith("the model is on a GPU")
+    assert "may not be safe to call from two threads: using one worker" in sentence
+
+
+def test_the_model_tells_which_engine_it_can_have(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    network = fp.SmoothedClassifier(fp.models.GCN(1, 2, seed=0).eval(), fp.EdgeNoise(keep=0.8))
+    black_box = fp.SmoothedClassifier(lambda graphs: [0] * len(graphs), fp.EdgeNoise(keep=0.8), num_classes=2)
+    assert [type(defence.engine(2)) for defence in (network, black_box)] == [Processes, Processes]
+    assert [type(network.engine(workers)) for workers in (None, 1)] == [ThisProcess, ThisProcess]
+    network.classifier.device = torch.device("cuda")  # as if it were there
+    assert [type(defence.engine(2)) for defence in (network, black_box)] == [Threads, Processes]
+    network.engine(2, quiet=False)
+    assert "flipproof: the model is on a GPU" in capsys.readouterr().err
+    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
+    assert [type(defence.engine(2)) for defence in (network, black_box)] == [Threads, ThisProcess]
 
 
 @pytest.mark.parametrize("workers", [0, -1, True, 1.5])

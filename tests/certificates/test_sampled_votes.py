@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from flipproof import EdgeNoise, Graph, InputError, Votes, certify_votes
-from flipproof.noise import BLOCK, STREAM_VERSION, SampleStream
 from flipproof.certificates.sampled_votes import checked_samples
+from flipproof.noise import BLOCK, STREAM_VERSION, SampleStream
 
 GRAPH = Graph(6, [(0, 1), (1, 2), (4, 5)], np.ones((6, 2)), 1, frozen=[(0, 5)], name="one")
 NOISE = EdgeNoise(add=0.05, remove=0.3)
@@ -170,7 +170,7 @@ def test_every_truncation_is_refused(saved: Path) -> None:
     whole = saved.read_bytes()
     for length in range(0, len(whole), 7):
         saved.write_bytes(whole[:length])
-        with pytest.raises(InputError, match=f"{saved.name} is not a whole file of votes"):
+        with pytest.raises(InputError, match=f"{saved.name} is not a whole file of sampled votes"):
             Votes.load(saved)
 
 
@@ -249,7 +249,7 @@ def test_pickles_are_refused_and_not_run(saved: Path, tmp_path: Path, monkeypatc
     with pytest.raises(InputError, match="pickle"):
         Votes.load(saved)
     np.array([_Bomb()], dtype=object).dump(saved)
-    with pytest.raises(InputError, match="not a whole file of votes"):
+    with pytest.raises(InputError, match="not a whole file of sampled votes"):
         Votes.load(saved)
     assert not (tmp_path / "exploded").exists()
 
@@ -278,5 +278,5 @@ def empty_zip() -> bytes:
 def test_foreign_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "foreign"
     path.write_bytes(content)
-    with pytest.raises(InputError, match="foreign is not a whole file of votes"):
+    with pytest.raises(InputError, match="foreign is not a whole file of sampled votes"):
         Votes.load(path)

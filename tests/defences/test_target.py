@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import flipproof as fp
-from attacked import CubeClassifier
-from cube import Cube, classifier
-from flipproof.defences.target import SmoothedTarget, as_target
+from flipproof.attacks.search import target_of
+from flipproof.defences.smoothing import SmoothedTarget
+from support.attacked import CubeClassifier
+from support.cube import Cube, classifier
 
 NOISES = [fp.EdgeNoise(keep=0.8), fp.EdgeNoise(add=0.05, remove=0.4)]
 
@@ -23,7 +24,7 @@ def cube_of(kind: str, noise: fp.EdgeNoise, seed: int, slots: int = 6, num_class
 
 def smoothed_target(cube: Cube, samples: int, seed: int = 0) -> SmoothedTarget:
     smooth = fp.SmoothedClassifier(CubeClassifier(cube), cube.noise)
-    target = as_target(smooth, cube.graph, label=0, samples=samples, seed=seed)
+    target = target_of(smooth, cube.graph, {"label": 0, "samples": samples, "seed": seed})
     assert isinstance(target, SmoothedTarget)
     return target
 
@@ -84,10 +85,11 @@ def test_a_false_success_is_confirmed_no_more_often_than_alpha() -> None:
     slots = 3
     parity = np.array([bin(state).count("1") % 2 for state in range(2**slots)])
     cube = Cube(fp.EdgeNoise(keep=0.5000001), np.zeros(slots, dtype=np.bool_), parity, 2)
+    options = {"label": 0, "samples": 10, "confirm_samples": 200, "alpha": 0.05}
     false = 0
     for seed in range(300):
         smooth = fp.SmoothedClassifier(CubeClassifier(cube), cube.noise)
-        target = as_target(smooth, cube.graph, label=0, samples=10, confirm_samples=200, alpha=0.05, seed=seed)
+        target = target_of(smooth, cube.graph, {**options, "seed": seed})
         false += target.confirm(cube.graph).confirmed
     assert false <= 28  # mean at most 15, four standard deviations
     assert false >= 1  # and the test can fail

@@ -38,7 +38,7 @@ def test_votes_of_another_kind_are_refused(tmp_path: Path) -> None:
     with pytest.raises(fp.InputError, match="it holds sampled votes, not group votes"):
         GroupVotes.load(tmp_path / "sampled.npz")
     (tmp_path / "cut.npz").write_bytes((tmp_path / "votes.npz").read_bytes()[:-9])
-    with pytest.raises(fp.InputError, match="is not a whole file of votes"):
+    with pytest.raises(fp.InputError, match="is not a whole file of group votes"):
         GroupVotes.load(tmp_path / "cut.npz")
 
 

@@ -12,12 +12,12 @@ import pytest
 from numpy.typing import NDArray
 
 import flipproof as fp
-from cube import all_states
-from flipproof.graphs import pairs_of_slots
 from flipproof.certificates.group_votes import GroupVotes
+from flipproof.graphs import pairs_of_slots
 from flipproof.noise.groups import EdgeGroups
+from support.cube import all_states
 
-_PATH = Path(__file__).parents[1] / "benchmarks" / "combination.py"
+_PATH = Path(__file__).parents[2] / "benchmarks" / "combination.py"
 STATES = all_states(6)
 PAIRS = pairs_of_slots(np.arange(6), 4)
 DISTANCE = (STATES[:, None] ^ STATES).sum(axis=2)

@@ -19,9 +19,10 @@ from scipy import stats
 from torch_geometric import transforms
 
 from flipproof import EdgeNoise, Graph, InputError, SmoothedClassifier, Votes, certify_votes
+from flipproof.defences.defence import Request
+from flipproof.engines import ThisProcess
 from flipproof.models import GCN, GIN, EdgeBlind
 from flipproof.noise import BLOCK
-from flipproof.defences.asking import BlockTask, ThisProcess
 
 NOISE = EdgeNoise(keep=0.85)
 
@@ -319,7 +320,8 @@ class Backwards:
                 collected.append(task)
             elif collected:
                 task = collected.pop()
-                self.starts += [task.start] if isinstance(task, BlockTask) else []
+                if isinstance(task.request, Request):
+                    self.starts.append(int(task.request.key.removeprefix("block ")))
                 yield task, work(task)
 
 
@@ -335,9 +337,9 @@ def test_an_engine_is_used_and_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("fault", "part"),
     [
-        ("loses one", "every task; graph 0 has no votes"),
-        ("one twice", "every task once; got samples 0 of graph 0 again"),
-        ("too few samples", "the votes asked for; got 99 in place of 100"),
+        ("loses one", "every task; graph 0 has no answer"),
+        ("one twice", "every task once; got block 0 of graph 0 again"),
+        ("too few samples", "the votes asked for; got 99 instead of 100"),
     ],
 )
 def test_an_engine_that_errs_is_noticed(smooth: SmoothedClassifier, fault: str, part: str) -> None:
@@ -347,8 +349,7 @@ def test_an_engine_that_errs_is_noticed(smooth: SmoothedClassifier, fault: str, 
                 next(iter(tasks))
                 return
             for task, result in super().run(work, tasks):
-                if isinstance(task, BlockTask):
-                    yield task, (result[0][1:], result[1]) if fault == "too few samples" else result
+                yield task, result[:-1] if fault == "too few samples" else result
                 if fault == "one twice":
                     yield task, result
 

@@ -1,45 +1,32 @@
-"""``flipproof certify``, ``export`` and ``verify`` on a user's own model, in this process."""
+"""``flipproof certify`` and ``export`` on a user's own model, in this process."""
 
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
 import json
-import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pytest
 from pyarrow import parquet
 
 import flipproof as fp
-from command_line import OWN_MODEL, Outcome, call, write_graphs
-from flipproof.runs.folder import Run
+from flipproof.runs.settings import CertifySettings
+from flipproof.runs.store import Store
 from flipproof.runs.table import COLUMNS
+from support.command_line import OWN_MODEL, Shell, write_graphs
+from support.runs import spoil, stored
 
 BASIC = ["certify", "--model", "own:make", "--keep", 0.8, "--samples", 200, "--data", "graphs"]
 
 
-class Shell:
-    """The command line in a folder that holds ``own.py`` and ``graphs/``."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder, self._monkeypatch, self._capsys = folder, monkeypatch, capsys
-        write_graphs(folder / "graphs")
-        (folder / "own.py").write_text(OWN_MODEL.format(pause=0))
-        monkeypatch.chdir(folder)
-        monkeypatch.syspath_prepend(folder)
-        monkeypatch.delitem(__import__("sys").modules, "own", raising=False)
-
-    def __call__(self, *arguments: object) -> Outcome:
-        return call(self._monkeypatch, self._capsys, *arguments)
-
-
-@pytest.fixture
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(tmp_path, monkeypatch, capsys)
+def settings_of(run: str) -> dict[str, Any]:
+    """What stands in run.json."""
+    found: dict[str, Any] = json.loads(Path(run, "run.json").read_text())["settings"]
+    return found
 
 
 def test_certificates_are_those_of_the_library(shell: Shell) -> None:
@@ -73,14 +60,9 @@ def test_simultaneous_gives_every_graph_its_share_of_alpha(shell: Shell) -> None
     assert shell(*BASIC, "--alpha", 0.01, "--out", "each").code == 0
     tables = [shell("export", run).out for run in ("run", "each")]
     assert tables[0] == tables[1]
-    settings = json.loads(Path("run/run.json").read_text())["settings"]
-    assert (settings["alpha"], settings["simultaneous"]) == (0.04, True)
+    question = settings_of("run")["question"]
+    assert (question["alpha"], question["simultaneous"]) == (0.04, True)
     assert shell("verify", "run").code == 0
-    path = Path("run/run.json")
-    path.write_text(path.read_text().replace('"simultaneous": true', '"simultaneous": false'))
-    altered = shell("verify", "run")
-    assert altered.code == 1
-    assert "alpha is 0.01 in the table and 0.04 from the votes" in altered.err
 
 
 def test_the_edge_blind_line_stands_in_the_table(shell: Shell) -> None:
@@ -120,13 +102,12 @@ def test_the_table_and_the_plain_lines(shell: Shell) -> None:
 
 def test_a_second_run_samples_nothing_again(shell: Shell) -> None:
     assert shell(*BASIC, "--out", "run").code == 0
-    before = {path: path.stat().st_mtime_ns for path in Path("run/votes").iterdir()}
-    table = Path("run/certificates.parquet").read_bytes()
+    before, table = stored("run"), Path("run/certificates.parquet").read_bytes()
     Path("run/certificates.parquet").unlink()
     done = shell(*BASIC, "--out", "run")
     assert done.code == 0
     assert "sampling" not in done.err
-    assert before == {path: path.stat().st_mtime_ns for path in Path("run/votes").iterdir()}
+    assert stored("run") == before
     assert Path("run/certificates.parquet").read_bytes() == table
 
 
@@ -138,7 +119,7 @@ def test_a_second_run_samples_nothing_again(shell: Shell) -> None:
         (["--alpha", 0.01], "alpha"),
         (["--simultaneous"], "simultaneous"),
         (["--method", "votes"], "method"),
-        (["--keep", 0.7], "p_add"),
+        (["--keep", 0.7], "add"),
         (["--part", "all"], "part"),
         (["--split-seed", 1], "split_seed"),
         (["--features", "degree"], "features"),
@@ -184,127 +165,42 @@ def test_rows_stand_in_order_in_every_format(shell: Shell) -> None:
     assert Path("table.csv").read_text() == text
 
 
-def test_verify_passes_and_json_says_so(shell: Shell) -> None:
+def test_spoilt_evidence_is_asked_again(shell: Shell) -> None:
     assert shell(*BASIC, "--out", "run").code == 0
-    done = shell("verify", "run")
-    assert (done.code, done.out) == (
-        0,
-        "verified: 4 certificates follow from their votes, and the votes from their noise\n",
-    )
-    assert json.loads(shell("verify", "run", "--json").out) == {"run": "run", "graphs": 4, "ok": True, "problems": []}
-
-
-def altered(run: Run, index: int, **changes: object) -> None:
-    votes = run.load(index)
-    fields = {key: getattr(votes, key) for key in ("labels", "graph", "noise", "num_classes", "seed", "checksums")}
-    fp.Votes(**(fields | changes)).save(run.path(index))  # type: ignore[arg-type]
-
-
-def change_rows(run: Run, index: int, column: str, value: object) -> None:
-    path = run.folder / "certificates.parquet"
-    table = parquet.read_table(path)
-    rows = table.to_pylist()
-    next(row for row in rows if row["graph"] == index)[column] = value
-    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=table.schema), path)
-
-
-ALTERATIONS = [
-    "vote",
-    "swapped votes",
-    "slot order",
-    "checksum",
-    "seed",
-    "radius",
-    "grid",
-    "label",
-    "votes gone",
-    "row gone",
-    "votes cut",
-    "alpha",
-]
-
-
-@pytest.mark.parametrize("method", ["influence", "votes"])
-@pytest.mark.parametrize("alteration", ALTERATIONS)
-def test_verify_names_the_altered_graph(shell: Shell, alteration: str, method: str) -> None:
-    assert shell(*BASIC, "--method", method, "--out", "run").code == 0
-    run = Run.open("run")
-    index = run.settings["graphs"][1]
-    votes = run.load(index)
-    labels = votes.labels.copy()
-    if alteration == "vote":
-        labels[17] = 1 - labels[17]
-        altered(run, index, labels=labels)
-    elif alteration == "swapped votes":  # the counts stay
-        first, second = (labels == 0).argmax(), (labels == 1).argmax()
-        assert labels[first] != labels[second]
-        labels[[first, second]] = labels[[second, first]]
-        altered(run, index, labels=labels)
-    elif alteration == "slot order":  # the same graph with two nodes exchanged
-        exchanged = [1, 0, *range(2, votes.graph.num_nodes)]
-        edges = [(exchanged[u], exchanged[v]) for u, v in votes.graph.edges.tolist()]
-        altered(run, index, graph=votes.graph.replaced(edges=edges))
-    elif alteration == "checksum":
-        altered(run, index, checksums=("0" * 32, *votes.checksums[1:]))
-    elif alteration == "seed":
-        altered(run, index, seed=1)
-    elif alteration == "radius":
-        change_rows(run, index, "radius", 9)
-    elif alteration == "grid":
-        change_rows(run, index, "grid", [[True] * 9])
-    elif alteration == "label":
-        change_rows(run, index, "label", 1 - int(votes.graph.label or 0))
-    elif alteration == "votes gone":
-        run.path(index).unlink()
-    elif alteration == "row gone":
-        change_rows(run, index, "graph", 99)
-    elif alteration == "votes cut":
-        run.path(index).write_bytes(run.path(index).read_bytes()[:-20])
-    else:
-        content = json.loads(Path("run/run.json").read_text())
-        content["settings"]["alpha"] = 0.5
-        Path("run/run.json").write_text(json.dumps(content))
-    done = shell("verify", "run")
-    assert done.code == 1
-    assert f"flipproof: graph {index}: " in done.err
-    assert "Traceback" not in done.err
-    assert json.loads(shell("verify", "run", "--json").out)["ok"] is False
-
-
-def test_broken_votes_are_set_aside_and_sampled_again(shell: Shell) -> None:
-    assert shell(*BASIC, "--out", "run").code == 0
-    before = shell("export", "run").out
-    run = Run.open("run")
-    run.path(run.settings["graphs"][0]).write_bytes(b"rubbish")
-    Path("run/votes/photo.jpg").write_bytes(b"x")
+    before, index = Path("run/certificates.parquet").read_bytes(), settings_of("run")["graphs"][0]
+    spoil("run", index)
     done = shell(*BASIC, "--out", "run")
     assert done.code == 0
-    assert "set aside as" in done.err
-    assert "photo.jpg is not a file of this run; left alone" in done.err
-    assert shell("export", "run").out == before
+    assert f"was altered: its hash is not the stored one; asking again about graph {index}" in done.err
+    assert "continuing run: 3 of 4 graphs are done" in done.err
+    assert Path("run/certificates.parquet").read_bytes() == before
 
 
 def test_a_full_disk_is_one_sentence_and_loses_nothing(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = os.fsync
-    calls = 0
+    basic = [*BASIC, "--part", "all", "--quiet"]
+    assert shell(*basic, "--out", "whole").code == 0
+    plain = Store.finish
 
-    def full(descriptor: int) -> None:
-        nonlocal calls
-        calls += 1
-        if calls > 3:  # run.json and two graphs
-            raise OSError(28, "No space left on device")
-        real(descriptor)
+    def limited(store: Store, item: int, content: bytes) -> None:
+        if len(store.finished()) == 2:  # sqlite itself then says that the disk is full
+            pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+            store._connection.execute(f"PRAGMA max_page_count = {pages}")
+        plain(store, item, content)
 
-    monkeypatch.setattr(os, "fsync", full)
-    done = shell(*BASIC, "--out", "run", "--quiet")
-    assert done.code == 2
-    assert done.err.startswith("flipproof: no space left on the disk")
-    assert done.err.count("\n") == 1
-    assert len(list(Path("run/votes").glob("*.npz"))) == 2
-    assert not list(Path("run").rglob("*.tmp"))
-    monkeypatch.setattr(os, "fsync", real)
-    assert shell(*BASIC, "--out", "run", "--quiet").code == 0
-    assert shell("verify", "run").code == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "finish", limited)
+        done = shell(*basic, "--out", "run")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        "flipproof: no space left on the disk for run/evidence.sqlite; what is finished is kept (free some space, and run the "
+        "same command again)\n"
+    )
+    kept = stored("run")["finished"]
+    assert 2 <= len(kept) < 12
+    assert not Path("run/certificates.parquet").exists()
+    assert shell(*basic, "--out", "run").code == 0
+    assert Path("run/certificates.parquet").read_bytes() == Path("whole/certificates.parquet").read_bytes()
+    assert [row for row in stored("run")["finished"] if row in kept] == kept
 
 
 def test_ctrl_c_says_how_to_continue(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,7 +208,7 @@ def test_ctrl_c_says_how_to_continue(shell: Shell, monkeypatch: pytest.MonkeyPat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "save", stop)
+        patch.setattr(Store, "finish", stop)
         done = shell(*BASIC, "--out", "run folder", "--quiet")
     assert done.code == 130
     arguments = " ".join(map(str, BASIC))
@@ -337,7 +233,7 @@ def test_features_of_ones_own_and_a_limit(shell: Shell) -> None:
     done = shell(*BASIC, "--features", "hooks:twice", "--graphs", 2, "--classes", 3, "--out", "run", "--json")
     assert done.code == 0, done.err
     assert json.loads(done.out)["graphs"] == 2
-    settings = Run.open("run").settings
+    settings = settings_of("run")
     assert settings["features"].startswith("hooks:twice sha256:")
     assert settings["num_classes"] == 3
 
@@ -369,7 +265,7 @@ def test_any_number_of_workers_gives_the_same_bytes(shell: Shell) -> None:
         done = shell(*basic, "--workers", workers, "--out", f"run-{workers}")
         assert done.code == 0, done.err
         tables.append(Path(f"run-{workers}/certificates.parquet").read_bytes())
-        assert not list(Path(f"run-{workers}/votes").glob("*.part"))
+        assert stored(f"run-{workers}")["pieces"] == []
     assert tables[0] == tables[1]
 
 
@@ -382,7 +278,7 @@ def test_a_model_that_fails_in_a_worker_is_one_sentence(shell: Shell) -> None:
     done = shell(*basic, "--workers", 2)
     assert done.code == 2
     assert re.fullmatch(
-        r"flipproof: the model failed on noisy copies of graph \d+ with AssertionError: not here \(correct it, and run again\)\n",
+        r"flipproof: the model failed on graph \d+ with AssertionError: not here \(correct it, and run again\)\n",
         done.err,
     )
 
@@ -406,31 +302,12 @@ def test_auto_stops_early_continues_and_is_verified(shell: Shell) -> None:
             0.001 * (0.5 / 3 * len(row["looks"]) if row["samples"] < 5000 else 1)
         )
         assert row["radius"] >= 1 or len(row["looks"]) > 1 or row["samples"] == 1024
-    before = {path: path.stat().st_mtime_ns for path in Path("run/votes").iterdir()}
+    before = stored("run")
     assert shell(*AUTO, "--out", "run").code == 0
-    assert before == {path: path.stat().st_mtime_ns for path in Path("run/votes").iterdir()}
+    assert stored("run") == before
     assert shell("verify", "run").code == 0
-    assert "run holds a run with sequential" in shell(*AUTO, "--out", "run", "--target-radius", 2).err
-
-
-@pytest.mark.parametrize("altered", ["more votes than the stop", "another schedule"])
-def test_verify_derives_the_stop_again(shell: Shell, altered: str) -> None:
-    assert shell(*AUTO, "--out", "run").code == 0
-    run = Run.open("run")
-    rows = json.loads(shell("export", "run", "--format", "json").out)
-    index = next(row["graph"] for row in rows if row["samples"] == 1024)
-    import own
-
-    smooth = fp.SmoothedClassifier(own.make(), fp.EdgeNoise(keep=0.8), num_classes=2)
-    votes = run.load(index)
-    longer = smooth.sample(votes.graph, samples=2048, seed=votes.seed)
-    looks = votes.looks if altered.startswith("more") else (2048, 5000)
-    run.save(index, dataclasses.replace(longer, looks=looks))
-    done = shell("verify", "run")
-    assert done.code == 1
-    words = "sampling ends at 1,024 votes, and 2,048 were cast" if altered.startswith("more") else "other settings"
-    assert words in done.err
-    assert done.err.splitlines()[-1].startswith(f"flipproof: graph {index}: ")
+    other = shell(*AUTO, "--out", "run", "--target-radius", 2)
+    assert "run holds a run with target_radius = 1; asked for target_radius = 2" in other.err
 
 
 PYG_MODEL = """
@@ -468,11 +345,12 @@ def test_the_run_says_which_way_the_model_was_asked_and_with_how_much_memory(she
         command[2] = f"pyg_models:{name}"
         done = shell(*command, "--memory", "512MiB")
         assert done.code == 0, done.err
-        settings = Run.open(shell.folder / name).settings
-        assert (settings["memory"], settings["batches"]) == (2**29, {way: 4})
-    other = shell(*command, "--memory", "1GiB")
+        assert CertifySettings.read(shell.folder / name).paths == {way: 4}
+    # other batches may round otherwise, and are another run
+    other = shell(*command, "--memory", "2MiB")
     assert other.code == 2
-    assert "memory" in other.err
+    assert "slow holds a run with paths = {'message passing" in other.err
+    assert "1024 at a time': 4}; asked for paths = " in other.err
 
 
 def test_memory_that_is_no_amount_is_refused(shell: Shell) -> None:
@@ -480,3 +358,12 @@ def test_memory_that_is_no_amount_is_refused(shell: Shell) -> None:
     assert (done.code, done.out) == (2, "")
     assert "--memory must be an amount such as 2GiB or 500MB; got 'much'" in done.err
     assert not (shell.folder / "run").exists()
+
+
+def test_a_zero_that_is_typed_is_not_taken_for_nothing(shell: Shell) -> None:
+    removals = ["certify", "--model", "own:make", "--data", "graphs", "--samples", 50]
+    shell.done(*removals, "--add", 0, "--remove", 0.3, "--out", "run", "--quiet")
+    assert settings_of("run")["defence"]["add"] == 0
+    goal = ["--keep", 0.8, "--samples", "auto", "--max-samples", 2048, "--target-radius", 0]
+    shell.done(*removals[:5], *goal, "--out", "goal", "--quiet")
+    assert settings_of("goal")["question"]["target_radius"] == 0

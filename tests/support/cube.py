@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof import EdgeNoise, Graph
-from flipproof.noise import BLOCK, SampleStream
 from flipproof.certificates.sampled_votes import Votes
+from flipproof.noise import BLOCK, SampleStream
 
 Labels = NDArray[np.int64]
 

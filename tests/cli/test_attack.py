@@ -1,0 +1,84 @@
+"""``flipproof attack``: what it writes and draws, what it continues, what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import flipproof as fp
+from support.attacked import trained
+from support.command_line import Shell
+
+
+def save_models() -> None:
+    """``clean`` and ``noisy``, in this folder."""
+    gcn, _ = trained("gcn", None)
+    gin, _ = trained("gin", 0.9)
+    data = {"features": "degree", "data": "topologies:160", "data_seed": 0, "split_seed": 0, "test": 0.4}
+    fp.models.save(gcn, "clean", **data)
+    fp.models.save(gin, "noisy", noise=fp.EdgeNoise(keep=0.9), **data)
+
+
+ATTACK = ["attack", "--model", "noisy", "--undefended", "clean", "--graphs", 2, "--budget", 1]
+ATTACK += ["--samples", 16, "--confirm-samples", 200]
+
+
+def test_attacks_stand_beside_the_certificates(shell: Shell) -> None:
+    save_models()
+    shell.done("certify", "--model", "noisy", "--graphs", 2, "--samples", 300, "--out", "c", "--quiet")
+    done = shell.done(*ATTACK, "--certificates", "c", "--json", "--out", "a")
+    assert done.err == ""
+    summary = json.loads(done.out)
+    assert summary["certified_graphs"] == 2
+    assert set(summary["accuracy_under_attack"]) == {"undefended", "base", "defended"}
+    figures = {path.name for path in Path("a/figures").iterdir()}
+    assert {f"accuracy_under_attack.{kind}" for kind in ("svg", "pdf", "png", "csv")} <= figures
+    shown = shell.done(*ATTACK, "--certificates", "c", "--out", "a")
+    for words in ("clean model under attack", "smoothed under attack (upper bound)", "certified (lower bound)"):
+        assert words in shown.out
+    assert "attacking" not in shown.err, "nothing is attacked again"
+    # another model's certificates are no measure
+    wrong = shell(*ATTACK, "--certificates", "c", "--keep", 0.8, "--out", "b")
+    assert (wrong.code, wrong.err.count("\n")) == (2, 1)
+    assert "--certificates c has another defence than the attack" in wrong.err
+    # a run with other settings is refused, not mixed
+    other = shell(*ATTACK, "--certificates", "c", "--seed", 1, "--out", "a")
+    assert other.code == 2
+    assert "a holds a run with seed = 0; asked for seed = 1" in other.err
+
+
+def test_a_model_without_a_defence_is_attacked_as_it_is(shell: Shell) -> None:
+    save_models()
+    plain = ["attack", "--model", "clean", "--graphs", 1, "--budget", 1, "--json", "--no-removes", "--out", "d"]
+    assert set(json.loads(shell.done(*plain).out)["accuracy_under_attack"]) == {"base"}
+
+
+def test_ctrl_c_says_how_to_continue(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_models()
+    with monkeypatch.context() as patch:
+        patch.setattr("flipproof.runs.store.Store.finish", lambda *content: (_ for _ in ()).throw(KeyboardInterrupt))
+        stopped = shell(*ATTACK, "--out", "a", "--quiet")
+    assert stopped.code == 130
+    assert "what is finished is kept. continue with: flipproof attack --model noisy" in stopped.err
+    assert shell(*ATTACK, "--out", "a", "--quiet").code == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (["--attacks", "nonsense"], "attacks must be among"),
+        (["--samples", 0], "samples must be an integer of at least 1"),
+        (["--confirm-samples", 0], "confirm_samples must be an integer of at least 1"),
+        (["--alpha", 2], "alpha must lie in"),
+        (["--seed", -1], "seed must be an integer from 0"),
+        (["--edge-blind", "clean"], "--edge-blind must be a folder of train --model edge-blind; it holds gcn"),
+    ],
+)
+def test_wrong_options_are_refused(shell: Shell, option: list[object], message: str) -> None:
+    save_models()
+    done = shell("attack", "--model", "clean", "--graphs", 1, "--out", "x", *option)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert message in done.err
+    assert not Path("x").exists()

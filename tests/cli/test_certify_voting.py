@@ -1,0 +1,172 @@
+"""The voting defence on the command line: train, certify, continue, export, attack."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import flipproof as fp
+from flipproof.runs.settings import CertifySettings
+from flipproof.runs.store import Store
+from support.command_line import Shell
+from support.runs import spoil, stored
+
+VOTING = ["certify", "--model", "own:make", "--defence", "voting", "--groups", 4, "--data", "graphs"]
+
+
+@pytest.fixture(autouse=True)
+def sub_graphs(shell: Shell) -> None:
+    """A model that tells sub-graphs with many edges from those with few."""
+    shell.write(rule="3 * graph.num_edges > graph.num_nodes", nodes=8)
+
+
+def test_certificates_are_those_of_the_library(shell: Shell) -> None:
+    done = shell(*VOTING, "--out", "run", "--json")
+    assert done.code == 0, done.err
+    summary, rows, data = json.loads(done.out), shell.rows("run"), fp.datasets.folder("graphs")
+    import own
+
+    voting = fp.VotingClassifier(own.make(), 4, num_classes=2)
+    test = fp.datasets.split(data, test=1 / 3, seed=0).test_indices.tolist()
+    certificates = voting.certify_all([data[index] for index in test])
+    assert [row["graph"] for row in rows] == test
+    for row, certificate in zip(rows, certificates, strict=True):
+        plain = certificate.to_dict()
+        for key in (
+            "radius",
+            "votes_radius",
+            "removes_radius",
+            "counts",
+            "method",
+            "alpha",
+            "samples",
+            "p_lower",
+            "seed",
+        ):
+            assert row[key] == plain[key], key
+        assert (row["predicted"], row["p_add"], row["p_remove"]) == (certificate.label, None, None)
+        assert row["grid"] == certificate.grid.tolist()
+    labels = [data[index].label for index in test]
+    assert summary["certified_accuracy"]["1"] == fp.certified_accuracy(certificates, labels, [1])[0]
+    assert (summary["method"], summary["alpha"], summary["samples"], summary["abstained"]) == ("voting", 0.0, 4, 0)
+    assert sum(certificate.radius for certificate in certificates) > 0
+
+
+def test_the_table_says_what_was_done_and_a_second_run_does_nothing(shell: Shell) -> None:
+    done = shell.done(*VOTING, "--out", "run")
+    assert "defence voting 4, method voting, with certainty; average certified radius" in done.out
+    assert "asking: 4 of 4 graphs" in done.err
+    before = stored("run")
+    again = shell.done(*VOTING, "--out", "run")
+    assert again.out == done.out
+    assert "asking" not in again.err
+    assert stored("run") == before
+
+
+def test_the_report_of_a_proof_says_that_it_is_certain(shell: Shell) -> None:
+    shell.done(*VOTING, "--out", "run", "--quiet")
+    shell.done("report", "run", "--quiet")
+    assert "These proofs hold with certainty: nothing was sampled." in Path("run/report.html").read_text()
+
+
+def test_stopped_and_continued(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped after two graphs, one of them then cut off: continued to the same bytes."""
+    shell.done(*VOTING, "--out", "whole", "--quiet")
+    finish, saved = Store.finish, list[int]()
+
+    def stop_after_two(store: Store, index: int, content: bytes) -> None:
+        if len(saved) == 2:
+            raise KeyboardInterrupt
+        finish(store, index, content)
+        saved.append(index)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "finish", stop_after_two)
+        stopped = shell(*VOTING, "--out", "run", "--quiet")
+    assert stopped.code == 130
+    assert "continue with: flipproof certify --model own:make --defence voting" in stopped.err
+    spoil("run", saved[0])
+    continued = shell.done(*VOTING, "--out", "run")
+    assert f"asking again about graph {saved[0]}" in continued.err
+    assert "continuing run: 1 of 4 graphs are done" in continued.err
+    tables = [Path(run, "certificates.parquet").read_bytes() for run in ("whole", "run")]
+    assert tables[0] == tables[1]
+
+
+@pytest.mark.parametrize(
+    ("changed", "key"),
+    [(["--groups", 5], "groups"), (["--part", "all"], "part"), (["--features", "degree"], "features")],
+)
+def test_other_settings_are_refused(shell: Shell, changed: list[object], key: str) -> None:
+    assert shell(*VOTING, "--out", "run").code == 0
+    done = shell(*VOTING, "--out", "run", *changed)
+    assert done.code == 2
+    assert f"run holds a run with {key} = " in done.err
+    smoothed = shell("certify", "--model", "own:make", "--keep", 0.8, "--data", "graphs", "--out", "run")
+    assert "run holds a run with defence = 'voting'; asked for defence = 'smoothing'" in smoothed.err
+
+
+def test_a_model_remembers_its_groups(shell: Shell) -> None:
+    """Train on sub-graphs, certify and attack without another word about groups."""
+    trained = shell.done("train", "--data", "graphs", "--groups", 3, "--epochs", 2, "--out", "model")
+    assert "voting: 3 groups" in trained.out
+    assert fp.models.load_metadata("model").metadata["defence"] == {"name": "voting", "groups": 3}
+    shell.done("certify", "--model", "model", "--out", "run", "--quiet")
+    assert CertifySettings.read(Path("run")).defence == {"name": "voting", "groups": 3}
+    assert {row["method"] for row in shell.rows("run")} == {"voting"}
+    attack = ["attack", "--model", "model", "--budget", 2, "--certificates"]
+    summary = json.loads(shell.done(*attack, "run", "--out", "attacks", "--json").out)
+    assert set(summary["accuracy_under_attack"]) == {"base", "defended"}
+    assert summary["attacks_within_a_certified_radius"] == 0
+    assert summary["certified_accuracy"] <= summary["accuracy_under_attack"]["defended"]
+    shell.done("certify", "--model", "model", "--groups", 5, "--out", "five", "--quiet")
+    other = shell(*attack, "five", "--out", "others")
+    assert other.code == 2
+    assert "--certificates five has another defence than the attack" in other.err
+    # smoothing a model that was trained on sub-graphs is possible, and must be asked for
+    shell.done("certify", "--model", "model", "--keep", 0.9, "--samples", 20, "--out", "smoothed", "--quiet")
+    assert CertifySettings.read(Path("smoothed")).defence["name"] == "smoothing"
+
+
+def test_a_model_folder_of_an_earlier_version_still_says_its_groups(shell: Shell) -> None:
+    model = fp.models.GIN(1, 2, hidden=4, seed=0).eval()
+    fp.models.save(model, "model", features="degree", groups=3, data=str(Path("graphs").resolve()))
+    shell.done("certify", "--model", "model", "--out", "run", "--quiet")
+    assert CertifySettings.read(Path("run")).defence == {"name": "voting", "groups": 3}
+
+
+def test_options_of_the_other_defence_are_refused(shell: Shell) -> None:
+    for options, words in (
+        (["--keep", 0.9], "--keep belongs to smoothing; got it for voting (leave one of them out)"),
+        (["--samples", 100], "--samples belongs to smoothing, and the defence here is voting (leave it out)"),
+        (["--alpha", 0.1], "--alpha belongs to smoothing, and the defence here is voting (leave it out)"),
+    ):
+        done = shell(*VOTING, *options, "--out", "run")
+        assert (done.code, done.err) == (2, f"flipproof: {words}\n")
+        assert not Path("run").exists()
+    none = shell("certify", "--model", "own:make", "--defence", "voting", "--data", "graphs", "--out", "run")
+    assert "voting needs a number of groups; got none (for instance groups 5)" in none.err
+
+
+def test_an_edge_blind_model_needs_no_other_defence(shell: Shell) -> None:
+    blind = ["train", "--data", "graphs", "--model", "edge-blind", "--epochs", 1, "--out", "blind"]
+    assert (
+        "the model sees no edges and needs no other defence: --groups not used" in shell.done(*blind, "--groups", 3).err
+    )
+    for options in ([], ["--groups", 3], ["--keep", 0.9, "--samples", 50]):
+        run = f"run-{len(options)}"
+        done = shell.done("certify", "--model", "blind", *options, "--out", run)
+        assert ("not used" in done.err) is bool(options)
+        for row in shell.rows(run):
+            assert (row["method"], row["radius"], row["alpha"]) == ("edge-blind", row["num_slots"], 0.0)
+        assert shell("verify", run).code == 0
+    asked = shell("certify", "--model", "blind", "--defence", "edge-blind", "--samples", 5, "--out", "asked")
+    assert "--samples belongs to smoothing, and the defence here is edge-blind" in asked.err
+
+
+def test_the_undefended_model_is_certified_at_radius_0(shell: Shell) -> None:
+    shell.done("certify", "--model", "own:make", "--defence", "none", "--data", "graphs", "--out", "run", "--quiet")
+    assert {(row["method"], row["radius"], row["alpha"]) for row in shell.rows("run")} == {("none", 0, 0.0)}
+    assert shell("verify", "run").code == 0

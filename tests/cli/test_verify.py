@@ -1,0 +1,160 @@
+"""``flipproof verify``: an auditor's command names every graph whose evidence or certificate was altered."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import flipproof as fp
+from flipproof.runs.settings import CertifySettings
+from support.command_line import Shell
+from support.runs import alter_row, alter_settings, evidence_of, replace_evidence, spoil
+
+SMOOTHING = ["certify", "--model", "own:make", "--keep", 0.8, "--samples", 200, "--data", "graphs", "--out", "run"]
+VOTING = ["certify", "--model", "own:make", "--groups", 4, "--data", "graphs", "--out", "run"]
+
+
+def refused(shell: Shell, index: int) -> str:
+    """The one complaint about a graph; JSON says the same."""
+    done = shell("verify", "run")
+    assert done.code == 1
+    assert "Traceback" not in done.err
+    complaints = [line for line in done.err.splitlines() if line.startswith(f"flipproof: graph {index}: ")]
+    found = json.loads(shell("verify", "run", "--json").out)
+    assert (found["ok"], [problem["graph"] for problem in found["problems"]][:1]) == (False, [index])
+    return complaints[0]
+
+
+@pytest.mark.parametrize("certify", [SMOOTHING, VOTING], ids=["smoothing", "voting"])
+def test_a_run_as_it_was_written_passes(shell: Shell, certify: list[object]) -> None:
+    shell.done(*certify)
+    assert shell.done("verify", "run").out == (
+        "verified: 4 certificates follow from their evidence, and what the model was shown can be made again\n"
+    )
+    found = json.loads(shell.done("verify", "run", "--json").out)
+    assert found == {"run": "run", "graphs": 4, "ok": True, "problems": []}
+
+
+def test_a_run_that_is_not_finished_is_no_alteration(shell: Shell) -> None:
+    shell.done(*SMOOTHING)
+    Path("run/certificates.parquet").unlink()
+    done = shell("verify", "run")
+    assert done.code == 2
+    assert "run has no certificates.parquet: the run is not finished" in done.err
+
+
+IN_THE_RUN = {
+    "radius": "radius is 9 in the table and",
+    "grid": "grid in the table is not the one from the evidence",
+    "label": "label is",
+    "predicted": "predicted is",
+    "row gone": "is missing from certificates.parquet",
+    "evidence gone": "cannot be derived again: .* holds nothing of graph",
+    "evidence cut": "was altered: its hash is not the stored one",
+}
+
+
+@pytest.mark.parametrize("certify", [SMOOTHING, VOTING], ids=["smoothing", "voting"])
+@pytest.mark.parametrize("alteration", IN_THE_RUN)
+def test_an_altered_run_is_told_of_whatever_the_defence(shell: Shell, alteration: str, certify: list[object]) -> None:
+    shell.done(*certify)
+    index = CertifySettings.read(Path("run")).graphs[1]
+    row = next(row for row in shell.rows("run") if row["graph"] == index)
+    if alteration == "radius":
+        alter_row("run", index, "radius", 9)
+    elif alteration == "grid":
+        alter_row("run", index, "grid", [[True] * 9])
+    elif alteration in ("label", "predicted"):
+        alter_row("run", index, alteration, 1 - int(row[alteration] or 0))
+    elif alteration == "row gone":
+        alter_row("run", index, "graph", 99)
+    elif alteration == "evidence gone":
+        replace_evidence("run", index, None)
+    else:
+        spoil("run", index)
+    assert re.search(IN_THE_RUN[alteration], refused(shell, index))
+
+
+@pytest.mark.parametrize("method", ["influence", "votes"])
+@pytest.mark.parametrize("alteration", ["vote", "swapped votes", "slot order", "checksum", "seed"])
+def test_altered_samples_are_noticed_even_with_a_hash_that_fits(shell: Shell, alteration: str, method: str) -> None:
+    shell.done(*SMOOTHING, "--method", method)
+    index = CertifySettings.read(Path("run")).graphs[1]
+    votes = evidence_of("run", index)
+    labels, shown = votes.labels.copy(), "what the model was shown, made again, is not what it answered"
+    if alteration == "vote":
+        labels[17] = 1 - labels[17]
+        changed, words = {"labels": labels}, "its evidence is not what the certificate was read from"
+    elif alteration == "swapped votes":  # the counts stay
+        first, second = (labels == 0).argmax(), (labels == 1).argmax()
+        assert labels[first] != labels[second]
+        labels[[first, second]] = labels[[second, first]]
+        changed, words = {"labels": labels}, "its evidence is not what the certificate was read from"
+    elif alteration == "slot order":  # the same graph with two nodes exchanged
+        exchanged = np.array([1, 0, *range(2, votes.graph.num_nodes)])
+        changed, words = {"graph": votes.graph.replaced(edges=exchanged[votes.graph.edges])}, shown
+    elif alteration == "checksum":
+        changed, words = {"checksums": ("0" * 32, *votes.checksums[1:])}, shown
+    else:
+        changed, words = {"seed": 1}, shown
+    replace_evidence("run", index, dataclasses.replace(votes, **changed))
+    assert words in refused(shell, index)
+
+
+@pytest.mark.parametrize("alteration", ["vote", "swapped votes", "nodes", "key", "groups"])
+def test_altered_group_votes_are_noticed_even_with_a_hash_that_fits(shell: Shell, alteration: str) -> None:
+    shell.write(rule="3 * graph.num_edges > graph.num_nodes", nodes=8)
+    shell.done(*VOTING)
+    graphs = CertifySettings.read(Path("run")).graphs
+    index = next(index for index in graphs if len(set(evidence_of("run", index).labels.tolist())) == 2)
+    votes = evidence_of("run", index)
+    labels, graph, groups = votes.labels.copy(), votes.graph, votes.groups
+    if alteration == "vote":
+        labels[0] = 1 - labels[0]
+    elif alteration == "swapped votes":  # the counts stay
+        labels = np.roll(labels, 1)
+    elif alteration == "nodes":
+        graph = graph.replaced(edges=np.roll(np.arange(graph.num_nodes), 1)[graph.edges])
+    elif alteration == "key":
+        groups = fp.EdgeGroups(4, 1)
+    else:
+        labels, groups = np.append(labels, labels[:1]), fp.EdgeGroups(5)
+    replace_evidence("run", index, fp.GroupVotes(labels, graph, groups, 2))
+    words = "another defence" if alteration in ("key", "groups") else "not what the certificate was read from"
+    assert words in refused(shell, index)
+
+
+def test_settings_that_were_altered_are_noticed(shell: Shell) -> None:
+    shell.done(*SMOOTHING, "--alpha", 0.04, "--simultaneous")
+    alter_settings("run", "question", "simultaneous", value=False)
+    done = shell("verify", "run")
+    assert done.code == 1
+    assert "alpha is 0.01 in the table and 0.04 from the evidence" in done.err
+    alter_settings("run", "question", "simultaneous", value=True)
+    assert shell("verify", "run").code == 0
+    alter_settings("run", "question", "alpha", value=0.5)
+    assert shell("verify", "run").code == 1
+    alter_settings("run", "question", "alpha", value=0.04)
+    alter_settings("run", "defence", "add", value=0.3)
+    assert "its evidence belongs to another defence than run.json's" in shell("verify", "run").err
+
+
+@pytest.mark.parametrize("altered", ["more votes than the stop", "another schedule"])
+def test_the_stop_is_derived_again(shell: Shell, altered: str) -> None:
+    auto = [*SMOOTHING[:5], "--samples", "auto", "--max-samples", 5000, "--target-radius", 1, *SMOOTHING[7:]]
+    shell.done(*auto)
+    index = next(row["graph"] for row in shell.rows("run") if row["samples"] == 1024)
+    import own
+
+    smooth = fp.SmoothedClassifier(own.make(), fp.EdgeNoise(keep=0.8), num_classes=2)
+    votes = evidence_of("run", index)
+    longer = smooth.sample(votes.graph, samples=2048, seed=votes.seed)
+    looks = votes.looks if altered.startswith("more") else (2048, 5000)
+    replace_evidence("run", index, dataclasses.replace(longer, looks=looks))
+    words = "sampling ends at 1,024 votes, and 2,048 were cast" if altered.startswith("more") else "other settings"
+    assert words in refused(shell, index)

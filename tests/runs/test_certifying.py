@@ -1,0 +1,152 @@
+"""Certification into a run: continued after the last finished piece, spoilt evidence asked again, the same bytes always."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flipproof as fp
+from flipproof.defences.defence import Defence, Request
+from flipproof.engines import Processes, ThisProcess
+from flipproof.noise import BLOCK
+from flipproof.runs.certifying import certify_into
+from flipproof.runs.folder import written_run
+from flipproof.runs.verification import problems_of_run
+from support.runs import replace_evidence, settings_of, spoil, stored
+
+GRAPHS = {3: fp.Graph(4, [(0, 1), (1, 2)], label=0), 7: fp.Graph(5, [(0, 1)], label=1)}
+SAMPLES = 2 * BLOCK + 100
+
+
+def parity(graphs: list[fp.Graph]) -> list[int]:
+    return [graph.num_edges % 2 for graph in graphs]
+
+
+SMOOTH = fp.SmoothedClassifier(parity, fp.EdgeNoise(keep=0.8), num_classes=2)
+VOTING = fp.VotingClassifier(parity, 4, num_classes=2)
+BLIND = fp.EdgeBlindClassifier(parity, num_classes=2)
+ASKED = {"smoothing": {"samples": SAMPLES, "seed": 3, "method": "votes"}, "voting": {}, "edge-blind": {}}
+
+
+class Watched(ThisProcess):
+    """Notes every piece of work that is done; interrupted after so many."""
+
+    def __init__(self, most: int | None = None) -> None:
+        self.most, self.done = most, list[tuple[int, str]]()
+
+    def run(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        for task, result in super().run(work, tasks):
+            if isinstance(getattr(task, "request", None), Request):
+                if len(self.done) == self.most:
+                    raise KeyboardInterrupt
+                self.done.append((task.index, task.request.key))
+            yield task, result
+
+
+def certified(folder: Path, defence: Defence, engine: Any = None, **changes: Any) -> bytes:
+    """A whole run; the bytes of its table."""
+    settings = settings_of(defence, GRAPHS, **{**ASKED[defence.name], **changes})
+    with written_run(folder, settings) as run:
+        certify_into(run, defence, GRAPHS, engine=lambda pieces: engine or ThisProcess())
+    return (folder / "certificates.parquet").read_bytes()
+
+
+@pytest.mark.parametrize("defence", [SMOOTH, VOTING, BLIND], ids=lambda defence: defence.name)
+def test_certificates_are_those_of_the_library(tmp_path: Path, defence: Defence) -> None:
+    settings = settings_of(defence, GRAPHS, **ASKED[defence.name])
+    with written_run(tmp_path, settings) as run:
+        rows = certify_into(run, defence, GRAPHS, engine=lambda pieces: ThisProcess())
+    alone = defence.certify_all(GRAPHS.values(), **ASKED[defence.name])
+    assert [row["graph"] for row in rows] == [3, 7]
+    for row, certificate, graph in zip(rows, alone, GRAPHS.values(), strict=True):
+        plain = certificate.to_dict()
+        assert (row["predicted"], row["label"], row["grid"]) == (certificate.label, graph.label, plain["grid"])
+        assert {key: row[key] for key in ("radius", "counts", "seed", "p_lower")} == {
+            key: plain[key] for key in ("radius", "counts", "seed", "p_lower")
+        }
+    assert stored(tmp_path)["pieces"] == []
+    assert problems_of_run(tmp_path) == []
+    assert certified(tmp_path / "again", defence, Processes(2)) == (tmp_path / "certificates.parquet").read_bytes()
+
+
+def test_a_graph_is_continued_after_its_last_finished_piece(tmp_path: Path) -> None:
+    whole = certified(tmp_path / "whole", SMOOTH)
+    with pytest.raises(KeyboardInterrupt):
+        certified(tmp_path / "run", SMOOTH, Watched(2))
+    assert [row[:2] for row in stored(tmp_path / "run")["pieces"]] == [(3, "block 0"), (3, "block 1024")]
+    again = Watched()
+    assert certified(tmp_path / "run", SMOOTH, again) == whole
+    assert again.done == [(3, "block 2048"), *((7, f"block {start}") for start in (0, BLOCK, 2 * BLOCK))]
+    nothing = Watched()
+    assert certified(tmp_path / "run", SMOOTH, nothing) == whole
+    assert nothing.done == []
+
+
+@pytest.mark.parametrize("most", range(7))
+def test_interrupted_anywhere_it_ends_with_the_same_bytes(tmp_path: Path, most: int) -> None:
+    """With as many samples as the answer needs: blocks and looks at them are pieces alike."""
+    goal = {"samples": "auto", "max_samples": 3 * BLOCK, "precision": 0.01}
+    whole = certified(tmp_path / "whole", SMOOTH, **goal)
+    with pytest.raises(KeyboardInterrupt):
+        certified(tmp_path / "run", SMOOTH, Watched(most), **goal)
+    assert certified(tmp_path / "run", SMOOTH, Watched(), **goal) == whole
+
+
+def test_a_spoilt_piece_is_asked_again(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        certified(tmp_path / "run", SMOOTH, Watched(2))
+    spoil(tmp_path / "run", 3, "pieces")
+    again = Watched()
+    assert certified(tmp_path / "run", SMOOTH, again) == certified(tmp_path / "whole", SMOOTH)
+    assert again.done[:3] == [(3, "block 0"), (3, "block 1024"), (3, "block 2048")]
+
+
+@pytest.mark.parametrize("content", ["cut", "other graph", "other noise", "other defence", "other classes"])
+def test_evidence_that_cannot_be_used_is_asked_again(
+    tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = certified(tmp_path, SMOOTH)
+    other = {
+        "other graph": SMOOTH.sample(GRAPHS[7], samples=SAMPLES, seed=3),
+        "other noise": fp.SmoothedClassifier(parity, fp.EdgeNoise(keep=0.9), num_classes=2).sample(
+            GRAPHS[3], samples=SAMPLES, seed=3
+        ),
+        "other defence": VOTING.vote(GRAPHS[3]),
+        "other classes": fp.SmoothedClassifier(parity, SMOOTH.noise, num_classes=3).sample(
+            GRAPHS[3], samples=SAMPLES, seed=3
+        ),
+    }
+    if content == "cut":
+        spoil(tmp_path, 3)
+    else:
+        replace_evidence(tmp_path, 3, other[content])
+    again = Watched()
+    settings = settings_of(SMOOTH, GRAPHS, **ASKED["smoothing"])
+    with written_run(tmp_path, settings) as run:
+        certify_into(run, SMOOTH, GRAPHS, engine=lambda pieces: again, quiet=False)
+    assert (tmp_path / "certificates.parquet").read_bytes() == whole
+    assert {index for index, _ in again.done} == {3}
+    assert "asking again about graph 3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["other seed", "fewer samples"])
+def test_evidence_that_answers_another_question_is_asked_again(tmp_path: Path, content: str) -> None:
+    whole = certified(tmp_path, SMOOTH)
+    samples, seed = (SAMPLES, 4) if content == "other seed" else (100, 3)
+    replace_evidence(tmp_path, 3, SMOOTH.sample(GRAPHS[3], samples=samples, seed=seed))
+    assert certified(tmp_path, SMOOTH) == whole
+
+
+def test_votes_of_many_classes_keep_their_type(tmp_path: Path) -> None:
+    wide = fp.SmoothedClassifier(lambda graphs: [299] * len(graphs), SMOOTH.noise, num_classes=300)
+    with pytest.raises(KeyboardInterrupt):
+        certified(tmp_path, wide, Watched(2))
+    certified(tmp_path, wide)
+    ((_, votes, _),) = [row for row in stored(tmp_path)["finished"] if row[0] == 3]
+    labels = fp.Votes.from_bytes(votes).labels
+    assert labels.dtype == np.uint32
+    assert (labels == 299).all()

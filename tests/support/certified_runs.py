@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from command_line import OWN_MODEL
+from support.command_line import OWN_MODEL
 from flipproof.cli import main
 
 __all__ = ["DATA", "KEEP", "RING", "WHEEL", "attack", "certify", "make_runs", "make_small_runs", "run_command"]

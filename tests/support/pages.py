@@ -29,7 +29,7 @@ from typing import Any
 import pytest
 import typer
 
-from command_line import write_graphs
+from support.command_line import write_graphs
 from flipproof.cli import main
 from flipproof.cli.app import _build
 

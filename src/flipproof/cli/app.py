@@ -127,20 +127,22 @@ def _build(only: str | None) -> typer.Typer:
         function: Any = _nothing
         if only is None or only == command.name:
             module = command.module
-            function = command_function(module.Options, module.run, _joined(getattr(module, "JOINED", ())))
+            joined, repeated = (_joined(getattr(module, kinds, ())) for kinds in ("JOINED", "REPEATED"))
+            function = command_function(module.Options, module.run, joined, repeated)
         app.command(command.name, help=command.help, rich_help_panel=command.panel)(function)
     return app
 
 
 def _joined(kinds: tuple[str, ...]) -> Iterator[tuple[str, Option]]:
-    """The options that defences declare: ``settings``, ``training_options``, ``asking``."""
+    """The options that defences declare: ``settings``, ``training_options``, ``asking``, ``trial_options``."""
     if not kinds:
         return
     from flipproof.defences import defence_classes
 
     for defence in defence_classes():
         for kind in kinds:
-            for entry in getattr(defence, kind):
+            declared = getattr(defence, kind)
+            for entry in defence.settings if declared is None else declared:
                 yield defence.name.capitalize(), entry
 
 

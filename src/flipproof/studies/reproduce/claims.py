@@ -12,7 +12,7 @@ from flipproof.certificates.bounds import lower_bound
 from flipproof.certificates.vote_share import radius
 from flipproof.noise import EdgeNoise
 from flipproof.studies.reproduce.experiment import Settings
-from flipproof.studies.reproduce.results import Table
+from flipproof.studies.reproduce.readings import Table
 
 __all__ = ["Claim", "judge"]
 
@@ -132,8 +132,8 @@ def _any_classifier(settings: Settings, tables: Mapping[tuple[str, float], Table
     }
     return Claim(
         "The method scales and applies to any base classifier",
-        "the same code certifies two different networks; the certificate needs r + 1 regions whatever the size of the graph "
-        "(times: seconds.json of every run; benchmarks/)",
+        "the same code certifies two different networks; the certificate needs r + 1 regions for a graph of any size (times: "
+        "seconds.json)",
         f"average certified radius at beta {keep:g}: GCN {values['gcn']:.2f}, GIN {values['gin']:.2f}",
         all(value > 0 for value in values.values()),
     )

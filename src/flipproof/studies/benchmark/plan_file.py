@@ -1,42 +1,28 @@
 """The config file of a benchmark: read, and refused with the file and the key before any work.
 
 Every key may stand at the top, for all data sets, and again in a ``[[data]]`` table, for one; tables named ``training`` and
-``networks`` are then merged key by key.
+``networks`` are then merged key by key. The name of every registered defence is a key: a list of what it is tried with.
 """
 
 from __future__ import annotations
 
 import difflib
-import math
+import inspect
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from flipproof.commands.sources import DataSource
-
 from flipproof.certificates.bounds import checked_alpha
-from flipproof.certificates.methods import checked_method
+from flipproof.certificates.methods import DEFAULT_METHOD, checked_method
+from flipproof.checks import checked_seed
+from flipproof.datasets.sources import DataSource
 from flipproof.errors import InputError
-from flipproof.noise import EdgeNoise, checked_seed
-from flipproof.studies.benchmark.defences import Defence, Sampling, Smoothing, Voting
+from flipproof.studies.candidate import Candidate, compared_defences
 
-__all__ = ["Network", "Plan", "checked_training", "parse_config", "read_config"]
-
-# numbers that training takes: whole or not, the least, and what they must be below
-_TRAINING = {
-    "epochs": (int, 1, math.inf),
-    "learning_rate": (float, 1e-12, math.inf),
-    "batch_size": (int, 1, math.inf),
-    "weight_decay": (float, 0, math.inf),
-    "copies": (int, 1, math.inf),
-    "consistency": (float, 0, math.inf),
-    "label_smoothing": (float, 0, 1),
-    "average": (float, 0, 1),
-}
-_SCHEDULES = ("one-cycle", "cosine", "constant")
+__all__ = ["Network", "Plan", "checked_training", "parse_config", "read_config", "trainable_networks"]
 
 
 @dataclass(frozen=True)
@@ -55,13 +41,14 @@ class Plan:
     Attributes:
         name: For tables.
         source: Where the graphs come from, and the shares of the split; its split seed is not used.
-        networks: What is trained.
-        defences: With what.
-        sampling: How it is certified.
+        networks: The networks to train.
+        candidates: The defences to train them for.
+        asked: What is asked about every graph, by name; a defence takes what its question knows.
+        methods: Certificates read from the same evidence beside the one asked for.
         splits: Seeds of the splits.
         features: Node features, as for ``flipproof train``; ``None`` for the graphs' own, or the degree if they have none.
-        train_graphs: Only so many graphs are trained on, of every class in proportion.
-        test_graphs: Only so many graphs are certified, of every class in proportion.
+        train_graphs: Train on only so many graphs, with every class in proportion.
+        test_graphs: Certify only so many graphs, with every class in proportion.
         choose_epoch: Keep the epoch with the smallest loss on the validation part; otherwise there need not be one.
         budgets: Attacks of (additions, removals) for which it is noted who withstands them.
         part: ``test`` to measure, ``validation`` to choose.
@@ -70,8 +57,9 @@ class Plan:
     name: str
     source: DataSource
     networks: tuple[Network, ...]
-    defences: tuple[Defence, ...]
-    sampling: Sampling = field(default_factory=Sampling)
+    candidates: tuple[Candidate, ...]
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    methods: tuple[str, ...] = ()
     splits: tuple[int, ...] = (0,)
     features: str | None = None
     train_graphs: int | None = None
@@ -80,9 +68,20 @@ class Plan:
     budgets: tuple[tuple[int, int], ...] = ()
     part: str = "test"
 
+    def to_dict(self) -> dict[str, Any]:
+        """What is asked for as plain JSON; where the graphs are stored makes no difference."""
+        plain = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        del plain["source"]
+        return plain | {
+            "networks": {n.name: {"arguments": dict(n.arguments), **n.training} for n in self.networks},
+            "candidates": [candidate.title for candidate in self.candidates],
+            "asked": dict(self.asked),
+            **{key: getattr(self.source, key) for key in ("seed", "test", "validation")},
+        }
+
 
 def read_config(path: Path, *, root: str | None = None) -> list[Plan]:
-    """The plans of a config file, one a data set; ``root`` overrides the file's."""
+    """The plans of a config file, one per data set; ``root`` overrides the file's."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -97,7 +96,7 @@ def parse_config(content: Mapping[str, Any], file: str, *, root: str | None = No
     common = {key: value for key, value in content.items() if key != "data"}
     tables = content.get("data")
     if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
-        raise InputError(f"{file}: data must be one [[data]] table a data set; got {tables!r} (add one with a name)")
+        raise InputError(f"{file}: data must be one [[data]] table per data set; got {tables!r} (add one with a name)")
     _Reader(common, file, "").refuse_unknown()
     plans: list[Plan] = []
     for number, table in enumerate(tables):
@@ -127,7 +126,7 @@ class _Reader:
     def refuse_unknown(self, *, also: tuple[str, ...] = ()) -> None:
         """Refuse keys that nothing reads."""
         for key in self.table:
-            if key not in (known := (*_KEYS, *also)):
+            if key not in (known := (*_KEYS, *(defence.name for defence in compared_defences()), *also)):
                 near = difflib.get_close_matches(key, known, n=1)
                 hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(sorted(known))}"
                 raise InputError(f"{self.file}: {self.where}{key} is not a key of a benchmark ({hint})")
@@ -196,8 +195,6 @@ _KEYS = (
     "networks",
     "training",
     "choose_epoch",
-    "smoothing",
-    "voting",
     "samples",
     "alpha",
     "methods",
@@ -234,12 +231,14 @@ def _plan(reader: _Reader, root: str | None) -> Plan:
         splits = reader.several("splits", _whole_number, "seeds (or a number of splits)", [])
         if not splits:
             raise reader.complain("splits", "a number of splits of at least 1, or a list of seeds")
+    asked, methods = _asked(reader)
     return Plan(
         name=name,
         source=source,
         networks=_networks(reader),
-        defences=_defences(reader),
-        sampling=_sampling(reader),
+        candidates=_candidates(reader),
+        asked=asked,
+        methods=methods,
         splits=tuple(splits),
         features=_features(reader),
         train_graphs=reader.whole("train_graphs", None, least=1),
@@ -267,45 +266,52 @@ def _features(reader: _Reader) -> str | None:
     return features
 
 
-def _sampling(reader: _Reader) -> Sampling:
-    alpha = reader.table.get("alpha", 0.001)
-    methods = reader.several("methods", lambda value: isinstance(value, str), "certificates", ["influence"])
+def _asked(reader: _Reader) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What is asked about every graph, with the first of the methods; and the other methods."""
+    methods = reader.several("methods", lambda value: isinstance(value, str), "certificates", [DEFAULT_METHOD])
     if not methods:
         raise reader.complain("methods", "at least one certificate")
-    with reader.blamed("alpha"):
-        checked_alpha(alpha)
     with reader.blamed("methods"):
         for method in methods:
             checked_method(method)
-    seed = reader.whole("seed", 0)
-    with reader.blamed("seed"):
-        checked_seed(seed)
-    return Sampling(reader.whole("samples", 2_000, least=1), float(alpha), tuple(methods), seed)
+    asked = {
+        "samples": reader.whole("samples", 2_000, least=1),
+        "alpha": reader.table.get("alpha", 0.001),
+        "method": methods[0],
+        "seed": reader.whole("seed", 0),
+    }
+    for key, check in (("alpha", checked_alpha), ("seed", checked_seed)):
+        with reader.blamed(key):
+            check(asked[key])
+    return asked, tuple(methods[1:])
 
 
-def _defences(reader: _Reader) -> tuple[Defence, ...]:
-    found: list[Defence] = []
-    for noise in reader.several(
-        "smoothing",
-        lambda value: isinstance(value, dict),
-        "tables like { keep = 0.9 } or { add = 0.01, remove = 0.3 }",
-        [],
-    ):
-        if noise.keys() - {"keep", "add", "remove"}:
-            raise reader.complain("smoothing", "tables with keep, or add and remove")
-        with reader.blamed("smoothing"):
-            found.append(Smoothing(EdgeNoise(**noise)))
-    groups = reader.several("voting", lambda value: _whole_number(value) and value > 1, "group numbers from 2 up", [])
-    found += [Voting(number) for number in groups]
+def _candidates(reader: _Reader) -> tuple[Candidate, ...]:
+    found: list[Candidate] = []
+    for defence in compared_defences():
+        for value in reader.several(defence.name, lambda value: True, "settings", []):
+            with reader.blamed(defence.name):
+                candidate = Candidate(defence, defence.entry(value))
+            if any(candidate.title == other.title for other in found):
+                raise reader.complain(defence.name, "a list of settings, none of them twice")
+            found.append(candidate)
     if not found:
-        raise reader.complain("smoothing", "at least one noise, or voting at least one number of groups")
+        names = ", ".join(defence.name for defence in compared_defences())
+        raise InputError(f"{reader.file}: {reader.where}name has no defence to compare (add one of {names})")
     return tuple(found)
+
+
+def trainable_networks() -> list[str]:
+    """Names of the networks that are trained for a defence; the edge-blind line is there anyway."""
+    from flipproof import models
+
+    return [name for name in models.NAMES if name != models.EdgeBlind.name]
 
 
 def _networks(reader: _Reader) -> tuple[Network, ...]:
     from flipproof import models
 
-    known = [name for name in models.NAMES if name != "edge-blind"]
+    known = trainable_networks()
     names = reader.several(
         "models",
         lambda value: value in known,
@@ -322,7 +328,7 @@ def _networks(reader: _Reader) -> tuple[Network, ...]:
     for name in names:
         table = networks.get(name, {})
         if not isinstance(table, dict) or not isinstance(table.get("training", {}), dict):
-            raise reader.complain("networks", f"tables, one a network; networks.{name} is none")
+            raise reader.complain("networks", f"tables, one per network; networks.{name} is none")
         arguments = {key: value for key, value in table.items() if key != "training"}
         own = table.get("training", {})
         with reader.blamed(f"networks.{name}"):
@@ -337,25 +343,16 @@ def _networks(reader: _Reader) -> tuple[Network, ...]:
 
 def checked_training(table: Mapping[str, Any]) -> None:
     """Refuse what :func:`flipproof.train` would refuse, before any graph is read."""
-    known = (*_TRAINING, "schedule", "class_weights")
-    for key, value in table.items():
-        if key not in known:
+    from flipproof.training import train
+    from flipproof.training.hyperparameters import Hyperparameters
+
+    defaults = inspect.signature(train).parameters
+    known = {entry.name: defaults[entry.name].default for entry in fields(Hyperparameters)}
+    for key in table:
+        if key not in known or key == "seed":
             near = difflib.get_close_matches(key, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
             raise InputError(f"{key} is not a training setting ({hint})")
-        if key == "schedule":
-            fits, expected = value in _SCHEDULES, f"one of {', '.join(_SCHEDULES)}"
-        elif key == "class_weights":
-            fits, expected = isinstance(value, bool), "true or false"
-        else:
-            kind, least, below = _TRAINING[key]
-            number = isinstance(value, int if kind is int else (int, float)) and not isinstance(value, bool)
-            fits = number and least <= value < below
-            expected = f"{'a whole number' if kind is int else 'a number'} of at least {least:g}"
-            expected += f" and below {below:g}" * (below < math.inf)
-        if not fits:
-            raise InputError(f"{key} must be {expected}; got {value!r}")
-    if table.get("consistency", 0) and table.get("copies", 1) < 2:
-        raise InputError(
-            "consistency compares copies of a graph and needs copies of at least 2 (for instance copies = 2)"
-        )
+    if not isinstance(table.get("class_weights", False), bool):
+        raise InputError(f"class_weights must be true or false; got {table['class_weights']!r}")
+    Hyperparameters(**{**known, **table})

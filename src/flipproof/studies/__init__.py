@@ -1,0 +1,1 @@
+"""Experiments made of everything below: the paper, a benchmark, the choice of a defence."""

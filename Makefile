@@ -31,6 +31,7 @@ test: setup  ## the tests
 lint: setup  ## format, lint and types, without changing anything
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
 check: lint test  ## format, lint, types, tests

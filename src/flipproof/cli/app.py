@@ -10,8 +10,8 @@ import errno
 import itertools
 import os
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -113,8 +113,6 @@ _COMMANDS = (
 
 def _build(only: str | None) -> typer.Typer:
     """The parser; with the options of one command, or of all. The others are there by name."""
-    from flipproof.cli.options import command_function
-
     app = typer.Typer(
         help="Makes graph classifiers provably robust against edge flips.",
         no_args_is_help=True,
@@ -126,15 +124,21 @@ def _build(only: str | None) -> typer.Typer:
     for command in _COMMANDS:
         function: Any = _nothing
         if only is None or only == command.name:
+            from flipproof.cli.options import command_function
+
             module = command.module
-            joined, repeated = (_joined(getattr(module, kinds, ())) for kinds in ("JOINED", "REPEATED"))
+            defaults = getattr(module, "DEFAULTS", {})
+            joined, repeated = (_joined(getattr(module, kinds, ()), defaults) for kinds in ("JOINED", "REPEATED"))
             function = command_function(module.Options, module.run, joined, repeated)
         app.command(command.name, help=command.help, rich_help_panel=command.panel)(function)
     return app
 
 
-def _joined(kinds: tuple[str, ...]) -> Iterator[tuple[str, Option]]:
-    """The options that defences declare: ``settings``, ``training_options``, ``asking``, ``trial_options``."""
+def _joined(kinds: tuple[str, ...], defaults: Mapping[str, Any]) -> Iterator[tuple[str, Option]]:
+    """The options that defences declare: ``settings``, ``training_options``, ``asking``, ``trial_options``.
+
+    ``defaults`` are the command's own, where they differ from the defence's.
+    """
     if not kinds:
         return
     from flipproof.defences import defence_classes
@@ -143,7 +147,7 @@ def _joined(kinds: tuple[str, ...]) -> Iterator[tuple[str, Option]]:
         for kind in kinds:
             declared = getattr(defence, kind)
             for entry in defence.settings if declared is None else declared:
-                yield defence.name.capitalize(), entry
+                yield defence.name.capitalize(), replace(entry, default=defaults.get(entry.name, entry.default))
 
 
 def _nothing() -> None:

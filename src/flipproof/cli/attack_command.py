@@ -86,8 +86,13 @@ def run(options: Options) -> int:
     attacked["base"] = defend(loaded, none, {}, classes=classes, features=options.features)
     found = chosen_defence(loaded, options.defence_values, options.defence)
     if found is not None and not found[0].baseline:
-        trusted = {"features": options.features, "trust_features": options.trust_features}
-        attacked["defended"] = defend(loaded, *found, classes=classes, **trusted)
+        attacked["defended"] = defend(
+            loaded,
+            *found,
+            classes=classes,
+            features=options.features,
+            trust_features=options.trust_features,
+        )
     blind = None
     if options.edge_blind is not None:
         blind = edge_blind_model(options.edge_blind, chosen, quiet=options.quiet)

@@ -207,16 +207,19 @@ def command_function(
         repeated: The same, for options that may be given several times.
     """
     hints = get_type_hints(options)
-    parameters, extra = [], {entry.name: (panel, entry) for panel, entry in joined}
     several = {entry.name: (panel, entry) for panel, entry in repeated}
-    for entry in fields(options):
-        if entry.metadata:
-            parameters.append(_parameter(entry.name, hints[entry.name], entry.default, dict(entry.metadata)))
-    for name, (panel, wanted) in (extra := {**several, **extra}).items():
-        meta = {"help": wanted.help, "panel": panel, "least": wanted.least, "flags": (), "argument": None}
-        kind: Any = bool if wanted.kind is bool else wanted.kind | None
+    extra = several | {entry.name: (panel, entry) for panel, entry in joined}
+    parameters = [
+        _parameter(own.name, hints[own.name], own.default, dict(own.metadata))
+        for own in fields(options)
+        if own.metadata
+    ]
+    for name, (panel, entry) in extra.items():
+        shown = "" if entry.default in (None, False) else f" (default: {entry.default})"
+        meta = {"help": entry.help + shown, "panel": panel, "least": entry.least, "flags": (), "argument": None}
+        kind: Any = bool if entry.kind is bool else entry.kind | None
         if name in several:
-            kind = list[wanted.kind] | None  # type: ignore[name-defined]
+            kind = list[entry.kind] | None  # type: ignore[name-defined]
         parameters.append(_parameter(name, kind, False if kind is bool else None, meta))
 
     def command(**given: Any) -> None:

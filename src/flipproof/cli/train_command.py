@@ -37,7 +37,7 @@ class Options(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, Defen
 
     out: Path = option("Folder for the model; run the same command again to continue.")
     model: str = option(
-        "gcn, gin, sage, gat, diffpool; edge-blind (edge-blind:gat for another network than gin); wl-svm, a kernel machine.",
+        "gcn, gin, sage, gat, diffpool; edge-blind (edge-blind:gat to blind another one than gin); wl-svm, a kernel machine.",
         "gin",
     )
     defence: str | None = option("Name of the defence; by default the one that the options speak of.", None)

@@ -21,11 +21,11 @@ from flipproof.progress import note
 from flipproof.studies.candidate import compared_defences, given_candidates
 from flipproof.studies.tuning import Choice, Target, tune, tuning_plan
 
-__all__ = ["JOINED", "REPEATED", "Options", "run"]
+__all__ = ["DEFAULTS", "JOINED", "REPEATED", "Options", "run"]
 
 JOINED = ("asking",)
 REPEATED = ("trial_options",)
-_SAMPLES = 2_000  # a choice needs fewer than a certificate
+DEFAULTS = {"samples": "2000"}  # a choice needs fewer than a certificate
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def run(options: Options) -> int:
         networks=options.model or ["gin"],
         training=options.training,
         candidates=given_candidates(given, options.candidate or []),
-        asked={"samples": _SAMPLES, **{key: value for key, value in given.items() if key in known}},
+        asked={**DEFAULTS, **{key: value for key, value in given.items() if key in known}},
         features=options.features,
         train_graphs=options.train_graphs,
         graphs=options.graphs,

@@ -5,7 +5,7 @@
     evidence  puts the pieces of a graph together                                          (in the main process)
     read      the certificate that follows from the evidence                               (pure mathematics, anywhere)
 
-Everything above the defences (run folder, attacks, report, tuning, benchmark, command line) knows this protocol and no single defence.
+Everything above the defences (run folder, attacks, report, studies, command line) knows this protocol and no single defence.
 CONTRIBUTING.md says what a new one needs.
 """
 

@@ -114,12 +114,11 @@ class SampledQuestion(Question):
     @cached_property
     def plan(self) -> Plan:
         """When sampling ends, and at which level certificates are read."""
-        goal = (
-            Sequential(self.max_samples, target_radius=self.target_radius, precision=self.precision)
-            if self.auto
-            else None
-        )
-        return Plan.of(goal or self.samples, alpha=self.level, method=self.method)
+        samples: int | str | Sequential = self.samples
+        if self.auto:
+            assert self.max_samples is not None
+            samples = Sequential(self.max_samples, target_radius=self.target_radius, precision=self.precision)
+        return Plan.of(samples, alpha=self.level, method=self.method)
 
     @property
     def auto(self) -> bool:
@@ -386,7 +385,7 @@ class SmoothedClassifier(Defence):
             :_CHECKSUM
         ].decode()
 
-    def target(
+    def target(  # type: ignore[override]
         self,
         graph: Graph,
         *,

@@ -51,7 +51,8 @@ def load_model(name: str) -> LoadedModel:
     path = Path(name).expanduser()
     if ":" in name and not path.is_dir():
         return _own_model(name)
-    from flipproof.models.storage import NAMES, WLSVM, load, load_metadata
+    from flipproof.models.storage import NAMES, load, load_metadata
+    from flipproof.models.wl_svm import WLSVM
 
     if path.is_dir():
         saved = load_metadata(path)

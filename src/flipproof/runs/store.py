@@ -1,8 +1,8 @@
 """Finished work in one SQLite file: a row per finished piece and per finished item, committed as it is done.
 
-Only the process that the user started writes, and it holds the file for itself: a second process is refused. Transactions make the
-file safe against kills at any point; what is under way is lost, what is committed stays. An *item* is a graph by its number in the data
-set, or a job of a study by its name.
+Only the process that the user started writes, and it holds the file for itself: a second process is refused. Transactions make
+the file safe against kills at any point; what is under way is lost, what is committed stays. An *item* is a graph by its number
+in the data set, or a job of a study by its name.
 """
 
 from __future__ import annotations

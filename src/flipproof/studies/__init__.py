@@ -1,1 +1,1 @@
-"""Experiments made of everything below: the paper, a benchmark, the choice of a defence."""
+"""Experiments made of everything below: the paper's reproduction, benchmarks, tuning."""

@@ -180,7 +180,7 @@ def shown_radius(series: Sequence[Series]) -> int:
 
 def collect(finished: Mapping[Job, Mapping[str, Any]]) -> list[DataOutcome]:
     """What finished jobs amount to, data sets in their order."""
-    found: dict[str, dict[tuple[Any, ...], list[SplitOutcome]]] = {}
+    found: dict[str, dict[tuple[str, Candidate, str, bool], list[SplitOutcome]]] = {}
     facts: dict[str, tuple[int, tuple[tuple[int, int], ...]]] = {}
     for job, content in finished.items():
         budgets = tuple((int(adds), int(removes)) for adds, removes in content["asked"]["budgets"])

@@ -100,6 +100,8 @@ def given_candidates(values: Mapping[str, Sequence[Any]], texts: Sequence[str] =
 def _from_text(text: str) -> Candidate:
     name, *pairs = text.split() or [""]
     defence = defence_class(name)
+    if defence.baseline:
+        raise InputError(f"--candidate: {name} is something to compare with, and always there (leave it out)")
     kinds = {option.name: option.kind for option in defence.settings}
     try:
         settings = {key: kinds[key](value) for key, value in (pair.split("=") for pair in pairs)}

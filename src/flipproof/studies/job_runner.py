@@ -1,4 +1,4 @@
-"""The jobs of a study on all cores, each in a process with one torch thread. Trainings do not survive a fork: workers are spawned."""
+"""The jobs of a study on all cores. Trainings do not survive a fork, so worker processes are spawned."""
 
 from __future__ import annotations
 

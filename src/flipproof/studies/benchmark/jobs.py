@@ -30,6 +30,7 @@ from flipproof.studies.job_runner import one_thread, run_jobs
 
 __all__ = ["Job", "JobWork", "Parts", "data_parts", "finished_jobs", "prepare"]
 
+_RADII = ("radius", "adds_radius", "removes_radius")
 _BLINDED = "gin"  # the network of the edge-blind line: our strongest, so that the line is a fair one
 
 
@@ -233,18 +234,15 @@ def _result(job: Job, plan: Plan) -> dict[str, Any]:
     seconds = time.process_time() - started
     defence = candidate.defence.build(model, candidate.settings, features=hook)
     question = candidate.question(plan.asked, graphs=len(parts.certified))
-    certified = _certified(defence, question, parts.certified.graphs, plan.methods)
+    certified = _certified(defence, question, parts.certified.graphs, plan)
+    certified["seconds"]["train"] = seconds
     return {
         "asked": _asked(plan, parts, network, candidate, job.split),
         "train_graphs": len(parts.train),
         "train_accuracy": trained.final.accuracy,
         "graphs": list(parts.certified_indices),
         "labels": parts.certified.labels.tolist(),
-        "certificates": {
-            method: _recorded(certificates, parts.certified, plan.budgets)
-            for method, certificates in certified.certificates.items()
-        },
-        "seconds": {"train": seconds, **certified.seconds},
+        **certified,
     }
 
 
@@ -261,21 +259,11 @@ def _build(network: Network, candidate: Candidate, hook: Any, parts: Parts, seed
     return models.build(blind if candidate.defence.edge_blind else config, seed=seed)
 
 
-@dataclass(frozen=True, eq=False)
-class _Certified:
-    """The certificates of some graphs, for each method, and how long they took.
+def _certified(defence: Defence, question: Any, graphs: Sequence[Graph], plan: Plan) -> dict[str, Any]:
+    """The certificates of every method, the one asked for first, and the seconds of asking and of reading.
 
-    Attributes:
-        certificates: For each method, one certificate per graph; the method that was asked for comes first.
-        seconds: ``sample`` (asking the model) and ``certify`` (the mathematics), for all graphs and methods together; computing
-            time, so that a busy machine does not change them.
+    Computing time, for all graphs and methods together: a busy machine does not change it.
     """
-
-    certificates: dict[str, list[Certificate]]
-    seconds: dict[str, float]
-
-
-def _certified(defence: Defence, question: Any, graphs: Sequence[Graph], methods: Sequence[str]) -> _Certified:
     own: dict[int, Certificate] = {}
     others: dict[int, Mapping[str, Certificate]] = {}
     seconds = {"sample": 0.0, "certify": 0.0}
@@ -284,27 +272,27 @@ def _certified(defence: Defence, question: Any, graphs: Sequence[Graph], methods
     for index, evidence, _ in ask_all(defence, question, dict(enumerate(graphs)), read=False):
         asked = time.process_time()
         own[index] = question.read(evidence)
-        others[index] = question.readings(evidence) if methods else {}
+        others[index] = question.readings(evidence) if plan.methods else {}
         seconds["sample"] += asked - started
         started = time.process_time()
         seconds["certify"] += started - asked
     order = range(len(graphs))
     certificates = {own[0].method: [own[index] for index in order]}
-    certificates |= {method: [others[index][method] for index in order] for method in methods if method in others[0]}
-    return _Certified(certificates, seconds)
+    certificates |= {
+        method: [others[index][method] for index in order] for method in plan.methods if method in others[0]
+    }
+    recorded = {method: _recorded(found, graphs, plan.budgets) for method, found in certificates.items()}
+    return {"certificates": recorded, "seconds": seconds}
 
 
 def _recorded(
-    certificates: Sequence[Certificate], graphs: Dataset, budgets: Sequence[tuple[int, int]]
+    certificates: Sequence[Certificate], graphs: Sequence[Graph], budgets: Sequence[tuple[int, int]]
 ) -> dict[str, Any]:
     return {
-        "predicted": [certificate.label for certificate in certificates],
-        **{
-            column: [getattr(certificate, column) for certificate in certificates]
-            for column in ("radius", "adds_radius", "removes_radius")
-        },
+        "predicted": [found.label for found in certificates],
+        **{column: [getattr(found, column) for found in certificates] for column in _RADII},
         "withstands": [
-            [withstands(certificate, graph, adds=adds, removes=removes) for adds, removes in budgets]
-            for certificate, graph in zip(certificates, graphs, strict=True)
+            [withstands(found, graph, adds=adds, removes=removes) for adds, removes in budgets]
+            for found, graph in zip(certificates, graphs, strict=True)
         ],
     }

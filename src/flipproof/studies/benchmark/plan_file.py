@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -76,7 +76,8 @@ class Plan:
             "networks": {n.name: {"arguments": dict(n.arguments), **n.training} for n in self.networks},
             "candidates": [candidate.title for candidate in self.candidates],
             "asked": dict(self.asked),
-            **{key: getattr(self.source, key) for key in ("seed", "test", "validation")},
+            "data_seed": self.source.seed,
+            "shares": [self.source.test, self.source.validation],
         }
 
 
@@ -127,9 +128,7 @@ class _Reader:
         """Refuse keys that nothing reads."""
         for key in self.table:
             if key not in (known := (*_KEYS, *(defence.name for defence in compared_defences()), *also)):
-                near = difflib.get_close_matches(key, known, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(sorted(known))}"
-                raise InputError(f"{self.file}: {self.where}{key} is not a key of a benchmark ({hint})")
+                raise InputError(f"{self.file}: {self.where}{key} is not a key of a benchmark ({_hint(key, known)})")
 
     def complain(self, key: str, expected: str) -> InputError:
         """The sentence for a value that does not fit."""
@@ -143,72 +142,57 @@ class _Reader:
         except InputError as error:
             raise InputError(f"{self.file}: {self.where}{key}: {error}") from error
 
-    def text(self, key: str, default: str | None) -> str | None:
-        value = self.table.get(key, default)
-        if value is not None and (not isinstance(value, str) or not value):
-            raise self.complain(key, "a text")
-        return value
+    def value(self, key: str, default: Any, fits: Callable[[Any], bool], expected: str) -> Any:
+        """The value, if it fits; the default needs no check."""
+        if key in self.table and not fits(self.table[key]):
+            raise self.complain(key, expected)
+        return self.table.get(key, default)
+
+    def text(self, key: str) -> str | None:
+        found: str | None = self.value(key, None, lambda value: isinstance(value, str) and bool(value), "a text")
+        return found
 
     def whole(self, key: str, default: Any, *, least: int = 0) -> Any:
-        value = self.table.get(key, default)
-        if value is not default and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-            raise self.complain(key, f"a whole number of at least {least}")
-        return value
+        return self.value(key, default, lambda v: _whole(v) and v >= least, f"a whole number of at least {least}")
 
     def share(self, key: str, default: float, *, zero: bool) -> float:
-        value = self.table.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1 or not (value or zero):
-            raise self.complain(key, "a share of the graphs, at least 0 and below 1" if zero else "a share in (0, 1)")
-        return float(value)
+        expected = "a share of the graphs, at least 0 and below 1" if zero else "a share in (0, 1)"
+        return float(self.value(key, default, lambda v: _number(v) and 0 <= v < 1 and (v > 0 or zero), expected))
 
     def truth(self, key: str) -> bool:
-        value = self.table.get(key, False)
-        if not isinstance(value, bool):
-            raise self.complain(key, "true or false")
-        return value
-
-    def several(self, key: str, fits: Callable[[Any], bool], expected: str, default: list[Any]) -> list[Any]:
-        """A list without repetitions."""
-        value = self.table.get(key, default)
-        if not isinstance(value, list) or not all(map(fits, value)) or any(v in value[:i] for i, v in enumerate(value)):
-            raise self.complain(key, f"a list of {expected}, none of them twice")
-        return value
+        return bool(self.value(key, False, lambda value: isinstance(value, bool), "true or false"))
 
     def inner(self, key: str) -> dict[str, Any]:
-        value = self.table.get(key, {})
-        if not isinstance(value, dict):
-            raise self.complain(key, f"a table [{key}]")
-        return value
+        return dict(self.value(key, {}, lambda value: isinstance(value, dict), f"a table [{key}]"))
+
+    def several(self, key: str, fits: Callable[[Any], bool], expected: str, default: Sequence[Any] = ()) -> list[Any]:
+        """A list without repetitions."""
+
+        def all_fit(found: Any) -> bool:
+            return isinstance(found, list) and all(fits(v) and v not in found[:i] for i, v in enumerate(found))
+
+        return list(self.value(key, default, all_fit, f"a list of {expected}, none of them twice"))
 
 
-_KEYS = (
-    "root",
-    "download",
-    "data_seed",
-    "train_graphs",
-    "test",
-    "validation",
-    "test_graphs",
-    "splits",
-    "features",
-    "models",
-    "networks",
-    "training",
-    "choose_epoch",
-    "samples",
-    "alpha",
-    "methods",
-    "seed",
-    "budgets",
-)
+_DATA = ("root", "download", "data_seed", "features", "train_graphs", "test", "validation", "test_graphs", "splits")
+_TRAINING = ("models", "networks", "training", "choose_epoch")
+_KEYS = (*_DATA, *_TRAINING, "samples", "alpha", "methods", "seed", "budgets")
 
 
-def _whole_number(value: Any) -> bool:
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
+def _pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_whole, value))
+
+
 def _plan(reader: _Reader, root: str | None) -> Plan:
-    name = reader.text("name", None)
+    name = reader.text("name")
     if name is None:
         raise reader.complain("name", "topologies, a TU name or a folder of graphs")
     choose_epoch = reader.truth("choose_epoch")
@@ -217,20 +201,12 @@ def _plan(reader: _Reader, root: str | None) -> Plan:
         raise reader.complain("validation", "above 0, since choose_epoch asks for validation graphs")
     source = DataSource(
         name,
-        reader.text("root", None) if root is None else root,
+        reader.text("root") if root is None else root,
         reader.truth("download"),
         reader.whole("data_seed", 0),
         test=reader.share("test", 0.2, zero=False),
         validation=validation,
     )
-    splits = reader.table.get("splits", 3)
-    if isinstance(splits, int) and not isinstance(splits, bool):
-        reader.whole("splits", 3, least=1)
-        splits = list(range(splits))
-    else:
-        splits = reader.several("splits", _whole_number, "seeds (or a number of splits)", [])
-        if not splits:
-            raise reader.complain("splits", "a number of splits of at least 1, or a list of seeds")
     asked, methods = _asked(reader)
     return Plan(
         name=name,
@@ -239,25 +215,27 @@ def _plan(reader: _Reader, root: str | None) -> Plan:
         candidates=_candidates(reader),
         asked=asked,
         methods=methods,
-        splits=tuple(splits),
+        splits=_splits(reader),
         features=_features(reader),
         train_graphs=reader.whole("train_graphs", None, least=1),
         test_graphs=reader.whole("test_graphs", None, least=1),
         choose_epoch=choose_epoch,
-        budgets=tuple(
-            (int(adds), int(removes))
-            for adds, removes in reader.several(
-                "budgets",
-                lambda pair: isinstance(pair, list) and len(pair) == 2 and all(map(_whole_number, pair)),
-                "[additions, removals]",
-                [],
-            )
-        ),
+        budgets=tuple((adds, removes) for adds, removes in reader.several("budgets", _pair, "[additions, removals]")),
     )
 
 
+def _splits(reader: _Reader) -> tuple[int, ...]:
+    given = reader.table.get("splits", 3)
+    if isinstance(given, int) and not isinstance(given, bool):
+        return tuple(range(reader.whole("splits", 3, least=1)))
+    seeds = reader.several("splits", _whole, "seeds (or a number of splits)")
+    if not seeds:
+        raise reader.complain("splits", "a number of splits of at least 1, or a list of seeds")
+    return tuple(seeds)
+
+
 def _features(reader: _Reader) -> str | None:
-    features = reader.text("features", None)
+    features = reader.text("features")
     if features is not None:
         from flipproof.classifiers.features import as_features
 
@@ -271,34 +249,31 @@ def _asked(reader: _Reader) -> tuple[dict[str, Any], tuple[str, ...]]:
     methods = reader.several("methods", lambda value: isinstance(value, str), "certificates", [DEFAULT_METHOD])
     if not methods:
         raise reader.complain("methods", "at least one certificate")
-    with reader.blamed("methods"):
-        for method in methods:
-            checked_method(method)
-    asked = {
-        "samples": reader.whole("samples", 2_000, least=1),
-        "alpha": reader.table.get("alpha", 0.001),
-        "method": methods[0],
-        "seed": reader.whole("seed", 0),
-    }
-    for key, check in (("alpha", checked_alpha), ("seed", checked_seed)):
+    asked = {"samples": reader.whole("samples", 2_000, least=1), "alpha": reader.table.get("alpha", 0.001)}
+    asked |= {"method": methods[0], "seed": reader.whole("seed", 0)}
+    checks: list[tuple[str, Callable[[Any], Any], list[Any]]] = [
+        ("alpha", checked_alpha, [asked["alpha"]]),
+        ("seed", checked_seed, [asked["seed"]]),
+    ]
+    for key, check, values in [*checks, ("methods", checked_method, methods)]:
         with reader.blamed(key):
-            check(asked[key])
+            for value in values:
+                check(value)
     return asked, tuple(methods[1:])
 
 
 def _candidates(reader: _Reader) -> tuple[Candidate, ...]:
-    found: list[Candidate] = []
+    found: dict[str, Candidate] = {}
     for defence in compared_defences():
-        for value in reader.several(defence.name, lambda value: True, "settings", []):
+        for value in reader.several(defence.name, lambda value: True, "settings"):
             with reader.blamed(defence.name):
                 candidate = Candidate(defence, defence.entry(value))
-            if any(candidate.title == other.title for other in found):
+            if found.setdefault(candidate.title, candidate) is not candidate:
                 raise reader.complain(defence.name, "a list of settings, none of them twice")
-            found.append(candidate)
     if not found:
         names = ", ".join(defence.name for defence in compared_defences())
         raise InputError(f"{reader.file}: {reader.where}name has no defence to compare (add one of {names})")
-    return tuple(found)
+    return tuple(found.values())
 
 
 def trainable_networks() -> list[str]:
@@ -312,32 +287,26 @@ def _networks(reader: _Reader) -> tuple[Network, ...]:
     from flipproof import models
 
     known = trainable_networks()
-    names = reader.several(
-        "models",
-        lambda value: value in known,
-        f"networks among {', '.join(known)} (the edge-blind line is always there)",
-        ["gin"],
-    )
+    expected = f"networks among {', '.join(known)} (the edge-blind line is always there)"
+    names = reader.several("models", lambda value: value in known, expected, ["gin"])
     if not names:
         raise reader.complain("models", "at least one network")
-    training = reader.inner("training")
+    training, networks = reader.inner("training"), reader.inner("networks")
     with reader.blamed("training"):
         checked_training(training)
-    networks = reader.inner("networks")
-    found = []
-    for name in names:
-        table = networks.get(name, {})
+    for name, table in networks.items():
+        if name not in known:
+            raise reader.complain("networks", f"about the networks {', '.join(known)}; {name} is none of them")
         if not isinstance(table, dict) or not isinstance(table.get("training", {}), dict):
             raise reader.complain("networks", f"tables, one per network; networks.{name} is none")
-        arguments = {key: value for key, value in table.items() if key != "training"}
-        own = table.get("training", {})
+    found = []
+    for name in names:
+        arguments = dict(networks.get(name, {}))
+        own = {**training, **arguments.pop("training", {})}
         with reader.blamed(f"networks.{name}"):
             models.build({"name": name, "in_features": 1, "num_classes": 2, **arguments})
-            checked_training({**training, **own})
-        found.append(Network(name, arguments, {**training, **own}))
-    for name in networks:
-        if name not in names and name not in known:
-            raise reader.complain("networks", f"about the networks {', '.join(known)}; {name} is none of them")
+            checked_training(own)
+        found.append(Network(name, arguments, own))
     return tuple(found)
 
 
@@ -347,12 +316,15 @@ def checked_training(table: Mapping[str, Any]) -> None:
     from flipproof.training.hyperparameters import Hyperparameters
 
     defaults = inspect.signature(train).parameters
-    known = {entry.name: defaults[entry.name].default for entry in fields(Hyperparameters)}
+    known = {entry.name: defaults[entry.name].default for entry in fields(Hyperparameters) if entry.name != "seed"}
     for key in table:
-        if key not in known or key == "seed":
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-            raise InputError(f"{key} is not a training setting ({hint})")
+        if key not in known:
+            raise InputError(f"{key} is not a training setting ({_hint(key, known)})")
     if not isinstance(table.get("class_weights", False), bool):
         raise InputError(f"class_weights must be true or false; got {table['class_weights']!r}")
-    Hyperparameters(**{**known, **table})
+    Hyperparameters(**{**known, **table, "seed": 0})
+
+
+def _hint(key: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(key, list(known), n=1)
+    return f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(known))}"

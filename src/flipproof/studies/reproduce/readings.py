@@ -23,20 +23,8 @@ from flipproof.runs.settings import CertifySettings
 __all__ = ["CERTIFICATES", "Reading", "Table", "read_certificates", "write_certificates"]
 
 CERTIFICATES = "certificates.csv"
-_COLUMNS = (
-    "graph",
-    "name",
-    "nodes",
-    "edges",
-    "label",
-    "method",
-    "alpha",
-    "samples",
-    "predicted",
-    "radius",
-    "order",
-    "p_lower",
-)
+_GRAPH, _READING = ("graph", "name", "nodes", "edges", "label"), ("method", "alpha", "samples")
+_COLUMNS = (*_GRAPH, *_READING, "predicted", "radius", "order", "p_lower")
 
 
 class Reading(NamedTuple):

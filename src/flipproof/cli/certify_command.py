@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,10 +34,9 @@ from flipproof.defences import defence_names
 from flipproof.defences.defence import Defence
 from flipproof.engines import Engine, cores, ray_cluster
 from flipproof.errors import InputError
-from flipproof.graphs import Graph
 from flipproof.models.loading import features_identity, load_model
 from flipproof.progress import note
-from flipproof.runs.certifying import certify_into
+from flipproof.runs.certifying import certify_into, model_paths
 from flipproof.runs.edge_blind_line import write_line
 from flipproof.runs.folder import written_run
 from flipproof.runs.settings import CertifySettings
@@ -114,7 +112,7 @@ def run(options: Options) -> int:
         num_classes=defence.num_classes,
         defence=defence.describe(),
         question=question.to_dict(),
-        paths=_paths(defence, chosen.graphs),
+        paths=model_paths(defence, chosen.graphs),
     )
     try:
         with written_run(options.out, asked_for) as held, _cluster(options) as cluster:
@@ -160,16 +158,6 @@ def checked_memory(text: str) -> int:
     if not 2**20 <= number < 2**50:
         raise InputError(f"--memory must be at least 1MiB and below 1024TiB; got {text!r} (the default is 1GiB)")
     return number
-
-
-def _paths(defence: Defence, graphs: Mapping[int, Graph]) -> dict[str, int]:
-    """How graphs reach the model, and how many at once: part of what was asked, since rounding can depend on it."""
-    kinds: Counter[str] = Counter()
-    for graph in graphs.values():
-        classifier = defence.classifier.suited(graph, defence.noise)
-        path = f"{classifier.path} ({classifier.remark})" if classifier.remark else classifier.path
-        kinds[f"{path}, {classifier.batch_size(graph, defence.noise)} at a time"] += 1
-    return dict(sorted(kinds.items()))
 
 
 def _check_engine(options: Options) -> None:

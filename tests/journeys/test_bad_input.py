@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flipproof.runs.folder import written_run
+from flipproof.runs.run_folder import written_run
 from flipproof.runs.settings import AttackSettings, CertifySettings
 from support.command_line import OWN_MODEL, call, write_graphs
 from support.runs import replace_evidence, stored
@@ -229,9 +229,8 @@ BAD_INPUT = [
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with good and bad data, models and runs."""
-    from flipproof.datasets.sources import DataSource
-
     from flipproof import EdgeNoise, models
+    from flipproof.datasets.sources import DataSource
 
     folder = tmp_path_factory.mktemp("user")
     write_graphs(folder / "graphs")

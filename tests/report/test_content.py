@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import flipproof as fp
-from flipproof.attacks.result import AttackResult
+from flipproof.attacks.attack_result import AttackResult
 from flipproof.report.content import CertifiedRun, curve_range, percent
 from flipproof.report.reading import read_run
 
@@ -117,7 +117,7 @@ def test_labels_that_are_missing_count_as_not_right(even: CertifiedRun) -> None:
 
 def test_the_curve_is_the_librarys_certified_accuracy(folder: Path) -> None:
     from flipproof.runs.certifying import read_evidence
-    from flipproof.runs.folder import open_run
+    from flipproof.runs.run_folder import open_run
     from flipproof.runs.settings import CertifySettings
 
     with open_run(folder / "even", CertifySettings) as run:

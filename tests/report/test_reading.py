@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 import flipproof as fp
-from flipproof.attacks.result import robust_accuracy
+from flipproof.attacks.attack_result import robust_accuracy
 from flipproof.report.content import Reading
 from flipproof.report.reading import check_attacks, check_baseline, read_run, run_names, with_attacks, with_lines
 from flipproof.report.report_page import report_page
 from flipproof.runs.attacking import read_attacks
 from flipproof.runs.certifying import read_evidence
 from flipproof.runs.edge_blind_line import write_line
-from flipproof.runs.folder import open_run
+from flipproof.runs.run_folder import open_run
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.table import read_table, write_table
 from support.certified_runs import KEEP, attack, certify, make_small_runs

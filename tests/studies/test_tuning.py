@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from command_line import call, write_graphs
 from flipproof.datasets import folder
 from flipproof.datasets.sources import DataSource
-from flipproof.runs.folder import open_run
+from flipproof.runs.run_folder import open_run
 from flipproof.runs.settings import StudySettings
 from flipproof.studies.benchmark.jobs import data_parts
 from flipproof.studies.candidate import default_candidates
 from flipproof.studies.tuning import Target, tuning_plan
+from support.command_line import call, write_graphs
 
 QUICK = shlex.split("--epochs 15 --samples 200 --test 0.25 --validation 0.25 --workers 1 --copies 4 --method votes")
 

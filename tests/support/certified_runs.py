@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from support.command_line import OWN_MODEL
 from flipproof.cli import main
+from support.command_line import OWN_MODEL
 
 __all__ = ["DATA", "KEEP", "RING", "WHEEL", "attack", "certify", "make_runs", "make_small_runs", "run_command"]
 

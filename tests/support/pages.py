@@ -29,9 +29,9 @@ from typing import Any
 import pytest
 import typer
 
-from support.command_line import write_graphs
 from flipproof.cli import main
 from flipproof.cli.app import _build
+from support.command_line import write_graphs
 
 __all__ = ["COMMANDS", "PAGES", "ROOT", "Block", "Reader", "blocks_of", "complaint", "prose_commands"]
 

@@ -38,7 +38,7 @@ from flipproof.models.loading import features_identity, load_model
 from flipproof.progress import note
 from flipproof.runs.certifying import certify_into, model_paths
 from flipproof.runs.edge_blind_line import write_line
-from flipproof.runs.folder import written_run
+from flipproof.runs.run_folder import written_run
 from flipproof.runs.settings import CertifySettings
 
 __all__ = ["JOINED", "Options", "run"]

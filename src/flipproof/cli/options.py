@@ -226,7 +226,9 @@ def command_function(
         values = {name: given.pop(name) for name in extra}
         if extra:
             given["defence_values"] = {
-                name: value for name, value in values.items() if value is not None and value is not False and value != []
+                name: value
+                for name, value in values.items()
+                if value is not None and value is not False and value != []
             }
         raise typer.Exit(run(options(**given)) or 0)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flipproof.attacks.result import AttackResult
+from flipproof.attacks.attack_result import AttackResult
 from flipproof.certificates.metrics import Curve
 from flipproof.graphs import Graph
 from flipproof.report.drawing import (

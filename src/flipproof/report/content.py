@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.attacks.result import AttackResult
+from flipproof.attacks.attack_result import AttackResult
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.metrics import Curve, right_radii
 from flipproof.graphs import Graph, IntArray

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flipproof.attacks.result import AttackResult
+from flipproof.attacks.attack_result import AttackResult
 from flipproof.certificates.evidence import Evidence
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
@@ -15,7 +15,7 @@ from flipproof.report.content import ATTACKERS, CertifiedRun, Reading
 from flipproof.runs.attacking import read_attacks
 from flipproof.runs.certifying import read_evidence
 from flipproof.runs.edge_blind_line import read_line
-from flipproof.runs.folder import open_run
+from flipproof.runs.run_folder import open_run
 from flipproof.runs.settings import AttackSettings, CertifySettings
 from flipproof.runs.table import Row, derive_row, has_table, read_table
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flipproof.report.figures import (
+from flipproof.report.drawing import (
     Panel,
     curve_shades,
     draw_curve,

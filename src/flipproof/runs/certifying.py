@@ -14,7 +14,7 @@ from flipproof.engines import Engine
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.progress import note, progress
-from flipproof.runs.folder import Run
+from flipproof.runs.run_folder import Run
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.table import Row, derive_row, write_table
 

@@ -13,7 +13,7 @@ import numpy as np
 from flipproof.datasets.sources import DataSource
 from flipproof.errors import InputError
 from flipproof.files import write_json, write_text
-from flipproof.report.figures import Panel
+from flipproof.report.drawing import Panel
 from flipproof.report.markdown import markdown_table
 from flipproof.report.study_figures import Trial, trade_off_figure
 from flipproof.studies.benchmark.jobs import data_parts, finished_jobs

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from command_line import call
 from flipproof import EdgeNoise, SmoothedClassifier, certified_accuracy, defences
 from flipproof.certificates.answer import Answer
 from flipproof.cli import benchmark_command
 from flipproof.defences.defence import Defence, Option
 from flipproof.graphs import Graph
-from flipproof.runs.folder import open_run, written_run
+from flipproof.runs.run_folder import open_run, written_run
 from flipproof.runs.settings import StudySettings
 from flipproof.studies.benchmark.jobs import Job, JobWork, data_parts, finished_jobs, prepare
 from flipproof.studies.benchmark.outcomes import RADII, collect
 from flipproof.studies.benchmark.plan_file import read_config
+from support.command_line import call
 
 CONFIG = """
 splits = 2
@@ -232,7 +232,6 @@ class Stubborn(Defence):
 def stubborn(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(defences, "_HOMES", {**defences._HOMES})
     defences.register(Stubborn)
-    yield
 
 
 @pytest.mark.usefixtures("stubborn")

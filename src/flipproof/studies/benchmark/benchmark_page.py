@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flipproof.files import write_text
-from flipproof.report.figures import Panel
+from flipproof.report.drawing import Panel
 from flipproof.report.markdown import markdown_table
 from flipproof.report.study_figures import benchmark_figure
 from flipproof.studies.benchmark.outcomes import (

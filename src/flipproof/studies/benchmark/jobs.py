@@ -22,7 +22,7 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import STREAM_VERSION
 from flipproof.progress import note
-from flipproof.runs.folder import Run, written_run
+from flipproof.runs.run_folder import Run, written_run
 from flipproof.runs.settings import StudySettings
 from flipproof.studies.benchmark.plan_file import Network, Plan
 from flipproof.studies.candidate import Candidate, baselines

@@ -25,7 +25,7 @@ from flipproof.files import write_json
 from flipproof.noise import EdgeNoise
 from flipproof.progress import note
 from flipproof.runs.certifying import ask_missing, model_paths
-from flipproof.runs.folder import written_run
+from flipproof.runs.run_folder import written_run
 from flipproof.runs.settings import CertifySettings, StudySettings
 from flipproof.studies.candidate import Candidate
 from flipproof.studies.job_runner import one_thread, run_jobs

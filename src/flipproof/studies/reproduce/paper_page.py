@@ -9,9 +9,9 @@ from pathlib import Path
 
 from flipproof.certificates.methods import METHODS
 from flipproof.files import write_json, write_text
-from flipproof.report.figures import Panel, comparison_figure, curves_figure
+from flipproof.report.drawing import Panel, comparison_figure, curves_figure
+from flipproof.report.html import asset, html_table
 from flipproof.report.markdown import markdown_table
-from flipproof.report.page import asset, html_table
 from flipproof.studies.reproduce.claims import Claim, judge
 from flipproof.studies.reproduce.experiment import Settings, data_split, edge_blind_accuracy
 from flipproof.studies.reproduce.readings import CERTIFICATES, Table, read_certificates

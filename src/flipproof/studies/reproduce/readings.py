@@ -17,7 +17,7 @@ from flipproof.files import write_text
 from flipproof.graphs import IntArray
 from flipproof.progress import progress
 from flipproof.runs.certifying import read_evidence
-from flipproof.runs.folder import Run
+from flipproof.runs.run_folder import Run
 from flipproof.runs.settings import CertifySettings
 
 __all__ = ["CERTIFICATES", "Reading", "Table", "read_certificates", "write_certificates"]

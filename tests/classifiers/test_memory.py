@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flipproof.cli.certify_command import checked_memory
 
 import flipproof as fp
 from flipproof.classifiers.classifier import Classifier
+from flipproof.cli.certify_command import checked_memory
 from flipproof.noise import BLOCK, SampleStream
 
 NOISE = fp.EdgeNoise(keep=0.9)

@@ -19,7 +19,7 @@ from scipy import stats
 
 from flipproof import EdgeNoise, Graph, Sequential, Votes, certify_counts, certify_votes
 from flipproof.certificates import paper
-from flipproof.certificates import votes as by_votes
+from flipproof.certificates import vote_share as by_votes
 from flipproof.certificates.bounds import spending
 from flipproof.certificates.sequential import Plan
 from support import exact

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import flipproof
-from pages import COMMANDS, PAGES, ROOT, Block, Reader, blocks_of, complaint, prose_commands
+from support.pages import COMMANDS, PAGES, ROOT, Block, Reader, blocks_of, complaint, prose_commands
 
 NOTEBOOK = ROOT / "examples" / "certify_your_graphs.ipynb"
 NAMES = {page: page.name for page in PAGES}

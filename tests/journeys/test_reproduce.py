@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from browser import chromium, opened
+from support.browser import chromium, opened
 
 TINY = """
 import sys

@@ -14,7 +14,7 @@ from flipproof.defences.defence import Defence, Request
 from flipproof.engines import Processes, ThisProcess
 from flipproof.noise import BLOCK
 from flipproof.runs.certifying import certify_into
-from flipproof.runs.folder import written_run
+from flipproof.runs.run_folder import written_run
 from flipproof.runs.verification import problems_of_run
 from support.runs import replace_evidence, settings_of, spoil, stored
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import flipproof as fp
-from flipproof.runs.folder import open_run, written_run
+from flipproof.runs.run_folder import open_run, written_run
 from flipproof.runs.settings import StudySettings
 
 SETTINGS = StudySettings("made by hand", {"a": 1})

@@ -14,7 +14,7 @@ from pyarrow import parquet
 import flipproof as fp
 from flipproof.certificates.evidence import Evidence
 from flipproof.defences.defence import Defence
-from flipproof.runs.folder import open_run
+from flipproof.runs.run_folder import open_run
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.store import FILE, Store
 
@@ -73,10 +73,7 @@ def spoil(folder: str | Path, index: int, table: str = "finished") -> None:
 def stored(folder: str | Path) -> dict[str, list[tuple[Any, ...]]]:
     """Everything in the store: rows of both tables, in order."""
     with closing(Store(Path(folder) / FILE, write=False)) as store:
-        return {
-            table: list(store._read(f"SELECT * FROM {table} ORDER BY item"))
-            for table in ("pieces", "finished")
-        }
+        return {table: list(store._read(f"SELECT * FROM {table} ORDER BY item")) for table in ("pieces", "finished")}
 
 
 def alter_row(folder: str | Path, index: int, column: str, value: object) -> None:

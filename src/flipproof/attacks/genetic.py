@@ -6,10 +6,10 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from flipproof.attacks.attack_result import AttackResult
 from flipproof.attacks.constraints import Space
 from flipproof.attacks.greedy import greedy_search
 from flipproof.attacks.minimal import minimal
-from flipproof.attacks.result import AttackResult
 from flipproof.attacks.search import Best, Options, run
 from flipproof.defences.target import Target
 from flipproof.graphs import IntArray

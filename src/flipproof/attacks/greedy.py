@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Unpack
 
+from flipproof.attacks.attack_result import AttackResult
 from flipproof.attacks.beam import beam_search
-from flipproof.attacks.result import AttackResult
 from flipproof.attacks.search import Options, run
 
 __all__ = ["greedy", "greedy_search"]

@@ -6,8 +6,8 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from flipproof.attacks.attack_result import AttackResult
 from flipproof.attacks.constraints import Space
-from flipproof.attacks.result import AttackResult
 from flipproof.attacks.search import Best, Options, run
 from flipproof.defences.target import Target
 

@@ -8,9 +8,9 @@ from typing import Any, TypedDict
 
 import numpy as np
 
+from flipproof.attacks.attack_result import AttackResult
 from flipproof.attacks.constraints import Constraints, Space
 from flipproof.attacks.minimal import minimal
-from flipproof.attacks.result import AttackResult
 from flipproof.checks import checked_seed
 from flipproof.defences.target import Outcome, Target
 from flipproof.defences.undefended import as_defence

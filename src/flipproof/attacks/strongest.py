@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
+from flipproof.attacks.attack_result import AttackResult
 from flipproof.attacks.beam import beam
 from flipproof.attacks.genetic import genetic
 from flipproof.attacks.gradient import gradient
 from flipproof.attacks.greedy import greedy
 from flipproof.attacks.random import random
-from flipproof.attacks.result import AttackResult
 from flipproof.attacks.search import Options
 from flipproof.errors import InputError
 

@@ -9,8 +9,8 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from flipproof.attacks.attack_result import AttackResult
 from flipproof.attacks.greedy import greedy
-from flipproof.attacks.result import AttackResult
 from flipproof.attacks.search import Options
 from flipproof.classifiers import Classifier
 from flipproof.defences.defence import Defence

@@ -10,8 +10,8 @@ import errno
 import itertools
 import os
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -127,21 +127,27 @@ def _build(only: str | None) -> typer.Typer:
             from flipproof.cli.options import command_function
 
             module = command.module
-            function = command_function(module.Options, module.run, _joined(getattr(module, "JOINED", ())))
+            defaults = getattr(module, "DEFAULTS", {})
+            joined, repeated = (_joined(getattr(module, kinds, ()), defaults) for kinds in ("JOINED", "REPEATED"))
+            function = command_function(module.Options, module.run, joined, repeated)
         app.command(command.name, help=command.help, rich_help_panel=command.panel)(function)
     return app
 
 
-def _joined(kinds: tuple[str, ...]) -> Iterator[tuple[str, Option]]:
-    """The options that defences declare: ``settings``, ``training_options``, ``asking``."""
+def _joined(kinds: tuple[str, ...], defaults: Mapping[str, Any]) -> Iterator[tuple[str, Option]]:
+    """The options that defences declare: ``settings``, ``training_options``, ``asking``, ``trial_options``.
+
+    ``defaults`` are the command's own, where they differ from the defence's.
+    """
     if not kinds:
         return
     from flipproof.defences import defence_classes
 
     for defence in defence_classes():
         for kind in kinds:
-            for entry in getattr(defence, kind):
-                yield defence.name.capitalize(), entry
+            declared = getattr(defence, kind)
+            for entry in defence.settings if declared is None else declared:
+                yield defence.name.capitalize(), replace(entry, default=defaults.get(entry.name, entry.default))
 
 
 def _nothing() -> None:

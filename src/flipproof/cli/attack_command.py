@@ -22,7 +22,7 @@ from flipproof.engines import cores
 from flipproof.models.loading import load_model
 from flipproof.progress import note
 from flipproof.runs.attacking import AttackWork, attack_into, certified_radii, role_name
-from flipproof.runs.folder import written_run
+from flipproof.runs.run_folder import written_run
 from flipproof.runs.settings import AttackSettings
 
 __all__ = ["JOINED", "Options", "run"]

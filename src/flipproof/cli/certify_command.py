@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from flipproof.cli.defending import (
     chosen_data,
@@ -37,11 +34,11 @@ from flipproof.defences import defence_names
 from flipproof.defences.defence import Defence
 from flipproof.engines import Engine, cores, ray_cluster
 from flipproof.errors import InputError
-from flipproof.graphs import Graph
 from flipproof.models.loading import features_identity, load_model
 from flipproof.progress import note
-from flipproof.runs.certifying import certify_into
-from flipproof.runs.folder import written_run
+from flipproof.runs.certifying import certify_into, model_paths
+from flipproof.runs.edge_blind_line import write_line
+from flipproof.runs.run_folder import written_run
 from flipproof.runs.settings import CertifySettings
 
 __all__ = ["JOINED", "Options", "run"]
@@ -101,7 +98,7 @@ def run(options: Options) -> int:
     line = None
     if options.edge_blind is not None:
         blind = edge_blind_model(options.edge_blind, chosen, quiet=options.quiet)
-        line = float(np.mean([blind.predict(graph) == graph.label for graph in chosen.graphs.values()]))
+        line = sum(blind.predict(graph) == graph.label for graph in chosen.graphs.values())
     asked_for = CertifySettings(
         data=chosen.dataset.name,
         data_sha256=fingerprint(chosen.dataset),
@@ -115,7 +112,7 @@ def run(options: Options) -> int:
         num_classes=defence.num_classes,
         defence=defence.describe(),
         question=question.to_dict(),
-        paths=_paths(defence, chosen.graphs),
+        paths=model_paths(defence, chosen.graphs),
     )
     try:
         with written_run(options.out, asked_for) as held, _cluster(options) as cluster:
@@ -127,10 +124,13 @@ def run(options: Options) -> int:
                 own_model=loaded.saved is None,
                 quiet=options.silent,
             )
+            if line is not None:
+                write_line(options.out, line, len(rows))
     except KeyboardInterrupt:
         note(f"stopped; what is finished is kept. continue with: {options.again}")
         return 130
-    summary = {"run": str(options.out), **summarise(rows, asked_for, edge_blind=line)}
+    share = None if line is None else line / len(rows)
+    summary = {"run": str(options.out), **summarise(rows, asked_for, edge_blind=share)}
     if options.as_json:
         print(json.dumps(summary, allow_nan=False))
     elif not options.quiet:
@@ -158,16 +158,6 @@ def checked_memory(text: str) -> int:
     if not 2**20 <= number < 2**50:
         raise InputError(f"--memory must be at least 1MiB and below 1024TiB; got {text!r} (the default is 1GiB)")
     return number
-
-
-def _paths(defence: Defence, graphs: Mapping[int, Graph]) -> dict[str, int]:
-    """How graphs reach the model, and how many at once: part of what was asked, since rounding can depend on it."""
-    kinds: Counter[str] = Counter()
-    for graph in graphs.values():
-        classifier = defence.classifier.suited(graph, defence.noise)
-        path = f"{classifier.path} ({classifier.remark})" if classifier.remark else classifier.path
-        kinds[f"{path}, {classifier.batch_size(graph, defence.noise)} at a time"] += 1
-    return dict(sorted(kinds.items()))
 
 
 def _check_engine(options: Options) -> None:

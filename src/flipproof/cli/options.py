@@ -10,7 +10,7 @@ import inspect
 import shlex
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -24,9 +24,12 @@ __all__ = [
     "CompareOptions",
     "DataOptions",
     "Defended",
+    "FeatureChoice",
     "FeatureOptions",
     "ModelDataOptions",
     "OutputOptions",
+    "PrintOptions",
+    "TrainingOptions",
     "WorkerOptions",
     "command_function",
     "option",
@@ -59,12 +62,11 @@ def option(
 
 
 @dataclass(frozen=True)
-class OutputOptions:
+class PrintOptions:
     """What a command may print, and how it was called: to be said again when it is stopped."""
 
     as_json: bool = option("Print JSON only.", False, panel="Output", flags=("--json",))
     quiet: bool = option("Print nothing but errors.", False, panel="Output", flags=("--quiet", "-q"))
-    config: Path | None = option("TOML file of options; what is typed here prevails.", None, panel="Output")
 
     @property
     def silent(self) -> bool:
@@ -75,6 +77,13 @@ class OutputOptions:
     def again(self) -> str:
         """The command that continues."""
         return shlex.join(["flipproof", *sys.argv[1:]])
+
+
+@dataclass(frozen=True)
+class OutputOptions(PrintOptions):
+    """What a command may print; its options may stand in a file."""
+
+    config: Path | None = option("TOML file of options; what is typed here prevails.", None, panel="Output")
 
 
 @dataclass(frozen=True)
@@ -107,7 +116,7 @@ class DataOptions:
 
 
 @dataclass(frozen=True)
-class FeatureOptions:
+class FeatureChoice:
     """Node features."""
 
     features: str | None = option(
@@ -116,9 +125,40 @@ class FeatureOptions:
         None,
         panel="Data",
     )
+
+
+@dataclass(frozen=True)
+class FeatureOptions(FeatureChoice):
+    """Node features of one model."""
+
     trust_features: bool = option(
         "Accept node features that look like the clean degrees.", False, panel="Data", flags=("--trust-features",)
     )
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How a network is trained."""
+
+    epochs: int = option("Number of passes over the training graphs.", 200, panel="Training")
+    learning_rate: float = option("Highest learning rate of the schedule.", 0.01, panel="Training")
+    batch_size: int = option("Number of graphs per step.", 32, panel="Training")
+    copies: int | None = option(
+        "Number of noisy versions per graph: by default 1 per step, and 8 for wl-svm.", None, panel="Training"
+    )
+    objective: str = option(
+        "samples: every noisy copy is to be right. majority: most copies of every graph (with --copies 64, under noise).",
+        "samples",
+        panel="Training",
+    )
+    consistency: float = option("Weight of agreement among the copies of a graph; needs two.", 0.0, panel="Training")
+    class_weights: bool = option("Weigh every class alike.", False, panel="Training")
+
+    @property
+    def training(self) -> dict[str, Any]:
+        """Arguments of :func:`flipproof.train`."""
+        given = {entry.name: getattr(self, entry.name) for entry in fields(TrainingOptions)}
+        return given | {"copies": 1 if self.copies is None else self.copies}
 
 
 @dataclass(frozen=True)
@@ -147,13 +187,16 @@ class CompareOptions:
 
 @dataclass(frozen=True)
 class Defended:
-    """Values of the options that defences declare, by name; ``None`` where not given."""
+    """Values of the options that defences declare, by name, as far as they are given; of repeatable ones a list."""
 
     defence_values: dict[str, Any] = field(default_factory=dict, kw_only=True)
 
 
 def command_function(
-    options: type[Any], run: Callable[[Any], int | None], joined: Iterable[tuple[str, Option]] = ()
+    options: type[Any],
+    run: Callable[[Any], int | None],
+    joined: Iterable[tuple[str, Option]] = (),
+    repeated: Iterable[tuple[str, Option]] = (),
 ) -> Callable[..., None]:
     """A function with one parameter per option, as the parser wants it.
 
@@ -161,31 +204,41 @@ def command_function(
         options: A frozen dataclass; a :class:`Defended` one also takes ``joined``.
         run: What is called with it; its value is the exit code.
         joined: Options of defences, with the name of the defence as heading.
+        repeated: The same, for options that may be given several times.
     """
     hints = get_type_hints(options)
-    extra = {entry.name: (panel, entry) for panel, entry in joined}
+    several = {entry.name: (panel, entry) for panel, entry in repeated}
+    extra = several | {entry.name: (panel, entry) for panel, entry in joined}
     parameters = [
-        _parameter(own.name, hints[own.name], own.default, dict(own.metadata))
+        _parameter(own.name, hints[own.name], _default(own), dict(own.metadata))
         for own in fields(options)
         if own.metadata
     ]
     for name, (panel, entry) in extra.items():
         shown = "" if entry.default in (None, False) else f" (default: {entry.default})"
         meta = {"help": entry.help + shown, "panel": panel, "least": entry.least, "flags": (), "argument": None}
-        kind = bool if entry.kind is bool else entry.kind | None
-        parameters.append(_parameter(name, kind, False if entry.kind is bool else None, meta))
+        kind: Any = bool if entry.kind is bool else entry.kind | None
+        if name in several:
+            kind = list[entry.kind] | None  # type: ignore[name-defined]
+        parameters.append(_parameter(name, kind, False if kind is bool else None, meta))
 
     def command(**given: Any) -> None:
         values = {name: given.pop(name) for name in extra}
         if extra:
             given["defence_values"] = {
-                name: value for name, value in values.items() if value is not None and value is not False
+                name: value
+                for name, value in values.items()
+                if value is not None and value is not False and value != []
             }
         raise typer.Exit(run(options(**given)) or 0)
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
+
+
+def _default(own: Field[Any]) -> Any:
+    return own.default if own.default_factory is MISSING else own.default_factory()
 
 
 def _parameter(name: str, kind: Any, default: Any, meta: dict[str, Any]) -> inspect.Parameter:

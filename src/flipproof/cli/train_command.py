@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from flipproof.checks import checked_seed
 from flipproof.cli.defending import given_defence, own_values, unused
-from flipproof.cli.options import DataOptions, Defended, FeatureOptions, OutputOptions, option
+from flipproof.cli.options import DataOptions, Defended, FeatureOptions, OutputOptions, TrainingOptions, option
 from flipproof.cli.summary import print_lines
 from flipproof.datasets import Dataset, Split
 from flipproof.defences import defence_class
@@ -32,7 +32,7 @@ _BLIND, _KERNEL = "edge-blind", "wl-svm"
 
 
 @dataclass(frozen=True)
-class Options(OutputOptions, DataOptions, FeatureOptions, Defended):
+class Options(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, Defended):
     """What ``flipproof train`` is asked for."""
 
     out: Path = option("Folder for the model; run the same command again to continue.")
@@ -41,21 +41,8 @@ class Options(OutputOptions, DataOptions, FeatureOptions, Defended):
         "gin",
     )
     defence: str | None = option("Name of the defence; by default the one that the options speak of.", None)
-    epochs: int = option("Number of passes over the training graphs.", 200, panel="Training")
     seed: int = option("Seed of the weights, the order of graphs and the training noise.", 0, panel="Training")
-    learning_rate: float = option("Highest learning rate of the schedule.", 0.01, panel="Training")
-    batch_size: int = option("Number of graphs per step.", 32, panel="Training")
-    copies: int | None = option(
-        "Number of noisy versions per graph: by default 1 per step, and 8 for wl-svm.", None, panel="Training"
-    )
-    objective: str = option(
-        "samples: every noisy copy is to be right. majority: most copies of every graph (with --copies 64, under noise).",
-        "samples",
-        panel="Training",
-    )
     corrected: bool = option("Let gin correct for the flips that it expects.", False, panel="Training")
-    consistency: float = option("Weight of agreement among the copies of a graph; needs two.", 0.0, panel="Training")
-    class_weights: bool = option("Weigh every class alike.", False, panel="Training")
     hidden: int | None = option("Width of the layers.", None, panel="Training")
     layers: int | None = option("Number of layers, or of iterations of wl-svm.", None, panel="Training")
     replace: bool = option("Replace a model that stands in --out.", False)
@@ -162,13 +149,7 @@ def _trained(graphs: Dataset, parts: Split, hook: NodeFeatures, options: Options
     finished = training.finished_epochs(options.checkpoint)
     arguments: dict[str, Any] = {
         "features": hook,
-        "epochs": options.epochs,
-        "learning_rate": options.learning_rate,
-        "batch_size": options.batch_size,
-        "copies": 1 if options.copies is None else options.copies,
-        "objective": options.objective,
-        "consistency": options.consistency,
-        "class_weights": options.class_weights,
+        **options.training,
         "validation": parts.validation if len(parts.validation) else None,
         "seed": options.seed,
         "checkpoint": options.checkpoint,

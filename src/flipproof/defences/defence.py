@@ -141,6 +141,9 @@ class Defence(ABC):
     asking: ClassVar[tuple[Option, ...]] = ()
     """What certification takes: the fields of its question."""
 
+    trial_options: ClassVar[tuple[Option, ...] | None] = None
+    """Options of ``tune``, given any number of times: every value is a candidate. By default the settings."""
+
     baseline: ClassVar[bool] = False
     """Whether it is something to compare with rather than a defence."""
 
@@ -224,6 +227,11 @@ class Defence(ABC):
             names = ", ".join(option.name for option in cls.settings) or "nothing"
             raise InputError(f"{cls.name} takes tables with {names}; got {value!r}")
         return cls.checked(value)
+
+    @classmethod
+    def trial(cls, name: str, value: Any) -> dict[str, Any]:
+        """The settings that a value of a trial option asks for."""
+        return cls.entry({name: value})
 
     @classmethod
     def candidates(cls, graphs: Dataset) -> list[dict[str, Any]]:

@@ -189,6 +189,10 @@ class SmoothedClassifier(Defence):
         Option("add", float, "Probability that an empty node pair gains an edge."),
         Option("remove", float, "Probability that an edge is lost."),
     )
+    trial_options = (
+        Option("keep", float, "Symmetric noise to try; give it several times."),
+        Option("noise", str, "Noise ADD,REMOVE to try; give it several times."),
+    )
     asking = (
         Option("samples", str, "Number of noisy copies per graph; auto takes as many as the answer needs.", "10000"),
         Option("max_samples", int, "With auto: the largest number of samples, by default 100000.", least=1),
@@ -253,6 +257,16 @@ class SmoothedClassifier(Defence):
             return super().trained_for(metadata)
         noise = EdgeNoise.from_thresholds(stored["add_threshold"], stored["remove_threshold"])
         return {"add": noise.p_add, "remove": noise.p_remove}
+
+    @classmethod
+    def trial(cls, name: str, value: Any) -> dict[str, Any]:
+        if name != "noise":
+            return super().trial(name, value)
+        try:
+            add, remove = map(float, value.split(","))
+        except ValueError as error:
+            raise InputError(f"--noise must read ADD,REMOVE; got {value!r} (for instance --noise 0.01,0.3)") from error
+        return cls.checked({"add": add, "remove": remove})
 
     @classmethod
     def candidates(cls, graphs: Dataset) -> list[dict[str, Any]]:

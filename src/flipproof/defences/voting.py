@@ -59,6 +59,7 @@ class VotingClassifier(Defence):
     evidence_type = GroupVotes
     trait = "voting"
     settings = (Option("groups", int, "Number of sub-graphs per graph, for voting.", least=1),)
+    trial_options = (Option("groups", int, "Number of sub-graphs to try; give it several times.", least=1),)
     training_options = (
         Option("renumber", bool, "Hash the nodes under new random numbers in every training step.", False),
     )
@@ -106,8 +107,11 @@ class VotingClassifier(Defence):
 
     @classmethod
     def entry(cls, value: Any) -> dict[str, Any]:
-        """A number of groups."""
-        return super().entry(value if isinstance(value, Mapping) else {"groups": value})
+        """A number of groups, or a table of settings. A single group certifies nothing that could be compared."""
+        settings = super().entry(value if isinstance(value, Mapping) else {"groups": value})
+        if settings["groups"] < 2:
+            raise InputError(f"groups must be at least 2 in a comparison; got {settings['groups']} (for instance 3)")
+        return settings
 
     @classmethod
     def candidates(cls, graphs: Dataset) -> list[dict[str, Any]]:

@@ -11,6 +11,8 @@ import os
 import pickle
 import signal
 import sys
+import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -174,10 +176,8 @@ def _work(work: Callable[[Any], Any], pipe: Any, inherited: list[Any], parent: i
         other.close()
     try:
         with in_worker(work):
+            threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
             while True:
-                while not pipe.poll(1.0):
-                    if os.getppid() != parent:
-                        return
                 task = pipe.recv()
                 try:
                     answer = (False, work(task))
@@ -186,6 +186,13 @@ def _work(work: Callable[[Any], Any], pipe: Any, inherited: list[Any], parent: i
                 pipe.send(answer)
     except (EOFError, OSError):
         return  # the parent has gone; what is finished is on disk
+
+
+def _end_with(parent: int) -> None:
+    """End this process soon after the parent was killed, even in the middle of a task."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
 
 
 def _sendable(error: Exception) -> Exception:

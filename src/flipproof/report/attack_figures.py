@@ -8,26 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from flipproof.attacks.result import AttackResult
+from flipproof.attacks.attack_result import AttackResult
 from flipproof.certificates.metrics import Curve
 from flipproof.graphs import Graph
-from flipproof.runs.attacking import Attacked
-from flipproof.report.figures import (
-    curve_shades,
-    draw_curve,
+from flipproof.report.drawing import (
+    draw_curves,
     draw_floor,
     dress_axes,
     figure_paths,
+    panels_figure,
     saved_figure,
     write_rows,
 )
+from flipproof.runs.attacking import Attacked
 
 __all__ = ["accuracy_figure", "draw_attacks", "graphs_figure"]
 
 _DRAWN = 8
-
-_LINES = (":", "--", "-", "-.")
-_MARKERS = ("v", "s", "o", "D")
 _ADDED, _REMOVED = "#c0392b", "#2471a3"
 
 
@@ -62,13 +59,12 @@ def draw_attacks(folder: Path, attacked: Attacked, words: Mapping[str, str]) -> 
 def accuracy_figure(stem: Path, curves: Sequence[Curve], *, title: str, floor: float | None = None) -> list[Path]:
     """Accuracy under attack (upper bounds) beside certified accuracy (lower bound); returns the files, CSV last.
 
-    ``floor`` is the accuracy of the classifier that sees no edge: right at every r.
+    ``floor`` is the accuracy of a network that ignores edges, the same at every r.
     """
     count = len(curves[0].certified)
     with saved_figure(stem, (5.6, 3.8)) as figure:
         axes = figure.add_subplot()
-        for place, (curve, colour) in enumerate(zip(curves, curve_shades(len(curves)), strict=True)):
-            draw_curve(axes, curve, colour, _LINES[place % 4], _MARKERS[place % 4], band=False)
+        draw_curves(axes, curves, bands=0, faint_first=True)
         if floor is not None:
             draw_floor(axes, floor)
         dress_axes(axes, count, "accuracy")
@@ -88,18 +84,14 @@ def accuracy_figure(stem: Path, curves: Sequence[Curve], *, title: str, floor: f
 
 def graphs_figure(stem: Path, attacked: Sequence[tuple[Graph, AttackResult, str]]) -> list[Path]:
     """Clean graphs with the attack's flips marked: added edges red, removed ones blue and dashed. Returns the files."""
-    columns = min(4, len(attacked))
-    rows = -(-len(attacked) // columns)
-    with saved_figure(stem, (2.2 * columns, 2.3 * rows + 0.3)) as figure:
-        grid = figure.subplots(rows, columns, squeeze=False)
-        for axes in grid.flat:
+    with panels_figure(stem, len(attacked), (2.2, 2.3), most=4, rest=(0, 0.3)) as (figure, panels):
+        for axes, (graph, result, title) in zip(panels, attacked, strict=True):
             axes.set_axis_off()
-        for axes, (graph, result, title) in zip(grid.flat, attacked, strict=False):
             _draw_graph(axes, graph, result)
             axes.set_title(title, fontsize=8)
         for colour, line, label in ((_ADDED, "-", "added"), (_REMOVED, "--", "removed")):
-            grid.flat[0].plot([], [], color=colour, linestyle=line, linewidth=2, label=label)
-        figure.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
+            panels[0].plot([], [], color=colour, linestyle=line, linewidth=2, label=label)
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     return figure_paths(stem)
 
 

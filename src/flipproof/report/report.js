@@ -5,7 +5,13 @@
   const byId = (id) => document.getElementById(id);
   const { runs, graphs, data, top } = content;
   const several = runs.length > 1;
-  const percent = (share) => `${(100 * share).toFixed(share > 0 && share < 0.0995 ? 1 : 0)} %`;
+  // the same rounding as percent() in content.py
+  const percent = (count, total) => {
+    const share = (100 * count) / total;
+    if (share === 0 || share === 100 || (share >= 1 && share <= 99)) return `${Math.floor(share + 0.5)} %`;
+    return `${Math.min(99.9, Math.max(0.1, Math.floor(10 * share + 0.5) / 10)).toFixed(1)} %`;
+  };
+  const dash = (radius) => (radius < 0 ? "–" : String(radius));
   const flips = (number) => `${number} flip${number === 1 ? "" : "s"}`;
   const attackerWords = { radius: "flips", adds_radius: "additions", removes_radius: "removals" };
 
@@ -29,9 +35,10 @@
     if (!cell) return null;
     return cell.answer === null ? "abstained" : cell.answer === graph.label ? "right" : "wrong";
   };
+  // flips of the smallest attack found; null where none was, or where none is needed because the answer is wrong already
   const smallestAttack = (cell) => {
-    const found = cell && (cell.attacks.smoothed || cell.attacks.base);
-    return found && found.success ? found.flips.length / 2 : null;
+    const found = cell.attacks.defended;
+    return found && found.success && found.flips.length ? found.flips.length / 2 : null;
   };
 
   // ---- theme -----------------------------------------------------------------------------------------------------------
@@ -106,11 +113,11 @@
     });
     runs.forEach((run, number) => {
       if (choice.attacker !== "radius") return;
-      for (const [who, still] of Object.entries(run.underAttack)) {
-        if (several && who !== "smoothed") continue;
-        const style = { smoothed: several ? number : 1, base: 3, undefended: 4 }[who];
-        const name = `${several ? `${run.name}: ` : ""}right after the attacks found on ${content.targets[who]} (${run.attacked} graphs)`;
-        found.push({ key: `${number}${who}`, name, style, attack: true, total: run.attacked, counts: still });
+      for (const [role, still] of Object.entries(run.underAttack)) {
+        if (several && role !== "defended") continue;
+        const style = { defended: several ? number : 1, base: 3, undefended: 4 }[role];
+        const name = `${several ? `${run.name}: ` : ""}right after the attacks found on ${run.targets[role]} (${still.graphs} graphs)`;
+        found.push({ key: `${number}${role}`, name, style, attack: true, partial: still.graphs < run.graphs, total: still.graphs, counts: still.n });
       }
     });
     return found;
@@ -119,10 +126,10 @@
     const stored = run.curves[choice.attacker][method];
     return { key: `${run.name}${method}`, name, style, total: run.graphs, counts: stored.n, low: stored.low, high: stored.high };
   }
-  const floors = () => {
-    const known = data.filter((set, number) => set.edgeBlind !== null && !runs.some((run) => run.edgeBlind && run.data === number));
-    return known.map((set) => ({ name: data.length > 1 ? `edge-blind, ${set.name}` : "edge-blind", share: set.edgeBlind }));
-  };
+  // where an edge-blind run is among the runs, its own curve is the line
+  const lined = runs.filter((run) => run.line !== null && !runs.some((other) => other.edgeBlind && other.data === run.data));
+  const lines = [...new Map(lined.map((run) => [`${run.data} ${run.line} ${run.graphs}`, run])).values()];
+  const floors = lines.map((run) => ({ name: lines.length > 1 ? `edge-blind, ${run.name}` : "edge-blind", right: run.line, total: run.graphs }));
 
   function drawChart(width) {
     const height = Math.max(240, Math.min(380, width * 0.55));
@@ -140,7 +147,7 @@
     }
     svg.append(s("text", { x: (left + right) / 2, y: height - 5, "text-anchor": "middle" }, `${attackerWords[choice.attacker]} that the attacker may make`));
     const steps = (values) => values.map((share, r) => `${r ? "L" : "M"}${x(r) - half},${y(share)}H${x(r) + half}`).join("");
-    for (const floor of floors()) svg.append(s("line", { class: "floor", x1: left, x2: right, y1: y(floor.share), y2: y(floor.share) }));
+    for (const floor of floors) svg.append(s("line", { class: "floor", x1: left, x2: right, y1: y(floor.right / floor.total), y2: y(floor.right / floor.total) }));
     const shown = curves().filter((one) => !choice.hidden.has(one.key));
     for (const one of shown) {
       const shares = one.counts.slice(0, top + 1).map((count) => count / one.total);
@@ -179,10 +186,10 @@
     }
     const said = curves()
       .filter((one) => !choice.hidden.has(one.key) && choice.r < one.counts.length)
-      .map((one) => `${one.name} ${percent(one.counts[choice.r] / one.total)} (${one.counts[choice.r]} of ${one.total})`);
-    said.push(...floors().map((floor) => `${floor.name} ${percent(floor.share)}`));
+      .map((one) => `${one.name} ${percent(one.counts[choice.r], one.total)} (${one.counts[choice.r]} of ${one.total})`);
+    said.push(...floors.map((floor) => `${floor.name} ${percent(floor.right, floor.total)} (${floor.right} of ${floor.total})`));
     const what = choice.attacker === "radius" ? flips(choice.r) : `${choice.r} ${attackerWords[choice.attacker]}`;
-    byId("readout").textContent = `${choice.r ? `Against any ${what}` : "Without attack"}: ${said.join(" · ")}`;
+    byId("readout").textContent = `${choice.r ? `Against any ${what}` : "Without an attack"}: ${said.join(" · ")}`;
   }
   function showLegend() {
     const entries = curves().map((one) => {
@@ -202,11 +209,11 @@
       });
       return button;
     });
-    const lines = floors().map((floor) => {
+    const tags = floors.map((floor) => {
       const sample = s("svg", { viewBox: "0 0 30 12", "aria-hidden": "true" }, s("line", { class: "floor", x1: 0, x2: 30, y1: 6, y2: 6 }));
-      return h("span", { class: "tag", title: "a model that sees no edges: no flip can change it" }, sample, `${floor.name}: ${percent(floor.share)}`);
+      return h("span", { class: "tag", title: "a network that ignores edges: no flip can change it" }, sample, `${floor.name}: ${percent(floor.right, floor.total)}`);
     });
-    byId("legend").replaceChildren(...entries, ...lines);
+    byId("legend").replaceChildren(...entries, ...tags);
   }
   function fill(select, entries) {
     select.replaceChildren(...entries.map(([value, text]) => h("option", { value }, text)));
@@ -216,7 +223,7 @@
   byId("attacker-control").hidden = !asymmetric;
   const methods = [...new Set(runs.flatMap((run) => run.methods))];
   const offered = [["own", several ? "each run's own" : `the run's own: ${runs[0].method}`]];
-  if (!several) offered.push(["all", "all methods, same votes"]);
+  if (!several) offered.push(["all", "all methods, same evidence"]);
   offered.push(...methods.filter((method) => several || method !== runs[0].method).map((method) => [method, method]));
   fill(byId("method"), offered);
   byId("method-control").hidden = methods.length < 2;
@@ -238,12 +245,12 @@
     event.preventDefault();
   });
   // attacks on a part of the graphs are another share than the certified one: shown when asked for
-  for (const one of curves()) if (one.attack && runs.some((run) => run.attacked && run.attacked < run.graphs)) choice.hidden.add(one.key);
+  for (const one of curves()) if (one.partial) choice.hidden.add(one.key);
   drawn(chart, drawChart);
   showLegend();
   point(Math.min(1, top));
 
-  // ---- patterns: one panel a run -----------------------------------------------------------------------------------------
+  // ---- patterns: one panel per run ---------------------------------------------------------------------------------------
   function row(name, words, shown, draw) {
     if (!shown.length) return;
     const panels = shown.map((run) => {
@@ -259,18 +266,18 @@
   const own = (number) => graphs.filter((graph) => graph.runs[number]);
   const rightRadius = (graph, number) => (state(graph, number) === "right" ? graph.runs[number].radius : -1);
 
-  function heat(cells, width, words) {
+  function heat(cells, total, width, words) {
     const size = [cells.length, Math.max(...cells.map((line) => line.length))];
     const left = 46, cell = Math.min(64, (width - left - 8) / size[0]), tall = Math.min(cell, 40);
     const height = tall * size[1] + 44;
     const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": words });
-    cells.forEach((line, adds) => line.forEach((share, removes) => {
+    cells.forEach((line, adds) => line.forEach((count, removes) => {
       const x = left + adds * cell, y = (size[1] - 1 - removes) * tall + 4;
-      const square = s("rect", { class: "heat", x, y, width: cell, height: tall, rx: 3, "fill-opacity": Math.max(0.04, share) });
-      square.append(s("title", {}, `at most ${adds} additions and ${removes} removals: ${percent(share)}`));
+      const square = s("rect", { class: "heat", x, y, width: cell, height: tall, rx: 3, "fill-opacity": Math.max(0.04, count / total) });
+      square.append(s("title", {}, `at most ${adds} additions and ${removes} removals: ${percent(count, total)}`));
       svg.append(square);
-      if (cell >= 30 && share > 0) {
-        svg.append(s("text", { class: "on", x: x + cell / 2, y: y + tall / 2 + 4, "text-anchor": "middle", "pointer-events": "none" }, (100 * share).toFixed(0)));
+      if (cell >= 30 && count > 0) {
+        svg.append(s("text", { class: "on", x: x + cell / 2, y: y + tall / 2 + 4, "text-anchor": "middle", "pointer-events": "none" }, percent(count, total).replace(" %", "")));
       }
     }));
     for (const adds of ticks(size[0], 12)) svg.append(s("text", { x: left + (adds + 0.5) * cell, y: height - 24, "text-anchor": "middle" }, String(adds)));
@@ -280,7 +287,7 @@
     return svg;
   }
   const seeing = runs.filter((run) => !run.edgeBlind);
-  row("Radii by class", "Graphs of each true class by the flips that they withstand; ✗ is wrong or abstained.", seeing, (run, number, width) => {
+  row("Radii by class", "Graphs of each true class by the number of flips that they withstand; ✗ means wrong or abstained.", seeing, (run, number, width) => {
     const classes = data[run.data].classes.map((name, label) => [name, own(number).filter((graph) => graph.label === label)]).filter(([, found]) => found.length);
     const values = classes.map(([, found]) => {
       const counts = Array(top + 1).fill(0);
@@ -311,8 +318,8 @@
     return svg;
   });
 
-  row("Additions and removals", "Per cent of graphs that are right whatever at most so many additions and so many removals do.", seeing.filter((run) => !run.symmetric),
-    (run, number, width) => heat(run.cells, width, "share of graphs certified for each number of additions and removals"));
+  row("Additions and removals", "Percentage of graphs that stay right under any attack with at most this many additions and removals.", seeing.filter((run) => !run.symmetric),
+    (run, number, width) => heat(run.cells, run.graphs, width, "share of graphs certified for each number of additions and removals"));
 
   function spots(points, width, marks) {
     // circles with as much ink as there are graphs; one that stands for graphs opens the first of them
@@ -350,10 +357,12 @@
   row("Radius and size", "Larger circles are more graphs; open circles are wrong or abstained. A click opens a graph.", seeing, (run, number, width) =>
     spots(own(number).map((graph) => ({ x: graph.nodes, y: rightRadius(graph, number), off: rightRadius(graph, number) < 0, graph })), width,
       { across: "nodes", up: "certified radius", none: "✗", words: "certified radius against the number of nodes" }));
-  row("What influence adds", "The same votes read in two ways: above the line, the influence certificate proves more than the vote share alone.",
-    seeing.filter((run) => run.methods.includes("votes") && run.methods.includes("influence")), (run, number, width) =>
-      spots(own(number).map((graph) => ({ x: graph.runs[number].by.votes[1], y: graph.runs[number].by.influence[1], graph })), width,
-        { across: "radius by votes alone", up: "radius by influence", none: "none", square: true, words: "radius by influence against radius by votes alone" }));
+  row("What the method gains", "The same evidence read in two ways: above the line, the run's own method proves more than the other.",
+    seeing.filter((run) => run.methods.length > 1), (run, number, width) => {
+      const [first, second] = run.methods;
+      return spots(own(number).map((graph) => ({ x: graph.runs[number].by[second][1], y: graph.runs[number].by[first][1], graph })), width,
+        { across: `radius by ${second}`, up: `radius by ${first}`, none: "none", square: true, words: `radius by ${first} against radius by ${second}` });
+    });
   byId("panels").className = several ? "" : "two";
   byId("patterns").hidden = !seeing.length;
 
@@ -377,13 +386,13 @@
       { name: "Radius", number: true, value: from((found) => found.radius), cell: (graph) => withstood(graph, number) },
     ];
     if (!several && !run.symmetric && !run.edgeBlind) {
-      added.push({ name: "Additions", number: true, value: from((found) => found.adds) }, { name: "Removals", number: true, value: from((found) => found.removes) });
+      added.push({ name: "Additions", number: true, value: from((found) => found.adds), format: dash }, { name: "Removals", number: true, value: from((found) => found.removes), format: dash });
     }
     if (!several && !run.edgeBlind) {
-      added.push({ name: "Votes", number: true, wide: true, value: from((found) => (votes(found) ? Math.max(...found.counts) / votes(found) : null)), format: percent });
-      if (run.methods.includes("votes") && run.method !== "votes") added.push({ name: "By votes alone", number: true, wide: true, value: from((found) => found.by.votes[1]), format: (radius) => (radius < 0 ? "–" : radius) });
+      if (graphs.some((graph) => cell(graph) && votes(cell(graph)) > 1)) added.push({ name: "Votes", number: true, wide: true, value: from((found) => Math.max(...found.counts) / votes(found)), cell: (graph) => percent(Math.max(...cell(graph).counts), votes(cell(graph))) });
+      if (run.methods.length > 1) added.push({ name: `By ${run.methods[1]}`, number: true, wide: true, value: from((found) => found.by[run.methods[1]][1]), format: dash });
     }
-    if (run.attacked) added.push({ name: "Attack", number: true, value: from(smallestAttack), hint: "flips of the smallest attack found" });
+    if (run.underAttack.defended) added.push({ name: "Attack", number: true, value: from(smallestAttack), cell: (graph) => attacked(graph, number), hint: "flips of the smallest attack found" });
     columns.push(...added);
     return added.length;
   });
@@ -401,7 +410,15 @@
   function withstood(graph, number) {
     const cell = graph.runs[number];
     if (!cell) return "";
-    return runs[number].edgeBlind ? h("span", { title: `all ${cell.slots} node pairs` }, "any") : cell.radius < 0 ? "–" : String(cell.radius);
+    return runs[number].edgeBlind ? h("span", { title: `all ${cell.slots} node pairs` }, "any") : dash(cell.radius);
+  }
+  function attacked(graph, number) {
+    const cell = graph.runs[number];
+    const found = cell && cell.attacks.defended;
+    if (!found) return "";
+    const size = smallestAttack(cell);
+    if (size !== null) return size <= cell.radius && found.label === cell.answer ? h("span", { class: "wrong", title: "within the certified radius" }, `${size} !`) : String(size);
+    return found.success ? h("span", { title: "not right without an attack either" }, "–") : h("span", { title: `no attack of up to ${flips(found.budget)} was found` }, "none");
   }
   function cellOf(column, graph) {
     if (column.cell) return column.cell(graph);
@@ -515,8 +532,8 @@
   function attacksOn(graph) {
     return runs.flatMap((run, number) => {
       const attacks = graph.runs[number] ? graph.runs[number].attacks : {};
-      return Object.keys(content.targets).filter((who) => attacks[who]).map((who) => (
-        { key: `${number}${who}`, name: `${several ? `${run.name}: ` : ""}${content.targets[who]}`, found: attacks[who] }));
+      return Object.keys(run.targets).filter((role) => attacks[role]).map((role) => (
+        { key: `${number}${role}`, name: `${several ? `${run.name}: ` : ""}${run.targets[role]}`, found: attacks[role] }));
     });
   }
   function pairs(flat) {
@@ -541,19 +558,19 @@
     const present = new Set(pairs(graph.edges || []).map((pair) => pair.join("-")));
     const told = pairs(found.flips).map(([u, v]) => (graph.edges ? `${present.has(`${u}-${v}`) ? "remove" : "add"} ${u}–${v}` : `flip ${u}–${v}`)).join(", ");
     const size = found.flips.length / 2;
-    if (found.success && !size) return `Its answer is not ${className(graph, found.label)}, without any attack.`;
-    if (found.success) return `${flips(size)} change the answer: ${told} (${found.name}${found.confirmed ? ", confirmed with fresh noise" : ""}).`;
-    return `No attack of up to ${flips(found.budget)} was found that changes the answer; nearest: ${told || "none"} (${found.name}).`;
+    if (found.success && !size) return `Its answer is not ${className(graph, found.label)}, even without an attack.`;
+    if (found.success) return `${flips(size)} change${size === 1 ? "s" : ""} the answer: ${told} (${found.name}${found.confirmed ? ", confirmed" : ""}).`;
+    return `No attack of up to ${flips(found.budget)} was found that changes the answer. The closest: ${told || "none"} (${found.name}).`;
   }
 
   function about(graph, run, number) {
     const cell = graph.runs[number];
     const head = several ? h("h3", {}, run.name) : null;
-    if (!cell) return h("div", { class: "card" }, head, h("p", { class: "soft" }, "This graph is not among those of this run."));
+    if (!cell) return h("div", { class: "card" }, head, h("p", { class: "soft" }, "This run does not include this graph."));
     const parts = [head, h("p", { class: "verdict" }, verdict(graph, run, cell, number))];
     const total = cell.counts.reduce((sum, count) => sum + count, 0);
-    if (total) parts.push(h("h4", {}, `Votes of ${total.toLocaleString("en")} ${run.method === "voting" ? "parts" : "noisy copies"}`), votesTable(graph, cell, total));
-    if (run.methods.length > 1) parts.push(h("h4", {}, "By method, from the same votes"), methodTable(graph, run, cell));
+    if (total > 1) parts.push(h("h4", {}, `${total.toLocaleString("en")} votes`), votesTable(graph, cell, total));
+    if (run.methods.length > 1) parts.push(h("h4", {}, "By method, from the same evidence"), methodTable(graph, run, cell));
     if (cell.grid.length) {
       const size = Math.max(...cell.grid);
       const cells = cell.grid.map((count) => Array.from({ length: size }, (_, removes) => (removes < count ? 1 : 0)));
@@ -563,7 +580,8 @@
   }
   function smallGrid(cells) {
     const rows = Math.min(13, cells[0].length), columns = Math.min(13, cells.length);
-    const svg = s("svg", { viewBox: `0 0 ${columns * 20 + 40} ${rows * 20 + 34}`, width: columns * 20 + 40, height: rows * 20 + 34, role: "img", "aria-label": "which numbers of additions and removals are withstood" });
+    const width = Math.max(110, columns * 20 + 40);
+    const svg = s("svg", { viewBox: `0 0 ${width} ${rows * 20 + 34}`, width, height: rows * 20 + 34, role: "img", "aria-label": "which numbers of additions and removals are withstood" });
     for (let adds = 0; adds < columns; adds += 1) {
       for (let removes = 0; removes < rows; removes += 1) {
         svg.append(s("rect", { class: "heat", x: 34 + adds * 20, y: (rows - 1 - removes) * 20, width: 20, height: 20, rx: 3, "fill-opacity": cells[adds][removes] ? 1 : 0.08 }));
@@ -571,28 +589,28 @@
       svg.append(s("text", { x: 44 + adds * 20, y: rows * 20 + 14, "text-anchor": "middle" }, String(adds)));
     }
     for (let removes = 0; removes < rows; removes += 1) svg.append(s("text", { x: 28, y: (rows - 0.5 - removes) * 20 + 4, "text-anchor": "end" }, String(removes)));
-    svg.append(s("text", { x: 34 + columns * 10, y: rows * 20 + 30, "text-anchor": "middle" }, "additions"));
+    svg.append(s("text", { x: 34, y: rows * 20 + 30 }, "additions"));
     svg.append(s("text", { transform: `translate(10 ${rows * 10}) rotate(-90)`, "text-anchor": "middle" }, "removals"));
     return h("div", { class: "mini" }, svg);
   }
   function verdict(graph, run, cell, number) {
     const found = state(graph, number);
-    if (found === "abstained") return [h("span", { class: "abstained" }, "Abstains"), ": the votes are too close to name a class."];
+    if (found === "abstained") return [h("span", { class: "abstained" }, "Abstains"), ": the evidence does not settle the answer."];
     const said = h("span", { class: found }, `${found === "right" ? "✓" : "✗"} ${className(graph, cell.answer)}`);
     const judged = graph.label === null ? "" : found === "right" ? ", which is right. " : ", which is wrong. ";
-    if (run.edgeBlind) return ["Answers ", said, judged, `The model sees no edges: none of the ${cell.slots} node pairs matters.`];
+    if (run.edgeBlind) return ["Answers ", said, judged, `The model ignores edges: none of the ${cell.slots} node pairs matters.`];
     const sure = cell.radius === 0 ? "No flip is proven harmless." : cell.radius === 1 ? "No single edge flip can change this." : `No attack of up to ${cell.radius} edge flips can change this.`;
     const more = [];
-    if (cell.adds > cell.radius) more.push(`${cell.adds} additions`);
-    if (cell.removes > cell.radius) more.push(`${cell.removes} removals`);
-    return ["Answers ", said, judged, sure, more.length ? ` Alone, it withstands ${more.join(" or ")}.` : ""];
+    if (cell.adds > cell.radius) more.push(`${flips(cell.adds)} if edges can only be added`);
+    if (cell.removes > cell.radius) more.push(`${flips(cell.removes)} if edges can only be removed`);
+    return ["Answers ", said, judged, sure, more.length ? ` It withstands ${more.join(", and ")}.` : ""];
   }
   function votesTable(graph, cell, total) {
     const order = cell.counts.map((count, label) => [count, label]).filter(([count]) => count).sort((one, other) => other[0] - one[0]);
     const lines = order.slice(0, 8).map(([count, label]) => h("tr", {},
       h("td", { class: "name" }, className(graph, label)),
       h("td", { class: "track" }, s("svg", { viewBox: "0 0 100 8", preserveAspectRatio: "none", "aria-hidden": "true" }, s("rect", { class: label === order[0][1] ? "top" : "", width: Math.max(0.8, (100 * count) / total), height: 8, rx: 1 }))),
-      h("td", { class: "number" }, `${count.toLocaleString("en")} (${percent(count / total)})`)));
+      h("td", { class: "number" }, `${count.toLocaleString("en")} (${percent(count, total)})`)));
     const rest = order.slice(8).reduce((sum, [count]) => sum + count, 0);
     if (rest) lines.push(h("tr", {}, h("td", { class: "name" }, "others"), h("td", {}), h("td", {}, String(rest))));
     return h("table", { class: "votes" }, h("tbody", {}, lines));
@@ -600,7 +618,6 @@
   function methodTable(graph, run, cell) {
     const wide = !run.symmetric;
     const head = ["Method", "Answer", "Radius", ...(wide ? ["Additions", "Removals"] : []), "Share at least"];
-    const dash = (radius) => (radius < 0 ? "–" : String(radius));
     const lines = run.methods.map((method) => {
       const [label, radius, adds, removes, share] = cell.by[method];
       const values = [method === run.method ? h("b", {}, `${method} (this run)`) : method, label === null ? "abstains" : className(graph, label), dash(radius), ...(wide ? [dash(adds), dash(removes)] : []), share === null ? "" : share.toFixed(4)];

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +14,11 @@ from flipproof.engines import Engine
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.progress import note, progress
-from flipproof.runs.folder import Run
+from flipproof.runs.run_folder import Run
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.table import Row, derive_row, write_table
 
-__all__ = ["ask_missing", "certify_into", "read_evidence"]
+__all__ = ["ask_missing", "certify_into", "model_paths", "read_evidence"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +110,16 @@ def ask_missing(
             run.store.finish(index, evidence.to_bytes())
             if each is None:
                 advance(1)
+
+
+def model_paths(defence: Defence, graphs: Mapping[int, Graph]) -> dict[str, int]:
+    """How graphs reach the model, and how many at once: part of what was asked, since rounding can depend on it."""
+    kinds: Counter[str] = Counter()
+    for graph in graphs.values():
+        classifier = defence.classifier.suited(graph, defence.noise)
+        path = f"{classifier.path} ({classifier.remark})" if classifier.remark else classifier.path
+        kinds[f"{path}, {classifier.batch_size(graph, defence.noise)} at a time"] += 1
+    return dict(sorted(kinds.items()))
 
 
 def read_evidence(run: Run[CertifySettings]) -> Iterator[tuple[int, Evidence]]:

@@ -31,16 +31,27 @@ class RunSettings:
 
     def write(self, folder: Path) -> None:
         """Write ``run.json``, or refuse a folder in which something else was asked."""
-        path = folder / FILE
-        wanted = self._plain()
-        if not path.exists():
-            write_json(path, {"format": _FORMAT, "command": self.command, "settings": wanted, "versions": _versions()})
+        path, wanted = folder / FILE, self._plain()
+        if path.exists():
+            self.refuse_other(folder)
+            if type(self).read(folder)._plain() == wanted:
+                return
+        write_json(path, {"format": _FORMAT, "command": self.command, "settings": wanted, "versions": _versions()})
+
+    def refuse_other(self, folder: Path) -> None:
+        """Refuse a run in which something else was asked."""
+        found = type(self).read(folder)
+        if self.continues(found):
             return
-        for key, mine, theirs in _differences(wanted, type(self).read(folder)._plain()):
+        for key, mine, theirs in _differences(self._plain(), found._plain()):
             raise InputError(
                 f"{folder} holds a run with {key} = {_short(theirs)}; asked for {key} = {_short(mine)} (choose another "
                 "folder, or ask for the same)"
             )
+
+    def continues(self, found: Self) -> bool:
+        """Whether a run with these settings may go on where one with those ended."""
+        return self._plain() == found._plain()
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -153,12 +164,24 @@ class AttackSettings(RunSettings):
 
 @dataclass(frozen=True)
 class StudySettings(RunSettings):
-    """What a study was asked for: ``reproduce``, ``tune`` or ``benchmark``, with what identifies it."""
+    """What a study was asked for: ``reproduce``, ``tune`` or ``benchmark``.
+
+    Attributes:
+        study: Its name.
+        asked: What identifies it.
+        jobs: Its jobs by name, each with a hash of everything that its result depends on. Jobs may be added later.
+    """
 
     command = "study"
 
     study: str
     asked: dict[str, Any]
+    jobs: dict[str, str] = field(default_factory=dict)
+
+    def continues(self, found: Self) -> bool:
+        """Whether nothing has changed, or only jobs were added."""
+        grown = bool(found.jobs) and found.study == self.study and found.jobs.items() <= self.jobs.items()
+        return grown or super().continues(found)
 
 
 def _differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:

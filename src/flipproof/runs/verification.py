@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flipproof.errors import InputError
-from flipproof.runs.folder import Run, open_run
+from flipproof.runs.run_folder import Run, open_run
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.table import COLUMNS, Row, derive_row, read_table
 

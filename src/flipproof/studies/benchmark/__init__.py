@@ -1,9 +1,7 @@
-"""Data sets × models × defences × splits, with the lines that every defence must be held against.
+"""Data sets × models × defences × splits, beside the lines that every defence must be held against.
 
-- ``config.py``: the config file, checked before any work
-- ``defences.py``: what is done against flips: smoothing, voting, nothing, seeing no edge
+- ``plan_file.py``: the config file, checked before any work
 - ``jobs.py``: one training and certification each, stored whole
-- ``results.py``: means and standard deviations over splits
-- ``page.py``, ``figures.py``: what a reader sees
-- ``command.py``: ``flipproof benchmark``; ``tune.py``: ``flipproof tune``, the same engine on validation graphs
+- ``outcomes.py``: means and standard deviations over splits
+- ``benchmark_page.py``: what a reader sees
 """

@@ -1,35 +1,37 @@
-"""One network trained with one defence on one split, and certified: stored whole, never made twice."""
+"""One network trained for one candidate on one split, and certified: stored whole, never made twice."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from flipproof.commands.sources import DataSource, fingerprint
-from flipproof.workers import Report
-
 from flipproof import __version__
 from flipproof.certificates.certificate import Certificate
+from flipproof.certificates.metrics import withstands
 from flipproof.datasets import Dataset, split
+from flipproof.datasets.sources import DataSource, fingerprint
+from flipproof.defences.asking import ask_all
+from flipproof.defences.defence import Defence
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import STREAM_VERSION
-from flipproof.runs.folder import write_json
-from flipproof.studies.benchmark.config import Network, Plan
-from flipproof.studies.benchmark.defences import Certified, Defence, EdgeBlindLine, Undefended
+from flipproof.progress import note
+from flipproof.runs.run_folder import Run, written_run
+from flipproof.runs.settings import StudySettings
+from flipproof.studies.benchmark.plan_file import Network, Plan
+from flipproof.studies.candidate import Candidate, baselines
+from flipproof.studies.job_runner import one_thread, run_jobs
 
-__all__ = ["Job", "Parts", "data_parts", "prepare", "read_job", "run_job", "withstands"]
+__all__ = ["Job", "JobWork", "Parts", "data_parts", "finished_jobs", "prepare"]
 
+_RADII = ("radius", "adds_radius", "removes_radius")
 _BLINDED = "gin"  # the network of the edge-blind line: our strongest, so that the line is a fair one
-_LINE_WEIGHT = 0.2
 
 
 @dataclass(frozen=True)
@@ -38,29 +40,19 @@ class Job:
 
     data: str
     network: str
-    defence: Defence
+    candidate: Candidate
     split: int
     digest: str
 
     @property
     def name(self) -> str:
-        """For messages and files."""
-        return f"{Path(self.data).name} {self.network} {self.defence.name} split {self.split}"
+        """For messages, and in the store."""
+        return f"{self.data} {self.network} {self.candidate.title} split {self.split}"
 
     @property
-    def needs(self) -> None:
-        """Nothing: jobs are independent."""
-        return None
-
-    @property
-    def weight(self) -> float:
-        """Rough cost, for the bar over everything."""
-        return _LINE_WEIGHT if self.defence.line else 1.0
-
-    def path(self, folder: Path) -> Path:
-        """Where its result is stored."""
-        slug = re.sub(r"[^A-Za-z0-9.]+", "-", self.name)
-        return folder / "jobs" / f"{slug}-{self.digest[:12]}.json"
+    def weight(self) -> int:
+        """Rough cost, for the progress bar."""
+        return 1 if self.candidate.defence.baseline else 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,56 +102,94 @@ def data_parts(plan: Plan, seed: int) -> Parts:
     )
 
 
+def finished_jobs(
+    plans: Sequence[Plan], folder: Path, study: str, *, workers: int | None, quiet: bool
+) -> dict[Job, dict[str, Any]]:
+    """What every job amounts to; those that the folder does not hold yet are run. A second process is refused."""
+    jobs = prepare(plans)
+    asked = {plan.name: plan.to_dict() for plan in plans}
+    with written_run(folder, StudySettings(study, asked, {job.name: job.digest for job in jobs})) as run:
+        stored = run.store.finished()
+        found = {job: content for job in jobs if job.name in stored and (content := _stored(run, job, quiet))}
+        # jobs of one data set stay together, so that it is read once
+        places = {name: place for place, name in enumerate(asked)}
+        missing = sorted((job for job in jobs if job not in found), key=lambda job: (places[job.data], job.split))
+        done = f", {len(found)} of them done already" if found else ""
+        note(f"{len(jobs)} jobs{done}", quiet=quiet)
+        work = JobWork({plan.name: plan for plan in plans})
+        for job, content in run_jobs("working", missing, work, workers=workers, quiet=quiet):
+            run.store.finish(job.name, json.dumps(content).encode())
+            found[job] = content
+    return {job: found[job] for job in jobs}
+
+
+def _stored(run: Run[StudySettings], job: Job, quiet: bool) -> dict[str, Any] | None:
+    try:
+        content: dict[str, Any] = json.loads(run.store.load(job.name))
+    except InputError as error:
+        note(f"{error}; it is done again", quiet=quiet)
+        return None
+    return content
+
+
 def prepare(plans: Sequence[Plan]) -> list[Job]:
-    """All jobs, lines to compare with first; data that cannot be used are refused here, before any work."""
+    """All jobs, the lines to compare with first; refuses data that cannot be used, before any work."""
     from flipproof.classifiers.features import refuse_clean_degrees
 
     jobs = []
     for plan in plans:
+        for candidate in plan.candidates:
+            candidate.question(plan.asked)  # refuses what cannot be asked
         for seed in plan.splits:
             parts = data_parts(plan, seed)
-            pieces: list[tuple[Network, Defence]] = [(_blind(plan), EdgeBlindLine())]
-            pieces += [(network, defence) for network in plan.networks for defence in (Undefended(), *plan.defences)]
-            for network, defence in pieces:
-                hook = _features(plan, parts, defence)
+            for network, candidate in _pieces(plan):
+                hook = _features(plan, parts, candidate)
                 if seed == plan.splits[0]:
-                    _build(network, defence, hook, parts, seed)
+                    _build(network, candidate, hook, parts, seed)
                     if hook.reads_own:
                         refuse_clean_degrees(list(parts.train))
-                digest = _digest(_asked(plan, parts, network, defence, seed))
-                jobs.append(Job(plan.name, network.name, defence, seed, digest))
+                digest = _digest(_asked(plan, parts, network, candidate, seed))
+                jobs.append(Job(plan.name, network.name, candidate, seed, digest))
     return jobs
+
+
+def _pieces(plan: Plan) -> list[tuple[Network, Candidate]]:
+    """What is trained for what. A line that sees no edges is there once, the others once per network."""
+    lines = baselines()
+    blind = [(_blind(plan), line) for line in lines if line.defence.edge_blind]
+    sighted = [line for line in lines if not line.defence.edge_blind]
+    return blind + [(network, found) for network in plan.networks for found in (*sighted, *plan.candidates)]
 
 
 def _blind(plan: Plan) -> Network:
     """The network of the edge-blind line: with the arguments and training that the plan has for it, else the first one's."""
     given = {network.name: network for network in plan.networks}
-    if _BLINDED in given:
-        return given[_BLINDED]
-    return Network(_BLINDED, {}, plan.networks[0].training)
+    return given.get(_BLINDED) or Network(_BLINDED, {}, plan.networks[0].training)
 
 
-def _features(plan: Plan, parts: Parts, defence: Defence) -> Any:
+def _features(plan: Plan, parts: Parts, candidate: Candidate) -> Any:
     from flipproof.classifiers.features import as_features
 
     own = parts.train.num_node_features > 0
-    if isinstance(defence, EdgeBlindLine):
+    if candidate.defence.edge_blind:
         return as_features("own" if own else "constant")
     return as_features(plan.features or ("own" if own else "degree"))
 
 
-def _asked(plan: Plan, parts: Parts, network: Network, defence: Defence, seed: int) -> dict[str, Any]:
+def _asked(plan: Plan, parts: Parts, network: Network, candidate: Candidate, seed: int) -> dict[str, Any]:
     """All that a result depends on, as plain JSON."""
+    question = candidate.question(plan.asked, graphs=len(parts.certified))
     return {
         "data": plan.name,
         "part": plan.part,
         "graphs": parts.fingerprints,
         "network": {"name": network.name, **network.arguments},
         "training": dict(network.training),
-        "features": _features(plan, parts, defence).spec,
-        "defence": repr(defence),
+        "features": _features(plan, parts, candidate).spec,
+        "defence": {"name": candidate.defence.name, **candidate.settings},
         "split": seed,
-        "sampling": asdict(plan.sampling) if defence.sampled else None,
+        "question": question.to_dict(),
+        "methods": list(plan.methods) if hasattr(question, "method") else [],
         "budgets": [list(budget) for budget in plan.budgets],
         "versions": [__version__, STREAM_VERSION],
     }
@@ -169,52 +199,54 @@ def _digest(asked: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
 
-def read_job(job: Job, folder: Path) -> dict[str, Any] | None:
-    """The stored result; ``None`` if there is none, or none that can be read."""
-    try:
-        content = json.loads(job.path(folder).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return content if isinstance(content, dict) and content.get("digest") == job.digest else None
+@dataclass(frozen=True)
+class JobWork:
+    """What a worker does: train, certify, and hand back the result as plain JSON."""
+
+    plans: Mapping[str, Plan]
+
+    def __call__(self, job: Job) -> dict[str, Any]:
+        try:
+            with one_thread():
+                return _result(job, self.plans[job.data])
+        except InputError as error:
+            raise InputError(f"{job.name}: {error}") from error
 
 
-def run_job(job: Job, *, plans: Mapping[str, Plan], folder: Path, report: Report) -> None:
-    """Train, certify and store."""
+def _result(job: Job, plan: Plan) -> dict[str, Any]:
     from flipproof.training import train
 
-    plan = plans[job.data]
     parts = data_parts(plan, job.split)
-    network = next((network for network in plan.networks if network.name == job.network), _blind(plan))
-    hook = _features(plan, parts, job.defence)
-    model = _build(network, job.defence, hook, parts, job.split)
+    network, candidate = next(
+        (network, found) for network, found in _pieces(plan) if (network.name, found) == (job.network, job.candidate)
+    )
+    hook = _features(plan, parts, candidate)
+    model = _build(network, candidate, hook, parts, job.split)
     started = time.process_time()
-    result = train(
+    trained = train(
         model,
         parts.train,
         features=hook,
         validation=parts.validation,
         seed=job.split,
-        progress=lambda epoch, epochs: report("training", epoch, epochs),
-        **{**network.training, **job.defence.training()},
+        **{**network.training, **candidate.training},
     )
-    trained = time.process_time() - started
-    certified = job.defence.certify(model, parts.certified.graphs, features=hook, sampling=plan.sampling, report=report)
-    write_json(
-        job.path(folder),
-        {
-            "digest": job.digest,
-            "asked": _asked(plan, parts, network, job.defence, job.split),
-            "train_graphs": len(parts.train),
-            "train_accuracy": result.final.accuracy,
-            "graphs": list(parts.certified_indices),
-            "labels": parts.certified.labels.tolist(),
-            "certificates": _recorded(certified, parts.certified, plan.budgets),
-            "seconds": {"train": trained, **certified.seconds},
-        },
-    )
+    seconds = time.process_time() - started
+    defence = candidate.defence.build(model, candidate.settings, features=hook)
+    question = candidate.question(plan.asked, graphs=len(parts.certified))
+    certified = _certified(defence, question, parts.certified.graphs, plan)
+    certified["seconds"]["train"] = seconds
+    return {
+        "asked": _asked(plan, parts, network, candidate, job.split),
+        "train_graphs": len(parts.train),
+        "train_accuracy": trained.final.accuracy,
+        "graphs": list(parts.certified_indices),
+        "labels": parts.certified.labels.tolist(),
+        **certified,
+    }
 
 
-def _build(network: Network, defence: Defence, hook: Any, parts: Parts, seed: int) -> Any:
+def _build(network: Network, candidate: Candidate, hook: Any, parts: Parts, seed: int) -> Any:
     from flipproof import models
 
     config: dict[str, Any] = {
@@ -223,36 +255,44 @@ def _build(network: Network, defence: Defence, hook: Any, parts: Parts, seed: in
         "num_classes": parts.train.num_classes,
         **network.arguments,
     }
-    blind = isinstance(defence, EdgeBlindLine)
-    return models.build({"name": "edge-blind", "network": config} if blind else config, seed=seed)
+    blind = {"name": models.EdgeBlind.name, "network": config}
+    return models.build(blind if candidate.defence.edge_blind else config, seed=seed)
 
 
-def _recorded(certified: Certified, graphs: Dataset, budgets: Sequence[tuple[int, int]]) -> dict[str, dict[str, Any]]:
-    return {
-        method: {
-            "predicted": [certificate.label for certificate in certificates],
-            "radius": [certificate.radius for certificate in certificates],
-            "adds_radius": [certificate.adds_radius for certificate in certificates],
-            "removes_radius": [certificate.removes_radius for certificate in certificates],
-            "withstands": [
-                [withstands(certificate, graph, adds=adds, removes=removes) for adds, removes in budgets]
-                for certificate, graph in zip(certificates, graphs, strict=True)
-            ],
-        }
-        for method, certificates in certified.certificates.items()
-    }
+def _certified(defence: Defence, question: Any, graphs: Sequence[Graph], plan: Plan) -> dict[str, Any]:
+    """The certificates of every method, the one asked for first, and the seconds of asking and of reading.
 
-
-def withstands(certificate: Certificate, graph: Graph, *, adds: int, removes: int) -> bool:
-    """Whether the prediction stands against at most so many additions together with at most so many removals.
-
-    Every smaller attack must be certified too; the grid is read as far as it goes, the radius beyond. What the graph has no
-    room for, no attacker can do.
+    Computing time, for all graphs and methods together: a busy machine does not change it.
     """
-    if certificate.abstains:
-        return False
-    adds, removes = min(adds, graph.max_adds), min(removes, graph.max_removes)
-    if certificate.radius >= adds + removes:
-        return True
-    grid = certificate.grid
-    return bool(adds < grid.shape[0] and removes < grid.shape[1] and np.all(grid[: adds + 1, : removes + 1]))
+    own: dict[int, Certificate] = {}
+    others: dict[int, Mapping[str, Certificate]] = {}
+    seconds = {"sample": 0.0, "certify": 0.0}
+    started = time.process_time()
+    defence.check(graphs)
+    for index, evidence, _ in ask_all(defence, question, dict(enumerate(graphs)), read=False):
+        asked = time.process_time()
+        own[index] = question.read(evidence)
+        others[index] = question.readings(evidence) if plan.methods else {}
+        seconds["sample"] += asked - started
+        started = time.process_time()
+        seconds["certify"] += started - asked
+    order = range(len(graphs))
+    certificates = {own[0].method: [own[index] for index in order]}
+    certificates |= {
+        method: [others[index][method] for index in order] for method in plan.methods if method in others[0]
+    }
+    recorded = {method: _recorded(found, graphs, plan.budgets) for method, found in certificates.items()}
+    return {"certificates": recorded, "seconds": seconds}
+
+
+def _recorded(
+    certificates: Sequence[Certificate], graphs: Sequence[Graph], budgets: Sequence[tuple[int, int]]
+) -> dict[str, Any]:
+    return {
+        "predicted": [found.label for found in certificates],
+        **{column: [getattr(found, column) for found in certificates] for column in _RADII},
+        "withstands": [
+            [withstands(found, graph, adds=adds, removes=removes) for adds, removes in budgets]
+            for found, graph in zip(certificates, graphs, strict=True)
+        ],
+    }

@@ -1,5 +1,7 @@
 """The paper's evaluation, end to end: data, training, certification, figures, claims.
 
-``experiment`` says what is trained and certified, ``workers`` runs it on all cores, ``results`` reads certificates off the
-votes, ``claims`` holds the paper's claims against them, ``page`` writes it all down.
+- ``experiment.py``: what is trained and certified
+- ``readings.py``: certificates read off the votes
+- ``claims.py``: the paper's claims, held against them
+- ``paper_page.py``: figures, tables and the page
 """

@@ -12,11 +12,15 @@ from flipproof.certificates.bounds import lower_bound
 from flipproof.certificates.vote_share import radius
 from flipproof.noise import EdgeNoise
 from flipproof.studies.reproduce.experiment import Settings
-from flipproof.studies.reproduce.results import Table
+from flipproof.studies.reproduce.readings import Table
 
 __all__ = ["Claim", "judge"]
 
 _SMALL = 3  # radii up to here are called small
+_JUDGED_APART = (
+    "largest difference between the curves at r <= {} and beyond, at beta {:g}; small r alike (at most {:g}), and the maximum "
+    "radius {}"
+)
 _ALIKE = 0.05  # curves closer than this are called alike: less than the uncertainty of 160 graphs
 
 
@@ -73,39 +77,37 @@ def _lower_accuracy(settings: Settings, gcn: Mapping[float, Table]) -> Claim:
 
 
 def _alpha(settings: Settings, table: Table) -> Claim:
-    curves = [
-        table.curve("", "paper", alpha, settings.samples, settings.max_radius).accuracy for alpha in settings.alphas
-    ]
-    largest = [table.largest_radius("paper", alpha, settings.samples) for alpha in settings.alphas]
-    small, large = _spread(curves)
+    readings = {f"at alpha {alpha:g}": ("paper", alpha, settings.samples) for alpha in settings.alphas}
+    small, largest, measured = _apart(settings, table, readings)
     return Claim(
         "alpha matters only at large r",
-        f"largest difference between the curves at r <= {_SMALL} and beyond, at beta {settings.figure_keep:g}; small r alike "
-        f"(at most {_ALIKE:g}), and the maximum radius moves",
-        f"r <= {_SMALL}: {small:.3f}; r > {_SMALL}: {large:.3f}; maximum radius "
-        + ", ".join(f"{value} at alpha {alpha:g}" for alpha, value in zip(settings.alphas, largest, strict=True)),
+        _JUDGED_APART.format(_SMALL, settings.figure_keep, _ALIKE, "moves"),
+        measured,
         small <= _ALIKE and largest[0] > largest[-1],
     )
 
 
 def _samples(settings: Settings, table: Table) -> Claim:
-    counts = settings.sample_counts
-    curves = [table.curve("", "paper", settings.alpha, count, settings.max_radius).accuracy for count in counts]
-    largest = [table.largest_radius("paper", settings.alpha, count) for count in counts]
-    small, large = _spread(curves)
+    readings = {f"with {count:,} samples": ("paper", settings.alpha, count) for count in settings.sample_counts}
+    small, largest, measured = _apart(settings, table, readings)
     return Claim(
         "More samples raise the maximum radius and leave small r alone",
-        f"largest difference between the curves at r <= {_SMALL} and beyond, at beta {settings.figure_keep:g}; small r alike "
-        f"(at most {_ALIKE:g}), and the maximum radius grows",
-        f"r <= {_SMALL}: {small:.3f}; r > {_SMALL}: {large:.3f}; maximum radius "
-        + ", ".join(f"{value} with {count:,} samples" for count, value in zip(counts, largest, strict=True)),
+        _JUDGED_APART.format(_SMALL, settings.figure_keep, _ALIKE, "grows"),
+        measured,
         small <= _ALIKE and all(a < b for a, b in itertools.pairwise(largest)),
     )
 
 
-def _spread(curves: list[np.ndarray]) -> tuple[float, float]:
+def _apart(
+    settings: Settings, table: Table, readings: Mapping[str, tuple[str, float, int]]
+) -> tuple[float, list[int], str]:
+    """The largest difference between curves at small r, their maximum radii, and both in words."""
+    curves = [table.curve("", *reading, settings.max_radius).accuracy for reading in readings.values()]
+    largest = [table.largest_radius(*reading) for reading in readings.values()]
     gaps = np.ptp(np.stack(curves), axis=0)
-    return float(gaps[: _SMALL + 1].max()), float(gaps[_SMALL + 1 :].max())
+    small, large = float(gaps[: _SMALL + 1].max()), float(gaps[_SMALL + 1 :].max())
+    radii = ", ".join(f"{value} {words}" for words, value in zip(readings, largest, strict=True))
+    return small, largest, f"r <= {_SMALL}: {small:.3f}; r > {_SMALL}: {large:.3f}; maximum radius {radii}"
 
 
 def _small_radii(settings: Settings, gcn: Mapping[float, Table]) -> Claim:
@@ -132,8 +134,8 @@ def _any_classifier(settings: Settings, tables: Mapping[tuple[str, float], Table
     }
     return Claim(
         "The method scales and applies to any base classifier",
-        "the same code certifies two different networks; the certificate needs r + 1 regions whatever the size of the graph "
-        "(times: seconds.json of every run; benchmarks/)",
+        "the same code certifies two different networks; the certificate needs r + 1 regions for a graph of any size (times: "
+        "seconds.json)",
         f"average certified radius at beta {keep:g}: GCN {values['gcn']:.2f}, GIN {values['gin']:.2f}",
         all(value > 0 for value in values.values()),
     )

@@ -1,22 +1,39 @@
-"""What is trained and certified: one job for each network and keep probability, each safe to interrupt and to repeat."""
+"""The paper's experiment: every model is trained, on all cores, then every test graph is asked about. Safe to stop and repeat.
+
+OUT/models/NAME     a trained model, written whole
+OUT/runs/NAME       the votes of its test graphs, as ``flipproof certify`` keeps them, and certificates.csv, read off them
+"""
 
 from __future__ import annotations
 
-import dataclasses
+import json
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from flipproof.workers import Report
-
+from flipproof.certificates.methods import METHODS
+from flipproof.certificates.metrics import certified_accuracy
 from flipproof.datasets import Split, split, topologies
-from flipproof.errors import InputError
+from flipproof.datasets.sources import fingerprint
+from flipproof.defences.edge_blind import EdgeBlindClassifier
+from flipproof.defences.smoothing import SmoothedClassifier
+from flipproof.defences.undefended import Undefended
+from flipproof.files import write_json
 from flipproof.noise import EdgeNoise
-from flipproof.runs.folder import Run, write_json
+from flipproof.progress import note
+from flipproof.runs.certifying import ask_missing, model_paths
+from flipproof.runs.run_folder import written_run
+from flipproof.runs.settings import CertifySettings, StudySettings
+from flipproof.studies.candidate import Candidate
+from flipproof.studies.job_runner import one_thread, run_jobs
+from flipproof.studies.reproduce.readings import Reading, write_certificates
 
-__all__ = ["Job", "Settings", "data_split", "run_job"]
+__all__ = ["Job", "Settings", "TrainWork", "data_split", "edge_blind_accuracy", "run_experiment"]
+
+_BLIND = "edge-blind"
 
 
 @dataclass(frozen=True)
@@ -61,8 +78,13 @@ class Settings:
         """Samples of every figure that does not vary them."""
         return self.sample_counts[-1]
 
+    def readings(self) -> list[Reading]:
+        """The certificates that are read off the same votes: the paper's for every alpha and number of samples, and ours."""
+        paper = [Reading("paper", alpha, count) for alpha in self.alphas for count in self.sample_counts]
+        return paper + [Reading(method, self.alpha, self.samples) for method in METHODS if method != "paper"]
+
     def jobs(self) -> list[Job]:
-        """Everything to be done; a job may need the one that trains on clean graphs."""
+        """All models; one that another starts from comes before it."""
         noisy = [Job(network, keep) for network in ("gin", "gcn") for keep in self.keeps]
         return [Job("gcn", None), *noisy, Job("edge-blind", None)]
 
@@ -85,11 +107,31 @@ class Job:
         return Job("gcn", None) if self.network == "gcn" and self.keep is not None else None
 
     @property
-    def weight(self) -> float:
-        """Rough cost, for the bar over everything."""
+    def weight(self) -> int:
+        """Rough cost, for the progress bar."""
         if self.keep is None:
             return 1
         return 10 if self.network == "gin" else 5
+
+    @property
+    def candidate(self) -> Candidate:
+        """The defence that the network is trained for."""
+        if self.keep is None:
+            return Candidate(EdgeBlindClassifier if self.network == _BLIND else Undefended)
+        return Candidate(SmoothedClassifier, SmoothedClassifier.checked({"keep": self.keep}))
+
+    @property
+    def features(self) -> str:
+        """What the network sees of a node."""
+        return "constant" if self.network == _BLIND else "degree"
+
+    def model(self, folder: Path) -> Path:
+        """Where the trained model is."""
+        return folder / "models" / self.name
+
+    def run(self, folder: Path) -> Path:
+        """Where its certificates are."""
+        return folder / "runs" / self.name
 
 
 @cache
@@ -99,72 +141,70 @@ def data_split(settings: Settings) -> Split:
     return split(data, train=settings.train_graphs, seed=settings.seed)
 
 
-def run_job(job: Job, settings: Settings, folder: Path, report: Report) -> None:
-    """Train, sample and certify, as far as not done already."""
-    train_seconds = _train(job, settings, folder, report)
-    seconds = {"train": train_seconds}
-    if job.keep is not None:
-        seconds |= _certify(job, settings, folder, report)
-    elif job.network == "edge-blind":
-        _certify_edge_blind(job, settings, folder)
-    _note_seconds(folder / "runs" / job.name / "seconds.json", seconds)
+def run_experiment(settings: Settings, folder: Path, *, workers: int | None, quiet: bool) -> None:
+    """Train and certify what is missing."""
+    with written_run(folder, StudySettings("reproduce", asdict(settings))):
+        missing = [job for job in settings.jobs() if not job.model(folder).exists()]
+        work, ready = TrainWork(settings, folder), _ready(missing, folder)
+        for job, seconds in run_jobs("training", missing, work, ready=ready, workers=workers, quiet=quiet):
+            _note_seconds(folder, job, {"train": seconds})
+        for job in settings.jobs():
+            if job.keep is not None:
+                note(f"{job.name}: certifying the test graphs", quiet=quiet)
+                _certify(job, settings, folder, workers=workers, quiet=quiet)
 
 
-def _note_seconds(path: Path, seconds: dict[str, float | None]) -> None:
+def _ready(missing: Sequence[Job], folder: Path) -> Iterator[Job | None]:
+    """The jobs in an order in which they can be done; ``None`` where one must be waited for."""
+    waiting = list(missing)
+    while waiting:
+        found = next((job for job in waiting if job.needs is None or job.needs.model(folder).exists()), None)
+        if found is not None:
+            waiting.remove(found)
+        yield found
+
+
+def _note_seconds(folder: Path, job: Job, seconds: dict[str, float]) -> None:
     """Add the times of this session's work to what an earlier one noted."""
-    import json
-
+    path = folder / "seconds.json"
     noted = json.loads(path.read_text()) if path.exists() else {}
-    write_json(path, noted | {key: value for key, value in seconds.items() if value is not None})
+    write_json(path, {**noted, job.name: {**noted.get(job.name, {}), **seconds}})
 
 
-def model_folder(folder: Path, job: Job) -> Path:
-    """Where a job's weights are."""
-    return folder / "models" / job.name
+@dataclass(frozen=True)
+class TrainWork:
+    """What a worker does: train a network and write its folder, whole or not at all; the seconds that it took."""
 
+    settings: Settings
+    folder: Path
 
-def _train(job: Job, settings: Settings, folder: Path, report: Report) -> float | None:
-    from flipproof import models
-    from flipproof.training import train
+    def __call__(self, job: Job) -> float:
+        from flipproof import models
+        from flipproof.training import train
 
-    target = model_folder(folder, job)
-    if target.exists():
-        models.load(target)
-        return None
-    train_graphs = data_split(settings).train
-    features = "constant" if job.network == "edge-blind" else "degree"
-    noise = None if job.keep is None else EdgeNoise(keep=job.keep)
-    if job.needs is not None:
-        network = models.load(model_folder(folder, job.needs))
-    else:
-        network = _fresh(job, settings, train_graphs.num_classes, noise)
-    stages = _stages(job, settings)
-    total = sum(stage["epochs"] for stage in stages)
-    started = time.perf_counter()
-    done = 0
-
-    def advance(epoch: int, epochs: int) -> None:
-        report("training", done + epoch, total)
-
-    trained = []
-    for stage in stages:
-        result = train(
-            network, train_graphs, noise=noise, features=features, seed=settings.seed, progress=advance, **stage
+        settings, graphs = self.settings, data_split(self.settings).train
+        started, candidate = time.perf_counter(), job.candidate
+        with one_thread():
+            network = (
+                _fresh(job, settings, graphs.num_classes)
+                if job.needs is None
+                else models.load(job.needs.model(self.folder))
+            )
+            shared = {"features": job.features, "seed": settings.seed, **candidate.defence.training(candidate.settings)}
+            trained = [train(network, graphs, **shared, **stage).settings for stage in _stages(job, settings)]
+        models.save(
+            network,
+            job.model(self.folder),
+            defence={"name": candidate.defence.name, **candidate.settings},
+            features=job.features,
+            data=f"topologies:{settings.graphs}",
+            data_seed=settings.seed,
+            split_seed=settings.seed,
+            test=1 - settings.train_graphs / settings.graphs,
+            training=trained,
+            starts_from=None if job.needs is None else job.needs.name,
         )
-        trained.append(result.settings)
-        done += result.epochs
-    metadata = {
-        "noise": noise,
-        "features": features,
-        "data": f"topologies:{settings.graphs}",
-        "data_seed": settings.seed,
-        "split_seed": settings.seed,
-        "test": 1 - settings.train_graphs / settings.graphs,
-        "training": trained,
-        "starts_from": None if job.needs is None else job.needs.name,
-    }
-    models.save(network, target, **metadata)
-    return time.perf_counter() - started
+        return time.perf_counter() - started
 
 
 # fixed on graphs of other seeds than the experiment's (docs/paper.md)
@@ -183,78 +223,54 @@ def _stages(job: Job, settings: Settings) -> list[dict[str, Any]]:
     return [_GIN | {"copies": 4, "epochs": first}, _GIN | majority]
 
 
-def _fresh(job: Job, settings: Settings, num_classes: int, noise: EdgeNoise | None) -> Any:
+def _fresh(job: Job, settings: Settings, num_classes: int) -> Any:
     from flipproof import models
 
+    noise = None if job.keep is None else EdgeNoise(keep=job.keep)
     if job.network == "gcn":
         return models.GCN(in_features=1, num_classes=num_classes, seed=settings.seed)
     network = models.GIN(in_features=1, num_classes=num_classes, noise=noise, seed=settings.seed)
     return models.EdgeBlind(network) if job.network == "edge-blind" else network
 
 
-def _certify(job: Job, settings: Settings, folder: Path, report: Report) -> dict[str, float | None]:
+def _certify(job: Job, settings: Settings, folder: Path, *, workers: int | None, quiet: bool) -> None:
+    """Ask about every test graph, as ``flipproof certify`` does, and read all certificates off the votes."""
     from flipproof import models
-    from flipproof.defences.smoothing import SmoothedClassifier
-    from flipproof.studies.reproduce.results import write_certificates
 
-    assert job.keep is not None
-    saved = models.load_metadata(model_folder(folder, job))
-    network = models.load(model_folder(folder, job))
-    noise, test = EdgeNoise(keep=job.keep), list(data_split(settings).test)
-    smooth = SmoothedClassifier(network, noise, features="degree")
-    asked = {
-        "data": "topologies",
-        "graphs": len(test),
-        "model_sha256": saved.weights_hash,
-        "p_add": noise.p_add,
-        "p_remove": noise.p_remove,
-        "samples": settings.samples,
-        "seed": settings.seed,
-        "path": smooth.classifier.path,
-    }
-    run = Run(folder / "runs" / job.name, asked)
-    strangers = run.tidy()
-    missing, complaints = run.pending(test, noise=noise, samples=settings.samples, seed=settings.seed)
-    for complaint in strangers + complaints:
-        report(complaint, 0, 0)
-    started = time.perf_counter()
-    smooth.check(test)
-    for place, index in enumerate(missing):
-        report("sampling", len(test) - len(missing) + place, len(test))
-        run.save(index, smooth.sample(test[index], samples=settings.samples, seed=settings.seed))
-    sampled = time.perf_counter()
-    write_certificates(run, test, settings, report)
-    done = time.perf_counter()
-    whole = len(missing) == len(test)
-    return {"sample": sampled - started if whole else None, "certify": done - sampled if whole else None}
+    parts, candidate = data_split(settings), job.candidate
+    graphs = {int(index): parts.dataset[int(index)] for index in parts.test_indices}
+    defence = candidate.defence.build(models.load(job.model(folder)), candidate.settings, features=job.features)
+    asked = {"samples": settings.samples, "alpha": settings.alpha, "method": "paper", "seed": settings.seed}
+    certified = CertifySettings(
+        data=parts.dataset.name,
+        data_sha256=fingerprint(parts.dataset),
+        class_names=list(parts.dataset.class_names),
+        part="test",
+        split_seed=settings.seed,
+        graphs=list(graphs),
+        model=job.network,
+        model_sha256=models.load_metadata(job.model(folder)).weights_hash,
+        features=job.features,
+        num_classes=defence.num_classes,
+        defence=defence.describe(),
+        question=candidate.question(asked, graphs=len(graphs)).to_dict(),
+        paths=model_paths(defence, graphs),
+    )
+    defence.check(list(graphs.values()))
+    engine = defence.engine(workers or 0, quiet=quiet)
+    with written_run(job.run(folder), certified) as run:
+        fresh, started = not run.store.finished(), time.perf_counter()
+        ask_missing(run, defence, graphs, engine=lambda pieces: engine, quiet=quiet)
+        sampled = time.perf_counter()
+        wrote = write_certificates(run, settings.readings(), engine=engine, quiet=quiet)
+        if fresh and wrote:
+            _note_seconds(folder, job, {"sample": sampled - started, "certify": time.perf_counter() - sampled})
 
 
-def _certify_edge_blind(job: Job, settings: Settings, folder: Path) -> None:
+def edge_blind_accuracy(settings: Settings, folder: Path) -> float:
     """The line to beat: right at every radius where it is right at all."""
-    import numpy as np
-    import torch
-
     from flipproof import models
 
-    network = models.load(model_folder(folder, job))
-    test = data_split(settings).test
-    with torch.inference_mode():
-        answers = [
-            int(
-                network(
-                    torch.ones(1, graph.num_nodes, 1),
-                    torch.zeros(1, graph.num_nodes, graph.num_nodes),
-                    torch.ones(1, graph.num_nodes, dtype=torch.bool),
-                ).argmax()
-            )
-            for graph in test
-        ]
-    right = int(np.sum(np.array(answers) == test.labels))
-    write_json(folder / "runs" / job.name / "accuracy.json", {"right": right, "graphs": len(test)})
-
-
-def checked_folder(folder: Path, settings: Settings) -> None:
-    """Write down what was asked, or refuse a folder in which something else was asked."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"--out must be a folder; {folder} is a file (choose another name)")
-    Run(folder, {"command": "reproduce", **dataclasses.asdict(settings)})
+    job, test = Job(_BLIND, None), data_split(settings).test
+    blind = EdgeBlindClassifier(models.load(job.model(folder)), features=job.features)
+    return float(certified_accuracy(blind.certify_all(test), test.labels, [0])[0])

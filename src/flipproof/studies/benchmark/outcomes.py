@@ -1,26 +1,38 @@
-"""From stored jobs to certified accuracy with mean and standard deviation over splits."""
+"""From finished jobs to certified accuracy with mean and standard deviation over splits."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from flipproof.runs.folder import write_json, write_text
-from flipproof.studies.benchmark.defences import Defence
-from flipproof.studies.benchmark.jobs import Job, read_job
+from flipproof.certificates.metrics import Curve, mean_radius, right_radii, shares
+from flipproof.files import write_json, write_text
+from flipproof.graphs import IntArray
+from flipproof.studies.benchmark.jobs import Job
+from flipproof.studies.candidate import Candidate
 
-__all__ = ["ATTACKERS", "RADII", "DataResults", "Series", "SplitResult", "Statistic", "collect", "write_results"]
+__all__ = [
+    "ATTACKERS",
+    "RADII",
+    "DataOutcome",
+    "Series",
+    "SplitOutcome",
+    "Statistic",
+    "collect",
+    "shown_radius",
+    "write_outcomes",
+]
 
 RADII = (0, 1, 2, 3, 5, 10)
 ATTACKERS = {"radius": "any flips", "adds_radius": "additions only", "removes_radius": "removals only"}
 MAX_RADIUS = 64
+_FEWEST_RADII, _MOST_RADII = 4, 16  # that a figure shows beside 0
 
 
 @dataclass(frozen=True)
@@ -44,20 +56,20 @@ class Statistic:
 
 
 @dataclass(frozen=True, eq=False)
-class SplitResult:
+class SplitOutcome:
     """One model's certificates on one split.
 
     Attributes:
-        split: Its seed.
+        split: Seed of the split.
         radii: For each attacker, the radius of every certified graph; -1 where the answer is wrong or withheld.
-        withstood: For each graph and each (additions, removals) budget, whether the right answer stands.
+        withstood: For each (additions, removals) budget, 0 for every graph whose right answer stands, otherwise -1.
         abstained: Graphs without an answer.
         seconds: Computing time of ``train``, and of ``sample`` and ``certify`` for all graphs.
     """
 
     split: int
-    radii: dict[str, NDArray[np.int64]]
-    withstood: NDArray[np.bool_]
+    radii: dict[str, IntArray]
+    withstood: list[IntArray]
     abstained: int
     seconds: dict[str, float]
 
@@ -69,41 +81,46 @@ class SplitResult:
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """A network with a defence, read by one certificate, over all splits."""
+    """A network with a defence, read by one certificate, over all splits; ``first`` if it is the certificate asked for."""
 
     network: str
-    defence: Defence
+    candidate: Candidate
     method: str
-    splits: tuple[SplitResult, ...]
+    first: bool
+    splits: tuple[SplitOutcome, ...]
 
     @property
     def name(self) -> str:
         """For legends."""
-        return f"{self.network} {self.defence.name}"
+        return f"{self.network} {self.candidate.title}"
 
     def accuracy(self, radius: int, attacker: str = "radius") -> Statistic:
-        """Certified accuracy: graphs that are right, with at least this radius."""
-        return Statistic(tuple(float(np.mean(part.radii[attacker] >= radius)) for part in self.splits))
+        """Certified accuracy: the share of graphs that are right with at least this radius."""
+        return Statistic(tuple(float(shares(part.radii[attacker], [radius])[0]) for part in self.splits))
 
     def withstood(self, budget: int) -> Statistic:
         """Share of graphs that are right and withstand the budget of this number."""
-        return Statistic(tuple(float(np.mean(part.withstood[:, budget])) for part in self.splits))
+        return Statistic(tuple(float(shares(part.withstood[budget], [0])[0]) for part in self.splits))
 
     def average_radius(self) -> Statistic:
-        """Mean certified radius; wrong or abstained counts 0."""
-        return Statistic(tuple(float(np.maximum(part.radii["radius"], 0).mean()) for part in self.splits))
+        """Average certified radius."""
+        return Statistic(tuple(mean_radius(part.radii["radius"]) for part in self.splits))
 
     def abstained(self) -> Statistic:
         """Share of graphs without an answer."""
         return Statistic(tuple(part.abstained / part.graphs for part in self.splits))
 
     def seconds(self, what: str, *, each: bool) -> Statistic:
-        """Time taken, in all or a graph."""
+        """Time taken, in all or per graph."""
         return Statistic(tuple(part.seconds[what] / (part.graphs if each else 1) for part in self.splits))
+
+    def curve(self, name: str, top: int) -> Curve:
+        """Certified accuracy on the graphs of all splits together, up to a radius."""
+        return Curve.of(name, np.concatenate([part.radii["radius"] for part in self.splits]), top)
 
 
 @dataclass(frozen=True, eq=False)
-class DataResults:
+class DataOutcome:
     """Everything measured on one data set."""
 
     name: str
@@ -112,32 +129,37 @@ class DataResults:
     series: tuple[Series, ...]
 
     @property
+    def title(self) -> str:
+        """For headings and figures."""
+        return Path(self.name).name
+
+    @property
     def edge_blind(self) -> Series:
         """The line to beat."""
-        return next(series for series in self.series if series.method == "edge-blind")
+        return next(series for series in self.series if series.candidate.defence.edge_blind)
 
     @property
     def clean(self) -> list[Series]:
         """The networks without a defence."""
-        return [series for series in self.series if series.method == "none"]
-
-    @property
-    def method(self) -> str:
-        """The certificate that tables and figures show: the first that was asked for."""
-        return next((series.method for series in self.readings if series.defence.sampled), "voting")
+        return [series for series in self.series if _is_line(series) and not series.candidate.defence.edge_blind]
 
     @property
     def readings(self) -> list[Series]:
         """The networks with a defence, read by every certificate."""
-        return [series for series in self.series if not series.defence.line]
+        return [series for series in self.series if not _is_line(series)]
 
     @property
     def defended(self) -> list[Series]:
-        """The networks with a defence; of several certificates from the same votes only the first."""
-        return [series for series in self.readings if series.method in (self.method, "voting")]
+        """The networks with a defence; of several certificates from the same evidence only the one asked for."""
+        return [series for series in self.readings if series.first]
+
+    @property
+    def methods(self) -> str:
+        """The certificates that tables and figures show."""
+        return ", ".join(dict.fromkeys(series.method for series in self.defended))
 
     def best(self, radius: int) -> Series:
-        """The defence with the highest certified accuracy at a radius; of equals the one with the larger average radius."""
+        """The defence with the highest certified accuracy at a radius; a tie goes to the larger average radius."""
         return max(self.defended, key=lambda series: (series.accuracy(radius).mean, series.average_radius().mean))
 
     def crossing(self) -> int:
@@ -146,38 +168,44 @@ class DataResults:
         return next(r for r in range(MAX_RADIUS + 1) if r == MAX_RADIUS or self.best(r).accuracy(r).mean <= floor)
 
 
-def collect(jobs: Sequence[Job], folder: Path) -> list[DataResults]:
-    """The results of finished jobs, data sets in their order."""
-    found: dict[str, dict[tuple[str, Defence, str], list[SplitResult]]] = {}
+def _is_line(series: Series) -> bool:
+    return series.candidate.defence.baseline
+
+
+def shown_radius(series: Sequence[Series]) -> int:
+    """The largest radius worth showing: one beyond the last that is certified."""
+    largest = max(int(part.radii["radius"].max()) for member in series for part in member.splits)
+    return min(max(largest + 1, _FEWEST_RADII), _MOST_RADII)
+
+
+def collect(finished: Mapping[Job, Mapping[str, Any]]) -> list[DataOutcome]:
+    """What finished jobs amount to, data sets in their order."""
+    found: dict[str, dict[tuple[str, Candidate, str, bool], list[SplitOutcome]]] = {}
     facts: dict[str, tuple[int, tuple[tuple[int, int], ...]]] = {}
-    for job in jobs:
-        content = read_job(job, folder)
-        assert content is not None
+    for job, content in finished.items():
         budgets = tuple((int(adds), int(removes)) for adds, removes in content["asked"]["budgets"])
         facts.setdefault(job.data, (int(content["train_graphs"]), budgets))
-        for method, columns in content["certificates"].items():
-            part = _split_result(job.split, content, columns)
-            found.setdefault(job.data, {}).setdefault((job.network, job.defence, method), []).append(part)
+        for place, (method, columns) in enumerate(content["certificates"].items()):
+            key = (job.network, job.candidate, method, place == 0)
+            part = _split_outcome(job.split, content, columns)
+            found.setdefault(job.data, {}).setdefault(key, []).append(part)
     return [
-        DataResults(name, *facts[name], tuple(Series(*key, tuple(parts)) for key, parts in groups.items()))
+        DataOutcome(name, *facts[name], tuple(Series(*key, tuple(parts)) for key, parts in groups.items()))
         for name, groups in found.items()
     ]
 
 
-def _split_result(seed: int, content: dict[str, Any], columns: dict[str, Any]) -> SplitResult:
-    labels = content["labels"]
-    right = np.array([given == label for given, label in zip(columns["predicted"], labels, strict=True)])
-    return SplitResult(
-        seed,
-        {attacker: np.where(right, np.array(columns[attacker]), -1) for attacker in ATTACKERS},
-        np.array(columns["withstands"], dtype=np.bool_).reshape(len(labels), -1) & right[:, None],
-        sum(given is None for given in columns["predicted"]),
-        content["seconds"],
-    )
+def _split_outcome(seed: int, content: Mapping[str, Any], columns: Mapping[str, Any]) -> SplitOutcome:
+    predicted, labels = columns["predicted"], content["labels"]
+    radii = {attacker: right_radii(columns[attacker], predicted, labels) for attacker in ATTACKERS}
+    withstood = [
+        right_radii(np.where(column, 0, -1), predicted, labels) for column in zip(*columns["withstands"], strict=True)
+    ]
+    return SplitOutcome(seed, radii, withstood, sum(given is None for given in predicted), content["seconds"])
 
 
-def write_results(results: Sequence[DataResults], folder: Path) -> list[Path]:
-    """``results.csv`` (a row a split), ``results.json`` (means and deviations) and ``times.csv``; returns their paths.
+def write_outcomes(results: Sequence[DataOutcome], folder: Path) -> list[Path]:
+    """``results.csv`` (a row per split), ``results.json`` (means and deviations) and ``times.csv``; returns their paths.
 
     Times stand in a file of their own, so that the same benchmark gives the same results byte for byte.
     """
@@ -188,10 +216,10 @@ def write_results(results: Sequence[DataResults], folder: Path) -> list[Path]:
     times: list[list[Any]] = [[*head, "train_seconds", "sample_seconds_a_graph", "certify_seconds_a_graph"]]
     for name, series in [(data.name, series) for data in results for series in data.series]:
         for place, part in enumerate(series.splits):
-            described = [name, series.network, series.defence.name, series.method, part.split]
-            shares = [series.accuracy(r, attacker).values[place] for attacker in ATTACKERS for r in RADII]
+            described = [name, series.network, series.candidate.title, series.method, part.split]
+            certified = [series.accuracy(r, attacker).values[place] for attacker in ATTACKERS for r in RADII]
             average = series.average_radius().values[place]
-            rows.append([*described, part.graphs, part.abstained, *(f"{value:.6f}" for value in (average, *shares))])
+            rows.append([*described, part.graphs, part.abstained, *(f"{value:.6f}" for value in (average, *certified))])
             cost = [part.seconds["train"], part.seconds["sample"] / part.graphs, part.seconds["certify"] / part.graphs]
             times.append([*described, *(f"{value:.4f}" for value in cost)])
     for path, table in ((paths[0], rows), (paths[2], times)):
@@ -202,7 +230,7 @@ def write_results(results: Sequence[DataResults], folder: Path) -> list[Path]:
     return paths
 
 
-def _summary(data: DataResults) -> dict[str, Any]:
+def _summary(data: DataOutcome) -> dict[str, Any]:
     """One data set as plain JSON."""
     return {
         "data": data.name,
@@ -212,7 +240,7 @@ def _summary(data: DataResults) -> dict[str, Any]:
         "results": [
             {
                 "model": series.network,
-                "defence": series.defence.name,
+                "defence": series.candidate.title,
                 "certificate": series.method,
                 "splits": [part.split for part in series.splits],
                 "graphs": [part.graphs for part in series.splits],

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from flipproof.studies.reproduce.claims import judge
 from flipproof.studies.reproduce.experiment import Job, Settings, data_split
-from flipproof.studies.reproduce.results import Table, read_certificates
+from flipproof.studies.reproduce.readings import Table, read_certificates
 
 SETTINGS = Settings(keeps=(0.7, 0.9), sample_counts=(1_000, 5_000, 10_000))
 
@@ -21,7 +23,7 @@ def table(radii_at_full: list[int], shorter: int = 2) -> Table:
             radii["paper", alpha, count] = np.where(full > 5, full - loss - fewer, full)
     radii["votes", SETTINGS.alpha, SETTINGS.samples] = full
     radii["influence", SETTINGS.alpha, SETTINGS.samples] = full + 1
-    return Table(radii, dict.fromkeys(radii, 0))
+    return Table(radii)
 
 
 def judged(low_keep: list[int], high_keep: list[int]) -> dict[str, bool]:
@@ -52,8 +54,8 @@ def test_claims_can_fail(low_keep: list[int], high_keep: list[int], claim: str) 
     assert judged(low_keep, high_keep)[claim] is False
 
 
-def test_wrong_and_abstained_count_as_not_certified(tmp_path: object) -> None:
-    path = tmp_path / "certificates.csv"  # type: ignore[operator]
+def test_wrong_and_abstained_count_as_not_certified(tmp_path: Path) -> None:
+    path = tmp_path / "certificates.csv"
     path.write_text(
         "graph,name,nodes,edges,label,method,alpha,samples,predicted,radius,order,p_lower\n"
         "0,a,4,3,1,paper,0.001,10,1,2,0,0.9\n"
@@ -63,7 +65,6 @@ def test_wrong_and_abstained_count_as_not_certified(tmp_path: object) -> None:
     read = read_certificates(path)
     key = ("paper", 0.001, 10)
     assert read.radii[key].tolist() == [2, -1, -1]
-    assert read.abstained[key] == 1
     assert read.curve("x", *key, 3).certified == (1, 1, 1, 0)
     assert read.average_radius(*key) == pytest.approx(2 / 3)
 

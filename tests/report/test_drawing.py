@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from flipproof.report.figures import Curve, Panel, comparison_figure, curves_figure
+from flipproof.certificates.metrics import Curve
+from flipproof.report.drawing import Panel, comparison_figure, curves_figure
 
 CURVES = (Curve("0.7", (40, 30, 10, 0), 50), Curve("0.9", (45, 20, 0, 0), 50))
 

@@ -1,19 +1,59 @@
-"""The Markdown page of a benchmark: for each data set every defence beside the lines that it must be held against."""
+"""What a benchmark writes for its readers: for each data set every defence beside the lines that it must be held against."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from flipproof.files import write_text
+from flipproof.report.drawing import Panel
 from flipproof.report.markdown import markdown_table
-from flipproof.studies.benchmark.config import Plan
-from flipproof.studies.benchmark.results import ATTACKERS, MAX_RADIUS, RADII, DataResults, Series, Statistic
+from flipproof.report.study_figures import benchmark_figure
+from flipproof.studies.benchmark.outcomes import (
+    ATTACKERS,
+    MAX_RADIUS,
+    RADII,
+    DataOutcome,
+    Series,
+    Statistic,
+    shown_radius,
+    write_outcomes,
+)
+from flipproof.studies.benchmark.plan_file import Plan
 
-__all__ = ["page"]
+__all__ = ["write_benchmark"]
 
 
-def page(
-    results: Sequence[DataResults], plans: Mapping[str, Plan], figures: Mapping[str, Path], *, command: str
+def write_benchmark(
+    outcomes: Sequence[DataOutcome], plans: Sequence[Plan], folder: Path, *, command: str
+) -> list[Path]:
+    """Write tables, figures and the page; returns their paths, ``results.json`` second."""
+    paths, figures = write_outcomes(outcomes, folder), {}
+    for data in outcomes:
+        stem = folder / "figures" / re.sub(r"[^A-Za-z0-9]+", "-", data.title).lower()
+        _draw(stem, data)
+        figures[data.name] = stem.with_suffix(".svg").relative_to(folder)
+    page = folder / "page.md"
+    write_text(page, _page(outcomes, {plan.name: plan for plan in plans}, figures, command=command))
+    return [*paths, page, *(folder / figure for figure in figures.values())]
+
+
+def _draw(stem: Path, data: DataOutcome) -> None:
+    top, floor = shown_radius(data.defended), data.edge_blind.accuracy(0).mean
+    panels = [
+        Panel(
+            f"{data.title}, {clean.network.upper()}",
+            tuple(s.curve(s.candidate.title, top) for s in data.defended if s.network == clean.network),
+            floor,
+        )
+        for clean in data.clean
+    ]
+    benchmark_figure(stem, panels, [clean.accuracy(0).mean for clean in data.clean])
+
+
+def _page(
+    results: Sequence[DataOutcome], plans: Mapping[str, Plan], figures: Mapping[str, Path], *, command: str
 ) -> str:
     """The whole page; ``figures`` are paths relative to it."""
     lines = [
@@ -41,42 +81,44 @@ def page(
     return "\n".join(lines)
 
 
-def _overview(results: Sequence[DataResults]) -> list[list[str]]:
+def _overview(results: Sequence[DataOutcome]) -> list[list[str]]:
     rows = [["data", "clean", "edge-blind", *(f"best at r = {r}" for r in RADII), "not above edge-blind from"]]
     for data in results:
         clean = max((series.accuracy(0) for series in data.clean), key=lambda value: value.mean)
         best = [f"{data.best(r).accuracy(r).mean:.3f}" for r in RADII]
         floor = data.edge_blind.accuracy(0)
-        rows.append([Path(data.name).name, str(clean), str(floor), *best, _crossing(data)])
+        rows.append([data.title, str(clean), str(floor), *best, _crossing(data)])
     return rows
 
 
-def _crossing(data: DataResults) -> str:
+def _crossing(data: DataOutcome) -> str:
     found = data.crossing()
     return f"r = {found}" if found < MAX_RADIUS else f"none up to {MAX_RADIUS}"
 
 
-def _data_section(data: DataResults, plan: Plan, figure: Path | None) -> list[str]:
+def _data_section(data: DataOutcome, plan: Plan, figure: Path | None) -> list[str]:
     certified = [part.graphs for part in data.series[0].splits]
     seeds = len(certified)
-    facts = (
+    asked = {key: value for candidate in plan.candidates for key, value in candidate.known(plan.asked).items()}
+    facts = [
         f"{data.train_graphs} graphs to train on, {certified[0]} certified on each of {seeds} split{'s' * (seeds != 1)}; "
-        f"{plan.sampling.samples:,} samples, alpha {plan.sampling.alpha:g}, certificate {data.method}, "
-        f"features {plan.features or 'by default'}."
-    )
-    lines = [f"## {Path(data.name).name}", "", facts, ""]
+        f"certificates {data.methods}",
+        *(f"{key} {value}" for key, value in asked.items() if key != "method"),
+        f"features {plan.features or 'by default'}.",
+    ]
+    lines = [f"## {data.title}", "", ", ".join(facts), ""]
     if figure is not None:
-        lines += [f"![Certified accuracy on {Path(data.name).name}]({figure.as_posix()})", ""]
+        lines += [f"![Certified accuracy on {data.title}]({figure.as_posix()})", ""]
     lines += [*markdown_table(_accuracy_table(data)), "", _verdict(data), ""]
-    lines += ["Against attackers who only add, or only remove:", "", *markdown_table(_attacker_table(data)), ""]
-    if len(plan.sampling.methods) > 1:
-        lines += ["Other certificates from the same votes:", "", *markdown_table(_method_table(data)), ""]
+    lines += ["Against attackers that only add, or only remove:", "", *markdown_table(_attacker_table(data)), ""]
+    if len(data.readings) > len(data.defended):
+        lines += ["Other certificates from the same evidence:", "", *markdown_table(_method_table(data)), ""]
     lines += ["Computing time in seconds, one core:", "", *markdown_table(_time_table(data)), ""]
     return lines
 
 
 def _named(series: Series) -> list[str]:
-    return [series.network, series.defence.name]
+    return [series.network, series.candidate.title]
 
 
 def _marked(column: Sequence[Statistic]) -> list[str]:
@@ -85,7 +127,7 @@ def _marked(column: Sequence[Statistic]) -> list[str]:
     return [f"**{value}**" if value.mean == best and best > 0 else str(value) for value in column]
 
 
-def _accuracy_table(data: DataResults) -> list[list[str]]:
+def _accuracy_table(data: DataOutcome) -> list[list[str]]:
     defended = data.defended
     columns = [_marked([series.accuracy(r) for series in defended]) for r in RADII]
     columns.append(_marked([series.average_radius() for series in defended]))
@@ -98,7 +140,7 @@ def _accuracy_table(data: DataResults) -> list[list[str]]:
     return [*rows, ["upper envelope", "", *envelope, ""]]
 
 
-def _verdict(data: DataResults) -> str:
+def _verdict(data: DataOutcome) -> str:
     clean = max(series.accuracy(0).mean for series in data.clean)
     best, floor = data.best(0), data.edge_blind.accuracy(0).mean
     found = data.crossing()
@@ -118,7 +160,7 @@ def _verdict(data: DataResults) -> str:
     return f"{first} The edge-blind line ({floor:.3f}) is beaten {reach}."
 
 
-def _attacker_table(data: DataResults) -> list[list[str]]:
+def _attacker_table(data: DataOutcome) -> list[list[str]]:
     defended, radii = data.defended, RADII[1:]
     rows = [
         ["model", "defence"]
@@ -134,17 +176,18 @@ def _attacker_table(data: DataResults) -> list[list[str]]:
     return rows + [[*_named(series), *(column[place] for column in columns)] for place, series in enumerate(defended)]
 
 
-def _method_table(data: DataResults) -> list[list[str]]:
+def _method_table(data: DataOutcome) -> list[list[str]]:
     rows = [["model", "defence", "certificate", *(f"r = {r}" for r in RADII), "average radius"]]
+    several = {(series.network, series.candidate) for series in data.readings if not series.first}
     for series in data.readings:
-        if series.defence.sampled:
+        if (series.network, series.candidate) in several:
             shares = [f"{series.accuracy(r).mean:.3f}" for r in RADII]
             rows.append([*_named(series), series.method, *shares, f"{series.average_radius().mean:.3f}"])
     return [*rows, ["edge-blind", "-", "-", *[f"{data.edge_blind.accuracy(0).mean:.3f}"] * len(RADII), "all pairs"]]
 
 
-def _time_table(data: DataResults) -> list[list[str]]:
-    rows = [["model", "defence", "training", "sampling a graph", "certifying a graph"]]
+def _time_table(data: DataOutcome) -> list[list[str]]:
+    rows = [["model", "defence", "training", "asking per graph", "certifying per graph"]]
     for series in (*data.clean, data.edge_blind, *data.defended):
         cost = [
             series.seconds("train", each=False).mean,

@@ -29,17 +29,18 @@ from typing import Any
 import pytest
 import typer
 
-from command_line import write_graphs
-from flipproof.cli import app, main
+from flipproof.cli import main
+from flipproof.cli.app import _build
+from support.command_line import write_graphs
 
 __all__ = ["COMMANDS", "PAGES", "ROOT", "Block", "Reader", "blocks_of", "complaint", "prose_commands"]
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 _PROGRAMS = ("flipproof", "make", "pip", "python", "ray", "git", "pytest")
 _SHELL = ("bash", "sh", "console", "shell")
-COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+COMMANDS = typer.main.get_command(_build(None)).commands  # type: ignore[attr-defined]
 _TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
 _EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"])
 

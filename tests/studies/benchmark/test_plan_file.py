@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from command_line import call
-from flipproof.studies.benchmark.config import parse_config, read_config
-from flipproof.studies.benchmark.defences import Smoothing, Voting
+from flipproof.defences import defence_class
 from flipproof.errors import InputError
-from flipproof.noise import EdgeNoise
+from flipproof.studies.benchmark.plan_file import Plan, parse_config, read_config
+from flipproof.studies.candidate import Candidate
+from support.command_line import call
 
 GOOD = """
 splits = 2
@@ -24,6 +24,10 @@ average = 0.9
 hidden = 16
 training = { epochs = 7 }
 """
+
+
+def defences(plan: Plan) -> list[str]:
+    return [candidate.title for candidate in plan.candidates]
 
 
 def test_a_data_set_overrides_what_stands_at_the_top() -> None:
@@ -39,9 +43,10 @@ def test_a_data_set_overrides_what_stands_at_the_top() -> None:
     training = {{ average = 0 }}
     """
     first, second = parse_config(tomllib.loads(text), "b.toml", root="data")
-    assert (first.splits, first.sampling.samples, first.defences) == ((0, 1), 2000, (Smoothing(EdgeNoise(keep=0.9)),))
-    assert (second.splits, second.sampling.samples) == ((4, 9), 50)
-    assert second.defences == (Smoothing(EdgeNoise(add=0.01, remove=0.2)), Voting(3))
+    assert (first.splits, first.asked["samples"], defences(first)) == ((0, 1), 2000, ["keep 0.9"])
+    assert (second.splits, second.asked["samples"]) == ((4, 9), 50)
+    assert defences(second) == ["add 0.01 remove 0.2", "voting 3"]
+    assert second.candidates[1] == Candidate(defence_class("voting"), {"groups": 3})
     assert [network.training["epochs"] for network in second.networks] == [5, 7]
     assert [network.training["average"] for network in first.networks + second.networks] == [0.9, 0.9, 0, 0]
     assert second.networks[1].arguments == {"hidden": 16}
@@ -60,11 +65,16 @@ DATA = '\n[[data]]\nname = "topologies:16"\n'
         (GOOD + DATA + DATA, "data[1].name 'topologies:16' is there twice"),
         ("smothing = [{ keep = 0.9 }]" + DATA, "smothing is not a key of a benchmark (did you mean smoothing?)"),
         (GOOD + DATA + "wrong = 1", "data[0].wrong is not a key"),
-        (DATA, "data[0].smoothing must be at least one noise"),
+        (DATA, "data[0].name has no defence to compare (add one of smoothing, voting"),
         ("smoothing = [{ keep = 0.3 }]" + DATA, "data[0].smoothing: keep must lie in (0.5, 1); got 0.3"),
-        ("smoothing = [{ kep = 0.9 }]" + DATA, "data[0].smoothing must be tables with keep, or add and remove"),
+        ("smoothing = [{ kep = 0.9 }]" + DATA, "data[0].smoothing: smoothing takes tables with keep, add, remove; got"),
         ("smoothing = [{ keep = 0.9 }, { keep = 0.9 }]" + DATA, "none of them twice"),
-        ("voting = [1]" + DATA, "data[0].voting must be a list of group numbers from 2 up"),
+        ("smoothing = [{ keep = 0.9 }, { add = 0.1, remove = 0.1 }]" + DATA, "none of them twice"),
+        ("smoothing = { keep = 0.9 }" + DATA, "data[0].smoothing must be a list of settings"),
+        ("smoothing = [0.9]" + DATA, "data[0].smoothing: smoothing takes tables with keep, add, remove; got 0.9"),
+        ("voting = [1]" + DATA, "data[0].voting: groups must be at least 2"),
+        ("voting = ['3']" + DATA, "data[0].voting: groups must be an integer"),
+        ("edge-blind = [3]" + DATA, "edge-blind is not a key of a benchmark"),
         ("voting = [3]\nmodels = ['gan']" + DATA, "data[0].models must be a list of networks among gcn"),
         ("voting = [3]\nmodels = ['edge-blind']" + DATA, "the edge-blind line is always there"),
         ("voting = [3]\nmodels = []" + DATA, "data[0].models must be at least one network"),
@@ -80,8 +90,11 @@ DATA = '\n[[data]]\nname = "topologies:16"\n'
         ("voting = [3]\nfeatures = 'smell'" + DATA, "data[0].features: features must be one of"),
         ("voting = [3]\nbudgets = [[1]]" + DATA, "data[0].budgets must be a list of [additions, removals]"),
         ("voting = [3]\ntraining = { epoch = 3 }" + DATA, "data[0].training: epoch is not a training setting"),
-        ("voting = [3]\ntraining = { epochs = 'all' }" + DATA, "data[0].training: epochs must be a whole number"),
-        ("voting = [3]\ntraining = { epochs = 0 }" + DATA, "epochs must be a whole number of at least 1; got 0"),
+        (
+            "voting = [3]\ntraining = { epochs = 'all' }" + DATA,
+            "data[0].training: epochs must be an integer of at least 1; got 'all'",
+        ),
+        ("voting = [3]\ntraining = { epochs = 0 }" + DATA, "epochs must be an integer of at least 1; got 0"),
         (
             "voting = [3]\ntraining = { average = 1 }" + DATA,
             "average must be a number of at least 0 and below 1; got 1",
@@ -91,8 +104,9 @@ DATA = '\n[[data]]\nname = "topologies:16"\n'
             "schedule must be one of one-cycle, cosine, constant",
         ),
         ("voting = [3]\ntraining = { class_weights = 1 }" + DATA, "class_weights must be true or false; got 1"),
-        ("voting = [3]\ntraining = { consistency = 1 }" + DATA, "needs copies of at least 2"),
+        ("voting = [3]\ntraining = { consistency = 1 }" + DATA, "consistency compares copies of a graph; got copies=1"),
         ("voting = [3]\nnetworks = { gin = { training = { copies = 0 } } }" + DATA, "networks.gin: copies must be"),
+        ("voting = [3]\ntraining = { seed = 5 }" + DATA, "data[0].training: seed is not a training setting"),
         ("voting = [3]\ntraining = 5" + DATA, "data[0].training must be a table [training]"),
         ("voting = [3]\nnetworks = { gin = { wide = 3 } }" + DATA, "data[0].networks.gin: config of gin does not fit"),
         ("voting = [3]\nnetworks = { gan = { hidden = 3 } }" + DATA, "gan is none of them"),
@@ -129,7 +143,7 @@ def test_the_command_refuses_before_any_work(
 
 
 @pytest.mark.parametrize(
-    "path", sorted((Path(__file__).parents[2] / "benchmarks").glob("*.toml")), ids=lambda p: p.name
+    "path", sorted((Path(__file__).parents[3] / "benchmarks").glob("*.toml")), ids=lambda p: p.name
 )
 def test_the_configs_that_ship_are_in_order(path: Path) -> None:
-    assert all(plan.networks and plan.defences for plan in read_config(path))
+    assert all(plan.networks and plan.candidates for plan in read_config(path))

@@ -3,51 +3,51 @@
 from __future__ import annotations
 
 import html
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from flipproof.certificates.methods import METHODS
-from flipproof.report.figures import Panel, comparison_figure, curves_figure
+from flipproof.files import write_json, write_text
+from flipproof.report.drawing import Panel, comparison_figure, curves_figure
+from flipproof.report.html import asset, html_table
 from flipproof.report.markdown import markdown_table
-from flipproof.report.page import asset, html_table
-from flipproof.runs.folder import write_json, write_text
 from flipproof.studies.reproduce.claims import Claim, judge
-from flipproof.studies.reproduce.experiment import Job, Settings, data_split
-from flipproof.studies.reproduce.results import Table, read_certificates
+from flipproof.studies.reproduce.experiment import Settings, data_split, edge_blind_accuracy
+from flipproof.studies.reproduce.readings import CERTIFICATES, Table, read_certificates
 
-__all__ = ["Summary", "write_results"]
+__all__ = ["Reproduced", "write_paper"]
 
 _OURS = [method for method in ("votes", "influence") if method in METHODS]
 _NETWORKS = {"gcn": "two-layer GCN (the paper's)", "gin": "GIN (stronger)"}
-Summary = tuple[list[Path], list[Claim], list[list[str]]]
 
 
-def write_results(settings: Settings, folder: Path) -> Summary:
+@dataclass(frozen=True, eq=False)
+class Reproduced:
+    """What came out: the files written, the claims, and the certificates compared, with a head."""
+
+    paths: list[Path]
+    claims: list[Claim]
+    gains: list[list[str]]
+    edge_blind_accuracy: float
+
+
+def write_paper(settings: Settings, folder: Path) -> Reproduced:
     """Everything that follows from the certificates: figures with their numbers, the table of gains, claims, the page."""
     tables = {
-        (job.network, job.keep): read_certificates(folder / "runs" / job.name / "certificates.csv")
+        (job.network, job.keep): read_certificates(job.run(folder) / CERTIFICATES)
         for job in settings.jobs()
         if job.keep is not None
     }
-    floor = _edge_blind(folder)
+    floor = edge_blind_accuracy(settings, folder)
     stems = _figures(settings, folder / "figures", tables, floor)
     claims = judge(settings, tables)
-    gains = gain_table(settings, tables)
+    gains = _gain_table(settings, tables)
     write_json(folder / "claims.json", [asdict(claim) for claim in claims])
     write_text(folder / "claims.md", _markdown(settings, claims, gains, floor))
     write_text(folder / "index.html", _page(settings, stems, claims, gains, floor))
-    return (
-        [folder / "index.html", folder / "claims.md", *(stem.with_suffix(".png") for stem in stems)],
-        claims,
-        gains,
-    )
-
-
-def _edge_blind(folder: Path) -> float:
-    measured = json.loads((folder / "runs" / Job("edge-blind", None).name / "accuracy.json").read_text())
-    return float(measured["right"] / measured["graphs"])
+    pictures = [stem.with_suffix(".png") for stem in stems]
+    return Reproduced([folder / "index.html", folder / "claims.md", *pictures], claims, gains, floor)
 
 
 def _figures(settings: Settings, folder: Path, tables: Mapping[tuple[str, float], Table], floor: float) -> list[Path]:
@@ -70,7 +70,7 @@ def _figures(settings: Settings, folder: Path, tables: Mapping[tuple[str, float]
         stems[2],
         [shown.curve(f"{count:,}", "paper", alpha, count, top) for count in settings.sample_counts],
         title=f"Algorithm 1, two-layer GCN, beta {keep:g}, alpha {alpha:g}",
-        legend="samples a graph",
+        legend="samples per graph",
     )
     rows = [
         [
@@ -87,7 +87,7 @@ def _figures(settings: Settings, folder: Path, tables: Mapping[tuple[str, float]
     return stems
 
 
-def gain_table(settings: Settings, tables: Mapping[tuple[str, float], Table]) -> list[list[str]]:
+def _gain_table(settings: Settings, tables: Mapping[tuple[str, float], Table]) -> list[list[str]]:
     """Average certified radius and certified accuracy at small radii, for each network, beta and certificate."""
     rows = [["network", "beta", "certificate", "ACR", *(f"CA({r})" for r in (0, 1, 2, 3, 5))]]
     for network in _NETWORKS:
@@ -111,19 +111,23 @@ def gain_table(settings: Settings, tables: Mapping[tuple[str, float], Table]) ->
 def _facts(settings: Settings, floor: float) -> list[str]:
     return [
         data_split(settings).describe(),
-        f"{settings.samples:,} samples a graph, alpha {settings.alpha:g} for each graph, seed {settings.seed}.",
-        f"A network that sees no edge (only the number of nodes) is right on {floor:.3f} of the test graphs, at every radius.",
+        f"{settings.samples:,} samples per graph, alpha {settings.alpha:g} for each graph, seed {settings.seed}.",
+        f"A network that sees no edges (only the number of nodes) is right on {floor:.3f} of the test graphs, at every radius.",
     ]
+
+
+def _claim_table(claims: Sequence[Claim], no: str = "no") -> list[list[str]]:
+    head = ["claim", "judged by", "measured", "holds"]
+    return [head, *([c.claim, c.judged_by, c.measured, "yes" if c.holds else no] for c in claims)]
 
 
 def _markdown(settings: Settings, claims: Sequence[Claim], gains: Sequence[Sequence[str]], floor: float) -> str:
     lines = ["# The paper's claims, measured", "", *(f"- {fact}" for fact in _facts(settings, floor)), ""]
-    rows = [["claim", "judged by", "measured", "holds"]]
-    rows += [[c.claim, c.judged_by, c.measured, "yes" if c.holds else "**no**"] for c in claims]
+    rows = _claim_table(claims, no="**no**")
     lines += [
         *markdown_table(rows),
         "",
-        "## What other certificates get out of the same votes",
+        "## Other certificates from the same votes",
         "",
         *markdown_table(gains),
     ]
@@ -136,7 +140,7 @@ _CAPTIONS = (
     "Impact of alpha, read from the same votes: the paper's second figure.",
     "Impact of the number of samples, read from the same votes: the paper's third figure.",
     "Beyond the paper: what our certificates get out of the same votes, for the paper's network and for a stronger one. "
-    "Dotted red: a network that sees no edge, certified at every radius.",
+    "Dotted red: a network that sees no edges, certified at every radius.",
 )
 
 
@@ -147,8 +151,7 @@ def _page(
     gains: Sequence[Sequence[str]],
     floor: float,
 ) -> str:
-    rows = [["claim", "judged by", "measured", "holds"]]
-    rows += [[c.claim, c.judged_by, c.measured, "yes" if c.holds else "no"] for c in claims]
+    rows = _claim_table(claims)
     figures = "".join(
         f'<figure><div class="plate" tabindex="0" role="img" aria-label="{html.escape(caption)}">{_inline_svg(stem)}</div>'
         f"<figcaption>{html.escape(caption)} Numbers: figures/{stem.name}.csv.</figcaption></figure>"
@@ -175,7 +178,7 @@ def _page(
 
 def _inline_svg(stem: Path) -> str:
     text = stem.with_suffix(".svg").read_text(encoding="utf-8")
-    # ids are made unique a figure, so that several pictures can share one page
+    # ids are made unique per figure, so that several pictures can share one page
     drawing = text[text.index("<svg") :]
     return (
         drawing.replace('id="', f'id="{stem.name}-')

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from command_line import call, write_graphs
-from flipproof.studies.benchmark.jobs import data_parts
-from flipproof.studies.tuning import TuneOptions, _plan, candidates
-from flipproof.commands.sources import DataSource
 from flipproof.datasets import folder
+from flipproof.datasets.sources import DataSource
+from flipproof.runs.run_folder import open_run
+from flipproof.runs.settings import StudySettings
+from flipproof.studies.benchmark.jobs import data_parts
+from flipproof.studies.candidate import default_candidates
+from flipproof.studies.tuning import Target, tuning_plan
+from support.command_line import call, write_graphs
 
 QUICK = shlex.split("--epochs 15 --samples 200 --test 0.25 --validation 0.25 --workers 1 --copies 4 --method votes")
 
@@ -30,6 +33,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         # noise that never adds hides no addition, and noise that never removes no removal
         (("--adds", 1, "--noise", "0,0.3", "--noise", "0.3,0"), "add 0.3 remove 0"),
         (("--removes", 1, "--noise", "0,0.3", "--noise", "0.3,0"), "add 0 remove 0.3"),
+        (("--removes", 1, "--candidate", "smoothing add=0 remove=0.3", "--noise", "0.3,0"), "add 0 remove 0.3"),
     ],
 )
 def test_the_right_candidate_is_chosen(
@@ -70,7 +74,8 @@ def test_the_commands_it_prints_certify_the_graphs_it_never_saw(
         step = call(monkeypatch, capsys, *shlex.split(line)[1:])
         assert step.code == 0, step.err
     certified = json.loads((out / "run" / "run.json").read_text())["settings"]["graphs"]
-    seen = {index for path in (out / "jobs").iterdir() for index in json.loads(path.read_text())["graphs"]}
+    with open_run(out, StudySettings) as run:
+        seen = {index for job in run.store.finished() for index in json.loads(run.store.load(job))["graphs"]}
     assert len(certified) == len(seen) == 8
     assert seen.isdisjoint(certified)
     # what was done is not done again, and says the same
@@ -78,32 +83,10 @@ def test_the_commands_it_prints_certify_the_graphs_it_never_saw(
     assert again.out == done.out
 
 
-def test_test_graphs_are_not_looked_at(graphs: Path, tmp_path: Path) -> None:
+def test_test_graphs_are_not_looked_at(graphs: Path) -> None:
     """With other graphs in the test part, everything that tune sees is the same."""
-    options = TuneOptions(
-        source=DataSource(str(graphs), test=0.25, validation=0.25),
-        models=("gin",),
-        out=tmp_path,
-        radius=1,
-        adds=None,
-        removes=None,
-        keeps=(),
-        pairs=(),
-        groups=(),
-        features=None,
-        training={},
-        train_graphs=None,
-        graphs=None,
-        samples=100,
-        alpha=0.001,
-        method="votes",
-        seed=0,
-        workers=1,
-        as_json=False,
-        quiet=True,
-        again="",
-    )
-    plan = _plan(options, None)
+    source = DataSource(str(graphs), test=0.25, validation=0.25)
+    plan = tuning_plan(source, Target(radius=1), networks=["gin"], training={}, candidates=[], asked={"samples": 100})
     parts = data_parts(plan, 0)
     data = folder(graphs)
     hidden = plan.source.split(data).test_indices
@@ -111,20 +94,22 @@ def test_test_graphs_are_not_looked_at(graphs: Path, tmp_path: Path) -> None:
     seen = {graph.topology for graph in (*parts.train, *parts.certified)}
     assert len(parts.train) + len(parts.certified) == len(data) - len(hidden)
     # the density that the candidates are scaled to is that of the training graphs
-    assert plan.defences == candidates(parts.train)
+    assert plan.candidates == default_candidates(parts.train)
     assert seen <= {data[index].topology for index in range(len(data)) if index not in hidden}
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("", "say what is to be withstood"),
-        ("--radius 1 --adds 2", "say what is to be withstood"),
+        ("", "say which attack is to be withstood"),
+        ("--radius 1 --adds 2", "say which attack is to be withstood"),
         ("--radius 1 --model gan", "--model must be one of"),
         ("--radius 1 --keep 0.3", "keep must lie in (0.5, 1)"),
         ("--radius 1 --noise 0.3", "--noise must read ADD,REMOVE; got '0.3'"),
         ("--radius 1 --noise 0.8,0.9", "add + remove must be below 1"),
-        ("--radius 1 --groups 1", "--groups must be at least 2"),
+        ("--radius 1 --groups 1", "groups must be at least 2"),
+        ("--radius 1 --candidate smoothing=0.9", "defence must be one of smoothing, voting"),
+        ("--radius 1 --candidate edge-blind", "edge-blind is something to compare with"),
         ("--radius 1 --validation 0", "--validation must be above 0"),
         ("--radius 1 --alpha 2", "alpha must lie in (0, 1)"),
         ("--radius 1 --method magic", "method must be one of"),
@@ -141,7 +126,7 @@ def test_what_cannot_be_used_is_refused(
 ) -> None:
     out = tmp_path / "t"
     done = call(monkeypatch, capsys, "tune", "--data", graphs, *words.split(), "--out", out)
-    assert done.code == 2
+    assert done.code == 2, done.err
     assert sentence in done.err
     assert done.err.count("\n") == 1
     assert not out.exists()

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flipproof.certificates.metrics import Curve
 from flipproof.files import write_bytes, write_text
@@ -26,10 +25,12 @@ __all__ = [
     "curve_shades",
     "curves_figure",
     "draw_curve",
+    "draw_curves",
     "draw_floor",
     "dress_axes",
     "figure_paths",
     "finish_panel",
+    "panels_figure",
     "plain_text",
     "saved_figure",
     "write_curves",
@@ -37,6 +38,7 @@ __all__ = [
 ]
 
 _LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+_RISING_LINES = (":", "--", "-", "-.")
 _MARKERS = ("o", "s", "^", "D", "v")
 _FORMATS = ("svg", "pdf", "png")
 _AXIS = "number of edge flips r"
@@ -50,15 +52,14 @@ class Panel:
     title: str
     curves: tuple[Curve, ...]
     floor: float | None = None
-    """Accuracy of the classifier that sees no edge, certified at every radius."""
+    """Accuracy of a network that ignores edges, certified at every radius."""
 
 
 def curves_figure(stem: Path, curves: Sequence[Curve], *, title: str, legend: str) -> list[Path]:
     """Step curves with markers at the integers, their uncertainty drawn lightly; returns the files, CSV last."""
     with saved_figure(stem, (5.2, 3.6)) as figure:
         axes = figure.add_subplot()
-        for place, (curve, colour) in enumerate(zip(curves, curve_shades(len(curves)), strict=True)):
-            draw_curve(axes, curve, colour, _LINES[place % 5], _MARKERS[place % 5])
+        draw_curves(axes, curves, bands=len(curves))
         dress_axes(axes, len(curves[0].certified))
         axes.set_title(title, fontsize=10, loc="left")
         axes.legend(title=legend, frameon=False, fontsize=8, title_fontsize=8)
@@ -66,14 +67,13 @@ def curves_figure(stem: Path, curves: Sequence[Curve], *, title: str, legend: st
 
 
 def comparison_figure(stem: Path, rows: Sequence[Sequence[Panel]], *, title: str) -> list[Path]:
-    """Panels in rows; in each, what the last curve gains over the first is shaded. Returns the files, CSV last."""
+    """Panels in rows; each shades what the last curve gains over the first. Returns the files, CSV last."""
     columns = len(rows[0])
     with saved_figure(stem, (3.1 * columns, 2.7 * len(rows) + 0.5)) as figure:
         grid = figure.subplots(len(rows), columns, sharex=True, sharey=True, squeeze=False)
-        for line, panels in zip(grid, rows, strict=True):
-            for axes, panel in zip(line, panels, strict=True):
-                _draw_panel(axes, panel)
-                axes.label_outer()
+        for axes, panel in zip(grid.flat, (panel for panels in rows for panel in panels), strict=True):
+            _draw_panel(axes, panel)
+            axes.label_outer()
         named = {
             label: handle for axes in grid.flat for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
         }
@@ -83,15 +83,13 @@ def comparison_figure(stem: Path, rows: Sequence[Sequence[Panel]], *, title: str
 
 
 def _draw_panel(axes: Any, panel: Panel) -> None:
-    shades = curve_shades(len(panel.curves))
     radii = np.arange(len(panel.curves[0].certified))
     first, last = panel.curves[0], panel.curves[-1]
     for name, colour, low, high in (("gained", "#4c9f70", first, last), ("lost", "#c0392b", last, first)):
         if name == "gained" or (high.accuracy > low.accuracy).any():
             top = np.maximum(low.accuracy, high.accuracy)
             axes.fill_between(radii, low.accuracy, top, step="mid", color=colour, alpha=0.25, linewidth=0, label=name)
-    for place, (curve, colour) in enumerate(zip(panel.curves, shades[::-1], strict=True)):
-        draw_curve(axes, curve, colour, (":", "--", "-", "-.")[place % 4], _MARKERS[place % 5], band=False)
+    draw_curves(axes, panel.curves, bands=0, faint_first=True)
     finish_panel(axes, panel)
 
 
@@ -104,26 +102,25 @@ def finish_panel(axes: Any, panel: Panel) -> None:
 
 
 def draw_floor(axes: Any, accuracy: float) -> None:
-    """The line to beat: a classifier that sees no edges is right at every radius where it is right at all."""
+    """The line to beat: where a network that ignores edges is right, it is right at every radius."""
     axes.axhline(accuracy, color="#b03a2e", linewidth=1, linestyle=(0, (1, 2)), label="edge-blind")
+
+
+def draw_curves(axes: Any, curves: Sequence[Curve], *, bands: int = 1, faint_first: bool = False) -> None:
+    """Curves that differ in line, marker and shade; the first ``bands`` show their uncertainty."""
+    shades = curve_shades(len(curves))
+    lines = _RISING_LINES if faint_first else _LINES
+    for place, (curve, shade) in enumerate(zip(curves, shades[::-1] if faint_first else shades, strict=True)):
+        draw_curve(axes, curve, shade, lines[place % len(lines)], _MARKERS[place % 5], band=place < bands)
 
 
 def draw_curve(axes: Any, curve: Curve, colour: Any, line: Any, marker: str, *, band: bool = True) -> None:
     """One curve: steps, and markers at the integers."""
     radii = np.arange(len(curve.certified))
+    dots = {"color": colour, "linestyle": line, "marker": marker, "markersize": 4, "markerfacecolor": "white"}
     axes.step(radii, curve.accuracy, where="mid", color=colour, linestyle=line, linewidth=1.4)
-    axes.plot(
-        radii,
-        curve.accuracy,
-        color=colour,
-        linestyle=line,
-        linewidth=0,
-        marker=marker,
-        markersize=4,
-        markerfacecolor="white",
-    )
-    axes.plot([], [], color=colour, linestyle=line, linewidth=1.4, marker=marker, markersize=4,
-              markerfacecolor="white", label=plain_text(curve.name))  # fmt: skip
+    axes.plot(radii, curve.accuracy, linewidth=0, **dots)
+    axes.plot([], [], linewidth=1.4, label=plain_text(curve.name), **dots)
     if band:
         low, high = curve.band
         axes.fill_between(radii, low, high, step="mid", color=colour, alpha=0.10, linewidth=0)
@@ -142,7 +139,7 @@ def dress_axes(axes: Any, count: int, share: str = _SHARE) -> None:
 
 
 def plain_text(text: str) -> str:
-    """A user's text as it is: a dollar sign would start a formula, and a name with a leading underscore would be left out."""
+    """A user's text, shown as it is: a dollar sign would start a formula, a leading underscore would hide a legend entry."""
     return (" " * text.startswith("_") + text).replace("$", r"\$")
 
 
@@ -155,7 +152,7 @@ def curve_shades(count: int) -> list[Any]:
 
 @contextmanager
 def saved_figure(stem: Path, size: tuple[float, float]) -> Iterator[Any]:
-    """A figure to draw on, in inches; afterwards it is saved as :func:`figure_paths` say."""
+    """A figure to draw on, its size in inches; afterwards it is saved to :func:`figure_paths`."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -170,6 +167,19 @@ def saved_figure(stem: Path, size: tuple[float, float]) -> Iterator[Any]:
             content = io.BytesIO()
             figure.savefig(content, format=kind, dpi=200, metadata=undated)
             write_bytes(path, content.getvalue(), durable=False)
+
+
+@contextmanager
+def panels_figure(stem: Path, count: int, size: tuple[float, float], **layout: Any) -> Iterator[tuple[Any, list[Any]]]:
+    """A figure with so many axes of this size, at most ``most`` per line, and ``rest`` inches beside and below them."""
+    most, rest = layout.pop("most", 3), layout.pop("rest", (0, 0))
+    columns = min(most, count)
+    lines = -(-count // columns)
+    with saved_figure(stem, (size[0] * columns + rest[0], size[1] * lines + rest[1])) as figure:
+        grid = figure.subplots(lines, columns, squeeze=False, **layout)
+        for axes in grid.flat[count:]:
+            axes.set_axis_off()
+        yield figure, list(grid.flat[:count])
 
 
 def figure_paths(stem: Path) -> list[Path]:

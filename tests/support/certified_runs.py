@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from command_line import OWN_MODEL
 from flipproof.cli import main
+from support.command_line import OWN_MODEL
 
-__all__ = ["DATA", "RING", "WHEEL", "make_runs", "make_small_runs", "run_command"]
+__all__ = ["DATA", "KEEP", "RING", "WHEEL", "attack", "certify", "make_runs", "make_small_runs", "run_command"]
 
 RING = '<script>alert("ring")</script>'
 WHEEL = "wheel's \"<img src=x onerror=alert(1)> & </script><!--style-->"
@@ -25,7 +25,7 @@ def run_command(folder: Path, *arguments: str) -> None:
         patch.chdir(folder)
         patch.syspath_prepend(folder)
         patch.delitem(sys.modules, "own", raising=False)
-        patch.setattr("flipproof.attacks.command._draw", lambda *drawn: None)  # tested elsewhere, and slow
+        patch.setattr("flipproof.report.attack_figures.draw_attacks", lambda *drawn: None)  # tested elsewhere, and slow
         patch.setattr(sys, "argv", ["flipproof", *arguments, "--quiet"])
         with pytest.raises(SystemExit) as ended:
             main()
@@ -40,12 +40,15 @@ def make_runs(folder: Path) -> Path:
     certify(folder, "uneven", "--add", "0.02", "--remove", "0.3")
     blind = fp.models.EdgeBlind(fp.models.GIN(in_features=1, num_classes=2, hidden=4, seed=0)).eval()
     fp.models.save(blind, folder / "model", features="constant")
-    run_command(folder, "certify", "--model", "model", "--data", DATA, *KEEP, "--part", "all", "--out", "blind")
-    searched = ["--budget", "2", "--samples", "48", "--confirm-samples", "500", "--graphs", "4"]
-    run_command(
-        folder, "attack", "--model", "own:make", "--data", DATA, *KEEP, "--part", "all", *searched, "--out", "attack"
-    )
+    run_command(folder, "certify", "--model", "model", "--data", DATA, "--part", "all", "--out", "blind")
+    attack(folder, "attack", *KEEP, "--graphs", "4")
     return folder
+
+
+def attack(folder: Path, out: str, *options: str) -> None:
+    """Small attacks on the black box and its defence."""
+    searched = ["--budget", "2", "--samples", "48", "--confirm-samples", "500", "--part", "all"]
+    run_command(folder, "attack", "--model", "own:make", "--data", DATA, *options, *searched, "--out", out)
 
 
 def make_small_runs(folder: Path) -> Path:
@@ -66,6 +69,9 @@ def make_small_runs(folder: Path) -> Path:
     return folder
 
 
-def certify(folder: Path, out: str, *options: str) -> None:
-    sampled = ["--samples", "400", "--part", "all"]
-    run_command(folder, "certify", "--model", "own:make", "--data", DATA, *options, *sampled, "--out", out)
+def certify(folder: Path, out: str, *options: str, samples: bool = True) -> None:
+    """A run of the black box."""
+    sampled = ["--samples", "400"] if samples else []
+    run_command(
+        folder, "certify", "--model", "own:make", "--data", DATA, *options, *sampled, "--part", "all", "--out", out
+    )

@@ -2,7 +2,7 @@
 
 RUN/run.json              what was asked; written first
 RUN/evidence.sqlite       a row per finished piece of work and per finished graph
-RUN/certificates.parquet, RUN/report.html, RUN/figures/   derived
+RUN/certificates.parquet, RUN/edge_blind.json, RUN/report.html, RUN/figures/   derived
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def written_run(folder: str | os.PathLike[str], settings: _Settings) -> Iterator
         raise InputError(f"--out must be a folder; {path} is a file (choose another name)")
     _refuse_foreign(path)
     if (path / run_settings.FILE).exists():
-        settings.write(path)  # another process may be writing, and yet something else be asked
+        settings.refuse_other(path)  # even while another process is writing
     path.mkdir(parents=True, exist_ok=True)
     with Store(path / run_store.FILE, write=True) as store:
         settings.write(path)

@@ -1,0 +1,120 @@
+"""What the page's script draws from, as plain JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from flipproof.attacks.attack_result import AttackResult
+from flipproof.certificates.metrics import Curve
+from flipproof.graphs import Graph
+from flipproof.report.content import ATTACKERS, CertifiedRun, Reading, curve_range
+
+__all__ = ["script_data"]
+
+# what bounds the size of the file: larger graphs are not drawn, and after so many edges in all no further graph is
+_DRAWN_NODES, _DRAWN_EDGES, _ALL_EDGES = 300, 1500, 150_000
+
+
+def script_data(runs: Sequence[CertifiedRun]) -> dict[str, Any]:
+    """Curves of every run, and every graph with its certificates, votes and attacks."""
+    top = curve_range(runs)
+    keys = list(dict.fromkeys(run.data_key for run in runs))
+    graphs: dict[tuple[int, int], dict[str, Any]] = {}
+    ink = 0
+    for number, run in enumerate(runs):
+        for row in run.rows:
+            place = (keys.index(run.data_key), row["graph"])
+            if place not in graphs:
+                graph = run.graphs[row["graph"]]
+                drawn = graph.num_nodes <= _DRAWN_NODES and graph.num_edges <= min(_DRAWN_EDGES, _ALL_EDGES - ink)
+                ink += graph.num_edges * drawn
+                graphs[place] = _graph(graph, *place, drawn)
+            graphs[place]["runs"][number] = _cell(run, row)
+    return {
+        "top": top,
+        "attackers": ATTACKERS,
+        "limits": {"nodes": _DRAWN_NODES, "edges": _DRAWN_EDGES, "all": _ALL_EDGES},
+        "data": [_data_set([run for run in runs if run.data_key == key]) for key in keys],
+        "runs": [_run(run, keys.index(run.data_key), top) for run in runs],
+        "graphs": [graphs[place] for place in sorted(graphs)],
+    }
+
+
+def _data_set(runs: Sequence[CertifiedRun]) -> dict[str, Any]:
+    return {"name": runs[0].settings.data, "classes": max((run.class_names for run in runs), key=len)}
+
+
+def _run(run: CertifiedRun, data: int, top: int) -> dict[str, Any]:
+    return {
+        "name": run.name,
+        "data": data,
+        "graphs": len(run.rows),
+        "line": run.line,
+        "method": run.method,
+        "methods": list(run.readings),
+        "symmetric": run.symmetric,
+        "edgeBlind": run.edge_blind,
+        "curves": {
+            attacker: {method: _curve(run.curve(method, attacker, top=top)) for method in run.readings}
+            for attacker in ATTACKERS
+        },
+        "cells": [] if run.edge_blind else run.add_remove_counts().tolist(),
+        "targets": run.targets,
+        "underAttack": {
+            role: {"n": list(curve.certified), "graphs": curve.graphs} for role, curve in run.under_attack.items()
+        },
+    }
+
+
+def _curve(curve: Curve) -> dict[str, Any]:
+    low, high = curve.band
+    return {"n": list(curve.certified), "low": np.round(low, 4).tolist(), "high": np.round(high, 4).tolist()}
+
+
+def _graph(graph: Graph, data: int, index: int, drawn: bool) -> dict[str, Any]:
+    return {
+        "data": data,
+        "index": index,
+        "name": graph.name,
+        "label": graph.label,
+        "nodes": graph.num_nodes,
+        "count": graph.num_edges,
+        "edges": graph.edges.ravel().tolist() if drawn else None,
+        "runs": {},
+    }
+
+
+def _cell(run: CertifiedRun, row: Mapping[str, Any]) -> dict[str, Any]:
+    index = row["graph"]
+    return {
+        "answer": row["predicted"],
+        "radius": row["radius"],
+        "adds": row["adds_radius"],
+        "removes": row["removes_radius"],
+        "counts": list(row["counts"]),
+        "slots": row["num_slots"],
+        "grid": [] if run.symmetric else [sum(line) for line in row["grid"]],
+        "by": {method: _reading(found[index]) for method, found in run.readings.items()},
+        "attacks": {role: _attack(result) for role, result in run.attacks.get(index, {}).items()},
+    }
+
+
+def _reading(reading: Reading) -> list[Any]:
+    # a lower bound is cut off, not rounded: the page must not show more than was proven
+    share = None if reading.p_lower is None else math.floor(reading.p_lower * 10_000) / 10_000
+    return [reading.label, reading.radius, reading.adds_radius, reading.removes_radius, share]
+
+
+def _attack(result: AttackResult) -> dict[str, Any]:
+    return {
+        "name": result.attack,
+        "flips": [node for pair in result.flips for node in pair],
+        "success": result.success,
+        "confirmed": result.confirmed,
+        "budget": result.budget,
+        "label": result.label,
+    }

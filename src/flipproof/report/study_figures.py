@@ -1,0 +1,81 @@
+"""Figures of studies: certified accuracy on one data set, and the trade-off between candidates. Style: ``report/figures.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flipproof.report.drawing import (
+    Panel,
+    curve_shades,
+    draw_curve,
+    figure_paths,
+    finish_panel,
+    plain_text,
+    saved_figure,
+)
+
+__all__ = ["Trial", "benchmark_figure", "trade_off_figure"]
+
+_LINES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 2)), (0, (8, 2)))
+_MARKERS = ("o", "s", "^", "D", "v", "P")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate: its accuracy if nobody attacks, and under the attack to be withstood."""
+
+    name: str
+    before: float
+    after: float
+
+
+def benchmark_figure(stem: Path, panels: Sequence[Panel], clean: Sequence[float]) -> list[Path]:
+    """Certified accuracy against r, one panel per network, each with the accuracy of its clean model. Returns the files."""
+    with saved_figure(stem, (3.6 * len(panels) + 1.4, 3.3)) as figure:
+        grid = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+        for axes, panel, accuracy in zip(grid, panels, clean, strict=True):
+            _draw(axes, panel)
+            axes.plot([0], [accuracy], color="0.45", marker="*", markersize=9, linewidth=0, label="clean model")
+            axes.label_outer()
+        handles, labels = grid[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=8)
+    return figure_paths(stem)
+
+
+def trade_off_figure(stem: Path, best: Panel, trials: Sequence[Trial], *, target: str) -> list[Path]:
+    """Left, the curves of the best candidates; right, every candidate with and without the attack. Returns the files."""
+    with saved_figure(stem, (9.0, max(3.4, 1.2 + 0.28 * len(trials)))) as figure:
+        left, right = figure.subplots(1, 2)
+        _draw(left, best)
+        left.legend(frameon=False, fontsize=8)
+        rows = np.arange(len(trials))[::-1]
+        before, after = [trial.before for trial in trials], [trial.after for trial in trials]
+        right.hlines(rows, after, before, color="0.75", linewidth=1.5, zorder=1)
+        right.scatter(
+            before, rows, marker="o", facecolor="white", edgecolor="0.2", s=28, label="not attacked", zorder=2
+        )
+        right.scatter(after, rows, marker="D", color="#31688e", s=28, label=target, zorder=3)
+        if best.floor is not None:
+            right.axvline(
+                best.floor, color="#b03a2e", linewidth=1, linestyle=(0, (1, 2)), label="edge-blind, any attack"
+            )
+        right.set_yticks(rows, [plain_text(trial.name) for trial in trials], fontsize=8)
+        right.set_xlabel("certified accuracy on validation graphs")
+        right.set_xlim(-0.02, 1.02)
+        right.grid(color="0.9", linewidth=0.6, axis="x")
+        right.set_axisbelow(True)
+        right.spines[["top", "right"]].set_visible(False)
+        right.legend(frameon=False, fontsize=8, loc="best")
+        right.set_title("all candidates", fontsize=10, loc="left")
+    return figure_paths(stem)
+
+
+def _draw(axes: Any, panel: Panel) -> None:
+    for place, (curve, colour) in enumerate(zip(panel.curves, curve_shades(len(panel.curves)), strict=True)):
+        draw_curve(axes, curve, colour, _LINES[place % 6], _MARKERS[place % 6], band=False)
+    finish_panel(axes, panel)

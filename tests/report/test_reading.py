@@ -1,0 +1,193 @@
+"""From run folders to content: certificates read back or derived again, attacks and lines matched to what they belong to."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import flipproof as fp
+from flipproof.attacks.attack_result import robust_accuracy
+from flipproof.report.content import Reading
+from flipproof.report.reading import check_attacks, check_baseline, read_run, run_names, with_attacks, with_lines
+from flipproof.report.report_page import report_page
+from flipproof.runs.attacking import read_attacks
+from flipproof.runs.certifying import read_evidence
+from flipproof.runs.edge_blind_line import write_line
+from flipproof.runs.run_folder import open_run
+from flipproof.runs.settings import CertifySettings
+from flipproof.runs.table import read_table, write_table
+from support.certified_runs import KEEP, attack, certify, make_small_runs
+
+
+def evidence_of(folder: Path) -> dict[int, fp.Votes]:
+    with open_run(folder, CertifySettings) as run:
+        return dict(read_evidence(run))  # type: ignore[arg-type]
+
+
+def rewrite(path: Path, graph: int, change: Callable[[bytes], bytes]) -> None:
+    """Change what a run holds of a graph, and make the hash agree."""
+    import hashlib
+
+    with sqlite3.connect(path / "evidence.sqlite") as database:
+        (content,) = database.execute("SELECT content FROM finished WHERE item = ?", (graph,)).fetchone()
+        new = change(content)
+        digest = hashlib.sha256(new).hexdigest()
+        database.execute("UPDATE finished SET content = ?, sha256 = ? WHERE item = ?", (new, digest, graph))
+    database.close()
+
+
+def test_every_method_reads_the_stored_evidence(folder: Path) -> None:
+    run = read_run(folder / "uneven", "uneven")
+    assert list(run.readings) == ["influence", "votes", "paper"]
+    for index, votes in evidence_of(folder / "uneven").items():
+        for method, found in run.readings.items():
+            assert found[index] == Reading.of(fp.certify_votes(votes, alpha=0.001, method=method))
+
+
+def test_simultaneous_certificates_are_compared_at_their_own_level(tmp_path: Path) -> None:
+    """Regression: the other methods were read at alpha, the run's own at alpha divided by the number of graphs."""
+    make_small_runs(tmp_path)
+    certify(tmp_path, "together", *KEEP, "--simultaneous")
+    run = read_run(tmp_path / "together", "together")
+    assert run.alpha == 0.001 / 12
+    for index, votes in evidence_of(tmp_path / "together").items():
+        for method, found in run.readings.items():
+            assert found[index] == Reading.of(fp.certify_votes(votes, alpha=0.001 / 12, method=method))
+            assert found[index].p_lower != fp.certify_votes(votes, alpha=0.001, method=method).p_lower
+
+
+@pytest.mark.parametrize(
+    ("defence", "sampled"), [(["--keep", "0.95"], True), (["--groups", "1"], False)], ids=["smoothing", "voting"]
+)
+def test_an_attack_within_the_radius_of_any_defence_is_flagged(
+    tmp_path: Path, defence: list[str], sampled: bool
+) -> None:
+    """Regression: attacks on other defences than smoothing were left out of the report."""
+    make_small_runs(tmp_path)
+    certify(tmp_path, "run", *defence, samples=sampled)
+    attack(tmp_path, "attack", *defence, "--graphs", "4")
+    (honest,) = with_attacks([read_run(tmp_path / "run", "run")], tmp_path / "attack")
+    successes = {index for index, found in honest.attacks.items() if found["defended"].success}
+    rows = read_table(tmp_path / "run")
+    right = {row["graph"] for row in rows if row["correct"]}
+    assert successes & right
+    assert honest.broken == []
+    assert "within the certified radius" not in report_page([honest]).split("<script")[0]
+    write_table(tmp_path / "run", [{**row, "radius": row["radius"] + 20} for row in rows])
+    (false,) = with_attacks([read_run(tmp_path / "run", "run")], tmp_path / "attack")
+    assert false.broken == sorted(successes & right)
+    headline = report_page([false]).split("<script")[0]
+    assert "attacks succeeded within the certified radius" in headline
+    assert ("each with its probability alpha" in headline) == sampled
+    assert ("Nothing was sampled, so this is a fault" in headline) != sampled
+
+
+def test_certificates_are_derived_where_the_table_is_missing(folder: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(folder / "even", tmp_path / "even")
+    (copy / "certificates.parquet").unlink()
+    assert list(read_run(copy, "even").rows) == read_table(folder / "even")
+    assert not (copy / "certificates.parquet").exists()
+
+
+def test_evidence_that_is_missing_or_was_exchanged_is_refused(folder: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(folder / "even", tmp_path / "even")
+    other = evidence_of(folder / "uneven")[3].to_bytes()
+    rewrite(copy, 3, lambda content: other)
+    with pytest.raises(fp.InputError, match=r"graph 3 in .* was not read from the evidence that is there"):
+        read_run(copy, "even")
+    with sqlite3.connect(copy / "evidence.sqlite") as database:
+        database.execute("DELETE FROM finished WHERE item = 3")
+    database.close()
+    with pytest.raises(fp.InputError, match="evidence of 11 of 12 graphs: the run is not finished"):
+        read_run(copy, "even")
+
+
+def test_evidence_is_read_graph_by_graph(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many graphs a run has, the evidence of one is held at a time."""
+    import gc
+    import weakref
+
+    alive: list[weakref.ref[object]] = []
+
+    def watched(run: object) -> object:
+        for index, evidence in read_evidence(run):  # type: ignore[arg-type]
+            alive.append(weakref.ref(evidence))
+            yield index, evidence
+            del evidence
+            gc.collect()
+            assert sum(one() is not None for one in alive) <= 1
+
+    monkeypatch.setattr("flipproof.report.reading.read_evidence", watched)
+    run = read_run(folder / "even", "even")
+    assert len(alive) == len(run.rows) == 12
+
+
+def test_attacks_are_matched_and_counted(folder: Path) -> None:
+    runs = [read_run(folder / name, name) for name in ("even", "uneven", "blind")]
+    even, uneven, blind = with_attacks(runs, folder / "attack")
+    # another noise and another model are left alone
+    assert [len(run.attacks) for run in (even, uneven, blind)] == [4, 0, 0]
+    results = [by_role["defended"] for by_role in even.attacks.values()]
+    labels = [even.graphs[index].label for index in even.attacks]
+    still = even.under_attack["defended"].accuracy.tolist()
+    assert still == robust_accuracy(results, labels, range(3)).tolist()
+    check_attacks(folder / "attack", [uneven.settings, even.settings])
+    with pytest.raises(fp.InputError, match="attacked another model, data or defence than the runs"):
+        check_attacks(folder / "attack", [uneven.settings, blind.settings])
+
+
+def test_of_two_runs_of_attacks_the_stronger_counts(folder: Path, tmp_path: Path) -> None:
+    """Regression: the last --attack replaced the ones before it, with all that they had found."""
+    (one,) = with_attacks([read_run(folder / "even", "even")], folder / "attack")
+    weaker = shutil.copytree(folder / "attack", tmp_path / "attack")
+    for graph in one.attacks:
+        rewrite(weaker, graph, fail)
+    (both,) = with_attacks(with_attacks([read_run(folder / "even", "even")], folder / "attack"), weaker)
+    (other_way,) = with_attacks(with_attacks([read_run(folder / "even", "even")], weaker), folder / "attack")
+    assert both.under_attack == other_way.under_attack == one.under_attack
+
+
+def fail(content: bytes) -> bytes:
+    stored = json.loads(content)
+    for values in stored.values():
+        values["success"] = False
+    return json.dumps(stored).encode()
+
+
+def test_an_attack_that_was_altered_is_refused(folder: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(folder / "attack", tmp_path / "attack")
+    stored = read_attacks(copy)[1][1]
+    stored["defended"]["flips"] = [[0, 99]]
+    rewrite(copy, 1, lambda content: json.dumps(stored).encode())
+    with pytest.raises(fp.InputError, match="the attack on graph 1"):
+        with_attacks([read_run(folder / "even", "even")], copy)
+
+
+def test_the_line_of_a_network_that_ignores_edges(folder: Path, tmp_path: Path) -> None:
+    even, blind = (read_run(folder / name, name) for name in ("even", "blind"))
+    assert even.line is None
+    assert [run.line for run in with_lines([even, blind], [blind])] == [6, 6]
+    check_baseline(folder / "blind", [even.settings])
+    with pytest.raises(fp.InputError, match="must be a run of a model that sees no edges"):
+        check_baseline(folder / "uneven", [even.settings])
+    # the line that certify was given stays with the run; the best one known counts
+    copy = shutil.copytree(folder / "even", tmp_path / "even")
+    write_line(copy, 7, 12)
+    assert read_run(copy, "even").line == 7
+    assert with_lines([read_run(copy, "even")], [blind])[0].line == 7
+    assert [run.line for run in with_lines([read_run(copy, "even"), even], [])] == [7, 7]  # the same graphs
+    write_line(copy, 7, 13)
+    with pytest.raises(fp.InputError, match="was altered: it belongs to other graphs"):
+        read_run(copy, "even")
+
+
+def test_names_of_runs(tmp_path: Path) -> None:
+    places = [tmp_path / name for name in ("a/run", "b/run", "other")]
+    assert run_names(places) == ["a/run", "b/run", "other"]
+    with pytest.raises(fp.InputError, match="twice"):
+        run_names([tmp_path / "a", tmp_path / "b" / ".." / "a"])

@@ -7,6 +7,7 @@ that knows nothing of the tests.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-__all__ = ["Ended", "Server"]
+__all__ = ["Ended", "Server", "environment"]
 
 _SERVER = """
 import json, os, resource, signal, sys, time
@@ -22,6 +23,8 @@ import pyarrow.parquet
 from flipproof.cli import app, certify_command, export_command, verify_command
 from flipproof.certificates import methods
 from flipproof.defences import defence_classes
+for name in sys.argv[1:]:
+    __import__(name)
 defence_classes()
 app._build("certify")
 
@@ -60,6 +63,12 @@ for line in sys.stdin:
 """
 
 
+def environment() -> dict[str, str]:
+    """The environment of a process that finds ``support``, too."""
+    here = str(Path(__file__).parents[1])
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])}
+
+
 @dataclass(frozen=True)
 class Ended:
     """How a command ended: its exit code, ``None`` if it was killed, what it said on stderr, and how long it took."""
@@ -74,14 +83,19 @@ class Ended:
 
 
 class Server:
-    """Runs commands in a folder, in processes of their own; a context manager."""
+    """Runs commands in a folder, in processes of their own, with more modules imported; a context manager."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *modules: str) -> None:
+        self.folder, self._modules = folder, modules
 
     def __enter__(self) -> Server:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _SERVER], cwd=self.folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", _SERVER, *self._modules],
+            cwd=self.folder,
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         return self
 

@@ -90,7 +90,10 @@ DATA = '\n[[data]]\nname = "topologies:16"\n'
         ("voting = [3]\nfeatures = 'smell'" + DATA, "data[0].features: features must be one of"),
         ("voting = [3]\nbudgets = [[1]]" + DATA, "data[0].budgets must be a list of [additions, removals]"),
         ("voting = [3]\ntraining = { epoch = 3 }" + DATA, "data[0].training: epoch is not a training setting"),
-        ("voting = [3]\ntraining = { epochs = 'all' }" + DATA, "data[0].training: epochs must be an integer of at least 1; got 'all'"),
+        (
+            "voting = [3]\ntraining = { epochs = 'all' }" + DATA,
+            "data[0].training: epochs must be an integer of at least 1; got 'all'",
+        ),
         ("voting = [3]\ntraining = { epochs = 0 }" + DATA, "epochs must be an integer of at least 1; got 0"),
         (
             "voting = [3]\ntraining = { average = 1 }" + DATA,

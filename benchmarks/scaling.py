@@ -18,9 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import flipproof as fp
-from flipproof.certificates.sequential import Plan
-from flipproof.engines import Processes, RayCluster, ThisProcess, Threads, cores, one_thread
-from flipproof.defences.asking import Engine
+from flipproof.defences.asking import ask_all
+from flipproof.engines import Engine, Processes, RayCluster, ThisProcess, Threads, cores
 
 NOISE = fp.EdgeNoise(keep=0.9)
 SAMPLES = 10_000
@@ -66,12 +65,11 @@ def main() -> None:
     network = fp.models.GCN(in_features=1, num_classes=8, seed=0).eval()
     smooth = fp.SmoothedClassifier(network, NOISE, features="degree")
     smooth.check(list(graphs.values()))
-    plan = Plan.of(SAMPLES, alpha=0.001, method="influence")
+    question = smooth.question(samples=SAMPLES, seed=0)
 
     def sample(engine: Engine) -> dict[int, fp.Votes]:
-        with one_thread():
-            found = smooth.sample_all(graphs, plan, seed=0, engine=engine, certified=False)
-            return {index: votes for index, votes, _ in found}
+        with smooth.classifier.one_thread():
+            return {index: votes for index, votes, _ in ask_all(smooth, question, graphs, engine=engine, read=False)}
 
     votes = sample(ThisProcess())
     alone = best(lambda: sample(ThisProcess()))

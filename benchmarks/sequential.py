@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 import flipproof as fp
-from flipproof.certificates.sequential import Plan
+from flipproof.defences.asking import ask_all
 from flipproof.engines import Processes, cores
 
 NOISE = fp.EdgeNoise(keep=0.9)
@@ -48,8 +48,8 @@ def main() -> None:
     test = dict(enumerate(list(parts.test)[: asked.graphs]))
     labels = [graph.label for graph in test.values()]
     engine = Processes(cores())
-    plan = Plan.of(asked.max_samples, alpha=ALPHA, method="votes")
-    votes = {index: cast for index, cast, _ in smooth.sample_all(test, plan, seed=0, engine=engine, certified=False)}
+    question = smooth.question(samples=asked.max_samples, alpha=ALPHA, method="votes", seed=0)
+    votes = {index: cast for index, cast, _ in ask_all(smooth, question, test, engine=engine, read=False)}
     print(f"{len(test)} graphs, at most {asked.max_samples:,} samples, alpha {ALPHA:g}, keep 0.9\n")
     print("| method | target radius r | CA(r), all samples | CA(r), auto | share of the samples used |")
     print("|---|---|---|---|---|")

@@ -10,7 +10,7 @@ from typing import Any
 import typer
 from mkdocs.exceptions import PluginError
 
-from flipproof.cli import app
+from flipproof.cli.app import parser
 
 _OPTIONS = "<!-- options of all commands -->"
 _OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./[^)]+\)")
@@ -33,7 +33,7 @@ def on_post_build(config: Any, **_: Any) -> None:
 
 
 def _commands() -> str:
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    commands = typer.main.get_command(parser()).commands  # type: ignore[attr-defined]
     return "\n".join(_described(name, command) for name, command in commands.items())
 
 

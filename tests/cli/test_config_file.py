@@ -7,7 +7,7 @@ import json
 import pytest
 import typer
 
-from flipproof.cli.app import _build
+from flipproof.cli.app import parser
 from support.command_line import call
 
 
@@ -83,6 +83,6 @@ def test_a_file_that_is_not_there(flipproof):
 
 
 def test_every_command_takes_a_file():
-    commands = typer.main.get_command(_build(None)).commands
+    commands = typer.main.get_command(parser()).commands
     for name in commands.keys() - {"benchmark"}:  # a benchmark is nothing but its file
         assert any("--config" in option.opts for option in commands[name].params), name

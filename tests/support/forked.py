@@ -26,7 +26,7 @@ from flipproof.defences import defence_classes
 for name in sys.argv[1:]:
     __import__(name)
 defence_classes()
-app._build("certify")
+app.parser("certify")
 
 def child(arguments, limit, answers):
     null, errors = os.open(os.devnull, os.O_RDWR), os.open(answers, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -30,7 +30,7 @@ import pytest
 import typer
 
 from flipproof.cli import main
-from flipproof.cli.app import _build
+from flipproof.cli.app import parser
 from support.command_line import write_graphs
 
 __all__ = ["COMMANDS", "PAGES", "ROOT", "Block", "Reader", "blocks_of", "complaint", "prose_commands"]
@@ -40,7 +40,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 
 _PROGRAMS = ("flipproof", "make", "pip", "python", "ray", "git", "pytest")
 _SHELL = ("bash", "sh", "console", "shell")
-COMMANDS = typer.main.get_command(_build(None)).commands  # type: ignore[attr-defined]
+COMMANDS = typer.main.get_command(parser()).commands  # type: ignore[attr-defined]
 _TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
 _EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"])
 

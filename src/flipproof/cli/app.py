@@ -23,7 +23,7 @@ from flipproof.errors import InputError
 if TYPE_CHECKING:
     from flipproof.defences.defence import Option
 
-__all__ = ["main"]
+__all__ = ["main", "parser"]
 
 _MODEL, _RUN = "A model and its robustness", "What a run holds"
 _COMPARE, _PAPER = "Choosing and comparing", "The paper and the mathematics"
@@ -111,7 +111,7 @@ _COMMANDS = (
 )
 
 
-def _build(only: str | None) -> typer.Typer:
+def parser(only: str | None = None) -> typer.Typer:
     """The parser; with the options of one command, or of all. The others are there by name."""
     app = typer.Typer(
         help="Makes graph classifiers provably robust against edge flips.",
@@ -176,7 +176,7 @@ def main() -> None:
         typed = sys.argv[1:]
         called = next((word for word in typed if not word.startswith("-")), None)
         configured = any(argument.startswith("--config") for argument in typed)
-        app = _build(None if configured else called or "")
+        app = parser(None if configured else called or "")
         if configured:
             from flipproof.cli.config_file import expanded
 

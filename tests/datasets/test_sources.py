@@ -72,11 +72,11 @@ def test_a_model_folder_remembers_its_data_and_split(tmp_path: Path, monkeypatch
 
 
 def test_test_graphs_of_a_reproduced_model_were_no_training_graphs(tmp_path: Path) -> None:
-    from flipproof.studies.reproduce.experiment import Job, Settings, data_split, run_job
+    from flipproof.studies.reproduce.experiment import Job, Settings, TrainWork, data_split
 
     settings = Settings(graphs=32, train_graphs=20, clean_epochs=1)
-    run_job(Job("gcn", None), settings, tmp_path, lambda what, done, of: None)
-    source, graphs = model_data(models.load_metadata(tmp_path / "models" / "gcn-clean").metadata, **NOTHING)
+    TrainWork(settings, tmp_path)(Job("gcn", None))
+    source, graphs = model_data(models.load_metadata(Job("gcn", None).model(tmp_path)).metadata, **NOTHING)
     assert source.split(graphs).test_indices.tolist() == data_split(settings).test_indices.tolist()
     assert source.split(graphs).train_indices.tolist() == data_split(settings).train_indices.tolist()
 

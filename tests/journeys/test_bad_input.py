@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -206,14 +207,20 @@ BAD_INPUT = [
     ("report gone", "gone is not a run folder: there is no such folder"),
     ("report graphs", "graphs is not a run folder: it has no run.json"),
     ("report run run", "each run must be given once; got run twice"),
-    ("report run halfway", "halfway has votes of 3 of 4 graphs: the run is not finished"),
+    ("report run halfway", "halfway has evidence of 3 of 4 graphs: the run is not finished"),
     ("report spoilt", "spoilt/certificates.parquet is cut off or altered"),
     ("report attacked", "attacked was not made by flipproof certify"),
     ("report run --out own.py", "--out must be a folder; own.py is a file"),
-    ("report run --attack gone", "--attack gone is not a run of attacks: there is no such folder"),
-    ("report run --attack graphs", "--attack graphs is not a run of attacks: it has no run.json"),
-    ("report run --attack run", "--attack run was not made by flipproof attack"),
-    ("report run --attack attacked", "--attack attacked holds no finished attack"),
+    (
+        "report run --attack gone",
+        "gone is not a run folder: there is no such folder (give the --out of flipproof attack)",
+    ),
+    (
+        "report run --attack graphs",
+        "graphs is not a run folder: it has no run.json (give the --out of flipproof attack)",
+    ),
+    ("report run --attack run", "run was not made by flipproof attack (give such a run)"),
+    ("report run --attack attacked --quiet", "--attack attacked holds no finished attack"),
     ("report run --edge-blind gone", "gone is not a run folder"),
     (
         "report run --edge-blind unfinished",
@@ -289,7 +296,9 @@ def runs(workplace: Path) -> Path:
     table.write_bytes(table.read_bytes()[:-100])
     (workplace / "halfway" / "certificates.parquet").unlink()
     replace_evidence(workplace / "halfway", CertifySettings.read(workplace / "run").graphs[0], None)
-    with written_run(workplace / "attacked", NO_ATTACK):
+    certified = CertifySettings.read(workplace / "run")
+    same = {key: getattr(certified, key) for key in ("data_sha256", "model_sha256", "defence")}
+    with written_run(workplace / "attacked", dataclasses.replace(NO_ATTACK, **same)):
         pass
     (workplace / "torn" / "run.json").write_text('{"settings": {')
     return workplace

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -12,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from flipproof.runs.settings import CertifySettings
 from support.browser import chromium, opened
 
 TINY = """
 import sys
 from pathlib import Path
-from rich.console import Console
-from flipproof.studies.reproduce.command import reproduce
+from flipproof.cli.reproduce_command import Options, run_settings
 from flipproof.studies.reproduce.experiment import Settings
 
 settings = Settings(
@@ -26,7 +27,7 @@ settings = Settings(
     clean_epochs=3, gcn_epochs=3, gin_epochs=(2, 1),
 )
 if __name__ == "__main__":
-    sys.exit(reproduce(Path(sys.argv[1]), settings, workers=2, console=Console(), again="again"))
+    sys.exit(run_settings(Options(out=Path(sys.argv[1]), workers=int(sys.argv[2])), settings))
 """
 
 
@@ -37,9 +38,9 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def start(script: Path, out: Path) -> subprocess.Popen[str]:
+def start(script: Path, out: Path, workers: int = 2) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, str(script), str(out)],
+        [sys.executable, str(script), str(out), str(workers)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -49,13 +50,16 @@ def start(script: Path, out: Path) -> subprocess.Popen[str]:
     )
 
 
-def contents(folder: Path) -> dict[str, str]:
-    """Hashes of everything but the times taken."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in ("seconds.json",) and path.suffix != ".npz"
-    }
+def contents(folder: Path) -> dict[str, object]:
+    """Everything but the times taken: hashes of files, and of the rows of every store."""
+    found: dict[str, object] = {}
+    for path in sorted(folder.rglob("*")):
+        if path.suffix == ".sqlite":
+            with sqlite3.connect(path) as store:
+                found[str(path.relative_to(folder))] = sorted(store.execute("SELECT item, sha256 FROM finished"))
+        elif path.is_file() and path.name != "seconds.json":
+            found[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -95,31 +99,59 @@ def test_the_page_in_a_browser(finished: tuple[Path, str]) -> None:
 
 def test_second_run_reuses_everything(script: Path, finished: tuple[Path, str]) -> None:
     out, _ = finished
-    votes = {path: path.stat().st_mtime_ns for path in out.rglob("*.npz")}
-    weights = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
-    assert votes
-    assert weights
+    made = [path for kind in ("*.safetensors", "certificates.csv") for path in out.rglob(kind)]
+    times = {path: path.stat().st_mtime_ns for path in made}
+    assert len(made) == 6 + 4
     before = contents(out)
     process = start(script, out)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
-    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.npz")} == votes
-    assert {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")} == weights
+    assert "sampling" not in output
+    assert {path: path.stat().st_mtime_ns for path in made} == times
     assert contents(out) == before
 
 
-@pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGINT])
-def test_killed_and_continued(script: Path, finished: tuple[Path, str], tmp_path: Path, kill: signal.Signals) -> None:
+def test_one_worker_gives_the_same(script: Path, finished: tuple[Path, str], tmp_path: Path) -> None:
+    process = start(script, tmp_path / "out", workers=1)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    assert contents(tmp_path / "out") == contents(finished[0])
+
+
+def test_its_runs_are_runs(finished: tuple[Path, str]) -> None:
+    """Every model can be certified further, and every run opened, with the other commands."""
+    out, _ = finished
+    settings = CertifySettings.read(out / "runs" / "gin-0.7")
+    assert settings.defence == {"name": "smoothing", "add": pytest.approx(0.3), "remove": pytest.approx(0.3)}
+    command = [sys.executable, "-m", "flipproof", "certify", "--model", str(out / "models" / "gin-0.7")]
+    words = ["--samples", "300", "--method", "paper", "--out", str(out / "runs" / "gin-0.7")]
+    done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "sampling" not in done.stderr
+    (out / "runs" / "gin-0.7" / "certificates.parquet").unlink()
+
+
+@pytest.mark.parametrize(
+    ("kill", "awaited"),
+    [
+        (signal.SIGKILL, "models/*/weights.safetensors"),  # in the middle of training
+        (signal.SIGKILL, "runs/*/evidence.sqlite-wal"),  # of sampling
+        (signal.SIGINT, "runs/*/certificates.csv"),  # of the next model's sampling
+    ],
+)
+def test_killed_and_continued(
+    script: Path, finished: tuple[Path, str], tmp_path: Path, kill: signal.Signals, awaited: str
+) -> None:
     out = tmp_path / "out"
     process = start(script, out)
     deadline = time.monotonic() + 200
-    while not list(out.rglob("*.npz")) and time.monotonic() < deadline:  # in the middle of sampling
+    while not list(out.glob(awaited)) and time.monotonic() < deadline:
         time.sleep(0.02)
-    os.killpg(process.pid, kill) if kill == signal.SIGKILL else os.kill(process.pid, kill)
+    os.kill(process.pid, kill)  # its workers are left to notice
     output, _ = process.communicate(timeout=60)
     assert process.returncode == (-signal.SIGKILL if kill == signal.SIGKILL else 130), output
     if kill == signal.SIGINT:
-        assert "continue with: again" in output
+        assert "continue with: flipproof" in output
         assert "Traceback" not in output
     assert not (out / "index.html").exists()
     process = start(script, out)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -229,7 +228,7 @@ class Stubborn(Defence):
 
 
 @pytest.fixture
-def stubborn(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def stubborn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(defences, "_HOMES", {**defences._HOMES})
     defences.register(Stubborn)
 

@@ -53,7 +53,7 @@ def _draw(stem: Path, data: DataOutcome) -> None:
 
 
 def _page(
-    results: Sequence[DataOutcome], plans: Mapping[str, Plan], figures: Mapping[str, Path], *, command: str
+    outcomes: Sequence[DataOutcome], plans: Mapping[str, Plan], figures: Mapping[str, Path], *, command: str
 ) -> str:
     """The whole page; ``figures`` are paths relative to it."""
     lines = [
@@ -69,21 +69,21 @@ def _page(
         "",
         "## All data sets",
         "",
-        *markdown_table(_overview(results)),
+        *markdown_table(_overview(outcomes)),
         "",
         "Best: the highest mean of all models and defences (upper envelope). Last column: the smallest radius at which it is no "
         "longer above the edge-blind line.",
         "",
     ]
-    for data in results:
+    for data in outcomes:
         plan = plans[data.name]
         lines += _data_section(data, plan, figures.get(data.name))
     return "\n".join(lines)
 
 
-def _overview(results: Sequence[DataOutcome]) -> list[list[str]]:
+def _overview(outcomes: Sequence[DataOutcome]) -> list[list[str]]:
     rows = [["data", "clean", "edge-blind", *(f"best at r = {r}" for r in RADII), "not above edge-blind from"]]
-    for data in results:
+    for data in outcomes:
         clean = max((series.accuracy(0) for series in data.clean), key=lambda value: value.mean)
         best = [f"{data.best(r).accuracy(r).mean:.3f}" for r in RADII]
         floor = data.edge_blind.accuracy(0)
@@ -141,39 +141,25 @@ def _accuracy_table(data: DataOutcome) -> list[list[str]]:
 
 
 def _verdict(data: DataOutcome) -> str:
-    clean = max(series.accuracy(0).mean for series in data.clean)
-    best, floor = data.best(0), data.edge_blind.accuracy(0).mean
-    found = data.crossing()
-    lost = 100 * (clean - best.accuracy(0).mean)
-    first = f"Without an attack the best defence ({best.name}) " + (
-        f"is {lost:.1f} points below the best clean model."
-        if lost > 0
-        else f"is {abs(lost):.1f} points above the best clean model."
-    )
+    best, floor, found = data.best(0), data.edge_blind.accuracy(0).mean, data.crossing()
+    lost = 100 * (max(series.accuracy(0).mean for series in data.clean) - best.accuracy(0).mean)
+    side = "below" if lost > 0 else "above"
+    first = f"Without an attack the best defence ({best.name}) is {abs(lost):.1f} points {side} the best clean model."
     if found == 0:
         return (
             f"{first} No defence is above the edge-blind line ({floor:.3f}): on these graphs the edges help too little."
         )
-    if found == 1:
-        return f"{first} The edge-blind line ({floor:.3f}) is beaten at r = 0 only."
-    reach = f"up to r = {found - 1}" if found < MAX_RADIUS else "at every radius looked at"
-    return f"{first} The edge-blind line ({floor:.3f}) is beaten {reach}."
+    reach = f"up to r = {found - 1}" if found < MAX_RADIUS else f"at every radius up to {MAX_RADIUS}"
+    return f"{first} The edge-blind line ({floor:.3f}) is beaten {'at r = 0 only' if found == 1 else reach}."
 
 
 def _attacker_table(data: DataOutcome) -> list[list[str]]:
-    defended, radii = data.defended, RADII[1:]
-    rows = [
-        ["model", "defence"]
-        + [f"{ATTACKERS[attacker]}, r = {r}" for attacker in ("adds_radius", "removes_radius") for r in radii]
-    ]
-    columns = [
-        _marked([Statistic((series.accuracy(r, attacker).mean,)) for series in defended])
-        for attacker in ("adds_radius", "removes_radius")
-        for r in radii
-    ]
-    floor = f"{data.edge_blind.accuracy(0).mean:.3f}"
-    rows += [["edge-blind", "-", *[floor] * len(columns)]]
-    return rows + [[*_named(series), *(column[place] for column in columns)] for place, series in enumerate(defended)]
+    shown = [(attacker, r) for attacker in ("adds_radius", "removes_radius") for r in RADII[1:]]
+    means = [[Statistic((series.accuracy(r, attacker).mean,)) for series in data.defended] for attacker, r in shown]
+    columns = [_marked(column) for column in means]
+    head = ["model", "defence", *(f"{ATTACKERS[attacker]}, r = {r}" for attacker, r in shown)]
+    rows = [[*_named(series), *(column[place] for column in columns)] for place, series in enumerate(data.defended)]
+    return [head, ["edge-blind", "-", *[_floor(data)] * len(shown)], *rows]
 
 
 def _method_table(data: DataOutcome) -> list[list[str]]:
@@ -183,15 +169,16 @@ def _method_table(data: DataOutcome) -> list[list[str]]:
         if (series.network, series.candidate) in several:
             shares = [f"{series.accuracy(r).mean:.3f}" for r in RADII]
             rows.append([*_named(series), series.method, *shares, f"{series.average_radius().mean:.3f}"])
-    return [*rows, ["edge-blind", "-", "-", *[f"{data.edge_blind.accuracy(0).mean:.3f}"] * len(RADII), "all pairs"]]
+    return [*rows, ["edge-blind", "-", "-", *[_floor(data)] * len(RADII), "all pairs"]]
+
+
+def _floor(data: DataOutcome) -> str:
+    return f"{data.edge_blind.accuracy(0).mean:.3f}"
 
 
 def _time_table(data: DataOutcome) -> list[list[str]]:
     rows = [["model", "defence", "training", "asking per graph", "certifying per graph"]]
     for series in (*data.clean, data.edge_blind, *data.defended):
-        cost = [
-            series.seconds("train", each=False).mean,
-            *(series.seconds(w, each=True).mean for w in ("sample", "certify")),
-        ]
-        rows.append([*_named(series), f"{cost[0]:.1f}", f"{cost[1]:.3f}", f"{cost[2]:.3f}"])
+        each = [f"{series.seconds(what, each=True).mean:.3f}" for what in ("sample", "certify")]
+        rows.append([*_named(series), f"{series.seconds('train', each=False).mean:.1f}", *each])
     return rows

@@ -51,6 +51,11 @@ class Statistic:
         """Standard deviation over splits; ``None`` for a single one."""
         return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else None
 
+    def to_dict(self) -> dict[str, float | None]:
+        """Plain JSON."""
+        deviation = self.deviation
+        return {"mean": round(self.mean, 6), "deviation": None if deviation is None else round(deviation, 6)}
+
     def __str__(self) -> str:
         return f"{self.mean:.3f}" + ("" if self.deviation is None else f" ± {self.deviation:.3f}")
 
@@ -204,7 +209,7 @@ def _split_outcome(seed: int, content: Mapping[str, Any], columns: Mapping[str, 
     return SplitOutcome(seed, radii, withstood, sum(given is None for given in predicted), content["seconds"])
 
 
-def write_outcomes(results: Sequence[DataOutcome], folder: Path) -> list[Path]:
+def write_outcomes(outcomes: Sequence[DataOutcome], folder: Path) -> list[Path]:
     """``results.csv`` (a row per split), ``results.json`` (means and deviations) and ``times.csv``; returns their paths.
 
     Times stand in a file of their own, so that the same benchmark gives the same results byte for byte.
@@ -214,7 +219,7 @@ def write_outcomes(results: Sequence[DataOutcome], folder: Path) -> list[Path]:
     head = ["data", "model", "defence", "certificate", "split"]
     rows: list[list[Any]] = [[*head, "graphs", "abstained", "average_certified_radius", *columns]]
     times: list[list[Any]] = [[*head, "train_seconds", "sample_seconds_a_graph", "certify_seconds_a_graph"]]
-    for name, series in [(data.name, series) for data in results for series in data.series]:
+    for name, series in [(data.name, series) for data in outcomes for series in data.series]:
         for place, part in enumerate(series.splits):
             described = [name, series.network, series.candidate.title, series.method, part.split]
             certified = [series.accuracy(r, attacker).values[place] for attacker in ATTACKERS for r in RADII]
@@ -226,7 +231,7 @@ def write_outcomes(results: Sequence[DataOutcome], folder: Path) -> list[Path]:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows(table)
         write_text(path, text.getvalue())
-    write_json(paths[1], [_summary(data) for data in results])
+    write_json(paths[1], [_summary(data) for data in outcomes])
     return paths
 
 
@@ -235,7 +240,7 @@ def _summary(data: DataOutcome) -> dict[str, Any]:
     return {
         "data": data.name,
         "train_graphs": data.train_graphs,
-        "edge_blind_accuracy": _numbers(data.edge_blind.accuracy(0)),
+        "edge_blind_accuracy": data.edge_blind.accuracy(0).to_dict(),
         "not_above_edge_blind_from_radius": data.crossing(),
         "results": [
             {
@@ -244,22 +249,17 @@ def _summary(data: DataOutcome) -> dict[str, Any]:
                 "certificate": series.method,
                 "splits": [part.split for part in series.splits],
                 "graphs": [part.graphs for part in series.splits],
-                "average_certified_radius": _numbers(series.average_radius()),
-                "abstained": _numbers(series.abstained()),
+                "average_certified_radius": series.average_radius().to_dict(),
+                "abstained": series.abstained().to_dict(),
                 "certified_accuracy": {
-                    words: {str(r): _numbers(series.accuracy(r, attacker)) for r in RADII}
+                    words: {str(r): series.accuracy(r, attacker).to_dict() for r in RADII}
                     for attacker, words in ATTACKERS.items()
                 },
                 "withstood": {
-                    f"{adds} additions, {removes} removals": _numbers(series.withstood(place))
+                    f"{adds} additions, {removes} removals": series.withstood(place).to_dict()
                     for place, (adds, removes) in enumerate(data.budgets)
                 },
             }
             for series in data.series
         ],
     }
-
-
-def _numbers(statistic: Statistic) -> dict[str, float | None]:
-    deviation = statistic.deviation
-    return {"mean": round(statistic.mean, 6), "deviation": None if deviation is None else round(deviation, 6)}

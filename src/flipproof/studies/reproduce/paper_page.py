@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -89,22 +90,13 @@ def _figures(settings: Settings, folder: Path, tables: Mapping[tuple[str, float]
 
 def _gain_table(settings: Settings, tables: Mapping[tuple[str, float], Table]) -> list[list[str]]:
     """Average certified radius and certified accuracy at small radii, for each network, beta and certificate."""
-    rows = [["network", "beta", "certificate", "ACR", *(f"CA({r})" for r in (0, 1, 2, 3, 5))]]
-    for network in _NETWORKS:
-        for keep in settings.keeps:
-            table = tables[network, keep]
-            for method in ("paper", *_OURS):
-                accuracy = table.curve("", method, settings.alpha, settings.samples, 5).accuracy
-                average = table.average_radius(method, settings.alpha, settings.samples)
-                rows.append(
-                    [
-                        network.upper(),
-                        f"{keep:g}",
-                        method,
-                        f"{average:.3f}",
-                        *(f"{accuracy[r]:.3f}" for r in (0, 1, 2, 3, 5)),
-                    ]
-                )
+    radii = (0, 1, 2, 3, 5)
+    rows = [["network", "beta", "certificate", "ACR", *(f"CA({r})" for r in radii)]]
+    for network, keep, method in itertools.product(_NETWORKS, settings.keeps, ("paper", *_OURS)):
+        table, reading = tables[network, keep], (method, settings.alpha, settings.samples)
+        accuracy, average = table.curve("", *reading, radii[-1]).accuracy, table.average_radius(*reading)
+        numbers = [f"{value:.3f}" for value in (average, *(accuracy[r] for r in radii))]
+        rows.append([network.upper(), f"{keep:g}", method, *numbers])
     return rows
 
 

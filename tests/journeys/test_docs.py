@@ -50,6 +50,23 @@ def test_every_file_it_links_to_exists(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
+def test_every_test_that_a_page_names_exists() -> None:
+    """A statement's proof can be followed to the test that would notice if it were false."""
+    names = {
+        str(path.relative_to(ROOT / "tests")): set(re.findall(r"^def (test_\w+)", path.read_text(), re.M))
+        for path in (ROOT / "tests").rglob("test_*.py")
+    }
+    cited = 0
+    for page in [*PAGES, *(ROOT / "docs").glob("*/*.md")]:
+        for file, test in re.findall(
+            r"`(?:tests/)?([\w/]*test_\w+\.py)(?:::(test_\w+))?", page.read_text(encoding="utf-8")
+        ):
+            assert file in names, f"{page.name}: {file}"
+            assert not test or test in names[file], f"{page.name}: {file}::{test}"
+            cited += 1
+    assert cited > 20
+
+
 def test_the_check_of_commands_finds_faults() -> None:
     faults = {
         "flipproof certfy --model m": "certfy",

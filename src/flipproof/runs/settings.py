@@ -15,7 +15,7 @@ from flipproof.defences.defence import Defence
 from flipproof.errors import InputError
 from flipproof.files import write_json
 
-__all__ = ["AttackSettings", "CertifySettings", "RunSettings", "StudySettings"]
+__all__ = ["AttackSettings", "CertifySettings", "RunSettings", "StudySettings", "differences"]
 
 FILE = "run.json"
 _FORMAT = 2
@@ -35,7 +35,7 @@ class RunSettings:
         if not path.exists():
             write_json(path, {"format": _FORMAT, "command": self.command, "settings": wanted, "versions": _versions()})
             return
-        for key, mine, theirs in _differences(wanted, type(self).read(folder)._plain()):
+        for key, mine, theirs in differences(wanted, type(self).read(folder)._plain()):
             raise InputError(
                 f"{folder} holds a run with {key} = {_short(theirs)}; asked for {key} = {_short(mine)} (choose another "
                 "folder, or ask for the same)"
@@ -160,13 +160,13 @@ class StudySettings(RunSettings):
     asked: dict[str, Any]
 
 
-def _differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+def differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """Name, wanted and found value of all that differs; tables are compared value by value."""
     for key in [*wanted, *(found.keys() - wanted.keys())]:
         mine, theirs = wanted.get(key), found.get(key)
         if isinstance(mine, dict) and isinstance(theirs, dict):
             yield from (
-                (("defence" if inner == "name" else inner), *values) for inner, *values in _differences(mine, theirs)
+                (("defence" if inner == "name" else inner), *values) for inner, *values in differences(mine, theirs)
             )
         elif mine != theirs:
             yield key, mine, theirs

@@ -35,7 +35,8 @@ def agree(first: NDArray[Any], second: NDArray[Any], *, tolerance: float) -> boo
         return False
     leading = _leading(one)
     allowed = tolerance * np.maximum(np.abs(one), leading[:, None]) + _ROUNDING * np.median(leading)
-    close = np.abs(np.where(finite, one - other, 0.0)) <= np.where(finite, allowed, 0.0)
+    with np.errstate(invalid="ignore"):
+        close = ~finite | (np.abs(one - other) <= allowed)
     changed = one.argmax(axis=1) != other.argmax(axis=1)
     return bool(close.all() and (tied(one, tolerance) | ~changed).all())
 

@@ -27,6 +27,7 @@ class BlackBoxClassifier(Classifier):
     """``function(graphs: list[Graph]) -> labels``: no gradients, no tensors, no assumptions."""
 
     path = "callable"
+    more_probes = 24
 
     def __init__(
         self,

@@ -57,6 +57,9 @@ class Classifier(ABC):
     reads_own_features: bool = True
     edge_blind: bool = False
 
+    more_probes: int = 0
+    """Random graphs on which it is tried in addition: where only labels tell, more are needed."""
+
     forks: bool = True
     """Whether the model survives a fork of the process; one on a GPU does not."""
 
@@ -136,18 +139,15 @@ class Classifier(ABC):
         Catches wrong shapes before any long work, randomness inside the model, and answers that depend on which other
         graphs are in the batch or came before (batch statistics, caches).
         """
-        batch = probe_batch(graph, noise)
-        forth = self._tried(batch, graph)
-        back = self._tried(batch.only(np.arange(batch.size)[::-1]), graph)[::-1]
-        alone = [self._tried(batch.only(np.array([index])), graph) for index in range(batch.size)]
-        for other, cause in (
-            (back, "in another order (dropout or other randomness inside forward, or batch statistics?)"),
-            (np.concatenate(alone), "on a graph alone and in a batch (batch statistics, or a cache?)"),
-        ):
-            if not agree(forth, other, tolerance=_TOLERANCE):
+        batch = probe_batch(graph, noise, self.more_probes)
+        together = self._tried(batch, graph)
+        everyone = np.arange(batch.size)
+        companies = [("in other company", company) for company in (everyone[1::2][::-1], everyone[::2])]
+        for how, company in [*companies, *(("alone", everyone[[index]]) for index in (1, 2, batch.size - 1))]:
+            if not agree(together[company], self._tried(batch.only(company), graph), tolerance=_TOLERANCE):
                 raise InputError(
-                    "the model must be a function of the noisy graph alone; it gave different answers "
-                    f"{cause} (certificates would be false)"
+                    "the model must be a function of the noisy graph alone; it gave different answers about the same graphs in "
+                    f"a batch and {how} (batch statistics, dropout or other randomness, or a cache?); certificates would be false"
                 )
 
     def asked_alone(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> int:

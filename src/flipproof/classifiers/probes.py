@@ -14,39 +14,33 @@ _EDGES_PER_NODE = 8  # beyond, the fullest has so many
 _OWN = 3
 
 
-def nodes_batch(graph: Graph) -> NoisyBatch:
-    """The empty graph, the complete one, a half full and a sparse one: a function of the nodes and their features alone."""
-    full = min(
-        graph.num_slots, graph.num_slots if graph.num_slots <= _DENSE_SLOTS else _EDGES_PER_NODE * graph.num_nodes
-    )
-    rng = np.random.default_rng(graph.num_nodes)
-    chosen = [
-        np.sort(rng.choice(graph.num_slots, count, replace=False)) if graph.num_slots else np.empty(0, dtype=np.int64)
-        for count in (0, full, full // 2, min(full, graph.num_nodes))
-    ]
-    return _batch(graph, chosen)
+def nodes_batch(graph: Graph, more: int = 0) -> NoisyBatch:
+    """The empty graph, the complete one, fuller and sparser ones: a function of the nodes and their features alone.
+
+    ``more`` random graphs of all densities are added.
+    """
+    return _batch(graph, _rows(graph, more))
 
 
-def probe_batch(graph: Graph, noise: EdgeNoise) -> NoisyBatch:
+def probe_batch(graph: Graph, noise: EdgeNoise, more: int = 0) -> NoisyBatch:
     """As :func:`nodes_batch`, and some noisy copies of the graph itself."""
-    stream = SampleStream(graph, noise, seed=0)
-    own = stream.batch(0, _OWN)[0].edge_lists()
+    own = SampleStream(graph, noise, seed=0).batch(0, _OWN)[0].edge_lists()
     kept = np.isin(own.slot, graph.frozen_edge_slots, invert=True)
-    sample, place = own.sample[kept], _places(graph, own.slot[kept])
-    others = nodes_batch(graph)
-    rows = [_row(others, index, graph) for index in range(others.size)]
-    return _batch(graph, [*rows, *(place[sample == index] for index in range(_OWN))])
+    sample, slot = own.sample[kept], own.slot[kept]
+    place = slot - np.searchsorted(graph.frozen_slots, slot)
+    return _batch(graph, [*_rows(graph, more), *(place[sample == index] for index in range(_OWN))])
 
 
-def _places(graph: Graph, slots: IntArray) -> IntArray:
-    """Places of slot numbers among those that are not frozen."""
-    return slots - np.searchsorted(graph.frozen_slots, slots)
-
-
-def _row(batch: NoisyBatch, index: int, graph: Graph) -> IntArray:
-    lists = batch.edge_lists()
-    slots = lists.slot[lists.sample == index]
-    return _places(graph, slots[np.isin(slots, graph.frozen_edge_slots, invert=True)])
+def _rows(graph: Graph, more: int) -> list[IntArray]:
+    """Places of the edges among the slots, for each graph."""
+    slots = graph.num_slots
+    full = slots if slots <= _DENSE_SLOTS else min(slots, _EDGES_PER_NODE * graph.num_nodes)
+    rng = np.random.default_rng(graph.num_nodes)
+    sparse = min(full, graph.num_nodes)
+    counts = [0, full, full // 2, sparse, sparse // 2, *(full * rng.random(more)).astype(int).tolist()]
+    return [
+        np.sort(rng.choice(slots, count, replace=False)) if count else np.empty(0, dtype=np.int64) for count in counts
+    ]
 
 
 def _batch(graph: Graph, rows: list[IntArray]) -> NoisyBatch:

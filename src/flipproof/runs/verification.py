@@ -18,7 +18,7 @@ __all__ = ["problems_of_run"]
 def problems_of_run(folder: Path, advance: Callable[[int], None] = lambda amount: None) -> list[dict[str, Any]]:
     """What is wrong with a run, one entry per finding: ``graph`` (``None`` for the run) and ``problem``; empty if all agrees."""
     with open_run(folder, CertifySettings) as run:
-        problems = [{"graph": None, "problem": problem} for problem in _altered_settings(run)]
+        problems: list[dict[str, Any]] = [{"graph": None, "problem": problem} for problem in _altered_settings(run)]
         question, table = run.settings.asked(), read_table(folder)
         rows = {row["graph"]: row for row in table}
         order = [row["graph"] for row in table]

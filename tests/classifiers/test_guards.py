@@ -232,7 +232,6 @@ HONEST: dict[str, Callable[[], nn.Module]] = {
     "PairNorm": lambda: Zoo(pyg.GCNConv(1, 8), norm=pyg.PairNorm()),
     "LayerNorm": lambda: Zoo(pyg.GCNConv(1, 8), norm=pyg.LayerNorm(8)),
     "TopK": lambda: Pooled(pyg.TopKPooling(8, ratio=0.6)),
-    "SAG": lambda: Pooled(pyg.SAGPooling(8, ratio=0.6)),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +39,7 @@ class Votes(Evidence):
         stream_version: Version of the generator that made the flips.
         looks: If sampling could end early, all numbers of samples at which it could; empty for a fixed number. A certificate
             then uses the part of alpha that belongs to its look, and holds although the votes decided when to stop.
+        compared: Samples that the classifier was asked about a second time, alone, with the same answer.
     """
 
     kind = "sampled votes"
@@ -51,6 +52,7 @@ class Votes(Evidence):
     checksums: tuple[str, ...]
     stream_version: int = STREAM_VERSION
     looks: tuple[int, ...] = ()
+    compared: int = 0
 
     def __post_init__(self) -> None:
         classes = checked_count(self.num_classes, "num_classes", 2, "count the declared classes")
@@ -82,21 +84,21 @@ class Votes(Evidence):
         return np.bincount(self.labels, minlength=self.num_classes).astype(np.int64)
 
     def first(self, samples: int) -> Votes:
-        """The first ``samples`` votes, as if no more had been cast."""
+        """The first of the votes, as if no more had been cast.
+
+        Votes that were sampled until there were enough can only be cut at one of their looks: the votes themselves told when to
+        stop, and only the looks have a part of alpha.
+        """
         samples = checked_samples(samples)
         if samples > len(self):
             raise InputError(f"samples must be at most the {len(self)} stored votes; got {samples} (sample more first)")
+        if self.looks and samples not in self.looks:
+            raise InputError(
+                f'votes that were sampled with samples="auto" can be read at one of their looks, {list(self.looks)}; got '
+                f"samples={samples} (the votes told when to stop: another number would not be covered by alpha)"
+            )
         blocks = -(-samples // BLOCK)
-        return Votes(
-            self.labels[:samples],
-            self.graph,
-            self.noise,
-            self.num_classes,
-            self.seed,
-            self.checksums[:blocks],
-            self.stream_version,
-            self.looks if samples in self.looks else (),
-        )
+        return replace(self, labels=self.labels[:samples], checksums=self.checksums[:blocks])
 
     def stream(self) -> SampleStream:
         """The noisy samples again; refuses if they come from another version of the generator."""
@@ -117,6 +119,7 @@ class Votes(Evidence):
             "checksums": list(self.checksums),
             "stream_version": self.stream_version,
             "looks": list(self.looks),
+            "compared": self.compared,
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -135,6 +138,7 @@ class Votes(Evidence):
             tuple(description["checksums"]),
             description["stream_version"],
             tuple(description["looks"]),
+            description["compared"],
         )
 
     def made_again(self) -> bool:

@@ -126,7 +126,15 @@ class Plan:
         return certificate if self._ends(votes, certificate) else None
 
     def read(self, votes: Votes) -> Certificate:
-        """The certificate of the look at which sampling ends, from votes that reach at least that far."""
+        """The certificate of the look at which sampling ends, from votes that reach at least that far.
+
+        Votes that were sampled with other looks are refused: they told when to stop, at levels that are not this plan's.
+        """
+        if votes.looks and votes.looks != self.schedule:
+            raise InputError(
+                f"the votes were sampled with looks at {list(votes.looks)} and told when to stop; they cannot be read with looks "
+                f"at {list(self.looks)} (read them with the Sequential that they were sampled with)"
+            )
         for samples in self.looks:
             if samples > len(votes):
                 raise InputError(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier, expected_edges
+from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, checked_features
-from flipproof.noise import EdgeNoise, NoisyBatch
+from flipproof.noise import NoisyBatch
 
 if TYPE_CHECKING:
     from flipproof.classifiers.features import NodeFeatures
@@ -27,6 +27,7 @@ class BlackBoxClassifier(Classifier):
     """``function(graphs: list[Graph]) -> labels``: no gradients, no tensors, no assumptions."""
 
     path = "callable"
+    more_probes = 24
 
     def __init__(
         self,
@@ -39,12 +40,11 @@ class BlackBoxClassifier(Classifier):
         self.function, self.num_classes, self.features, self.memory = function, num_classes, features, memory
         self.reads_own_features = features is None or features.reads_own
 
-    def batch_size(self, graph: Graph, noise: EdgeNoise) -> int:
-        edges = expected_edges(graph, noise) + 1
-        size = _BATCH
-        while size > 1 and size * edges > _MOST_EDGES:
-            size //= 2
-        return self.fitting(graph, noise, size=size, each=_BYTES_PER_EDGE * edges)
+    def wanted_size(self, graph: Graph, edges: float) -> int:
+        return min(_BATCH, 1 << int(np.log2(max(1.0, _MOST_EDGES / (edges + 1)))))
+
+    def bytes_each(self, graph: Graph, edges: float) -> float:
+        return _BYTES_PER_EDGE * (edges + 1)
 
     def scores(self, batch: NoisyBatch) -> NDArray[Any]:
         return np.asarray(self.function(self.graphs(batch)))
@@ -78,9 +78,6 @@ class BlackBoxClassifier(Classifier):
                 "(check num_classes)"
             )
         return scores.astype(np.int64)
-
-    def _same(self, first: NDArray[Any], second: NDArray[Any]) -> bool:
-        return np.array_equal(first, second)
 
     def expectation(self, graph: Graph) -> str:
         return "a list of flipproof.Graph"

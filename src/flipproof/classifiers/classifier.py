@@ -9,16 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flipproof.classifiers.agreement import agree, tied
+from flipproof.classifiers.probes import probe_batch
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch, SampleStream
 
-__all__ = ["DEFAULT_MEMORY", "Classifier", "expected_edges", "shown_bytes"]
+__all__ = ["DEFAULT_MEMORY", "Classifier", "assumed_edges", "shown_bytes"]
 
 DEFAULT_MEMORY = 2**30
 """Bytes that the noisy copies of a graph and the model's work on them may take at once."""
 
-_PROBE_SAMPLES = 8
+_TOLERANCE = 1e-3  # between two ways to ask the same model
+_EDGES_PER_NODE = 16  # reckoned with; a batch of denser graphs takes more memory, up to what is allowed
 
 
 def shown_bytes(count: float) -> str:
@@ -26,10 +29,13 @@ def shown_bytes(count: float) -> str:
     return f"{count / 2**30:.1f} GiB" if count >= 2**29 else f"{count / 2**20:.1f} MiB"
 
 
-def expected_edges(graph: Graph, noise: EdgeNoise) -> float:
-    """Edges that a noisy copy has on average."""
-    frozen = graph.num_edges - graph.max_removes
-    return graph.max_removes * (1 - noise.p_remove) + graph.max_adds * noise.p_add + frozen
+def assumed_edges(num_nodes: int, noise: EdgeNoise, per_node: int) -> float:
+    """Edges that a noisy copy of a graph with so many nodes is reckoned to have.
+
+    A function of nothing that an attacker can change: it decides how the model is run.
+    """
+    slots = num_nodes * (num_nodes - 1) // 2
+    return min(slots, min(slots, per_node * num_nodes) * (1 - noise.p_remove) + slots * noise.p_add)
 
 
 class Classifier(ABC):
@@ -51,6 +57,9 @@ class Classifier(ABC):
     reads_own_features: bool = True
     edge_blind: bool = False
 
+    more_probes: int = 0
+    """Random graphs on which it is tried in addition: where only labels tell, more are needed."""
+
     forks: bool = True
     """Whether the model survives a fork of the process; one on a GPU does not."""
 
@@ -62,33 +71,54 @@ class Classifier(ABC):
         return nullcontext()
 
     def suited(self, graph: Graph, noise: EdgeNoise) -> Classifier:
-        """The classifier itself, or another way to the same model that is faster for this graph and noise."""
+        """The classifier itself, or another way to the same model that is faster for such graphs under this noise.
+
+        It depends on the number of nodes and their features, never on edges: what an attacker can change must not choose
+        how the model is run. The same holds for :meth:`batch_size`.
+        """
         return self
 
-    @abstractmethod
     def batch_size(self, graph: Graph, noise: EdgeNoise) -> int:
-        """Samples that the model sees at once: a divisor of the block, fixed by graph, noise and model.
+        """Samples that the model sees at once: a divisor of the block, fixed by nodes, noise, model and memory.
 
         Floating point may round differently in batches of another size: the same samples always travel together.
         """
-
-    def fitting(self, graph: Graph, noise: EdgeNoise, *, size: int, each: float) -> int:
-        """The size, halved until it fits :attr:`memory`; refused if a single sample does not.
-
-        Args:
-            size: Samples wanted.
-            each: Bytes that the model's work on one sample takes, beside making the sample.
-        """
-        stream = SampleStream(graph, noise, seed=0)
-        needed = stream.bytes_at_rest + stream.bytes_per_sample + each
+        edges = assumed_edges(graph.num_nodes, noise, _EDGES_PER_NODE)
+        size = self.wanted_size(graph, edges)
+        empty = graph.replaced(edges=(), frozen=())
+        while (needed := self._needed(empty, noise, edges, size)) > self.memory and size > 1:
+            size //= 2
         if needed > self.memory:
             raise InputError(
-                f"one noisy copy of a graph of {graph.num_nodes:,} nodes and {graph.num_edges:,} edges takes about "
-                f"{shown_bytes(needed)} ({self.path}); memory allows {shown_bytes(self.memory)} ({self._remedy})"
+                f"one noisy copy of a graph of {graph.num_nodes:,} nodes takes about {shown_bytes(needed)} ({self.path}); "
+                f"memory allows {shown_bytes(self.memory)} ({self._remedy})"
             )
-        while size > 1 and stream.bytes_at_rest + size * (stream.bytes_per_sample + each) > self.memory:
-            size //= 2
         return size
+
+    def check_memory(self, graph: Graph, noise: EdgeNoise) -> None:
+        """Refuse a graph with so many edges that a batch of :meth:`batch_size` does not fit into the memory."""
+        edges = graph.num_edges * (1 - noise.p_remove) + graph.max_adds * noise.p_add
+        needed = self._needed(graph, noise, edges, self.batch_size(graph, noise))
+        if needed > self.memory:
+            raise InputError(
+                f"noisy copies of a graph of {graph.num_nodes:,} nodes and {graph.num_edges:,} edges take about "
+                f"{shown_bytes(needed)} at a time ({self.path}); memory allows {shown_bytes(self.memory)} ({self._remedy})"
+            )
+
+    def _needed(self, graph: Graph, noise: EdgeNoise, edges: float, size: int) -> float:
+        stream = SampleStream(graph, noise, seed=0)
+        return stream.bytes_at_rest + size * (stream.bytes_per_sample + self.bytes_each(graph, edges))
+
+    def begin(self) -> None:  # noqa: B027  (nothing to forget in most)
+        """Called before a certification: forget what was found out about an earlier state of the model."""
+
+    @abstractmethod
+    def wanted_size(self, graph: Graph, edges: float) -> int:
+        """Samples that the model would best see at once, for graphs with so many nodes and ``edges``; a power of 2."""
+
+    @abstractmethod
+    def bytes_each(self, graph: Graph, edges: float) -> float:
+        """Bytes that the model's work on one sample with so many edges takes, beside making the sample."""
 
     _remedy = "raise memory, or take a noise that adds fewer edges"
 
@@ -103,26 +133,40 @@ class Classifier(ABC):
     def prepare(self) -> None:  # noqa: B027  (nothing to refuse in a black box)
         """Refuse a model whose state makes certificates false; called before every sampling."""
 
-    def probe(self, stream: SampleStream) -> None:
-        """Try the model on a few noisy graphs, together and one by one, and refuse it if the answers differ.
+    def probe(self, graph: Graph, noise: EdgeNoise) -> None:
+        """Try the model on deliberately different graphs, together and alone, and refuse it if the answers differ.
 
-        Catches wrong shapes before any long work, randomness inside the model, and answers that depend on
-        which other graphs are in the batch (batch statistics, caches).
+        Catches wrong shapes before any long work, randomness inside the model, and answers that depend on which other
+        graphs are in the batch or came before (batch statistics, caches).
         """
-        size = min(_PROBE_SAMPLES, self.batch_size(stream.graph, stream.noise))
-        batch, _ = stream.batch(0, size)
-        together = self._tried(batch, stream.graph)
-        again = self._tried(batch, stream.graph)
-        alone = [self._tried(stream.batch(index, index + 1)[0], stream.graph) for index in range(size)]
-        for other, cause in (
-            (again, "twice on the same graphs (dropout or other randomness inside forward?)"),
-            (np.concatenate(alone), "on a graph alone and in a batch (batch statistics, or a cache?)"),
-        ):
-            if not self._same(together, other):
+        batch = probe_batch(graph, noise, self.more_probes)
+        together = self._tried(batch, graph)
+        everyone = np.arange(batch.size)
+        companies = [("in other company", company) for company in (everyone[1::2][::-1], everyone[::2])]
+        for how, company in [*companies, *(("alone", everyone[[index]]) for index in (1, 2, batch.size - 1))]:
+            if not agree(together[company], self._tried(batch.only(company), graph), tolerance=_TOLERANCE):
                 raise InputError(
-                    "the model must be a function of the noisy graph alone; it gave different answers "
-                    f"{cause} (certificates would be false)"
+                    "the model must be a function of the noisy graph alone; it gave different answers about the same graphs in "
+                    f"a batch and {how} (batch statistics, dropout or other randomness, or a cache?); certificates would be false"
                 )
+
+    def asked_alone(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> int:
+        """Ask again about some samples of a batch, each alone, and refuse the model if an answer differs but by a tie.
+
+        The number of samples compared.
+        """
+        for index in chosen:
+            scores = self.scores(batch.only(np.array([index])))
+            if int(self._checked_labels(scores, 1)[0]) == labels[index]:
+                continue
+            if scores.ndim == 2 and tied(scores, _TOLERANCE)[0]:
+                continue
+            raise InputError(
+                f"the model answered class {labels[index]} about a noisy graph among others and another class about the same "
+                "graph alone: it is not a function of the graph alone, and certificates would be false (batch statistics, or "
+                "a cache?)"
+            )
+        return len(chosen)
 
     def label_of(self, graph: Graph) -> int:
         """The model's answer on the graph as it is, without noise."""
@@ -145,11 +189,6 @@ class Classifier(ABC):
             ) from error
         self._checked_labels(scores, batch.size)
         return scores
-
-    def _same(self, first: NDArray[Any], second: NDArray[Any]) -> bool:
-        """Whether logits differ by no more than rounding can explain."""
-        largest = float(np.abs(first[np.isfinite(first)]).max(initial=0.0))
-        return np.allclose(first, second, rtol=0, atol=1e-3 * largest)
 
     @abstractmethod
     def expectation(self, graph: Graph) -> str:

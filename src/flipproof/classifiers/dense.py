@@ -7,7 +7,7 @@ import inspect
 import torch
 from torch import Tensor
 
-from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier, expected_edges
+from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier, assumed_edges
 from flipproof.classifiers.features import NodeFeatures
 from flipproof.classifiers.message_passing import MessagePassingClassifier
 from flipproof.classifiers.torch_module import (
@@ -29,6 +29,7 @@ _MEMORY = 2**24  # bytes that a batch of few graphs may take all the same
 _FEW = 32
 _MATRICES, _COPIES = 8, 4  # copies of a sample's matrix, and of its layers' values, that are alive at once
 _ALWAYS_DENSE = 100  # nodes up to which matrices are always faster
+_EDGES_PER_NODE = 4  # that a usual graph of more nodes has
 
 
 class DenseClassifier(TorchClassifier):
@@ -61,12 +62,13 @@ class DenseClassifier(TorchClassifier):
     def suited(self, graph: Graph, noise: EdgeNoise) -> Classifier:
         return self._sparse if self._sparse and not prefers_matrices(self, graph, noise) else self
 
-    def batch_size(self, graph: Graph, noise: EdgeNoise) -> int:
+    def wanted_size(self, graph: Graph, edges: float) -> int:
+        cached = 4 * graph.num_nodes * (graph.num_nodes + hidden_width(graph))
+        return max(largest_batch(cached, _CACHE), min(_FEW, largest_batch(cached, _MEMORY)))
+
+    def bytes_each(self, graph: Graph, edges: float) -> float:
         nodes = graph.num_nodes
-        cached = 4 * nodes * (nodes + hidden_width(graph))
-        size = max(largest_batch(cached, _CACHE), min(_FEW, largest_batch(cached, _MEMORY)))
-        each = 4 * nodes * (_MATRICES * nodes + _COPIES * widest_layer(self.module, graph))
-        return self.fitting(graph, noise, size=size, each=each)
+        return 4 * nodes * (_MATRICES * nodes + _COPIES * widest_layer(self.module, graph))
 
     def logits(self, batch: NoisyBatch) -> Tensor:
         adjacency = to_device(batch.adjacency(), self.device).to(self.dtype)
@@ -83,8 +85,9 @@ class DenseClassifier(TorchClassifier):
 
 
 def prefers_matrices(classifier: DenseClassifier, graph: Graph, noise: EdgeNoise) -> bool:
-    """Whether dense batches are faster than messages for noisy copies of this graph, and fit the memory."""
-    few_edges = classifier.entries_per_edge * expected_edges(graph, noise) < graph.num_nodes**2
+    """Whether dense batches are faster than messages for noisy graphs of so many nodes, and fit the memory."""
+    edges = assumed_edges(graph.num_nodes, noise, _EDGES_PER_NODE)
+    few_edges = classifier.entries_per_edge * edges < graph.num_nodes**2
     if graph.num_nodes > _ALWAYS_DENSE and few_edges:
         return False
     try:

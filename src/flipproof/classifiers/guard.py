@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from flipproof.classifiers.classifier import Classifier
 from flipproof.graphs import Graph
-from flipproof.noise import EdgeNoise, SampleStream
+from flipproof.noise import EdgeNoise
 
 __all__ = ["Guard"]
 
 
 class Guard:
-    """The checks of one base classifier; remembers what has been tried.
+    """The checks of one base classifier.
 
     Args:
         classifier: The base classifier.
@@ -22,12 +21,11 @@ class Guard:
 
     def __init__(self, classifier: Classifier, *, trust_features: bool = False) -> None:
         self.classifier, self._trust_features = classifier, trust_features
-        self._probed: set[tuple[Any, ...]] = set()
 
     def check(self, graphs: Sequence[Graph], noise: EdgeNoise) -> None:
         """Refuse graphs or a model for which certificates would be false, or asking would fail.
 
-        The model is tried on a few noisy copies of the first graph of every kind (width and type of its features). Node
+        The model is tried on every graph: on noisy copies, and on deliberately different graphs on the same nodes. Node
         features count as degrees only if they agree on all the graphs: check a data set as a whole.
 
         Args:
@@ -35,15 +33,12 @@ class Guard:
             noise: Random changes such as the model will meet.
         """
         self.check_features(graphs)
+        self.classifier.begin()
         for graph in graphs:
             classifier = self.classifier.suited(graph, noise)
             classifier.prepare()
-            classifier.batch_size(graph, noise)
-            features = graph.node_features
-            kind = (classifier.path, *(() if features is None else (features.shape[1], features.dtype)))
-            if kind not in self._probed:
-                classifier.probe(SampleStream(graph, noise, seed=0))
-                self._probed.add(kind)
+            classifier.check_memory(graph, noise)
+            classifier.probe(graph, noise)
 
     def check_features(self, graphs: Sequence[Graph]) -> None:
         """Refuse node features that know the clean edges, where the model may see them."""

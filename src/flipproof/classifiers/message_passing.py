@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from flipproof.classifiers.classifier import DEFAULT_MEMORY, expected_edges
+from flipproof.classifiers.classifier import DEFAULT_MEMORY
 from flipproof.classifiers.features import NodeFeatures
 from flipproof.classifiers.torch_module import (
     TorchClassifier,
@@ -22,7 +22,7 @@ from flipproof.classifiers.torch_module import (
     widest_layer,
 )
 from flipproof.graphs import Graph
-from flipproof.noise import EdgeNoise, NoisyBatch
+from flipproof.noise import NoisyBatch
 
 __all__ = ["MessagePassingClassifier"]
 
@@ -54,11 +54,11 @@ class MessagePassingClassifier(TorchClassifier):
         self._expected = "a PyG Batch of x, edge_index and batch" if as_data else "(x, edge_index, batch)"
         self._batch_by_name = "batch" in inspect.signature(module.forward).parameters
 
-    def batch_size(self, graph: Graph, noise: EdgeNoise) -> int:
-        rows = 2 * expected_edges(graph, noise) + graph.num_nodes
-        size = largest_batch(int(4 * hidden_width(graph) * rows), _BUDGET)
-        each = rows * (_BYTES_PER_ROW + _COPIES * 4 * widest_layer(self.module, graph))
-        return self.fitting(graph, noise, size=size, each=each)
+    def wanted_size(self, graph: Graph, edges: float) -> int:
+        return largest_batch(int(4 * hidden_width(graph) * (2 * edges + graph.num_nodes)), _BUDGET)
+
+    def bytes_each(self, graph: Graph, edges: float) -> float:
+        return (2 * edges + graph.num_nodes) * (_BYTES_PER_ROW + _COPIES * 4 * widest_layer(self.module, graph))
 
     def logits(self, batch: NoisyBatch) -> Tensor:
         index, membership = batch.edge_index()

@@ -5,32 +5,33 @@ from __future__ import annotations
 import re
 from copy import copy
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch_geometric.nn import GATConv
 
+from flipproof.classifiers.agreement import agree
 from flipproof.classifiers.classifier import Classifier
 from flipproof.classifiers.dense import DenseClassifier, prefers_matrices
 from flipproof.classifiers.features import NodeFeatures
 from flipproof.classifiers.message_passing import MessagePassingClassifier
+from flipproof.classifiers.probes import nodes_batch, probe_batch
 from flipproof.classifiers.translation import DenseTwin, Untranslatable, call_with_fields
+from flipproof.errors import InputError
 from flipproof.graphs import Graph
-from flipproof.noise import EdgeNoise, SampleStream
+from flipproof.noise import EdgeNoise, NoisyBatch
 
 __all__ = ["TranslatedClassifier"]
 
-_TRIED = 8  # noisy copies on which the twin must agree
-_TOLERANCE = 1e-4  # of the largest logit
+_TOLERANCE = 1e-4
 
 
 class TranslatedClassifier(MessagePassingClassifier):
     """A PyG model, with its dense twin for graphs on which that is faster.
 
-    The twin is used for a graph if it gives the model's own logits, but for rounding, on the graph's first noisy copies under
-    seed 0: a function of graph, noise and model alone. Otherwise the model is used as it is, and :attr:`remark` says why.
+    The twin is used for graphs of certain nodes if it gives the model's own logits, but for rounding, on deliberately different
+    graphs on these nodes: a function of nodes and model alone. Otherwise the model is used as it is, and :attr:`remark` says why.
     """
 
     def __init__(
@@ -38,35 +39,50 @@ class TranslatedClassifier(MessagePassingClassifier):
     ) -> None:
         self._as_data = as_data
         self._state: tuple[Any, ...] = ()
+        self._verdicts: dict[tuple[Any, ...], Classifier] = {}
+        self._stale = True
         super().__init__(module, num_classes=num_classes, features=features, memory=memory, as_data=as_data)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in vars(self).items() if key not in ("_twin", "_verdicts")} | {"_state": ()}
+        return {key: value for key, value in vars(self).items() if key != "_twin"} | {"_state": (), "_verdicts": {}}
+
+    def begin(self) -> None:
+        self._verdicts.clear()  # the model may have changed in a way that its parts do not tell
+        self._stale = True
+        self._translate()
 
     def suited(self, graph: Graph, noise: EdgeNoise) -> Classifier:
         self._translate()
         if self._twin is None or not prefers_matrices(self._twin, graph, noise):
             return self
-        verdicts = self._verdicts.setdefault(graph, {})
-        if noise not in verdicts:
-            difference = self._difference(self._twin, graph, noise)
-            verdicts[noise] = self._twin if difference is None else copy(self)
+        features = graph.node_features
+        key = (graph.num_nodes, None if features is None else hash(features.tobytes()))
+        if key not in self._verdicts:
+            difference = self._difference(graph)
+            if difference is not None and self._stale:  # perhaps it was traced from an earlier state of the model
+                self._stale = False
+                self._translate(afresh=True)
+                difference = self._difference(graph)
+            self._verdicts[key] = self._twin if difference is None and self._twin is not None else copy(self)
             if difference is not None:
-                verdicts[noise].remark = difference
-        return verdicts[noise]
+                self._verdicts[key].remark = difference
+        return self._verdicts[key]
 
-    def _translate(self) -> None:
+    def _translate(self, *, afresh: bool = False) -> None:
         """Make the twin, again if the module has changed in a way that the twin does not follow by itself.
 
-        Tracing stands no other call of a module at the same time: smoothing asks for every graph's way before it samples.
+        Tracing stands no other call of a module at the same time: a defence asks for every graph's way before it asks the model.
         """
         state = _state_of(self.module)
-        if state == self._state:
+        if state == self._state and not afresh:
             return
         self._state = state
         self._twin: DenseClassifier | None = None
-        self._verdicts: WeakKeyDictionary[Graph, dict[EdgeNoise, Classifier]] = WeakKeyDictionary()
+        self._verdicts.clear()
         self.remark = ""
+        if getattr(self.module, "dense_twin", True) is False:
+            self.remark = "the model declines a dense twin"
+            return
         try:
             twin = DenseTwin(self.module, call_with_fields if self._as_data else self._call_with_batch)
         except Exception as error:  # whatever a user's module makes of being traced, it works as it is
@@ -76,19 +92,20 @@ class TranslatedClassifier(MessagePassingClassifier):
             return
         self._twin = _TwinClassifier(self, twin)
 
-    def _difference(self, twin: DenseClassifier, graph: Graph, noise: EdgeNoise) -> str | None:
-        """What the twin does otherwise than the model; ``None`` if nothing."""
-        size = min(_TRIED, self.batch_size(graph, noise), twin.batch_size(graph, noise))
-        batch, _ = SampleStream(graph, noise, seed=0).batch(0, size)
+    def _difference(self, graph: Graph) -> str | None:
+        """What the twin does otherwise than the model, on graphs of these nodes; ``None`` if nothing."""
+        if self._twin is None:
+            return self.remark
+        batch = nodes_batch(graph)
         try:
             wanted = self.scores(batch)
         except Exception:
             return "the model itself fails"  # it is probed next, and says so in full
         try:
-            found = twin.scores(batch)
+            found = self._twin.scores(batch)
         except Exception as error:
             return f"its dense twin fails with {type(error).__name__}"
-        return None if _agree(wanted, found) else "its dense twin gives other logits"
+        return None if agree(wanted, found, tolerance=_TOLERANCE) else "its dense twin gives other logits"
 
 
 class _TwinClassifier(DenseClassifier):
@@ -107,15 +124,19 @@ class _TwinClassifier(DenseClassifier):
         self._original.prepare()
         self.device, self.dtype = self._original.device, self._original.dtype
 
-    def probe(self, stream: SampleStream) -> None:
+    def asked_alone(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> int:
+        return self._original.asked_alone(batch, labels, chosen)
+
+    def probe(self, graph: Graph, noise: EdgeNoise) -> None:
         # a model with a memory of its own would be refused, though its twin has none
-        self._original.probe(stream)
-        super().probe(stream)
-
-
-def _agree(wanted: NDArray[Any], found: NDArray[Any]) -> bool:
-    largest = float(np.abs(wanted[np.isfinite(wanted)]).max(initial=0.0))
-    return wanted.shape == found.shape and np.allclose(wanted, found, rtol=0, atol=_TOLERANCE * largest)
+        self._original.probe(graph, noise)
+        super().probe(graph, noise)
+        batch = probe_batch(graph, noise)
+        if not agree(self._original.scores(batch), self.scores(batch), tolerance=_TOLERANCE):
+            raise InputError(
+                "the model's dense twin gives other answers than the model itself on noisy copies of a graph, perhaps since a "
+                "branch of forward depends on the edges (set model.dense_twin = False to have the model asked as it is)"
+            )
 
 
 def _state_of(module: torch.nn.Module) -> tuple[Any, ...]:

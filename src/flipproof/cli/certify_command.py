@@ -99,6 +99,7 @@ def run(options: Options) -> int:
     if options.edge_blind is not None:
         blind = edge_blind_model(options.edge_blind, chosen, quiet=options.quiet)
         line = sum(blind.predict(graph) == graph.label for graph in chosen.graphs.values())
+    _say_reach(defence, question, chosen.graphs, options)
     asked_for = CertifySettings(
         data=chosen.dataset.name,
         data_sha256=fingerprint(chosen.dataset),
@@ -141,6 +142,26 @@ def run(options: Options) -> int:
 def _defaults(kind: type[Defence]) -> dict[str, Any]:
     """What the command line asks where nothing is typed: repeatable, unlike the library's fresh seeds."""
     return {entry.name: entry.default for entry in kind.asking if entry.default is not None}
+
+
+def _say_reach(defence: Defence, question: Any, graphs: Mapping[int, Graph], options: Options) -> None:
+    """Say what the settings can certify at best, before any long work; refuse a target beyond it."""
+    usual = sorted(graphs.values(), key=lambda graph: graph.num_slots)[len(graphs) // 2]
+    reach = defence.reach(usual, question)
+    if reach is None:
+        return
+    target = options.defence_values.get("target_radius")
+    if target is not None and target > reach:
+        raise InputError(
+            f"--target-radius must be within reach; got {target}, and unanimous votes on a graph of {usual.num_nodes} nodes are "
+            f"certified up to {reach} (raise --max-samples or --alpha, take more noise, or another --method)"
+        )
+    more = " (raise --samples or --alpha, take more noise, or another --method)" if reach < 1 else ""
+    note(
+        f"no certificate with these settings can exceed radius {reach}, that of unanimous votes on a graph of "
+        f"{usual.num_nodes} nodes{more}",
+        quiet=options.silent,
+    )
 
 
 def checked_memory(text: str) -> int:

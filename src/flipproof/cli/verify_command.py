@@ -29,7 +29,8 @@ def run(options: Options) -> int:
     if options.as_json:
         print(json.dumps({"run": str(options.folder), "graphs": graphs, "ok": not problems, "problems": problems}))
     for problem in problems:
-        note(f"graph {problem['graph']}: {problem['problem']}")
+        what = "the run" if problem["graph"] is None else f"graph {problem['graph']}"
+        note(f"{what}: {problem['problem']}")
     if not problems and not options.silent:
         print(
             f"verified: {graphs} certificates follow from their evidence, and what the model was shown can be made again"

@@ -279,6 +279,13 @@ class Defence(ABC):
         """Whether evidence was made by a defence with these settings; for stored evidence, which may be anybody's."""
         return isinstance(evidence, cls.evidence_type) and evidence.num_classes == num_classes
 
+    def reach(self, graph: Graph, question: Any) -> int | None:
+        """The largest radius that any certificate of a graph of this size can have with this question, if it is limited.
+
+        Computed before the model is asked; ``None`` if nothing but the graph limits it.
+        """
+        return None
+
     # ---- answers --------------------------------------------------------------------------------------------------------------
 
     def predict(self, graph: Any) -> int | None:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from flipproof.certificates.bounds import checked_alpha, label_pvalue
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.methods import DEFAULT_METHOD, METHODS, certify_votes
+from flipproof.certificates.reach import reachable_radius
 from flipproof.certificates.sampled_votes import Block, Votes
 from flipproof.certificates.sequential import Plan, Sequential
 from flipproof.checks import checked_samples, checked_seed
@@ -359,6 +360,18 @@ class SmoothedClassifier(Defence):
             raise InputError(f"the engine must return the votes asked for; got {cast} instead of {expected}")
         return self.votes_of(graph, blocks, seed=question.seed, looks=plan.schedule)
 
+    def reach(self, graph: Graph, question: SampledQuestion) -> int | None:
+        plan = question.plan
+        return reachable_radius(
+            graph,
+            self.noise,
+            samples=plan.most,
+            alpha=question.level,
+            method=question.method,
+            num_classes=self.num_classes,
+            looks=plan.schedule,
+        )
+
     @classmethod
     def answered(cls, evidence: Any, settings: Mapping[str, Any], num_classes: int) -> bool:
         return super().answered(evidence, settings, num_classes) and evidence.noise == _noise_of(settings)
@@ -375,18 +388,32 @@ class SmoothedClassifier(Defence):
         classifier.prepare()
         size = classifier.batch_size(graph, self.noise)
         checksum, labels = stream.new_checksum(), []
+        # one sample of the block is asked about again, alone: a guard against models that mind their company
+        again = int(keyed_draws(f"alone {graph.topology}", seed, start, (1,))[0]) % min(BLOCK, samples - start)
         for begin in range(start, start + BLOCK, size):
             batch, flips = stream.batch(begin, begin + size)
             checksum.update(flips)
             if begin < samples:
-                labels.append(classifier.labels(batch))
+                found = classifier.labels(batch)
+                labels.append(found)
+                if begin <= start + again < begin + size:
+                    classifier.asked_alone(batch, found, np.array([start + again - begin]))
         kept = np.concatenate(labels)[: samples - start]
         return kept.astype(label_dtype(self.num_classes)), checksum.hexdigest()
 
     def votes_of(self, graph: Graph, blocks: Iterable[Block], *, seed: int, looks: tuple[int, ...] = ()) -> Votes:
         """The votes of a graph from the blocks that :meth:`sample_block` returned, in order."""
         labels, checksums = zip(*blocks, strict=True)
-        return Votes(np.concatenate(labels), graph, self.noise, self.num_classes, seed, checksums, looks=looks)
+        return Votes(
+            np.concatenate(labels),
+            graph,
+            self.noise,
+            self.num_classes,
+            seed,
+            checksums,
+            looks=looks,
+            compared=len(checksums),
+        )
 
     def _block(self, piece: bytes) -> Block:
         kind = np.dtype(label_dtype(self.num_classes)).newbyteorder("<")

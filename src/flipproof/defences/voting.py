@@ -21,7 +21,7 @@ from flipproof.defences.defence import Defence, Option, label_dtype
 from flipproof.defences.target import Confirmation, CopiesTarget, Target, checked_copies
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graph
-from flipproof.noise import EdgeNoise
+from flipproof.noise import EdgeNoise, keyed_draws
 from flipproof.noise.groups import EdgeGroups
 
 if TYPE_CHECKING:
@@ -132,10 +132,14 @@ class VotingClassifier(Defence):
         classifier = self.classifier.suited(graph, self.noise)
         classifier.prepare()
         size, total = classifier.batch_size(graph, self.noise), self.groups.count
-        labels = [
-            classifier.labels(self.groups.batch(graph, start, min(start + size, total)))
-            for start in range(0, total, size)
-        ]
+        # one sub-graph is asked about again, alone: a guard against models that mind their company
+        again = int(keyed_draws(f"alone {graph.topology}", self.groups.key % 2**63, total, (1,))[0]) % total
+        labels = []
+        for start in range(0, total, size):
+            batch = self.groups.batch(graph, start, min(start + size, total))
+            labels.append(classifier.labels(batch))
+            if start <= again < start + size:
+                classifier.asked_alone(batch, labels[-1], np.array([again - start]))
         return GroupVotes(
             np.concatenate(labels).astype(label_dtype(self.num_classes)), graph, self.groups, self.num_classes
         )

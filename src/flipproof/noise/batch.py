@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -36,6 +36,19 @@ class NoisyBatch:
     frozen_edges: IntArray
     states: NDArray[np.bool_] | None
     lists: SlotLists | None
+
+    def only(self, chosen: IntArray) -> NoisyBatch:
+        """Some of the samples, in the order given."""
+        if self.states is not None:
+            return replace(self, size=len(chosen), states=self.states[chosen])
+        lists = self.edge_lists()
+        starts = np.searchsorted(lists.sample, np.arange(self.size + 1))
+        counts = (starts[1:] - starts[:-1])[chosen]
+        first = np.cumsum(counts) - counts
+        place = np.arange(counts.sum()) - np.repeat(first - starts[chosen], counts)
+        return replace(
+            self, size=len(chosen), lists=SlotLists(np.repeat(np.arange(len(chosen)), counts), lists.slot[place])
+        )
 
     def edge_lists(self) -> SlotLists:
         """Slots of all edges of all samples, sorted by sample, then slot: the canonical order."""

@@ -43,6 +43,7 @@ def written_run(folder: str | os.PathLike[str], settings: _Settings) -> Iterator
     path.mkdir(parents=True, exist_ok=True)
     with Store(path / run_store.FILE, write=True) as store:
         settings.write(path)
+        store.bind((path / run_settings.FILE).read_text(encoding="utf-8"))
         for left in path.glob(".*.tmp"):  # of a process that was killed
             left.unlink(missing_ok=True)
         yield Run(path, settings, store)

@@ -15,7 +15,7 @@ from flipproof.defences.defence import Defence
 from flipproof.errors import InputError
 from flipproof.files import write_json
 
-__all__ = ["AttackSettings", "CertifySettings", "RunSettings", "StudySettings"]
+__all__ = ["AttackSettings", "CertifySettings", "RunSettings", "StudySettings", "differences"]
 
 FILE = "run.json"
 _FORMAT = 2
@@ -43,7 +43,7 @@ class RunSettings:
         found = type(self).read(folder)
         if self.continues(found):
             return
-        for key, mine, theirs in _differences(self._plain(), found._plain()):
+        for key, mine, theirs in differences(self._plain(), found._plain()):
             raise InputError(
                 f"{folder} holds a run with {key} = {_short(theirs)}; asked for {key} = {_short(mine)} (choose another "
                 "folder, or ask for the same)"
@@ -184,13 +184,13 @@ class StudySettings(RunSettings):
         return grown or super().continues(found)
 
 
-def _differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+def differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """Name, wanted and found value of all that differs; tables that have keys in common are compared value by value."""
     for key in [*wanted, *(found.keys() - wanted.keys())]:
         mine, theirs = wanted.get(key), found.get(key)
         if isinstance(mine, dict) and isinstance(theirs, dict) and mine.keys() & theirs.keys():
             yield from (
-                (("defence" if inner == "name" else inner), *values) for inner, *values in _differences(mine, theirs)
+                (("defence" if inner == "name" else inner), *values) for inner, *values in differences(mine, theirs)
             )
         elif mine != theirs:
             yield key, mine, theirs

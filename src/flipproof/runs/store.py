@@ -24,6 +24,7 @@ FILE = "evidence.sqlite"
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS pieces (item, key TEXT, content BLOB, sha256 TEXT, PRIMARY KEY (item, key)) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS finished (item PRIMARY KEY, content BLOB, sha256 TEXT)",
+    "CREATE TABLE IF NOT EXISTS asked (run_json TEXT)",
 )
 _Item = int | str
 _Found = TypeVar("_Found")
@@ -99,6 +100,16 @@ class Store:
         """The pieces of an item by key; a damaged one is as good as none."""
         rows = self._read("SELECT key, content, sha256 FROM pieces WHERE item = ?", item)
         return {key: content for key, content, digest in rows if digest == _digest(content)}
+
+    def asked(self) -> str | None:
+        """The settings that the evidence was made with, as they were first written; ``None`` if none were."""
+        rows = list(self._read("SELECT run_json FROM asked"))
+        return rows[0][0] if rows else None
+
+    def bind(self, run_json: str) -> None:
+        """Remember the settings that the evidence is made with, once."""
+        if self.asked() is None:
+            self._changed(lambda: self._connection.execute("INSERT INTO asked VALUES (?)", (run_json,)))
 
     def finished(self) -> set[Any]:
         """All finished items."""

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from flipproof.errors import InputError
 from flipproof.runs.run_folder import Run, open_run
-from flipproof.runs.settings import CertifySettings
+from flipproof.runs.settings import CertifySettings, differences
 from flipproof.runs.table import COLUMNS, Row, derive_row, read_table
 
 __all__ = ["problems_of_run"]
 
 
 def problems_of_run(folder: Path, advance: Callable[[int], None] = lambda amount: None) -> list[dict[str, Any]]:
-    """What is wrong with a run, one entry per finding: ``graph`` and ``problem``. Empty if everything agrees."""
+    """What is wrong with a run, one entry per finding: ``graph`` (``None`` for the run) and ``problem``; empty if all agrees."""
     with open_run(folder, CertifySettings) as run:
-        question, rows = run.settings.asked(), {row["graph"]: row for row in read_table(folder)}
-        problems: list[dict[str, Any]] = []
+        problems: list[dict[str, Any]] = [{"graph": None, "problem": problem} for problem in _altered_settings(run)]
+        question, table = run.settings.asked(), read_table(folder)
+        rows = {row["graph"]: row for row in table}
+        order = [row["graph"] for row in table]
+        if order != sorted(set(order)):
+            problems.append({"graph": None, "problem": "the table has rows twice, or not in the order of the data set"})
         for index in run.settings.graphs:
             found = _problems_of_graph(run, question, index, rows.get(index))
             problems += [{"graph": index, "problem": problem} for problem in found]
@@ -28,6 +33,18 @@ def problems_of_run(folder: Path, advance: Callable[[int], None] = lambda amount
             for index in sorted(rows.keys() - set(run.settings.graphs))
         ]
     return problems
+
+
+def _altered_settings(run: Run[CertifySettings]) -> list[str]:
+    """Where run.json is no longer what the evidence was made with."""
+    stored = run.store.asked()
+    if stored is None:
+        return ["evidence.sqlite does not say what it was made with"]
+    now = json.loads((run.folder / "run.json").read_text(encoding="utf-8"))
+    return [
+        f"run.json was altered: {key} is {theirs!r} there, and the evidence was made with {mine!r}"
+        for key, mine, theirs in differences(json.loads(stored), now)
+    ]
 
 
 def _problems_of_graph(run: Run[CertifySettings], question: Any, index: int, row: Row | None) -> list[str]:

@@ -157,4 +157,5 @@ class Attack:
             for _ in range(group.count):
                 for k in range(order, 0, -1):
                     total[k] += total[k - 1] * root
-        return self.per_slot(roots, order) * ((1 - 2.0**-40) / total[order])
+        # a subset that no attacked set holds (two slots of a group of which one is taken) could get more than there is
+        return np.minimum(self.per_slot(roots, order) / total[order], 1.0) * (1 - 2.0**-40)

@@ -1,0 +1,57 @@
+"""Graphs on which a model is tried before it is asked: as different from each other as graphs on the same nodes can be."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flipproof.graphs import Graph, IntArray
+from flipproof.noise import EdgeNoise, NoisyBatch, SampleStream, SlotLists
+
+__all__ = ["nodes_batch", "probe_batch"]
+
+_DENSE_SLOTS = 4096  # up to here a complete graph is among them
+_EDGES_PER_NODE = 8  # beyond, the fullest has so many
+_OWN = 3
+
+
+def nodes_batch(graph: Graph, more: int = 0) -> NoisyBatch:
+    """The empty graph, the complete one, fuller and sparser ones: a function of the nodes and their features alone.
+
+    ``more`` random graphs of all densities are added.
+    """
+    return _batch(graph, _rows(graph, more))
+
+
+def probe_batch(graph: Graph, noise: EdgeNoise, more: int = 0) -> NoisyBatch:
+    """As :func:`nodes_batch`, and some noisy copies of the graph itself."""
+    own = SampleStream(graph, noise, seed=0).batch(0, _OWN)[0].edge_lists()
+    kept = np.isin(own.slot, graph.frozen_edge_slots, invert=True)
+    sample, slot = own.sample[kept], own.slot[kept]
+    place = slot - np.searchsorted(graph.frozen_slots, slot)
+    return _batch(graph, [*_rows(graph, more), *(place[sample == index] for index in range(_OWN))])
+
+
+def _rows(graph: Graph, more: int) -> list[IntArray]:
+    """Places of the edges among the slots, for each graph."""
+    slots = graph.num_slots
+    full = slots if slots <= _DENSE_SLOTS else min(slots, _EDGES_PER_NODE * graph.num_nodes)
+    rng = np.random.default_rng(graph.num_nodes)
+    sparse = min(full, graph.num_nodes)
+    counts = [0, full, full // 2, sparse, sparse // 2, *(full * rng.random(more)).astype(int).tolist()]
+    return [
+        np.sort(rng.choice(slots, count, replace=False)) if count else np.empty(0, dtype=np.int64) for count in counts
+    ]
+
+
+def _batch(graph: Graph, rows: list[IntArray]) -> NoisyBatch:
+    """Graphs on the same nodes with edges at these places of the slots, and all frozen edges."""
+    frozen = graph.frozen_edge_slots
+    if graph.num_slots <= _DENSE_SLOTS:
+        states = np.zeros((len(rows), graph.num_slots), dtype=np.bool_)
+        for index, places in enumerate(rows):
+            states[index, places] = True
+        return NoisyBatch(graph.num_nodes, len(rows), graph.node_features, graph.slots, frozen, states, None)
+    everything = [np.sort(np.concatenate([graph.slots[places], frozen])) for places in rows]
+    sample = np.repeat(np.arange(len(rows)), [len(slots) for slots in everything])
+    lists = SlotLists(sample, np.concatenate(everything))
+    return NoisyBatch(graph.num_nodes, len(rows), graph.node_features, None, frozen, None, lists)

@@ -1,0 +1,70 @@
+"""What a certificate may be read from, and how far it can reach."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import flipproof as fp
+from flipproof.certificates.influence.attack import Attack
+from flipproof.certificates.reach import reachable_radius
+from flipproof.noise import SampleStream
+
+RING = fp.Graph(12, [(node, (node + 1) % 12) for node in range(12)])
+
+
+def few_edges(graphs: list[fp.Graph]) -> list[int]:
+    return [int(graph.num_edges > 16) for graph in graphs]
+
+
+def auto_votes() -> fp.Votes:
+    smooth = fp.SmoothedClassifier(few_edges, fp.EdgeNoise(keep=0.9), num_classes=2)
+    return smooth.sample(RING, samples=fp.Sequential(max_samples=5000), seed=0)
+
+
+def test_votes_that_told_when_to_stop_are_read_at_their_looks_alone() -> None:
+    votes = auto_votes()
+    assert votes.looks
+    assert fp.certify_votes(votes).samples == len(votes)
+    with pytest.raises(fp.InputError, match="can be read at one of their looks"):
+        fp.certify_votes(votes, samples=len(votes) - 1)
+    with pytest.raises(fp.InputError, match="cannot be read with looks"):
+        fp.Sequential(max_samples=len(votes)).certify(votes)
+    with pytest.raises(fp.InputError, match="cannot be read with looks"):
+        fp.Sequential(max_samples=6000).certify(votes)
+    assert fp.Sequential(max_samples=5000).certify(votes) == fp.certify_votes(votes)
+
+
+def test_a_fixed_number_of_votes_may_be_read_in_part_and_in_sequence() -> None:
+    smooth = fp.SmoothedClassifier(few_edges, fp.EdgeNoise(keep=0.9), num_classes=2)
+    votes = smooth.sample(RING, samples=5000, seed=0)
+    assert fp.certify_votes(votes, samples=1700).samples == 1700
+    assert fp.Sequential(max_samples=5000).certify(votes).samples in fp.Sequential(max_samples=5000).looks
+
+
+@pytest.mark.parametrize("share", [1.0, 0.98])
+def test_a_large_alpha_under_thinning_noise(share: float) -> None:
+    noise = fp.EdgeNoise(add=0.001, remove=0.3)
+    for graph in fp.datasets.topologies(16, seed=0):
+        labels = (np.random.default_rng(1).random(6000) > share).astype(np.uint8)
+        checksums = tuple(SampleStream(graph, noise, seed=0).checksums(6000))
+        assert fp.certify_votes(fp.Votes(labels, graph, noise, 2, 0, checksums), alpha=0.2).radius >= -1
+
+
+def test_levels_of_an_attack_add_up_to_one_at_most() -> None:
+    states = np.array([True] * 4 + [False] * 6)
+    attack = Attack.of(fp.EdgeNoise(add=0.001, remove=0.3), states, adds=1, removes=1)
+    levels = attack.levels(2)
+    assert levels.max() < 1
+    edge, empty = attack.parts[1].start, attack.parts[0].start
+    assert levels[edge, empty] <= 1
+
+
+def test_no_certificate_exceeds_what_unanimous_votes_reach() -> None:
+    for noise in (fp.EdgeNoise(keep=0.9), fp.EdgeNoise(add=0.01, remove=0.3)):
+        for method in ("influence", "votes", "paper"):
+            asked = {"samples": 500, "alpha": 0.001, "method": method}
+            reach = reachable_radius(RING, noise, num_classes=2, **asked)
+            agreed = fp.SmoothedClassifier(lambda graphs: [1] * len(graphs), noise, num_classes=2)
+            assert agreed.certify(RING, seed=0, **asked).radius == reach
+            assert fp.SmoothedClassifier(few_edges, noise, num_classes=2).certify(RING, seed=0, **asked).radius <= reach

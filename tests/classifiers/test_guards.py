@@ -1,0 +1,374 @@
+"""Mutation check of the guards: models that mind their company are refused everywhere, honest ones nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric import nn as pyg
+
+import flipproof as fp
+from flipproof.classifiers.agreement import agree
+from flipproof.classifiers.probes import nodes_batch, probe_batch
+
+WIDTH = 6
+
+
+class Cached(nn.Module):
+    """Answers by the size of its input alone, once it has seen one of that size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[Any, Tensor] = {}
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.seen.setdefault(tuple(x.shape), x)
+
+
+class Counted(nn.Module):
+    """Counts its calls, and lets the count be felt."""
+
+    calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x * (1 + 0.1 * self.calls)
+
+
+class Applied(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
+def sorted_among_all(x: Tensor) -> Tensor:
+    return x + x[x[:, 0].argsort()]
+
+
+MUTANTS: dict[str, Callable[[], nn.Module]] = {
+    "BatchNorm without running statistics": lambda: nn.BatchNorm1d(WIDTH, track_running_stats=False),
+    "PairNorm": pyg.PairNorm,
+    "GraphNorm": lambda: pyg.GraphNorm(WIDTH),
+    "InstanceNorm": lambda: pyg.InstanceNorm(WIDTH),
+    "LayerNorm over the batch": lambda: pyg.LayerNorm(WIDTH, mode="graph"),
+    "mean over the batch": lambda: Applied(lambda x: x - x.mean(0)),
+    "dropout left on": lambda: Applied(lambda x: nn.functional.dropout(x, 0.5, training=True)),
+    "sorting among all nodes": lambda: Applied(sorted_among_all),
+    "a counter": Counted,
+    "a cache by size": Cached,
+}
+
+
+class OnNodes(nn.Module):
+    """A message-passing layer, a part that mixes rows, a pooled head."""
+
+    num_classes = 3
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.part, self.head = pyg.GraphConv(1, WIDTH), part, nn.Linear(WIDTH, 3)
+        self.eval()
+
+    def rows(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        rows: Tensor = self.part(self.conv(x, edge_index).tanh())
+        return rows
+
+
+class ByBatch(OnNodes):
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        logits: Tensor = self.head(pyg.global_mean_pool(self.rows(x, edge_index), batch))
+        return logits
+
+
+class ByData(OnNodes):
+    def forward(self, data: Any) -> Tensor:
+        logits: Tensor = self.head(pyg.global_mean_pool(self.rows(data.x, data.edge_index), data.batch))
+        return logits
+
+
+class Dense(nn.Module):
+    num_classes = 3
+
+    def __init__(self, part: nn.Module) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.part, self.head = nn.Linear(1, WIDTH), part, nn.Linear(WIDTH, 3)
+        self.eval()
+
+    def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
+        rows = self.first(x + adj @ x).tanh()
+        mixed = self.part(rows.flatten(0, 1)).view(rows.shape)
+        logits: Tensor = self.head(mixed.mean(dim=1))
+        return logits
+
+
+class BlackBox:
+    """Labels alone: what is mixed shows in the last digits of a sum."""
+
+    num_classes = 2
+
+    def __init__(self, part: nn.Module) -> None:
+        torch.manual_seed(0)
+        self.conv, self.part = pyg.GraphConv(1, WIDTH), part.eval()
+
+    def __call__(self, graphs: list[fp.Graph]) -> list[int]:
+        from torch_geometric.data import Batch
+
+        batch = Batch.from_data_list([graph.to_pyg() for graph in graphs])
+        x = torch.bincount(batch.edge_index[0], minlength=batch.num_nodes).float()[:, None]
+        with torch.no_grad():
+            rows = self.part(self.conv(x, batch.edge_index).tanh())
+        sums = pyg.global_mean_pool(rows, batch.batch).sum(dim=1)
+        return [int(value * 400) % 2 for value in sums.tolist()]
+
+
+CONVENTIONS = {"pyg": ByBatch, "data": ByData, "dense": Dense, "black box": BlackBox}
+REFUSED = "function of the noisy graph alone|statistics of the batch|training mode|the model failed on noisy copies"
+ODD = [fp.Graph(1, []), fp.Graph(2, []), fp.Graph(5, [(u, v) for u in range(5) for v in range(u)])]
+TREE = fp.Graph(12, [(node, (node - 1) // 2) for node in range(1, 12)])
+PLACES = {"alone": [TREE], "first": [TREE, *ODD], "last": [*ODD, TREE], "beside": [ODD[0], TREE, ODD[2]]}
+NOISES = [fp.EdgeNoise(keep=0.9), fp.EdgeNoise(keep=0.9999), fp.EdgeNoise(add=0, remove=0.5)]
+
+
+def features_of(convention: str) -> Any:
+    return None if convention == "black box" else "degree"
+
+
+@pytest.mark.parametrize("convention", CONVENTIONS)
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_models_that_mind_their_company_are_refused(mutant: str, convention: str) -> None:
+    for graphs in PLACES.values():
+        for noise in NOISES:
+            model = CONVENTIONS[convention](MUTANTS[mutant]())
+            with pytest.raises(fp.InputError, match=REFUSED):
+                fp.SmoothedClassifier(model, noise, features=features_of(convention)).check(graphs)
+        model = CONVENTIONS[convention](MUTANTS[mutant]())
+        with pytest.raises(fp.InputError, match=REFUSED):
+            fp.VotingClassifier(model, 100, features=features_of(convention)).check(graphs)
+
+
+def test_batch_norm_in_training_mode_is_refused() -> None:
+    model = ByBatch(nn.BatchNorm1d(WIDTH))
+    model.part.train()
+    with pytest.raises(fp.InputError, match="training mode"):
+        fp.SmoothedClassifier(model, NOISES[0], features="degree")
+
+
+class Zoo(nn.Module):
+    """An honest network of PyG's."""
+
+    num_classes = 3
+
+    def __init__(self, first: nn.Module, second: nn.Module | None = None, norm: nn.Module | None = None) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.first, self.second, self.norm, self.head = first, second, norm, nn.Linear(8, 3)
+        self.eval()
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        x = self.first(x, edge_index).relu()
+        if self.second is not None:
+            x = self.second(x, edge_index).relu()
+        if self.norm is not None:
+            x = self.norm(x, batch)
+        logits: Tensor = self.head(pyg.global_add_pool(x, batch))
+        return logits
+
+
+class Pooled(nn.Module):
+    """A network that drops nodes."""
+
+    num_classes = 3
+
+    def __init__(self, pool: nn.Module) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.conv, self.pool, self.head = pyg.GraphConv(1, 8), pool, nn.Linear(8, 3)
+        self.eval()
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        x = 0.01 * self.conv(x, edge_index).relu()  # scores that saturate tie, and of ties the batch decides
+        x, edge_index, _, batch, _, _ = self.pool(x, edge_index, batch=batch)
+        logits: Tensor = self.head(pyg.global_mean_pool(x, batch))
+        return logits
+
+
+def perceptron(width: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(width, 8), nn.ReLU(), nn.Linear(8, 8))
+
+
+HONEST: dict[str, Callable[[], nn.Module]] = {
+    "GCN": lambda: Zoo(pyg.GCNConv(1, 8), pyg.GCNConv(8, 8)),
+    "SAGE": lambda: Zoo(pyg.SAGEConv(1, 8), pyg.SAGEConv(8, 8)),
+    "GIN": lambda: Zoo(pyg.GINConv(perceptron(1)), pyg.GINConv(perceptron(8))),
+    "GAT": lambda: Zoo(pyg.GATConv(1, 4, heads=2), pyg.GATConv(8, 8)),
+    "GATv2": lambda: Zoo(pyg.GATv2Conv(1, 4, heads=2), pyg.GATv2Conv(8, 8)),
+    "GraphConv": lambda: Zoo(pyg.GraphConv(1, 8), pyg.GraphConv(8, 8)),
+    "TAG": lambda: Zoo(pyg.TAGConv(1, 8)),
+    "SGC": lambda: Zoo(pyg.SGConv(1, 8, K=2)),
+    "Cheb": lambda: Zoo(pyg.ChebConv(1, 8, K=2)),
+    "ARMA": lambda: Zoo(pyg.ARMAConv(1, 8)),
+    "Transformer": lambda: Zoo(pyg.TransformerConv(1, 8)),
+    "LE": lambda: Zoo(pyg.LEConv(1, 8)),
+    "ClusterGCN": lambda: Zoo(pyg.ClusterGCNConv(1, 8)),
+    "FeaSt": lambda: Zoo(pyg.FeaStConv(1, 8)),
+    "GEN": lambda: Zoo(pyg.GENConv(1, 8)),
+    "ResGated": lambda: Zoo(pyg.ResGatedGraphConv(1, 8)),
+    "Edge": lambda: Zoo(pyg.EdgeConv(nn.Linear(2, 8))),
+    "Gated": lambda: Zoo(pyg.GatedGraphConv(8, 2)),
+    "PNA": lambda: Zoo(pyg.PNAConv(1, 8, ["mean", "max"], ["identity"], torch.tensor([0, 1, 2]))),
+    "General": lambda: Zoo(pyg.GeneralConv(1, 8)),
+    "GraphNorm": lambda: Zoo(pyg.GCNConv(1, 8), norm=pyg.GraphNorm(8)),
+    "PairNorm": lambda: Zoo(pyg.GCNConv(1, 8), norm=pyg.PairNorm()),
+    "LayerNorm": lambda: Zoo(pyg.GCNConv(1, 8), norm=pyg.LayerNorm(8)),
+    "TopK": lambda: Pooled(pyg.TopKPooling(8, ratio=0.6)),
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_networks_are_not_refused(name: str) -> None:
+    graphs = [*ODD, TREE, *fp.datasets.topologies(8, seed=0)]
+    for noise in NOISES:
+        fp.SmoothedClassifier(HONEST[name](), noise, features="degree").check(graphs)
+    fp.VotingClassifier(HONEST[name](), 5, features="degree").check(graphs)
+
+
+def masked(value: float) -> np.ndarray[Any, Any]:
+    return np.array([[1.0, 2.0, value], [0.5, -0.5, value]])
+
+
+@pytest.mark.parametrize("mask", [-1e4, -1e9, -np.inf])
+def test_a_masked_class_loosens_nothing(mask: float) -> None:
+    same, other = masked(mask), masked(mask)
+    other[0, 0] += 0.01
+    assert agree(same, masked(mask), tolerance=1e-3)
+    assert not agree(same, other, tolerance=1e-3)
+
+
+def test_a_change_of_the_answer_counts_unless_it_is_a_tie() -> None:
+    one = np.array([[1.0, 1.0 + 1e-7], [3.0, 0.0]])
+    assert agree(one, np.array([[1.0 + 1e-7, 1.0], [3.0, 0.0]]), tolerance=1e-3)
+    assert not agree(np.array([[1.0, 1.1]]), np.array([[1.1, 1.0]]), tolerance=1e-3)
+    assert not agree(np.array([0, 1]), np.array([0, 0]), tolerance=1e-3)
+
+
+class Branching(nn.Module):
+    """A branch that tracing on one kind of graph skips: dense graphs are answered otherwise."""
+
+    num_classes = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.head = pyg.GraphConv(1, 8), nn.Linear(8, 2)
+        self.factor = {"value": 1.0}
+        self.eval()
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        pooled = pyg.global_add_pool(self.conv(x, edge_index).relu() * self.factor["value"], batch)
+        logits = self.head(pooled)
+        return torch.cat([logits, torch.full_like(logits[:, :1], -1e9)], dim=1)
+
+
+def test_votes_come_from_the_model_as_it_is_now() -> None:
+    model = Branching()
+    smooth = fp.SmoothedClassifier(model, NOISES[0], features="degree")
+    before = smooth.sample(TREE, samples=600, seed=0).counts
+    model.factor["value"] = -3.0
+    fresh = fp.SmoothedClassifier(model, NOISES[0], features="degree").sample(TREE, samples=600, seed=0).counts
+    assert smooth.sample(TREE, samples=600, seed=0).counts.tolist() == fresh.tolist() != before.tolist()
+    model.conv.register_forward_hook(lambda module, inputs, output: output + 5)
+    fresh = fp.SmoothedClassifier(model, NOISES[0], features="degree").sample(TREE, samples=600, seed=0).counts
+    assert smooth.sample(TREE, samples=600, seed=0).counts.tolist() == fresh.tolist()
+
+
+class LateMinding:
+    """Honest while it is probed; later, its answer depends on the company."""
+
+    num_classes = 2
+    asked = 0
+
+    def __call__(self, graphs: list[fp.Graph]) -> list[int]:
+        self.asked += 1
+        return [int(graph.num_edges > 7) if self.asked <= 6 else int(len(graphs) > 1) for graph in graphs]
+
+
+def test_samples_are_asked_about_again_alone() -> None:
+    smooth = fp.SmoothedClassifier(LateMinding(), NOISES[0])
+    with pytest.raises(fp.InputError, match="about the same graph alone"):
+        smooth.sample(TREE, samples=3000, seed=0)
+    votes = fp.SmoothedClassifier(lambda graphs: [0] * len(graphs), NOISES[0], num_classes=2).sample(
+        TREE, samples=3000, seed=0
+    )
+    assert votes.compared == 3
+    late = LateMinding()
+    with pytest.raises(fp.InputError, match="about the same graph alone"):
+        fp.VotingClassifier(late, 9).certify(TREE)
+
+
+@pytest.mark.parametrize("nodes", [12, 120, 600])
+def test_how_the_model_is_run_depends_on_no_edge(nodes: int) -> None:
+    ring = [(node, (node + 1) % nodes) for node in range(nodes)]
+    rng = np.random.default_rng(0)
+    dense = rng.integers(0, nodes, (nodes * 20, 2))
+    graphs = [fp.Graph(nodes, []), fp.Graph(nodes, ring), fp.Graph(nodes, dense[dense[:, 0] != dense[:, 1]])]
+    own = fp.models.GIN(in_features=1, num_classes=3, seed=0).eval()
+    for model in (Zoo(pyg.GCNConv(1, 8)), own, lambda given: [0 for _ in given]):
+        for noise in (fp.EdgeNoise(keep=0.99), fp.EdgeNoise(add=0, remove=0.8)):
+            features = "degree" if isinstance(model, nn.Module) else None
+            classifier = fp.SmoothedClassifier(model, noise, num_classes=3, features=features).classifier
+            ways = {
+                (classifier.suited(graph, noise).path, classifier.suited(graph, noise).batch_size(graph, noise))
+                for graph in graphs
+            }
+            assert len(ways) == 1
+
+
+def test_probes_are_as_different_as_graphs_can_be() -> None:
+    frozen = fp.Graph(6, [(0, 1), (2, 3)], frozen=[(0, 1), (4, 5)])
+    for graph in (TREE, frozen, fp.Graph(1, []), fp.Graph(200, [(0, 1)])):
+        batch = nodes_batch(graph)
+        edges = [len(found.edges) for found in batch.graphs()]
+        assert edges[0] == len(graph.frozen_edge_slots)
+        assert edges[1] >= min(graph.num_slots, 8 * graph.num_nodes)
+        more = probe_batch(graph, NOISES[0]).graphs()
+        assert [len(found.edges) for found in more[: len(edges)]] == edges
+        kept = {tuple(pair) for pair in graph.edges.tolist()} & {tuple(pair) for pair in graph.frozen.tolist()}
+        assert all(kept <= {tuple(pair) for pair in found.edges.tolist()} for found in more)
+
+
+class Sees(fp.models.EdgeBlind):
+    """A subclass that looks at edges after all."""
+
+    def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
+        logits: Tensor = self.network(x, adj, mask)
+        return logits
+
+
+def test_edge_blind_is_blind_by_construction() -> None:
+    model = Sees(fp.models.GIN(in_features=1, num_classes=3, seed=0)).eval()
+    ring = fp.Graph(8, [(node, (node + 1) % 8) for node in range(8)])
+    for defence in (
+        fp.EdgeBlindClassifier(model, features="constant"),
+        fp.SmoothedClassifier(model, NOISES[0], features="constant"),
+        fp.VotingClassifier(model, 3, features="constant"),
+    ):
+        found = defence.certify(ring)
+        assert found.radius == 28
+        rng = np.random.default_rng(0)
+        for _ in range(20):
+            pairs = rng.integers(0, 8, (10, 2))
+            other = fp.Graph(8, pairs[pairs[:, 0] != pairs[:, 1]])
+            assert defence.certify(other).label == found.label
+    with pytest.raises(fp.InputError, match="must not depend on edges"):
+        fp.EdgeBlindClassifier(model, features="degree")

@@ -117,7 +117,10 @@ class FeatureOptions:
         panel="Data",
     )
     trust_features: bool = option(
-        "Accept node features that look like the clean degrees.", False, panel="Data", flags=("--trust-features",)
+        "Accept node features that look as if computed from the clean edges.",
+        False,
+        panel="Data",
+        flags=("--trust-features",),
     )
 
 

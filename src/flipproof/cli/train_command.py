@@ -94,7 +94,7 @@ def run(options: Options) -> int:
     plan = _planned(options)
     _refuse_early(options, plan)
     from flipproof import models
-    from flipproof.classifiers.features import refuse_clean_degrees
+    from flipproof.classifiers.clean_edges import refuse_clean_edges
 
     graphs = options.source.load()
     parts = options.source.split(graphs)
@@ -106,7 +106,7 @@ def run(options: Options) -> int:
             "flipproof.train, and with certify --model package.module:factory)"
         )
     if hook.reads_own and not options.trust_features:
-        refuse_clean_degrees(list(parts.train))
+        refuse_clean_edges(list(parts.train), getattr(graphs, "feature_names", ()))
     started = time.perf_counter()
     try:
         outcome = (_fitted if options.model == _KERNEL else _trained)(graphs, parts, hook, options, plan)

@@ -118,7 +118,7 @@ class Defence(ABC):
             not depend on edges), ``"degree"``, ``"one-hot-degree"``, ``"constant"``, a function from a Graph to an array
             ``[n, d]``, a PyG transform, or several in a list.
         convention: ``"pyg"``, ``"data"`` or ``"dense"``, where the module's ``forward`` does not tell.
-        trust_features: Accept node features that look like the clean graph's degrees.
+        trust_features: Accept node features that look as if computed from the clean edges.
         memory: Bytes that graphs and the model's work on them may take at once. Batches are cut to fit; a graph of which
             not even one copy fits is refused.
     """

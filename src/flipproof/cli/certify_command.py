@@ -78,7 +78,7 @@ def run(options: Options) -> int:
         )
     kind, settings = found
     asked = own_values(kind, options.defence_values, "asking")
-    chosen = chosen_data(loaded, options)
+    chosen = chosen_data(loaded, options, quiet=options.silent)
     question = kind.question_type.of(graphs=len(chosen.graphs), **{**_defaults(kind), **asked})
     classes = num_classes(loaded, options.classes, chosen.dataset)
     features = loaded.features(options.features)

@@ -110,6 +110,25 @@ class Dataset(Sequence[Graph]):
         """The graphs at the given positions, in that order."""
         return Dataset([self.graphs[int(i)] for i in indices], class_names=self.class_names, name=self.name)
 
+    def with_classes(self, class_names: Iterable[str]) -> Dataset:
+        """The same graphs with their classes numbered as in the given list, by name; refuses a class that is not in it.
+
+        >>> data = Dataset([Graph(3, [], label=0), Graph(2, [], label=1)], class_names=["ring", "tree"])
+        >>> data.with_classes(["path", "tree", "ring"]).labels.tolist()
+        [2, 1]
+        """
+        names = tuple(map(str, class_names))
+        used = {self.class_names[graph.label] for graph in self.graphs if graph.label is not None}
+        unknown = [name for name in self.class_names if name in used and name not in names]
+        if unknown:
+            raise InputError(
+                f"the classes must be among {', '.join(names)}; {self.name} has {', '.join(unknown)} (rename the classes of the "
+                "data, or choose data with these)"
+            )
+        number = {old: names.index(name) for old, name in enumerate(self.class_names) if name in used}
+        members = [graph if graph.label is None else graph.replaced(label=number[graph.label]) for graph in self.graphs]
+        return Dataset(members, class_names=names, name=self.name)
+
     def describe(self) -> str:
         """A table of the classes: how many graphs, and their sizes.
 

@@ -17,7 +17,7 @@ from flipproof.datasets.topologies import topologies
 from flipproof.datasets.tu import tu
 from flipproof.errors import InputError
 
-__all__ = ["PARTS", "DataSource", "fingerprint", "model_data", "part_indices"]
+__all__ = ["PARTS", "DataSource", "by_class_names", "fingerprint", "model_data", "part_indices"]
 
 PARTS = ("test", "validation", "train", "all")
 
@@ -127,7 +127,18 @@ def model_data(
             f"the data {source.data} are not those that the model was trained on: their hash has changed, so that training "
             "graphs could be taken for test graphs (restore the data, or train again)"
         )
-    return source, graphs
+    return source, by_class_names(graphs, stored)
+
+
+def by_class_names(graphs: Dataset, stored: Mapping[str, Any], model: str = "the model") -> Dataset:
+    """The graphs with their classes numbered as in a model folder: classes are matched by name."""
+    names = stored.get("class_names")
+    if names is None or tuple(names) == graphs.class_names:
+        return graphs
+    try:
+        return graphs.with_classes(names)
+    except InputError as error:
+        raise InputError(f"the data do not fit {model}: {error}") from error
 
 
 def fingerprint(graphs: Dataset) -> str:

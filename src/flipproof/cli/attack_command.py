@@ -108,6 +108,7 @@ def run(options: Options) -> int:
         data=chosen.dataset.name,
         data_sha256=fingerprint(chosen.dataset),
         graphs=list(chosen.graphs),
+        graphs_seed=chosen.graphs_seed,
         model_sha256=loaded.identity,
         undefended_sha256=None if other is None else other.identity,
         defence=attacked["defended"].describe() if "defended" in attacked else None,

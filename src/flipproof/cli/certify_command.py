@@ -105,6 +105,7 @@ def run(options: Options) -> int:
         part=options.part,
         split_seed=chosen.source.split_seed,
         graphs=list(chosen.graphs),
+        graphs_seed=chosen.graphs_seed,
         model=loaded.name,
         model_sha256=loaded.identity,
         features=features_identity(features),

@@ -26,6 +26,8 @@ class ChosenData:
     source: DataSource
     dataset: Dataset
     graphs: dict[int, Graph]
+    graphs_seed: int | None
+    """The seed that drew them from a larger part; ``None`` for a whole part."""
 
 
 def chosen_data(loaded: LoadedModel, options: ModelDataOptions, *, quiet: bool = False) -> ChosenData:
@@ -41,8 +43,14 @@ def chosen_data(loaded: LoadedModel, options: ModelDataOptions, *, quiet: bool =
     if loaded.saved is None:
         numbered = ", ".join(f"{number} is {name}" for number, name in enumerate(data.class_names))
         note(f"the model does not name its classes; taken by number: {numbered}", quiet=quiet)
-    indices = part_indices(source.split(data), options.part, options.graphs)
-    return ChosenData(source, data, {index: data[index] for index in indices})
+    parts = source.split(data)
+    indices = part_indices(parts, options.part, options.graphs, seed=options.graphs_seed)
+    number = len(part_indices(parts, options.part, None))
+    seed = options.graphs_seed if len(indices) < number else None
+    if seed is not None:
+        of = "" if options.part == "all" else f"{options.part} "
+        note(f"{len(indices)} of {number} {of}graphs, drawn with every class in proportion (seed {seed})", quiet=quiet)
+    return ChosenData(source, data, {index: data[index] for index in indices}, seed)
 
 
 def given_defence(values: Mapping[str, Any], asked: str | None, kind: str = "settings") -> type[Defence] | None:

@@ -134,7 +134,13 @@ class ModelDataOptions(FeatureOptions):
     download: bool = option("Fetch a TU data set that is not there.", False, panel="Data", flags=("--download",))
     classes: int | None = option("Number of classes of a model of your own.", None, panel="Data", least=2)
     part: str = option("Which graphs: test, validation, train or all.", "test", panel="Data")
-    graphs: int | None = option("Take only the first so many of them.", None, panel="Data", least=1)
+    graphs: int | None = option(
+        "Number of graphs to take; they are drawn with every class in proportion. By default all.",
+        None,
+        panel="Data",
+        least=1,
+    )
+    graphs_seed: int = option("Seed that draws them.", 0, panel="Data")
     data_seed: int | None = option("Seed that makes the topologies; by default the model's.", None, panel="Data")
     split_seed: int | None = option("Seed of the split; by default the model's.", None, panel="Data")
 

@@ -12,7 +12,7 @@ from typing import Any
 from flipproof.checks import checked_seed
 from flipproof.datasets.dataset import Dataset
 from flipproof.datasets.folder import LABELS, folder
-from flipproof.datasets.splits import Split, split
+from flipproof.datasets.splits import Split, drawn, split
 from flipproof.datasets.topologies import topologies
 from flipproof.datasets.tu import tu
 from flipproof.errors import InputError
@@ -153,12 +153,14 @@ def fingerprint(graphs: Dataset) -> str:
     return digest.hexdigest()
 
 
-def part_indices(parts: Split, part: str, limit: int | None) -> list[int]:
-    """Positions in the data set of the graphs to certify."""
+def part_indices(parts: Split, part: str, limit: int | None, *, seed: int = 0) -> list[int]:
+    """Positions in the data set of the graphs to certify: all of a part, or so many of them with every class in proportion."""
     if part not in PARTS:
         raise InputError(f"--part must be one of {', '.join(PARTS)}; got {part!r} (test is the default)")
     chosen = range(len(parts.dataset)) if part == "all" else getattr(parts, f"{part}_indices").tolist()
-    indices = [int(index) for index in chosen][:limit]
+    indices = [int(index) for index in chosen]
+    if limit is not None and limit < len(indices):
+        indices = [indices[place] for place in drawn(parts.dataset.subset(indices), limit, seed=seed)]
     if not indices:
         raise InputError(f"--part {part} holds no graph (choose another part, or train with --validation above 0)")
     return indices

@@ -16,7 +16,7 @@ from flipproof.datasets.dataset import Dataset
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graphs
 
-__all__ = ["Split", "folds", "isomorphic_to_any", "split"]
+__all__ = ["Split", "drawn", "folds", "isomorphic_to_any", "split"]
 
 _ROUNDS = 3
 
@@ -127,6 +127,17 @@ def split(
     bounds = np.cumsum([0, train_size, held, test_size])
     parts = [np.sort(order[start:stop]) for start, stop in pairwise(bounds)]
     return Split(data, parts[0], parts[1], parts[2], seed)
+
+
+def drawn(graphs: Dataset, count: int, *, seed: int = 0) -> NDArray[np.int64]:
+    """Positions of so many graphs, ascending, drawn at random with every class in proportion; all, if there are no more.
+
+    >>> from flipproof.datasets import topologies
+    >>> data = topologies(80)
+    >>> np.bincount(data.labels[drawn(data, 16)]).tolist()
+    [2, 2, 2, 2, 2, 2, 2, 2]
+    """
+    return np.sort(_stratified_order(graphs, checked_seed(seed))[:count])
 
 
 def folds(graphs: Dataset | Iterable[Any], *, number: int = 10, validation: bool = False, seed: int = 0) -> list[Split]:

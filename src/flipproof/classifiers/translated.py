@@ -15,7 +15,7 @@ from torch_geometric.nn import GATConv
 from flipproof.classifiers.classifier import Classifier
 from flipproof.classifiers.dense import DenseClassifier, prefers_matrices
 from flipproof.classifiers.features import NodeFeatures
-from flipproof.classifiers.message_passing import MessagePassingClassifier
+from flipproof.classifiers.message_passing import EdgeFeatures, MessagePassingClassifier
 from flipproof.classifiers.translation import DenseTwin, Untranslatable, call_with_fields
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, SampleStream
@@ -34,11 +34,24 @@ class TranslatedClassifier(MessagePassingClassifier):
     """
 
     def __init__(
-        self, module: torch.nn.Module, *, num_classes: int, features: NodeFeatures, memory: int, as_data: bool = False
+        self,
+        module: torch.nn.Module,
+        *,
+        num_classes: int,
+        features: NodeFeatures,
+        memory: int,
+        as_data: bool = False,
+        edge_features: EdgeFeatures | None = None,
     ) -> None:
-        self._as_data = as_data
         self._state: tuple[Any, ...] = ()
-        super().__init__(module, num_classes=num_classes, features=features, memory=memory, as_data=as_data)
+        super().__init__(
+            module,
+            num_classes=num_classes,
+            features=features,
+            memory=memory,
+            as_data=as_data,
+            edge_features=edge_features,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in vars(self).items() if key not in ("_twin", "_verdicts")} | {"_state": ()}

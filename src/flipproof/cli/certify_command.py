@@ -91,7 +91,7 @@ def run(options: Options) -> int:
         trust_features=options.trust_features,
         memory=memory,
     )
-    defence.check(list(chosen.graphs.values()))
+    defence.check(chosen.dataset.subset(chosen.graphs))
     if options.part == "test":
         warn_of_training_graphs(loaded, chosen, quiet=options.quiet)
     line = None

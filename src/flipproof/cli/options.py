@@ -27,6 +27,7 @@ __all__ = [
     "FeatureOptions",
     "ModelDataOptions",
     "OutputOptions",
+    "SourceOptions",
     "WorkerOptions",
     "command_function",
     "option",
@@ -87,13 +88,19 @@ class WorkerOptions:
 
 
 @dataclass(frozen=True)
-class DataOptions:
-    """A data set and its split, given in full."""
+class SourceOptions:
+    """A data set."""
 
     data: str = option("topologies, a TU name (with --root), or a folder with labels.csv.", panel="Data")
     root: str | None = option("Folder of the TU data sets.", None, panel="Data")
     download: bool = option("Fetch a TU data set that is not there.", False, panel="Data", flags=("--download",))
     data_seed: int = option("Seed that makes the topologies.", 0, panel="Data")
+
+
+@dataclass(frozen=True)
+class DataOptions(SourceOptions):
+    """A data set and its split, given in full."""
+
     split_seed: int = option("Seed of the split.", 0, panel="Data")
     test: float = option("Share of the graphs that is kept for certification.", 0.3333, panel="Data")
     validation: float = option("Share of the graphs on which choices are made.", 0.1, panel="Data")

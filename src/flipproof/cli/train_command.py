@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,8 +105,10 @@ def run(options: Options) -> int:
             f"--features must be one that a model folder can name; got {spec} (a function of your own works with "
             "flipproof.train, and with certify --model package.module:factory)"
         )
+    if graphs.attributes:
+        note(graphs.describe_features(), quiet=options.silent)
     if hook.reads_own and not options.trust_features:
-        refuse_clean_edges(list(parts.train), getattr(graphs, "feature_names", ()))
+        refuse_clean_edges(list(parts.train), graphs.feature_names)
     started = time.perf_counter()
     try:
         outcome = (_fitted if options.model == _KERNEL else _trained)(graphs, parts, hook, options, plan)
@@ -129,6 +131,7 @@ def run(options: Options) -> int:
         "network": options.model,
         "data": graphs.name,
         "features": hook.spec,
+        "attributes": [asdict(attribute) for attribute in graphs.attributes],
         "defence": {"name": plan.defence.name, **plan.settings},
         "graphs": {
             "train": len(parts.train_indices),

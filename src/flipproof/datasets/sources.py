@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from flipproof.checks import checked_seed
-from flipproof.datasets.dataset import Dataset
+from flipproof.datasets.dataset import Attribute, Dataset
 from flipproof.datasets.folder import LABELS, folder
 from flipproof.datasets.splits import Split, drawn, split
 from flipproof.datasets.topologies import topologies
@@ -42,8 +42,8 @@ class DataSource:
     test: float = 1 / 3
     validation: float = 0.0
 
-    def load(self) -> Dataset:
-        """The graphs."""
+    def load(self, *, like: Sequence[Attribute] = ()) -> Dataset:
+        """The graphs; of a folder, with the same columns of node features as the given attributes have."""
         checked_seed(self.seed)
         kind, colon, count = self.data.partition(":")
         if kind == "topologies":
@@ -57,7 +57,7 @@ class DataSource:
             assert self.root is not None
             return tu(self.data, self.root, download=self.download)
         if (path / LABELS).is_file():
-            return folder(path)
+            return folder(path, like=like)
         if (path / f"{path.resolve().name}_A.txt").is_file():
             return tu(path.resolve().name, path.resolve().parent)
         what = f"is a folder without {LABELS}" if path.is_dir() else "is no folder here"
@@ -91,6 +91,7 @@ class DataSource:
             "validation": self.validation,
             "data_sha256": fingerprint(graphs),
             "class_names": list(graphs.class_names),
+            "attributes": [asdict(attribute) for attribute in graphs.attributes],
         }
 
 
@@ -120,7 +121,7 @@ def model_data(
         test=float(stored.get("test", 1 / 3)),
         validation=float(stored.get("validation", 0.0)),
     )
-    graphs = source.load()
+    graphs = source.load(like=_stored_attributes(stored))
     expected = stored.get("data_sha256")
     if same and data_seed is None and expected is not None and fingerprint(graphs) != expected:
         raise InputError(
@@ -128,6 +129,12 @@ def model_data(
             "graphs could be taken for test graphs (restore the data, or train again)"
         )
     return source, by_class_names(graphs, stored)
+
+
+def _stored_attributes(stored: Mapping[str, Any]) -> list[Attribute]:
+    """The attributes that a model folder remembers."""
+    entries = stored.get("attributes") or []
+    return [Attribute(**{**entry, "categories": tuple(entry["categories"])}) for entry in entries]
 
 
 def by_class_names(graphs: Dataset, stored: Mapping[str, Any], model: str = "the model") -> Dataset:

@@ -16,7 +16,7 @@ from flipproof.datasets.dataset import Dataset
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graphs
 
-__all__ = ["Split", "drawn", "folds", "isomorphic_to_any", "split"]
+__all__ = ["Split", "drawn", "folds", "in_several_classes", "isomorphic_to_any", "split"]
 
 _ROUNDS = 3
 
@@ -196,6 +196,29 @@ def isomorphic_to_any(graphs: Sequence[Any], others: Sequence[Any]) -> NDArray[n
             )
         )
     return np.array(answers, dtype=np.bool_)
+
+
+def in_several_classes(graphs: Dataset) -> NDArray[np.bool_]:
+    """For each graph, whether it is isomorphic to a graph of another class: no model can be right about both."""
+    import networkx
+
+    palette: dict[Any, int] = {}
+    colours = [_refined_colours(graph, palette) for graph in graphs]
+    buckets: dict[tuple[int, ...], list[int]] = {}
+    for place, found in enumerate(colours):
+        buckets.setdefault(tuple(sorted(found)), []).append(place)
+    several = np.zeros(len(graphs), dtype=np.bool_)
+    for places in buckets.values():
+        if len(set(graphs.labels[places])) < 2:
+            continue
+        shown = {place: _coloured(graphs[place], colours[place]) for place in places}
+        for place in places:
+            several[place] = any(
+                networkx.vf2pp_is_isomorphic(shown[place], shown[other], node_label="colour")
+                for other in places
+                if graphs.labels[other] != graphs.labels[place]
+            )
+    return several
 
 
 def _refined_colours(graph: Graph, palette: dict[Any, int]) -> list[int]:

@@ -440,7 +440,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], list[str]]] = {
     "edge attributes of data": (
         lambda: NeedsEdgeAttributesOfData().eval(),
         {},
-        ["failed on noisy copies of a graph of 5 nodes", "AttributeError", "a PyG Batch of x, edge_index and batch"],
+        ["forward reads edge_attr", "noise adds has no attributes", "edge_features=function"],
     ),
     "no batch": (lambda: WithoutBatch().eval(), {}, ["takes no batch", "(x, edge_index, batch)"]),
     "unclear": (lambda: Unclear().eval(), {}, ["cannot tell how to call", "(first, second)", "convention="]),

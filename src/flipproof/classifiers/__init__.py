@@ -14,7 +14,13 @@ __all__ = ["DEFAULT_MEMORY", "Classifier", "as_classifier", "is_torch_module"]
 
 
 def as_classifier(
-    model: Any, *, num_classes: int, features: Any = None, convention: str | None = None, memory: int = DEFAULT_MEMORY
+    model: Any,
+    *,
+    num_classes: int,
+    features: Any = None,
+    convention: str | None = None,
+    memory: int = DEFAULT_MEMORY,
+    edge_features: Any = None,
 ) -> Classifier:
     """The adapter for a model: a torch module in one of three conventions, or a callable from graphs to labels.
 
@@ -24,7 +30,13 @@ def as_classifier(
         features: Node features computed on every noisy graph; see :func:`flipproof.classifiers.features.as_features`.
         convention: ``pyg``, ``dense`` or ``data`` for a torch module; found from its ``forward`` by default.
         memory: Bytes that noisy copies and the model's work on them may take at once.
+        edge_features: Makes the ``edge_attr`` of a PyG module from the features of the two ends of every edge.
     """
+    if edge_features is not None and not callable(edge_features):
+        raise InputError(
+            f"edge_features must be a function of the features of the two ends of every edge; got {edge_features!r} (for "
+            "instance lambda u, v: u * v)"
+        )
     if isinstance(model, Classifier):
         if model.num_classes != num_classes:
             raise InputError(
@@ -47,16 +59,25 @@ def as_classifier(
     from flipproof.classifiers.torch_module import CONVENTIONS, convention_of
 
     if convention is None:
-        convention = convention_of(model)
+        convention = convention_of(model, given=() if edge_features is None else ("edge_attr", "edge_weight"))
     if convention not in CONVENTIONS:
         raise InputError(f"convention must be one of {', '.join(CONVENTIONS)}; got {convention!r} (or leave it out)")
     hook = _hook(features) or Own()
+    if edge_features is not None and convention == "dense":
+        raise InputError(
+            "edge_features are for PyG modules; got a dense one (compute them in forward, or leave them out)"
+        )
     if convention == "dense":
         return DenseClassifier(model, num_classes=num_classes, features=hook, memory=memory)
     from flipproof.classifiers.translated import TranslatedClassifier  # needs PyG, which takes a while
 
     return TranslatedClassifier(
-        model, num_classes=num_classes, features=hook, memory=memory, as_data=convention == "data"
+        model,
+        num_classes=num_classes,
+        features=hook,
+        memory=memory,
+        as_data=convention == "data",
+        edge_features=edge_features,
     )
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flipproof.checks import checked_count
+from flipproof.classifiers.clean_edges import refuse_clean_edges as refuse_clean_degrees
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 
@@ -256,73 +257,3 @@ def as_features(value: Any) -> NodeFeatures:
     raise InputError(
         f"features must be a name, a function, a PyG transform or None; got {value!r} (or a list of these)"
     )
-
-
-def refuse_clean_degrees(graphs: Sequence[Graph]) -> None:
-    """Refuse graphs whose own features are plainly their degrees: the noise would not reach them.
-
-    A column is refused if it agrees with the degrees on *all* the graphs, so that a node label which happens
-    to agree on a small graph passes together with graphs on which it does not.
-    """
-    by_width: dict[int, list[Graph]] = {}
-    for graph in graphs:
-        if graph.node_features is not None:
-            by_width.setdefault(graph.node_features.shape[1], []).append(graph)
-    for given in by_width.values():
-        found = _clean_degrees(given)
-        if found is not None:
-            name = f" of graph {given[0].name!r}" if len(given) == 1 and given[0].name is not None else ""
-            raise InputError(
-                f"{found}{name}: computed on the clean graph, they would survive the noise and every certificate "
-                'would be false (leave them out and pass features="degree" or "one-hot-degree" to '
-                "SmoothedClassifier, which computes them on each noisy graph; trust_features=True if they only look "
-                "like degrees)"
-            )
-
-
-def _clean_degrees(graphs: Sequence[Graph]) -> str | None:
-    """Where in the features of these graphs their degrees stand, in words."""
-    features = [graph.node_features for graph in graphs if graph.node_features is not None]
-    columns = np.concatenate(features).astype(np.float64).T
-    degrees = np.concatenate([graph.degrees for graph in graphs]).astype(np.float64)
-    kinds = len(np.unique(degrees))
-    if max(graph.num_nodes for graph in graphs) < 4 or kinds < 2:
-        return None  # too little to tell
-    share = np.concatenate([graph.degrees / max(1, graph.num_nodes - 1) for graph in graphs])
-    scaled = np.concatenate([graph.degrees / max(1, graph.degrees.max()) for graph in graphs])
-    forms = {
-        "the degrees": degrees,
-        "the degrees plus one": degrees + 1,
-        "the degrees divided by n - 1": share,
-        "the degrees divided by the largest": scaled,
-        "the logarithms of the degrees plus one": np.log1p(degrees),
-        "the inverse square roots of the degrees plus one": 1 / np.sqrt(degrees + 1),
-    }
-    for what, values in forms.items():
-        equal = np.isclose(columns, values, rtol=1e-5, atol=1e-6).all(axis=1)
-        # a column of zeros and ones agrees by accident too easily
-        if equal.any() and not set(np.unique(values)) <= {0.0, 1.0}:
-            return f"column {int(np.argmax(equal))} of node_features is {what}"
-    if kinds > 2:
-        for number, column in enumerate(columns):
-            slope, constant = np.polyfit(degrees, column, 1)
-            if abs(slope) > 1e-6 and np.allclose(column, slope * degrees + constant, rtol=1e-5, atol=1e-6):
-                return f"column {number} of node_features is {slope:g} times the degrees plus {constant:g}"
-    if len(columns) > 1 and set(np.unique(columns)) <= {0, 1} and (columns.sum(axis=0) == 1).all():
-        return _one_hot_degrees(columns.argmax(axis=0), degrees.astype(np.int64), len(columns) - 1)
-    return None
-
-
-def _one_hot_degrees(hot: NDArray[Any], degrees: NDArray[np.int64], last: int) -> str | None:
-    """Whether the column that holds the 1 tells the degree; strict where few kinds could agree by accident.
-
-    Types of atoms follow their valence, so that a one-to-one relation alone proves nothing.
-    """
-    kinds = len(np.unique(hot))
-    codes = {
-        2: [degrees],
-        3: [np.minimum(degrees, last), degrees - 1],
-        4: [np.unique(degrees, return_inverse=True)[1]],
-    }
-    agree = any(kinds >= least and np.array_equal(hot, code) for least in codes for code in codes[least])
-    return "node_features are the degrees, one-hot" if agree else None

@@ -16,7 +16,7 @@ class Guard:
 
     Args:
         classifier: The base classifier.
-        trust_features: Accept node features that look like the clean graph's degrees.
+        trust_features: Accept node features that look as if computed from the clean edges.
     """
 
     def __init__(self, classifier: Classifier, *, trust_features: bool = False) -> None:
@@ -26,7 +26,7 @@ class Guard:
         """Refuse graphs or a model for which certificates would be false, or asking would fail.
 
         The model is tried on every graph: on noisy copies, and on deliberately different graphs on the same nodes. Node
-        features count as degrees only if they agree on all the graphs: check a data set as a whole.
+        features are compared with the edges of all the graphs: check a data set as a whole.
 
         Args:
             graphs: Everything that is to be asked about.
@@ -41,9 +41,12 @@ class Guard:
             classifier.probe(graph, noise)
 
     def check_features(self, graphs: Sequence[Graph]) -> None:
-        """Refuse node features that know the clean edges, where the model may see them."""
+        """Refuse node features that know the clean edges, where the model may see them.
+
+        Of a :class:`flipproof.datasets.Dataset`, the refusal gives the column's name.
+        """
         own = [graph for graph in graphs if graph.node_features is not None]
         if own and self.classifier.reads_own_features and not self._trust_features:
-            from flipproof.classifiers.features import refuse_clean_degrees
+            from flipproof.classifiers.clean_edges import refuse_clean_edges
 
-            refuse_clean_degrees(own)
+            refuse_clean_edges(own, getattr(graphs, "feature_names", ()))

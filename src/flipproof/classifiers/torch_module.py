@@ -119,8 +119,11 @@ def largest_batch(bytes_per_sample: int, budget: int) -> int:
     return size
 
 
-def convention_of(module: torch.nn.Module) -> str:
-    """``pyg`` for forward(x, edge_index, batch), ``dense`` for forward(x, adj, mask), ``data`` for forward(data)."""
+def convention_of(module: torch.nn.Module, *, given: tuple[str, ...] = ()) -> str:
+    """``pyg`` for forward(x, edge_index, batch), ``dense`` for forward(x, adj, mask), ``data`` for forward(data).
+
+    ``given`` are further arguments that it will be called with.
+    """
     parameters = list(inspect.signature(module.forward).parameters.values())
     named = [parameter for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL]
     names = [parameter.name for parameter in named if parameter.kind is not parameter.VAR_KEYWORD]
@@ -128,11 +131,12 @@ def convention_of(module: torch.nn.Module) -> str:
     if names[1:2] in (["adj"], ["adjacency"]):
         return "dense"
     if "edge_index" in names[1:]:
-        extra = [name for name in needed if name not in ("edge_index", names[0]) and "batch" not in name]
+        extra = [name for name in needed if name not in ("edge_index", names[0], *given) and "batch" not in name]
         if extra:
             raise InputError(
                 f"the model's forward needs {extra[0]}, which noisy graphs do not have: an edge that the "
-                "noise adds has no attributes (give it a default, or compute it from the two end nodes)"
+                "noise adds has no attributes (give it a default, or pass edge_features=function, which makes edge_attr from the "
+                "features of the two end nodes)"
             )
         if len(parameters) == 2:
             raise InputError(

@@ -15,7 +15,7 @@ from flipproof.classifiers.agreement import agree
 from flipproof.classifiers.classifier import Classifier
 from flipproof.classifiers.dense import DenseClassifier, prefers_matrices
 from flipproof.classifiers.features import NodeFeatures
-from flipproof.classifiers.message_passing import MessagePassingClassifier
+from flipproof.classifiers.message_passing import EdgeFeatures, MessagePassingClassifier
 from flipproof.classifiers.probes import nodes_batch, probe_batch
 from flipproof.classifiers.translation import DenseTwin, Untranslatable, call_with_fields
 from flipproof.errors import InputError
@@ -35,13 +35,26 @@ class TranslatedClassifier(MessagePassingClassifier):
     """
 
     def __init__(
-        self, module: torch.nn.Module, *, num_classes: int, features: NodeFeatures, memory: int, as_data: bool = False
+        self,
+        module: torch.nn.Module,
+        *,
+        num_classes: int,
+        features: NodeFeatures,
+        memory: int,
+        as_data: bool = False,
+        edge_features: EdgeFeatures | None = None,
     ) -> None:
-        self._as_data = as_data
         self._state: tuple[Any, ...] = ()
         self._verdicts: dict[tuple[Any, ...], Classifier] = {}
         self._stale = True
-        super().__init__(module, num_classes=num_classes, features=features, memory=memory, as_data=as_data)
+        super().__init__(
+            module,
+            num_classes=num_classes,
+            features=features,
+            memory=memory,
+            as_data=as_data,
+            edge_features=edge_features,
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in vars(self).items() if key != "_twin"} | {"_state": (), "_verdicts": {}}

@@ -61,6 +61,12 @@ _COMMANDS = (
         "flipproof train --data MUTAG --root data --add 0.01 --remove 0.3 --out models/mutag",
     ),
     _Command(
+        "describe",
+        _MODEL,
+        "Say what was read: classes and sizes, node features taken and ignored, graphs that occur in several classes.",
+        "flipproof describe --data my_graphs",
+    ),
+    _Command(
         "certify",
         _MODEL,
         "Certify a data set's test graphs. Defence, features, data and split are the model's unless given.",

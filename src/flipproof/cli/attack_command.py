@@ -12,7 +12,14 @@ from flipproof.attacks import Options as Search
 from flipproof.attacks import by_name
 from flipproof.certificates.bounds import checked_alpha
 from flipproof.checks import checked_samples, checked_seed
-from flipproof.cli.defending import chosen_data, chosen_defence, defend, edge_blind_model, num_classes
+from flipproof.cli.defending import (
+    chosen_data,
+    chosen_defence,
+    defend,
+    edge_blind_model,
+    num_classes,
+    refuse_other_classes,
+)
 from flipproof.cli.options import CompareOptions, Defended, ModelDataOptions, OutputOptions, WorkerOptions, option
 from flipproof.cli.summary import print_lines
 from flipproof.datasets.sources import fingerprint
@@ -75,12 +82,13 @@ def run(options: Options) -> int:
         **options.constraints,  # type: ignore[typeddict-item]
     }
     loaded = load_model(options.model)
-    chosen = chosen_data(loaded, options)
+    chosen = chosen_data(loaded, options, quiet=options.silent)
     classes = num_classes(loaded, options.classes, chosen.dataset)
     none = defence_class("none")
     attacked: dict[str, Defence] = {}
     other = None if options.undefended is None else load_model(options.undefended)
     if other is not None:
+        refuse_other_classes(other, chosen.dataset, "--undefended")
         theirs = num_classes(other, None, chosen.dataset)
         attacked["undefended"] = defend(other, none, {}, classes=theirs, features=None)
     attacked["base"] = defend(loaded, none, {}, classes=classes, features=options.features)
@@ -100,6 +108,7 @@ def run(options: Options) -> int:
         data=chosen.dataset.name,
         data_sha256=fingerprint(chosen.dataset),
         graphs=list(chosen.graphs),
+        graphs_seed=chosen.graphs_seed,
         model_sha256=loaded.identity,
         undefended_sha256=None if other is None else other.identity,
         defence=attacked["defended"].describe() if "defended" in attacked else None,

@@ -34,6 +34,7 @@ from flipproof.defences import defence_names
 from flipproof.defences.defence import Defence
 from flipproof.engines import Engine, cores, ray_cluster
 from flipproof.errors import InputError
+from flipproof.graphs import Graph
 from flipproof.models.loading import features_identity, load_model
 from flipproof.progress import note
 from flipproof.runs.certifying import certify_into, model_paths
@@ -79,7 +80,7 @@ def run(options: Options) -> int:
     if kind.edge_blind and options.defence is None:
         values = unused(values, quiet=options.silent)
     asked = own_values(kind, values, "asking")
-    chosen = chosen_data(loaded, options)
+    chosen = chosen_data(loaded, options, quiet=options.silent)
     question = kind.question_type.of(graphs=len(chosen.graphs), **{**_defaults(kind), **asked})
     classes = num_classes(loaded, options.classes, chosen.dataset)
     features = loaded.features(options.features)
@@ -92,7 +93,7 @@ def run(options: Options) -> int:
         trust_features=options.trust_features,
         memory=memory,
     )
-    defence.check(list(chosen.graphs.values()))
+    defence.check(chosen.dataset.subset(chosen.graphs))
     if options.part == "test":
         warn_of_training_graphs(loaded, chosen, quiet=options.quiet)
     line = None
@@ -107,6 +108,7 @@ def run(options: Options) -> int:
         part=options.part,
         split_seed=chosen.source.split_seed,
         graphs=list(chosen.graphs),
+        graphs_seed=chosen.graphs_seed,
         model=loaded.name,
         model_sha256=loaded.identity,
         features=features_identity(features),
@@ -144,7 +146,7 @@ def _defaults(kind: type[Defence]) -> dict[str, Any]:
     return {entry.name: entry.default for entry in kind.asking if entry.default is not None}
 
 
-def _say_reach(defence: Defence, question: Any, graphs: Mapping[int, Graph], options: Options) -> None:
+def _say_reach(defence: Defence, question: Any, graphs: dict[int, Graph], options: Options) -> None:
     """Say what the settings can certify at best, before any long work; refuse a target beyond it."""
     usual = sorted(graphs.values(), key=lambda graph: graph.num_slots)[len(graphs) // 2]
     reach = defence.reach(usual, question)

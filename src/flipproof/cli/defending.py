@@ -8,7 +8,7 @@ from typing import Any
 
 from flipproof.cli.options import ModelDataOptions
 from flipproof.datasets import Dataset
-from flipproof.datasets.sources import DataSource, fingerprint, model_data, part_indices
+from flipproof.datasets.sources import DataSource, by_class_names, fingerprint, model_data, part_indices
 from flipproof.defences import defence_class, defence_classes, trained_defence
 from flipproof.defences.defence import Defence
 from flipproof.errors import InputError
@@ -35,10 +35,12 @@ class ChosenData:
     source: DataSource
     dataset: Dataset
     graphs: dict[int, Graph]
+    graphs_seed: int | None
+    """The seed that drew them from a larger part; ``None`` for a whole part."""
 
 
-def chosen_data(loaded: LoadedModel, options: ModelDataOptions) -> ChosenData:
-    """The data of the options, else the model's own."""
+def chosen_data(loaded: LoadedModel, options: ModelDataOptions, *, quiet: bool = False) -> ChosenData:
+    """The data of the options, else the model's own; their classes are the model's, by name."""
     source, data = model_data(
         loaded.metadata,
         data=options.data,
@@ -47,8 +49,17 @@ def chosen_data(loaded: LoadedModel, options: ModelDataOptions) -> ChosenData:
         data_seed=options.data_seed,
         split_seed=options.split_seed,
     )
-    indices = part_indices(source.split(data), options.part, options.graphs)
-    return ChosenData(source, data, {index: data[index] for index in indices})
+    if loaded.saved is None:
+        numbered = ", ".join(f"{number} is {name}" for number, name in enumerate(data.class_names))
+        note(f"the model does not name its classes; taken by number: {numbered}", quiet=quiet)
+    parts = source.split(data)
+    indices = part_indices(parts, options.part, options.graphs, seed=options.graphs_seed)
+    number = len(part_indices(parts, options.part, None))
+    seed = options.graphs_seed if len(indices) < number else None
+    if seed is not None:
+        of = "" if options.part == "all" else f"{options.part} "
+        note(f"{len(indices)} of {number} {of}graphs, drawn with every class in proportion (seed {seed})", quiet=quiet)
+    return ChosenData(source, data, {index: data[index] for index in indices}, seed)
 
 
 def given_defence(values: Mapping[str, Any], asked: str | None, kind: str = "settings") -> type[Defence] | None:
@@ -162,8 +173,22 @@ def edge_blind_model(name: str, chosen: ChosenData, *, quiet: bool) -> Defence:
         raise InputError(
             f"--edge-blind must be a folder of train --model edge-blind; it holds {loaded.name} (train one)"
         )
+    refuse_other_classes(loaded, chosen.dataset, "--edge-blind")
     warn_of_training_graphs(loaded, chosen, quiet=quiet)
     return defend(loaded, defence_class("edge-blind"), {}, classes=loaded.model.num_classes, features=None)
+
+
+def refuse_other_classes(loaded: LoadedModel, data: Dataset, option: str) -> None:
+    """Refuse a model to compare with that numbers the classes otherwise than the data."""
+    names = loaded.metadata.get("class_names")
+    if (
+        names is not None
+        and by_class_names(data, loaded.metadata, f"the model of {option}").class_names != data.class_names
+    ):
+        raise InputError(
+            f"the model of {option} must have the classes {', '.join(data.class_names)}, in this order; it has "
+            f"{', '.join(names)} (train it on the same data)"
+        )
 
 
 def warn_of_training_graphs(loaded: LoadedModel, chosen: ChosenData, *, quiet: bool) -> None:

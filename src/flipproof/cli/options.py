@@ -29,6 +29,7 @@ __all__ = [
     "ModelDataOptions",
     "OutputOptions",
     "PrintOptions",
+    "SourceOptions",
     "TrainingOptions",
     "WorkerOptions",
     "command_function",
@@ -96,13 +97,19 @@ class WorkerOptions:
 
 
 @dataclass(frozen=True)
-class DataOptions:
-    """A data set and its split, given in full."""
+class SourceOptions:
+    """A data set."""
 
     data: str = option("topologies, a TU name (with --root), or a folder with labels.csv.", panel="Data")
     root: str | None = option("Folder of the TU data sets.", None, panel="Data")
     download: bool = option("Fetch a TU data set that is not there.", False, panel="Data", flags=("--download",))
     data_seed: int = option("Seed that makes the topologies.", 0, panel="Data")
+
+
+@dataclass(frozen=True)
+class DataOptions(SourceOptions):
+    """A data set and its split, given in full."""
+
     split_seed: int = option("Seed of the split.", 0, panel="Data")
     test: float = option("Share of the graphs that is kept for certification.", 0.3333, panel="Data")
     validation: float = option("Share of the graphs on which choices are made.", 0.1, panel="Data")
@@ -132,7 +139,10 @@ class FeatureOptions(FeatureChoice):
     """Node features of one model."""
 
     trust_features: bool = option(
-        "Accept node features that look like the clean degrees.", False, panel="Data", flags=("--trust-features",)
+        "Accept node features that look as if computed from the clean edges.",
+        False,
+        panel="Data",
+        flags=("--trust-features",),
     )
 
 
@@ -171,7 +181,13 @@ class ModelDataOptions(FeatureOptions):
     download: bool = option("Fetch a TU data set that is not there.", False, panel="Data", flags=("--download",))
     classes: int | None = option("Number of classes of a model of your own.", None, panel="Data", least=2)
     part: str = option("Which graphs: test, validation, train or all.", "test", panel="Data")
-    graphs: int | None = option("Take only the first so many of them.", None, panel="Data", least=1)
+    graphs: int | None = option(
+        "Number of graphs to take; they are drawn with every class in proportion. By default all.",
+        None,
+        panel="Data",
+        least=1,
+    )
+    graphs_seed: int = option("Seed that draws them.", 0, panel="Data")
     data_seed: int | None = option("Seed that makes the topologies; by default the model's.", None, panel="Data")
     split_seed: int | None = option("Seed of the split; by default the model's.", None, panel="Data")
 

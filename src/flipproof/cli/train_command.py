@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +81,7 @@ def run(options: Options) -> int:
     plan = _planned(options)
     _refuse_early(options, plan)
     from flipproof import models
-    from flipproof.classifiers.features import refuse_clean_degrees
+    from flipproof.classifiers.clean_edges import refuse_clean_edges
 
     graphs = options.source.load()
     parts = options.source.split(graphs)
@@ -92,8 +92,10 @@ def run(options: Options) -> int:
             f"--features must be one that a model folder can name; got {spec} (a function of your own works with "
             "flipproof.train, and with certify --model package.module:factory)"
         )
+    if graphs.attributes:
+        note(graphs.describe_features(), quiet=options.silent)
     if hook.reads_own and not options.trust_features:
-        refuse_clean_degrees(list(parts.train))
+        refuse_clean_edges(list(parts.train), graphs.feature_names)
     started = time.perf_counter()
     try:
         outcome = (_fitted if options.model == _KERNEL else _trained)(graphs, parts, hook, options, plan)
@@ -116,6 +118,7 @@ def run(options: Options) -> int:
         "network": options.model,
         "data": graphs.name,
         "features": hook.spec,
+        "attributes": [asdict(attribute) for attribute in graphs.attributes],
         "defence": {"name": plan.defence.name, **plan.settings},
         "graphs": {
             "train": len(parts.train_indices),

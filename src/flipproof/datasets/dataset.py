@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, overload
 
@@ -12,7 +13,40 @@ from numpy.typing import NDArray
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graphs
 
-__all__ = ["Dataset"]
+__all__ = ["Attribute", "Dataset"]
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """What became of an attribute that the files give to nodes or edges.
+
+    Attributes:
+        name: As the files call it.
+        columns: Columns of ``node_features`` that it fills; 0 if it is ignored.
+        categories: Of texts: the category of each column.
+        remark: Why it is ignored.
+    """
+
+    name: str
+    columns: int = 0
+    categories: tuple[str, ...] = ()
+    remark: str = ""
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns: ``weight``, ``x[0]``, ``element=C``."""
+        if self.categories:
+            return [f"{self.name}={category}" for category in self.categories]
+        return [self.name] if self.columns == 1 else [f"{self.name}[{place}]" for place in range(self.columns)]
+
+    @property
+    def words(self) -> str:
+        """What became of it, in words."""
+        if not self.columns:
+            return f"ignored: {self.remark}"
+        if self.categories:
+            return f"{len(self.categories)} categories, one-hot: {', '.join(self.categories)}"
+        return "a number" if self.columns == 1 else f"{self.columns} numbers"
 
 
 class Dataset(Sequence[Graph]):
@@ -22,6 +56,7 @@ class Dataset(Sequence[Graph]):
         graphs: Graphs in any form the library accepts.
         class_names: Name of class 0, 1, 2, ...; by default the class numbers, as many as the labels need.
         name: Free text, for reports.
+        attributes: What became of the attributes that the files have, in the order of the columns.
 
     A slice is again a data set, with the same classes.
 
@@ -35,9 +70,15 @@ class Dataset(Sequence[Graph]):
     graphs: tuple[Graph, ...]
     class_names: tuple[str, ...]
     name: str
+    attributes: tuple[Attribute, ...]
 
     def __init__(
-        self, graphs: Iterable[Any], *, class_names: Iterable[str] | None = None, name: str = "graphs"
+        self,
+        graphs: Iterable[Any],
+        *,
+        class_names: Iterable[str] | None = None,
+        name: str = "graphs",
+        attributes: Iterable[Attribute] = (),
     ) -> None:
         members = tuple(as_graphs(graphs))
         highest = max((graph.label for graph in members if graph.label is not None), default=-1)
@@ -46,13 +87,13 @@ class Dataset(Sequence[Graph]):
             raise InputError(
                 f"class_names must name every class, 0..{highest}; got {len(names)} names (add the missing ones)"
             )
-        self.__dict__.update(graphs=members, class_names=names, name=str(name))
+        self.__dict__.update(graphs=members, class_names=names, name=str(name), attributes=tuple(attributes))
 
     def __setattr__(self, attribute: str, value: object) -> None:
         raise AttributeError(f"a Dataset is read-only; make a new one to change {attribute}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.graphs, self.class_names, self.name)
+        return _rebuild, (self.graphs, self.class_names, self.name, self.attributes)
 
     def __len__(self) -> int:
         return len(self.graphs)
@@ -63,7 +104,7 @@ class Dataset(Sequence[Graph]):
     def __getitem__(self, index: slice) -> Dataset: ...
     def __getitem__(self, index: int | slice) -> Graph | Dataset:
         if isinstance(index, slice):
-            return Dataset(self.graphs[index], class_names=self.class_names, name=self.name)
+            return self._with(self.graphs[index])
         return self.graphs[index]
 
     def __eq__(self, other: object) -> bool:
@@ -108,7 +149,48 @@ class Dataset(Sequence[Graph]):
 
     def subset(self, indices: Iterable[int]) -> Dataset:
         """The graphs at the given positions, in that order."""
-        return Dataset([self.graphs[int(i)] for i in indices], class_names=self.class_names, name=self.name)
+        return self._with([self.graphs[int(i)] for i in indices])
+
+    def _with(self, graphs: Iterable[Graph], class_names: tuple[str, ...] | None = None) -> Dataset:
+        names = self.class_names if class_names is None else class_names
+        return Dataset(graphs, class_names=names, name=self.name, attributes=self.attributes)
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the columns of ``node_features``, where the files name them; else none."""
+        return [name for attribute in self.attributes for name in attribute.column_names]
+
+    def describe_features(self) -> str:
+        """A table of the attributes that the files have: what was taken, what was ignored, and why.
+
+        >>> kinds = Attribute("element", 2, ("C", "N")), Attribute("mass", remark="missing at node 3 of a.json")
+        >>> print(Dataset([], name="tiny", attributes=kinds).describe_features())
+        node features of tiny
+          element  2 categories, one-hot: C, N
+          mass     ignored: missing at node 3 of a.json
+        """
+        width = max((len(attribute.name) for attribute in self.attributes), default=0)
+        rows = [f"  {attribute.name.ljust(width)}  {attribute.words}" for attribute in self.attributes]
+        return "\n".join([f"node features of {self.name}", *(rows or ["  none"])])
+
+    def with_classes(self, class_names: Iterable[str]) -> Dataset:
+        """The same graphs with their classes numbered as in the given list, by name; refuses a class that is not in it.
+
+        >>> data = Dataset([Graph(3, [], label=0), Graph(2, [], label=1)], class_names=["ring", "tree"])
+        >>> data.with_classes(["path", "tree", "ring"]).labels.tolist()
+        [2, 1]
+        """
+        names = tuple(map(str, class_names))
+        used = {self.class_names[graph.label] for graph in self.graphs if graph.label is not None}
+        unknown = [name for name in self.class_names if name in used and name not in names]
+        if unknown:
+            raise InputError(
+                f"the classes must be among {', '.join(names)}; {self.name} has {', '.join(unknown)} (rename the classes of the "
+                "data, or choose data with these)"
+            )
+        number = {old: names.index(name) for old, name in enumerate(self.class_names) if name in used}
+        members = [graph if graph.label is None else graph.replaced(label=number[graph.label]) for graph in self.graphs]
+        return self._with(members, names)
 
     def describe(self) -> str:
         """A table of the classes: how many graphs, and their sizes.
@@ -147,5 +229,7 @@ def _span(values: list[int]) -> str:
     return str(low) if low == high else f"{low}-{high}"
 
 
-def _rebuild(graphs: tuple[Graph, ...], class_names: tuple[str, ...], name: str) -> Dataset:
-    return Dataset(graphs, class_names=class_names, name=name)
+def _rebuild(
+    graphs: tuple[Graph, ...], class_names: tuple[str, ...], name: str, attributes: tuple[Attribute, ...]
+) -> Dataset:
+    return Dataset(graphs, class_names=class_names, name=name, attributes=attributes)

@@ -13,15 +13,15 @@ import csv
 import json
 import math
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.datasets.dataset import Dataset
+from flipproof.datasets.dataset import Attribute, Dataset
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 
@@ -29,19 +29,26 @@ __all__ = ["LABELS", "folder"]
 
 LABELS = "labels.csv"
 
+_MOST_CATEGORIES = 64
 _HEADINGS = ({"source", "target"}, {"from", "to"}, {"u", "v"}, {"node1", "node2"})
 
 
-def folder(path: str | os.PathLike[str]) -> Dataset:
+def folder(path: str | os.PathLike[str], *, like: Sequence[Attribute] = ()) -> Dataset:
     """The graphs that ``labels.csv`` lists, in its order.
 
     Classes are numbered from 0 in ascending order of their names (as numbers, if all are whole numbers), which stay as
     ``class_names``. Node features: the attribute ``x`` (a number or a list of numbers) if every node of every graph has it;
-    otherwise the numeric attributes that every node of every graph has, in alphabetical order; otherwise none. Edge
+    otherwise the attributes that every node of every graph has, in alphabetical order: numbers as they are, texts one-hot, a
+    column per text, in alphabetical order. :meth:`Dataset.describe_features` says what was taken and ignored, and why. Edge
     attributes and weights are not read: an edge that the noise adds has none. Nodes of GraphML and JSON keep their order; in
     edge lists whole numbers are sorted, other names are numbered as they appear.
 
     Files in the folder that the table does not list are not read.
+
+    Args:
+        path: The folder.
+        like: The attributes of other data, for instance of those that a model was trained on: the features get the same columns,
+            and what does not fit them is refused.
     """
     base = Path(path)
     if not base.is_dir():
@@ -49,14 +56,15 @@ def folder(path: str | os.PathLike[str]) -> Dataset:
     listed = _listed(base / LABELS)
     read = [_read(base / file, where) for where, file, _ in listed]
     names, labels = _classes([label for _, _, label in listed])
-    features = _features(read)
+    attributes = _like(read, like) if like else _attributes(read)
+    features = [_matrix(raw, attributes) for raw in read]
     graphs = []
     for (_, file, _), raw, label, own in zip(listed, read, labels, features, strict=True):
         try:
             graphs.append(Graph(len(raw.nodes), raw.edges, own, label, name=file))
         except InputError as error:
             raise InputError(f"{base / file}: {error}") from error
-    return Dataset(graphs, class_names=names, name=base.resolve().name)
+    return Dataset(graphs, class_names=names, name=base.resolve().name, attributes=attributes)
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,7 @@ class _Raw:
     path: Path
     nodes: list[dict[str, Any]]
     edges: list[tuple[int, int]]
+    edge_attributes: set[str] = field(default_factory=set)
 
 
 def _listed(table: Path) -> list[tuple[str, str, str]]:
@@ -145,7 +154,13 @@ def _graphml(path: Path) -> _Raw:
         simple = Graph.from_networkx(graph, node_features=np.zeros((graph.number_of_nodes(), 1)), label=0)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
-    return _Raw(path, [dict(graph.nodes[node]) for node in graph], [(u, v) for u, v in simple.edges.tolist()])
+    edges = [(u, v) for u, v in simple.edges.tolist()]
+    return _Raw(
+        path,
+        [dict(graph.nodes[node]) for node in graph],
+        edges,
+        {key for *_, data in graph.edges(data=True) for key in data},
+    )
 
 
 def _node_link(path: Path) -> _Raw:
@@ -183,7 +198,7 @@ def _node_link(path: Path) -> _Raw:
                 f'{path}: edge {index} must join two nodes by "source" and "target"; got {link!r} (correct the ids)'
             )
         edges.append((place[ends[0]], place[ends[1]]))
-    return _Raw(path, attributes, edges)
+    return _Raw(path, attributes, edges, {key for link in links for key in link} - {"source", "target"})
 
 
 def _edge_list(path: Path) -> _Raw:
@@ -219,33 +234,104 @@ _READERS: dict[str, Callable[[Path], _Raw]] = {
 }
 
 
-def _features(graphs: list[_Raw]) -> list[NDArray[np.float32]] | list[None]:
-    """Features of every graph, from the attributes that all nodes have."""
-    nodes = [node for graph in graphs for node in graph.nodes]
-    if all("x" in node for node in nodes):
-        columns = ["x"]
-    else:
-        shared = set.intersection(*(set(node) for node in nodes))
-        columns = sorted(key for key in shared if all(_row(node[key]) is not None for node in nodes))
-    if not columns:
-        return [None] * len(graphs)
-    found, width = [], None
-    for graph in graphs:
-        rows = [[number for column in columns for number in _row(node[column]) or ()] for node in graph.nodes]
-        for index, row in enumerate(rows):
-            width = len(row) if width is None else width
-            if len(row) != width or not row:
+def _attributes(graphs: list[_Raw]) -> list[Attribute]:
+    """What becomes of every attribute that a node or an edge has."""
+    names = sorted({name for graph in graphs for node in graph.nodes for name in node})
+    found = [_attribute(graphs, name) for name in names]
+    if any(attribute.name == "x" and attribute.columns and not attribute.categories for attribute in found):
+        found = [
+            attribute
+            if attribute.name == "x" or not attribute.columns
+            else Attribute(attribute.name, remark="x is there, and is taken alone")
+            for attribute in found
+        ]
+    edges = sorted({name for graph in graphs for name in graph.edge_attributes})
+    remark = "an edge that the noise adds has none"
+    return [*found, *(Attribute(f"{name} (of edges)", remark=remark) for name in edges)]
+
+
+def _attribute(graphs: list[_Raw], name: str) -> Attribute:
+    """What becomes of one attribute of nodes; refuses numbers that are none, and lists of unequal length."""
+    missing = [(graph, index) for graph, index, node in _nodes(graphs) if name not in node]
+    if missing:
+        graph, index = missing[0]
+        some = f"node {index}" if any(name in node for node in graph.nodes) else "all nodes"
+        more = len(missing) - (1 if some != "all nodes" else len(graph.nodes))
+        also = f", and at {more} node{'s' * (more != 1)} of other graphs or further on" if more else ""
+        return Attribute(name, remark=f"missing at {some} of {graph.path.name}{also}")
+    values = [node[name] for _, _, node in _nodes(graphs)]
+    if all(isinstance(value, str) for value in values):
+        texts = sorted(set(values))
+        if len(texts) == 1:
+            return Attribute(name, remark=f"{texts[0]!r} at every node")
+        if len(texts) > min(_MOST_CATEGORIES, max(3, len(values) * 3 // 4)):
+            return Attribute(name, remark=f"{len(texts)} different texts at {len(values)} nodes: names, not categories")
+        return Attribute(name, len(texts), tuple(texts))
+    if any(_row(value) is None for value in values):
+        odd = next(value for value in values if _row(value) is None)
+        return Attribute(name, remark=f"neither numbers nor texts at every node: {odd!r}")
+    width = len(_row(values[0]) or ())
+    _check_numbers(graphs, name, width)
+    return Attribute(name, width)
+
+
+def _like(graphs: list[_Raw], like: Sequence[Attribute]) -> list[Attribute]:
+    """The given attributes, if the graphs have them all, with no other text than their categories."""
+    for attribute in like:
+        for graph, index, node in _nodes(graphs) if attribute.columns else ():
+            value = node.get(attribute.name)
+            known = value in attribute.categories if attribute.categories else _row(value) is not None
+            if not known:
+                expected = f"one of {', '.join(attribute.categories)}" if attribute.categories else "a number"
+                got = f"got {value!r}" if attribute.name in node else "it is missing"
                 raise InputError(
-                    f"{graph.path}: node {index} must have {width or 'some'} numbers in {', '.join(columns)}, as the nodes "
-                    f"before; got {graph.nodes[index]!r} (give every node the same numbers)"
+                    f"{graph.path}: {attribute.name} of node {index} must be {expected}, as in the data of the model; {got} "
+                    "(correct the file, or train on data that have it)"
                 )
-        found.append(np.array(rows, dtype=np.float32))
-    return found
+        if attribute.columns and not attribute.categories:
+            _check_numbers(graphs, attribute.name, attribute.columns)
+    return list(like)
+
+
+def _check_numbers(graphs: list[_Raw], name: str, width: int) -> None:
+    for graph, index, node in _nodes(graphs):
+        row = _row(node[name]) or []
+        if len(row) != width or not row:
+            raise InputError(
+                f"{graph.path}: node {index} must have {width or 'some'} numbers in {name}, as the nodes before; got "
+                f"{node[name]!r} (give every node the same numbers)"
+            )
+        if not all(map(math.isfinite, row)):
+            raise InputError(
+                f"{graph.path}: {name} of node {index} must be finite; got {node[name]!r} (fill it in, or take {name} out of "
+                "the files)"
+            )
+
+
+def _matrix(graph: _Raw, attributes: Sequence[Attribute]) -> NDArray[np.float32] | None:
+    """The features of a graph's nodes."""
+    taken = [attribute for attribute in attributes if attribute.columns]
+    if not taken:
+        return None
+    rows = [[number for attribute in taken for number in _numbers(node, attribute)] for node in graph.nodes]
+    return np.array(rows, dtype=np.float32)
+
+
+def _numbers(node: dict[str, Any], attribute: Attribute) -> list[float]:
+    value = node[attribute.name]
+    if attribute.categories:
+        return [float(value == category) for category in attribute.categories]
+    return _row(value) or []
+
+
+def _nodes(graphs: list[_Raw]) -> Iterator[tuple[_Raw, int, dict[str, Any]]]:
+    """Every node with its graph and number."""
+    return ((graph, index, node) for graph in graphs for index, node in enumerate(graph.nodes))
 
 
 def _row(value: Any) -> list[float] | None:
     """A number, or a list of numbers, as a list; ``None`` for anything else."""
     values = value if isinstance(value, list) else [value]
-    if not all(isinstance(number, (int, float)) and math.isfinite(number) for number in values):
+    if not all(isinstance(number, (int, float)) for number in values):
         return None
     return [float(number) for number in values]

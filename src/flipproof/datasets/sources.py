@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from flipproof.checks import checked_seed
-from flipproof.datasets.dataset import Dataset
+from flipproof.datasets.dataset import Attribute, Dataset
 from flipproof.datasets.folder import LABELS, folder
-from flipproof.datasets.splits import Split, split
+from flipproof.datasets.splits import Split, drawn, split
 from flipproof.datasets.topologies import topologies
 from flipproof.datasets.tu import tu
 from flipproof.errors import InputError
 
-__all__ = ["PARTS", "DataSource", "fingerprint", "model_data", "part_indices"]
+__all__ = ["PARTS", "DataSource", "by_class_names", "fingerprint", "model_data", "part_indices"]
 
 PARTS = ("test", "validation", "train", "all")
 
@@ -42,8 +42,8 @@ class DataSource:
     test: float = 1 / 3
     validation: float = 0.0
 
-    def load(self) -> Dataset:
-        """The graphs."""
+    def load(self, *, like: Sequence[Attribute] = ()) -> Dataset:
+        """The graphs; of a folder, with the same columns of node features as the given attributes have."""
         checked_seed(self.seed)
         kind, colon, count = self.data.partition(":")
         if kind == "topologies":
@@ -57,7 +57,7 @@ class DataSource:
             assert self.root is not None
             return tu(self.data, self.root, download=self.download)
         if (path / LABELS).is_file():
-            return folder(path)
+            return folder(path, like=like)
         if (path / f"{path.resolve().name}_A.txt").is_file():
             return tu(path.resolve().name, path.resolve().parent)
         what = f"is a folder without {LABELS}" if path.is_dir() else "is no folder here"
@@ -91,6 +91,7 @@ class DataSource:
             "validation": self.validation,
             "data_sha256": fingerprint(graphs),
             "class_names": list(graphs.class_names),
+            "attributes": [asdict(attribute) for attribute in graphs.attributes],
         }
 
 
@@ -120,14 +121,31 @@ def model_data(
         test=float(stored.get("test", 1 / 3)),
         validation=float(stored.get("validation", 0.0)),
     )
-    graphs = source.load()
+    graphs = source.load(like=_stored_attributes(stored))
     expected = stored.get("data_sha256")
     if same and data_seed is None and expected is not None and fingerprint(graphs) != expected:
         raise InputError(
             f"the data {source.data} are not those that the model was trained on: their hash has changed, so that training "
             "graphs could be taken for test graphs (restore the data, or train again)"
         )
-    return source, graphs
+    return source, by_class_names(graphs, stored)
+
+
+def _stored_attributes(stored: Mapping[str, Any]) -> list[Attribute]:
+    """The attributes that a model folder remembers."""
+    entries = stored.get("attributes") or []
+    return [Attribute(**{**entry, "categories": tuple(entry["categories"])}) for entry in entries]
+
+
+def by_class_names(graphs: Dataset, stored: Mapping[str, Any], model: str = "the model") -> Dataset:
+    """The graphs with their classes numbered as in a model folder: classes are matched by name."""
+    names = stored.get("class_names")
+    if names is None or tuple(names) == graphs.class_names:
+        return graphs
+    try:
+        return graphs.with_classes(names)
+    except InputError as error:
+        raise InputError(f"the data do not fit {model}: {error}") from error
 
 
 def fingerprint(graphs: Dataset) -> str:
@@ -142,12 +160,14 @@ def fingerprint(graphs: Dataset) -> str:
     return digest.hexdigest()
 
 
-def part_indices(parts: Split, part: str, limit: int | None) -> list[int]:
-    """Positions in the data set of the graphs to certify."""
+def part_indices(parts: Split, part: str, limit: int | None, *, seed: int = 0) -> list[int]:
+    """Positions in the data set of the graphs to certify: all of a part, or so many of them with every class in proportion."""
     if part not in PARTS:
         raise InputError(f"--part must be one of {', '.join(PARTS)}; got {part!r} (test is the default)")
     chosen = range(len(parts.dataset)) if part == "all" else getattr(parts, f"{part}_indices").tolist()
-    indices = [int(index) for index in chosen][:limit]
+    indices = [int(index) for index in chosen]
+    if limit is not None and limit < len(indices):
+        indices = [indices[place] for place in drawn(parts.dataset.subset(indices), limit, seed=seed)]
     if not indices:
         raise InputError(f"--part {part} holds no graph (choose another part, or train with --validation above 0)")
     return indices

@@ -16,7 +16,7 @@ from flipproof.datasets.dataset import Dataset
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graphs
 
-__all__ = ["Split", "folds", "isomorphic_to_any", "split"]
+__all__ = ["Split", "drawn", "folds", "in_several_classes", "isomorphic_to_any", "split"]
 
 _ROUNDS = 3
 
@@ -129,6 +129,17 @@ def split(
     return Split(data, parts[0], parts[1], parts[2], seed)
 
 
+def drawn(graphs: Dataset, count: int, *, seed: int = 0) -> NDArray[np.int64]:
+    """Positions of so many graphs, ascending, drawn at random with every class in proportion; all, if there are no more.
+
+    >>> from flipproof.datasets import topologies
+    >>> data = topologies(80)
+    >>> np.bincount(data.labels[drawn(data, 16)]).tolist()
+    [2, 2, 2, 2, 2, 2, 2, 2]
+    """
+    return np.sort(_stratified_order(graphs, checked_seed(seed))[:count])
+
+
 def folds(graphs: Dataset | Iterable[Any], *, number: int = 10, validation: bool = False, seed: int = 0) -> list[Split]:
     """Stratified k-fold cross-validation: every graph is a test graph once.
 
@@ -185,6 +196,29 @@ def isomorphic_to_any(graphs: Sequence[Any], others: Sequence[Any]) -> NDArray[n
             )
         )
     return np.array(answers, dtype=np.bool_)
+
+
+def in_several_classes(graphs: Dataset) -> NDArray[np.bool_]:
+    """For each graph, whether it is isomorphic to a graph of another class: no model can be right about both."""
+    import networkx
+
+    palette: dict[Any, int] = {}
+    colours = [_refined_colours(graph, palette) for graph in graphs]
+    buckets: dict[tuple[int, ...], list[int]] = {}
+    for place, found in enumerate(colours):
+        buckets.setdefault(tuple(sorted(found)), []).append(place)
+    several = np.zeros(len(graphs), dtype=np.bool_)
+    for places in buckets.values():
+        if len(set(graphs.labels[places])) < 2:
+            continue
+        shown = {place: _coloured(graphs[place], colours[place]) for place in places}
+        for place in places:
+            several[place] = any(
+                networkx.vf2pp_is_isomorphic(shown[place], shown[other], node_label="colour")
+                for other in places
+                if graphs.labels[other] != graphs.labels[place]
+            )
+    return several
 
 
 def _refined_colours(graph: Graph, palette: dict[Any, int]) -> list[int]:

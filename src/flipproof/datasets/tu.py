@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.datasets.dataset import Dataset
+from flipproof.datasets.dataset import Attribute, Dataset
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
 
@@ -170,7 +170,7 @@ def _read(files: _Files, attributes: bool) -> Dataset:
     number[order] = np.arange(len(order)) - node_starts[graph_of_node[order]]
     edge_graphs, edges = _edges(files, graph_of_node, number)
     edge_starts = np.searchsorted(edge_graphs, np.arange(len(values) + 1))
-    features = _features(files, len(order), attributes)
+    features, described = _features(files, len(order), attributes)
     if features is not None:
         features = features[order]
     graphs = []
@@ -179,7 +179,8 @@ def _read(files: _Files, attributes: bool) -> Dataset:
         own = None if features is None else features[nodes]
         pairs = edges[edge_starts[index] : edge_starts[index + 1]]
         graphs.append(Graph(nodes.stop - nodes.start, pairs, own, label, name=f"{files.name}-{index}"))
-    return Dataset(graphs, class_names=[str(value) for value in classes.tolist()], name=files.name)
+    class_names = [str(value) for value in classes.tolist()]
+    return Dataset(graphs, class_names=class_names, name=files.name, attributes=described)
 
 
 def _graph_of_node(files: _Files, graphs: int) -> IntArray:
@@ -229,20 +230,30 @@ def _refuse_directed(files: _Files, pairs: IntArray, nodes: int) -> None:
     )
 
 
-def _features(files: _Files, nodes: int, attributes: bool) -> NDArray[np.float32] | None:
-    """Node labels, one-hot, and node attributes, ``[nodes, d]``."""
+def _features(files: _Files, nodes: int, attributes: bool) -> tuple[NDArray[np.float32] | None, list[Attribute]]:
+    """Node labels, one-hot, and node attributes, ``[nodes, d]``; and what became of everything that the files have."""
     parts: list[NDArray[Any]] = []
+    described: list[Attribute] = []
     labels = files.integers("node_labels", columns=None)
     if labels is not None:
         _refuse_length(files, "node_labels", labels, nodes)
         for column in labels.T:
             kinds, place = np.unique(column, return_inverse=True)
             parts.append(np.eye(len(kinds), dtype=np.float32)[place])
+            described.append(Attribute("node label", len(kinds), tuple(map(str, kinds.tolist()))))
     values = files.numbers("node_attributes") if attributes else None
     if values is not None:
         _refuse_length(files, "node_attributes", values, nodes)
         parts.append(values.astype(np.float32))
-    return np.concatenate(parts, axis=1) if parts else None
+        described.append(Attribute("node attribute", values.shape[1]))
+    elif files.path("node_attributes").is_file():
+        described.append(Attribute("node attribute", remark="attributes=False"))
+    described += [
+        Attribute(kind.replace("_", " "), remark="an edge that the noise adds has none")
+        for kind in ("edge_labels", "edge_attributes")
+        if files.path(kind).is_file()
+    ]
+    return np.concatenate(parts, axis=1) if parts else None, described
 
 
 def _refuse_length(files: _Files, kind: str, values: NDArray[Any], nodes: int) -> None:

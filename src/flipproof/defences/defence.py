@@ -122,9 +122,12 @@ class Defence(ABC):
             not depend on edges), ``"degree"``, ``"one-hot-degree"``, ``"constant"``, a function from a Graph to an array
             ``[n, d]``, a PyG transform, or several in a list.
         convention: ``"pyg"``, ``"data"`` or ``"dense"``, where the module's ``forward`` does not tell.
-        trust_features: Accept node features that look like the clean graph's degrees.
+        trust_features: Accept node features that look as if computed from the clean edges.
         memory: Bytes that graphs and the model's work on them may take at once. Batches are cut to fit; a graph of which
             not even one copy fits is refused.
+        edge_features: For a PyG module that reads ``edge_attr``: a function that makes it from the features of the two ends of
+            every edge, ``[E, d]`` each, after the noise. A stored ``edge_attr`` cannot be used: an edge that the noise adds has
+            none, so a model that reads one is refused without this function.
     """
 
     name: ClassVar[str]
@@ -162,6 +165,7 @@ class Defence(ABC):
         convention: str | None = None,
         trust_features: bool = False,
         memory: int = DEFAULT_MEMORY,
+        edge_features: Callable[[Any, Any], Any] | None = None,
     ) -> None:
         given = getattr(model, "num_classes", None) if num_classes is None else num_classes
         self.model = model
@@ -172,6 +176,7 @@ class Defence(ABC):
             features=features,
             convention=convention,
             memory=checked_count(memory, "memory", 2**20, "a number of bytes, for instance 2**30"),
+            edge_features=edge_features,
         )
         hook = getattr(self.classifier, "features", None)
         if (self.edge_blind or self.classifier.edge_blind) and hook is not None and hook.reads_edges:

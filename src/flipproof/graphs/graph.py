@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
@@ -201,6 +202,12 @@ def as_graph(value: Any) -> Graph:
     if isinstance(value, Graph):
         return value
     if hasattr(value, "edge_index"):
+        if getattr(value, "edge_attr", None) is not None:
+            warnings.warn(
+                "edge_attr of the PyG Data is not used: an edge that the noise adds has none, and a certified model must not "
+                "tell it apart (make edge features from the two end nodes with edge_features=function, or set data.edge_attr = None)",
+                stacklevel=3,
+            )
         return Graph.from_pyg(value)
     if hasattr(value, "is_multigraph") and hasattr(value, "nodes"):
         return Graph.from_networkx(value)

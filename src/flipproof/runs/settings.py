@@ -96,6 +96,7 @@ class CertifySettings(RunSettings):
         class_names: Names of its classes.
         part, split_seed: Which graphs of which split.
         graphs: Their positions in the data set.
+        graphs_seed: The seed that drew them from the part, every class in proportion; ``None`` if they are all of it.
         model, model_sha256: Name and identity of the model.
         features: Node features.
         num_classes: Number of classes that the model can name.
@@ -119,6 +120,7 @@ class CertifySettings(RunSettings):
     defence: dict[str, Any]
     question: dict[str, Any]
     paths: dict[str, int] = field(default_factory=dict)
+    graphs_seed: int | None = None
 
     @property
     def defence_class(self) -> type[Defence]:
@@ -155,6 +157,7 @@ class AttackSettings(RunSettings):
     confirm_samples: int
     alpha: float
     seed: int
+    graphs_seed: int | None = None
 
     def belongs_to(self, certified: CertifySettings) -> bool:
         """Whether model, data and defence are those of a run of certificates."""

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from flipproof.classifiers.features import as_features
+from flipproof.classifiers.message_passing import EdgeFeatures, data_batch, edge_argument, made_edge_features
 from flipproof.classifiers.torch_module import convention_of
 from flipproof.errors import InputError
 from flipproof.models.blinded import EdgeBlind
@@ -40,6 +41,7 @@ class GraphClassification:
         features: Any,
         validation: Iterable[Any] | None,
         chosen: Hyperparameters,
+        edge_features: EdgeFeatures | None = None,
     ) -> None:
         self.model, self.view, self.chosen = model, view, chosen
         self.objective = OBJECTIVES[chosen.objective]
@@ -57,7 +59,8 @@ class GraphClassification:
         self.graphs = LabelledGraphs(graphs, "graphs")
         self.held_out = None if validation is None else LabelledGraphs(validation, "validation")
         self.highest_label = max(int(part.labels.max()) for part in (self.graphs, self.held_out) if part is not None)
-        self.convention = convention_of(model)
+        self.edge_features = edge_features
+        self.convention = convention_of(model, given=() if edge_features is None else ("edge_attr", "edge_weight"))
         self.device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
         self.class_weight = _balanced(self.graphs.labels).to(self.device) if chosen.class_weights else None
 
@@ -121,7 +124,9 @@ class GraphClassification:
         own = None if batch.own is None else batch.own.repeat(copies, 1, 1)
         x = self.features.dense(adjacency, mask, own)
         x = x.to(torch.float32) if x.is_floating_point() else x
-        logits = _answer(self.model, self.convention, *(part.to(self.device) for part in (x, adjacency, mask)))
+        logits = _answer(
+            self.model, self.convention, self.edge_features, *(part.to(self.device) for part in (x, adjacency, mask))
+        )
         if logits.ndim != 2 or len(logits) != len(mask):
             raise InputError(
                 f"the model must return logits [{len(mask)}, num_classes]; got shape {tuple(logits.shape)} "
@@ -135,7 +140,14 @@ class GraphClassification:
         return logits.view(copies, len(batch.labels), -1)
 
 
-def _answer(model: nn.Module, convention: str, x: Tensor, adjacency: Tensor, mask: Tensor) -> Tensor:
+def _answer(
+    model: nn.Module,
+    convention: str,
+    edge_features: EdgeFeatures | None,
+    x: Tensor,
+    adjacency: Tensor,
+    mask: Tensor,
+) -> Tensor:
     """The logits of a padded batch; for PyG's conventions, of the nodes that exist and edges in canonical order."""
     logits: Tensor
     if convention == "dense":
@@ -146,11 +158,10 @@ def _answer(model: nn.Module, convention: str, x: Tensor, adjacency: Tensor, mas
     edge_index = torch.stack([number[graph, u], number[graph, v]])
     batch = torch.repeat_interleave(torch.arange(len(mask), device=mask.device), mask.sum(dim=1))
     if convention == "data":
-        from torch_geometric.data import Batch
-
-        data = Batch(x=x[mask], edge_index=edge_index, batch=batch)
-        data.ptr = torch.searchsorted(batch, torch.arange(len(mask) + 1, device=mask.device))
-        logits = model(data)
+        logits = model(data_batch(x[mask], edge_index, batch, edge_features))
+    elif edge_features is not None:
+        edges = {edge_argument(model): made_edge_features(edge_features, x[mask], edge_index)}
+        logits = model(x[mask], edge_index, batch=batch, **edges)
     else:
         logits = model(x[mask], edge_index, batch)
     return logits

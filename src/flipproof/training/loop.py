@@ -62,6 +62,7 @@ def train(
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | Callable[[int, int], None] = False,
+    edge_features: Callable[[Any, Any], Any] | None = None,
 ) -> TrainingResult:
     """Train a model in place with AdamW; afterwards it is in evaluation mode.
 
@@ -104,6 +105,7 @@ def train(
             the CPU is not restored.
         progress: ``True`` shows progress with the time left on stderr; a function is called with the number of epochs done
             and their total.
+        edge_features: As for :class:`flipproof.SmoothedClassifier`.
 
     >>> from flipproof import EdgeNoise
     >>> from flipproof.datasets import topologies
@@ -131,7 +133,15 @@ def train(
             f"model must be a torch module; got {type(model).__name__} (other classifiers train themselves)"
         )
     view = as_view(noise, groups, renumber=renumber)
-    task = GraphClassification(model, graphs, view=view, features=features, validation=validation, chosen=chosen)
+    task = GraphClassification(
+        model,
+        graphs,
+        view=view,
+        features=features,
+        validation=validation,
+        chosen=chosen,
+        edge_features=edge_features,
+    )
     return fit(model, task, chosen, checkpoint=checkpoint, progress=progress)
 
 

@@ -1,0 +1,223 @@
+"""Features that know the clean edges are refused in every usual form; what only goes along with the edges passes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import networkx
+import numpy as np
+import pytest
+import torch
+from scipy.stats import rankdata
+from shared_data import data_root
+from torch_geometric import transforms
+
+import flipproof as fp
+from flipproof import Graph, InputError
+from flipproof.classifiers.clean_edges import refuse_clean_edges
+
+Array = np.ndarray[Any, Any]
+WIDTH = 24
+ORDER = np.random.default_rng(7).permutation(WIDTH)
+TU = ("MUTAG", "PTC_MR", "NCI1", "PROTEINS", "ENZYMES", "AIDS", "IMDB-BINARY", "IMDB-MULTI")
+
+
+def tree(n: int, seed: int) -> Graph:
+    """A random tree and two chords: triangles, several degrees, rings."""
+    rng = np.random.default_rng(seed)
+    edges = [(node, int(rng.integers(0, node))) for node in range(1, n)]
+    return Graph(n, [*edges, (0, n - 1), (1, n - 2), (0, n - 2)])
+
+
+TREES = [tree(8 + seed % 13, seed) for seed in range(30)]
+
+
+def one_hot(values: Array) -> Array:
+    return np.eye(WIDTH)[np.minimum(values, WIDTH - 1)]
+
+
+def in_networkx(quantity: Callable[[Any], dict[int, float]]) -> Callable[[Graph], Array]:
+    def features(graph: Graph) -> Array:
+        found = quantity(graph.to_networkx())
+        return np.array([found[node] for node in range(graph.num_nodes)])
+
+    return features
+
+
+def by_pyg(transform: Any, field: str) -> Callable[[Graph], Array]:
+    def features(graph: Graph) -> Array:
+        torch.manual_seed(graph.num_nodes)
+        found: Array = transform(graph.replaced(node_features=None).to_pyg())[field].numpy()
+        return found
+
+    return features
+
+
+def noise(graph: Graph) -> Array:
+    return np.random.default_rng(graph.num_nodes).normal(size=graph.num_nodes)
+
+
+def one_off(graph: Graph) -> Array:
+    """The degrees; a node of the first of the graphs is off by one."""
+    degrees = graph.degrees.copy()
+    degrees[0] += graph == TREES[0]
+    return degrees
+
+
+DEGREES: dict[str, Callable[[Graph], Array]] = {
+    "raw": lambda g: g.degrees,
+    "a node off by one": one_off,
+    "square root": lambda g: np.sqrt(g.degrees),
+    "log2": lambda g: np.log2(1 + g.degrees),
+    "square": lambda g: g.degrees**2,
+    "inverse": lambda g: 1 / (1 + g.degrees),
+    "inverse root": lambda g: 1 / np.sqrt(g.degrees),
+    "by n": lambda g: g.degrees / g.num_nodes,
+    "by the sum": lambda g: g.degrees / g.degrees.sum(),
+    "standardised": lambda g: (g.degrees - g.degrees.mean()) / g.degrees.std(),
+    "cut off": lambda g: np.minimum(g.degrees, 5),
+    "cut off early": lambda g: np.minimum(g.degrees, 3),
+    "rank": lambda g: rankdata(g.degrees),
+    "position in the order": lambda g: np.argsort(np.argsort(g.degrees, kind="stable"), kind="stable"),
+    "noise": lambda g: g.degrees + 0.05 * noise(g),
+    "one-hot": lambda g: one_hot(g.degrees),
+    "permuted one-hot": lambda g: one_hot(g.degrees)[:, ORDER],
+    "binned one-hot": lambda g: one_hot((g.degrees > 1) * 1 + (g.degrees > 2)),
+    "PyG's one-hot": by_pyg(transforms.OneHotDegree(20), "x"),
+    "PyG's profile": by_pyg(transforms.LocalDegreeProfile(), "x"),
+}
+OTHERS: dict[str, Callable[[Graph], Array]] = {
+    "triangles": in_networkx(networkx.triangles),
+    "clustering": in_networkx(networkx.clustering),
+    "PageRank": in_networkx(networkx.pagerank),
+    "log PageRank": lambda g: np.log(in_networkx(networkx.pagerank)(g)),
+    "core number": in_networkx(networkx.core_number),
+    "eccentricity": in_networkx(networkx.eccentricity),
+    "closeness": in_networkx(networkx.closeness_centrality),
+    "betweenness": in_networkx(networkx.betweenness_centrality),
+    "Laplacian": by_pyg(transforms.AddLaplacianEigenvectorPE(3, attr_name="pe", is_undirected=True), "pe"),
+    "random walk": by_pyg(transforms.AddRandomWalkPE(4, attr_name="pe"), "pe"),
+    "leading eigenvector": lambda g: np.linalg.eigh(g.adjacency())[1][:, -1],
+    "adjacency rows": lambda g: np.pad(g.adjacency(), ((0, 0), (0, WIDTH - g.num_nodes))),
+    "neighbour sums": lambda g: np.column_stack([noise(g), g.adjacency() @ noise(g)]),
+    "neighbour means": lambda g: np.column_stack([noise(g), g.adjacency() @ noise(g) / g.degrees]),
+}
+
+
+def beside_others(graph: Graph, columns: Array, seed: int) -> Graph:
+    """The columns between random ones."""
+    rng = np.random.default_rng(seed)
+    kinds, reals = np.eye(3)[rng.integers(0, 3, graph.num_nodes)], rng.normal(size=(graph.num_nodes, 1))
+    columns = columns.reshape(graph.num_nodes, -1)
+    return graph.replaced(node_features=np.hstack([kinds, columns, reals]).astype(np.float32))
+
+
+@pytest.mark.parametrize("form", [*DEGREES, *OTHERS])
+def test_features_of_the_clean_edges_beside_others_are_refused(form: str) -> None:
+    computed = (DEGREES | OTHERS)[form]
+    given = [beside_others(graph, computed(graph), seed) for seed, graph in enumerate(TREES)]
+    with pytest.raises(InputError, match=r"column \d+ of node_features is .*trust_features=True") as caught:
+        refuse_clean_edges(given)
+    column = int(str(caught.value).split()[1])
+    assert 3 <= column < np.shape(given[0].node_features)[1] - 1  # not one of the random ones
+    if form in DEGREES and form != "PyG's profile":
+        assert "degree" in str(caught.value)
+
+
+@pytest.mark.parametrize("form", [form for form in DEGREES if form not in ("permuted one-hot", "binned one-hot")])
+def test_degrees_of_real_molecules_beside_their_atoms_are_refused(form: str) -> None:
+    graphs = fp.datasets.tu("MUTAG", data_root())
+    given = []
+    for graph in graphs:
+        extra = DEGREES[form](graph).reshape(graph.num_nodes, -1)
+        assert graph.node_features is not None
+        given.append(graph.replaced(node_features=np.hstack([graph.node_features, extra])))
+    with pytest.raises(InputError, match="degree"):
+        refuse_clean_edges(given)
+
+
+def test_the_degree_one_hot_on_a_path_beside_another_column_is_refused() -> None:
+    path = Graph(10, [(node, node + 1) for node in range(9)], np.arange(10.0)[:, None])
+    features = transforms.OneHotDegree(4)(path.to_pyg()).x.numpy()
+    with pytest.raises(InputError, match="one-hot"):
+        refuse_clean_edges([path.replaced(node_features=features)])
+
+
+@pytest.mark.parametrize(
+    "form", ["square root", "log2", "inverse", "by n", "standardised", "rank", "PageRank", "Laplacian", "random walk"]
+)
+def test_a_single_graph_is_enough_for_values_that_no_label_has(form: str) -> None:
+    graph = tree(14, 3)
+    with pytest.raises(InputError, match="column"):
+        refuse_clean_edges([beside_others(graph, (DEGREES | OTHERS)[form](graph), 0)])
+
+
+def test_the_name_of_the_column_is_given() -> None:
+    given = [graph.replaced(node_features=np.column_stack([noise(graph), np.sqrt(graph.degrees)])) for graph in TREES]
+    with pytest.raises(InputError, match=r"column 1 of node_features \(reach\) is the square roots of the degrees"):
+        refuse_clean_edges(given, ["size", "reach"])
+
+
+@pytest.mark.parametrize("name", TU)
+def test_labels_and_attributes_of_real_graphs_pass(name: str) -> None:
+    graphs = fp.datasets.tu(name, data_root())
+    refuse_clean_edges(list(graphs))
+    refuse_clean_edges(list(fp.datasets.split(graphs, test=0.1).test))  # also a small part
+
+
+def test_atoms_of_single_molecules_pass() -> None:
+    for graph in fp.datasets.tu("MUTAG", data_root())[::3]:
+        refuse_clean_edges([graph])
+
+
+@pytest.mark.parametrize(
+    "kind", ["categories", "numbers", "reals", "node numbers", "identity", "of the graph", "constant"]
+)
+def test_features_that_know_nothing_pass(kind: str) -> None:
+    """40 data sets of one to seven small graphs; the guard is deterministic, and an accident has odds of one in a million."""
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        given = []
+        for _ in range(int(rng.integers(1, 8))):
+            n = int(rng.integers(4, 14))
+            features: Any = {
+                "categories": np.eye(4)[rng.integers(0, 4, n)],
+                "numbers": rng.integers(0, 4, (n, 3)),
+                "reals": rng.normal(size=(n, 4)),
+                "node numbers": np.arange(n)[:, None],
+                "identity": np.eye(14)[:n],
+                "of the graph": np.full((n, 1), rng.normal()),
+                "constant": np.ones((n, 2)),
+            }[kind]
+            upper = np.triu(rng.random((n, n)) < 0.35, 1)
+            given.append(Graph(n, np.argwhere(upper), features))
+        refuse_clean_edges(given)
+
+
+def test_coordinates_that_are_smooth_over_the_edges_pass() -> None:
+    """Points joined to their neighbours in the plane: near the mean of the neighbours, and not made from edges."""
+    rng = np.random.default_rng(1)
+    given = []
+    for _ in range(20):
+        points = rng.random((40, 2))
+        near = np.triu(np.linalg.norm(points[:, None] - points[None], axis=2) < 0.25, 1)
+        given.append(Graph(40, np.argwhere(near), np.hstack([points, 28 * points])))
+    refuse_clean_edges(given)
+
+
+def test_a_large_data_set_takes_no_more_than_a_moment() -> None:
+    graphs = list(fp.datasets.tu("NCI1", data_root()))
+    started = time.process_time()
+    refuse_clean_edges(graphs)
+    assert time.process_time() - started < 5  # half a second; room for a slow machine
+
+
+def test_trusted_features_are_taken() -> None:
+    given = [graph.replaced(node_features=np.sqrt(graph.degrees)[:, None]) for graph in TREES[:2]]
+    asked: dict[str, Any] = {"noise": fp.EdgeNoise(keep=0.9), "num_classes": 2}
+    with pytest.raises(InputError, match="square roots"):
+        fp.SmoothedClassifier(lambda graphs: [0] * len(graphs), **asked).certify_all(given, samples=10)
+    trusting = fp.SmoothedClassifier(lambda graphs: [0] * len(graphs), **asked, trust_features=True)
+    assert len(trusting.certify_all(given, samples=10)) == 2

@@ -19,6 +19,7 @@ DEFAULT_MEMORY = 2**30
 """Bytes that the noisy copies of a graph and the model's work on them may take at once."""
 
 _PROBE_SAMPLES = 8
+_ROUNDING = 1e-4  # of the highest logit (at least 1): well above what float32 networks differ by from batch to batch
 
 
 def shown_bytes(count: float) -> str:
@@ -99,6 +100,21 @@ class Classifier(ABC):
     def labels(self, batch: NoisyBatch) -> NDArray[np.int64]:
         """The label of each graph of the batch, ``[B]``; equal logits go to the smaller label."""
         return self._checked_labels(self.scores(batch), batch.size)
+
+    def said(self, batch: NoisyBatch) -> NDArray[np.bool_]:
+        """Which classes are the answer on each graph, or could be if floating point rounded otherwise, ``[B, C]``.
+
+        The label of a graph can depend on rounding, and rounding on the batch that it is in: classes whose logits are within
+        rounding of the highest all count. A black box names one class.
+        """
+        scores = self.scores(batch)
+        labels = self._checked_labels(scores, batch.size)
+        found: NDArray[np.bool_] = labels[:, None] == np.arange(self.num_classes)
+        if scores.ndim == 2:
+            highest = np.where(found, scores, -np.inf).max(axis=1, keepdims=True)
+            with np.errstate(invalid="ignore"):  # of infinite logits
+                found |= scores >= highest - _ROUNDING * np.maximum(1.0, np.abs(highest))
+        return found
 
     def prepare(self) -> None:  # noqa: B027  (nothing to refuse in a black box)
         """Refuse a model whose state makes certificates false; called before every sampling."""

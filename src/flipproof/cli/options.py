@@ -178,7 +178,9 @@ def command_function(
     def command(**given: Any) -> None:
         values = {name: given.pop(name) for name in extra}
         if extra:
-            given["defence_values"] = {name: value for name, value in values.items() if value not in (None, False)}
+            given["defence_values"] = {
+                name: value for name, value in values.items() if value is not None and value is not False
+            }
         raise typer.Exit(run(options(**given)) or 0)
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -2,9 +2,11 @@
 
     groups = every node pair, by a fixed hash of its two node numbers, in one of T groups     (flipproof.noise.groups)
     votes = the model's label on each of the T sub-graphs                                     (vote)
-    certificate = majority and radius that follow from the votes                              (certify)
+    prices = what it says after flips inside a group: how many flips another vote costs       (flipproof.defences.pricing)
+    certificate = majority and radius that follow from votes and prices                       (certify)
 
-An edge flip changes one sub-graph, hence at most one of T votes. Nothing is random: alpha is 0, and no certificate abstains.
+An edge flip changes one sub-graph, hence at most one of T votes. Nothing is random: alpha is 0, and no certificate abstains. With a
+single group, the sub-graph is the graph, and the search for prices is exhaustive verification of the model as it is.
 """
 
 from __future__ import annotations
@@ -16,11 +18,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.group_votes import GroupVotes
-from flipproof.defences.defence import Defence, Option, label_dtype
+from flipproof.defences.asking import ask_all
+from flipproof.defences.defence import Defence, Option, Request, label_dtype
+from flipproof.defences.pricing import DEFAULT_CALLS, Level, PricedQuestion, flip_answers, prices_of
 from flipproof.defences.target import Confirmation, CopiesTarget, Target, checked_copies
 from flipproof.errors import InputError
-from flipproof.graphs import Graph, as_graph
+from flipproof.graphs import Graph, IntArray, as_graph
 from flipproof.noise import EdgeNoise
 from flipproof.noise.groups import EdgeGroups
 
@@ -41,7 +46,7 @@ class VotingClassifier(Defence):
     Args:
         model: As for :class:`flipproof.SmoothedClassifier`; best trained on sub-graphs, ``flipproof.train(..., groups=T)``.
         groups: Number of groups ``T``, or the :class:`flipproof.EdgeGroups` themselves. More groups make larger radii possible
-            and each sub-graph sparser.
+            and each sub-graph sparser. One group is the model itself, verified exhaustively.
         **wrapped: ``num_classes``, ``features`` (computed on every *sub-graph*), ``convention``, ``trust_features`` and
             ``memory``; see :class:`flipproof.defences.Defence`.
 
@@ -51,16 +56,35 @@ class VotingClassifier(Defence):
     >>> complete = Graph(6, [(u, v) for u in range(6) for v in range(u)])
     >>> voting.vote(complete)
     GroupVotes(groups=5, counts=[0, 5])
-    >>> voting.certify(complete).radius
+    >>> voting.certify(complete, depth=0).radius  # three votes of five, for one flip each
     2
+    >>> voting.certify(complete).radius  # but a vote changes only when all edges of its group are gone
+    6
     """
 
     name = "voting"
     evidence_type = GroupVotes
+    question_type = PricedQuestion
     trait = "voting"
     settings = (Option("groups", int, "Number of sub-graphs per graph, for voting.", least=1),)
     training_options = (
         Option("renumber", bool, "Hash the nodes under new random numbers in every training step.", False),
+    )
+
+    asking = (
+        Option(
+            "depth",
+            int,
+            "Largest number of flips that are tried together to learn what a vote costs; 0 counts votes alone. By default as "
+            "many as --calls allows.",
+            least=0,
+        ),
+        Option(
+            "calls",
+            int,
+            f"Largest number of model calls per graph; by default {DEFAULT_CALLS:,}, or any number if --depth is given.",
+            least=1,
+        ),
     )
 
     def __init__(self, model: Any, groups: int | EdgeGroups, **wrapped: Any) -> None:
@@ -115,16 +139,84 @@ class VotingClassifier(Defence):
 
     def predict(self, graph: Any) -> int:
         """The class with the most votes; ties go to the smaller label."""
-        return int(self.vote(graph).counts.argmax())
-
-    def vote(self, graph: Any) -> GroupVotes:
-        """The model's label on every sub-graph. Keep it: :func:`flipproof.certify_group_votes` reads the certificate off it."""
         graph = as_graph(graph)
         self.check([graph])
-        return self.ask(graph, None)
+        return int(self.ask(graph, None).counts.argmax())
+
+    def certify(self, graph: Any, **asked: Any) -> Certificate:
+        """The majority on a graph, and the number of edge flips that it withstands, with certainty.
+
+        No attack of at most ``radius`` flips changes the answer. The radius follows from the votes and from what each of them
+        costs: the model is asked about sub-graphs with flips inside their group, those first that decide the radius.
+
+        Args:
+            graph: A :class:`Graph`, PyG ``Data``, networkx graph or adjacency matrix.
+            **asked: ``depth``: largest number of flips that are tried together inside a group; 0 counts votes alone (GNNCert).
+                By default as many as ``calls`` allows. ``calls``: largest number of model calls per graph, 4,096 by default, or
+                any number if ``depth`` is given. Sets of flips of one size in a group are tried only if all of them fit.
+        """
+        return super().certify(graph, **asked)
+
+    def vote(self, graph: Any, *, depth: int = 0, calls: int | None = None) -> GroupVotes:
+        """The model's label on every sub-graph, with prices up to a depth.
+
+        Keep it: :func:`flipproof.certify_group_votes` reads the certificate off it, and ``vote(...).attack()`` the smallest attack.
+        """
+        graph, question = as_graph(graph), self.question(depth=depth, calls=calls)
+        self.check([graph])
+        ((_, votes, _),) = ask_all(self, question, {0: graph}, read=False)
+        assert isinstance(votes, GroupVotes)
+        return votes
+
+    # ---- asking, round by round ----
+
+    def tasks(self, graph: Graph, question: PricedQuestion, pieces: Mapping[str, bytes]) -> list[Request]:
+        """The votes, then round by round the flips that decide the radius."""
+        if _VOTES not in pieces:
+            return [Request(_VOTES)]
+        rounds = [_round_of(key) for key in pieces if key != _VOTES]
+        last = max(rounds, default=0)
+        if last:  # of the last round, pieces may be missing
+            before = {key: piece for key, piece in pieces.items() if key == _VOTES or _round_of(key) < last}
+            missing = self._requests(graph, question, before, last, pieces)
+            if missing:
+                return missing
+        return self._requests(graph, question, pieces, last + 1, {})
+
+    def _requests(
+        self,
+        graph: Graph,
+        question: PricedQuestion,
+        given: Mapping[str, bytes],
+        number: int,
+        there: Mapping[str, bytes],
+    ) -> list[Request]:
+        """What a round asks that is not there yet."""
+        levels = question.next_levels(self.evidence(graph, question, given))
+        keys = [_key(number, chunk) for level in levels for chunk in level.chunks()]
+        return [Request(key) for key in keys if key not in there]
+
+    def work(self, graph: Graph, question: PricedQuestion, request: Request) -> bytes:
+        if request.key == _VOTES:
+            return self.ask(graph, question).to_bytes()
+        classifier = self.classifier.suited(graph, self.noise)
+        classifier.prepare()
+        size = classifier.batch_size(graph, self.noise)
+        found = flip_answers(classifier, graph, self.groups, _level_of(request.key), size=size)
+        return found.astype("<i8").tobytes()
+
+    def evidence(self, graph: Graph, question: PricedQuestion, pieces: Mapping[str, bytes]) -> GroupVotes:
+        stored = GroupVotes.from_bytes(pieces[_VOTES], source="the votes")
+        votes = GroupVotes(stored.labels, graph, self.groups, self.num_classes)
+        answers: dict[Level, IntArray] = {}
+        for key, piece in pieces.items():
+            if key != _VOTES:
+                level = _level_of(key)
+                answers[level] = np.frombuffer(piece, dtype="<i8").astype(np.int64).reshape(-1, 3 + level.flips)
+        return prices_of(votes, answers)
 
     def ask(self, graph: Graph, question: Any) -> GroupVotes:
-        """The votes on a graph that :meth:`check` has passed."""
+        """The votes on a graph that :meth:`check` has passed, without prices."""
         classifier = self.classifier.suited(graph, self.noise)
         classifier.prepare()
         size, total = classifier.batch_size(graph, self.noise), self.groups.count
@@ -143,6 +235,21 @@ class VotingClassifier(Defence):
 
     def target(self, graph: Graph, **search: Any) -> Target:
         return VotingTarget(self, graph, search.get("max_calls"))
+
+
+_VOTES = "votes"
+
+
+def _key(number: int, level: Level) -> str:
+    return f"{number} {level.group} {level.flips} {level.start} {level.stop}"
+
+
+def _round_of(key: str) -> int:
+    return int(key.partition(" ")[0])
+
+
+def _level_of(key: str) -> Level:
+    return Level(*map(int, key.split()[1:]))
 
 
 class VotingTarget(CopiesTarget):

@@ -30,6 +30,7 @@ HASH_VERSION = 1
 
 _MOST_GROUPS = 2**16
 _CHUNK = 2**16  # slots hashed at a time
+_DENSE_SLOTS = 4096  # up to here flipped sub-graphs are states of slots, beyond lists of edges
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,48 @@ class EdgeGroups:
     def sub_graphs(self, graph: Graph) -> list[Graph]:
         """The sub-graph of every group as a :class:`Graph`, to look at."""
         return self.batch(graph, 0, self.count).graphs()
+
+    def slots_of(self, graph: Graph, group: int) -> IntArray:
+        """The slots of a group that an attacker can flip, ascending."""
+        found: IntArray = graph.slots[self.of_slots(graph.slots, graph.num_nodes) == group]
+        return found
+
+    def room(self, graph: Graph) -> tuple[IntArray, IntArray]:
+        """For each group, how many empty pairs and how many edges an attacker can flip, ``[T]`` each."""
+        edges = np.bincount(self.of_slots(graph.flippable_edge_slots, graph.num_nodes), minlength=self.count)
+        pairs, total = graph.num_nodes * (graph.num_nodes - 1) // 2, np.zeros(self.count, dtype=np.int64)
+        for start in range(0, pairs, _CHUNK):
+            slots = np.arange(start, min(start + _CHUNK, pairs), dtype=np.int64)
+            total += np.bincount(self.of_slots(slots, graph.num_nodes), minlength=self.count)
+        total -= np.bincount(self.of_slots(graph.frozen_slots, graph.num_nodes), minlength=self.count)
+        return total - edges, edges.astype(np.int64)
+
+    def flipped(self, graph: Graph, group: int, flips: IntArray) -> NoisyBatch:
+        """The sub-graph of a group after each of several sets of flips inside it.
+
+        Args:
+            graph: The whole graph.
+            group: The group.
+            flips: Places in :meth:`slots_of`, each once in a row, ``[K, d]``.
+        """
+        slots, frozen = self.slots_of(graph, group), graph.frozen_edge_slots
+        size, width = flips.shape
+        base = np.isin(slots, graph.flippable_edge_slots, assume_unique=True)
+        if graph.num_slots <= _DENSE_SLOTS:
+            states = np.repeat(base[None], size, axis=0)
+            states[np.arange(size)[:, None], flips] ^= True
+            return NoisyBatch(graph.num_nodes, size, graph.node_features, slots, frozen, states, None)
+        edges, row = np.flatnonzero(base), np.repeat(np.arange(size), width)
+        place, removed = flips.ravel(), base[flips.ravel()]
+        kept = np.ones((size, len(edges)), dtype=np.bool_)
+        kept[row[removed], np.searchsorted(edges, place[removed])] = False
+        sample, column = np.nonzero(kept)
+        parts = [(sample, slots[edges[column]]), (row[~removed], slots[place[~removed]])]
+        parts.append((np.repeat(np.arange(size), len(frozen)), np.tile(frozen, size)))
+        owner, slot = (np.concatenate(values) for values in zip(*parts, strict=True))
+        order = np.lexsort((slot, owner))
+        lists = SlotLists(owner[order].astype(np.int64), slot[order])
+        return NoisyBatch(graph.num_nodes, size, graph.node_features, None, frozen, None, lists)
 
     def removable(self, graph: Graph) -> NDArray[np.bool_]:
         """For each group, whether an attacker finds an edge in it, ``[T]``."""

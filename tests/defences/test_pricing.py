@@ -224,30 +224,32 @@ def test_one_group_is_exhaustive_verification() -> None:
     assert certificate.order == 3
 
 
+def check_flipped(groups: fp.EdgeGroups, graph: fp.Graph, *, states: bool) -> None:
+    """Sets of one and two flips in several groups, in one batch."""
+    group_of = groups.of_graph(graph)
+    assert np.bincount(group_of, minlength=groups.count).tolist() == np.sum(groups.room(graph), axis=0).tolist()
+    group = np.repeat(np.arange(groups.count), 20)
+    flips = np.concatenate([np.flatnonzero(group_of == t)[combinations(8, 2, 0, 20)] for t in range(groups.count)])
+    flips[::3, 1] = -1
+    batch = groups.flipped(graph, group, flips)
+    assert (batch.states is not None) is states
+    sub_graphs = [sub_graph.replaced(frozen=[]) for sub_graph in groups.sub_graphs(graph)]
+    for owner, row, found in zip(group, flips, batch.graphs(), strict=True):
+        flipped = pairs_of_slots(graph.slots[np.sort(row[row >= 0])], graph.num_nodes)
+        assert found == sub_graphs[owner].flipped(flipped)
+
+
 def test_large_graphs_are_asked_by_lists_of_edges() -> None:
     """Beyond 4,096 node pairs sub-graphs are lists; they must be the same graphs."""
     groups = fp.EdgeGroups(2)
     graph = fp.Graph(100, [(node, node + 1) for node in range(99)], frozen=[(0, 1), (5, 50), (2, 3)])
-    slots = groups.slots_of(graph, 1)
-    flips = combinations(len(slots), 2, 1000, 1040)
-    batch = groups.flipped(graph, 1, flips)
-    assert batch.lists is not None
-    sub_graph = groups.sub_graphs(graph)[1].replaced(frozen=[])
-    for row, found in zip(flips, batch.graphs(), strict=True):
-        assert found == sub_graph.flipped(pairs_of_slots(slots[row], 100))
+    check_flipped(groups, graph, states=False)
 
 
 def test_small_graphs_are_asked_by_states() -> None:
     groups = fp.EdgeGroups(3)
     graph = fp.Graph(9, [(node, node + 1) for node in range(8)], frozen=[(0, 1), (5, 7), (2, 3)])
-    slots = groups.slots_of(graph, 2)
-    assert len(slots) == sum(counts[2] for counts in groups.room(graph))
-    flips = combinations(len(slots), 2, 0, 20)
-    batch = groups.flipped(graph, 2, flips)
-    assert batch.states is not None
-    sub_graph = groups.sub_graphs(graph)[2].replaced(frozen=[])
-    for row, found in zip(flips, batch.graphs(), strict=True):
-        assert found == sub_graph.flipped(pairs_of_slots(slots[row], 9))
+    check_flipped(groups, graph, states=True)
 
 
 # ---- engines and kills ----

@@ -1,14 +1,14 @@
 """What a vote costs: prices of votes over hashed sub-graphs, and the cheapest purchase that changes the majority.
 
-Groups partition the node pairs, so that flips inside group ``t`` change vote ``t`` and no other. The price of class ``c`` in group
-``t`` is the least number of flips inside the group after which the model says ``c`` of its sub-graph. Against a rival ``B`` of the
-winner ``A`` an attacker has to gain
+Groups partition the node pairs, so that flips inside group ``t`` change vote ``t`` and no other. The price of class ``c`` in
+group ``t`` is the least number of flips inside the group after which the model says ``c`` of its sub-graph. Against a rival
+``B`` of the winner ``A`` an attacker has to gain
 
     N_A - N_B + [A < B]
 
-where turning a vote for ``A`` into one for ``B`` gains 2, into one for a third class 1, and turning a third class's vote into one
-for ``B`` gains 1; each at its price, one purchase per group. The cheapest sufficient purchase, less one, is certified. Prices were
-found by trying flips up to some depth; one that was not found exceeds that depth. ``docs/voting.md`` has the proof.
+where turning a vote for ``A`` into one for ``B`` gains 2, into one for a third class 1, and turning a third class's vote into
+one for ``B`` gains 1; each at its price, one purchase per group. The cheapest sufficient purchase, less one, is certified. Prices
+were found by trying flips up to some depth; one that was not found exceeds that depth. ``docs/voting.md`` has the proof.
 
 The counts of votes alone are the case of depth 0, GNNCert (Xia et al., ICLR 2024). Prices of votes are known from certified
 defences against data poisoning (Hammoudeh and Lowd, SaTML 2023).
@@ -121,7 +121,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Purchase:
-    """A cheapest set of votes whose purchase lets ``rival`` overtake. No attack of fewer than ``cost`` flips changes the majority.
+    """A cheapest set of votes whose purchase lets ``rival`` overtake. No attack of fewer flips changes the majority.
 
     Attributes:
         rival: The class that then leads the former winner; a third one may lead both.
@@ -281,7 +281,7 @@ def _offers(labels: NDArray[Any], keys: IntArray, label: int, rivals: IntArray) 
 
 
 def _knapsack(one: IntArray, two: IntArray, most: int) -> tuple[IntArray, NDArray[np.uint8]]:
-    """The least key of every gain up to ``most``, ``[R, most + 1]``, and what each group gains on the way, ``[T, R, most + 1]``."""
+    """The least key of every gain up to ``most``, ``[R, most + 1]``, and each group's part in it, ``[T, R, most + 1]``."""
     rivals, groups = one.shape
     never = np.int64(_NEVER * _UNIT)
     cheapest = np.full((rivals, most + 1), never)

@@ -9,7 +9,7 @@ after a kill.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 from typing import Any
@@ -28,7 +28,7 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
 from flipproof.noise.groups import EdgeGroups
 
-__all__ = ["DEFAULT_CALLS", "Level", "PricedQuestion", "combinations", "flip_answers", "prices_of"]
+__all__ = ["DEFAULT_CALLS", "Level", "PricedQuestion", "combinations", "flip_answers", "pieces_of_work", "prices_of"]
 
 DEFAULT_CALLS = 4096
 """Model calls per graph where neither depth nor budget is given."""
@@ -51,10 +51,19 @@ class Level:
     start: int
     stop: int
 
-    def chunks(self) -> list[Level]:
-        """In pieces of work."""
-        starts = range(self.start, self.stop, CHUNK)
-        return [Level(self.group, self.flips, start, min(start + CHUNK, self.stop)) for start in starts]
+
+def pieces_of_work(levels: Sequence[Level]) -> list[tuple[Level, ...]]:
+    """The levels cut and joined into pieces of work of at most :data:`CHUNK` sets of flips."""
+    pieces, room = list[list[Level]](), 0
+    for level in levels:
+        for start in range(level.start, level.stop, CHUNK):
+            part = Level(level.group, level.flips, start, min(start + CHUNK, level.stop))
+            if part.stop - part.start > room:
+                pieces.append([])
+                room = CHUNK
+            pieces[-1].append(part)
+            room -= part.stop - part.start
+    return [tuple(piece) for piece in pieces]
 
 
 @dataclass(frozen=True)
@@ -151,33 +160,52 @@ def prices_of(votes: GroupVotes, answers: Mapping[Level, IntArray]) -> GroupVote
     return GroupVotes(votes.labels, votes.graph, votes.groups, votes.num_classes, votes.hash_version, prices)
 
 
-def flip_answers(classifier: Classifier, graph: Graph, groups: EdgeGroups, level: Level, *, size: int) -> IntArray:
-    """What the model says after each set of flips of a level, one row per class and number of additions.
+def flip_answers(
+    classifier: Classifier, graph: Graph, groups: EdgeGroups, levels: Sequence[Level], *, size: int
+) -> list[IntArray]:
+    """What the model says after each set of flips of the levels, one row per class and number of additions.
 
     Args:
         classifier: Suited to the graph, and prepared.
         graph: The whole graph.
         groups: The assignment of node pairs.
-        level: Which sets of flips of which group.
+        levels: Which sets of flips of which groups.
         size: Graphs that the model sees at once.
 
     Returns:
-        Class, additions, removals and the slots of the first such set of flips, ``[K, 3 + flips]``. A class that leads but for
-        rounding counts as said too: another batch may round otherwise.
+        For each level: class, additions, removals and the slots of the first such set of flips, ``[K, 3 + flips]``. A class that
+        leads but for rounding counts as said too: another batch may round otherwise.
     """
-    slots = groups.slots_of(graph, level.group)
-    is_edge = np.isin(slots, graph.flippable_edge_slots, assume_unique=True)
-    flips = combinations(len(slots), level.flips, level.start, level.stop)
-    said: list[NDArray[np.bool_]] = [
-        classifier.said(groups.flipped(graph, level.group, flips[start : start + size]))
-        for start in range(0, len(flips), size)
-    ]
-    row, label = np.nonzero(np.concatenate(said))
-    adds = (~is_edge[flips]).sum(axis=1)[row]
+    group_of = groups.of_graph(graph)
+    sets = [_sets_of_flips(np.flatnonzero(group_of == level.group), level) for level in levels]
+    counts = [len(each) for each in sets]
+    group = np.repeat(np.array([level.group for level in levels]), counts)
+    flips = np.full((sum(counts), max(level.flips for level in levels)), -1, dtype=np.int64)
+    for each, stop in zip(sets, np.cumsum(counts).tolist(), strict=True):
+        flips[stop - len(each) : stop, : each.shape[1]] = each
+    said = np.concatenate(
+        [
+            classifier.said(groups.flipped(graph, group[start : start + size], flips[start : start + size]))
+            for start in range(0, len(flips), size)
+        ]
+    )
+    parts = np.split(said, np.cumsum(counts)[:-1])
+    return [_first_of_each(graph, level, *pair) for level, *pair in zip(levels, sets, parts, strict=True)]
+
+
+def _sets_of_flips(places: IntArray, level: Level) -> IntArray:
+    found: IntArray = places[combinations(len(places), level.flips, level.start, level.stop)]
+    return found
+
+
+def _first_of_each(graph: Graph, level: Level, flips: IntArray, said: NDArray[np.bool_]) -> IntArray:
+    """The first set of flips for each class that was said and each number of additions."""
+    row, label = np.nonzero(said)
+    adds = (~graph.slot_states[flips]).sum(axis=1)[row]
     _, first = np.unique(label * (level.flips + 1) + adds, return_index=True)
     row, label, adds = row[first], label[first], adds[first]
     head = np.stack([label, adds, level.flips - adds], axis=1)
-    return np.concatenate([head, slots[flips[row]]], axis=1).astype(np.int64)
+    return np.concatenate([head, graph.slots[flips[row]]], axis=1).astype(np.int64)
 
 
 def combinations(items: int, chosen: int, start: int, stop: int) -> IntArray:

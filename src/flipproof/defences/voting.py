@@ -5,13 +5,13 @@
     prices = what it says after flips inside a group: how many flips another vote costs       (flipproof.defences.pricing)
     certificate = majority and radius that follow from votes and prices                       (certify)
 
-An edge flip changes one sub-graph, hence at most one of T votes. Nothing is random: alpha is 0, and no certificate abstains. With a
-single group, the sub-graph is the graph, and the search for prices is exhaustive verification of the model as it is.
+An edge flip changes one sub-graph, hence at most one of T votes. Nothing is random: alpha is 0, and no certificate abstains. With
+a single group, the sub-graph is the graph, and the search for prices is exhaustive verification of the model as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.group_votes import GroupVotes
 from flipproof.defences.asking import ask_all
 from flipproof.defences.defence import Defence, Option, Request, label_dtype
-from flipproof.defences.pricing import DEFAULT_CALLS, Level, PricedQuestion, flip_answers, prices_of
+from flipproof.defences.pricing import DEFAULT_CALLS, Level, PricedQuestion, flip_answers, pieces_of_work, prices_of
 from flipproof.defences.target import Confirmation, CopiesTarget, Target, checked_copies
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph
@@ -160,7 +160,7 @@ class VotingClassifier(Defence):
     def vote(self, graph: Any, *, depth: int = 0, calls: int | None = None) -> GroupVotes:
         """The model's label on every sub-graph, with prices up to a depth.
 
-        Keep it: :func:`flipproof.certify_group_votes` reads the certificate off it, and ``vote(...).attack()`` the smallest attack.
+        Keep it: :func:`flipproof.certify_group_votes` reads the certificate off it, and its ``attack()`` is the smallest attack.
         """
         graph, question = as_graph(graph), self.question(depth=depth, calls=calls)
         self.check([graph])
@@ -193,26 +193,30 @@ class VotingClassifier(Defence):
     ) -> list[Request]:
         """What a round asks that is not there yet."""
         levels = question.next_levels(self.evidence(graph, question, given))
-        keys = [_key(number, chunk) for level in levels for chunk in level.chunks()]
+        keys = [_key(number, piece) for piece in pieces_of_work(levels)]
         return [Request(key) for key in keys if key not in there]
 
     def work(self, graph: Graph, question: PricedQuestion, request: Request) -> bytes:
         if request.key == _VOTES:
-            return self.ask(graph, question).to_bytes()
+            return self.ask(graph, question).labels.astype("<u4").tobytes()
         classifier = self.classifier.suited(graph, self.noise)
         classifier.prepare()
         size = classifier.batch_size(graph, self.noise)
-        found = flip_answers(classifier, graph, self.groups, _level_of(request.key), size=size)
-        return found.astype("<i8").tobytes()
+        found = flip_answers(classifier, graph, self.groups, _levels_of(request.key), size=size)
+        return b"".join(np.append(len(rows), rows.ravel()).astype("<i8").tobytes() for rows in found)
 
     def evidence(self, graph: Graph, question: PricedQuestion, pieces: Mapping[str, bytes]) -> GroupVotes:
-        stored = GroupVotes.from_bytes(pieces[_VOTES], source="the votes")
-        votes = GroupVotes(stored.labels, graph, self.groups, self.num_classes)
+        labels = np.frombuffer(pieces[_VOTES], dtype="<u4").astype(label_dtype(self.num_classes))
+        votes = GroupVotes(labels, graph, self.groups, self.num_classes)
         answers: dict[Level, IntArray] = {}
         for key, piece in pieces.items():
-            if key != _VOTES:
-                level = _level_of(key)
-                answers[level] = np.frombuffer(piece, dtype="<i8").astype(np.int64).reshape(-1, 3 + level.flips)
+            if key == _VOTES:
+                continue
+            numbers, start = np.frombuffer(piece, dtype="<i8").astype(np.int64), 0
+            for level in _levels_of(key):
+                stop = start + 1 + int(numbers[start]) * (3 + level.flips)
+                answers[level] = numbers[start + 1 : stop].reshape(-1, 3 + level.flips)
+                start = stop
         return prices_of(votes, answers)
 
     def ask(self, graph: Graph, question: Any) -> GroupVotes:
@@ -240,16 +244,16 @@ class VotingClassifier(Defence):
 _VOTES = "votes"
 
 
-def _key(number: int, level: Level) -> str:
-    return f"{number} {level.group} {level.flips} {level.start} {level.stop}"
+def _key(number: int, levels: Sequence[Level]) -> str:
+    return f"{number}: " + ", ".join(f"{each.group} {each.flips} {each.start} {each.stop}" for each in levels)
 
 
 def _round_of(key: str) -> int:
-    return int(key.partition(" ")[0])
+    return int(key.partition(":")[0])
 
 
-def _level_of(key: str) -> Level:
-    return Level(*map(int, key.split()[1:]))
+def _levels_of(key: str) -> list[Level]:
+    return [Level(*map(int, each.split())) for each in key.partition(":")[2].split(",")]
 
 
 class VotingTarget(CopiesTarget):

@@ -69,6 +69,10 @@ class VotingClassifier(Defence):
     settings = (Option("groups", int, "Number of sub-graphs per graph, for voting.", least=1),)
     training_options = (
         Option("renumber", bool, "Hash the nodes under new random numbers in every training step.", False),
+        Option(
+            "flips", int, "Number of flips inside a sub-graph to train against; raises the price of votes.", 0, least=0
+        ),
+        Option("worst_of", int, "Number of variants with flips, of which training takes the worst.", 4, least=2),
     )
 
     asking = (
@@ -101,7 +105,13 @@ class VotingClassifier(Defence):
         if given.get("groups") is None:
             raise InputError("voting needs a number of groups; got none (for instance groups 5)")
         groups = EdgeGroups(given["groups"], given.get("key", 0))
-        return {"groups": groups.count, **({"key": groups.key} if groups.key else {})}
+        # flips are no part of the classifier: they say how its model was trained
+        flips = given.get("flips")
+        return {
+            "groups": groups.count,
+            **({"key": groups.key} if groups.key else {}),
+            **({"flips": int(flips)} if flips else {}),
+        }
 
     @classmethod
     def build(cls, model: Any, settings: Mapping[str, Any], **wrapped: Any) -> VotingClassifier:
@@ -112,15 +122,17 @@ class VotingClassifier(Defence):
 
     @classmethod
     def title(cls, settings: Mapping[str, Any]) -> str:
-        return f"voting {settings['groups']}"
+        return f"voting {settings['groups']}" + (f" flips {settings['flips']}" if settings.get("flips") else "")
 
     @classmethod
     def words(cls, settings: Mapping[str, Any]) -> str:
-        return f"{settings['groups']} groups"
+        flips = settings.get("flips")
+        return f"{settings['groups']} groups" + (f", against {flips} flips" if flips else "")
 
     @classmethod
     def training(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        return {"groups": EdgeGroups(settings["groups"], settings.get("key", 0)), "renumber": True}
+        flips = {"flips": settings["flips"]} if settings.get("flips") else {}
+        return {"groups": EdgeGroups(settings["groups"], settings.get("key", 0)), "renumber": True, **flips}
 
     @classmethod
     def trained_for(cls, metadata: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -130,12 +142,15 @@ class VotingClassifier(Defence):
 
     @classmethod
     def entry(cls, value: Any) -> dict[str, Any]:
-        """A number of groups."""
-        return super().entry(value if isinstance(value, Mapping) else {"groups": value})
+        """A number of groups, or a table that may also say how many flips to train against."""
+        given = dict(value) if isinstance(value, Mapping) else {"groups": value}
+        flips = given.pop("flips", None)
+        return cls.checked({**super().entry(given), "flips": flips})
 
     @classmethod
     def candidates(cls, graphs: Dataset) -> list[dict[str, Any]]:
-        return [{"groups": number} for number in _CANDIDATES]
+        plain = [{"groups": number} for number in _CANDIDATES]
+        return [*plain, *({"groups": number, "flips": 1} for number in (1, _CANDIDATES[0]))]
 
     def predict(self, graph: Any) -> int:
         """The class with the most votes; ties go to the smaller label."""

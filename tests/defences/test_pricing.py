@@ -52,7 +52,7 @@ def check(case: Case) -> None:
     truth = truth_of(voting, model, graph)
     before = -1
     for depth in (0, 1, 2, FULL):
-        votes = voting.vote(graph, depth=depth)
+        votes = voting.price(graph, depth=depth)
         certificate = fp.certify_group_votes(votes)
         assert certificate == voting.certify(graph, depth=depth)
         assert before <= certificate.radius <= truth.radius
@@ -87,7 +87,7 @@ def test_never_above_the_truth_and_the_truth_at_full_depth(case: Case) -> None:
 def test_no_budget_makes_a_false_certificate(case: Case, calls: int) -> None:
     voting, model, graph = case
     truth = truth_of(voting, model, graph)
-    votes = voting.vote(graph, depth=FULL, calls=calls)
+    votes = voting.price(graph, depth=FULL, calls=calls)
     assert votes.calls <= max(calls, len(votes))
     assert fp.certify_group_votes(votes).radius <= truth.radius
     assert fp.certify_group_votes(votes).radius >= fp.certify_group_votes(votes, depth=0).radius
@@ -103,7 +103,7 @@ def test_depth_0_is_the_count_of_votes(case: Case) -> None:
     old, bought = fp.certify_group_votes(plain), cheapest_purchase(plain)
     assert old.radius == (graph.num_slots if bought is None else min(bought.cost - 1, graph.num_slots))
     assert np.array_equal(priced_grid(plain), old.grid)
-    deep = voting.vote(graph, depth=2)
+    deep = voting.price(graph, depth=2)
     assert fp.certify_group_votes(deep, depth=0) == old == voting.certify(graph, depth=0)
     assert fp.certify_group_votes(deep).votes_radius == old.votes_radius
 
@@ -112,7 +112,7 @@ def test_depth_0_is_the_count_of_votes(case: Case) -> None:
 @given(cases(5))
 def test_a_reading_at_less_depth_is_no_larger(case: Case) -> None:
     voting, _, graph = case
-    deep = voting.vote(graph, depth=3)
+    deep = voting.price(graph, depth=3)
     radii = [fp.certify_group_votes(deep, depth=depth).radius for depth in (0, 1, 2, 3)]
     assert radii == sorted(radii)
     assert radii[3] == fp.certify_group_votes(deep).radius
@@ -124,7 +124,7 @@ def test_a_reading_at_less_depth_is_no_larger(case: Case) -> None:
 @given(cases())
 def test_evidence_comes_back_as_it_was(case: Case) -> None:
     voting, _, graph = case
-    votes = voting.vote(graph, depth=2)
+    votes = voting.price(graph, depth=2)
     back = GroupVotes.from_bytes(votes.to_bytes())
     assert back == votes
     assert (back.digest, back.calls, back.depth) == (votes.digest, votes.calls, votes.depth)
@@ -134,7 +134,7 @@ def test_evidence_comes_back_as_it_was(case: Case) -> None:
 
 def test_altered_flips_do_not_pass_as_made_again() -> None:
     voting = fp.VotingClassifier(Table(2, 1), 1, num_classes=2)
-    votes = voting.vote(fp.Graph(5, [(0, 1), (1, 2)]), depth=2)
+    votes = voting.price(fp.Graph(5, [(0, 1), (1, 2)]), depth=2)
     assert votes.prices is not None
     assert len(votes.prices.found)
     for column, value in ((2, 5), (3, 5), (4, 99)):
@@ -195,7 +195,7 @@ def test_no_sub_graph_is_asked_twice_and_calls_are_counted(groups: int) -> None:
     graph = fp.Graph(8, [(0, 1), (1, 2), (2, 3), (4, 6)])
     voting.check([graph])
     model.asked.clear()
-    votes = voting.vote(graph, depth=2)
+    votes = voting.price(graph, depth=2)
     assert len(model.asked) == votes.calls
     # sub-graphs of different groups may be the same graph, by having no edge
     assert len(model.asked) - len(set(model.asked)) < groups * (1 + groups)
@@ -204,7 +204,7 @@ def test_no_sub_graph_is_asked_twice_and_calls_are_counted(groups: int) -> None:
 def test_the_search_stops_when_the_radius_is_decided() -> None:
     """A lone vote that one flip buys: nothing else has to be known."""
     voting = fp.VotingClassifier(lambda graphs: [graph.num_edges % 2 for graph in graphs], 1, num_classes=2)
-    votes = voting.vote(fp.Graph(9, [(0, 1)]), depth=3)
+    votes = voting.price(fp.Graph(9, [(0, 1)]), depth=3)
     assert (fp.certify_group_votes(votes).radius, votes.depth) == (0, 1)
 
 
@@ -214,7 +214,7 @@ def test_one_group_is_exhaustive_verification() -> None:
     graph = fp.Graph(8, [(0, node) for node in range(1, 7)])
     radii = [voting.certify(graph, depth=depth).radius for depth in range(4)]
     assert radii == [0, 1, 2, 2]
-    exact = voting.vote(graph, depth=3)
+    exact = voting.price(graph, depth=3)
     assert exact.purchase() is not None
     attack = exact.attack()
     assert attack is not None

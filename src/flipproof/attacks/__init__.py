@@ -7,6 +7,7 @@ from flipproof.attacks.constraints import Constraints
 from flipproof.attacks.genetic import genetic
 from flipproof.attacks.gradient import gradient
 from flipproof.attacks.greedy import greedy
+from flipproof.attacks.known import known
 from flipproof.attacks.random import random
 from flipproof.attacks.result import AttackResult, robust_accuracy
 from flipproof.attacks.search import Options
@@ -24,6 +25,7 @@ __all__ = [
     "genetic",
     "gradient",
     "greedy",
+    "known",
     "random",
     "robust_accuracy",
     "strongest",

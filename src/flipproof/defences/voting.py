@@ -25,7 +25,7 @@ from flipproof.defences.defence import Defence, Option, Request, label_dtype
 from flipproof.defences.pricing import DEFAULT_CALLS, Level, PricedQuestion, flip_answers, pieces_of_work, prices_of
 from flipproof.defences.target import Confirmation, CopiesTarget, Target, checked_copies
 from flipproof.errors import InputError
-from flipproof.graphs import Graph, IntArray, as_graph
+from flipproof.graphs import Graph, IntArray, as_graph, slots_of_pairs
 from flipproof.noise import EdgeNoise
 from flipproof.noise.groups import EdgeGroups
 
@@ -172,10 +172,15 @@ class VotingClassifier(Defence):
         """
         return super().certify(graph, **asked)
 
-    def vote(self, graph: Any, *, depth: int = 0, calls: int | None = None) -> GroupVotes:
-        """The model's label on every sub-graph, with prices up to a depth.
+    def vote(self, graph: Any) -> GroupVotes:
+        """The model's label on every sub-graph. Keep it: :func:`flipproof.certify_group_votes` reads the certificate off it."""
+        return self.price(graph, depth=0)
 
-        Keep it: :func:`flipproof.certify_group_votes` reads the certificate off it, and its ``attack()`` is the smallest attack.
+    def price(self, graph: Any, *, depth: int | None = None, calls: int | None = None) -> GroupVotes:
+        """The votes, with what is found out about the price of each; the arguments are those of :meth:`certify`.
+
+        Keep it: :func:`flipproof.certify_group_votes` reads the certificate off it, at this depth or any smaller one; its
+        ``purchase()`` says what an attacker would buy, and its ``attack()`` which pairs that attacker would flip.
         """
         graph, question = as_graph(graph), self.question(depth=depth, calls=calls)
         self.check([graph])
@@ -286,6 +291,18 @@ class VotingTarget(CopiesTarget):
     def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
         fooled: NDArray[np.bool_] = counts.argmax(axis=1) != self.label
         return fooled
+
+    def known(self) -> IntArray:
+        """The cheapest purchase of votes, where all its prices are exact."""
+        left = DEFAULT_CALLS if self.max_calls is None else self.max_calls - self.calls
+        if left < self.cost:
+            return super().known()
+        votes = self.voting.price(self.graph, calls=left)
+        self.calls += votes.calls
+        attack = votes.attack()
+        if attack is None:
+            return super().known()
+        return np.searchsorted(self.graph.slots, slots_of_pairs(attack, self.graph.num_nodes))[None]
 
     def prediction(self) -> int:
         self.calls += self.cost

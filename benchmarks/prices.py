@@ -118,7 +118,7 @@ def exhaustive(options: argparse.Namespace) -> None:
     """All flips, and all pairs of flips, of a network as it is."""
     (name,) = options.data
     split, features, width, classes = load(name, options.root, options.seed)
-    graphs = some(split.test, options.graphs, options.seed)
+    graphs = some([graph for graph in split.test if graph.num_nodes <= options.nodes], options.graphs, options.seed)
     common = {
         "features": features,
         "validation": split.validation,
@@ -127,7 +127,9 @@ def exhaustive(options: argparse.Namespace) -> None:
         "average": 0.99,
     }
     epochs = options.epochs or EPOCHS[name]
-    print(f"\n### {name}, exhaustive\n\n{len(graphs)} test graphs, at most {options.calls:,} calls per graph.\n")
+    print(
+        f"\n### {name}, exhaustive\n\n{len(graphs)} test graphs of at most {options.nodes} nodes, at most {options.calls:,} calls per graph.\n"
+    )
     print(line(["", "r = 0", "1", "2", "calls", "s per graph", "attack, r = 1", "attack, r = 2", "training s"]))
     print(line(["---"] * 9))
     blind = fp.models.EdgeBlind(fp.models.GIN(width, classes, seed=options.seed))
@@ -207,6 +209,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, nargs="+", default=[3, 5, 10])
     parser.add_argument("--graphs", type=int, default=160)
     parser.add_argument("--epochs", type=int)
+    parser.add_argument("--nodes", type=int, default=30, help="largest graphs that are verified exhaustively")
     parser.add_argument("--calls", type=int, default=20_000)
     parser.add_argument("--auto", action="store_true")
     parser.add_argument("--flips", type=int, default=0)

@@ -128,7 +128,8 @@ def exhaustive(options: argparse.Namespace) -> None:
     }
     epochs = options.epochs or EPOCHS[name]
     print(
-        f"\n### {name}, exhaustive\n\n{len(graphs)} test graphs of at most {options.nodes} nodes, at most {options.calls:,} calls per graph.\n"
+        f"\n### {name}, exhaustive\n\n{len(graphs)} test graphs of at most {options.nodes} nodes, at most "
+        f"{options.calls:,} calls per graph.\n"
     )
     print(line(["", "r = 0", "1", "2", "calls", "s per graph", "attack, r = 1", "attack, r = 2", "training s"]))
     print(line(["---"] * 9))

@@ -137,7 +137,7 @@ def test_altered_flips_do_not_pass_as_made_again() -> None:
     votes = voting.price(fp.Graph(5, [(0, 1), (1, 2)]), depth=2)
     assert votes.prices is not None
     assert len(votes.prices.found)
-    for column, value in ((2, 5), (3, 5), (4, 99)):
+    for column, value in ((2, 5), (3, 5), (5, 99)):
         found = votes.prices.found.copy()
         found[0, column] = value
         prices = type(votes.prices)(votes.prices.depths, votes.prices.tried, found)
@@ -337,5 +337,10 @@ def test_ties_within_rounding_count_for_both_classes() -> None:
             return torch.stack([torch.ones_like(edges), 1.0 - (1 - lost) - lost * 1e-6, torch.zeros_like(edges)], dim=1)
 
     voting = fp.VotingClassifier(Tied().eval(), 1, features="constant")
-    certificate = voting.certify(fp.Graph(5, [(0, 1), (1, 2), (2, 3)]), depth=2)
+    votes = voting.price(fp.Graph(5, [(0, 1), (1, 2), (2, 3)]), depth=2)
+    certificate = fp.certify_group_votes(votes)
+    bought = votes.purchase()
+    assert bought is not None
+    assert bought.exact
+    assert votes.attack() is None  # it would hang on rounding
     assert (certificate.label, certificate.radius, certificate.adds_radius) == (0, 0, 1)

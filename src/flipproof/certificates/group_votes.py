@@ -114,12 +114,15 @@ class GroupVotes(Evidence):
     def attack(self) -> IntArray | None:
         """The smallest attack that changes the majority, as node pairs ``[cost, 2]``; ``None`` where prices do not tell.
 
-        It is a success of ``radius + 1`` flips: the certificate is exact then.
+        It is a success of ``radius + 1`` flips: the certificate is exact then. There is none where a price is not known exactly,
+        or where the model's answer after the flips depends on rounding.
         """
         bought = self.purchase()
         if bought is None or not bought.exact or self.prices is None:
             return None
-        slots = [self.prices.flips(part.group, part.label) for part in bought.parts]
+        slots = [flips for part in bought.parts if (flips := self.prices.flips(part.group, part.label)) is not None]
+        if len(slots) < len(bought.parts):
+            return None
         return pairs_of_slots(np.sort(np.concatenate(slots)), self.graph.num_nodes)
 
     def made_again(self) -> bool:
@@ -127,7 +130,7 @@ class GroupVotes(Evidence):
         if self.prices is None:
             return True
         found, graph = self.prices.found, self.graph
-        flips, width = found[:, 4:], found.shape[1] - 4
+        flips, width = found[:, 5:], found.shape[1] - 5
         inside = flips >= 0
         slots = np.where(inside, flips, 0)
         if (slots >= graph.num_nodes * (graph.num_nodes - 1) // 2).any():

@@ -37,7 +37,7 @@ MOST_PRICED = 1024
 
 _NEVER = 2**40  # the price of what cannot be bought
 _UNIT = 2**20  # a flip in the keys that the knapsack adds up; below it, the number of prices that are not known exactly
-_HEAD = 4  # columns of a purchase before its flips
+_HEAD = 5  # columns of a row before its flips
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +47,8 @@ class Prices:
     Attributes:
         depths: Of each group, the number of flips up to which every set of flips inside it was tried, ``[T]``.
         tried: Of each group, how many sets of one flip more were tried, ``[T]``.
-        found: One row for each way to another vote that no other way undercuts: group, class, additions, removals, and the
-            slots that are flipped, -1 where there are fewer, ``[K, 4 + D]``.
+        found: One row for each way to another vote that no other way undercuts: group, class, additions, removals, whether it is
+            sure (1) or only within rounding (0), and the slots that are flipped, -1 where there are fewer, ``[K, 5 + D]``.
 
     A class that was not found in a group costs more than the group's depth there. A class that was found with at most one flip
     more than the depth has exactly the price of its cheapest row.
@@ -101,12 +101,12 @@ class Prices:
         tried = np.where(self.depths < depth, self.tried, 0)
         return Prices(np.minimum(self.depths, depth), tried, kept[:, : _HEAD + depth])
 
-    def flips(self, group: int, label: int) -> IntArray:
-        """The slots of a cheapest known way to turn the group's vote into this class."""
+    def flips(self, group: int, label: int) -> IntArray | None:
+        """The slots of a cheapest way to turn the group's vote into this class; ``None`` if that depends on rounding."""
         rows = np.flatnonzero((self.found[:, 0] == group) & (self.found[:, 1] == label))
-        best = self.found[rows[self.totals[rows].argmin()], _HEAD:]
-        slots: IntArray = best[best >= 0]
-        return slots
+        best = self.found[rows[np.lexsort((-self.found[rows, 4], self.totals[rows]))[0]]]
+        slots: IntArray = best[_HEAD:][best[_HEAD:] >= 0]
+        return slots if best[4] else None
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class Purchase:
 
     @property
     def exact(self) -> bool:
-        """Whether all prices are, so that the purchase can be made: ``cost`` flips do change the majority."""
+        """Whether all prices are. Unless the answer hangs on rounding, ``cost`` flips do change the majority then."""
         return all(part.exact for part in self.parts)
 
 
@@ -233,7 +233,7 @@ class _Ways:
 
     def __init__(self, votes: GroupVotes, known: Prices) -> None:
         self._found: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        for group, label, adds, removes in known.found[:, :_HEAD].tolist():
+        for group, label, adds, removes in known.found[:, :4].tolist():
             self._found.setdefault((group, label), []).append((adds, removes))
         self._depths, self._room = known.depths.tolist(), [counts.tolist() for counts in votes.room]
 
@@ -306,8 +306,8 @@ def _knapsack(one: IntArray, two: IntArray, most: int) -> tuple[IntArray, NDArra
 
 def _undercut_none(found: IntArray) -> IntArray:
     """The rows without those that another row of the same group and class undercuts, sorted by group, class and additions."""
-    # least removals first within equal additions; of equals, the one that was found first
-    order = np.lexsort((np.arange(len(found)), found[:, 3], found[:, 2], found[:, 1], found[:, 0]))
+    # least removals first within equal additions; of equals one that is sure, and the one that was found first
+    order = np.lexsort((np.arange(len(found)), -found[:, 4], found[:, 3], found[:, 2], found[:, 1], found[:, 0]))
     kept, last = list[int](), (-1, -1)
     fewest = 0
     for row in order.tolist():

@@ -101,19 +101,20 @@ class Classifier(ABC):
         """The label of each graph of the batch, ``[B]``; equal logits go to the smaller label."""
         return self._checked_labels(self.scores(batch), batch.size)
 
-    def said(self, batch: NoisyBatch) -> NDArray[np.bool_]:
-        """Which classes are the answer on each graph, or could be if floating point rounded otherwise, ``[B, C]``.
+    def said(self, batch: NoisyBatch) -> NDArray[np.uint8]:
+        """Of each graph and class 2 if it is the answer, 1 if it could be were rounding otherwise, else 0, ``[B, C]``.
 
-        The label of a graph can depend on rounding, and rounding on the batch that it is in: classes whose logits are within
-        rounding of the highest all count. A black box names one class.
+        The label of a graph can depend on rounding, and rounding on the batch that it is in: a class whose logit is within
+        rounding of the highest could be the answer elsewhere. A black box names one class.
         """
         scores = self.scores(batch)
-        labels = self._checked_labels(scores, batch.size)
-        found: NDArray[np.bool_] = labels[:, None] == np.arange(self.num_classes)
+        answer = self._checked_labels(scores, batch.size)[:, None] == np.arange(self.num_classes)
+        found: NDArray[np.uint8] = 2 * answer.astype(np.uint8)
         if scores.ndim == 2:
-            highest = np.where(found, scores, -np.inf).max(axis=1, keepdims=True)
+            highest = np.where(answer, scores, -np.inf).max(axis=1, keepdims=True)
             with np.errstate(invalid="ignore"):  # of infinite logits
-                found |= scores >= highest - _ROUNDING * np.maximum(1.0, np.abs(highest))
+                near = scores >= highest - _ROUNDING * np.maximum(1.0, np.abs(highest))
+            found |= (near & ~answer).astype(np.uint8)
         return found
 
     def prepare(self) -> None:  # noqa: B027  (nothing to refuse in a black box)

@@ -173,8 +173,8 @@ def flip_answers(
         size: Graphs that the model sees at once.
 
     Returns:
-        For each level: class, additions, removals and the slots of the first such set of flips, ``[K, 3 + flips]``. A class that
-        leads but for rounding counts as said too: another batch may round otherwise.
+        For each level: class, additions, removals, whether it is said for sure, and the slots of the first such set of flips,
+        ``[K, 4 + flips]``. A class that leads but for rounding counts as said, not for sure: another batch may round otherwise.
     """
     group_of = groups.of_graph(graph)
     sets = [_sets_of_flips(np.flatnonzero(group_of == level.group), level) for level in levels]
@@ -198,13 +198,15 @@ def _sets_of_flips(places: IntArray, level: Level) -> IntArray:
     return found
 
 
-def _first_of_each(graph: Graph, level: Level, flips: IntArray, said: NDArray[np.bool_]) -> IntArray:
-    """The first set of flips for each class that was said and each number of additions."""
+def _first_of_each(graph: Graph, level: Level, flips: IntArray, said: NDArray[np.uint8]) -> IntArray:
+    """The first set of flips for each class that was said and each number of additions; one that is sure, if there is one."""
     row, label = np.nonzero(said)
+    sure = (said[row, label] == 2).astype(np.int64)
     adds = (~graph.slot_states[flips]).sum(axis=1)[row]
-    _, first = np.unique(label * (level.flips + 1) + adds, return_index=True)
-    row, label, adds = row[first], label[first], adds[first]
-    head = np.stack([label, adds, level.flips - adds], axis=1)
+    order = np.lexsort((row, -sure, adds, label))
+    _, first = np.unique(label[order] * (level.flips + 1) + adds[order], return_index=True)
+    row, label, adds, sure = (values[order[first]] for values in (row, label, adds, sure))
+    head = np.stack([label, adds, level.flips - adds, sure], axis=1)
     return np.concatenate([head, graph.slots[flips[row]]], axis=1).astype(np.int64)
 
 

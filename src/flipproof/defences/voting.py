@@ -234,8 +234,8 @@ class VotingClassifier(Defence):
                 continue
             numbers, start = np.frombuffer(piece, dtype="<i8").astype(np.int64), 0
             for level in _levels_of(key):
-                stop = start + 1 + int(numbers[start]) * (3 + level.flips)
-                answers[level] = numbers[start + 1 : stop].reshape(-1, 3 + level.flips)
+                stop = start + 1 + int(numbers[start]) * (4 + level.flips)
+                answers[level] = numbers[start + 1 : stop].reshape(-1, 4 + level.flips)
                 start = stop
         return prices_of(votes, answers)
 

@@ -195,26 +195,16 @@ class VotingClassifier(Defence):
         if _VOTES not in pieces:
             return [Request(_VOTES)]
         rounds = [_round_of(key) for key in pieces if key != _VOTES]
-        last = max(rounds, default=0)
-        if last:  # of the last round, pieces may be missing
-            before = {key: piece for key, piece in pieces.items() if key == _VOTES or _round_of(key) < last}
-            missing = self._requests(graph, question, before, last, pieces)
-            if missing:
-                return missing
-        return self._requests(graph, question, pieces, last + 1, {})
+        last, size = max(rounds, default=(0, 0))
+        if rounds.count((last, size)) == size:  # the round is complete
+            return self._round(graph, question, pieces, last + 1)
+        before = {key: piece for key, piece in pieces.items() if key == _VOTES or _round_of(key)[0] < last}
+        return [request for request in self._round(graph, question, before, last) if request.key not in pieces]
 
-    def _requests(
-        self,
-        graph: Graph,
-        question: PricedQuestion,
-        given: Mapping[str, bytes],
-        number: int,
-        there: Mapping[str, bytes],
-    ) -> list[Request]:
-        """What a round asks that is not there yet."""
-        levels = question.next_levels(self.evidence(graph, question, given))
-        keys = [_key(number, piece) for piece in pieces_of_work(levels)]
-        return [Request(key) for key in keys if key not in there]
+    def _round(self, graph: Graph, question: PricedQuestion, pieces: Mapping[str, bytes], number: int) -> list[Request]:
+        """What a round asks, given all pieces of the rounds before it."""
+        work = pieces_of_work(question.next_levels(self.evidence(graph, question, pieces)))
+        return [Request(_key(number, len(work), levels)) for levels in work]
 
     def work(self, graph: Graph, question: PricedQuestion, request: Request) -> bytes:
         if request.key == _VOTES:
@@ -264,12 +254,15 @@ class VotingClassifier(Defence):
 _VOTES = "votes"
 
 
-def _key(number: int, levels: Sequence[Level]) -> str:
-    return f"{number}: " + ", ".join(f"{each.group} {each.flips} {each.start} {each.stop}" for each in levels)
+def _key(number: int, size: int, levels: Sequence[Level]) -> str:
+    """Names a piece of work: the round, its number of pieces, and the sets of flips."""
+    parts = ", ".join(f"{each.group} {each.flips} {each.start} {each.stop}" for each in levels)
+    return f"{number}/{size}: {parts}"
 
 
-def _round_of(key: str) -> int:
-    return int(key.partition(":")[0])
+def _round_of(key: str) -> tuple[int, int]:
+    number, _, size = key.partition(":")[0].partition("/")
+    return int(number), int(size)
 
 
 def _levels_of(key: str) -> list[Level]:

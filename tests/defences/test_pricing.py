@@ -325,6 +325,27 @@ def test_killed_and_resumed_is_the_same_evidence(stop_after: int, monkeypatch: p
         assert all(evidence.prices is not None for evidence in wanted.values())
 
 
+def test_a_lost_piece_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A damaged piece of any round is as good as none."""
+    from flipproof.defences import pricing
+
+    monkeypatch.setattr(pricing, "CHUNK", 16)
+    monkeypatch.setattr(pricing, "_WAVE", 64)
+    voting, question, graph = stubborn(3), PricedQuestion.of(depth=2), GRAPHS[0]
+    pieces: dict[str, bytes] = {}
+    while requests := voting.tasks(graph, question, pieces):
+        pieces |= {request.key: voting.work(graph, question, request) for request in requests}
+    wanted = voting.evidence(graph, question, pieces)
+    assert len(pieces) > 8
+    for lost in pieces:
+        left = {key: piece for key, piece in pieces.items() if key != lost}
+        (request,) = voting.tasks(graph, question, left)
+        assert request.key == lost
+        left[lost] = voting.work(graph, question, request)
+        assert not voting.tasks(graph, question, left)
+        assert voting.evidence(graph, question, left) == wanted
+
+
 def test_ties_within_rounding_count_for_both_classes() -> None:
     import torch
 

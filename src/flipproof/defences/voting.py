@@ -11,8 +11,10 @@ a single group, the sub-graph is the graph, and the search for prices is exhaust
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import count as count_from
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -194,12 +196,12 @@ class VotingClassifier(Defence):
         """The votes, then round by round the flips that decide the radius."""
         if _VOTES not in pieces:
             return [Request(_VOTES)]
-        rounds = [_round_of(key) for key in pieces if key != _VOTES]
-        last, size = max(rounds, default=(0, 0))
-        if rounds.count((last, size)) == size:  # the round is complete
-            return self._round(graph, question, pieces, last + 1)
-        before = {key: piece for key, piece in pieces.items() if key == _VOTES or _round_of(key)[0] < last}
-        return [request for request in self._round(graph, question, before, last) if request.key not in pieces]
+        there = Counter(_round_of(key) for key in pieces if key != _VOTES)
+        complete = {number for (number, size), count in there.items() if count == size}
+        number = next(each for each in count_from(1) if each not in complete)
+        # of a round that a kill or a damaged file left incomplete, some pieces are there; those of later rounds stay valid
+        before = {key: piece for key, piece in pieces.items() if key == _VOTES or _round_of(key)[0] < number}
+        return [request for request in self._round(graph, question, before, number) if request.key not in pieces]
 
     def _round(self, graph: Graph, question: PricedQuestion, pieces: Mapping[str, bytes], number: int) -> list[Request]:
         """What a round asks, given all pieces of the rounds before it."""

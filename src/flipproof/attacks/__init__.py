@@ -8,6 +8,7 @@ from flipproof.attacks.constraints import Constraints
 from flipproof.attacks.genetic import genetic
 from flipproof.attacks.gradient import gradient
 from flipproof.attacks.greedy import greedy
+from flipproof.attacks.known import known
 from flipproof.attacks.random import random
 from flipproof.attacks.search import Options
 from flipproof.attacks.strongest import NAMES, by_name, strongest
@@ -24,6 +25,7 @@ __all__ = [
     "genetic",
     "gradient",
     "greedy",
+    "known",
     "random",
     "robust_accuracy",
     "strongest",

@@ -10,6 +10,7 @@ from flipproof.attacks.beam import beam
 from flipproof.attacks.genetic import genetic
 from flipproof.attacks.gradient import gradient
 from flipproof.attacks.greedy import greedy
+from flipproof.attacks.known import known
 from flipproof.attacks.random import random
 from flipproof.attacks.search import Options
 from flipproof.errors import InputError
@@ -22,6 +23,7 @@ _ATTACKS: dict[str, Callable[..., AttackResult]] = {
     "beam": beam,
     "genetic": genetic,
     "gradient": gradient,
+    "known": known,
 }
 
 NAMES = tuple(_ATTACKS)

@@ -35,7 +35,8 @@ class Certificate:
         num_slots: Node pairs of the graph that can be flipped, ``N``.
         grid: Which attacks of ``[additions, removals]`` are withstood; cut at the first row and column without any, at most
             64 each way.
-        order: Highest order of influences that was used; 0 for the vote share alone.
+        order: Highest order of influences that was used, or largest number of flips that were tried together; 0 for the votes
+            alone.
         votes_radius: The radius that the vote share alone would have given.
         seed: Seed of the noise, where known.
         looks: With ``samples="auto"``, the numbers of samples at which was looked; the last is ``samples``.

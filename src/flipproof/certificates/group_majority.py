@@ -6,7 +6,8 @@ With ``N_A`` votes for the winner, ``N_B`` for a rival and ties to the smaller l
 
 so every attack of ``floor((N_A - N_B - [B < A]) / 2)`` flips is withstood (GNNCert, Xia et al., ICLR 2024). Here the drop is
 counted exactly: a group without a pair that the attacker can flip keeps its vote, and so does, against removals alone, a group
-without an edge. With certainty: nothing is sampled. ``docs/voting.md`` has the proof.
+without an edge. With certainty: nothing is sampled. Where the prices of votes are known, the drop is bought at these prices
+instead of one flip each (:mod:`flipproof.certificates.prices`). ``docs/voting.md`` has the proofs.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid
 from flipproof.certificates.group_votes import GroupVotes
+from flipproof.certificates.prices import cheapest_purchase, priced_grid
 from flipproof.errors import InputError
 from flipproof.graphs import IntArray
 
@@ -24,11 +26,16 @@ __all__ = ["METHOD", "certify_group_votes"]
 METHOD = "voting"
 
 
-def certify_group_votes(votes: GroupVotes) -> Certificate:
+def certify_group_votes(votes: GroupVotes, *, depth: int | None = None) -> Certificate:
     """The certificate that the votes of a graph's sub-graphs give: alpha 0, and it never abstains.
 
-    ``radius`` is the largest ``r`` such that no ``r`` flips can change the majority, whatever the base classifier says of
-    changed sub-graphs; ``votes_radius`` is what the counts alone give, without a look at which groups hold a pair at all.
+    ``radius`` is the largest ``r`` such that no ``r`` flips can change the majority, given the votes and what is known of their
+    prices, whatever the base classifier says of sub-graphs that it was not asked about. ``votes_radius`` is what the counts alone
+    give, without a look at which groups hold a pair at all; ``order`` is the depth to which some group was searched.
+
+    Args:
+        votes: The votes, with or without prices.
+        depth: Read prices of no more than so many flips; 0 for the counts of votes alone, as without prices.
     """
     if not isinstance(votes, GroupVotes):
         raise InputError(f"expected GroupVotes; got {type(votes).__name__} (certify_votes takes sampled Votes)")
@@ -40,9 +47,18 @@ def certify_group_votes(votes: GroupVotes) -> Certificate:
     for_label = votes.labels == label
     # of each rival, the groups whose change brings it one vote nearer: all but its own
     others = votes.labels != rivals[:, None]
+    read = votes.depth if depth is None else min(depth, votes.depth)
+    priced = votes.prices is not None and bool(votes.prices.depths.any() or len(votes.prices.found)) and depth != 0
+    if priced:
+        bought = cheapest_purchase(votes, depth=depth)
+        radius = graph.num_slots if bought is None else min(bought.cost - 1, graph.num_slots)
+        grid = priced_grid(votes, depth=depth)
+    else:
+        radius = _radius(leads, for_label & (adds | removes), others & (adds | removes), graph.num_slots)
+        grid = _grid(leads, for_label, others, adds, removes, (graph.max_adds, graph.max_removes))
     return Certificate(
         label=label,
-        radius=_radius(leads, for_label & (adds | removes), others & (adds | removes), graph.num_slots),
+        radius=radius,
         method=METHOD,
         alpha=0.0,
         samples=total,
@@ -51,7 +67,8 @@ def certify_group_votes(votes: GroupVotes) -> Certificate:
         p_upper=float(counts[rivals].max() / total),
         noise=None,
         num_slots=graph.num_slots,
-        grid=_grid(leads, for_label, others, adds, removes, (graph.max_adds, graph.max_removes)),
+        grid=grid,
+        order=read,
         votes_radius=min(int(leads.min()) // 2, graph.num_slots),
     )
 

@@ -1,17 +1,20 @@
-"""Group votes: what the base classifier said about every hashed sub-graph. The evidence of voting."""
+"""Group votes: what the base classifier said about every hashed sub-graph, and what each vote costs. The evidence of voting."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from math import comb
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates.evidence import Evidence
+from flipproof.certificates.prices import Prices, Purchase, cheapest_purchase
 from flipproof.errors import InputError
-from flipproof.graphs import Graph, IntArray
+from flipproof.graphs import Graph, IntArray, pairs_of_slots
 from flipproof.noise.groups import HASH_VERSION, EdgeGroups
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ class GroupVotes(Evidence):
         groups: The assignment of node pairs.
         num_classes: Declared classes ``C``, also those without a vote.
         hash_version: Version of the assignment that made the sub-graphs.
+        prices: What is known of the price of every vote; ``None`` if the model was asked about the sub-graphs alone.
     """
 
     kind = "group votes"
@@ -39,6 +43,7 @@ class GroupVotes(Evidence):
     groups: EdgeGroups
     num_classes: int
     hash_version: int = HASH_VERSION
+    prices: Prices | None = None
 
     def __post_init__(self) -> None:
         if self.labels.shape != (self.groups.count,) or self.labels.dtype.kind not in "iu":
@@ -54,7 +59,20 @@ class GroupVotes(Evidence):
                 f"votes were cast with version {self.hash_version} of the hash; this flipproof has version {HASH_VERSION} "
                 "(vote again, or use the version that made them)"
             )
+        if self.prices is not None:
+            self._check_prices(self.prices)
         self.labels.flags.writeable = False
+
+    def _check_prices(self, prices: Prices) -> None:
+        if len(prices.depths) != len(self.labels):
+            raise InputError(f"prices must be known for {len(self.labels)} groups; got {len(prices.depths)}")
+        group, label = prices.found[:, 0], prices.found[:, 1]
+        if (group >= len(self.labels)).any() or (label >= self.num_classes).any():
+            raise InputError("prices must belong to a group and a class of the votes (make the evidence again)")
+        if (prices.totals < 1).any() or (label == self.labels[np.minimum(group, len(self.labels) - 1)]).any():
+            raise InputError(
+                "a price must be that of another class than the vote, and at least 1 (make the evidence again)"
+            )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -67,6 +85,67 @@ class GroupVotes(Evidence):
         """Votes for each class, ``[C]``."""
         return np.bincount(self.labels, minlength=self.num_classes).astype(np.int64)
 
+    @cached_property
+    def room(self) -> tuple[IntArray, IntArray]:
+        """Empty pairs and edges that an attacker finds in each group, ``[T]`` each."""
+        return self.groups.room(self.graph)
+
+    @property
+    def depth(self) -> int:
+        """The largest number of flips up to which all sets of flips inside some group were tried; 0 without prices."""
+        return 0 if self.prices is None else int(self.prices.depths.max())
+
+    @property
+    def calls(self) -> int:
+        """The number of graphs that the model was asked about."""
+        if self.prices is None:
+            return len(self)
+        sizes = (self.room[0] + self.room[1]).tolist()
+        depths = self.prices.depths.tolist()
+        flips = sum(
+            comb(size, level) for size, depth in zip(sizes, depths, strict=True) for level in range(1, depth + 1)
+        )
+        return len(self) + flips + int(self.prices.tried.sum())
+
+    def purchase(self) -> Purchase | None:
+        """What an attacker would buy: the cheapest votes that change the majority; see :func:`cheapest_purchase`."""
+        return cheapest_purchase(self)
+
+    def attack(self) -> IntArray | None:
+        """The smallest attack that changes the majority, as node pairs ``[cost, 2]``; ``None`` where prices do not tell.
+
+        It is a success of ``radius + 1`` flips: the certificate is exact then. There is none where a price is not known exactly,
+        or where the model's answer after the flips depends on rounding.
+        """
+        bought = self.purchase()
+        if bought is None or not bought.exact or self.prices is None:
+            return None
+        slots = [flips for part in bought.parts if (flips := self.prices.flips(part.group, part.label)) is not None]
+        if len(slots) < len(bought.parts):
+            return None
+        return pairs_of_slots(np.sort(np.concatenate(slots)), self.graph.num_nodes)
+
+    def made_again(self) -> bool:
+        """Whether every stored set of flips lies in its group and has as many additions and removals as it claims."""
+        if self.prices is None:
+            return True
+        found, graph = self.prices.found, self.graph
+        flips, width = found[:, 5:], found.shape[1] - 5
+        inside = flips >= 0
+        slots = np.where(inside, flips, 0)
+        if (slots >= graph.num_nodes * (graph.num_nodes - 1) // 2).any():
+            return False
+        group = self.groups.of_slots(slots.ravel(), graph.num_nodes).reshape(slots.shape)
+        is_edge = np.isin(slots, graph.flippable_edge_slots)
+        ordered = np.sort(np.where(inside, flips, -1 - np.arange(width)), axis=1)
+        return bool(
+            (~inside | (group == found[:, :1])).all()
+            and not (inside & np.isin(slots, graph.frozen_slots)).any()
+            and (np.diff(ordered, axis=1) != 0).all()
+            and ((inside & ~is_edge).sum(axis=1) == found[:, 2]).all()
+            and ((inside & is_edge).sum(axis=1) == found[:, 3]).all()
+        )
+
     def description(self) -> dict[str, Any]:
         """The hash that made the sub-graphs."""
         return {
@@ -77,14 +156,22 @@ class GroupVotes(Evidence):
         }
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The labels."""
-        return {"labels": self.labels}
+        """The labels, and the prices where there are any."""
+        if self.prices is None:
+            return {"labels": self.labels}
+        return {
+            "labels": self.labels,
+            "depths": self.prices.depths,
+            "tried": self.prices.tried,
+            "found": self.prices.found,
+        }
 
     @classmethod
     def from_parts(cls, graph: Graph, description: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> GroupVotes:
         """See :class:`Evidence`."""
         groups = EdgeGroups(description["groups"], description["key"])
-        return cls(arrays["labels"], graph, groups, description["num_classes"], description["hash_version"])
+        prices = Prices(arrays["depths"], arrays["tried"], arrays["found"]) if "depths" in arrays else None
+        return cls(arrays["labels"], graph, groups, description["num_classes"], description["hash_version"], prices)
 
     def certify(self, **reading: Any) -> Certificate:
         """The certificate of the majority; see :func:`flipproof.certify_group_votes`."""

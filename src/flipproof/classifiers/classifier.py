@@ -22,6 +22,7 @@ DEFAULT_MEMORY = 2**30
 
 _TOLERANCE = 1e-3  # between two ways to ask the same model
 _EDGES_PER_NODE = 16  # reckoned with; a batch of denser graphs takes more memory, up to what is allowed
+_ROUNDING = 1e-4  # of the highest logit (at least 1): well above what float32 networks differ by from batch to batch
 
 
 def shown_bytes(count: float) -> str:
@@ -129,6 +130,22 @@ class Classifier(ABC):
     def labels(self, batch: NoisyBatch) -> NDArray[np.int64]:
         """The label of each graph of the batch, ``[B]``; equal logits go to the smaller label."""
         return self._checked_labels(self.scores(batch), batch.size)
+
+    def said(self, batch: NoisyBatch) -> NDArray[np.uint8]:
+        """Of each graph and class 2 if it is the answer, 1 if it could be were rounding otherwise, else 0, ``[B, C]``.
+
+        The label of a graph can depend on rounding, and rounding on the batch that it is in: a class whose logit is within
+        rounding of the highest could be the answer elsewhere. A black box names one class.
+        """
+        scores = self.scores(batch)
+        answer = self._checked_labels(scores, batch.size)[:, None] == np.arange(self.num_classes)
+        found: NDArray[np.uint8] = 2 * answer.astype(np.uint8)
+        if scores.ndim == 2:
+            highest = np.where(answer, scores, -np.inf).max(axis=1, keepdims=True)
+            with np.errstate(invalid="ignore"):  # of infinite logits
+                near = scores >= highest - _ROUNDING * np.maximum(1.0, np.abs(highest))
+            found |= (near & ~answer).astype(np.uint8)
+        return found
 
     def prepare(self) -> None:  # noqa: B027  (nothing to refuse in a black box)
         """Refuse a model whose state makes certificates false; called before every sampling."""

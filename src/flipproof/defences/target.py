@@ -151,6 +151,10 @@ class Target(ABC):
         ]
         return Outcome.joined(parts)
 
+    def known(self) -> IntArray:
+        """Sets of flips that the defence itself came across and that should succeed, ``[K, d]``; none by default."""
+        return np.empty((0, 0), dtype=np.int64)
+
     @abstractmethod
     def prediction(self) -> int:
         """The answer on the clean graph."""

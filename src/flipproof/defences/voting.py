@@ -2,25 +2,32 @@
 
     groups = every node pair, by a fixed hash of its two node numbers, in one of T groups     (flipproof.noise.groups)
     votes = the model's label on each of the T sub-graphs                                     (vote)
-    certificate = majority and radius that follow from the votes                              (certify)
+    prices = what it says after flips inside a group: how many flips another vote costs       (flipproof.defences.pricing)
+    certificate = majority and radius that follow from votes and prices                       (certify)
 
-An edge flip changes one sub-graph, hence at most one of T votes. Nothing is random: alpha is 0, and no certificate abstains.
+An edge flip changes one sub-graph, hence at most one of T votes. Nothing is random: alpha is 0, and no certificate abstains. With
+a single group, the sub-graph is the graph, and the search for prices is exhaustive verification of the model as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import count as count_from
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.group_votes import GroupVotes
-from flipproof.defences.defence import Defence, Option, label_dtype
+from flipproof.defences.asking import ask_all
+from flipproof.defences.defence import Defence, Option, Request, label_dtype
+from flipproof.defences.pricing import DEFAULT_CALLS, Level, PricedQuestion, flip_answers, pieces_of_work, prices_of
 from flipproof.defences.target import Confirmation, CopiesTarget, Target, checked_copies
 from flipproof.errors import InputError
-from flipproof.graphs import Graph, as_graph
+from flipproof.graphs import Graph, IntArray, as_graph, slots_of_pairs
 from flipproof.noise import EdgeNoise, keyed_draws
 from flipproof.noise.groups import EdgeGroups
 
@@ -41,7 +48,7 @@ class VotingClassifier(Defence):
     Args:
         model: As for :class:`flipproof.SmoothedClassifier`; best trained on sub-graphs, ``flipproof.train(..., groups=T)``.
         groups: Number of groups ``T``, or the :class:`flipproof.EdgeGroups` themselves. More groups make larger radii possible
-            and each sub-graph sparser.
+            and each sub-graph sparser. One group is the model itself, verified exhaustively.
         **wrapped: ``num_classes``, ``features`` (computed on every *sub-graph*), ``convention``, ``trust_features`` and
             ``memory``; see :class:`flipproof.defences.Defence`.
 
@@ -51,17 +58,40 @@ class VotingClassifier(Defence):
     >>> complete = Graph(6, [(u, v) for u in range(6) for v in range(u)])
     >>> voting.vote(complete)
     GroupVotes(groups=5, counts=[0, 5])
-    >>> voting.certify(complete).radius
+    >>> voting.certify(complete, depth=0).radius  # three votes of five, for one flip each
     2
+    >>> voting.certify(complete).radius  # but a vote changes only when all edges of its group are gone
+    6
     """
 
     name = "voting"
     evidence_type = GroupVotes
+    question_type = PricedQuestion
     trait = "voting"
     settings = (Option("groups", int, "Number of sub-graphs per graph, for voting.", least=1),)
     trial_options = (Option("groups", int, "Number of sub-graphs to try; give it several times.", least=1),)
     training_options = (
         Option("renumber", bool, "Hash the nodes under new random numbers in every training step.", False),
+        Option(
+            "flips", int, "Number of flips inside a sub-graph to train against; raises the price of votes.", 0, least=0
+        ),
+        Option("worst_of", int, "Number of variants with flips, of which training takes the worst.", 4, least=2),
+    )
+
+    asking = (
+        Option(
+            "depth",
+            int,
+            "Largest number of flips that are tried together to learn what a vote costs; 0 counts votes alone. By default as "
+            "many as --calls allows.",
+            least=0,
+        ),
+        Option(
+            "calls",
+            int,
+            f"Largest number of model calls per graph; by default {DEFAULT_CALLS:,}, or any number if --depth is given.",
+            least=1,
+        ),
     )
 
     def __init__(self, model: Any, groups: int | EdgeGroups, **wrapped: Any) -> None:
@@ -78,7 +108,13 @@ class VotingClassifier(Defence):
         if given.get("groups") is None:
             raise InputError("voting needs a number of groups; got none (for instance groups 5)")
         groups = EdgeGroups(given["groups"], given.get("key", 0))
-        return {"groups": groups.count, **({"key": groups.key} if groups.key else {})}
+        # flips are no part of the classifier: they say how its model was trained
+        flips = given.get("flips")
+        return {
+            "groups": groups.count,
+            **({"key": groups.key} if groups.key else {}),
+            **({"flips": int(flips)} if flips else {}),
+        }
 
     @classmethod
     def build(cls, model: Any, settings: Mapping[str, Any], **wrapped: Any) -> VotingClassifier:
@@ -89,15 +125,17 @@ class VotingClassifier(Defence):
 
     @classmethod
     def title(cls, settings: Mapping[str, Any]) -> str:
-        return f"voting {settings['groups']}"
+        return f"voting {settings['groups']}" + (f" flips {settings['flips']}" if settings.get("flips") else "")
 
     @classmethod
     def words(cls, settings: Mapping[str, Any]) -> str:
-        return f"{settings['groups']} groups"
+        flips = settings.get("flips")
+        return f"{settings['groups']} groups" + (f", against {flips} flips" if flips else "")
 
     @classmethod
     def training(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        return {"groups": EdgeGroups(settings["groups"], settings.get("key", 0)), "renumber": True}
+        flips = {"flips": settings["flips"]} if settings.get("flips") else {}
+        return {"groups": EdgeGroups(settings["groups"], settings.get("key", 0)), "renumber": True, **flips}
 
     @classmethod
     def trained_for(cls, metadata: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -107,28 +145,101 @@ class VotingClassifier(Defence):
 
     @classmethod
     def entry(cls, value: Any) -> dict[str, Any]:
-        """A number of groups, or a table of settings. A single group certifies nothing that could be compared."""
-        settings = super().entry(value if isinstance(value, Mapping) else {"groups": value})
+        """A number of groups, or a table that may also say how many flips to train against.
+
+        A single group certifies nothing that could be compared.
+        """
+        given = dict(value) if isinstance(value, Mapping) else {"groups": value}
+        flips = given.pop("flips", None)
+        settings = cls.checked({**super().entry(given), "flips": flips})
         if settings["groups"] < 2:
             raise InputError(f"groups must be at least 2 in a comparison; got {settings['groups']} (for instance 3)")
         return settings
 
     @classmethod
     def candidates(cls, graphs: Dataset) -> list[dict[str, Any]]:
-        return [{"groups": number} for number in _CANDIDATES]
+        plain = [{"groups": number} for number in _CANDIDATES]
+        return [*plain, *({"groups": number, "flips": 1} for number in (1, _CANDIDATES[0]))]
 
     def predict(self, graph: Any) -> int:
         """The class with the most votes; ties go to the smaller label."""
-        return int(self.vote(graph).counts.argmax())
+        graph = as_graph(graph)
+        self.check([graph])
+        return int(self.ask(graph, None).counts.argmax())
+
+    def certify(self, graph: Any, **asked: Any) -> Certificate:
+        """The majority on a graph, and the number of edge flips that it withstands, with certainty.
+
+        No attack of at most ``radius`` flips changes the answer. The radius follows from the votes and from what each of them
+        costs: the model is asked about sub-graphs with flips inside their group, those first that decide the radius.
+
+        Args:
+            graph: A :class:`Graph`, PyG ``Data``, networkx graph or adjacency matrix.
+            **asked: ``depth``: largest number of flips that are tried together inside a group; 0 counts votes alone (GNNCert).
+                By default as many as ``calls`` allows. ``calls``: largest number of model calls per graph, 4,096 by default, or
+                any number if ``depth`` is given. Sets of flips of one size in a group are tried only if all of them fit.
+        """
+        return super().certify(graph, **asked)
 
     def vote(self, graph: Any) -> GroupVotes:
         """The model's label on every sub-graph. Keep it: :func:`flipproof.certify_group_votes` reads the certificate off it."""
-        graph = as_graph(graph)
+        return self.price(graph, depth=0)
+
+    def price(self, graph: Any, *, depth: int | None = None, calls: int | None = None) -> GroupVotes:
+        """The votes, with what is found out about the price of each; the arguments are those of :meth:`certify`.
+
+        Keep it: :func:`flipproof.certify_group_votes` reads the certificate off it, at this depth or any smaller one; its
+        ``purchase()`` says what an attacker would buy, and its ``attack()`` which pairs that attacker would flip.
+        """
+        graph, question = as_graph(graph), self.question(depth=depth, calls=calls)
         self.check([graph])
-        return self.ask(graph, None)
+        ((_, votes, _),) = ask_all(self, question, {0: graph}, read=False)
+        assert isinstance(votes, GroupVotes)
+        return votes
+
+    # ---- asking, round by round ----
+
+    def tasks(self, graph: Graph, question: PricedQuestion, pieces: Mapping[str, bytes]) -> list[Request]:
+        """The votes, then round by round the flips that decide the radius."""
+        if _VOTES not in pieces:
+            return [Request(_VOTES)]
+        there = Counter(_round_of(key) for key in pieces if key != _VOTES)
+        complete = {number for (number, size), count in there.items() if count == size}
+        number = next(each for each in count_from(1) if each not in complete)
+        # of a round that a kill or a damaged file left incomplete, some pieces are there; those of later rounds stay valid
+        before = {key: piece for key, piece in pieces.items() if key == _VOTES or _round_of(key)[0] < number}
+        return [request for request in self._round(graph, question, before, number) if request.key not in pieces]
+
+    def _round(self, graph: Graph, question: PricedQuestion, pieces: Mapping[str, bytes], number: int) -> list[Request]:
+        """What a round asks, given all pieces of the rounds before it."""
+        work = pieces_of_work(question.next_levels(self.evidence(graph, question, pieces)))
+        return [Request(_key(number, len(work), levels)) for levels in work]
+
+    def work(self, graph: Graph, question: PricedQuestion, request: Request) -> bytes:
+        if request.key == _VOTES:
+            return self.ask(graph, question).labels.astype("<u4").tobytes()
+        classifier = self.classifier.suited(graph, self.noise)
+        classifier.prepare()
+        size = classifier.batch_size(graph, self.noise)
+        found = flip_answers(classifier, graph, self.groups, _levels_of(request.key), size=size)
+        return b"".join(np.append(len(rows), rows.ravel()).astype("<i8").tobytes() for rows in found)
+
+    def evidence(self, graph: Graph, question: PricedQuestion, pieces: Mapping[str, bytes]) -> GroupVotes:
+        labels = np.frombuffer(pieces[_VOTES], dtype="<u4").astype(label_dtype(self.num_classes))
+        votes = GroupVotes(labels, graph, self.groups, self.num_classes)
+        answers: dict[Level, IntArray] = {}
+        for key, piece in pieces.items():
+            if key == _VOTES:
+                continue
+            numbers, start = np.frombuffer(piece, dtype="<i8").astype(np.int64), 0
+            for level in _levels_of(key):
+                stop = start + 1 + int(numbers[start]) * (4 + level.flips)
+                answers[level] = numbers[start + 1 : stop].reshape(-1, 4 + level.flips)
+                start = stop
+        return prices_of(votes, answers)
 
     def ask(self, graph: Graph, question: Any) -> GroupVotes:
-        """The votes on a graph that :meth:`check` has passed."""
+        """The votes on a graph that :meth:`check` has passed, without prices."""
         classifier = self.classifier.suited(graph, self.noise)
         classifier.prepare()
         size, total = classifier.batch_size(graph, self.noise), self.groups.count
@@ -153,6 +264,24 @@ class VotingClassifier(Defence):
         return VotingTarget(self, graph, search.get("max_calls"))
 
 
+_VOTES = "votes"
+
+
+def _key(number: int, size: int, levels: Sequence[Level]) -> str:
+    """Names a piece of work: the round, its number of pieces, and the sets of flips."""
+    parts = ", ".join(f"{each.group} {each.flips} {each.start} {each.stop}" for each in levels)
+    return f"{number}/{size}: {parts}"
+
+
+def _round_of(key: str) -> tuple[int, int]:
+    number, _, size = key.partition(":")[0].partition("/")
+    return int(number), int(size)
+
+
+def _levels_of(key: str) -> list[Level]:
+    return [Level(*map(int, each.split())) for each in key.partition(":")[2].split(",")]
+
+
 class VotingTarget(CopiesTarget):
     """The majority over hashed sub-graphs: copy ``t`` keeps the edges of group ``t``. Exact; ties go to the smaller label."""
 
@@ -168,6 +297,18 @@ class VotingTarget(CopiesTarget):
     def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
         fooled: NDArray[np.bool_] = counts.argmax(axis=1) != self.label
         return fooled
+
+    def known(self) -> IntArray:
+        """The cheapest purchase of votes, where all its prices are exact."""
+        left = DEFAULT_CALLS if self.max_calls is None else self.max_calls - self.calls
+        if left < self.cost:
+            return super().known()
+        votes = self.voting.price(self.graph, calls=left)
+        self.calls += votes.calls
+        attack = votes.attack()
+        if attack is None:
+            return super().known()
+        return np.searchsorted(self.graph.slots, slots_of_pairs(attack, self.graph.num_nodes))[None]
 
     def prediction(self) -> int:
         self.calls += self.cost

@@ -205,7 +205,7 @@ def as_graph(value: Any) -> Graph:
         if getattr(value, "edge_attr", None) is not None:
             warnings.warn(
                 "edge_attr of the PyG Data is not used: an edge that the noise adds has none, and a certified model must not "
-                "tell it apart (make edge features from the two end nodes with edge_features=function, or set data.edge_attr = None)",
+                "tell it apart (make edge features from the two end nodes, edge_features=function, or set data.edge_attr = None)",
                 stacklevel=3,
             )
         return Graph.from_pyg(value)

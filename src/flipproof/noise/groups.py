@@ -15,6 +15,7 @@ so every group gets a share ``1 / T`` of the pairs, to within 2**-32, on every m
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,7 @@ HASH_VERSION = 1
 
 _MOST_GROUPS = 2**16
 _CHUNK = 2**16  # slots hashed at a time
+_DENSE_SLOTS = 4096  # up to here flipped sub-graphs are states of slots, beyond lists of edges
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,46 @@ class EdgeGroups:
         """The sub-graph of every group as a :class:`Graph`, to look at."""
         return self.batch(graph, 0, self.count).graphs()
 
+    def of_graph(self, graph: Graph) -> IntArray:
+        """The group of each of ``graph.slots``, ``[N]``."""
+        if graph.num_slots > _DENSE_SLOTS:
+            return self.of_slots(graph.slots, graph.num_nodes)
+        groups = _groups_of_pairs(self, graph.num_nodes)
+        return groups[graph.slots] if len(graph.frozen) else groups
+
+    def room(self, graph: Graph) -> tuple[IntArray, IntArray]:
+        """For each group, how many empty pairs and how many edges an attacker can flip, ``[T]`` each."""
+        edges = np.bincount(self.of_slots(graph.flippable_edge_slots, graph.num_nodes), minlength=self.count)
+        frozen = np.bincount(self.of_slots(graph.frozen_slots, graph.num_nodes), minlength=self.count)
+        return _pairs_in_groups(self, graph.num_nodes) - frozen - edges, edges.astype(np.int64)
+
+    def flipped(self, graph: Graph, group: IntArray, flips: IntArray) -> NoisyBatch:
+        """Sub-graphs after flips inside their group.
+
+        Args:
+            graph: The whole graph.
+            group: The group whose sub-graph is flipped, ``[K]``.
+            flips: Places in ``graph.slots``, each at most once in a row, -1 for none, ``[K, d]``; all in the row's group.
+        """
+        size, frozen, group_of = len(group), graph.frozen_edge_slots, self.of_graph(graph)
+        row, column = np.nonzero(flips >= 0)
+        place = flips[row, column]
+        if graph.num_slots <= _DENSE_SLOTS:
+            states = graph.slot_states & (group_of == group[:, None])
+            states[row, place] ^= True
+            return NoisyBatch(graph.num_nodes, size, graph.node_features, graph.slots, frozen, states, None)
+        edges = np.flatnonzero(graph.slot_states)
+        kept = group_of[edges] == group[:, None]
+        removed = graph.slot_states[place]
+        kept[row[removed], np.searchsorted(edges, place[removed])] = False
+        owner, position = np.nonzero(kept)
+        parts = [(owner, graph.slots[edges[position]]), (row[~removed], graph.slots[place[~removed]])]
+        parts.append((np.repeat(np.arange(size), len(frozen)), np.tile(frozen, size)))
+        sample, slot = (np.concatenate(values) for values in zip(*parts, strict=True))
+        order = np.lexsort((slot, sample))
+        lists = SlotLists(sample[order].astype(np.int64), slot[order])
+        return NoisyBatch(graph.num_nodes, size, graph.node_features, None, frozen, None, lists)
+
     def removable(self, graph: Graph) -> NDArray[np.bool_]:
         """For each group, whether an attacker finds an edge in it, ``[T]``."""
         found = np.zeros(self.count, dtype=np.bool_)
@@ -109,3 +151,22 @@ class EdgeGroups:
             if found.all():
                 break
         return found
+
+
+@lru_cache(maxsize=256)
+def _groups_of_pairs(groups: EdgeGroups, num_nodes: int) -> IntArray:
+    """The group of every node pair; for small graphs, of which there are many with the same number of nodes."""
+    found = groups.of_slots(np.arange(num_nodes * (num_nodes - 1) // 2, dtype=np.int64), num_nodes)
+    found.flags.writeable = False
+    return found
+
+
+@lru_cache(maxsize=256)
+def _pairs_in_groups(groups: EdgeGroups, num_nodes: int) -> IntArray:
+    """The number of node pairs in each group, ``[T]``."""
+    pairs, total = num_nodes * (num_nodes - 1) // 2, np.zeros(groups.count, dtype=np.int64)
+    for start in range(0, pairs, _CHUNK):
+        slots = np.arange(start, min(start + _CHUNK, pairs), dtype=np.int64)
+        total += np.bincount(groups.of_slots(slots, num_nodes), minlength=groups.count)
+    total.flags.writeable = False
+    return total

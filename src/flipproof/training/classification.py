@@ -19,6 +19,7 @@ from flipproof.errors import InputError
 from flipproof.models.blinded import EdgeBlind
 from flipproof.noise import keyed_draws
 from flipproof.training.batches import LabelledGraphs, Padded, shuffled
+from flipproof.training.flips import Flips
 from flipproof.training.hyperparameters import Hyperparameters
 from flipproof.training.objectives import OBJECTIVES, disagreement
 from flipproof.training.task import Outcome
@@ -42,8 +43,9 @@ class GraphClassification:
         validation: Iterable[Any] | None,
         chosen: Hyperparameters,
         edge_features: EdgeFeatures | None = None,
+        flips: Flips | None = None,
     ) -> None:
-        self.model, self.view, self.chosen = model, view, chosen
+        self.model, self.view, self.chosen, self.flips = model, view, chosen, flips
         self.objective = OBJECTIVES[chosen.objective]
         if self.objective.needs_noise and (chosen.copies < 2 or not view.noisy):
             raise InputError(
@@ -73,7 +75,8 @@ class GraphClassification:
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {"noise": None, "groups": None, "renumber": False} | self.view.description()
+        against = {} if self.flips is None else {"flips": self.flips.count, "worst_of": self.flips.worst_of}
+        return {"noise": None, "groups": None, "renumber": False} | self.view.description() | against
 
     def fingerprint(self) -> dict[str, Any]:
         return {
@@ -90,7 +93,10 @@ class GraphClassification:
         for piece, part in enumerate(self.graphs.cut(members, copies)):
             batch = self.graphs.padded(part)
             draws = self._draws(f"training {piece}", step)
-            logits = self._logits(batch, self.view.adjacency(batch, copies, draws), copies)
+            adjacency = self.view.adjacency(batch, copies, draws)
+            if self.flips is not None:
+                adjacency = self._worst(self.flips, batch, adjacency, self.view.room(batch, copies, draws), draws)
+            logits = self._logits(batch, adjacency, copies)
             yield self._outcome(logits, batch.labels, self.chosen.label_smoothing, self.chosen.consistency)
 
     def validation(self) -> Iterator[Outcome] | None:
@@ -102,8 +108,43 @@ class GraphClassification:
         members = torch.split(torch.arange(len(held_out)), together)
         for index, part in enumerate(part for some in members for part in held_out.cut(some, copies)):
             batch = held_out.padded(part)
-            adjacency = self.view.validation_adjacency(batch, copies, self._draws("validation", index))
+            draws = self._draws("validation", index)
+            adjacency = self.view.validation_adjacency(batch, copies, draws)
+            if self.flips is not None:
+                room = self.view.room(batch, copies, draws, validation=True)
+                adjacency = self._worst(self.flips, batch, adjacency, room, draws)
             yield self._outcome(self._logits(batch, adjacency, copies), batch.labels)
+
+    def _worst(self, flips: Flips, batch: Padded, adjacency: Tensor, room: Tensor, draws: Draws) -> Tensor:
+        """Of the variants of each matrix the one with the highest loss, ``[copies * B, n, n]``."""
+        copies = len(adjacency) // len(batch.labels)
+        labels = batch.labels.to(self.device).repeat(copies)
+
+        def losses(matrices: Tensor) -> Tensor:
+            logits = self._logits(batch, matrices, copies).flatten(0, 1)
+            return nn.functional.cross_entropy(logits, labels, reduction="none")
+
+        def slopes(matrices: Tensor) -> Tensor | None:
+            if self.convention != "dense":
+                return None
+            with torch.enable_grad():
+                leaf = matrices.clone().requires_grad_()
+                (found,) = torch.autograd.grad(losses(leaf).sum(), leaf, allow_unused=True)
+            return found
+
+        training = self.model.training
+        self.model.eval()  # variants differ by their flips and not by dropout
+        try:
+            worst, highest = adjacency, torch.full(labels.shape, -torch.inf, device=self.device)
+            for variant in flips.variants(adjacency, room, draws, slopes):
+                with torch.no_grad():
+                    found = losses(variant)
+                higher = found > highest
+                worst = torch.where(higher.view(-1, 1, 1).to(worst.device), variant, worst)
+                highest = torch.where(higher, found, highest)
+        finally:
+            self.model.train(training)
+        return worst
 
     def _draws(self, purpose: str, index: int) -> Draws:
         return lambda what, shape: keyed_draws(f"{purpose} {what}", self.chosen.seed, index, shape)

@@ -26,6 +26,7 @@ from flipproof.noise.groups import EdgeGroups
 from flipproof.progress import watched
 from flipproof.training.checkpoints import Checkpoint, digest, read_checkpoint, write_checkpoint
 from flipproof.training.classification import GraphClassification
+from flipproof.training.flips import Flips
 from flipproof.training.hyperparameters import Hyperparameters
 from flipproof.training.result import Epoch, TrainingResult
 from flipproof.training.schedules import SCHEDULES
@@ -46,6 +47,8 @@ def train(
     noise: EdgeNoise | None = None,
     groups: int | EdgeGroups | None = None,
     renumber: bool = False,
+    flips: int = 0,
+    worst_of: int = 4,
     features: Any = "degree",
     epochs: int = 200,
     learning_rate: float = 0.01,
@@ -79,6 +82,10 @@ def train(
             replaced by its sub-graph of a random group. Validation graphs are seen as all their sub-graphs.
         renumber: With groups, number the nodes of every training graph at random before they are hashed, afresh in every step.
             This makes ever new sub-graphs and suits data whose node numbers have no meaning.
+        flips: Number of pairs to train against: every graph of a step is replaced by the worst of several variants with so many
+            pairs flipped, with groups inside the sub-graph's group. It raises the price of votes; with ``groups=1`` it is
+            adversarial training of the model as it is. Validation graphs are flipped likewise. 0 flips nothing.
+        worst_of: Number of variants, found by a forward pass: the graph as it is, the pairs of the steepest loss, random pairs.
         features: As for :class:`flipproof.SmoothedClassifier`; computed on the noisy graphs or sub-graphs.
         epochs: Passes over the graphs.
         learning_rate: The highest rate of the schedule.
@@ -141,6 +148,7 @@ def train(
         validation=validation,
         chosen=chosen,
         edge_features=edge_features,
+        flips=Flips(flips, worst_of) if flips else None,
     )
     return fit(model, task, chosen, checkpoint=checkpoint, progress=progress)
 

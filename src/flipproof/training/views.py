@@ -47,6 +47,13 @@ class View(ABC):
     def validation_copies(self, copies: int) -> int:
         """The number of copies of a validation graph where training sees ``copies``."""
 
+    def room(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Tensor:
+        """Pairs that an attacker could flip in each of the matrices, symmetric bool ``[copies * B, n, n]``."""
+        inside = batch.mask.unsqueeze(2) & batch.mask.unsqueeze(1) & ~torch.eye(batch.mask.shape[1], dtype=torch.bool)
+        if batch.frozen is not None:
+            inside = inside & ~batch.frozen
+        return inside.repeat(copies, 1, 1)
+
     @abstractmethod
     def description(self) -> dict[str, Any]:
         """Plain JSON: only a training with the same view continues from a checkpoint."""
@@ -109,6 +116,18 @@ class SubGraphs(View):
         self._group_of = torch.zeros(0, 0, dtype=torch.int32)
 
     def adjacency(self, batch: Padded, copies: int, draws: Draws) -> Tensor:
+        return _sub_graphs(batch, self._kept(batch, copies, draws))
+
+    def validation_adjacency(self, batch: Padded, copies: int, draws: Draws) -> Tensor:
+        return _sub_graphs(batch, self._every_group(batch, copies))
+
+    def room(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Tensor:
+        kept = self._every_group(batch, copies) if validation else self._kept(batch, copies, draws)
+        inside = super().room(batch, 1, draws)
+        return (kept & inside).flatten(0, 1)
+
+    def _kept(self, batch: Padded, copies: int, draws: Draws) -> Tensor:
+        """The pairs of a random group of each copy, ``[copies, B, n, n]``; the same for the same draws."""
         size, n = batch.mask.shape
         words = draws("group", (copies, size)).astype(np.uint64)
         group = torch.from_numpy(((words * np.uint64(self.groups.count)) >> np.uint64(32)).astype(np.int64))
@@ -120,10 +139,11 @@ class SubGraphs(View):
             )
             number = keys.argsort(dim=2, stable=True).argsort(dim=2)
             group_of = group_of[number.unsqueeze(3), number.unsqueeze(2)]
-        return _sub_graphs(batch, group_of == group.view(copies, size, 1, 1))
+        return group_of == group.view(copies, size, 1, 1)
 
-    def validation_adjacency(self, batch: Padded, copies: int, draws: Draws) -> Tensor:
-        return _sub_graphs(batch, self._groups_of_pairs(batch.mask.shape[1]) == torch.arange(copies).view(-1, 1, 1, 1))
+    def _every_group(self, batch: Padded, copies: int) -> Tensor:
+        """The pairs of each group, ``[copies, 1, n, n]``."""
+        return self._groups_of_pairs(batch.mask.shape[1]) == torch.arange(copies).view(-1, 1, 1, 1)
 
     def validation_copies(self, copies: int) -> int:
         return self.groups.count

@@ -1,0 +1,367 @@
+"""Priced voting: never above the truth, the truth itself where prices are exact; the same on every engine and after a kill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flipproof as fp
+from flipproof.certificates.group_votes import GroupVotes
+from flipproof.certificates.prices import cheapest_purchase, priced_grid
+from flipproof.defences.asking import ask_all
+from flipproof.defences.pricing import PricedQuestion, combinations
+from flipproof.graphs import pairs_of_slots
+from support.tables import Table, truth_of
+
+FULL = 64
+
+
+def graph_of(states: list[int], size: int) -> fp.Graph:
+    """A graph from the state of each node pair: empty, edge, frozen empty, frozen edge."""
+    pairs, state = pairs_of_slots(np.arange(len(states)), size), np.array(states)
+    return fp.Graph(size, pairs[state % 2 == 1], frozen=pairs[state >= 2])
+
+
+Case = tuple[fp.VotingClassifier, Table, fp.Graph]
+
+
+@st.composite
+def cases(draw: st.DrawFn, most: int = 4) -> Case:
+    """Tables of random answers with 2 to 5 classes, 1 to 6 groups, graphs of 2 to ``most`` nodes with frozen pairs."""
+    size = draw(st.integers(2, most))
+    slots = size * (size - 1) // 2
+    graph = graph_of(draw(st.lists(st.sampled_from([0, 1, 0, 1, 0, 1, 2, 3]), min_size=slots, max_size=slots)), size)
+    classes = draw(st.integers(2, 5))
+    model = Table(
+        classes,
+        draw(st.integers(0, 2**20)),
+        draw(st.integers(0, classes - 1)),
+        draw(st.sampled_from([0.0, 0.5, 0.8, 0.95])),
+    )
+    groups = fp.EdgeGroups(draw(st.integers(1, 6)), draw(st.integers(0, 20)))
+    return fp.VotingClassifier(model, groups, num_classes=classes), model, graph
+
+
+def check(case: Case) -> None:
+    voting, model, graph = case
+    truth = truth_of(voting, model, graph)
+    before = -1
+    for depth in (0, 1, 2, FULL):
+        votes = voting.price(graph, depth=depth)
+        certificate = fp.certify_group_votes(votes)
+        assert certificate == voting.certify(graph, depth=depth)
+        assert before <= certificate.radius <= truth.radius
+        before = certificate.radius
+        grid = certificate.grid
+        for adds in range(grid.shape[0]):
+            for removes in range(grid.shape[1]):
+                assert not grid[adds, removes] or truth.withstood(adds, removes)
+        for adds, removes in truth.tried:
+            if adds + removes <= certificate.radius:
+                assert grid[adds, removes]
+        bought, attack = votes.purchase(), votes.attack()
+        if bought is None:
+            assert certificate.radius == truth.radius == graph.num_slots
+        elif bought.exact:
+            assert attack is not None
+            assert certificate.radius == truth.radius == len(attack) - 1
+            assert voting.predict(graph.flipped(attack)) != certificate.label
+        else:
+            assert attack is None
+    assert before == truth.radius
+
+
+@settings(max_examples=150, deadline=None)
+@given(cases())
+def test_never_above_the_truth_and_the_truth_at_full_depth(case: Case) -> None:
+    check(case)
+
+
+@settings(max_examples=100, deadline=None)
+@given(cases(), st.integers(1, 40))
+def test_no_budget_makes_a_false_certificate(case: Case, calls: int) -> None:
+    voting, model, graph = case
+    truth = truth_of(voting, model, graph)
+    votes = voting.price(graph, depth=FULL, calls=calls)
+    assert votes.calls <= max(calls, len(votes))
+    assert fp.certify_group_votes(votes).radius <= truth.radius
+    assert fp.certify_group_votes(votes).radius >= fp.certify_group_votes(votes, depth=0).radius
+
+
+@settings(max_examples=100, deadline=None)
+@given(cases(5))
+def test_depth_0_is_the_count_of_votes(case: Case) -> None:
+    """The knapsack with one flip for every vote is the old certificate, radius and grid; so is the reading at depth 0."""
+    voting, _, graph = case
+    plain = voting.vote(graph)
+    assert plain.prices is None
+    old, bought = fp.certify_group_votes(plain), cheapest_purchase(plain)
+    assert old.radius == (graph.num_slots if bought is None else min(bought.cost - 1, graph.num_slots))
+    assert np.array_equal(priced_grid(plain), old.grid)
+    deep = voting.price(graph, depth=2)
+    assert fp.certify_group_votes(deep, depth=0) == old == voting.certify(graph, depth=0)
+    assert fp.certify_group_votes(deep).votes_radius == old.votes_radius
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases(5))
+def test_a_reading_at_less_depth_is_no_larger(case: Case) -> None:
+    voting, _, graph = case
+    deep = voting.price(graph, depth=3)
+    radii = [fp.certify_group_votes(deep, depth=depth).radius for depth in (0, 1, 2, 3)]
+    assert radii == sorted(radii)
+    assert radii[3] == fp.certify_group_votes(deep).radius
+    for depth in (1, 2):
+        assert radii[depth] <= voting.certify(graph, depth=depth).radius
+
+
+@settings(max_examples=60, deadline=None)
+@given(cases())
+def test_evidence_comes_back_as_it_was(case: Case) -> None:
+    voting, _, graph = case
+    votes = voting.price(graph, depth=2)
+    back = GroupVotes.from_bytes(votes.to_bytes())
+    assert back == votes
+    assert (back.digest, back.calls, back.depth) == (votes.digest, votes.calls, votes.depth)
+    assert back.made_again()
+    assert fp.certify_group_votes(back) == fp.certify_group_votes(votes)
+
+
+def test_altered_flips_do_not_pass_as_made_again() -> None:
+    voting = fp.VotingClassifier(Table(2, 1), 1, num_classes=2)
+    votes = voting.price(fp.Graph(5, [(0, 1), (1, 2)]), depth=2)
+    assert votes.prices is not None
+    assert len(votes.prices.found)
+    for column, value in ((2, 5), (3, 5), (5, 99)):
+        found = votes.prices.found.copy()
+        found[0, column] = value
+        prices = type(votes.prices)(votes.prices.depths, votes.prices.tried, found)
+        altered = GroupVotes(votes.labels, votes.graph, votes.groups, 2, prices=prices)
+        assert not altered.made_again()
+
+
+def test_evidence_without_prices_does_not_answer_a_deeper_question() -> None:
+    voting = fp.VotingClassifier(Table(2, 1, 0, 0.9), 3, num_classes=2)
+    plain = voting.vote(fp.Graph(6, [(0, 1), (1, 2)]))
+    assert PricedQuestion.of(depth=0).read(plain) == fp.certify_group_votes(plain)
+    with pytest.raises(fp.InputError, match="fewer prices of votes than were asked for"):
+        PricedQuestion.of(depth=1).read(plain)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"depth": 1}, {"calls": 9}, {"depth": 0}, {"depth": 2, "calls": 100}])
+def test_a_question_comes_back_from_run_json(arguments: dict[str, int]) -> None:
+    question = PricedQuestion.of(**arguments)
+    assert PricedQuestion.of(**question.to_dict()) == question
+
+
+@pytest.mark.parametrize("arguments", [{"depth": -1}, {"calls": 0}, {"depth": "two"}, {"depth": 1.5}])
+def test_bad_questions_are_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(fp.InputError, match=next(iter(arguments))):
+        PricedQuestion.of(**arguments)
+
+
+@pytest.mark.parametrize(("items", "chosen"), [(1, 1), (7, 1), (7, 2), (9, 4), (6, 6)])
+def test_combinations_are_all_sets_once(items: int, chosen: int) -> None:
+    import itertools
+    from math import comb
+
+    total = comb(items, chosen)
+    parts = [combinations(items, chosen, start, min(start + 4, total)) for start in range(0, total, 4)]
+    found = [tuple(row) for row in np.concatenate(parts).tolist()]
+    assert sorted(found) == list(itertools.combinations(range(items), chosen))
+    assert found == sorted(found, key=lambda row: row[::-1])
+
+
+class Counted:
+    """A model that remembers every graph it was asked about."""
+
+    def __init__(self, model: Table) -> None:
+        self.model, self.asked = model, list[str]()
+
+    def __call__(self, graphs: list[fp.Graph]) -> list[int]:
+        self.asked += [str(graph.edges.tolist()) for graph in graphs]
+        return self.model(graphs)
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_no_sub_graph_is_asked_twice_and_calls_are_counted(groups: int) -> None:
+    model = Counted(Table(3, 5, 1, 0.97))
+    voting = fp.VotingClassifier(model, groups, num_classes=3)
+    graph = fp.Graph(8, [(0, 1), (1, 2), (2, 3), (4, 6)])
+    voting.check([graph])
+    model.asked.clear()
+    votes = voting.price(graph, depth=2)
+    assert len(model.asked) == votes.calls
+    # sub-graphs of different groups may be the same graph, by having no edge
+    assert len(model.asked) - len(set(model.asked)) < groups * (1 + groups)
+
+
+def test_the_search_stops_when_the_radius_is_decided() -> None:
+    """A lone vote that one flip buys: nothing else has to be known."""
+    voting = fp.VotingClassifier(lambda graphs: [graph.num_edges % 2 for graph in graphs], 1, num_classes=2)
+    votes = voting.price(fp.Graph(9, [(0, 1)]), depth=3)
+    assert (fp.certify_group_votes(votes).radius, votes.depth) == (0, 1)
+
+
+def test_one_group_is_exhaustive_verification() -> None:
+    """More than 3 edges, of a graph with 6: three removals change the answer, and nothing less does."""
+    voting = fp.VotingClassifier(lambda graphs: [int(graph.num_edges > 3) for graph in graphs], 1, num_classes=2)
+    graph = fp.Graph(8, [(0, node) for node in range(1, 7)])
+    radii = [voting.certify(graph, depth=depth).radius for depth in range(4)]
+    assert radii == [0, 1, 2, 2]
+    exact = voting.price(graph, depth=3)
+    assert exact.purchase() is not None
+    attack = exact.attack()
+    assert attack is not None
+    assert set(map(tuple, attack.tolist())) <= {(0, node) for node in range(1, 7)}
+    certificate = fp.certify_group_votes(exact)
+    assert (certificate.removes_radius, certificate.adds_radius) == (2, 3)  # three additions are all that was tried
+    assert certificate.order == 3
+
+
+def check_flipped(groups: fp.EdgeGroups, graph: fp.Graph, *, states: bool) -> None:
+    """Sets of one and two flips in several groups, in one batch."""
+    group_of = groups.of_graph(graph)
+    assert np.bincount(group_of, minlength=groups.count).tolist() == np.sum(groups.room(graph), axis=0).tolist()
+    group = np.repeat(np.arange(groups.count), 20)
+    flips = np.concatenate([np.flatnonzero(group_of == t)[combinations(8, 2, 0, 20)] for t in range(groups.count)])
+    flips[::3, 1] = -1
+    batch = groups.flipped(graph, group, flips)
+    assert (batch.states is not None) is states
+    sub_graphs = [sub_graph.replaced(frozen=[]) for sub_graph in groups.sub_graphs(graph)]
+    for owner, row, found in zip(group, flips, batch.graphs(), strict=True):
+        flipped = pairs_of_slots(graph.slots[np.sort(row[row >= 0])], graph.num_nodes)
+        assert found == sub_graphs[owner].flipped(flipped)
+
+
+def test_large_graphs_are_asked_by_lists_of_edges() -> None:
+    """Beyond 4,096 node pairs sub-graphs are lists; they must be the same graphs."""
+    groups = fp.EdgeGroups(2)
+    graph = fp.Graph(100, [(node, node + 1) for node in range(99)], frozen=[(0, 1), (5, 50), (2, 3)])
+    check_flipped(groups, graph, states=False)
+
+
+def test_small_graphs_are_asked_by_states() -> None:
+    groups = fp.EdgeGroups(3)
+    graph = fp.Graph(9, [(node, node + 1) for node in range(8)], frozen=[(0, 1), (5, 7), (2, 3)])
+    check_flipped(groups, graph, states=True)
+
+
+# ---- engines and kills ----
+
+GRAPHS = {
+    index: fp.Graph(
+        11, [(node, (node * (index + 2) + 1) % 11) for node in range(9) if node != (node * (index + 2) + 1) % 11]
+    )
+    for index in range(3)
+}
+
+
+def stubborn(groups: int) -> fp.VotingClassifier:
+    return fp.VotingClassifier(Table(2, 7, 1, 0.9995), groups, num_classes=2)
+
+
+def test_the_same_on_one_and_two_workers() -> None:
+    for voting in (stubborn(1), stubborn(4)):
+        graphs = list(GRAPHS.values())
+        assert voting.certify_all(graphs, depth=2) == voting.certify_all(graphs, depth=2, workers=2)
+
+
+class Kept:
+    """A store in memory that stops the run after so many pieces."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.kept: dict[int, dict[str, bytes]] = {}
+        self.left = stop_after
+
+    def pieces(self, item: int) -> dict[str, bytes]:
+        return dict(self.kept.get(item, {}))
+
+    def keep(self, item: int, key: str, content: bytes) -> None:
+        if self.left is not None:
+            if self.left == 0:
+                raise KeyboardInterrupt
+            self.left -= 1
+        self.kept.setdefault(item, {})[key] = content
+
+
+class Backwards:
+    """An engine that does what is ready last to first."""
+
+    def run(self, work: Any, tasks: Any) -> Iterator[tuple[Any, Any]]:
+        source, waiting = iter(tasks), list[Any]()
+        while True:
+            task = next(source, "end")
+            if task is None or task == "end":
+                if not waiting:
+                    return
+                for one in reversed(waiting):
+                    yield one, work(one)
+                waiting = []
+            else:
+                waiting.append(task)
+
+
+@pytest.mark.parametrize("stop_after", [0, 1, 2, 3, 5])
+def test_killed_and_resumed_is_the_same_evidence(stop_after: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from flipproof.defences import pricing
+
+    monkeypatch.setattr(pricing, "CHUNK", 64)
+    monkeypatch.setattr(pricing, "_WAVE", 256)
+    for voting in (stubborn(1), stubborn(3)):
+        question = PricedQuestion.of(depth=2)
+        wanted = {index: evidence for index, evidence, _ in ask_all(voting, question, GRAPHS, read=False)}
+        store = Kept(stop_after)
+        with pytest.raises(KeyboardInterrupt):
+            list(ask_all(voting, question, GRAPHS, store=store, read=False, engine=Backwards()))
+        store.left = None
+        found = {index: evidence for index, evidence, _ in ask_all(voting, question, GRAPHS, store=store, read=False)}
+        assert found == wanted
+        assert all(evidence.prices is not None for evidence in wanted.values())
+
+
+def test_a_lost_piece_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A damaged piece of any round is as good as none."""
+    from flipproof.defences import pricing
+
+    monkeypatch.setattr(pricing, "CHUNK", 16)
+    monkeypatch.setattr(pricing, "_WAVE", 64)
+    voting, question, graph = stubborn(3), PricedQuestion.of(depth=2), GRAPHS[0]
+    pieces: dict[str, bytes] = {}
+    while requests := voting.tasks(graph, question, pieces):
+        pieces |= {request.key: voting.work(graph, question, request) for request in requests}
+    wanted = voting.evidence(graph, question, pieces)
+    assert len(pieces) > 8
+    for lost in pieces:
+        left = {key: piece for key, piece in pieces.items() if key != lost}
+        (request,) = voting.tasks(graph, question, left)
+        assert request.key == lost
+        left[lost] = voting.work(graph, question, request)
+        assert not voting.tasks(graph, question, left)
+        assert voting.evidence(graph, question, left) == wanted
+
+
+def test_ties_within_rounding_count_for_both_classes() -> None:
+    import torch
+
+    class Tied(torch.nn.Module):
+        num_classes = 3
+
+        def forward(self, x: torch.Tensor, adj: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            edges = adj.sum(dim=(1, 2)) / 2
+            lost = (edges < 3).float()
+            return torch.stack([torch.ones_like(edges), 1.0 - (1 - lost) - lost * 1e-6, torch.zeros_like(edges)], dim=1)
+
+    voting = fp.VotingClassifier(Tied().eval(), 1, features="constant")
+    votes = voting.price(fp.Graph(5, [(0, 1), (1, 2), (2, 3)]), depth=2)
+    certificate = fp.certify_group_votes(votes)
+    bought = votes.purchase()
+    assert bought is not None
+    assert bought.exact
+    assert votes.attack() is None  # it would hang on rounding
+    assert (certificate.label, certificate.radius, certificate.adds_radius) == (0, 0, 1)

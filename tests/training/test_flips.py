@@ -1,0 +1,132 @@
+"""Training against flips: which pairs are flipped, which variant is the worst, and what it is good for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import flipproof as fp
+from flipproof import models
+from flipproof.training.batches import LabelledGraphs
+from flipproof.training.flips import Flips, flip_highest
+from flipproof.training.views import Clean, SubGraphs
+from support.learnable import Recorder, dense_or_not, weights_of
+
+
+def draws(what: str, shape: tuple[int, ...]) -> np.ndarray:
+    return np.random.default_rng(len(what)).integers(0, 2**32, shape, dtype=np.uint32)
+
+
+def padded() -> tuple[fp.Graph, fp.Graph, object]:
+    first = fp.Graph(6, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)], label=0, frozen=[(0, 1), (0, 5)])
+    second = fp.Graph(4, [(0, 1)], label=1)
+    graphs = LabelledGraphs([first, second], "graphs")
+    return first, second, graphs.padded(torch.arange(2))
+
+
+@pytest.mark.parametrize("view", [Clean(), SubGraphs(2), SubGraphs(2, renumber=True)])
+@pytest.mark.parametrize("validation", [False, True])
+def test_only_pairs_that_an_attacker_has_are_flipped(view, validation):
+    _, _, batch = padded()
+    make = view.validation_adjacency if validation else view.adjacency
+    copies = 2
+    adjacency, room = make(batch, copies, draws), view.room(batch, copies, draws, validation=validation)
+    assert torch.equal(room, room.mT)
+    assert not room.diagonal(dim1=1, dim2=2).any()
+    assert not room[0, 0, 1]
+    assert not room[0, 0, 5]
+    assert not room[1::2, 4:].any()
+    if isinstance(view, SubGraphs) and (validation or not view.renumber):
+        group_of = view._groups_of_pairs(6)
+        for index in range(4):
+            assert len(group_of[room[index]].unique()) <= 1
+    for variant in Flips(2, 6).variants(adjacency, room, draws, lambda matrices: None):
+        changed = variant != adjacency
+        assert torch.equal(changed, changed.mT)
+        assert not (changed & ~room).any()
+        assert (changed.sum(dim=(1, 2)) <= 4).all()
+        assert set(variant.unique().tolist()) <= {0.0, 1.0}
+
+
+def test_variants_are_the_graph_the_steepest_and_random_ones():
+    _, _, batch = padded()
+    adjacency, room = batch.adjacency, Clean().room(batch, 1, draws)
+    slopes = torch.zeros_like(adjacency)
+    slopes[0, 1, 2] = slopes[0, 2, 1] = -5.0  # the loss rises if this edge goes
+    slopes[1, 2, 3] = slopes[1, 3, 2] = 5.0  # and if this one comes
+    plain, steepest, anything, edges = Flips(1, 4).variants(adjacency, room, draws, lambda matrices: slopes)
+    assert torch.equal(plain, adjacency)
+    assert (steepest != adjacency).nonzero().tolist() == [[0, 1, 2], [0, 2, 1], [1, 2, 3], [1, 3, 2]]
+    assert ((anything != adjacency).sum(dim=(1, 2)) == 2).all()
+    assert (edges <= adjacency).all()
+    assert (edges.sum(dim=(1, 2)) == adjacency.sum(dim=(1, 2)) - 2).all()
+
+
+def test_fewer_pairs_than_flips():
+    empty = torch.zeros(1, 3, 3)
+    room = torch.zeros(1, 3, 3, dtype=torch.bool)
+    room[0, 0, 1] = room[0, 1, 0] = True
+    flipped = flip_highest(empty, torch.rand(1, 3, 3), room, 5)
+    assert flipped.nonzero().tolist() == [[0, 0, 1], [0, 1, 0]]
+
+
+def test_the_worst_variant_is_the_one_trained_on():
+    """A model that likes class 0 the more, the fewer edges there are: class 0 is shown with more, class 1 with fewer edges."""
+
+    class Edges(Recorder):
+        def forward(self, x, adj, mask):
+            self.seen.append((x, adj.detach().clone(), mask))
+            edges = adj.sum(dim=(1, 2))
+            return torch.stack([-edges, edges], dim=1) + self.weight
+
+    graphs = [fp.Graph(5, [(0, 1), (1, 2)], label=0), fp.Graph(5, [(0, 1), (2, 3), (3, 4)], label=1)]
+    model = Edges()
+    fp.train(model, graphs, flips=1, worst_of=4, epochs=1, batch_size=2)
+    _, shown, _ = model.seen[-1]
+    edges = sorted((shown.sum(dim=(1, 2)) / 2).tolist())
+    assert edges == [2, 3]  # 2 + 1 of class 0 and 3 - 1 of class 1
+
+
+@pytest.mark.parametrize("convention", ["dense", "pyg"])
+def test_a_training_against_flips_is_repeatable(convention):
+    def trained():
+        model = models.GCN(1, 2, hidden=8, seed=0) if convention == "dense" else _Messages()
+        result = fp.train(model, dense_or_not(12), groups=2, flips=1, worst_of=3, epochs=2, batch_size=6)
+        return model, result
+
+    (first, result), (second, _) = trained(), trained()
+    assert torch.equal(weights_of(first), weights_of(second))
+    assert (result.settings["flips"], result.settings["worst_of"]) == (1, 3)
+
+
+class _Messages(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(1, 2)
+        with torch.no_grad():
+            self.linear.weight.fill_(0.1)
+            self.linear.bias.zero_()
+
+    def forward(self, x, edge_index, batch):
+        return torch.zeros(int(batch.max()) + 1, 2).index_add_(0, batch, self.linear(x))
+
+
+@pytest.mark.parametrize("arguments", [{"flips": -1}, {"flips": 1.5}, {"flips": 1, "worst_of": 1}])
+def test_nonsense_is_refused(arguments):
+    with pytest.raises(fp.InputError, match=f"{list(arguments)[-1]} must be an integer"):
+        fp.train(models.GCN(1, 2), dense_or_not(8), epochs=1, **arguments)
+
+
+def test_training_against_flips_raises_prices():
+    """Class 1 has many edges: a network trained against flips withstands more of them."""
+    graphs = dense_or_not(40)
+    radii = {}
+    for flips in (0, 2):
+        model = models.GIN(1, 2, hidden=8, layers=1, seed=0)
+        fp.train(model, graphs, flips=flips, epochs=40, batch_size=20)
+        voting = fp.VotingClassifier(model, 1, features="degree")
+        certificates = voting.certify_all(graphs, depth=1)
+        radii[flips] = fp.average_certified_radius(certificates, [graph.label for graph in graphs])
+    assert radii[2] >= radii[0]
+    assert radii[2] > 0.5

@@ -137,6 +137,9 @@ class Defence(ABC):
     asking: ClassVar[tuple[Option, ...]] = ()
     """What certification takes: the fields of its question."""
 
+    network: ClassVar[str | None] = None
+    """The built-in network that it needs, by name; ``None`` where any model will do."""
+
     baseline: ClassVar[bool] = False
     """Whether it is something to compare with rather than a defence."""
 

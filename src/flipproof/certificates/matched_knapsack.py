@@ -117,6 +117,7 @@ def heaviest(values: Floats, total: tuple[int, int]) -> Floats:
     >>> float(heaviest(drops[:, :, None], (2, 0)))  # 5 + 4 and 9 are the best two
     9.0
     """
+    values = values[..., : total[0] + 1, : total[1] + 1]
     while len(values) > 1:
         even = len(values) // 2 * 2
         merged = _merged(values[0:even:2], values[1:even:2], total)

@@ -163,7 +163,8 @@ def command_function(
         joined: Options of defences, with the name of the defence as heading.
     """
     hints = get_type_hints(options)
-    extra = {entry.name: (panel, entry) for panel, entry in joined}
+    taken = {own.name for own in fields(options)}  # a command's own option prevails over a defence's of the same name
+    extra = {entry.name: (panel, entry) for panel, entry in joined if entry.name not in taken}
     parameters = [
         _parameter(own.name, hints[own.name], own.default, dict(own.metadata))
         for own in fields(options)

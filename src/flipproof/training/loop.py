@@ -10,7 +10,7 @@ import copy
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -24,13 +24,14 @@ from flipproof.models.network import GraphNetwork
 from flipproof.noise import EdgeNoise
 from flipproof.noise.groups import EdgeGroups
 from flipproof.progress import watched
+from flipproof.training.certified import CertifiedTraining
 from flipproof.training.checkpoints import Checkpoint, digest, read_checkpoint, write_checkpoint
 from flipproof.training.classification import GraphClassification
 from flipproof.training.hyperparameters import Hyperparameters
 from flipproof.training.result import Epoch, TrainingResult
 from flipproof.training.schedules import SCHEDULES
 from flipproof.training.task import Outcome, Task
-from flipproof.training.views import as_view
+from flipproof.training.views import Clean, as_view
 
 __all__ = ["fit", "train"]
 
@@ -46,6 +47,7 @@ def train(
     noise: EdgeNoise | None = None,
     groups: int | EdgeGroups | None = None,
     renumber: bool = False,
+    budget: int | Sequence[int] | None = None,
     features: Any = "degree",
     epochs: int = 200,
     learning_rate: float = 0.01,
@@ -78,7 +80,11 @@ def train(
             replaced by its sub-graph of a random group. Validation graphs are seen as all their sub-graphs.
         renumber: With groups, number the nodes of every training graph at random before they are hashed, afresh in every step.
             This makes ever new sub-graphs and suits data whose node numbers have no meaning.
+        budget: For a :class:`flipproof.models.Local`: train it through its own certificate for attacks of at most so many flips, or
+            of ``(additions, removals)``. Every batch draws its number of flips anew. ``learning_rate=0.006``,
+            ``weight_decay=0.001`` and ``average=0.99`` suit it.
         features: As for :class:`flipproof.SmoothedClassifier`; computed on the noisy graphs or sub-graphs.
+            With a budget, the graphs' own.
         epochs: Passes over the graphs.
         learning_rate: The highest rate of the schedule.
         batch_size: Graphs per step.
@@ -131,7 +137,15 @@ def train(
             f"model must be a torch module; got {type(model).__name__} (other classifiers train themselves)"
         )
     view = as_view(noise, groups, renumber=renumber)
-    task = GraphClassification(model, graphs, view=view, features=features, validation=validation, chosen=chosen)
+    task: Task
+    if budget is None:
+        task = GraphClassification(model, graphs, view=view, features=features, validation=validation, chosen=chosen)
+    elif isinstance(view, Clean):
+        task = CertifiedTraining(
+            model, graphs, budget=budget, features=features, validation=validation, chosen=chosen
+        )
+    else:
+        raise InputError(f"give either a budget, for local, or noise or groups; got budget={budget} beside another")
     return fit(model, task, chosen, checkpoint=checkpoint, progress=progress)
 
 

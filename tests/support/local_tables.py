@@ -60,3 +60,12 @@ def random_case(
     removes = (flipped & graph.slot_states).sum(axis=1)
     answers = [answer_of(total, classes) for total in totals]
     return evidence, Attacked(flipped.sum(axis=1) - removes, removes, answers, totals)
+
+
+def all_attacks(graph: Graph) -> list[tuple[np.ndarray, Graph]]:
+    """Every set of flipped pairs, and the graph after it."""
+    found = []
+    for subset in range(2**graph.num_slots):
+        pairs = pairs_of_slots(graph.slots[(subset >> np.arange(graph.num_slots)) & 1 == 1], graph.num_nodes)
+        found.append((pairs, graph.flipped(pairs)))
+    return found

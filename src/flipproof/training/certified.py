@@ -288,7 +288,7 @@ class _Batch:
         used, place = torch.unique(torch.cat([before, after]), return_inverse=True)
         known = lead(used, owner[used])[place, rival.repeat(2)]
         drops = known[: len(before)] - known[len(before) :]
-        worst = torch.zeros(leads.numel()).index_add(0, of_graph * leads.shape[1] + rival, drops)
+        worst = leads.new_zeros(leads.numel()).index_add(0, of_graph * leads.shape[1] + rival, drops)
         return leads, worst.view_as(leads), right
 
     def _node_rows(self, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -337,7 +337,7 @@ class _Batch:
         counts = views.nodes.counts[members]
         place = torch.arange(len(nodes)) - (torch.cumsum(counts, 0) - counts)[node_owner]
         rivals = leads.shape[1]
-        padded = torch.zeros(len(members), int(counts.max()) + 2, flips + 1, rivals)
+        padded = leads.new_zeros(len(members), int(counts.max()) + 2, flips + 1, rivals)
         padded[node_owner, place] = losses[class_of_node]
         chosen = worst_choice(padded.permute(0, 3, 1, 2).flatten(0, 1), 2 * flips)
         taken = chosen.view(len(members), rivals, -1)[node_owner, :, place]  # [nodes, rivals]

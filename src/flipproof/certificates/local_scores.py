@@ -10,7 +10,7 @@ With the scores of all views that attacks reach, the certificate is arithmetic: 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid
 from flipproof.certificates.evidence import Evidence
 from flipproof.certificates.matched_knapsack import NodeLosses, worst_drops
-from flipproof.certificates.node_views import NodeViews
+from flipproof.certificates.node_views import NodeViews, views_of
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
 
@@ -86,7 +86,6 @@ class LocalScores(Evidence):
     offset: Floats
     scores: Floats
     rounding: Floats
-    _views: NodeViews | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         pairs = self.num_classes * (self.num_classes - 1) // 2
@@ -102,8 +101,8 @@ class LocalScores(Evidence):
 
     @cached_property
     def views(self) -> NodeViews:
-        """The views, made again from the graph unless they were given."""
-        return self._views or NodeViews.of(self.graph, self.kinds.astype(np.int64), self.depth)
+        """The views, made again from the graph."""
+        return views_of(self.graph, self.kinds.astype(np.int64), self.depth)
 
     def __repr__(self) -> str:
         return f"LocalScores(views={len(self.scores)}, depth={self.depth}, label={self.label})"

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
 
-__all__ = ["Compositions", "NodeViews", "compositions", "default_depth", "kinds_of", "unique_rows"]
+__all__ = ["Compositions", "NodeViews", "compositions", "default_depth", "kinds_of", "unique_rows", "views_of"]
 
-_MOST_COMPOSITIONS = 1000
+_FEW_COMPOSITIONS, _MOST_COMPOSITIONS, _DEEP_ENOUGH = 300, 1000, 3
 _DEEPEST = 32
 _MOST_ENTRIES = 2**27  # numbers in the table of reached views
 
@@ -76,15 +76,28 @@ def compositions(kinds: int, depth: int, *, swaps: bool = True) -> Compositions:
 
 
 def default_depth(num_kinds: int, num_nodes: int) -> int:
-    """Flips per node that are looked at unless asked otherwise: as many as make at most a thousand compositions, at least 1.
+    """Flips per node that are looked at unless asked otherwise: as many as make few compositions, and up to 3 many; at least 1.
 
-    >>> default_depth(1, 50), default_depth(4, 50), default_depth(50, 50)
-    (32, 4, 1)
+    >>> default_depth(1, 50), default_depth(4, 50), default_depth(8, 50), default_depth(50, 50)
+    (23, 3, 3, 1)
     """
     depth = 1
-    while depth < min(_DEEPEST, num_nodes - 1) and math.comb(2 * num_kinds + depth + 1, depth + 1) <= _MOST_COMPOSITIONS:
+    while depth < min(_DEEPEST, num_nodes - 1):
+        most = _MOST_COMPOSITIONS if depth < _DEEP_ENOUGH else _FEW_COMPOSITIONS
+        if math.comb(2 * num_kinds + depth + 1, depth + 1) > most:
+            break
         depth += 1
     return depth
+
+
+def views_of(graph: Graph, kinds: IntArray, depth: int) -> NodeViews:
+    """As :meth:`NodeViews.of`; the last few are kept, since evidence that was just made is mostly read at once."""
+    key = (graph.topology, kinds.tobytes(), depth)
+    if key not in _LATEST:
+        while len(_LATEST) >= _KEPT:
+            _LATEST.pop(next(iter(_LATEST)), None)
+        _LATEST[key] = NodeViews.of(graph, kinds, depth)
+    return _LATEST[key]
 
 
 def kinds_of(features: NDArray[np.floating]) -> tuple[NDArray[np.floating], IntArray]:
@@ -211,3 +224,7 @@ def unique_rows(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     else:
         _, first, place = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     return rows[first], first, place.reshape(-1)
+
+
+_LATEST: dict[tuple[str, bytes, int], NodeViews] = {}
+_KEPT = 4

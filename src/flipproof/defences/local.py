@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates.local_scores import LocalScores, answer_of, graph_scores, leads_over_rivals
-from flipproof.certificates.node_views import NodeViews, default_depth, kinds_of, unique_rows
+from flipproof.certificates.node_views import NodeViews, default_depth, kinds_of, unique_rows, views_of
 from flipproof.checks import checked_count
 from flipproof.defences.defence import Defence, Option, Question
 from flipproof.defences.target import Confirmation, Outcome, Target
@@ -154,7 +154,7 @@ class LocalClassifier(Defence):
         node_set = _NodeSet(self, graph)
         asked = None if question is None else question.depth
         depth = min(asked or default_depth(node_set.num_kinds, graph.num_nodes), max(1, graph.num_nodes - 1))
-        views = NodeViews.of(graph, node_set.kinds, depth)
+        views = views_of(graph, node_set.kinds, depth)
         clean = node_set.scores(views.own[: views.num_clean], views.counts[: views.num_clean])
         rest = node_set.scores(views.own[views.num_clean :], views.counts[views.num_clean :])
         return LocalScores(
@@ -165,7 +165,6 @@ class LocalClassifier(Defence):
             offset=node_set.offset,
             scores=np.concatenate([clean, rest]),
             rounding=node_set.rounding(views),
-            _views=views,
         )
 
     def target(self, graph: Graph, **search: Any) -> Target:
@@ -204,7 +203,7 @@ class _NodeSet:
         parts = [np.empty((0, len(self.offset)))]
         with torch.inference_mode():
             for start in range(0, len(own), _MOST_ROWS):
-                inputs, graph = self._inputs(own[start : start + _MOST_ROWS], counts[start : start + _MOST_ROWS], self.rows)
+                inputs, graph = self._inputs(own[start : start + _MOST_ROWS], counts[start : start + _MOST_ROWS])
                 parts.append(self.network.view_scores(inputs, self.context, graph).numpy())
         return np.concatenate(parts)
 
@@ -214,23 +213,20 @@ class _NodeSet:
 
         with torch.inference_mode():
             # sums of absolute values: rounding in a sum of features is relative to them
-            most = torch.zeros(())
-            for start in range(0, len(views), _MOST_ROWS):
-                inputs, _ = self._inputs(
-                    views.own[start : start + _MOST_ROWS], views.counts[start : start + _MOST_ROWS], self.rows.abs()
-                )
-                most = torch.maximum(most, inputs.abs().amax(dim=0))
+            rows, counts = self.rows.abs(), torch.from_numpy(views.counts.max(axis=0, keepdims=True).astype(np.float64))
+            degree = torch.tensor([float(views.counts.sum(axis=1).max())], dtype=torch.float64)
+            most = self.network.largest_inputs(rows.amax(dim=0, keepdim=True), counts @ rows, degree, self.sizes)
             found: Floats = self.network.rounding(most, self.context).numpy().copy()
         return found
 
-    def _inputs(self, own: IntArray, counts: IntArray, rows: Any) -> tuple[Any, Any]:
+    def _inputs(self, own: IntArray, counts: IntArray) -> tuple[Any, Any]:
         import torch
 
         from flipproof.models.local_network import LocalViews
 
         graph = torch.zeros(len(own), dtype=torch.int64)
         neighbours = torch.from_numpy(counts.astype(np.float64))
-        views = LocalViews(rows[torch.from_numpy(own)], neighbours @ rows, neighbours.sum(dim=1), graph)
+        views = LocalViews(self.rows[torch.from_numpy(own)], neighbours @ self.rows, neighbours.sum(dim=1), graph)
         return self.network.view_inputs(views, self.sizes), graph
 
 

@@ -111,6 +111,21 @@ class Local(GraphNetwork):
             parts += [views.own, views.sums / 4, _logarithmic(views.sums)]
         return torch.cat(parts, dim=1)
 
+    def largest_inputs(self, own: Tensor, sums: Tensor, degree: Tensor, sizes: Tensor) -> Tensor:
+        """Bounds on the absolute values of :meth:`view_inputs`, one row ``[...]``, from bounds on what views are made of.
+
+        Args:
+            own: Bounds on absolute features, ``[1, d]``.
+            sums: Bounds on sums of absolute features, ``[1, d]``.
+            degree: The largest degree, ``[1]``.
+            sizes: Number of nodes, ``[1]``.
+        """
+        graph = torch.zeros(1, dtype=torch.int64)
+        most = self.view_inputs(LocalViews(own, sums, degree, graph), sizes)[0].clone()
+        most[3] = (sizes[0] - 1) / 8  # the only input that falls with the degree
+        most[4 : 4 + _DEGREES] = 1
+        return most
+
     def view_scores(self, inputs: Tensor, context: Tensor, graph: Tensor) -> Tensor:
         """The votes ``h`` of views, ``[R, P]``."""
         hidden = (self.view(inputs) + self.setting(context)[graph]).relu()
@@ -131,7 +146,7 @@ class Local(GraphNetwork):
         is more than twice as large, which also covers inputs that are off by some units in the last place.
 
         Args:
-            largest_inputs: For each column, the largest absolute value over all views that are asked about.
+            largest_inputs: For each column, a bound on its absolute values; see :meth:`largest_inputs`.
             context: Of their graph, ``[1, z]``.
         """
         context = context.abs()

@@ -134,6 +134,9 @@ class CertifiedTraining:
         """Additions, removals and flips of a step, from uniform 32-bit integers."""
         if isinstance(self.budget, int):
             flips = 1 + int(draws[0] * self.most[0] >> 32)
+            import os
+            if float(draws[1]) / 2**32 < float(os.environ.get("TOP", 0)):
+                flips = self.most[0]
             return flips, flips, flips
         adds, removes = (int(draw * (most + 1) >> 32) for draw, most in zip(draws, self.most, strict=True))
         if adds + removes == 0:
@@ -143,10 +146,17 @@ class CertifiedTraining:
     def _outcome(self, views: _Views, members: Tensor, budget: tuple[int, int, int], ramp: float) -> Outcome:
         """Mean loss over graphs, summed over rivals."""
         leads, worst, right = views.batch(members).leads(self.model, budget if ramp > 0 else None)
-        loss = torch.nn.functional.softplus
-        each = (1 - _MIX) * loss(-leads) + _MIX * loss(ramp * worst - leads)
+        each = (1 - _MIX) * self._loss(leads) + _MIX * self._loss(leads - ramp * worst)
         weights = self.class_weight[views.labels[members]]
-        return Outcome((each.sum(dim=1) * weights).sum() / weights.sum(), float(right.sum()), len(members))
+        return Outcome((each * weights).sum() / weights.sum(), float(right.sum()), len(members))
+
+    def _loss(self, leads: Tensor) -> Tensor:
+        import os
+        q = float(os.environ.get("Q", 0))
+        if os.environ.get("SUM"):
+            return torch.nn.functional.softplus(-leads).sum(dim=1)
+        log_share = -torch.logsumexp(torch.cat([torch.zeros_like(leads[:, :1]), -leads], dim=1), dim=1)
+        return -log_share if q == 0 else (1 - (q * log_share).exp()) / q
 
     def _check_labels(self, labelled: LabelledGraphs) -> None:
         highest = int(labelled.labels.max())
@@ -183,8 +193,12 @@ class _Views:
         self.context = model.context(self.sizes, torch.from_numpy(np.stack(sums)))
         self.rows = _Parts([len(views) for views in found])
         graph_of_row = torch.repeat_interleave(torch.arange(len(graphs)), self.rows.counts)
-        tensors = (np.concatenate(own), np.concatenate(rows), np.concatenate(counts).astype(np.float32))
-        flat = LocalViews(*(torch.from_numpy(part) for part in tensors), graph_of_row)
+        flat = LocalViews(
+            torch.from_numpy(np.concatenate(own)),
+            torch.from_numpy(np.concatenate(rows)),
+            torch.from_numpy(np.concatenate(counts).astype(np.float32)),
+            graph_of_row,
+        )
         self.inputs = model.view_inputs(flat, self.sizes)
         self.nodes = _Parts([graph.num_nodes for graph in graphs])
         self.classes = _Parts([len(views.base) for views in found])
@@ -405,15 +419,13 @@ def worst_choice(values: Tensor, total: int) -> Tensor:
     best = torch.cat([values, padding], dim=1)
     while best.shape[1] > 1:
         left, right = best[:, 0::2], best[:, 1::2]
-        width = min(total, left.shape[2] + right.shape[2] - 2) + 1
-        best = values.new_full((*left.shape[:2], width), -torch.inf)
-        share = torch.zeros(best.shape, dtype=torch.int64)
-        for part in range(min(left.shape[2], width)):
-            stop = min(width, part + right.shape[2])
-            tried = left[..., part : part + 1] + right[..., : stop - part]
-            better = tried > best[..., part:stop]
-            best[..., part:stop] = torch.where(better, tried, best[..., part:stop])
-            share[..., part:stop] = torch.where(better, part, share[..., part:stop])
+        shares = left.shape[2]
+        width = min(total, shares + right.shape[2] - 2) + 1
+        # windows[..., s, i] is what is right of a share of `shares - 1 - i` for a total of s
+        beyond = (shares - 1, max(0, width - right.shape[2]))
+        windows = torch.nn.functional.pad(right, beyond, value=-torch.inf).unfold(2, shares, 1)[:, :, :width]
+        best, place = (windows + left.flip(2).unsqueeze(2)).max(dim=3)
+        share = shares - 1 - place
         levels.append(share)
     chosen = torch.full((len(values), 1), total)
     for share in reversed(levels):

@@ -4,12 +4,12 @@ import itertools
 
 import numpy as np
 import pytest
-from support.local_tables import random_case
 
 from flipproof import Graph, InputError
 from flipproof.certificates.local_scores import LocalScores, answer_of, leads_over_rivals
 from flipproof.certificates.matched_knapsack import THETAS, NodeLosses, heaviest, worst_drops
 from flipproof.certificates.node_views import NodeViews, compositions, count_neighbours
+from support.local_tables import random_case
 
 CASES = {
     "unlabelled": {"nodes": 5},
@@ -183,9 +183,7 @@ def test_evidence_round_trip_and_refusals():
     with pytest.raises(InputError, match="shape"):
         LocalScores(evidence.graph, 3, evidence.kinds, 3, evidence.offset, evidence.scores[1:], evidence.rounding)
     with pytest.raises(InputError, match="finite"):
-        LocalScores(
-            evidence.graph, 3, evidence.kinds, 3, evidence.offset, evidence.scores * np.inf, evidence.rounding
-        )
+        LocalScores(evidence.graph, 3, evidence.kinds, 3, evidence.offset, evidence.scores * np.inf, evidence.rounding)
 
 
 def test_answers_that_go_in_a_circle_abstain():

@@ -33,7 +33,13 @@ class Attacked:
 
 
 def random_case(
-    rng: np.random.Generator, *, nodes: int, kinds: int = 1, classes: int = 2, frozen: float = 0.0, integers: bool = False
+    rng: np.random.Generator,
+    *,
+    nodes: int,
+    kinds: int = 1,
+    classes: int = 2,
+    frozen: float = 0.0,
+    integers: bool = False,
 ) -> tuple[LocalScores, Attacked]:
     """A random graph with random votes on all views, and the outcome of every attack."""
     number = nodes * (nodes - 1) // 2
@@ -48,7 +54,9 @@ def random_case(
     if integers:
         scores, offset = np.rint(2 * scores), np.rint(offset)
     evidence = LocalScores(graph, classes, kind, nodes - 1, offset, scores, np.full(columns, 1e-15))
-    table = {(own, *counts): row for row, (own, counts) in enumerate(zip(views.own, views.counts.tolist(), strict=True))}
+    table = {
+        (own, *counts): row for row, (own, counts) in enumerate(zip(views.own, views.counts.tolist(), strict=True))
+    }
     flipped = (np.arange(2**graph.num_slots)[:, None] >> np.arange(graph.num_slots)) & 1 == 1
     u, v = pairs_of_slots(graph.slots, nodes).T
     matrices = np.zeros((len(flipped), nodes, nodes), dtype=np.int64)

@@ -1,8 +1,8 @@
 """Local scores: what a network that only sees views says of every view of a graph. The evidence of the local defence.
 
-For each unordered pair of classes ``(A, B)``, ``A < B``, the network gives a score ``b(z)`` to the node set and a score ``h(view)`` to
-every node. Their sum is the lead of ``A`` over ``B``; the answer is the class that leads over every other, and there is no answer
-where no class does.
+For each unordered pair of classes ``(A, B)``, ``A < B``, the network gives a score ``b(z)`` to the node set and a score
+``h(view)`` to every node. Their sum is the lead of ``A`` over ``B``; the answer is the class that leads over every other, and
+there is no answer where no class does.
 
 With the scores of all views that attacks reach, the certificate is arithmetic: :mod:`flipproof.certificates.matched_knapsack`.
 """
@@ -27,7 +27,9 @@ from flipproof.graphs import Graph, IntArray
 __all__ = ["METHOD", "LocalScores", "answer_of", "leads_over_rivals", "rivals_of"]
 
 METHOD = "local"
-_MOST_MIXED = 4  # additions, and removals, of a budget of both: the knapsack of two totals costs the square of their product
+_MOST_MIXED = (
+    4  # additions, and removals, of a budget of both: the knapsack of two totals costs the square of their product
+)
 _MOST_FLIPS = 64  # the margin is proved up to here
 
 Floats = NDArray[np.float64]
@@ -90,7 +92,9 @@ class LocalScores(Evidence):
     def __post_init__(self) -> None:
         pairs = self.num_classes * (self.num_classes - 1) // 2
         if self.offset.shape != (pairs,) or self.rounding.shape != (pairs,) or len(self.kinds) != self.graph.num_nodes:
-            raise InputError(f"local scores must have {pairs} columns and a kind for each of {self.graph.num_nodes} nodes")
+            raise InputError(
+                f"local scores must have {pairs} columns and a kind for each of {self.graph.num_nodes} nodes"
+            )
         if self.scores.shape != (len(self.views), pairs):
             raise InputError(
                 f"local scores of this graph must have shape [{len(self.views)}, {pairs}]; got {list(self.scores.shape)}"
@@ -148,8 +152,8 @@ class LocalScores(Evidence):
         With ``e`` the bound on a single score: both leads are sums of ``n + 1`` scores. Adding them up rounds by less than
         ``(n + 1)^2 u M``, where ``u`` is the unit roundoff and ``M`` bounds every score; since ``e >= 64 u M``, this is at most
         ``(n + 1)^2 e / 64``. The drop at a node that is touched ``k`` times is off by at most ``(2 + 2k) e`` and its own
-        roundings; there are at most ``2q`` such nodes with ``2q`` touches in all, together ``8 q e``. Adding them up rounds by at
-        most ``16 q^3 u M <= q^3 e / 4``, and ``8 q + q^3 / 4 <= 16 (q + 1)^2`` for ``q <= 64``.
+        roundings; there are at most ``2q`` such nodes with ``2q`` touches in all, together ``8 q e``. Adding them up rounds by
+        at most ``16 q^3 u M <= q^3 e / 4``, and ``8 q + q^3 / 4 <= 16 (q + 1)^2`` for ``q <= 64``.
         """
         nodes = self.graph.num_nodes + 1
         found: Floats = self.rounding * (4 * nodes * (1 + nodes / 64) + 16 * (flips + 1) ** 2)

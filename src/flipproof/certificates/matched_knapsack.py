@@ -3,22 +3,23 @@ r"""The matched knapsack: how far an attack can lower the lead of a class, where
 Write ``h(v)`` for the part that node ``v`` has in the lead, ``D_v(W)`` for the drop of ``h(v)`` when its pairs with all nodes of
 ``W`` are flipped, and ``delta_u(w) = D_u({w})``. For any ``theta`` put
 
-    shift(u, w) = theta (delta_u(w) - delta_w(u)) / 2,        W_v(k) = max over |W| = k of [D_v(W) - sum over w in W of shift(v, w)].
+    shift(u, w) = theta (delta_u(w) - delta_w(u)) / 2,        W_v(k) = max over |W| = k of [D_v(W) - sum over w in W of
+    shift(v, w)].
 
 **Theorem.** An attack of exactly ``q`` flips lowers the lead by at most
 
     K_q(theta) = max { sum_v W_v(k_v) :  sum_v k_v = 2q,  k_v <= q }.
 
 *Proof.* Let ``k_v`` be the number of flipped pairs at ``v``. Every flipped pair has two ends and no node has more than ``q`` of
-them, so ``k`` is feasible. ``shift(u, w) + shift(w, u) = 0``: taking the shifts of all flipped pairs off both ends changes no total.
-What remains at ``v`` is at most ``W_v(k_v)``.
+them, so ``k`` is feasible. ``shift(u, w) + shift(w, u) = 0``: taking the shifts of all flipped pairs off both ends changes no
+total. What remains at ``v`` is at most ``W_v(k_v)``.
 
-Every ``theta`` gives a bound, hence the smallest does. ``theta = 0`` is the plain knapsack. With ``theta = 1`` both ends of a pair
-carry half of its value, so that the bound for a single flip is exact. ``docs/local.md`` has the proof at length, also for budgets of
-additions and removals, where ``k_v`` counts both.
+Every ``theta`` gives a bound, hence the smallest does. ``theta = 0`` is the plain knapsack. With ``theta = 1`` both ends of a
+pair carry half of its value, so that the bound for a single flip is exact. ``docs/local.md`` has the proof at length, also for
+budgets of additions and removals, where ``k_v`` counts both.
 
-Here the partners of a node are taken as the best ones of their kind, over and over if need be: a superset of what an attacker can
-do. Everything is float64 and in a fixed order; the caller adds a margin for rounding.
+Here the partners of a node are taken as the best ones of their kind, over and over if need be: a superset of what an attacker
+can do. Everything is float64 and in a fixed order; the caller adds a margin for rounding.
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ class NodeLosses:
         return slack
 
     def table(self, flips: int) -> Floats:
-        """``W_v`` for each theta, ``[n, thetas, B, additions, removals]``, for at least so many flips, as far as was looked; ``-inf``
-        where impossible.
+        """``W_v`` for each theta, ``[n, thetas, B, additions, removals]``, for at least so many flips, as far as was looked;
+        ``-inf`` where impossible.
 
         Few flips are looked at first: most graphs need no more.
         """
@@ -135,7 +136,10 @@ def heaviest(values: Floats, total: tuple[int, int]) -> Floats:
 def _merged(left: Floats, right: Floats, total: tuple[int, int]) -> Floats:
     """The best of two nodes together for every total up to the one wanted."""
     rows, columns = left.shape[-2:]
-    top = [min(size + other - 2, most) + 1 for size, other, most in zip((rows, columns), right.shape[-2:], total, strict=True)]
+    top = [
+        min(size + other - 2, most) + 1
+        for size, other, most in zip((rows, columns), right.shape[-2:], total, strict=True)
+    ]
     out = np.full((*np.broadcast_shapes(left.shape[:-2], right.shape[:-2]), *top), -np.inf)
     for a in range(min(rows, top[0])):
         for d in range(min(columns, top[1])):
@@ -169,5 +173,3 @@ def worst_drops(losses: NodeLosses, budget: tuple[int, int] | int) -> Floats:
         total = (2 * adds, 2 * removes)
     found: Floats = heaviest(values, total).min(axis=0)
     return found
-
-

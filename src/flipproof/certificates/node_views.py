@@ -1,8 +1,8 @@
 """Views: what each node of a graph sees, and all that it could see after an attack.
 
-The **view** of a node is its own kind and, for each kind, the number of its neighbours of that kind. Kinds are distinct rows of node
-features; a graph without features has one kind, and a view is then a degree. A flip of the pair {u, w} changes the views of ``u``
-and ``w`` and no other.
+The **view** of a node is its own kind and, for each kind, the number of its neighbours of that kind. Kinds are distinct rows
+of node features; a graph without features has one kind, and a view is then a degree. A flip of the pair {u, w} changes the
+views of ``u`` and ``w`` and no other.
 
 What an attacker does to one node is a **composition**: of each kind, so many neighbours added and so many removed. He can add at
 most the non-neighbours of a kind that there are, remove at most the neighbours, and touch no frozen pair.

@@ -80,7 +80,11 @@ class LocalClassifier(Defence):
     trait = "local"
     network = "local"
     settings = (Option("budget", int, "Largest number of flips that training prepares for, for local.", least=1),)
-    asking = (Option("depth", int, "Largest number of flips at one node to look at; by default as many as are cheap.", least=1),)
+    asking = (
+        Option(
+            "depth", int, "Largest number of flips at one node to look at; by default as many as are cheap.", least=1
+        ),
+    )
 
     def __init__(self, model: Any, budget: int | Sequence[int] | None = None, **wrapped: Any) -> None:
         from flipproof.models.local_network import Local
@@ -267,7 +271,9 @@ class LocalTarget(Target):
 def _checked_budget(budget: Any) -> int | list[int]:
     if isinstance(budget, Sequence) and not isinstance(budget, str):
         if len(budget) != 2:
-            raise InputError(f"budget must be a number of flips, or additions and removals; got {budget!r} (for instance 3)")
+            raise InputError(
+                f"budget must be a number of flips, or additions and removals; got {budget!r} (for instance 3)"
+            )
         adds, removes = (checked_count(part, "budget", 0, "for instance (2, 1)") for part in budget)
         checked_count(adds + removes, "budget", 1, "for instance (2, 1)")
         return [adds, removes]

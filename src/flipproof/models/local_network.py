@@ -37,18 +37,18 @@ class LocalViews(NamedTuple):
 class Local(GraphNetwork):
     r"""A network in which an edge flip changes the votes of two nodes and nothing else.
 
-    The **view** of a node ``v`` is its own features, the sum of its neighbours' features, its degree, and a context ``z`` of the node
-    set that no edge has a part in (number of nodes, mean and sum of node features). Two perceptrons give, for each unordered pair of
-    classes ``(A, B)``,
+    The **view** of a node ``v`` is its own features, the sum of its neighbours' features, its degree, and a context ``z`` of
+    the node set that no edge has a part in (number of nodes, mean and sum of node features). Two perceptrons give, for each
+    unordered pair of classes ``(A, B)``,
 
     .. math:: s_{AB} = b_{AB}(z) + \sum_v h_{AB}(\mathrm{view}(v)),
 
-    the lead of ``A`` over ``B``. The answer is the class that leads over every other. ``b`` alone sees no edges: with ``h = 0`` this is
-    an edge-blind network.
+    the lead of ``A`` over ``B``. The answer is the class that leads over every other. ``b`` alone sees no edges: with ``h =
+    0`` this is an edge-blind network.
 
     :class:`flipproof.LocalClassifier` certifies its answers exactly where one flip is concerned, without sampling;
-    ``flipproof.train(model, graphs, budget=3)`` trains it through the certificate. Called as any other network, it returns for each
-    class its smallest lead, so that the largest logit is the answer.
+    ``flipproof.train(model, graphs, budget=3)`` trains it through the certificate. Called as any other network, it returns for
+    each class its smallest lead, so that the largest logit is the answer.
 
     Args:
         in_features: Width ``d`` of the node features; 0 for graphs without any, whose views are degrees.
@@ -140,10 +140,11 @@ class Local(GraphNetwork):
     def rounding(self, largest_inputs: Tensor, context: Tensor) -> Tensor:
         r"""A bound on the rounding error of any score in 64-bit arithmetic, in whatever order its sums are taken, ``[P]``.
 
-        A layer of ``m`` inputs computes :math:`W x + b` with an error of at most :math:`(m + 2) u (|W| |x| + |b|)`, ``u`` the unit
-        roundoff, and passes on the error of ``x`` by :math:`|W|`; rectifiers enlarge neither. By induction the error of the whole is at most
-        ``u`` times the sum of all ``m + 2`` times the value of the network with absolute weights on absolute inputs. The factor here
-        is more than twice as large, which also covers inputs that are off by some units in the last place.
+        A layer of ``m`` inputs computes :math:`W x + b` with an error of at most :math:`(m + 2) u (|W| |x| + |b|)`, ``u`` the
+        unit roundoff, and passes on the error of ``x`` by :math:`|W|`; rectifiers enlarge neither. By induction the error of
+        the whole is at most ``u`` times the sum of all ``m + 2`` times the value of the network with absolute weights on
+        absolute inputs. The factor here is more than twice as large, which also covers inputs that are off by some units in
+        the last place.
 
         Args:
             largest_inputs: For each column, a bound on its absolute values; see :meth:`largest_inputs`.

@@ -37,7 +37,9 @@ __all__ = ["NAMES", "SavedModel", "build", "load", "load_metadata", "save"]
 _FORMAT = "flipproof model"
 _VERSION = 1
 _CONFIG, _WEIGHTS = "config.json", "weights.safetensors"
-_CLASSES: dict[str, Callable[..., GraphNetwork]] = {model.name: model for model in (GCN, GIN, GraphSAGE, GAT, DiffPool, Local)}
+_CLASSES: dict[str, Callable[..., GraphNetwork]] = {
+    model.name: model for model in (GCN, GIN, GraphSAGE, GAT, DiffPool, Local)
+}
 
 NAMES = (*_CLASSES, EdgeBlind.name)
 """Names that :func:`build` knows."""

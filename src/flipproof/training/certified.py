@@ -1,15 +1,17 @@
 """Training through the certificate: a local network learns to keep its lead under the worst attack that its certificate knows.
 
-For every rival ``B`` of the true class ``y`` the loss is
+With leads ``s_yB`` of the true class ``y`` over its rivals ``B``, the share ``p = 1 / (1 + sum_B exp(-lead_B))``, and
+``worst_B`` the knapsack's value for ``r`` flips, the loss of a graph is
 
-    (1 - mix) loss(s_yB) + mix loss(s_yB - ramp * worst_r),        loss(lead) = log(1 + exp(-lead)),
+    (1 - mix) loss(s_y) + mix loss(s_y - ramp * worst),        loss(lead) = (1 - p^q) / q.
 
-with ``worst_r`` the knapsack's value for ``r`` flips, ``r`` drawn afresh for each batch from 1 to the budget, and ``ramp`` growing from
-0 to 1 over the first half of the training.
+Half of the batches face the whole budget, the others a number of flips drawn from 1 up to it; ``ramp`` grows from 0 to 1 over
+the first half of the training. The loss is bounded (Zhang and Sabuncu, NeurIPS 2018): some graphs are so near to one of
+another class that not both can be certified, and with the unbounded cross-entropy these would govern the training.
 
 The knapsack is a maximum over attacks, and what an attack takes from the lead is a sum of votes before minus votes after. So the
-maximum is found without gradients, over all views that attacks reach, and only the votes that it is made of are computed again with
-them. That costs hardly more than the network itself.
+maximum is found without gradients, over all views that attacks reach, and only the votes that it is made of are computed again
+with them. That costs hardly more than the network itself.
 """
 
 from __future__ import annotations
@@ -35,9 +37,11 @@ from flipproof.training.batches import LabelledGraphs, shuffled
 from flipproof.training.hyperparameters import Hyperparameters
 from flipproof.training.task import Outcome
 
-__all__ = ["CertifiedTraining", "worst_choice"]
+__all__ = ["CertifiedTraining", "bounded_loss", "worst_choice"]
 
-_MIX = 0.8
+_MIX = 0.8  # weight of the lead under attack
+_BOUND = 0.7  # q of the loss
+_FULL = 0.5  # share of the batches that face the whole budget
 _VALIDATION_BATCH = 128
 
 
@@ -74,7 +78,9 @@ class CertifiedTraining:
         members = as_graphs(graphs)
         self.labelled = LabelledGraphs(members, "graphs")
         self._check_labels(self.labelled)
-        self.graphs = _Views(members, self.labelled.labels, self.features, model, sum(self.most) if self._both else self.flips)
+        self.graphs = _Views(
+            members, self.labelled.labels, self.features, model, sum(self.most) if self._both else self.flips
+        )
         self.held_out = None
         if validation is not None:
             kept = as_graphs(validation)
@@ -105,7 +111,7 @@ class CertifiedTraining:
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {"budget": self.budget, "mix": _MIX}
+        return {"budget": self.budget, "mix": _MIX, "bound": _BOUND, "full": _FULL}
 
     def fingerprint(self) -> dict[str, Any]:
         return {
@@ -119,14 +125,14 @@ class CertifiedTraining:
 
     def losses(self, members: Tensor, step: int) -> Iterator[Outcome]:
         ramp = min(1.0, 2 * step / max(1, self.steps))
-        draws = keyed_draws("training budget", self.chosen.seed, step, (2,)).astype(np.int64)
+        draws = keyed_draws("training budget", self.chosen.seed, step, (3,)).astype(np.int64)
         yield self._outcome(self.graphs, members, self._drawn(draws), ramp)
 
     def validation(self) -> Iterator[Outcome] | None:
         return None if self.held_out is None else self._validated(self.held_out)
 
     def _validated(self, held_out: _Views) -> Iterator[Outcome]:
-        middle = np.full(2, 2**31, dtype=np.int64)
+        middle = np.full(3, 2**31, dtype=np.int64)
         for part in torch.split(torch.arange(len(held_out.labels)), _VALIDATION_BATCH):
             yield self._outcome(held_out, part, self._drawn(middle), 1.0)
 
@@ -134,29 +140,20 @@ class CertifiedTraining:
         """Additions, removals and flips of a step, from uniform 32-bit integers."""
         if isinstance(self.budget, int):
             flips = 1 + int(draws[0] * self.most[0] >> 32)
-            import os
-            if float(draws[1]) / 2**32 < float(os.environ.get("TOP", 0)):
+            if draws[1] < _FULL * 2**32:
                 flips = self.most[0]
             return flips, flips, flips
         adds, removes = (int(draw * (most + 1) >> 32) for draw, most in zip(draws, self.most, strict=True))
-        if adds + removes == 0:
+        if adds + removes == 0 or draws[2] < _FULL * 2**32:
             adds, removes = self.most
         return adds, removes, adds + removes
 
     def _outcome(self, views: _Views, members: Tensor, budget: tuple[int, int, int], ramp: float) -> Outcome:
         """Mean loss over graphs, summed over rivals."""
         leads, worst, right = views.batch(members).leads(self.model, budget if ramp > 0 else None)
-        each = (1 - _MIX) * self._loss(leads) + _MIX * self._loss(leads - ramp * worst)
+        each = (1 - _MIX) * bounded_loss(leads) + _MIX * bounded_loss(leads - ramp * worst)
         weights = self.class_weight[views.labels[members]]
         return Outcome((each * weights).sum() / weights.sum(), float(right.sum()), len(members))
-
-    def _loss(self, leads: Tensor) -> Tensor:
-        import os
-        q = float(os.environ.get("Q", 0))
-        if os.environ.get("SUM"):
-            return torch.nn.functional.softplus(-leads).sum(dim=1)
-        log_share = -torch.logsumexp(torch.cat([torch.zeros_like(leads[:, :1]), -leads], dim=1), dim=1)
-        return -log_share if q == 0 else (1 - (q * log_share).exp()) / q
 
     def _check_labels(self, labelled: LabelledGraphs) -> None:
         highest = int(labelled.labels.max())
@@ -274,8 +271,8 @@ class _Batch:
     members: Tensor
 
     def leads(self, model: Local, budget: tuple[int, int, int] | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Leads of the true class over its rivals, the most that an attack takes from them ``[B, C - 1]``, and who is right ``[B]``."""
-        views, members = self.views, self.members
+        """Leads of the true class over its rivals, the most that an attack takes from them ``[B, C - 1]``, and who is right
+        ``[B]``.""" views, members = self.views, self.members
         context = views.context[members]
         rows, owner = views.rows.select(members)
         labels = views.labels[members]
@@ -400,6 +397,17 @@ class _Parts:
         owner = torch.repeat_interleave(torch.arange(len(members)), counts)
         first = torch.cumsum(counts, 0) - counts
         return torch.arange(len(owner)) + (self.starts[members] - first)[owner], owner
+
+
+def bounded_loss(leads: Tensor) -> Tensor:
+    """The loss of each graph ``[B]`` from its leads over all rivals ``[B, C - 1]``; between 0 and ``1 / q``.
+
+    >>> bounded_loss(torch.tensor([[50.0, 60.0], [-1000.0, 1.0]])).round(decimals=2).tolist()
+    [-0.0, 1.43]
+    """
+    log_share = -torch.logsumexp(torch.cat([torch.zeros_like(leads[:, :1]), -leads], dim=1), dim=1)
+    loss: Tensor = -torch.expm1(_BOUND * log_share) / _BOUND
+    return loss
 
 
 def worst_choice(values: Tensor, total: int) -> Tensor:

@@ -80,7 +80,8 @@ def train(
             replaced by its sub-graph of a random group. Validation graphs are seen as all their sub-graphs.
         renumber: With groups, number the nodes of every training graph at random before they are hashed, afresh in every step.
             This makes ever new sub-graphs and suits data whose node numbers have no meaning.
-        budget: For a :class:`flipproof.models.Local`: train it through its own certificate for attacks of at most so many flips, or
+        budget: For a :class:`flipproof.models.Local`: train it through its own certificate for attacks of at most so many
+        flips, or
             of ``(additions, removals)``. Every batch draws its number of flips anew. ``learning_rate=0.006``,
             ``weight_decay=0.001`` and ``average=0.99`` suit it.
         features: As for :class:`flipproof.SmoothedClassifier`; computed on the noisy graphs or sub-graphs.
@@ -141,9 +142,7 @@ def train(
     if budget is None:
         task = GraphClassification(model, graphs, view=view, features=features, validation=validation, chosen=chosen)
     elif isinstance(view, Clean):
-        task = CertifiedTraining(
-            model, graphs, budget=budget, features=features, validation=validation, chosen=chosen
-        )
+        task = CertifiedTraining(model, graphs, budget=budget, features=features, validation=validation, chosen=chosen)
     else:
         raise InputError(f"give either a budget, for local, or noise or groups; got budget={budget} beside another")
     return fit(model, task, chosen, checkpoint=checkpoint, progress=progress)

@@ -41,6 +41,7 @@ __all__ = ["CertifiedTraining", "bounded_loss", "worst_choice"]
 
 _MIX = 0.8  # weight of the lead under attack
 _BOUND = 0.7  # q of the loss
+_TYPED = False
 _FULL = 0.5  # share of the batches that face the whole budget
 _VALIDATION_BATCH = 128
 
@@ -142,6 +143,9 @@ class CertifiedTraining:
             flips = 1 + int(draws[0] * self.most[0] >> 32)
             if draws[1] < _FULL * 2**32:
                 flips = self.most[0]
+            if _TYPED and flips > 1:
+                adds = int(draws[2] * (flips + 1) >> 32)
+                return adds, flips - adds, flips
             return flips, flips, flips
         adds, removes = (int(draw * (most + 1) >> 32) for draw, most in zip(draws, self.most, strict=True))
         if adds + removes == 0 or draws[2] < _FULL * 2**32:
@@ -271,8 +275,8 @@ class _Batch:
     members: Tensor
 
     def leads(self, model: Local, budget: tuple[int, int, int] | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Leads of the true class over its rivals, the most that an attack takes from them ``[B, C - 1]``, and who is right
-        ``[B]``.""" views, members = self.views, self.members
+        """Leads of the true class over its rivals, what the worst attack takes ``[B, C - 1]``; who is right ``[B]``."""
+        views, members = self.views, self.members
         context = views.context[members]
         rows, owner = views.rows.select(members)
         labels = views.labels[members]

@@ -6,8 +6,9 @@ With leads ``s_yB`` of the true class ``y`` over its rivals ``B``, the share ``p
     (1 - mix) loss(s_y) + mix loss(s_y - ramp * worst),        loss(lead) = (1 - p^q) / q.
 
 Half of the batches face the whole budget, the others a number of flips drawn from 1 up to it; ``ramp`` grows from 0 to 1 over
-the first half of the training. The loss is bounded (Zhang and Sabuncu, NeurIPS 2018): some graphs are so near to one of
-another class that not both can be certified, and with the unbounded cross-entropy these would govern the training.
+the first half of the training. Late in the training the loss is bounded (Zhang and Sabuncu, NeurIPS 2018): some graphs are so near to one of
+another class that not both can be certified, and with the unbounded cross-entropy these would govern the training. Bounded from the start, it would give
+up whole classes: ``q`` stays 0 for the first 40% of the steps and grows to its value over the next 40%.
 
 The knapsack is a maximum over attacks, and what an attack takes from the lead is a sum of votes before minus votes after. So the
 maximum is found without gradients, over all views that attacks reach, and only the votes that it is made of are computed again
@@ -41,7 +42,6 @@ __all__ = ["CertifiedTraining", "bounded_loss", "worst_choice"]
 
 _MIX = 0.8  # weight of the lead under attack
 _BOUND = 0.7  # q of the loss
-_TYPED = False
 _FULL = 0.5  # share of the batches that face the whole budget
 _VALIDATION_BATCH = 128
 
@@ -127,7 +127,8 @@ class CertifiedTraining:
     def losses(self, members: Tensor, step: int) -> Iterator[Outcome]:
         ramp = min(1.0, 2 * step / max(1, self.steps))
         draws = keyed_draws("training budget", self.chosen.seed, step, (3,)).astype(np.int64)
-        yield self._outcome(self.graphs, members, self._drawn(draws), ramp)
+        bound = _BOUND * min(1.0, max(0.0, (step / max(1, self.steps) - 0.4) / 0.4))
+        yield self._outcome(self.graphs, members, self._drawn(draws), ramp, bound)
 
     def validation(self) -> Iterator[Outcome] | None:
         return None if self.held_out is None else self._validated(self.held_out)
@@ -135,7 +136,7 @@ class CertifiedTraining:
     def _validated(self, held_out: _Views) -> Iterator[Outcome]:
         middle = np.full(3, 2**31, dtype=np.int64)
         for part in torch.split(torch.arange(len(held_out.labels)), _VALIDATION_BATCH):
-            yield self._outcome(held_out, part, self._drawn(middle), 1.0)
+            yield self._outcome(held_out, part, self._drawn(middle), 1.0, _BOUND)
 
     def _drawn(self, draws: np.ndarray[Any, np.dtype[np.int64]]) -> tuple[int, int, int]:
         """Additions, removals and flips of a step, from uniform 32-bit integers."""
@@ -143,19 +144,18 @@ class CertifiedTraining:
             flips = 1 + int(draws[0] * self.most[0] >> 32)
             if draws[1] < _FULL * 2**32:
                 flips = self.most[0]
-            if _TYPED and flips > 1:
-                adds = int(draws[2] * (flips + 1) >> 32)
-                return adds, flips - adds, flips
             return flips, flips, flips
         adds, removes = (int(draw * (most + 1) >> 32) for draw, most in zip(draws, self.most, strict=True))
         if adds + removes == 0 or draws[2] < _FULL * 2**32:
             adds, removes = self.most
         return adds, removes, adds + removes
 
-    def _outcome(self, views: _Views, members: Tensor, budget: tuple[int, int, int], ramp: float) -> Outcome:
-        """Mean loss over graphs, summed over rivals."""
+    def _outcome(
+        self, views: _Views, members: Tensor, budget: tuple[int, int, int], ramp: float, bound: float
+    ) -> Outcome:
+        """Mean loss over graphs, with the part that the worst attack has in it."""
         leads, worst, right = views.batch(members).leads(self.model, budget if ramp > 0 else None)
-        each = (1 - _MIX) * bounded_loss(leads) + _MIX * bounded_loss(leads - ramp * worst)
+        each = (1 - _MIX) * bounded_loss(leads, bound) + _MIX * bounded_loss(leads - ramp * worst, bound)
         weights = self.class_weight[views.labels[members]]
         return Outcome((each * weights).sum() / weights.sum(), float(right.sum()), len(members))
 
@@ -403,15 +403,14 @@ class _Parts:
         return torch.arange(len(owner)) + (self.starts[members] - first)[owner], owner
 
 
-def bounded_loss(leads: Tensor) -> Tensor:
-    """The loss of each graph ``[B]`` from its leads over all rivals ``[B, C - 1]``; between 0 and ``1 / q``.
+def bounded_loss(leads: Tensor, bound: float) -> Tensor:
+    """The loss of each graph ``[B]`` from its leads over all rivals ``[B, C - 1]``: at most ``1 / bound``; the cross-entropy for 0.
 
-    >>> bounded_loss(torch.tensor([[50.0, 60.0], [-1000.0, 1.0]])).round(decimals=2).tolist()
-    [-0.0, 1.43]
+    >>> bounded_loss(torch.tensor([[50.0, 60.0], [-1000.0, 1.0]]), 0.5).tolist()
+    [-0.0, 2.0]
     """
     log_share = -torch.logsumexp(torch.cat([torch.zeros_like(leads[:, :1]), -leads], dim=1), dim=1)
-    loss: Tensor = -torch.expm1(_BOUND * log_share) / _BOUND
-    return loss
+    return -log_share if bound == 0 else -torch.expm1(bound * log_share) / bound
 
 
 def worst_choice(values: Tensor, total: int) -> Tensor:

@@ -52,7 +52,10 @@ def main() -> None:
     graph, flip = fp.Graph(7, EDGES), worst_flip(votes)
     after = graph.flipped([flip])
     figure, axes = plt.subplots(1, 2, figsize=(9, 2.7), layout="constrained")
-    for axis, shown, pair, what in ((axes[0], graph, None, "every node votes"), (axes[1], after, flip, "the worst flip")):
+    for axis, shown, pair, what in (
+        (axes[0], graph, None, "every node votes"),
+        (axes[1], after, flip, "the worst flip"),
+    ):
         draw(axis, shown, votes, pair)
         lead = sum(votes[degree] for degree in shown.degrees.tolist())
         axis.set_title(f"{what}: lead {lead:+.1f}")

@@ -95,6 +95,8 @@ class LocalScores(Evidence):
             raise InputError(
                 f"local scores must have {pairs} columns and a kind for each of {self.graph.num_nodes} nodes"
             )
+        if not np.array_equal(np.unique(self.kinds), np.arange(int(self.kinds.max()) + 1)):
+            raise InputError("the kinds of local scores must be 0, 1, 2, ..., each with a node (certify again)")
         if self.scores.shape != (len(self.views), pairs):
             raise InputError(
                 f"local scores of this graph must have shape [{len(self.views)}, {pairs}]; got {list(self.scores.shape)}"

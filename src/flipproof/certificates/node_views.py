@@ -101,11 +101,12 @@ def views_of(graph: Graph, kinds: IntArray, depth: int) -> NodeViews:
 
 
 def kinds_of(features: NDArray[np.floating]) -> tuple[NDArray[np.floating], IntArray]:
-    """The distinct rows of node features ``[K, d]``, sorted, and the kind of every node ``[n]``."""
-    if features.shape[1] == 0:
-        return features[:1], np.zeros(len(features), dtype=np.int64)
-    rows, kinds = np.unique(features, axis=0, return_inverse=True)
-    return rows, kinds.reshape(-1).astype(np.int64)
+    """The distinct rows of node features ``[K, d]``, in an order of their own, and the kind of every node ``[n]``."""
+    keys = [row.tobytes() for row in features + 0.0]  # no negative zeros
+    number = {key: place for place, key in enumerate(sorted(set(keys)))}
+    kinds = np.array([number[key] for key in keys], dtype=np.int64)
+    first = np.unique(kinds, return_index=True)[1]
+    return features[first], kinds
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flipproof.certificates.evidence import Evidence
 from flipproof.certificates.local_scores import LocalScores, answer_of, graph_scores, leads_over_rivals
 from flipproof.certificates.node_views import NodeViews, default_depth, kinds_of, unique_rows, views_of
 from flipproof.checks import checked_count
-from flipproof.defences.defence import Defence, Option, Question
+from flipproof.defences.defence import Defence, Option, Question, Request
 from flipproof.defences.target import Confirmation, Outcome, Target
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph
@@ -103,6 +104,7 @@ class LocalClassifier(Defence):
                 f"features of a local network must not depend on edges; got {self.hook.spec or self.hook} (it counts "
                 'neighbours itself: None for the graph\'s own features, or "constant")'
             )
+        self._latest: tuple[bytes, LocalScores | None] = b"", None
         self._exact: Local = copy.deepcopy(model).double().cpu().eval()
 
     # ---- what the defence is ----------------------------------------------------------------------------------------------
@@ -139,12 +141,14 @@ class LocalClassifier(Defence):
     # ---- asking ---------------------------------------------------------------------------------------------------------------
 
     def check(self, graphs: Sequence[Graph]) -> None:
-        super().check(graphs)
-        for graph in graphs:
-            if self.model.in_features and self.hook.of(graph).shape[1] != self.model.in_features:
+        self._guard.check_features(graphs)
+        super().check(graphs[:1])  # memory is no matter: the network sees views, not graphs
+        for graph in graphs if self.model.in_features else ():
+            width = self.hook.of(graph).shape[1]
+            if width != self.model.in_features:
                 raise InputError(
-                    f"the network takes {self.model.in_features} node features; a graph has {self.hook.of(graph).shape[1]} "
-                    "(certify graphs like those of training)"
+                    f"the network takes {self.model.in_features} node features; a graph has {width} (certify graphs like those "
+                    "of training)"
                 )
 
     def predict(self, graph: Any) -> int | None:
@@ -170,6 +174,17 @@ class LocalClassifier(Defence):
             scores=np.concatenate([clean, rest]),
             rounding=node_set.rounding(views),
         )
+
+    def work(self, graph: Graph, question: Any, request: Request) -> bytes:
+        found = self.ask(graph, question)
+        content = found.to_bytes()
+        self._latest = content, found
+        return content
+
+    def evidence(self, graph: Graph, question: Any, pieces: Mapping[str, bytes]) -> Evidence:
+        content, found = self._latest
+        # in one process the piece is mostly the one just made: reading it again would take as long as the certificate
+        return found if found is not None and pieces["answer"] is content else super().evidence(graph, question, pieces)
 
     def target(self, graph: Graph, **search: Any) -> Target:
         return LocalTarget(self, graph, search.get("max_calls"))

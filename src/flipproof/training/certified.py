@@ -5,10 +5,10 @@ With leads ``s_yB`` of the true class ``y`` over its rivals ``B``, the share ``p
 
     (1 - mix) loss(s_y) + mix loss(s_y - ramp * worst),        loss(lead) = (1 - p^q) / q.
 
-Half of the batches face the whole budget, the others a number of flips drawn from 1 up to it; ``ramp`` grows from 0 to 1 over
-the first half of the training. Late in the training the loss is bounded (Zhang and Sabuncu, NeurIPS 2018): some graphs are so near to one of
-another class that not both can be certified, and with the unbounded cross-entropy these would govern the training. Bounded from the start, it would give
-up whole classes: ``q`` stays 0 for the first 40% of the steps and grows to its value over the next 40%.
+Half of the batches face the whole budget, the others a number of flips drawn from 1 up to it; ``ramp`` grows from 0 to 1 over the
+first half of the training. Late in the training the loss is bounded (Zhang and Sabuncu, NeurIPS 2018): some graphs are so near to
+one of another class that not both can be certified, and with the unbounded cross-entropy these would govern the training. Bounded
+from the start, it would give up whole classes: ``q`` stays 0 for the first 40% of the steps and grows to its value over the next 40%.
 
 The knapsack is a maximum over attacks, and what an attack takes from the lead is a sum of votes before minus votes after. So the
 maximum is found without gradients, over all views that attacks reach, and only the votes that it is made of are computed again
@@ -404,7 +404,7 @@ class _Parts:
 
 
 def bounded_loss(leads: Tensor, bound: float) -> Tensor:
-    """The loss of each graph ``[B]`` from its leads over all rivals ``[B, C - 1]``: at most ``1 / bound``; the cross-entropy for 0.
+    """Loss of each graph ``[B]`` from its leads over all rivals ``[B, C - 1]``: at most ``1 / bound``; for 0 the cross-entropy.
 
     >>> bounded_loss(torch.tensor([[50.0, 60.0], [-1000.0, 1.0]]), 0.5).tolist()
     [-0.0, 2.0]

@@ -54,6 +54,6 @@ def test_the_model_alone_says_the_defence_and_another_model_is_refused(shell: Sh
     trained = shell("train", "--model", "local", "--data", "topologies", "--epochs", 1, "--out", "model", "--json")
     assert trained.code == 0, trained.err
     assert json.loads(trained.out)["defence"] == {"name": "local"}
-    refused = shell(*TRAIN, "--model", "gin")
+    refused = shell(*TRAIN[:-2], "other", "--model", "gin")
     assert refused.code == 2
     assert "local needs --model local" in refused.err

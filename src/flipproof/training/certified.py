@@ -5,10 +5,11 @@ With leads ``s_yB`` of the true class ``y`` over its rivals ``B``, the share ``p
 
     (1 - mix) loss(s_y) + mix loss(s_y - ramp * worst),        loss(lead) = (1 - p^q) / q.
 
-Half of the batches face the whole budget, the others a number of flips drawn from 1 up to it; ``ramp`` grows from 0 to 1 over the
-first half of the training. Late in the training the loss is bounded (Zhang and Sabuncu, NeurIPS 2018): some graphs are so near to
-one of another class that not both can be certified, and with the unbounded cross-entropy these would govern the training. Bounded
-from the start, it would give up whole classes: ``q`` stays 0 for the first 40% of the steps and grows to its value over the next 40%.
+Half of the batches face the whole budget, the others a number of flips drawn from 1 up to it; ``ramp`` grows from 0 to 1 over
+the first half of the training. Late in the training the loss is bounded (Zhang and Sabuncu, NeurIPS 2018): some graphs are so
+near to one of another class that not both can be certified, and with the unbounded cross-entropy these would govern the
+training. Bounded from the start, it would give up whole classes: ``q`` stays 0 for the first 40% of the steps and grows to its
+value over the next 40%.
 
 The knapsack is a maximum over attacks, and what an attack takes from the lead is a sum of votes before minus votes after. So the
 maximum is found without gradients, over all views that attacks reach, and only the votes that it is made of are computed again

@@ -101,6 +101,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default="topologies")
     parser.add_argument("--root", default="data")
+    parser.add_argument("--data-seed", type=int, default=0, help="seed that makes the paper's graphs and splits them")
     parser.add_argument("--budgets", type=int, nargs="+", default=[1, 3, 5, 10])
     parser.add_argument("--epochs", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=3)

@@ -408,7 +408,7 @@ def bounded_loss(leads: Tensor, bound: float) -> Tensor:
     """Loss of each graph ``[B]`` from its leads over all rivals ``[B, C - 1]``: at most ``1 / bound``; for 0 the cross-entropy.
 
     >>> bounded_loss(torch.tensor([[50.0, 60.0], [-1000.0, 1.0]]), 0.5).tolist()
-    [-0.0, 2.0]
+    [0.0, 2.0]
     """
     log_share = -torch.logsumexp(torch.cat([torch.zeros_like(leads[:, :1]), -leads], dim=1), dim=1)
     return -log_share if bound == 0 else -torch.expm1(bound * log_share) / bound

@@ -1,4 +1,5 @@
-"""flipproof: graph classifiers that provably withstand edge flips, by smoothing, by voting, or by seeing no edge.
+"""flipproof: graph classifiers that provably withstand edge flips, by smoothing, by voting, by design, or by
+seeing no edge.
 
 Names are loaded when they are first used, so that importing the package is quick and does not import torch.
 """
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from flipproof.certificates.vote_share import radius as radius
     from flipproof.certificates.vote_share import worst_case as worst_case
     from flipproof.defences.edge_blind import EdgeBlindClassifier as EdgeBlindClassifier
+    from flipproof.defences.local import LocalClassifier as LocalClassifier
     from flipproof.defences.smoothing import SmoothedClassifier as SmoothedClassifier
     from flipproof.defences.voting import VotingClassifier as VotingClassifier
     from flipproof.errors import InputError as InputError
@@ -49,6 +51,7 @@ _HOMES = {
     "radius": "certificates.vote_share",
     "worst_case": "certificates.vote_share",
     "EdgeBlindClassifier": "defences.edge_blind",
+    "LocalClassifier": "defences.local",
     "SmoothedClassifier": "defences.smoothing",
     "VotingClassifier": "defences.voting",
     "InputError": "errors",

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import rankdata
-from shared_data import data_root
 from torch_geometric import transforms
 
 import flipproof as fp
 from flipproof import Graph, InputError
 from flipproof.classifiers.clean_edges import refuse_clean_edges
+from support.shared_data import data_root
 
 Array = np.ndarray[Any, Any]
 WIDTH = 24

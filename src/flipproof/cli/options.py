@@ -223,8 +223,9 @@ def command_function(
         repeated: The same, for options that may be given several times.
     """
     hints = get_type_hints(options)
-    several = {entry.name: (panel, entry) for panel, entry in repeated}
-    extra = several | {entry.name: (panel, entry) for panel, entry in joined}
+    taken = {own.name for own in fields(options)}  # a command's own option prevails over a defence's of the same name
+    several = {entry.name: (panel, entry) for panel, entry in repeated if entry.name not in taken}
+    extra = several | {entry.name: (panel, entry) for panel, entry in joined if entry.name not in taken}
     parameters = [
         _parameter(own.name, hints[own.name], _default(own), dict(own.metadata))
         for own in fields(options)

@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from flipproof.cli.defending import given_defence, own_values, unused
 from flipproof.cli.options import DataOptions, Defended, FeatureOptions, OutputOptions, TrainingOptions, option
 from flipproof.cli.summary import print_lines
 from flipproof.datasets import Dataset, Split
-from flipproof.defences import defence_class
+from flipproof.defences import defence_class, defence_classes
 from flipproof.defences.defence import Defence
 from flipproof.errors import InputError
 from flipproof.models.loading import load_features
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["JOINED", "Options", "run"]
 
 JOINED = ("settings", "training_options")
-_BLIND, _KERNEL = "edge-blind", "wl-svm"
+_BLIND, _KERNEL, _LOCAL = "edge-blind", "wl-svm", "local"
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,9 @@ class Options(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, Defen
 
     out: Path = option("Folder for the model; run the same command again to continue.")
     model: str = option(
-        "gcn, gin, sage, gat, diffpool; edge-blind (edge-blind:gat to blind another one than gin); wl-svm, a kernel machine.",
-        "gin",
+        "gcn, gin, sage, gat, diffpool, local; edge-blind (edge-blind:gat to blind another one than gin); wl-svm, a kernel "
+        "machine. By default the one that the defence needs, else gin.",
+        "",
     )
     defence: str | None = option("Name of the defence; by default the one that the options speak of.", None)
     seed: int = option("Seed of the weights, the order of graphs and the training noise.", 0, panel="Training")
@@ -79,6 +80,7 @@ class _Outcome:
 def run(options: Options) -> int:
     """Train and save; prints what came out. The exit code."""
     plan = _planned(options)
+    options = replace(options, model=options.model or plan.defence.network or "gin")
     _refuse_early(options, plan)
     from flipproof import models
     from flipproof.classifiers.clean_edges import refuse_clean_edges
@@ -139,6 +141,9 @@ def _planned(options: Options) -> _Plan:
     asked, values = options.defence, options.defence_values
     if asked is None and options.model.partition(":")[0] == _BLIND:
         asked, values = _BLIND, unused(values, quiet=options.silent)
+    for known in defence_classes():
+        if asked is None and known.network == options.model and not values:
+            asked = known.name
     defence = given_defence(values, asked, "training_options") or defence_class("none")
     settings = defence.checked(own_values(defence, values, "settings"))
     extra = {entry.name: values.get(entry.name, entry.default) for entry in defence.training_options}
@@ -148,7 +153,10 @@ def _planned(options: Options) -> _Plan:
 def _trained(graphs: Dataset, parts: Split, hook: NodeFeatures, options: Options, plan: _Plan) -> _Outcome:
     from flipproof import training
 
-    network = _network(options, plan, int(hook.of(parts.train[0]).shape[1]), graphs.num_classes)
+    width = int(hook.of(parts.train[0]).shape[1])
+    if options.model == _LOCAL and hook.spec == "constant":
+        width = 0
+    network = _network(options, plan, width, graphs.num_classes)
     finished = training.finished_epochs(options.checkpoint)
     arguments: dict[str, Any] = {
         "features": hook,
@@ -209,6 +217,9 @@ def _refuse_early(options: Options, plan: _Plan) -> None:
         raise InputError(f"--out {out} exists and is not a model folder (choose another name)")
     if out.exists() and not options.replace:
         raise InputError(f"--out {out} holds a model already (choose another folder, or add --replace)")
+    needed = plan.defence.network
+    if needed is not None and options.model != needed:
+        raise InputError(f"{plan.defence.name} needs --model {needed}; got {options.model} (leave --model out)")
     noise = plan.arguments.get("noise")
     if options.corrected and (options.model != "gin" or noise is None):
         raise InputError(
@@ -228,7 +239,7 @@ def _default_features(model: str, graphs: Dataset) -> str:
     if graphs.num_node_features:
         return "own"
     # the kernel counts degrees by itself, in its first iteration
-    return "constant" if model == _KERNEL or model.startswith(_BLIND) else "degree"
+    return "constant" if model in (_KERNEL, _LOCAL) or model.startswith(_BLIND) else "degree"
 
 
 def _network(options: Options, plan: _Plan, in_features: int, num_classes: int) -> GraphNetwork:

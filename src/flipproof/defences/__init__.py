@@ -19,6 +19,7 @@ __all__ = ["defence_class", "defence_classes", "defence_names", "register", "tra
 _HOMES: dict[str, Any] = {
     "smoothing": "flipproof.defences.smoothing:SmoothedClassifier",
     "voting": "flipproof.defences.voting:VotingClassifier",
+    "local": "flipproof.defences.local:LocalClassifier",
     "edge-blind": "flipproof.defences.edge_blind:EdgeBlindClassifier",
     "none": "flipproof.defences.undefended:Undefended",
 }

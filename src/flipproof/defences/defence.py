@@ -146,6 +146,8 @@ class Defence(ABC):
 
     trial_options: ClassVar[tuple[Option, ...] | None] = None
     """Options of ``tune``, given any number of times: every value is a candidate. By default the settings."""
+    network: ClassVar[str | None] = None
+    """The built-in network that it needs, by name; ``None`` where any model will do."""
 
     baseline: ClassVar[bool] = False
     """Whether it is something to compare with rather than a defence."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from flipproof.models.gat import GAT as GAT
     from flipproof.models.gcn import GCN as GCN
     from flipproof.models.gin import GIN as GIN
+    from flipproof.models.local_network import Local as Local
     from flipproof.models.network import GraphNetwork as GraphNetwork
     from flipproof.models.sage import GraphSAGE as GraphSAGE
     from flipproof.models.storage import NAMES as NAMES
@@ -34,6 +35,7 @@ _HOMES = {
     "GAT": "gat",
     "GCN": "gcn",
     "GIN": "gin",
+    "Local": "local_network",
     "GraphNetwork": "network",
     "GraphSAGE": "sage",
     **dict.fromkeys(("NAMES", "SavedModel", "build", "load", "load_metadata", "save"), "storage"),

@@ -26,6 +26,7 @@ from flipproof.models.diffpool import DiffPool
 from flipproof.models.gat import GAT
 from flipproof.models.gcn import GCN
 from flipproof.models.gin import GIN
+from flipproof.models.local_network import Local
 from flipproof.models.network import GraphNetwork
 from flipproof.models.sage import GraphSAGE
 from flipproof.models.wl_svm import WLSVM
@@ -36,7 +37,9 @@ __all__ = ["NAMES", "SavedModel", "build", "load", "load_metadata", "save"]
 _FORMAT = "flipproof model"
 _VERSION = 1
 _CONFIG, _WEIGHTS = "config.json", "weights.safetensors"
-_CLASSES: dict[str, Callable[..., GraphNetwork]] = {model.name: model for model in (GCN, GIN, GraphSAGE, GAT, DiffPool)}
+_CLASSES: dict[str, Callable[..., GraphNetwork]] = {
+    model.name: model for model in (GCN, GIN, GraphSAGE, GAT, DiffPool, Local)
+}
 
 NAMES = (*_CLASSES, EdgeBlind.name)
 """Names that :func:`build` knows."""

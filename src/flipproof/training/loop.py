@@ -10,7 +10,7 @@ import copy
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from flipproof.models.network import GraphNetwork
 from flipproof.noise import EdgeNoise
 from flipproof.noise.groups import EdgeGroups
 from flipproof.progress import watched
+from flipproof.training.certified import CertifiedTraining
 from flipproof.training.checkpoints import Checkpoint, digest, read_checkpoint, write_checkpoint
 from flipproof.training.classification import GraphClassification
 from flipproof.training.flips import Flips
@@ -31,7 +32,7 @@ from flipproof.training.hyperparameters import Hyperparameters
 from flipproof.training.result import Epoch, TrainingResult
 from flipproof.training.schedules import SCHEDULES
 from flipproof.training.task import Outcome, Task
-from flipproof.training.views import as_view
+from flipproof.training.views import Clean, as_view
 
 __all__ = ["fit", "train"]
 
@@ -49,6 +50,7 @@ def train(
     renumber: bool = False,
     flips: int = 0,
     worst_of: int = 4,
+    budget: int | Sequence[int] | None = None,
     features: Any = "degree",
     epochs: int = 200,
     learning_rate: float = 0.01,
@@ -86,7 +88,11 @@ def train(
             pairs flipped, with groups inside the sub-graph's group. It raises the price of votes; with ``groups=1`` it is
             adversarial training of the model as it is. Validation graphs are flipped likewise. 0 flips nothing.
         worst_of: Number of variants, found by a forward pass: the graph as it is, the pairs of the steepest loss, random pairs.
+        budget: For a :class:`flipproof.models.Local`: train it through its own certificate for attacks of at most so many
+            flips, or of ``(additions, removals)``. Every batch draws its number of flips anew. ``learning_rate=0.006``,
+            ``weight_decay=0.001`` and ``average=0.99`` suit it.
         features: As for :class:`flipproof.SmoothedClassifier`; computed on the noisy graphs or sub-graphs.
+            With a budget, the graphs' own.
         epochs: Passes over the graphs.
         learning_rate: The highest rate of the schedule.
         batch_size: Graphs per step.
@@ -140,16 +146,24 @@ def train(
             f"model must be a torch module; got {type(model).__name__} (other classifiers train themselves)"
         )
     view = as_view(noise, groups, renumber=renumber)
-    task = GraphClassification(
-        model,
-        graphs,
-        view=view,
-        features=features,
-        validation=validation,
-        chosen=chosen,
-        edge_features=edge_features,
-        flips=Flips(flips, worst_of) if flips else None,
-    )
+    task: Task
+    if budget is None:
+        task = GraphClassification(
+            model,
+            graphs,
+            view=view,
+            features=features,
+            validation=validation,
+            chosen=chosen,
+            edge_features=edge_features,
+            flips=Flips(flips, worst_of) if flips else None,
+        )
+    elif isinstance(view, Clean) and not flips:
+        task = CertifiedTraining(model, graphs, budget=budget, features=features, validation=validation, chosen=chosen)
+    else:
+        raise InputError(
+            f"give either a budget, for local, or noise, groups or flips; got budget={budget} beside another"
+        )
     return fit(model, task, chosen, checkpoint=checkpoint, progress=progress)
 
 

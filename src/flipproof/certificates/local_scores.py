@@ -1,0 +1,246 @@
+"""Local scores: what a network that only sees views says of every view of a graph. The evidence of the local defence.
+
+For each unordered pair of classes ``(A, B)``, ``A < B``, the network gives a score ``b(z)`` to the node set and a score
+``h(view)`` to every node. Their sum is the lead of ``A`` over ``B``; the answer is the class that leads over every other, and
+there is no answer where no class does.
+
+With the scores of all views that attacks reach, the certificate is arithmetic: :mod:`flipproof.certificates.matched_knapsack`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid
+from flipproof.certificates.evidence import Evidence
+from flipproof.certificates.matched_knapsack import NodeLosses, worst_drops
+from flipproof.certificates.node_views import NodeViews, views_of
+from flipproof.errors import InputError
+from flipproof.graphs import Graph, IntArray
+
+__all__ = ["METHOD", "LocalScores", "answer_of", "leads_over_rivals", "rivals_of"]
+
+METHOD = "local"
+_MOST_MIXED = (
+    4  # additions, and removals, of a budget of both: the knapsack of two totals costs the square of their product
+)
+_MOST_FLIPS = 64  # the margin is proved up to here
+
+Floats = NDArray[np.float64]
+
+
+@lru_cache(maxsize=64)
+def rivals_of(label: int, num_classes: int) -> tuple[IntArray, IntArray]:
+    """For each other class, in order: the column of its pair with ``label``, and the sign that makes it the label's lead.
+
+    >>> [part.tolist() for part in rivals_of(1, 3)]  # pairs are (0, 1), (0, 2), (1, 2)
+    [[0, 2], [-1, 1]]
+    """
+    first, second = np.triu_indices(num_classes, 1)
+    columns = np.flatnonzero((first == label) | (second == label))
+    return columns, np.where(first[columns] == label, 1, -1)
+
+
+def leads_over_rivals(scores: Floats, label: int, num_classes: int) -> Floats:
+    """Leads of a class over each other one ``[..., C - 1]``, from scores of pairs ``[..., P]``."""
+    columns, signs = rivals_of(label, num_classes)
+    return scores[..., columns] * signs
+
+
+def answer_of(scores: Floats, num_classes: int) -> int | None:
+    """The class that leads over every other, from the scores of all pairs ``[P]``.
+
+    >>> answer_of(np.array([-1.0, 2.0, 0.5]), 3), answer_of(np.array([1.0, -1.0, 1.0]), 3)  # the second one goes in a circle
+    (1, None)
+    """
+    for label in range(num_classes):
+        if (leads_over_rivals(scores, label, num_classes) > 0).all():
+            return label
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class LocalScores(Evidence):
+    """The scores of all views that an attack of few flips per node can reach.
+
+    Attributes:
+        graph: The graph.
+        num_classes: Number of classes ``C``; there are ``P = C (C - 1) / 2`` pairs.
+        kinds: Kind of every node, ``[n]``.
+        depth: Flips per node that were looked at. The radius is at most this.
+        offset: Score of the node set, ``[P]``.
+        scores: Scores of the views in the order of :class:`NodeViews`, ``[R, P]``.
+        rounding: Bound on the error of any single score, ``[P]``.
+    """
+
+    kind = "local scores"
+
+    graph: Graph
+    num_classes: int
+    kinds: IntArray
+    depth: int
+    offset: Floats
+    scores: Floats
+    rounding: Floats
+
+    def __post_init__(self) -> None:
+        pairs = self.num_classes * (self.num_classes - 1) // 2
+        if self.offset.shape != (pairs,) or self.rounding.shape != (pairs,) or len(self.kinds) != self.graph.num_nodes:
+            raise InputError(
+                f"local scores must have {pairs} columns and a kind for each of {self.graph.num_nodes} nodes"
+            )
+        if not np.array_equal(np.unique(self.kinds), np.arange(int(self.kinds.max()) + 1)):
+            raise InputError("the kinds of local scores must be 0, 1, 2, ..., each with a node (certify again)")
+        if self.scores.shape != (len(self.views), pairs):
+            raise InputError(
+                f"local scores of this graph must have shape [{len(self.views)}, {pairs}]; got {list(self.scores.shape)}"
+            )
+        parts = (self.offset, self.scores, self.rounding)
+        if not all(part.dtype == np.float64 and np.isfinite(part).all() for part in parts) or (self.rounding < 0).any():
+            raise InputError("local scores must be finite 64-bit numbers (check the weights of the network)")
+
+    @cached_property
+    def views(self) -> NodeViews:
+        """The views, made again from the graph."""
+        return views_of(self.graph, self.kinds.astype(np.int64), self.depth)
+
+    def __repr__(self) -> str:
+        return f"LocalScores(views={len(self.scores)}, depth={self.depth}, label={self.label})"
+
+    @cached_property
+    def totals(self) -> Floats:
+        """Score of the whole graph for every pair of classes, ``[P]``."""
+        return graph_scores(self.views, self.offset, self.scores[: self.views.num_clean])
+
+    @property
+    def label(self) -> int | None:
+        """The answer."""
+        return answer_of(self.totals, self.num_classes)
+
+    @property
+    def node_scores(self) -> Floats:
+        """The part that every node has in every score, ``[n, P]``."""
+        return self.scores[self.views.base[self.views.class_of_node]]
+
+    def certify(self, **reading: Any) -> Certificate:
+        """The answer and the flips that it withstands: alpha 0. Abstains where no class leads over every other."""
+        label, graph = self.label, self.graph
+        radius, grid = (-1, np.zeros((0, 0), dtype=np.bool_)) if label is None else self._withstood(label)
+        counts = np.zeros(self.num_classes, dtype=int)
+        counts[[] if label is None else [label]] = 1
+        return Certificate(
+            label=label,
+            radius=radius,
+            method=METHOD,
+            alpha=0.0,
+            samples=1,
+            counts=tuple(counts.tolist()),
+            p_lower=0.0 if label is None else 1.0,
+            p_upper=1.0 if label is None else 0.0,
+            noise=None,
+            num_slots=graph.num_slots,
+            grid=cut_grid(grid),
+        )
+
+    def margin(self, flips: int) -> Floats:
+        """What all roundings together can be off by, of a lead before and after so many flips and of the bound, ``[P]``.
+
+        With ``e`` the bound on a single score: both leads are sums of ``n + 1`` scores. Adding them up rounds by less than
+        ``(n + 1)^2 u M``, where ``u`` is the unit roundoff and ``M`` bounds every score; since ``e >= 64 u M``, this is at most
+        ``(n + 1)^2 e / 64``. The drop at a node that is touched ``k`` times is off by at most ``(2 + 2k) e`` and its own
+        roundings; there are at most ``2q`` such nodes with ``2q`` touches in all, together ``8 q e``. Adding them up rounds by
+        at most ``16 q^3 u M <= q^3 e / 4``, and ``8 q + q^3 / 4 <= 16 (q + 1)^2`` for ``q <= 64``.
+        """
+        nodes = self.graph.num_nodes + 1
+        found: Floats = self.rounding * (4 * nodes * (1 + nodes / 64) + 16 * (flips + 1) ** 2)
+        return found
+
+    def _withstood(self, label: int) -> tuple[int, NDArray[np.bool_]]:
+        """Radius and grid of additions and removals."""
+        graph, classes = self.graph, self.num_classes
+        losses = NodeLosses(self.views, leads_over_rivals(self.scores, label, classes))
+        leads = leads_over_rivals(self.totals, label, classes)
+        columns, _ = rivals_of(label, classes)
+        # no node has more than n - 1 pairs: looked at so deep, nothing is left out
+        deepest = _MOST_FLIPS if self.depth >= graph.num_nodes - 1 else self.depth
+
+        def stands(budget: tuple[int, int] | int) -> bool:
+            """Whether no attack of exactly this budget changes the answer."""
+            adds, removes = (budget, 0) if isinstance(budget, int) else budget
+            flips = adds + removes
+            if flips == 0 or flips > graph.num_slots:
+                return True
+            if not isinstance(budget, int) and (adds > graph.max_adds or removes > graph.max_removes):
+                return True
+            if flips > deepest:
+                return False
+            return bool((leads - worst_drops(losses, budget) > self.margin(flips)[columns]).all())
+
+        radius = 0
+        while radius < graph.num_slots and stands(radius + 1):
+            radius += 1
+        most = [min(limit, GRID_LIMIT - 1) for limit in (graph.max_adds, graph.max_removes)]
+        grid = np.add.outer(np.arange(most[0] + 1), np.arange(most[1] + 1)) <= radius
+        for adds in range(radius + 1, most[0] + 1):
+            if not stands((adds, 0)):
+                break
+            grid[adds, 0] = True
+        for removes in range(radius + 1, most[1] + 1):
+            if not stands((0, removes)):
+                break
+            grid[0, removes] = True
+        for adds in range(1, min(most[0], _MOST_MIXED) + 1):
+            for removes in range(1, min(most[1], _MOST_MIXED) + 1):
+                if not grid[adds, removes]:
+                    below = grid[adds - 1, removes] and grid[adds, removes - 1]
+                    grid[adds, removes] = below and stands((adds, removes))
+        while radius < graph.num_slots and _diagonal(grid, radius + 1, graph):
+            radius += 1
+        return radius, grid
+
+    def description(self) -> dict[str, Any]:
+        """How deep was looked."""
+        return {"num_classes": self.num_classes, "depth": self.depth}
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Kinds and scores."""
+        return {
+            "kinds": self.kinds.astype(np.uint32),
+            "offset": self.offset,
+            "scores": self.scores,
+            "rounding": self.rounding,
+        }
+
+    @classmethod
+    def from_parts(cls, graph: Graph, description: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> LocalScores:
+        """See :class:`Evidence`."""
+        return cls(
+            graph,
+            description["num_classes"],
+            arrays["kinds"],
+            description["depth"],
+            arrays["offset"],
+            arrays["scores"],
+            arrays["rounding"],
+        )
+
+
+def graph_scores(views: NodeViews, offset: Floats, scores: Floats) -> Floats:
+    """Scores of the whole graph, from those of its own views ``[num_clean, P]``."""
+    found: Floats = offset + (views.clean_nodes[:, None] * scores).sum(axis=0)
+    return found
+
+
+def _diagonal(grid: NDArray[np.bool_], flips: int, graph: Graph) -> bool:
+    """Whether the grid says that every attack of exactly so many flips is withstood."""
+    for adds in range(max(0, flips - graph.max_removes), min(flips, graph.max_adds) + 1):
+        removes = flips - adds
+        if adds >= grid.shape[0] or removes >= grid.shape[1] or not grid[adds, removes]:
+            return False
+    return True

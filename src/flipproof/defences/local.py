@@ -1,0 +1,295 @@
+"""Certified by design ("local"): a network whose nodes vote on their own neighbourhoods, with an exact certificate.
+
+    views = what each node sees, and what it could see after a few flips          (flipproof.certificates.node_views)
+    scores = the network's vote on each of these views, 64-bit                    (ask)
+    certificate = a knapsack over nodes: the worst that an attack can do          (flipproof.certificates.matched_knapsack)
+
+A flip of the pair {u, w} changes the votes of u and w and no other. Nothing is random: alpha is 0.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flipproof.certificates.evidence import Evidence
+from flipproof.certificates.local_scores import LocalScores, answer_of, graph_scores, leads_over_rivals
+from flipproof.certificates.node_views import NodeViews, default_depth, kinds_of, unique_rows, views_of
+from flipproof.checks import checked_count
+from flipproof.defences.defence import Defence, Option, Question, Request
+from flipproof.defences.target import Confirmation, Outcome, Target
+from flipproof.errors import InputError
+from flipproof.graphs import Graph, IntArray, as_graph
+
+if TYPE_CHECKING:
+    from flipproof.datasets import Dataset
+    from flipproof.models.local_network import Local
+
+__all__ = ["LocalClassifier"]
+
+_CANDIDATES = (1, 3, 8)
+_MOST_ROWS = 2**14  # views that the network is asked about at once
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LocalQuestion(Question):
+    """How deep to look.
+
+    Attributes:
+        depth: Largest number of flips at one node to look at, which the radius cannot exceed; ``None`` for as many as are cheap.
+    """
+
+    depth: int | None = None
+
+    @classmethod
+    def of(cls, *, graphs: int = 1, **asked: Any) -> LocalQuestion:
+        depth = asked.pop("depth", None)
+        Question.of(graphs=graphs, **asked)
+        return cls(None if depth is None else checked_count(depth, "depth", 1, "for instance 3"))
+
+
+class LocalClassifier(Defence):
+    """A local network as a certified classifier: no sampling, alpha 0, milliseconds per graph.
+
+    The certificate holds against every attack of so many edge flips, with full knowledge of the network. For a single flip it is
+    exact: if a radius is 0, there is a flip that changes the answer (rounding aside). Beyond, it may be smaller than the truth,
+    never larger. The classifier abstains where no class leads over every other.
+
+    Args:
+        model: A :class:`flipproof.models.Local`, best trained with ``flipproof.train(model, graphs, budget=3)``.
+        budget: The flips that it was trained for, to be remembered; the certificate does not depend on it.
+        **wrapped: ``features`` (must not depend on edges; by default the graph's own, or none if the network takes none),
+            ``trust_features`` and ``memory``; see :class:`flipproof.defences.Defence`.
+
+    >>> from flipproof.models import Local
+    >>> local = LocalClassifier(Local(in_features=0, num_classes=2, seed=0).eval())
+    >>> certificate = local.certify(Graph(6, [(0, 1), (1, 2), (2, 3)]))
+    >>> certificate.alpha, certificate.method
+    (0.0, 'local')
+    """
+
+    name = "local"
+    evidence_type = LocalScores
+    question_type = LocalQuestion
+    trait = "local"
+    network = "local"
+    settings = (Option("budget", int, "Largest number of flips that training prepares for, for local.", least=1),)
+    asking = (
+        Option(
+            "depth", int, "Largest number of flips at one node to look at; by default as many as are cheap.", least=1
+        ),
+    )
+
+    def __init__(self, model: Any, budget: int | Sequence[int] | None = None, **wrapped: Any) -> None:
+        from flipproof.models.local_network import Local
+
+        if not isinstance(model, Local):
+            raise InputError(
+                f"model must be a local network; got {type(model).__name__} (flipproof.models.Local; smoothing and voting "
+                "take any model)"
+            )
+        self.budget = budget
+        given = wrapped.pop("features", None)
+        super().__init__(model, features=given if model.in_features else "constant", **wrapped)
+        self.hook = self.classifier.features  # type: ignore[attr-defined]
+        if self.hook.reads_edges:
+            raise InputError(
+                f"features of a local network must not depend on edges; got {self.hook.spec or self.hook} (it counts "
+                'neighbours itself: None for the graph\'s own features, or "constant")'
+            )
+        self._latest: tuple[bytes, LocalScores | None] = b"", None
+        self._exact: Local = copy.deepcopy(model).double().cpu().eval()
+
+    # ---- what the defence is ----------------------------------------------------------------------------------------------
+
+    @classmethod
+    def checked(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        budget = given.get("budget")
+        return {} if budget is None else {"budget": _checked_budget(budget)}
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": self.name, **self.checked({"budget": self.budget})}
+
+    @classmethod
+    def title(cls, settings: Mapping[str, Any]) -> str:
+        return " ".join(["local", *(str(value) for value in settings.values())])
+
+    @classmethod
+    def words(cls, settings: Mapping[str, Any]) -> str:
+        return f"budget {settings['budget']}" if "budget" in settings else ""
+
+    @classmethod
+    def training(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        return {"budget": settings.get("budget", 3), "average": 0.99, "weight_decay": 1e-3}
+
+    @classmethod
+    def entry(cls, value: Any) -> dict[str, Any]:
+        """A budget."""
+        return super().entry(value if isinstance(value, Mapping) else {"budget": value})
+
+    @classmethod
+    def candidates(cls, graphs: Dataset) -> list[dict[str, Any]]:
+        return [{"budget": number} for number in _CANDIDATES]
+
+    # ---- asking ---------------------------------------------------------------------------------------------------------------
+
+    def check(self, graphs: Sequence[Graph]) -> None:
+        self._guard.check_features(graphs)
+        super().check(graphs[:1])  # memory is no matter: the network sees views, not graphs
+        for graph in graphs if self.model.in_features else ():
+            width = self.hook.of(graph).shape[1]
+            if width != self.model.in_features:
+                raise InputError(
+                    f"the network takes {self.model.in_features} node features; a graph has {width} (certify graphs like those "
+                    "of training)"
+                )
+
+    def predict(self, graph: Any) -> int | None:
+        """The class that leads over every other, or ``None`` where there is none."""
+        graph = as_graph(graph)
+        self.check([graph])
+        return answer_of(self._totals(graph), self.num_classes)
+
+    def ask(self, graph: Graph, question: Any) -> LocalScores:
+        """The votes on all views that attacks reach, of a graph that :meth:`check` has passed."""
+        node_set = _NodeSet(self, graph)
+        asked = None if question is None else question.depth
+        depth = min(asked or default_depth(node_set.num_kinds, graph.num_nodes), max(1, graph.num_nodes - 1))
+        views = views_of(graph, node_set.kinds, depth)
+        clean = node_set.scores(views.own[: views.num_clean], views.counts[: views.num_clean])
+        rest = node_set.scores(views.own[views.num_clean :], views.counts[views.num_clean :])
+        return LocalScores(
+            graph=graph,
+            num_classes=self.num_classes,
+            kinds=node_set.kinds.astype(np.uint32),
+            depth=depth,
+            offset=node_set.offset,
+            scores=np.concatenate([clean, rest]),
+            rounding=node_set.rounding(views),
+        )
+
+    def work(self, graph: Graph, question: Any, request: Request) -> bytes:
+        found = self.ask(graph, question)
+        content = found.to_bytes()
+        self._latest = content, found
+        return content
+
+    def evidence(self, graph: Graph, question: Any, pieces: Mapping[str, bytes]) -> Evidence:
+        content, found = self._latest
+        # in one process the piece is mostly the one just made: reading it again would take as long as the certificate
+        return found if found is not None and pieces["answer"] is content else super().evidence(graph, question, pieces)
+
+    def target(self, graph: Graph, **search: Any) -> Target:
+        return LocalTarget(self, graph, search.get("max_calls"))
+
+    def _totals(self, graph: Graph) -> Floats:
+        """The scores of all pairs of classes, ``[P]``, in the same arithmetic as :meth:`ask`."""
+        node_set = _NodeSet(self, graph)
+        views = NodeViews.of(graph, node_set.kinds, 0)
+        return graph_scores(views, node_set.offset, node_set.scores(views.own, views.counts))
+
+
+class _NodeSet:
+    """The nodes of a graph without its edges, as the network reads them in 64-bit arithmetic."""
+
+    def __init__(self, defence: LocalClassifier, graph: Graph) -> None:
+        import torch
+
+        self.network = defence._exact
+        features = defence.hook.of(graph).to(torch.float32).numpy()[:, : self.network.in_features].astype(np.float64)
+        rows, self.kinds = kinds_of(features)
+        self.rows = torch.from_numpy(rows)
+        self.sizes = torch.tensor([graph.num_nodes], dtype=torch.float64)
+        with torch.inference_mode():
+            self.context = self.network.context(self.sizes, torch.from_numpy(features.sum(axis=0, keepdims=True)))
+            self.offset: Floats = self.network.offsets(self.context)[0].numpy().copy()
+
+    @property
+    def num_kinds(self) -> int:
+        return int(self.kinds.max()) + 1
+
+    def scores(self, own: IntArray, counts: IntArray) -> Floats:
+        """The votes on views, ``[R, P]``."""
+        import torch
+
+        parts = [np.empty((0, len(self.offset)))]
+        with torch.inference_mode():
+            for start in range(0, len(own), _MOST_ROWS):
+                inputs, graph = self._inputs(own[start : start + _MOST_ROWS], counts[start : start + _MOST_ROWS])
+                parts.append(self.network.view_scores(inputs, self.context, graph).numpy())
+        return np.concatenate(parts)
+
+    def rounding(self, views: NodeViews) -> Floats:
+        """Bound on the error of any score."""
+        import torch
+
+        with torch.inference_mode():
+            # sums of absolute values: rounding in a sum of features is relative to them
+            rows, counts = self.rows.abs(), torch.from_numpy(views.counts.max(axis=0, keepdims=True).astype(np.float64))
+            degree = torch.tensor([float(views.counts.sum(axis=1).max())], dtype=torch.float64)
+            most = self.network.largest_inputs(rows.amax(dim=0, keepdim=True), counts @ rows, degree, self.sizes)
+            found: Floats = self.network.rounding(most, self.context).numpy().copy()
+        return found
+
+    def _inputs(self, own: IntArray, counts: IntArray) -> tuple[Any, Any]:
+        import torch
+
+        from flipproof.models.local_network import LocalViews
+
+        graph = torch.zeros(len(own), dtype=torch.int64)
+        neighbours = torch.from_numpy(counts.astype(np.float64))
+        views = LocalViews(self.rows[torch.from_numpy(own)], neighbours @ self.rows, neighbours.sum(dim=1), graph)
+        return self.network.view_inputs(views, self.sizes), graph
+
+
+class LocalTarget(Target):
+    """A local network's answer on attacked graphs, many at a time: exact; the margin is the label's smallest lead."""
+
+    cost = 1
+
+    def __init__(self, local: LocalClassifier, graph: Graph, max_calls: int | None) -> None:
+        self.local = local
+        local.check([graph])
+        super().__init__(local.classifier, graph, local.noise, max_calls)
+        self._node_set = _NodeSet(local, graph)
+
+    def _evaluate(self, states: NDArray[np.bool_]) -> Outcome:
+        nodes = self._node_set
+        adjacency = self.batch(states).adjacency()
+        counts = np.rint(adjacency @ np.eye(nodes.num_kinds, dtype=np.float32)[nodes.kinds]).astype(np.int64)
+        rows = np.concatenate([np.tile(nodes.kinds, len(states))[:, None], counts.reshape(-1, nodes.num_kinds)], axis=1)
+        distinct, _, place = unique_rows(rows)
+        votes = nodes.scores(distinct[:, 0], distinct[:, 1:])[place].reshape(len(states), len(nodes.kinds), -1)
+        margins = leads_over_rivals(nodes.offset + votes.sum(axis=1), self.label, self.local.num_classes).min(axis=1)
+        return Outcome(margins, margins, margins <= 0)
+
+    def prediction(self) -> int:
+        self.calls += 1
+        found = self.local.predict(self.graph)
+        return 0 if found is None else found
+
+    def confirm(self, graph: Graph) -> Confirmation:
+        self.calls += 1
+        totals = self.local._totals(graph)
+        fooled = answer_of(totals, self.local.num_classes) != self.label
+        margin = float(leads_over_rivals(totals, self.label, self.local.num_classes).min())
+        return Confirmation(fooled, margin, 0.0 if fooled else 1.0)
+
+
+def _checked_budget(budget: Any) -> int | list[int]:
+    if isinstance(budget, Sequence) and not isinstance(budget, str):
+        if len(budget) != 2:
+            raise InputError(
+                f"budget must be a number of flips, or additions and removals; got {budget!r} (for instance 3)"
+            )
+        adds, removes = (checked_count(part, "budget", 0, "for instance (2, 1)") for part in budget)
+        checked_count(adds + removes, "budget", 1, "for instance (2, 1)")
+        return [adds, removes]
+    return checked_count(budget, "budget", 1, "for instance 3")

@@ -1,0 +1,190 @@
+"""The matched knapsack against all attacks on small graphs."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from flipproof import Graph, InputError
+from flipproof.certificates.local_scores import LocalScores, answer_of, leads_over_rivals
+from flipproof.certificates.matched_knapsack import THETAS, NodeLosses, heaviest, worst_drops
+from flipproof.certificates.node_views import NodeViews, compositions, count_neighbours
+from support.local_tables import random_case
+
+CASES = {
+    "unlabelled": {"nodes": 5},
+    "labelled": {"nodes": 5, "kinds": 2},
+    "every node its own kind": {"nodes": 4, "kinds": 40},
+    "several classes": {"nodes": 4, "kinds": 2, "classes": 4},
+    "frozen pairs": {"nodes": 5, "kinds": 2, "frozen": 0.3},
+    "ties": {"nodes": 4, "kinds": 2, "classes": 3, "integers": True},
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_no_certificate_above_the_truth_and_exact_for_one_flip(case):
+    """The radius and every cell of the grid, over all attacks; one flip is decided exactly."""
+    rng = np.random.default_rng(0)
+    found = truth = one = 0
+    for _ in range(25):
+        evidence, attacked = random_case(rng, **case)
+        certificate, graph = evidence.certify(), evidence.graph
+        assert certificate.label == attacked.answers[0]
+        if certificate.label is None:
+            assert certificate.radius == -1
+            continue
+        true = attacked.radius(certificate.label, graph.num_slots)
+        assert certificate.radius <= true
+        assert (certificate.radius >= 1) == (true >= 1)
+        found, truth, one = found + certificate.radius, truth + true, one + (true >= 1)
+        for adds, removes in np.argwhere(certificate.grid):
+            assert attacked.withstood(certificate.label, adds, removes)
+        if graph.max_adds and attacked.withstood(certificate.label, 1, 0):
+            assert certificate.grid[1, 0]
+        if graph.max_removes and attacked.withstood(certificate.label, 0, 1):
+            assert certificate.grid[0, 1]
+    assert one >= 3
+    assert found > 0.6 * truth
+
+
+def test_drops_are_upper_bounds_for_every_rival_and_number_of_flips():
+    """Also where the answer would stand: the bound itself, exact for one flip, on every theta the larger ones included."""
+    rng = np.random.default_rng(1)
+    for _ in range(30):
+        evidence, attacked = random_case(rng, nodes=5, kinds=2, classes=3)
+        leads = leads_over_rivals(attacked.totals, 1, 3)
+        losses = NodeLosses(evidence.views, leads_over_rivals(evidence.scores, 1, 3))
+        sizes = attacked.adds + attacked.removes
+        for flips in range(1, 5):
+            true = (leads[0] - leads[sizes == flips]).max(axis=0)
+            bound = worst_drops(losses, flips)
+            assert (bound >= true - 1e-9).all()
+            if flips == 1:
+                np.testing.assert_allclose(bound, true)
+        for adds, removes in itertools.product(range(3), range(3)):
+            inside = (attacked.adds == adds) & (attacked.removes == removes)
+            if adds + removes and inside.any():
+                assert (worst_drops(losses, (adds, removes)) >= (leads[0] - leads[inside]).max(axis=0) - 1e-9).all()
+
+
+def test_every_theta_is_a_bound_of_its_own():
+    rng = np.random.default_rng(2)
+    sharper = 0
+    for _ in range(20):
+        evidence, attacked = random_case(rng, nodes=5, kinds=2)
+        leads = attacked.totals[:, :1]
+        losses = NodeLosses(evidence.views, evidence.scores)
+        table, sizes = losses.table(2), attacked.adds + attacked.removes
+        for flips in (1, 2):
+            true = (leads[0] - leads[sizes == flips]).max()
+            either = np.stack(
+                [np.max([table[..., a, k - a] for a in range(k + 1)], axis=0) for k in range(flips + 1)], axis=-1
+            )
+            bounds = heaviest(either[..., None], (2 * flips, 0))[:, 0]
+            assert (bounds >= true - 1e-9).all()
+            sharper += bounds[-1] < bounds[0] - 1e-9
+    assert len(THETAS) == 3
+    assert sharper > 5
+
+
+def test_r_times_the_worst_pair_is_unsound():
+    """Two flips at one node can reinforce each other: the tempting bound is below the truth, ours never is."""
+    rng = np.random.default_rng(3)
+    below = 0
+    for _ in range(40):
+        evidence, attacked = random_case(rng, nodes=5)
+        drops = (attacked.totals[0] - attacked.totals)[:, 0]
+        sizes = attacked.adds + attacked.removes
+        losses = NodeLosses(evidence.views, evidence.scores)
+        below += 2 * drops[sizes == 1].max() < drops[sizes == 2].max() - 1e-9
+        assert worst_drops(losses, 2)[0] >= drops[sizes == 2].max() - 1e-9
+    assert below > 5
+
+
+def test_heaviest_is_the_best_of_all_ways_to_hand_out():
+    rng = np.random.default_rng(4)
+    for nodes in range(1, 6):
+        values = rng.normal(size=(nodes, 3, 2))
+        values[rng.random(values.shape) < 0.2] = -np.inf
+        for total in itertools.product(range(4), range(4)):
+            ways = itertools.product(itertools.product(range(3), range(2)), repeat=nodes)
+            best = max(
+                (
+                    sum(values[v][part] for v, part in enumerate(way))
+                    for way in ways
+                    if tuple(np.sum(way, axis=0)) == total
+                ),
+                default=-np.inf,
+            )
+            np.testing.assert_allclose(heaviest(values, total), best)
+
+
+def test_views_reach_what_an_attack_of_a_node_reaches():
+    """Every view after every attack is in the table, under a composition of its size; frozen pairs are left alone."""
+    rng = np.random.default_rng(5)
+    for _ in range(20):
+        evidence, _ = random_case(rng, nodes=5, kinds=3, frozen=0.2)
+        graph, views = evidence.graph, evidence.views
+        totals = views.steps.adds + views.steps.removes
+        for _ in range(20):
+            chosen = graph.slots[rng.random(graph.num_slots) < 0.4]
+            pairs = np.array([[u, v] for u in range(5) for v in range(u + 1, 5)])[chosen]
+            after = count_neighbours(graph.flipped(pairs).edges, views.kinds, views.counts.shape[1])
+            touched = np.bincount(pairs.ravel(), minlength=5)
+            for node in range(5):
+                of_class = views.class_of_node[node]
+                rows = views.reached[of_class][(totals == touched[node]) & (views.reached[of_class] >= 0)]
+                rows = rows if touched[node] else views.base[[of_class]]
+                assert any((views.counts[row] == after[node]).all() for row in rows)
+
+
+def test_swaps_count_as_flips_of_their_own():
+    """A neighbour of a kind exchanged for another of that kind is two flips that leave the counts as they are."""
+    steps = compositions(1, 2)
+    assert ((steps.net == 0).all(axis=1) & (steps.adds == 1) & (steps.removes == 1)).any()
+    assert not (compositions(1, 2, swaps=False).net == 0).any()
+
+
+@pytest.mark.parametrize("gap", [0.0, 1e-16, 1e-12])
+def test_nearly_tied_scores_are_not_certified(gap):
+    """A lead within the margin is never certified against a flip; a lead of exactly 0 is no answer."""
+    graph, kinds = Graph(4, [(0, 1)]), np.zeros(4, dtype=np.int64)
+    views = NodeViews.of(graph, kinds, 3)
+    scores = np.ones((len(views), 1))
+    evidence = LocalScores(graph, 2, kinds, 3, np.array([-4.0 + gap]), scores, np.array([1e-12]))
+    certificate = evidence.certify()
+    assert certificate.radius == (-1 if evidence.totals[0] == 0 else 0)
+    assert certificate.label == (None if evidence.totals[0] == 0 else 0)
+    sure = LocalScores(graph, 2, kinds, 3, np.array([-3.0]), scores, np.array([1e-12]))
+    assert sure.certify().radius == graph.num_slots
+
+
+def test_margin_grows_with_flips_and_nodes():
+    graph, kinds = Graph(4, [(0, 1)]), np.zeros(4, dtype=np.int64)
+    scores = np.ones((len(NodeViews.of(graph, kinds, 3)), 1))
+    evidence = LocalScores(graph, 2, kinds, 3, np.zeros(1), scores, np.array([1e-12]))
+    assert evidence.margin(1)[0] > 8 * 1e-12
+    assert evidence.margin(9)[0] > evidence.margin(1)[0]
+
+
+def test_the_radius_is_no_larger_than_what_was_looked_at():
+    graph, kinds = Graph(12, [(0, 1)]), np.zeros(12, dtype=np.int64)
+    scores = np.ones((len(NodeViews.of(graph, kinds, 2)), 1))
+    evidence = LocalScores(graph, 2, kinds, 2, np.ones(1), scores, np.array([1e-12]))
+    assert evidence.certify().radius == 2
+
+
+def test_evidence_round_trip_and_refusals():
+    evidence, _ = random_case(np.random.default_rng(6), nodes=4, kinds=2, classes=3)
+    again = LocalScores.from_bytes(evidence.to_bytes())
+    assert again == evidence
+    assert again.digest == evidence.digest
+    assert again.certify() == evidence.certify()
+    with pytest.raises(InputError, match="shape"):
+        LocalScores(evidence.graph, 3, evidence.kinds, 3, evidence.offset, evidence.scores[1:], evidence.rounding)
+    with pytest.raises(InputError, match="finite"):
+        LocalScores(evidence.graph, 3, evidence.kinds, 3, evidence.offset, evidence.scores * np.inf, evidence.rounding)
+
+
+def test_answers_that_go_in_a_circle_abstain():
+    assert answer_of(np.array([1.0, -1.0, 1.0]), 3) is None

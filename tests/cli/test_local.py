@@ -1,0 +1,59 @@
+"""The local defence on the command line: train, certify, continue, verify, attack."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import flipproof as fp
+from support.command_line import Outcome, call
+
+Shell = Callable[..., Outcome]
+TRAIN = [
+    "train",
+    "--defence",
+    "local",
+    "--budget",
+    2,
+    "--data",
+    "topologies",
+    "--epochs",
+    2,
+    "--out",
+    "model",
+    "--json",
+]
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: call(monkeypatch, capsys, *arguments)
+
+
+def test_train_certify_verify_attack(shell: Shell) -> None:
+    trained = shell(*TRAIN)
+    assert trained.code == 0, trained.err
+    assert json.loads(trained.out)["defence"] == {"name": "local", "budget": 2}
+    assert fp.models.load_metadata("model").config["in_features"] == 0
+    certify = ["certify", "--model", "model", "--out", "run", "--graphs", 5, "--workers", 1, "--json"]
+    first = shell(*certify)
+    assert first.code == 0, first.err
+    summary = json.loads(first.out)
+    assert (summary["method"], summary["alpha"]) == ("local", 0.0)
+    assert shell(*certify).out == first.out
+    assert shell("verify", "run").code == 0
+    attacked = shell("attack", "--model", "model", "--out", "attacked", "--graphs", 3, "--budget", 2, "--workers", 1)
+    assert attacked.code == 0, attacked.err
+
+
+def test_the_model_alone_says_the_defence_and_another_model_is_refused(shell: Shell) -> None:
+    trained = shell("train", "--model", "local", "--data", "topologies", "--epochs", 1, "--out", "model", "--json")
+    assert trained.code == 0, trained.err
+    assert json.loads(trained.out)["defence"] == {"name": "local"}
+    refused = shell(*TRAIN[:-2], "other", "--model", "gin")
+    assert refused.code == 2
+    assert "local needs --model local" in refused.err

@@ -1,0 +1,182 @@
+"""The local defence: answers, certificates, attacks, folders."""
+
+import numpy as np
+import pytest
+import torch
+
+import flipproof as fp
+from flipproof import Graph, InputError
+from flipproof.certificates.local_scores import LocalScores
+from flipproof.models import GIN, Local
+from support.local_tables import all_attacks
+
+DEGREES = Local(in_features=0, num_classes=3, hidden=8, seed=1).eval()
+
+
+def wild(in_features=0, num_classes=2, *, seed=0):
+    """A network whose votes differ much from view to view."""
+    model = Local(in_features, num_classes, hidden=8, seed=seed).eval()
+    with torch.no_grad():
+        model.outer.weight.mul_(30)
+        model.view.weight.mul_(3)
+    return model
+
+
+def random_graph(rng, nodes, features=None, frozen=0.0):
+    number = nodes * (nodes - 1) // 2
+    pairs = np.array([(u, v) for u in range(nodes) for v in range(u + 1, nodes)])
+    x = {None: None, "labels": np.eye(3)[rng.integers(3, size=nodes)], "numbers": rng.normal(size=(nodes, 3))}[features]
+    return Graph(nodes, pairs[rng.random(number) < 0.4], x, frozen=pairs[rng.random(number) < frozen])
+
+
+@pytest.mark.parametrize("frozen", [0.0, 0.3])
+@pytest.mark.parametrize("features", [None, "labels", "numbers"])
+def test_no_attack_inside_the_radius_and_one_flip_is_exact(features, frozen):
+    """The deployed answer on every attacked graph, asked for one by one."""
+    rng = np.random.default_rng(0)
+    radii = []
+    for seed in range(6):
+        model = wild(0 if features is None else 3, 2 + seed % 2, seed=seed)
+        local = fp.LocalClassifier(model, trust_features=True)
+        graph = random_graph(rng, 4, features, frozen)
+        certificate = local.certify(graph)
+        assert certificate.label == local.predict(graph)
+        if certificate.abstains:
+            continue
+        fooling = [len(flips) for flips, attacked in all_attacks(graph) if local.predict(attacked) != certificate.label]
+        truth = min(fooling, default=graph.num_slots + 1) - 1
+        assert certificate.radius <= truth
+        assert (certificate.radius > 0) == (truth > 0)
+        radii.append(certificate.radius)
+    assert len(radii) >= 4
+
+
+def test_target_agrees_with_predict():
+    """Many attacked graphs at once have the same answers as one by one."""
+    rng = np.random.default_rng(1)
+    local = fp.LocalClassifier(wild(3, 3))
+    graph = random_graph(rng, 6, "labels", 0.1)
+    target = local.target(graph)
+    target.aim(None)
+    flips = np.sort(np.stack([rng.permutation(graph.num_slots)[:3] for _ in range(40)]), axis=1)
+    outcome = target.evaluate(flips)
+    from flipproof.graphs import pairs_of_slots
+
+    for row, fooled, margin in zip(flips, outcome.fooled, outcome.margins, strict=True):
+        attacked = graph.flipped(pairs_of_slots(graph.slots[row], 6))
+        assert fooled == (local.predict(attacked) != target.label)
+        assert target.confirm(attacked).confirmed == fooled
+        np.testing.assert_allclose(target.confirm(attacked).margin, margin)
+
+
+def test_greedy_attacks_up_to_12_flips_never_succeed_inside_a_radius():
+    graphs = list(fp.datasets.topologies(10, seed=3))
+    model = Local(0, 8, seed=0)
+    fp.train(model, graphs, budget=3, epochs=40, learning_rate=0.006)
+    local = fp.LocalClassifier(model)
+    attacked = 0
+    for graph, certificate in zip(graphs, local.certify_all(graphs), strict=True):
+        if certificate.abstains:
+            continue
+        result = fp.attacks.greedy(local, graph, budget=12, label=certificate.label)
+        attacked += result.success
+        assert not result.success or result.size > certificate.radius
+    assert attacked > 2
+
+
+def test_answers_do_not_depend_on_node_numbers():
+    rng = np.random.default_rng(2)
+    local = fp.LocalClassifier(wild(3))
+    graph = random_graph(rng, 7, "labels")
+    order = rng.permutation(7)
+    place = np.argsort(order)
+    again = Graph(7, place[graph.edges], graph.node_features[order])
+    first, second = local.certify(graph), local.certify(again)
+    assert (first.label, first.radius, first.grid.tolist()) == (second.label, second.radius, second.grid.tolist())
+
+
+def test_the_network_sees_only_views():
+    """Two graphs with the same degrees have the same scores: triangles are out of sight."""
+    local = fp.LocalClassifier(DEGREES)
+    triangles = Graph(6, [(0, 1), (1, 2), (0, 2), (3, 4), (4, 5), (3, 5)])
+    ring = Graph(6, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 5)])
+    np.testing.assert_array_equal(local.ask(triangles, None).scores, local.ask(ring, None).scores)
+
+
+def test_depth_is_the_most_that_is_certified():
+    graph = Graph(12, [(0, 1), (1, 2)])
+    local = fp.LocalClassifier(DEGREES)
+    with torch.no_grad():
+        model = Local(0, 2, hidden=4, seed=0).eval()
+        model.outer.weight.zero_()
+        model.blind[-1].bias.fill_(50.0)
+    sure = fp.LocalClassifier(model)
+    assert sure.certify(graph, depth=2).radius == 2
+    assert sure.certify(graph).radius == 66 or sure.certify(graph).radius >= 11
+    assert local.ask(graph, local.question(depth=1)).depth == 1
+    with pytest.raises(InputError, match="depth must be"):
+        local.certify(graph, depth=0)
+
+
+def test_save_and_load(tmp_path):
+    graph = Graph(5, [(0, 1), (1, 2)])
+    local = fp.LocalClassifier(DEGREES, budget=3)
+    local.save(tmp_path / "model")
+    again = fp.LocalClassifier.load(tmp_path / "model")
+    assert again.describe() == {"name": "local", "budget": 3}
+    assert again.certify(graph) == local.certify(graph)
+    assert again.ask(graph, None) == local.ask(graph, None)
+
+
+def test_evidence_is_read_without_the_model(tmp_path):
+    graph = Graph(5, [(0, 1), (1, 2)], np.eye(3)[[0, 1, 2, 0, 1]])
+    local = fp.LocalClassifier(wild(3))
+    evidence = local.ask(graph, None)
+    evidence.save(tmp_path / "evidence.npz")
+    assert LocalScores.load(tmp_path / "evidence.npz").certify() == local.certify(graph)
+    assert evidence.node_scores.shape == (5, 1)
+    np.testing.assert_allclose(evidence.offset + evidence.node_scores.sum(axis=0), evidence.totals)
+
+
+def test_rounding_covers_other_orders_of_summation():
+    """Scores in 32-bit-like disorder: computed one by one and all at once they differ by less than the bound."""
+    rng = np.random.default_rng(3)
+    local = fp.LocalClassifier(wild(3, 4))
+    graph = random_graph(rng, 8, "numbers")
+    evidence = local.ask(graph, local.question(depth=1))
+    from flipproof.defences.local import _NodeSet
+
+    views, nodes = evidence.views, _NodeSet(local, graph)
+    alone = np.concatenate([nodes.scores(views.own[[row]], views.counts[[row]]) for row in range(len(views))])
+    assert (np.abs(alone - evidence.scores) <= evidence.rounding).all()
+    assert (evidence.rounding < 1e-8).all()
+
+
+def test_refusals():
+    with pytest.raises(InputError, match="must be a local network"):
+        fp.LocalClassifier(GIN(1, 2, seed=0).eval())
+    with pytest.raises(InputError, match="must not depend on edges"):
+        fp.LocalClassifier(Local(1, 2, seed=0).eval(), features="degree")
+    with pytest.raises(InputError, match="budget"):
+        fp.LocalClassifier.checked({"budget": 0})
+    local = fp.LocalClassifier(Local(3, 2, seed=0).eval())
+    with pytest.raises(InputError):
+        local.certify(Graph(3, [(0, 1)]))
+    with pytest.raises(InputError):
+        local.certify(Graph(3, [(0, 1)], np.eye(3)[:, :2]))
+    path = Graph(4, [(0, 1), (1, 2), (2, 3)], np.array([[1.0], [2.0], [2.0], [1.0]]))
+    counted = fp.LocalClassifier(Local(1, 2, seed=0).eval())
+    with pytest.raises(InputError, match="degrees"):
+        counted.certify(path)
+
+
+def test_a_graph_of_one_node_has_nothing_to_attack():
+    certificate = fp.LocalClassifier(DEGREES).certify(Graph(1, []))
+    assert certificate.radius in (-1, 0)
+
+
+def test_settings_and_words():
+    assert fp.LocalClassifier.entry(3) == {"budget": 3}
+    assert fp.LocalClassifier.title({"budget": 3}) == "local 3"
+    assert fp.LocalClassifier.training({"budget": 3})["budget"] == 3
+    assert fp.LocalClassifier.candidates(fp.datasets.topologies(8))[0] == {"budget": 1}

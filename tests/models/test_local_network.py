@@ -1,0 +1,74 @@
+"""The local network as a network: two layouts, padding, folders, and that it sees no more than views."""
+
+import numpy as np
+import pytest
+import torch
+
+import flipproof as fp
+from flipproof import InputError
+from flipproof.models import Local, build, load, save
+from flipproof.models.local_network import class_scores
+
+
+def batch(seed, sizes=(5, 3), features=3):
+    generator = torch.Generator().manual_seed(seed)
+    n = max(sizes)
+    mask = torch.arange(n) < torch.tensor(sizes).unsqueeze(1)
+    adj = (torch.rand(len(sizes), n, n, generator=generator) < 0.5).float().triu(1)
+    adj = (adj + adj.mT) * (mask.unsqueeze(1) & mask.unsqueeze(2))
+    return torch.rand(len(sizes), n, features, generator=generator), adj, mask
+
+
+@pytest.mark.parametrize("features", [0, 3])
+def test_dense_sparse_and_padding_agree(features):
+    model = Local(features, 3, seed=0).double().eval()
+    x, adj, mask = batch(0)
+    x, adj = x.double(), adj.double()
+    dense = model(x, adj, mask)
+    number = torch.cumsum(mask.flatten(), 0).view(mask.shape) - 1
+    graph, u, v = adj.nonzero(as_tuple=True)
+    edges = torch.stack([number[graph, u], number[graph, v]])
+    owner = torch.repeat_interleave(torch.arange(2), mask.sum(dim=1))
+    torch.testing.assert_close(model.forward_sparse(x[mask], edges, owner), dense, check_dtype=False)
+    torch.testing.assert_close(model(x[1:, :3], adj[1:, :3, :3], mask[1:, :3]), dense[1:])
+
+
+@pytest.mark.parametrize("features", [0, 3])
+def test_the_defence_and_the_network_answer_alike(features):
+    rng = np.random.default_rng(0)
+    model = Local(features, 3, seed=0).eval()
+    local = fp.LocalClassifier(model)
+    for _ in range(10):
+        x, adj, _ = batch(int(rng.integers(1000)), sizes=(6,))
+        pairs = adj[0].triu(1).nonzero().numpy()
+        graph = fp.Graph(6, pairs, x[0].numpy() if features else None)
+        scores = model(x, adj, torch.ones(1, 6, dtype=torch.bool))[0].detach()
+        answer = local.predict(graph)
+        assert answer is None or answer == int(scores.argmax())
+        assert (answer is None) == (float(scores.max()) <= 0)
+
+
+def test_class_scores_are_smallest_leads():
+    assert class_scores(torch.tensor([[1.0, 2.0, -3.0]]), 3).tolist() == [[1.0, -3.0, -2.0]]
+
+
+def test_folder(tmp_path):
+    model = Local(2, 4, hidden=8, seed=3).eval()
+    save(model, tmp_path / "m")
+    again = load(tmp_path / "m")
+    assert again.config == {"name": "local", "in_features": 2, "num_classes": 4, "hidden": 8}
+    for name, value in model.state_dict().items():
+        torch.testing.assert_close(again.state_dict()[name], value, rtol=0, atol=0)
+    assert build(model.config).num_classes == 4
+
+
+@pytest.mark.parametrize("arguments", [{"in_features": -1}, {"num_classes": 1}, {"hidden": 0}])
+def test_refusals(arguments):
+    with pytest.raises(InputError):
+        Local(**arguments)
+
+
+def test_other_defences_can_wrap_it():
+    graph = fp.Graph(6, [(0, 1), (1, 2)])
+    model = Local(0, 2, seed=0).eval()
+    assert fp.VotingClassifier(model, groups=3, features="constant").certify(graph).radius >= 0

@@ -1,0 +1,79 @@
+"""Local classifiers given by a table of random votes, and what every attack on them does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flipproof import Graph
+from flipproof.certificates.local_scores import LocalScores, answer_of
+from flipproof.certificates.node_views import NodeViews
+from flipproof.graphs import pairs_of_slots
+
+
+@dataclass(frozen=True)
+class Attacked:
+    """All attacks on a graph: flips added and removed, and the answer after each."""
+
+    adds: np.ndarray
+    removes: np.ndarray
+    answers: list[int | None]
+    totals: np.ndarray
+
+    def radius(self, label: int | None, num_slots: int) -> int:
+        """The true one."""
+        sizes = (self.adds + self.removes)[[answer != label for answer in self.answers]]
+        return num_slots if not len(sizes) else int(sizes.min()) - 1
+
+    def withstood(self, label: int | None, adds: int, removes: int) -> bool:
+        """Whether no attack of at most so many additions and removals changes the answer."""
+        inside = (self.adds <= adds) & (self.removes <= removes)
+        return all(answer == label for answer, counts in zip(self.answers, inside, strict=True) if counts)
+
+
+def random_case(
+    rng: np.random.Generator,
+    *,
+    nodes: int,
+    kinds: int = 1,
+    classes: int = 2,
+    frozen: float = 0.0,
+    integers: bool = False,
+) -> tuple[LocalScores, Attacked]:
+    """A random graph with random votes on all views, and the outcome of every attack."""
+    number = nodes * (nodes - 1) // 2
+    pairs = pairs_of_slots(np.arange(number), nodes)
+    graph = Graph(nodes, pairs[rng.random(number) < rng.uniform(0.1, 0.9)], frozen=pairs[rng.random(number) < frozen])
+    kind = np.unique(rng.integers(kinds, size=nodes), return_inverse=True)[1].astype(np.int64)
+    views = NodeViews.of(graph, kind, nodes - 1)
+    columns = classes * (classes - 1) // 2
+    scores = rng.normal(size=(len(views), columns))
+    strengths, (first, second) = rng.normal(size=classes) * rng.choice([1.0, 3.0, 9.0]), np.triu_indices(classes, 1)
+    offset = strengths[first] - strengths[second]
+    if integers:
+        scores, offset = np.rint(2 * scores), np.rint(offset)
+    evidence = LocalScores(graph, classes, kind, nodes - 1, offset, scores, np.full(columns, 1e-15))
+    table = {
+        (own, *counts): row for row, (own, counts) in enumerate(zip(views.own, views.counts.tolist(), strict=True))
+    }
+    flipped = (np.arange(2**graph.num_slots)[:, None] >> np.arange(graph.num_slots)) & 1 == 1
+    u, v = pairs_of_slots(graph.slots, nodes).T
+    matrices = np.zeros((len(flipped), nodes, nodes), dtype=np.int64)
+    matrices[:, *graph.edges.T] = matrices[:, *graph.edges.T[::-1]] = 1
+    matrices[:, u, v] = matrices[:, v, u] = flipped ^ graph.slot_states
+    counts = matrices @ np.eye(views.counts.shape[1], dtype=np.int64)[kind]
+    rows = [[table[(own, *seen)] for own, seen in zip(kind, some, strict=True)] for some in counts.tolist()]
+    totals = offset + scores[np.array(rows)].sum(axis=1)
+    removes = (flipped & graph.slot_states).sum(axis=1)
+    answers = [answer_of(total, classes) for total in totals]
+    return evidence, Attacked(flipped.sum(axis=1) - removes, removes, answers, totals)
+
+
+def all_attacks(graph: Graph) -> list[tuple[np.ndarray, Graph]]:
+    """Every set of flipped pairs, and the graph after it."""
+    found = []
+    for subset in range(2**graph.num_slots):
+        pairs = pairs_of_slots(graph.slots[(subset >> np.arange(graph.num_slots)) & 1 == 1], graph.num_nodes)
+        found.append((pairs, graph.flipped(pairs)))
+    return found

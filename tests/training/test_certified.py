@@ -1,0 +1,186 @@
+"""Training through the certificate: the knapsack in torch is the certificate's own."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+import flipproof as fp
+from flipproof import InputError
+from flipproof.certificates.local_scores import leads_over_rivals
+from flipproof.certificates.matched_knapsack import NodeLosses, heaviest
+from flipproof.models import GIN, Local
+from flipproof.training.certified import CertifiedTraining, worst_choice
+from flipproof.training.hyperparameters import Hyperparameters
+
+
+def hyperparameters(**changes):
+    plain = {
+        "epochs": 2,
+        "learning_rate": 0.006,
+        "batch_size": 8,
+        "weight_decay": 0.0,
+        "copies": 1,
+        "objective": "samples",
+        "consistency": 0.0,
+        "label_smoothing": 0.0,
+        "average": 0.0,
+        "schedule": "one-cycle",
+        "class_weights": False,
+        "seed": 0,
+    }
+    return Hyperparameters(**(plain | changes))
+
+
+def labelled_graphs(count, seed, *, frozen=0.0):
+    rng = np.random.default_rng(seed)
+    found = []
+    for index in range(count):
+        n = int(rng.integers(3, 9))
+        pairs = np.array([(u, v) for u in range(n) for v in range(u + 1, n)])
+        x = np.eye(3)[rng.integers(3, size=n)]
+        chosen, shut = (pairs[rng.random(len(pairs)) < p] for p in (0.4, frozen))
+        found.append(fp.Graph(n, chosen, x, label=index % 3, frozen=shut))
+    return found
+
+
+def task(graphs, budget, model=None, **changes):
+    model = Local(3, 3, hidden=8, seed=0) if model is None else model
+    return CertifiedTraining(
+        model, graphs, budget=budget, features="degree", validation=None, chosen=hyperparameters(**changes)
+    )
+
+
+def test_worst_choice_is_the_best_of_all():
+    rng = np.random.default_rng(0)
+    for nodes, total in itertools.product(range(1, 6), range(4)):
+        values = rng.normal(size=(2, nodes, 4))
+        chosen = worst_choice(torch.from_numpy(values), total)
+        if nodes * 3 < total:
+            continue
+        assert (chosen.sum(dim=1) == total).all()
+        for row in range(2):
+            got = sum(values[row, v, k] for v, k in enumerate(chosen[row].tolist()))
+            ways = itertools.product(range(4), repeat=nodes)
+            best = max(sum(values[row, v, k] for v, k in enumerate(way)) for way in ways if sum(way) == total)
+            assert got == pytest.approx(best)
+
+
+@pytest.mark.parametrize("budget", [(1, 1, 1), (2, 2, 2), (3, 3, 3), (1, 0, 1), (2, 0, 2), (0, 2, 2)])
+def test_the_drop_in_training_is_the_certificates(budget):
+    """One flip: the exact worst pair. Several: the plain knapsack over at most so many, computed from the evidence."""
+    graphs = labelled_graphs(6, 1, frozen=0.1)
+    model = Local(3, 3, hidden=8, seed=0).double()
+    with torch.no_grad():
+        model.outer.weight.mul_(20)
+    model = model.float().eval()
+    learnt = task(graphs, 3, model)
+    leads, worst, right = learnt.graphs.batch(torch.arange(6)).leads(model, budget)
+    local = fp.LocalClassifier(model)
+    adds, removes, flips = budget
+    for index, graph in enumerate(graphs):
+        evidence = local.ask(graph, None)
+        own = leads_over_rivals(evidence.totals, graph.label, 3)
+        np.testing.assert_allclose(leads[index].detach(), own, rtol=1e-3, atol=1e-4)
+        assert bool(right[index]) == (evidence.label == graph.label)
+        losses = NodeLosses(evidence.views, leads_over_rivals(evidence.scores, graph.label, 3))
+        if flips == 1:
+            table = losses.table(1)[:, -1:, :, : adds + 1, : removes + 1]
+            options = [(1, 0)] * adds + [(0, 1)] * removes
+            found = np.max([heaviest(table, (2 * a, 2 * d))[0] for a, d in options], axis=0)
+            found = np.where(np.isfinite(found), found, 0)
+        else:
+            deep = min(flips, graph.num_nodes - 1)
+            table = losses.table(deep)[:, 0, :, : adds + 1, : removes + 1]
+            most = np.full((graph.num_nodes + 2, 2, flips + 1), 0.0)
+            for k in range(1, flips + 1):
+                splits = [(a, k - a) for a in range(k + 1) if a < table.shape[-2] and k - a < table.shape[-1]]
+                best = np.max([table[..., a, d] for a, d in splits], axis=0) if splits else -np.inf
+                most[: graph.num_nodes, :, k] = np.maximum(most[: graph.num_nodes, :, k - 1], best)
+            found = heaviest(most[..., None], (2 * flips, 0))
+        np.testing.assert_allclose(worst[index].detach(), found, rtol=1e-3, atol=1e-4)
+
+
+def test_gradients_are_those_of_the_drop():
+    """Against finite differences of the whole, knapsack included."""
+    graphs = labelled_graphs(4, 2)
+    model = Local(3, 3, hidden=4, seed=0).double()
+    learnt = task(graphs, 2, model)
+    learnt.graphs.inputs, learnt.graphs.context = learnt.graphs.inputs.double(), learnt.graphs.context.double()
+    weight = model.outer.weight
+
+    def value():
+        leads, worst, _ = learnt.graphs.batch(torch.arange(4)).leads(model, (2, 2, 2))
+        return (leads - worst).sum()
+
+    value().backward()
+    gradient = weight.grad.clone()
+    with torch.no_grad():
+        for place in [(0, 0), (1, 2), (2, 3)]:
+            before = weight[place].item()
+            weight[place] = before + 1e-5
+            up = value()
+            weight[place] = before - 1e-5
+            down = value()
+            weight[place] = before
+            assert float((up - down) / 2e-5) == pytest.approx(float(gradient[place]), rel=1e-3, abs=1e-4)
+
+
+def test_training_for_a_budget_certifies_more():
+    graphs = fp.datasets.topologies(64, seed=0)
+    labels = [graph.label for graph in graphs]
+    shares = []
+    for arguments in ({"budget": 2}, {"features": "constant"}):
+        model = Local(0, 8, hidden=32, seed=0)
+        fp.train(model, graphs, epochs=60, learning_rate=0.006, **arguments)
+        certificates = fp.LocalClassifier(model).certify_all(graphs)
+        shares.append(fp.certified_accuracy(certificates, labels, [2])[0])
+    assert shares[0] > shares[1] + 0.1
+
+
+def test_repeatable_and_resumed(tmp_path):
+    graphs = labelled_graphs(20, 3)
+    weights = []
+    for checkpoint in (None, tmp_path / "c"):
+        model = Local(3, 3, hidden=8, seed=0)
+        if checkpoint is not None:
+            seen = []
+
+            def stop(done, total, seen=seen):
+                seen.append(done)
+                if done == 2:
+                    raise KeyboardInterrupt
+
+            with pytest.raises(KeyboardInterrupt):
+                fp.train(model, graphs, budget=2, epochs=4, checkpoint=checkpoint, progress=stop)
+            model = Local(3, 3, hidden=8, seed=0)
+        result = fp.train(model, graphs, budget=2, epochs=4, checkpoint=checkpoint)
+        assert result.settings["budget"] == 2
+        weights.append(model.state_dict())
+    for name, value in weights[0].items():
+        torch.testing.assert_close(weights[1][name], value, rtol=0, atol=0)
+
+
+def test_budget_of_additions_and_removals_and_validation():
+    graphs = labelled_graphs(12, 4)
+    model = Local(3, 3, hidden=8, seed=0)
+    result = fp.train(model, graphs, budget=(2, 0), epochs=2, validation=graphs[:4], class_weights=True)
+    assert result.settings["budget"] == [2, 0]
+    assert result.final.validation_loss is not None
+
+
+def test_refusals():
+    graphs = labelled_graphs(4, 5)
+    for arguments, match in (
+        ({"budget": 0}, "budget must be"),
+        ({"budget": (0, 0)}, "budget must be"),
+        ({"budget": 2, "groups": 3}, "either a budget"),
+        ({"budget": 2, "features": "one-hot-degree"}, "must not|do not depend"),
+    ):
+        with pytest.raises(InputError, match=match):
+            fp.train(Local(3, 3, seed=0), graphs, epochs=1, **arguments)
+    with pytest.raises(InputError, match="local networks"):
+        fp.train(GIN(3, 3, seed=0), graphs, budget=2)
+    with pytest.raises(InputError, match="class for every label"):
+        fp.train(Local(3, 2, seed=0), graphs, budget=2)

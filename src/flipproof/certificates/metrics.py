@@ -21,6 +21,7 @@ __all__ = [
     "Curve",
     "average_certified_radius",
     "certified_accuracy",
+    "majority_share",
     "mean_radius",
     "right_radii",
     "shares",
@@ -37,6 +38,11 @@ def right_radii(radii: ArrayLike, predicted: Sequence[int | None], labels: Seque
 def shares(radii: IntArray, at: Iterable[int]) -> NDArray[np.float64]:
     """Certified accuracy: the share of graphs that are right with a radius of at least ``r``, for each ``r``."""
     return np.array([np.mean(radii >= max(r, 0)) for r in at])
+
+
+def majority_share(trained: IntArray, labels: IntArray) -> float:
+    """Accuracy, at every radius, of always naming the class that is most frequent among the training labels."""
+    return float(np.mean(np.asarray(labels) == np.bincount(trained).argmax()))
 
 
 def mean_radius(radii: IntArray) -> float:

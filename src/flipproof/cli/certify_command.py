@@ -10,7 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from flipproof.certificates.metrics import majority_share
 from flipproof.cli.defending import (
+    ChosenData,
     chosen_data,
     chosen_defence,
     defend,
@@ -133,7 +137,8 @@ def run(options: Options) -> int:
         note(f"stopped; what is finished is kept. continue with: {options.again}")
         return 130
     share = None if line is None else line / len(rows)
-    summary = {"run": str(options.out), **summarise(rows, asked_for, edge_blind=share)}
+    majority = _majority(chosen)
+    summary = {"run": str(options.out), **summarise(rows, asked_for, edge_blind=share, majority=majority)}
     if options.as_json:
         print(json.dumps(summary, allow_nan=False))
     elif not options.quiet:
@@ -144,6 +149,13 @@ def run(options: Options) -> int:
 def _defaults(kind: type[Defence]) -> dict[str, Any]:
     """What the command line asks where nothing is typed: repeatable, unlike the library's fresh seeds."""
     return {entry.name: entry.default for entry in kind.asking if entry.default is not None}
+
+
+def _majority(chosen: ChosenData) -> float | None:
+    """Accuracy of always naming the class that is most frequent among the training graphs."""
+    trained = [graph.label for graph in chosen.source.split(chosen.dataset).train if graph.label is not None]
+    labels = [graph.label for graph in chosen.graphs.values() if graph.label is not None]
+    return majority_share(np.array(trained), np.array(labels)) if trained and labels else None
 
 
 def _say_reach(defence: Defence, question: Any, graphs: dict[int, Graph], options: Options) -> None:

@@ -19,13 +19,16 @@ RADII = (0, 1, 2, 3, 5, 10)
 _ATTACKERS = {"radius": "any flips", "adds_radius": "additions only", "removes_radius": "removals only"}
 
 
-def summarise(rows: Sequence[Row], settings: CertifySettings, *, edge_blind: float | None = None) -> dict[str, Any]:
+def summarise(
+    rows: Sequence[Row], settings: CertifySettings, *, edge_blind: float | None = None, majority: float | None = None
+) -> dict[str, Any]:
     """Certified accuracy at a few radii against three attackers, and the average certified radius; plain JSON.
 
     Args:
         rows: The table of certificates.
         settings: What the run was asked for.
         edge_blind: Accuracy of a model without edges on the same graphs, if known.
+        majority: Accuracy of always naming the class that is most frequent in training, if known.
     """
     predicted, labels = [row["predicted"] for row in rows], [row["label"] for row in rows]
     radii = {column: right_radii([row[column] for row in rows], predicted, labels) for column in _ATTACKERS}
@@ -51,6 +54,7 @@ def summarise(rows: Sequence[Row], settings: CertifySettings, *, edge_blind: flo
         "certified_accuracy_additions": certified["adds_radius"],
         "certified_accuracy_removals": certified["removes_radius"],
         "edge_blind_accuracy": edge_blind,
+        "majority_accuracy": majority,
     }
 
 
@@ -77,6 +81,7 @@ def print_summary(summary: dict[str, Any]) -> None:
     if blind is not None:
         table.add_section()
         table.add_row("edge-blind", *[f"{blind:.3f}"] * len(RADII))
+    print_lines([_comparison(summary)])
     Console(file=sys.stdout).print(table)
     print_lines(
         [
@@ -86,6 +91,24 @@ def print_summary(summary: dict[str, Any]) -> None:
             f"next: flipproof report {shlex.quote(summary['run'])}",
         ]
     )
+
+
+def _comparison(summary: dict[str, Any]) -> str:
+    """How the result compares with ignoring edges; the first thing to know about it."""
+    line, certified = summary["edge_blind_accuracy"], summary["certified_accuracy"]
+    what = "a network that ignores edges"
+    if line is None:
+        line, what = summary["majority_accuracy"], "always naming the most frequent class"
+    if line is None:
+        return "no label is known, so nothing can be said about accuracy"
+    above = [r for r in RADII if certified[str(r)] > line]
+    reach = (
+        f"certified accuracy is above it up to r = {max(above)}" if above else "certified accuracy is nowhere above it"
+    )
+    hint = (
+        "" if summary["edge_blind_accuracy"] is not None else " (the line to beat is that of train --model edge-blind)"
+    )
+    return f"{what} is right on {line:.3f} under any attack; {reach}{hint}"
 
 
 def print_lines(lines: Sequence[str]) -> None:

@@ -64,7 +64,8 @@ def _page(
         "Certified accuracy: the share of test graphs whose prediction is right and provably stays the same under any attack of "
         "at most r edge flips; mean ± standard deviation over splits. The **edge-blind** line is the same network without any "
         "edge: it is certified at every radius, and a defence is worth having only above it. **Clean** is the network without "
-        "a defence, for which nothing is certified. The best of each column is bold: it is read off the test graphs, so it "
+        "a defence, for which nothing is certified; **majority class** always names the most frequent one. "
+        "The best of each column is bold: it is read off the test graphs, so it "
         "flatters the choice a little (`flipproof tune` chooses on validation graphs).",
         "",
         "## All data sets",
@@ -109,7 +110,7 @@ def _data_section(data: DataOutcome, plan: Plan, figure: Path | None) -> list[st
     lines = [f"## {data.title}", "", ", ".join(facts), ""]
     if figure is not None:
         lines += [f"![Certified accuracy on {data.title}]({figure.as_posix()})", ""]
-    lines += [*markdown_table(_accuracy_table(data)), "", _verdict(data), ""]
+    lines += [*markdown_table(_accuracy_table(data)), "", *_collapsed(data), _verdict(data), ""]
     lines += ["Against attackers that only add, or only remove:", "", *markdown_table(_attacker_table(data)), ""]
     if len(data.readings) > len(data.defended):
         lines += ["Other certificates from the same evidence:", "", *markdown_table(_method_table(data)), ""]
@@ -134,10 +135,19 @@ def _accuracy_table(data: DataOutcome) -> list[list[str]]:
     rows = [["model", "defence", *(f"r = {r}" for r in RADII), "average radius"]]
     floor = str(data.edge_blind.accuracy(0))
     rows += [[*_named(series), str(series.accuracy(0)), *["-"] * len(RADII)] for series in data.clean]
+    rows += [["majority class", "-", *[str(data.majority)] * len(RADII), "all pairs"]]
     rows += [["edge-blind", "-", *[floor] * len(RADII), "all pairs"]]
     rows += [[*_named(series), *(column[place] for column in columns)] for place, series in enumerate(defended)]
     envelope = [f"{max(series.accuracy(r).mean for series in defended):.3f}" for r in RADII]
     return [*rows, ["upper envelope", "", *envelope, ""]]
+
+
+def _collapsed(data: DataOutcome) -> list[str]:
+    """A sentence that names the models that answer one class only."""
+    names = [series.name for series in data.series if series.first and series.collapsed]
+    if not names:
+        return []
+    return [f"These name one class for every graph and have learnt nothing: {', '.join(names)} (train longer).", ""]
 
 
 def _verdict(data: DataOutcome) -> str:
@@ -145,6 +155,8 @@ def _verdict(data: DataOutcome) -> str:
     lost = 100 * (max(series.accuracy(0).mean for series in data.clean) - best.accuracy(0).mean)
     side = "below" if lost > 0 else "above"
     first = f"Without an attack the best defence ({best.name}) is {abs(lost):.1f} points {side} the best clean model."
+    if all(series.collapsed for series in data.defended):
+        return f"{first} Every defended model names one class only, so nothing can be said about the edges."
     if found == 0:
         return (
             f"{first} No defence is above the edge-blind line ({floor:.3f}): on these graphs the edges help too little."

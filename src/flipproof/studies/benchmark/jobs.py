@@ -13,7 +13,7 @@ from typing import Any
 
 from flipproof import __version__
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.metrics import withstands
+from flipproof.certificates.metrics import majority_share, withstands
 from flipproof.datasets import Dataset, split
 from flipproof.datasets.sources import DataSource, fingerprint
 from flipproof.defences.asking import ask_all
@@ -242,6 +242,7 @@ def _result(job: Job, plan: Plan) -> dict[str, Any]:
         "train_accuracy": trained.final.accuracy,
         "graphs": list(parts.certified_indices),
         "labels": parts.certified.labels.tolist(),
+        "majority": majority_share(parts.train.labels, parts.certified.labels),
         **certified,
     }
 

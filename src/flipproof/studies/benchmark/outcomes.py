@@ -69,6 +69,7 @@ class SplitOutcome:
         radii: For each attacker, the radius of every certified graph; -1 where the answer is wrong or withheld.
         withstood: For each (additions, removals) budget, 0 for every graph whose right answer stands, otherwise -1.
         abstained: Graphs without an answer.
+        collapsed: Whether every answer is the same class.
         seconds: Computing time of ``train``, and of ``sample`` and ``certify`` for all graphs.
     """
 
@@ -76,6 +77,7 @@ class SplitOutcome:
     radii: dict[str, IntArray]
     withstood: list[IntArray]
     abstained: int
+    collapsed: bool
     seconds: dict[str, float]
 
     @property
@@ -98,6 +100,11 @@ class Series:
     def name(self) -> str:
         """For legends."""
         return f"{self.network} {self.candidate.title}"
+
+    @property
+    def collapsed(self) -> bool:
+        """Whether on every split the model names one class only."""
+        return all(part.collapsed for part in self.splits)
 
     def accuracy(self, radius: int, attacker: str = "radius") -> Statistic:
         """Certified accuracy: the share of graphs that are right with at least this radius."""
@@ -131,6 +138,7 @@ class DataOutcome:
     name: str
     train_graphs: int
     budgets: tuple[tuple[int, int], ...]
+    majority: Statistic
     series: tuple[Series, ...]
 
     @property
@@ -187,15 +195,22 @@ def collect(finished: Mapping[Job, Mapping[str, Any]]) -> list[DataOutcome]:
     """What finished jobs amount to, data sets in their order."""
     found: dict[str, dict[tuple[str, Candidate, str, bool], list[SplitOutcome]]] = {}
     facts: dict[str, tuple[int, tuple[tuple[int, int], ...]]] = {}
+    majorities: dict[str, dict[int, float]] = {}
     for job, content in finished.items():
         budgets = tuple((int(adds), int(removes)) for adds, removes in content["asked"]["budgets"])
         facts.setdefault(job.data, (int(content["train_graphs"]), budgets))
+        majorities.setdefault(job.data, {})[job.split] = float(content["majority"])
         for place, (method, columns) in enumerate(content["certificates"].items()):
             key = (job.network, job.candidate, method, place == 0)
             part = _split_outcome(job.split, content, columns)
             found.setdefault(job.data, {}).setdefault(key, []).append(part)
     return [
-        DataOutcome(name, *facts[name], tuple(Series(*key, tuple(parts)) for key, parts in groups.items()))
+        DataOutcome(
+            name,
+            *facts[name],
+            Statistic(tuple(majorities[name].values())),
+            tuple(Series(*key, tuple(parts)) for key, parts in groups.items()),
+        )
         for name, groups in found.items()
     ]
 
@@ -206,7 +221,9 @@ def _split_outcome(seed: int, content: Mapping[str, Any], columns: Mapping[str, 
     withstood = [
         right_radii(np.where(column, 0, -1), predicted, labels) for column in zip(*columns["withstands"], strict=True)
     ]
-    return SplitOutcome(seed, radii, withstood, sum(given is None for given in predicted), content["seconds"])
+    given = [answer for answer in predicted if answer is not None]
+    collapsed = len(set(given)) <= 1 < len(set(labels))
+    return SplitOutcome(seed, radii, withstood, len(predicted) - len(given), collapsed, content["seconds"])
 
 
 def write_outcomes(outcomes: Sequence[DataOutcome], folder: Path) -> list[Path]:
@@ -240,6 +257,7 @@ def _summary(data: DataOutcome) -> dict[str, Any]:
     return {
         "data": data.name,
         "train_graphs": data.train_graphs,
+        "majority_class_accuracy": data.majority.to_dict(),
         "edge_blind_accuracy": data.edge_blind.accuracy(0).to_dict(),
         "not_above_edge_blind_from_radius": data.crossing(),
         "results": [

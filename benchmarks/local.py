@@ -111,17 +111,21 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     paper = options.data == "topologies"
-    data = fp.datasets.topologies(480, seed=0) if paper else fp.datasets.tu(options.data, root=options.root)
+    data = (
+        fp.datasets.topologies(480, seed=options.data_seed)
+        if paper
+        else fp.datasets.tu(options.data, root=options.root)
+    )
     chosen, everything, lines, speed = [], [], [], []
     for repeat in range(options.repeats):
-        split_seed = 0 if paper else repeat
+        split_seed = options.data_seed if paper else repeat
         parts = fp.datasets.split(data, seed=split_seed, **({"train": 320} if paper else {"test": 0.2}))
         train, test = list(parts.train), list(parts.test)
         inner = fp.datasets.split(parts.train, test=0.25, seed=split_seed)
 
         def once(kind: str, first: Any, second: Any, budget: int, seed: int) -> dict[str, Any]:
             settings = [options.epochs, options.learning_rate, options.weight_decay]
-            name = "-".join(map(str, [options.data, kind, budget, seed, *settings]))
+            name = "-".join(map(str, [options.data, options.data_seed, kind, budget, seed, *settings]))
             path = options.kept / f"{name}.json"
             if not path.exists():
                 found = measure(first, second, data.num_classes, budget, options, seed)
@@ -140,17 +144,13 @@ def main() -> None:
         chosen.append(found[pick, np.arange(len(RADII))])
         speed += [(run["seconds"], run["milliseconds"]) for run in runs]
         lines.append(edge_blind(list(inner.train), list(inner.test), test, repeat))
-    what = "three networks on one split" if paper else f"{options.repeats} splits"
+    what = f"{options.repeats} network(s) on one split" if paper else f"{options.repeats} split(s)"
     print(f"{options.data}, {len(test)} test graphs, mean of {what}, {options.epochs} epochs\n")
     print("| certified accuracy at r = | " + " | ".join(map(str, RADII)) + " |")
     print("|---" * (len(RADII) + 1) + "|")
     print(row("**budget chosen on validation graphs**", np.mean(chosen, axis=0)))
-    print(
-        row(
-            "standard deviation of the above",
-            np.std(chosen, axis=0, ddof=1) if len(chosen) > 1 else np.zeros(len(RADII)),
-        )
-    )
+    if len(chosen) > 1:  # one network has no spread
+        print(row("standard deviation of the above", np.std(chosen, axis=0, ddof=1)))
     for index, budget in enumerate(options.budgets):
         print(row(f"budget {budget}", np.mean(everything, axis=0)[index]))
     print(row("edge-blind", [float(np.mean(lines))] * len(RADII)))

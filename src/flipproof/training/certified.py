@@ -146,7 +146,7 @@ class CertifiedTraining:
             if draws[1] < _FULL * 2**32:
                 flips = self.most[0]
             return flips, flips, flips
-        adds, removes = (int(draw * (most + 1) >> 32) for draw, most in zip(draws, self.most, strict=True))
+        adds, removes = (int(draw * (most + 1) >> 32) for draw, most in zip(draws[:2], self.most, strict=True))
         if adds + removes == 0 or draws[2] < _FULL * 2**32:
             adds, removes = self.most
         return adds, removes, adds + removes

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import OWN_MODEL, call, write_graphs
 
 import flipproof as fp
+from support.command_line import OWN_MODEL, call, write_graphs
 
 TRAINED = ("--features", "degree", "--epochs", 40, "--keep", 0.95, "--test", 0.5, "--validation", 0, "--quiet")
 

@@ -98,7 +98,8 @@ class Votes(Evidence):
                 f"samples={samples} (the votes told when to stop: another number would not be covered by alpha)"
             )
         blocks = -(-samples // BLOCK)
-        return replace(self, labels=self.labels[:samples], checksums=self.checksums[:blocks])
+        compared = min(self.compared, blocks)
+        return replace(self, labels=self.labels[:samples], checksums=self.checksums[:blocks], compared=compared)
 
     def stream(self) -> SampleStream:
         """The noisy samples again; refuses if they come from another version of the generator."""

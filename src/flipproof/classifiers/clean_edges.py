@@ -45,6 +45,9 @@ _EXCEPTIONS = 0.01  # share of the nodes
 _OF_MINORITY = 0.1  # share of the nodes that do not have the most frequent value
 _EXPLAINED = 0.98  # share of the variance
 _FEW = 3  # values of a column that is judged as categories only
+_GRAPHS = (
+    20  # from which a column of two values is judged: on a few molecules an atom type follows the valence by accident
+)
 _EIGEN = 1e-3  # relative residual of an eigenvector
 
 
@@ -335,6 +338,8 @@ def _quantities(nodes: _Nodes) -> Found:
                 return int(nodes.varying[place]), name
         # two kinds of nodes are too few: an atom and its hydrogens, or rings and what hangs on them
         for column, codes in zip(nodes.varying, columns, strict=True) if name in _COUNTS and group.max() > 1 else ():
+            if codes.max() < 2 and len(part.sizes) < _GRAPHS:
+                continue
             for owner, where in ((np.zeros(len(part), dtype=np.int64), ""), (part.owner, " within every graph")):
                 if _function_evidence(codes[known], group, owner) > needed:
                     return int(column), f"a function of {name}{where}"

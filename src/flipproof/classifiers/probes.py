@@ -10,7 +10,7 @@ from flipproof.noise import EdgeNoise, NoisyBatch, SampleStream, SlotLists
 __all__ = ["nodes_batch", "probe_batch"]
 
 _DENSE_SLOTS = 4096  # up to here a complete graph is among them
-_EDGES_PER_NODE = 8  # beyond, the fullest has so many
+_MOST_EDGES, _EDGES_PER_NODE = 8192, 2  # beyond, the fullest has so many edges, or so many per node
 _OWN = 3
 
 
@@ -34,7 +34,7 @@ def probe_batch(graph: Graph, noise: EdgeNoise, more: int = 0) -> NoisyBatch:
 def _rows(graph: Graph, more: int) -> list[IntArray]:
     """Places of the edges among the slots, for each graph."""
     slots = graph.num_slots
-    full = slots if slots <= _DENSE_SLOTS else min(slots, _EDGES_PER_NODE * graph.num_nodes)
+    full = slots if slots <= _DENSE_SLOTS else min(slots, max(_MOST_EDGES, _EDGES_PER_NODE * graph.num_nodes))
     rng = np.random.default_rng(graph.num_nodes)
     sparse = min(full, graph.num_nodes)
     counts = [0, full, full // 2, sparse, sparse // 2, *(full * rng.random(more)).astype(int).tolist()]

@@ -82,7 +82,7 @@ def run(options: Options) -> int:
         **options.constraints,  # type: ignore[typeddict-item]
     }
     loaded = load_model(options.model)
-    chosen = chosen_data(loaded, options, quiet=options.silent)
+    chosen = chosen_data(loaded, options)
     classes = num_classes(loaded, options.classes, chosen.dataset)
     none = defence_class("none")
     attacked: dict[str, Defence] = {}
@@ -126,6 +126,8 @@ def run(options: Options) -> int:
     engine = attacked["base"].engine(options.workers or min(cores(), len(chosen.graphs)), quiet=options.silent)
     try:
         with written_run(options.out, settings) as held:
+            for sentence in chosen.notes:
+                note(sentence, quiet=options.silent)
             outcome = attack_into(held, work, edge_blind=blind, radii=radii, engine=engine, quiet=options.silent)
     except KeyboardInterrupt:
         note(f"stopped; what is finished is kept. continue with: {options.again}")

@@ -84,7 +84,7 @@ def run(options: Options) -> int:
     if kind.edge_blind and options.defence is None:
         values = unused(values, quiet=options.silent)
     asked = own_values(kind, values, "asking")
-    chosen = chosen_data(loaded, options, quiet=options.silent)
+    chosen = chosen_data(loaded, options)
     question = kind.question_type.of(graphs=len(chosen.graphs), **{**_defaults(kind), **asked})
     classes = num_classes(loaded, options.classes, chosen.dataset)
     features = loaded.features(options.features)
@@ -104,7 +104,7 @@ def run(options: Options) -> int:
     if options.edge_blind is not None:
         blind = edge_blind_model(options.edge_blind, chosen, quiet=options.quiet)
         line = sum(blind.predict(graph) == graph.label for graph in chosen.graphs.values())
-    _say_reach(defence, question, chosen.graphs, options)
+    notes = [*chosen.notes, *_reach(defence, question, chosen.graphs, options)]
     asked_for = CertifySettings(
         data=chosen.dataset.name,
         data_sha256=fingerprint(chosen.dataset),
@@ -123,6 +123,8 @@ def run(options: Options) -> int:
     )
     try:
         with written_run(options.out, asked_for) as held, _cluster(options) as cluster:
+            for sentence in notes:
+                note(sentence, quiet=options.silent)
             rows = certify_into(
                 held,
                 defence,
@@ -158,12 +160,12 @@ def _majority(chosen: ChosenData) -> float | None:
     return majority_share(np.array(trained), np.array(labels)) if trained and labels else None
 
 
-def _say_reach(defence: Defence, question: Any, graphs: dict[int, Graph], options: Options) -> None:
-    """Say what the settings can certify at best, before any long work; refuse a target beyond it."""
+def _reach(defence: Defence, question: Any, graphs: dict[int, Graph], options: Options) -> list[str]:
+    """What the settings can certify at best, in words, before any long work; refuses a target beyond it."""
     usual = sorted(graphs.values(), key=lambda graph: graph.num_slots)[len(graphs) // 2]
     reach = defence.reach(usual, question)
     if reach is None:
-        return
+        return []
     target = options.defence_values.get("target_radius")
     if target is not None and target > reach:
         raise InputError(
@@ -171,11 +173,10 @@ def _say_reach(defence: Defence, question: Any, graphs: dict[int, Graph], option
             f"certified up to {reach} (raise --max-samples or --alpha, take more noise, or another --method)"
         )
     more = " (raise --samples or --alpha, take more noise, or another --method)" if reach < 1 else ""
-    note(
+    return [
         f"no certificate with these settings can exceed radius {reach}, that of unanimous votes on a graph of "
-        f"{usual.num_nodes} nodes{more}",
-        quiet=options.silent,
-    )
+        f"{usual.num_nodes} nodes{more}"
+    ]
 
 
 def checked_memory(text: str) -> int:

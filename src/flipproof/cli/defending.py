@@ -37,9 +37,11 @@ class ChosenData:
     graphs: dict[int, Graph]
     graphs_seed: int | None
     """The seed that drew them from a larger part; ``None`` for a whole part."""
+    notes: tuple[str, ...] = ()
+    """What a user should know about the choice, to be said once the work begins."""
 
 
-def chosen_data(loaded: LoadedModel, options: ModelDataOptions, *, quiet: bool = False) -> ChosenData:
+def chosen_data(loaded: LoadedModel, options: ModelDataOptions) -> ChosenData:
     """The data of the options, else the model's own; their classes are the model's, by name."""
     source, data = model_data(
         loaded.metadata,
@@ -49,17 +51,18 @@ def chosen_data(loaded: LoadedModel, options: ModelDataOptions, *, quiet: bool =
         data_seed=options.data_seed,
         split_seed=options.split_seed,
     )
+    notes = []
     if loaded.saved is None:
         numbered = ", ".join(f"{number} is {name}" for number, name in enumerate(data.class_names))
-        note(f"the model does not name its classes; taken by number: {numbered}", quiet=quiet)
+        notes.append(f"the model does not name its classes; taken by number: {numbered}")
     parts = source.split(data)
     indices = part_indices(parts, options.part, options.graphs, seed=options.graphs_seed)
     number = len(part_indices(parts, options.part, None))
     seed = options.graphs_seed if len(indices) < number else None
     if seed is not None:
         of = "" if options.part == "all" else f"{options.part} "
-        note(f"{len(indices)} of {number} {of}graphs, drawn with every class in proportion (seed {seed})", quiet=quiet)
-    return ChosenData(source, data, {index: data[index] for index in indices}, seed)
+        notes.append(f"{len(indices)} of {number} {of}graphs, drawn with every class in proportion (seed {seed})")
+    return ChosenData(source, data, {index: data[index] for index in indices}, seed, tuple(notes))
 
 
 def given_defence(values: Mapping[str, Any], asked: str | None, kind: str = "settings") -> type[Defence] | None:

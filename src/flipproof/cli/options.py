@@ -10,7 +10,7 @@ import inspect
 import shlex
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -225,7 +225,7 @@ def command_function(
     hints = get_type_hints(options)
     taken = {own.name for own in fields(options)}  # a command's own option prevails over a defence's of the same name
     several = {entry.name: (panel, entry) for panel, entry in repeated if entry.name not in taken}
-    extra = several | {entry.name: (panel, entry) for panel, entry in joined if entry.name not in taken}
+    extra = several | _merged(joined, taken)
     parameters = [
         _parameter(own.name, hints[own.name], _default(own), dict(own.metadata))
         for own in fields(options)
@@ -256,6 +256,22 @@ def command_function(
 
 def _default(own: Field[Any]) -> Any:
     return own.default if own.default_factory is MISSING else own.default_factory()
+
+
+def _merged(joined: Iterable[tuple[str, Option]], taken: set[str]) -> dict[str, tuple[str, Option]]:
+    """Options of defences by name; one that several defences declare says what it means to each."""
+    found: dict[str, tuple[str, Option]] = {}
+    for panel, entry in joined:
+        if entry.name in taken:
+            continue
+        if entry.name not in found:
+            found[entry.name] = panel, entry
+            continue
+        first, other = found[entry.name]
+        least = None if None in (entry.least, other.least) else min(entry.least or 0, other.least or 0)
+        both = replace(other, help=f"{first}: {other.help} {panel}: {entry.help}", least=least)
+        found[entry.name] = first, both
+    return found
 
 
 def _parameter(name: str, kind: Any, default: Any, meta: dict[str, Any]) -> inspect.Parameter:

@@ -58,12 +58,12 @@ def _problems_of_graph(run: Run[CertifySettings], question: Any, index: int, row
             return ["what the model was shown, made again, is not what it answered (order, seed or noise was altered)"]
         if not defence.answered(evidence, run.settings.defence_settings, run.settings.num_classes):
             return ["its evidence belongs to another defence than run.json's"]
+        if evidence.digest != row["evidence_sha256"]:
+            return ["its evidence is not what the certificate was read from: the hash differs"]
         derived = derive_row(index, evidence, question)
     except (InputError, KeyError, TypeError) as error:
         return [f"cannot be derived again: {error}"]
     differing = [column for column in COLUMNS if derived[column] != row[column]]
-    if "evidence_sha256" in differing:
-        return ["its evidence is not what the certificate was read from: the hash differs"]
     return [
         f"{column} is {row[column]!r} in the table and {derived[column]!r} from the evidence"
         for column in differing

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flipproof.certificates.answer import Answer
+from flipproof.classifiers import is_torch_module
 from flipproof.defences.defence import Defence
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graph
@@ -34,6 +35,8 @@ class EdgeBlindClassifier(Defence):
     trait = "edge-blind"
 
     def __init__(self, model: Any, **wrapped: Any) -> None:
+        if wrapped.get("features") is None and is_torch_module(model):
+            wrapped["features"] = "own"  # the default falls back on degrees
         super().__init__(model, **wrapped)
         features = getattr(self.classifier, "features", None)
         if features is not None and features.reads_edges:

@@ -46,7 +46,7 @@ def train(
     noise: EdgeNoise | None = None,
     groups: int | EdgeGroups | None = None,
     renumber: bool = False,
-    features: Any = "degree",
+    features: Any = None,
     epochs: int = 200,
     learning_rate: float = 0.01,
     batch_size: int = 64,
@@ -79,7 +79,8 @@ def train(
             replaced by its sub-graph of a random group. Validation graphs are seen as all their sub-graphs.
         renumber: With groups, number the nodes of every training graph at random before they are hashed, afresh in every step.
             This makes ever new sub-graphs and suits data whose node numbers have no meaning.
-        features: As for :class:`flipproof.SmoothedClassifier`; computed on the noisy graphs or sub-graphs.
+        features: As for :class:`flipproof.SmoothedClassifier` (by default the graphs' own, or the degree where they have none);
+            computed on the noisy graphs or sub-graphs.
         epochs: Passes over the graphs.
         learning_rate: The highest rate of the schedule.
         batch_size: Graphs per step.

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from shared_data import data_root
 
 import flipproof as fp
 from flipproof.datasets.sources import part_indices
 from support.command_line import OWN_MODEL, call, write_graphs
+from support.shared_data import data_root
 
 
 def test_a_file_sorted_by_class_gives_every_class_in_proportion() -> None:

@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 import flipproof as fp
@@ -158,3 +160,34 @@ def test_the_stop_is_derived_again(shell: Shell, altered: str) -> None:
     replace_evidence("run", index, dataclasses.replace(longer, looks=looks))
     words = "sampling ends at 1,024 votes, and 2,048 were cast" if altered.startswith("more") else "other settings"
     assert words in refused(shell, index)
+
+
+def test_a_row_twice_and_an_altered_run_json_are_told_of(shell: Shell) -> None:
+    shell.done(*SMOOTHING)
+    path = Path("run/certificates.parquet")
+    table = pyarrow.parquet.read_table(path)
+    rows = table.to_pylist()
+    larger = {**rows[1], "radius": 9}
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([larger, *rows], schema=table.schema), path)
+    done = shell("verify", "run")
+    assert done.code == 1
+    assert "the table has rows twice" in done.err
+    pyarrow.parquet.write_table(table, path)
+    assert shell("verify", "run").code == 0
+    settings = Path("run/run.json")
+    whole = json.loads(settings.read_text())
+    for key, value in (
+        ("model_sha256", "0" * 64),
+        ("data_sha256", "0" * 64),
+        ("features", "degree"),
+        ("class_names", ["a", "b"]),
+        ("part", "all"),
+        ("model", "another"),
+        ("paths", {}),
+    ):
+        settings.write_text(json.dumps({**whole, "settings": {**whole["settings"], key: value}}))
+        done = shell("verify", "run")
+        assert done.code == 1, key
+        assert "run.json was altered" in done.err
+    settings.write_text(json.dumps({**whole, "versions": {"flipproof": "9"}}))
+    assert "run.json was altered" in shell("verify", "run").err

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from shared_data import data_root
 
 import flipproof as fp
 from flipproof.datasets import Attribute
 from flipproof.datasets.splits import in_several_classes
 from support.command_line import call
+from support.shared_data import data_root
 
 NAN = float("nan")
 

@@ -106,4 +106,6 @@ def test_parts_and_limits() -> None:
         == part_indices(parts, "all", None)
         == list(range(24))
     )
-    assert part_indices(parts, "test", 3) == chosen["test"][:3]
+    few = part_indices(parts, "test", 3)
+    assert few == sorted(set(few)) == part_indices(parts, "test", 3)
+    assert set(few) < set(chosen["test"])

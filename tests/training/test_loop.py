@@ -171,7 +171,7 @@ def test_progress_is_shown_on_demand(capsys):
         ({"schedule": "linear"}, "schedule must be one of one-cycle, cosine, constant; got 'linear'"),
         ({"noise": 0.9}, "noise must be an EdgeNoise or None; got 0.9"),
         ({"features": "colour"}, "features must be"),
-        ({"features": None}, "has none"),
+        ({"features": "own"}, "has none"),
         ({"seed": -1}, "seed must be an integer"),
         ({"graphs": []}, "graphs must hold at least one graph"),
         ({"validation": []}, "validation must hold at least one graph"),

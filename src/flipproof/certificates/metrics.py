@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,7 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from flipproof.certificates.bounds import lower_bound, upper_bound
 from flipproof.certificates.certificate import Certificate
 from flipproof.errors import InputError
-from flipproof.graphs import Graph, IntArray
+from flipproof.graphs import Graph, IntArray, as_graphs
+from flipproof.graphs.canonical import as_array
 
 __all__ = [
     "Curve",
@@ -79,22 +81,36 @@ class Curve:
 
 
 def certified_accuracy(
-    certificates: Sequence[Certificate], labels: ArrayLike, radii: Iterable[int] = range(17)
+    certificates: Sequence[Certificate], labels: ArrayLike | Sequence[Graph], radii: Iterable[int] = range(17)
 ) -> NDArray[np.float64]:
     """Share of graphs that are not abstained on, predicted right, and have radius at least ``r``, for each ``r``.
+
+    ``labels`` are class numbers, or the labelled graphs themselves.
 
     At ``r = 0`` it is the accuracy of the defended classifier. (The paper prints ``L > r``; its CA(r) is CA(r + 1) here.)
     """
     return shares(_of_certificates(certificates, labels), radii)
 
 
-def average_certified_radius(certificates: Sequence[Certificate], labels: ArrayLike) -> float:
+def average_certified_radius(certificates: Sequence[Certificate], labels: ArrayLike | Sequence[Graph]) -> float:
     """Mean radius; a wrong or abstained prediction counts 0."""
     return mean_radius(_of_certificates(certificates, labels))
 
 
-def _of_certificates(certificates: Sequence[Certificate], labels: ArrayLike) -> IntArray:
-    truth = np.asarray(labels)
+def _of_certificates(certificates: Sequence[Certificate], labels: Any) -> IntArray:
+    given = list(labels) if isinstance(labels, Iterable) else labels
+    if isinstance(given, list) and given and (isinstance(given[0], Graph) or hasattr(given[0], "edge_index")):
+        given = [graph.label for graph in as_graphs(given)]
+        if None in given:
+            raise InputError(
+                f"labels must be known; graph {given.index(None)} has none (build it with label=..., or leave it out)"
+            )
+    truth = as_array(given, "labels", "class numbers, or labelled graphs")
+    if truth.size and truth.dtype.kind not in "iufb":
+        raise InputError(
+            f"labels must be class numbers, or labelled graphs; got values such as {truth.ravel()[0]!r} (pass [graph.label for "
+            "graph in graphs])"
+        )
     if truth.shape != (len(certificates),) or not len(certificates):
         raise InputError(
             f"labels must be one per certificate, [{len(certificates)}], at least one; got shape {truth.shape} "

@@ -10,7 +10,7 @@ from flipproof.errors import InputError
 if TYPE_CHECKING:
     from flipproof.classifiers.features import NodeFeatures
 
-__all__ = ["DEFAULT_MEMORY", "Classifier", "as_classifier", "is_torch_module"]
+__all__ = ["DEFAULT_MEMORY", "Classifier", "as_classifier", "is_torch_module", "unwrapped"]
 
 
 def as_classifier(
@@ -27,7 +27,8 @@ def as_classifier(
     Args:
         model: The base classifier.
         num_classes: Declared classes.
-        features: Node features computed on every noisy graph; see :func:`flipproof.classifiers.features.as_features`.
+        features: Node features computed on every noisy graph, see :func:`flipproof.classifiers.features.as_features`; by default
+            the graph's own, or the degree of graphs that have none.
         convention: ``pyg``, ``dense`` or ``data`` for a torch module; found from its ``forward`` by default.
         memory: Bytes that noisy copies and the model's work on them may take at once.
         edge_features: Makes the ``edge_attr`` of a PyG module from the features of the two ends of every edge.
@@ -37,6 +38,7 @@ def as_classifier(
             f"edge_features must be a function of the features of the two ends of every edge; got {edge_features!r} (for "
             "instance lambda u, v: u * v)"
         )
+    model = unwrapped(model)
     if isinstance(model, Classifier):
         if model.num_classes != num_classes:
             raise InputError(
@@ -55,14 +57,14 @@ def as_classifier(
         return BlackBoxClassifier(function, num_classes=num_classes, features=_hook(features), memory=memory)
 
     from flipproof.classifiers.dense import DenseClassifier
-    from flipproof.classifiers.features import Own
+    from flipproof.classifiers.features import Own, OwnOrDegree
     from flipproof.classifiers.torch_module import CONVENTIONS, convention_of
 
     if convention is None:
         convention = convention_of(model, given=() if edge_features is None else ("edge_attr", "edge_weight"))
     if convention not in CONVENTIONS:
         raise InputError(f"convention must be one of {', '.join(CONVENTIONS)}; got {convention!r} (or leave it out)")
-    hook = _hook(features) or Own()
+    hook = _hook(features) or (Own() if getattr(model, "edge_blind", False) else OwnOrDegree())
     if edge_features is not None and convention == "dense":
         raise InputError(
             "edge_features are for PyG modules; got a dense one (compute them in forward, or leave them out)"
@@ -86,6 +88,18 @@ def is_torch_module(model: Any) -> bool:
     return any(
         (base.__module__, base.__name__) == ("torch.nn.modules.module", "Module") for base in type(model).__mro__
     )
+
+
+def unwrapped(model: Any) -> Any:
+    """The module inside ``torch.compile`` and ``DataParallel``: the same weights, called as they were written."""
+    while is_torch_module(model):
+        if hasattr(model, "_orig_mod"):
+            model = model._orig_mod
+        elif type(model).__name__ in ("DataParallel", "DistributedDataParallel"):
+            model = model.module
+        else:
+            break
+    return model
 
 
 def _hook(features: Any) -> NodeFeatures | None:

@@ -164,7 +164,7 @@ class Classifier(ABC):
             if not agree(together[company], self._tried(batch.only(company), graph), tolerance=_TOLERANCE):
                 raise InputError(
                     "the model must be a function of the noisy graph alone; it gave different answers about the same graphs in "
-                    f"a batch and {how} (batch statistics, dropout or other randomness, or a cache?); certificates would be false"
+                    f"a batch and {how}; certificates would be false (batch statistics, dropout or other randomness, or a cache?)"
                 )
 
     def asked_alone(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> int:

@@ -28,6 +28,7 @@ __all__ = [
     "NodeFeatures",
     "OneHotDegree",
     "Own",
+    "OwnOrDegree",
     "Several",
     "as_features",
     "refuse_clean_degrees",
@@ -81,6 +82,18 @@ class Own(NodeFeatures):
                 'the noisy graph, for instance features="degree")'
             )
         return own
+
+
+class OwnOrDegree(NodeFeatures):
+    """The default: the graph's own ``node_features``, or the degree in the noisy graph where it has none."""
+
+    spec = "own-or-degree"
+
+    def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
+        return Degree().dense(adjacency, mask, own) if own is None else own
+
+    def sparse(self, edge_index: Tensor, batch: Tensor, own: Tensor | None) -> Tensor:
+        return Degree().sparse(edge_index, batch, own) if own is None else own
 
 
 class Constant(NodeFeatures):
@@ -224,14 +237,15 @@ _BY_NAME: dict[str, Callable[[], NodeFeatures]] = {
     "degree": Degree,
     "one-hot-degree": OneHotDegree,
     "constant": Constant,
+    "own-or-degree": OwnOrDegree,
 }
 
 
 def as_features(value: Any) -> NodeFeatures:
     """The hook that a user means: ``None``, a name, a function, a PyG transform, or several in a list.
 
-    Names: ``own`` (as ``None``), ``degree``, ``one-hot-degree`` (``one-hot-degree:20`` to set the largest),
-    ``constant``; several joined by ``+``.
+    Names: ``own`` (as ``None``), ``own-or-degree`` (the default of defences and training), ``degree``, ``one-hot-degree``
+    (``one-hot-degree:20`` to set the largest), ``constant``; several joined by ``+``.
 
     >>> as_features("own+degree").spec
     'own+degree'

@@ -34,7 +34,7 @@ class Guard:
         """
         self.check_features(graphs)
         self.classifier.begin()
-        for graph in graphs:
+        for graph in dict.fromkeys(graphs):
             classifier = self.classifier.suited(graph, noise)
             classifier.prepare()
             classifier.check_memory(graph, noise)

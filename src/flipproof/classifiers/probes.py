@@ -10,7 +10,7 @@ from flipproof.noise import EdgeNoise, NoisyBatch, SampleStream, SlotLists
 __all__ = ["nodes_batch", "probe_batch"]
 
 _DENSE_SLOTS = 4096  # up to here a complete graph is among them
-_MOST_EDGES, _EDGES_PER_NODE = 8192, 2  # beyond, the fullest has so many edges, or so many per node
+_MOST_EDGES, _EDGES_PER_NODE = 4096, 1  # beyond, the fullest has so many edges, or so many per node
 _OWN = 3
 
 

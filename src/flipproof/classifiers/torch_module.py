@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from flipproof.classifiers import unwrapped
 from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier
 from flipproof.classifiers.features import NodeFeatures
 from flipproof.errors import InputError
@@ -124,9 +125,10 @@ def convention_of(module: torch.nn.Module, *, given: tuple[str, ...] = ()) -> st
 
     ``given`` are further arguments that it will be called with.
     """
-    parameters = list(inspect.signature(module.forward).parameters.values())
-    named = [parameter for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL]
-    names = [parameter.name for parameter in named if parameter.kind is not parameter.VAR_KEYWORD]
+    parameters = list(inspect.signature(unwrapped(module).forward).parameters.values())
+    open_ended = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    named = [parameter for parameter in parameters if parameter.kind not in open_ended]
+    names = [parameter.name for parameter in named]
     needed = [parameter.name for parameter in named if parameter.default is parameter.empty]
     if names[1:2] in (["adj"], ["adjacency"]):
         return "dense"
@@ -146,10 +148,15 @@ def convention_of(module: torch.nn.Module, *, given: tuple[str, ...] = ()) -> st
         return "pyg"
     if len(needed) == 1 and names[0] in ("data", "batch", "graph"):
         return "data"
+    shown = ", ".join(map(_shown, parameters))
     raise InputError(
-        f"cannot tell how to call the model: forward takes ({', '.join(names)}); expected (x, edge_index, batch), "
+        f"cannot tell how to call the model: forward takes ({shown}); expected (x, edge_index, batch), "
         '(x, adj, mask) or (data) (say convention="pyg", "dense" or "data")'
     )
+
+
+def _shown(parameter: inspect.Parameter) -> str:
+    return str(parameter).partition(":")[0].partition("=")[0].strip()
 
 
 def feature_width(features: NodeFeatures, graph: Graph) -> str:

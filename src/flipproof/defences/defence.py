@@ -22,7 +22,7 @@ import numpy as np
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.evidence import Evidence
 from flipproof.checks import checked_count
-from flipproof.classifiers import DEFAULT_MEMORY, as_classifier
+from flipproof.classifiers import DEFAULT_MEMORY, as_classifier, unwrapped
 from flipproof.classifiers.guard import Guard
 from flipproof.engines import Engine, ThisProcess, cores, local_engine
 from flipproof.errors import InputError
@@ -119,8 +119,8 @@ class Defence(ABC):
             :class:`Graph` to labels.
         num_classes: Number of classes, including those that never get a vote; by default ``model.num_classes``.
         features: Node features, computed on every graph that the model is asked about: ``None`` for the graph's own (which must
-            not depend on edges), ``"degree"``, ``"one-hot-degree"``, ``"constant"``, a function from a Graph to an array
-            ``[n, d]``, a PyG transform, or several in a list.
+            not depend on edges), or the degree of graphs that have none; ``"own"``, ``"degree"``, ``"one-hot-degree"``,
+            ``"constant"``, a function from a Graph to an array ``[n, d]``, a PyG transform, or several in a list.
         convention: ``"pyg"``, ``"data"`` or ``"dense"``, where the module's ``forward`` does not tell.
         trust_features: Accept node features that look as if computed from the clean edges.
         memory: Bytes that graphs and the model's work on them may take at once. Batches are cut to fit; a graph of which
@@ -169,8 +169,8 @@ class Defence(ABC):
         memory: int = DEFAULT_MEMORY,
         edge_features: Callable[[Any, Any], Any] | None = None,
     ) -> None:
+        self.model = model = unwrapped(model)
         given = getattr(model, "num_classes", None) if num_classes is None else num_classes
-        self.model = model
         self.num_classes = checked_count(given, "num_classes", 2, "count declared classes")
         self.classifier = as_classifier(
             model,

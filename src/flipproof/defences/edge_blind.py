@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flipproof.certificates.answer import Answer
+from flipproof.classifiers import is_torch_module
 from flipproof.defences.defence import Defence
 from flipproof.graphs import Graph, as_graph
 
@@ -31,6 +32,11 @@ class EdgeBlindClassifier(Defence):
     baseline = True
     edge_blind = True
     trait = "edge-blind"
+
+    def __init__(self, model: Any, **wrapped: Any) -> None:
+        if wrapped.get("features") is None and is_torch_module(model):
+            wrapped["features"] = "own"  # the default falls back on degrees
+        super().__init__(model, **wrapped)
 
     def check(self, graphs: Sequence[Graph]) -> None:
         super().check([graph.replaced(edges=()) for graph in graphs])

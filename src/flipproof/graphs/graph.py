@@ -201,11 +201,16 @@ def as_graph(value: Any) -> Graph:
     """A :class:`Graph` from anything the library accepts: Graph, PyG ``Data``, networkx graph, adjacency matrix."""
     if isinstance(value, Graph):
         return value
+    if _is_pyg_dataset(value):
+        raise InputError(
+            f"expected one graph; got a PyG data set of {len(value)} (pass it to certify_all, or one graph after the other)"
+        )
     if hasattr(value, "edge_index"):
         if getattr(value, "edge_attr", None) is not None:
             warnings.warn(
                 "edge_attr of the PyG Data is not used: an edge that the noise adds has none, and a certified model must not "
-                "tell it apart (make edge features from the two end nodes, edge_features=function, or set data.edge_attr = None)",
+                "tell it apart (make edge features from the two end nodes with edge_features=function, or set "
+                "data.edge_attr = None)",
                 stacklevel=3,
             )
         return Graph.from_pyg(value)
@@ -213,6 +218,12 @@ def as_graph(value: Any) -> Graph:
         return Graph.from_networkx(value)
     if hasattr(value, "tocoo") or (hasattr(value, "ndim") and hasattr(value, "shape")):
         return Graph.from_adjacency(value)
+    if isinstance(value, Sequence) and any(
+        isinstance(part, Graph) or hasattr(part, "edge_index") for part in value[:1]
+    ):
+        raise InputError(
+            f"expected one graph; got {len(value)} in a {type(value).__name__} (pass them to certify_all, or one after the other)"
+        )
     raise InputError(
         "expected a graph (flipproof.Graph, PyG Data, networkx graph or adjacency matrix); "
         f"got {type(value).__name__} (build flipproof.Graph(num_nodes, edges))"
@@ -221,13 +232,18 @@ def as_graph(value: Any) -> Graph:
 
 def as_graphs(values: Any) -> list[Graph]:
     """A list of :class:`Graph` from a sequence of anything that :func:`as_graph` takes."""
-    is_dataset = hasattr(values, "get") and hasattr(values, "len")  # a PyG dataset, which passes edge_index on
+    is_dataset = _is_pyg_dataset(values)
     is_single = isinstance(values, Graph) or hasattr(values, "edge_index") or hasattr(values, "is_multigraph")
     if is_single and not is_dataset:
         raise InputError("expected a list of graphs; got a single one (wrap it in a list)")
     if not isinstance(values, Iterable) and not is_dataset:
         raise InputError(f"expected a list of graphs; got {type(values).__name__} (pass a list)")
     return [as_graph(value) for value in values]
+
+
+def _is_pyg_dataset(value: Any) -> bool:
+    """Whether it is a PyG data set, which passes ``edge_index`` and the like on from its graphs."""
+    return hasattr(value, "get") and hasattr(value, "len")
 
 
 def unchecked_graph(num_nodes: int, edges: IntArray, node_features: NDArray[Any] | None) -> Graph:

@@ -18,12 +18,9 @@ __all__ = ["problems_of_run"]
 def problems_of_run(folder: Path, advance: Callable[[int], None] = lambda amount: None) -> list[dict[str, Any]]:
     """What is wrong with a run, one entry per finding: ``graph`` (``None`` for the run) and ``problem``; empty if all agrees."""
     with open_run(folder, CertifySettings) as run:
-        problems: list[dict[str, Any]] = [{"graph": None, "problem": problem} for problem in _altered_settings(run)]
         question, table = run.settings.asked(), read_table(folder)
         rows = {row["graph"]: row for row in table}
-        order = [row["graph"] for row in table]
-        if order != sorted(set(order)):
-            problems.append({"graph": None, "problem": "the table has rows twice, or not in the order of the data set"})
+        problems: list[dict[str, Any]] = []
         for index in run.settings.graphs:
             found = _problems_of_graph(run, question, index, rows.get(index))
             problems += [{"graph": index, "problem": problem} for problem in found]
@@ -32,6 +29,10 @@ def problems_of_run(folder: Path, advance: Callable[[int], None] = lambda amount
             {"graph": index, "problem": "is in the table and not in run.json"}
             for index in sorted(rows.keys() - set(run.settings.graphs))
         ]
+        order = [row["graph"] for row in table]
+        if order != sorted(set(order)):
+            problems.append({"graph": None, "problem": "the table has rows twice, or not in the order of the data set"})
+        problems += [{"graph": None, "problem": problem} for problem in _altered_settings(run)]
     return problems
 
 
@@ -58,11 +59,16 @@ def _problems_of_graph(run: Run[CertifySettings], question: Any, index: int, row
             return ["what the model was shown, made again, is not what it answered (order, seed or noise was altered)"]
         if not defence.answered(evidence, run.settings.defence_settings, run.settings.num_classes):
             return ["its evidence belongs to another defence than run.json's"]
-        if evidence.digest != row["evidence_sha256"]:
-            return ["its evidence is not what the certificate was read from: the hash differs"]
-        derived = derive_row(index, evidence, question)
+        altered = ["its evidence is not what the certificate was read from: the hash differs"]
+        altered = altered if evidence.digest != row["evidence_sha256"] else []
     except (InputError, KeyError, TypeError) as error:
         return [f"cannot be derived again: {error}"]
+    try:
+        derived = derive_row(index, evidence, question)
+    except (InputError, KeyError, TypeError) as error:
+        return [f"cannot be derived again: {error}", *altered]
+    if altered:
+        return altered
     differing = [column for column in COLUMNS if derived[column] != row[column]]
     return [
         f"{column} is {row[column]!r} in the table and {derived[column]!r} from the evidence"

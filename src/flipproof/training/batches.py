@@ -76,6 +76,11 @@ class LabelledGraphs:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def has_own(self) -> bool:
+        """Whether the graphs have node features of their own."""
+        return self._own is not None
+
     def digest(self) -> str:
         """Hash of the graphs, their labels and features."""
         parts = {"labels": self.labels, "sizes": self.sizes}

@@ -52,13 +52,14 @@ class GraphClassification:
                 f"the {chosen.objective} objective needs several noisy copies; got copies={chosen.copies} "
                 f"{'with' if view.noisy else 'without'} noise (pass noise and copies=64)"
             )
-        self.features = as_features(features)
+        self.graphs = LabelledGraphs(graphs, "graphs")
+        default = "own" if self.graphs.has_own else "degree"  # as a defence will ask it
+        self.features = as_features(default if features is None else features)
         if isinstance(model, EdgeBlind) and self.features.reads_edges:
             raise InputError(
                 f"an edge-blind model needs features that do not depend on edges; got {self.features.spec or 'a function'} "
                 '(pass features=None for the graphs\' own, or features="constant")'
             )
-        self.graphs = LabelledGraphs(graphs, "graphs")
         self.held_out = None if validation is None else LabelledGraphs(validation, "validation")
         self.highest_label = max(int(part.labels.max()) for part in (self.graphs, self.held_out) if part is not None)
         self.edge_features = edge_features

@@ -51,7 +51,7 @@ def train(
     flips: int = 0,
     worst_of: int = 4,
     budget: int | Sequence[int] | None = None,
-    features: Any = "degree",
+    features: Any = None,
     epochs: int = 200,
     learning_rate: float = 0.01,
     batch_size: int = 64,
@@ -91,8 +91,8 @@ def train(
         budget: For a :class:`flipproof.models.Local`: train it through its own certificate for attacks of at most so many
             flips, or of ``(additions, removals)``. Every batch draws its number of flips anew. ``learning_rate=0.006``,
             ``weight_decay=0.001`` and ``average=0.99`` suit it.
-        features: As for :class:`flipproof.SmoothedClassifier`; computed on the noisy graphs or sub-graphs.
-            With a budget, the graphs' own.
+        features: As for :class:`flipproof.SmoothedClassifier` (by default the graphs' own, or the degree where they have none);
+            computed on the noisy graphs or sub-graphs. With a budget, the graphs' own.
         epochs: Passes over the graphs.
         learning_rate: The highest rate of the schedule.
         batch_size: Graphs per step.

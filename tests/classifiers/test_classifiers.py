@@ -455,7 +455,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], list[str]]] = {
         {},
         ["failed on noisy copies", "(x, adj, mask) with features [5, 1]"],
     ),
-    "no features": (lambda: Base().eval(), {"features": None}, ["graph has none", 'features="degree"']),
+    "no features": (lambda: Base().eval(), {"features": "own"}, ["graph has none", 'features="degree"']),
     "labels out of range": (lambda: lambda graphs: [3] * len(graphs), {}, ["labels 0..2; got 3", "num_classes"]),
     "negative labels": (lambda: lambda graphs: [-1] * len(graphs), {}, ["labels 0..2; got -1"]),
     "names": (lambda: lambda graphs: ["cat"] * len(graphs), {}, ["class numbers", "'cat'", "map class names"]),

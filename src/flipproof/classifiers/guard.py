@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flipproof.classifiers.classifier import Classifier
+from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise
 
@@ -46,6 +47,12 @@ class Guard:
         Of a :class:`flipproof.datasets.Dataset`, the refusal gives the column's name.
         """
         own = [graph for graph in graphs if graph.node_features is not None]
+        spec = getattr(getattr(self.classifier, "features", None), "spec", None)
+        if spec == "own-or-degree" and 0 < len(own) < len(graphs):
+            raise InputError(
+                f"node features must be there for every graph or for none; got {len(own)} of {len(graphs)} graphs with some, and "
+                'one graph has none (give it node_features, or pass features="degree" for all)'
+            )
         if own and self.classifier.reads_own_features and not self._trust_features:
             from flipproof.classifiers.clean_edges import refuse_clean_edges
 

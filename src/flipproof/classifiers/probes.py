@@ -24,11 +24,12 @@ def nodes_batch(graph: Graph, more: int = 0) -> NoisyBatch:
 
 def probe_batch(graph: Graph, noise: EdgeNoise, more: int = 0) -> NoisyBatch:
     """As :func:`nodes_batch`, and some noisy copies of the graph itself."""
-    own = SampleStream(graph, noise, seed=0).batch(0, _OWN)[0].edge_lists()
+    copies = _OWN if graph.num_slots <= _DENSE_SLOTS else 1
+    own = SampleStream(graph, noise, seed=0).batch(0, copies)[0].edge_lists()
     kept = np.isin(own.slot, graph.frozen_edge_slots, invert=True)
     sample, slot = own.sample[kept], own.slot[kept]
     place = slot - np.searchsorted(graph.frozen_slots, slot)
-    return _batch(graph, [*_rows(graph, more), *(place[sample == index] for index in range(_OWN))])
+    return _batch(graph, [*_rows(graph, more), *(place[sample == index] for index in range(copies))])
 
 
 def _rows(graph: Graph, more: int) -> list[IntArray]:
@@ -37,7 +38,8 @@ def _rows(graph: Graph, more: int) -> list[IntArray]:
     full = slots if slots <= _DENSE_SLOTS else min(slots, max(_MOST_EDGES, _EDGES_PER_NODE * graph.num_nodes))
     rng = np.random.default_rng(graph.num_nodes)
     sparse = min(full, graph.num_nodes)
-    counts = [0, full, full // 2, sparse, sparse // 2, *(full * rng.random(more)).astype(int).tolist()]
+    counts = [0, full, sparse // 2] if slots > _DENSE_SLOTS else [0, full, full // 2, sparse, sparse // 2]
+    counts += [*(full * rng.random(more)).astype(int).tolist()]
     return [
         np.sort(rng.choice(slots, count, replace=False)) if count else np.empty(0, dtype=np.int64) for count in counts
     ]

@@ -96,7 +96,7 @@ class LocalClassifier(Defence):
                 "take any model)"
             )
         self.budget = budget
-        given = wrapped.pop("features", None)
+        given = wrapped.pop("features", None) or "own"  # the default of other defences falls back on degrees
         super().__init__(model, features=given if model.in_features else "constant", **wrapped)
         self.hook = self.classifier.features  # type: ignore[attr-defined]
         if self.hook.reads_edges:

@@ -460,7 +460,7 @@ def _hook(features: Any, model: Local) -> NodeFeatures:
     """The node features; the default of other networks, degrees, stands for the graphs' own."""
     if not model.in_features:
         return Constant()
-    hook = as_features(None if features == "degree" else features)
+    hook = as_features("own" if features in (None, "degree") else features)
     if hook.reads_edges:
         raise InputError(
             f"a local network needs features that do not depend on edges; got {hook.spec or 'a function'} (it counts "

@@ -30,7 +30,13 @@ class EdgeBlindClassifier(Defence):
     evidence_type = Answer
     baseline = True
     edge_blind = True
+    edge_free_features = True
+    effort = 0
     trait = "edge-blind"
+
+    @classmethod
+    def network_config(cls, features: str | None, width: int, num_classes: int) -> dict[str, Any]:
+        return {"name": cls.name, "network": super().network_config(features, width, num_classes)}
 
     def check(self, graphs: Sequence[Graph]) -> None:
         super().check([graph.replaced(edges=()) for graph in graphs])

@@ -99,7 +99,7 @@ _COMMANDS = (
     _Command(
         "protect",
         _COMPARE,
-        "Find the best certified classifier: try every defence on validation graphs, train the best one, certify the test graphs.",
+        "Find the best certified classifier: try every defence on validation graphs, train the best, certify the test graphs.",
         "flipproof protect --data MUTAG --root data --radius 1 --out results/protect",
     ),
     _Command(

@@ -490,7 +490,7 @@ def _sentences(summary: Mapping[str, Any], target: Target, again: str, *, blind:
 
 def _compared(value: float, line: float, low: float, high: float) -> str:
     if value <= line:
-        return "this result does not beat it on the test graphs; consider the edge-blind network, in the folder edge_blind, instead"
+        return "this result does not beat it on the test graphs; consider that network, in the folder edge_blind"
     if low <= line:
         return "this result is better, but by less than the interval"
     return "this result is better, by more than the interval"

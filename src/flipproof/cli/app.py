@@ -97,6 +97,12 @@ _COMMANDS = (
         "flipproof verify runs/mutag",
     ),
     _Command(
+        "protect",
+        _COMPARE,
+        "Find the best certified classifier: try every defence on validation graphs, train the best, certify the test graphs.",
+        "flipproof protect --data MUTAG --root data --radius 1 --out results/protect",
+    ),
+    _Command(
         "tune",
         _COMPARE,
         "Choose a defence and a network for the attack you want to withstand, on validation graphs.",

@@ -155,6 +155,13 @@ class Defence(ABC):
     edge_blind: ClassVar[bool] = False
     """Whether no attack on edges can change any answer."""
 
+    edge_free_features: ClassVar[bool] = False
+    """Whether node features must not depend on edges."""
+
+    effort: ClassVar[int] = 2
+    """Rough cost of a trial: 0 for one answer per graph, 1 for a few, 2 for many, 3 for thousands. A search tries those up to 1
+    in any case and the others as time allows, in this order."""
+
     trait: ClassVar[str] = "defended"
     """The adjective of the defended classifier in sentences: "the smoothed classifier"."""
 
@@ -244,6 +251,21 @@ class Defence(ABC):
     def candidates(cls, graphs: Dataset) -> list[dict[str, Any]]:
         """Settings worth trying on such graphs."""
         return [] if cls.settings or cls.baseline else [{}]
+
+    @classmethod
+    def candidates_against(cls, graphs: Dataset, attack: int | tuple[int, int]) -> list[dict[str, Any]]:
+        """Settings worth trying against an attack of any so many flips, or of (additions, removals)."""
+        return [{}] if cls.baseline else cls.candidates(graphs)
+
+    @classmethod
+    def default_features(cls, graphs: Dataset) -> str:
+        """Node features to train with where none are asked for."""
+        return "own" if graphs.num_node_features else "constant" if cls.edge_free_features else "degree"
+
+    @classmethod
+    def network_config(cls, features: str | None, width: int, num_classes: int) -> dict[str, Any]:
+        """The built-in network that suits it, for :func:`flipproof.models.build`; ``width`` is that of the node features."""
+        return {"name": cls.network or "gin", "in_features": width, "num_classes": num_classes}
 
     @classmethod
     def words(cls, settings: Mapping[str, Any]) -> str:

@@ -31,12 +31,18 @@ class EdgeBlindClassifier(Defence):
     evidence_type = Answer
     baseline = True
     edge_blind = True
+    edge_free_features = True
+    effort = 0
     trait = "edge-blind"
 
     def __init__(self, model: Any, **wrapped: Any) -> None:
         if wrapped.get("features") is None and is_torch_module(model):
             wrapped["features"] = "own"  # the default falls back on degrees
         super().__init__(model, **wrapped)
+
+    @classmethod
+    def network_config(cls, features: str | None, width: int, num_classes: int) -> dict[str, Any]:
+        return {"name": cls.name, "network": super().network_config(features, width, num_classes)}
 
     def check(self, graphs: Sequence[Graph]) -> None:
         super().check([graph.replaced(edges=()) for graph in graphs])

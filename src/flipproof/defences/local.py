@@ -80,6 +80,8 @@ class LocalClassifier(Defence):
     question_type = LocalQuestion
     trait = "local"
     network = "local"
+    edge_free_features = True
+    effort = 1
     settings = (Option("budget", int, "Largest number of flips that training prepares for, for local.", least=1),)
     asking = (
         Option(
@@ -137,6 +139,21 @@ class LocalClassifier(Defence):
     @classmethod
     def candidates(cls, graphs: Dataset) -> list[dict[str, Any]]:
         return [{"budget": number} for number in _CANDIDATES]
+
+    @classmethod
+    def candidates_against(cls, graphs: Dataset, attack: int | tuple[int, int]) -> list[dict[str, Any]]:
+        """Training for the attack itself, and for somewhat larger ones, which leaves a margin."""
+        if isinstance(attack, tuple):
+            adds, removes = attack
+            budgets: list[Any] = [[adds, removes], [2 * adds, 2 * removes]] if adds + removes else [1]
+        else:
+            budgets = sorted({max(1, attack), attack + 1, 2 * attack + 1})
+        return [{"budget": budget} for budget in budgets]
+
+    @classmethod
+    def network_config(cls, features: str | None, width: int, num_classes: int) -> dict[str, Any]:
+        # a constant says nothing beside the number of nodes, which the network knows
+        return super().network_config(features, 0 if features == "constant" else width, num_classes)
 
     # ---- asking ---------------------------------------------------------------------------------------------------------------
 

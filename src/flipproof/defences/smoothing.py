@@ -194,6 +194,7 @@ class SmoothedClassifier(Defence):
         Option("keep", float, "Symmetric noise to try; give it several times."),
         Option("noise", str, "Noise ADD,REMOVE to try; give it several times."),
     )
+    effort = 3
     asking = (
         Option("samples", str, "Number of noisy copies per graph; auto takes as many as the answer needs.", "10000"),
         Option("max_samples", int, "With auto: the largest number of samples, by default 100000.", least=1),

@@ -20,6 +20,7 @@ class Undefended(Defence):
     name = "none"
     evidence_type = Answer
     baseline = True
+    effort = 0
     trait = "undefended"
 
     @classmethod

@@ -161,6 +161,13 @@ class VotingClassifier(Defence):
         plain = [{"groups": number} for number in _CANDIDATES]
         return [*plain, *({"groups": number, "flips": 1} for number in (1, _CANDIDATES[0]))]
 
+    @classmethod
+    def candidates_against(cls, graphs: Dataset, attack: int | tuple[int, int]) -> list[dict[str, Any]]:
+        """Twice as many groups as flips, and more, plain; few groups where prices must carry it."""
+        flips = sum(attack) if isinstance(attack, tuple) else attack
+        plain = [{"groups": number} for number in (2 * flips + 1, 4 * flips + 1) if number > 1]
+        return [*plain, *({"groups": number, "flips": 1} for number in (1, _CANDIDATES[0]))]
+
     def predict(self, graph: Any) -> int:
         """The class with the most votes; ties go to the smaller label."""
         graph = as_graph(graph)

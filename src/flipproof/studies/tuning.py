@@ -21,7 +21,7 @@ from flipproof.studies.benchmark.outcomes import DataOutcome, Series, Statistic,
 from flipproof.studies.benchmark.plan_file import Network, Plan, checked_training, trainable_networks
 from flipproof.studies.candidate import Candidate, default_candidates
 
-__all__ = ["Choice", "Target", "tune", "tuning_plan"]
+__all__ = ["Choice", "Target", "tune", "tuning_plan", "typed_command"]
 
 _SHOWN = 6  # curves in the figure
 _Ranked = Sequence[tuple[Series, Statistic]]
@@ -191,10 +191,10 @@ def _commands(best: Series, plan: Plan, folder: Path) -> list[str]:
     given |= {"data_seed": source.seed, "split_seed": source.split_seed, "seed": source.split_seed}
     given |= {"test": source.test, "validation": 0, **candidate.arguments, "out": model}
     asked = {"model": model, **candidate.known(plan.asked), "out": folder / "run"}
-    return [_command("train", given), _command("certify", asked)]
+    return [typed_command("train", given), typed_command("certify", asked)]
 
 
-def _command(name: str, given: Mapping[str, Any]) -> str:
+def typed_command(name: str, given: Mapping[str, Any]) -> str:
     """A command as it is typed; flags that are off, and what was not given, are left out."""
     words = ["flipproof", name]
     for key, value in given.items():

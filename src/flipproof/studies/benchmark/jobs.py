@@ -154,26 +154,36 @@ def prepare(plans: Sequence[Plan]) -> list[Job]:
 
 
 def _pieces(plan: Plan) -> list[tuple[Network, Candidate]]:
-    """What is trained for what. A line that sees no edges is there once, the others once per network."""
+    """What is trained for what. What needs a network of its own, or sees no edges, is there once; the rest once per network."""
     lines = baselines()
     blind = [(_blind(plan), line) for line in lines if line.defence.edge_blind]
     sighted = [line for line in lines if not line.defence.edge_blind]
-    return blind + [(network, found) for network in plan.networks for found in (*sighted, *plan.candidates)]
+    free = [found for found in plan.candidates if found.defence.network is None]
+    bound = [
+        (_own(plan, found.defence.network), found) for found in plan.candidates if found.defence.network is not None
+    ]
+    return blind + [(network, found) for network in plan.networks for found in (*sighted, *free)] + bound
 
 
 def _blind(plan: Plan) -> Network:
-    """The network of the edge-blind line: with the arguments and training that the plan has for it, else the first one's."""
+    """The network of the edge-blind line."""
+    return _own(plan, _BLINDED)
+
+
+def _own(plan: Plan, name: str) -> Network:
+    """A network with the arguments and training that the plan has for it, else the first one's training."""
     given = {network.name: network for network in plan.networks}
-    return given.get(_BLINDED) or Network(_BLINDED, {}, plan.networks[0].training)
+    return given.get(name) or Network(name, {}, plan.networks[0].training)
 
 
 def _features(plan: Plan, parts: Parts, candidate: Candidate) -> Any:
     from flipproof.classifiers.features import as_features
 
-    own = parts.train.num_node_features > 0
-    if candidate.defence.edge_blind:
-        return as_features("own" if own else "constant")
-    return as_features(plan.features or ("own" if own else "degree"))
+    default = as_features(candidate.defence.default_features(parts.train))
+    if plan.features is None or candidate.defence.edge_blind:
+        return default
+    asked = as_features(plan.features)
+    return default if candidate.defence.edge_free_features and asked.reads_edges else asked
 
 
 def _asked(plan: Plan, parts: Parts, network: Network, candidate: Candidate, seed: int) -> dict[str, Any]:
@@ -250,14 +260,12 @@ def _result(job: Job, plan: Plan) -> dict[str, Any]:
 def _build(network: Network, candidate: Candidate, hook: Any, parts: Parts, seed: int) -> Any:
     from flipproof import models
 
-    config: dict[str, Any] = {
-        "name": network.name,
-        "in_features": int(hook.of(parts.train[0]).shape[1]),
-        "num_classes": parts.train.num_classes,
-        **network.arguments,
-    }
-    blind = {"name": models.EdgeBlind.name, "network": config}
-    return models.build(blind if candidate.defence.edge_blind else config, seed=seed)
+    width = int(hook.of(parts.train[0]).shape[1])
+    config = candidate.defence.network_config(hook.spec, width, parts.train.num_classes)
+    changed = {"name": network.name, **network.arguments}
+    if candidate.defence.edge_blind:
+        return models.build({**config, "network": {**config["network"], **changed}}, seed=seed)
+    return models.build({**config, **changed}, seed=seed)
 
 
 def _certified(defence: Defence, question: Any, graphs: Sequence[Graph], plan: Plan) -> dict[str, Any]:

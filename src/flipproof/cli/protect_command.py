@@ -1,0 +1,79 @@
+"""``flipproof protect``: from graphs and an attack to the best certified classifier, in one command."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from flipproof.cli.options import DataOptions, FeatureChoice, OutputOptions, WorkerOptions, option
+from flipproof.cli.summary import print_lines
+from flipproof.errors import InputError
+from flipproof.progress import note
+from flipproof.studies.protection import protect
+from flipproof.studies.tuning import Target
+
+__all__ = ["Options", "checked_ladder", "checked_seconds", "run"]
+
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+_SHORTER = (8, 3, 1)  # of all epochs: the first trials get an eighth
+
+
+@dataclass(frozen=True)
+class Options(OutputOptions, WorkerOptions, DataOptions, FeatureChoice):
+    """What ``flipproof protect`` is asked for."""
+
+    out: Path = option("Folder for everything that is made; run the same command again to continue.")
+    radius: int | None = option("Number of flips of any kind to withstand.", None, least=0)
+    adds: int | None = option("Number of additions to withstand, together with --removes.", None, least=0)
+    removes: int | None = option("Number of removals to withstand, together with --adds.", None, least=0)
+    time: str = option("Time limit for the search and the final training, such as 90s, 10m or 2h.", "10m")
+    epochs: int = option("Number of epochs of the longest trainings.", 200, least=1)
+    validation: float = option("Share of the graphs on which the choice is made.", 0.2, panel="Data")
+
+
+def run(options: Options) -> int:
+    """Search, train, certify and attack; print what was chosen and what it is worth. The exit code."""
+    target = Target(options.radius, options.adds, options.removes)
+    try:
+        found = protect(
+            options.source,
+            target,
+            options.out,
+            seconds=checked_seconds(options.time),
+            ladder=checked_ladder(options.epochs),
+            features=options.features,
+            workers=options.workers,
+            quiet=options.silent,
+            again=options.again,
+        )
+    except KeyboardInterrupt:
+        note(f"stopped; what is finished is kept. continue with: {options.again}", quiet=options.quiet)
+        return 130
+    if options.as_json:
+        print(json.dumps(found.summary, allow_nan=False))
+    elif not options.quiet:
+        print_lines(found.sentences)
+    return 0
+
+
+def checked_seconds(text: str) -> float:
+    """Seconds from ``90s``, ``10m``, ``1.5h``.
+
+    >>> checked_seconds("10m"), checked_seconds("90 s")
+    (600.0, 90.0)
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh])\s*", text)
+    if found is None or not float(found[1]):
+        raise InputError(f"--time must be a time such as 90s, 10m or 2h; got {text!r} (the default is 10m)")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def checked_ladder(epochs: int) -> tuple[int, ...]:
+    """The epochs of short, middling and full trials.
+
+    >>> checked_ladder(200), checked_ladder(2)
+    ((25, 66, 200), (1, 2))
+    """
+    return tuple(sorted({max(1, epochs // part) for part in _SHORTER}))

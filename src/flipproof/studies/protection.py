@@ -1,0 +1,496 @@
+"""From graphs and an attack to a certified classifier: search on validation graphs, then one look at the test graphs.
+
+DIR/run.json, DIR/evidence.sqlite             what was asked; every trial, every finished training
+DIR/model, DIR/edge_blind, DIR/undefended     trained on training and validation graphs
+DIR/run, DIR/attack                           run folders: certificates of the test graphs, attacks on a few of them
+DIR/protect.json                              what came out
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flipproof import __version__
+from flipproof.certificates.metrics import Curve, right_radii, shares
+from flipproof.datasets import Dataset
+from flipproof.datasets.sources import DataSource, fingerprint, part_indices
+from flipproof.datasets.splits import drawn
+from flipproof.defences.defence import Defence
+from flipproof.engines import cores
+from flipproof.errors import InputError
+from flipproof.files import write_json, write_text
+from flipproof.graphs import Graph
+from flipproof.models.loading import LoadedModel, features_identity, load_features, load_model
+from flipproof.noise import STREAM_VERSION
+from flipproof.progress import note
+from flipproof.runs.attacking import AttackWork, attack_into, certified_radii
+from flipproof.runs.certifying import certify_into, model_paths, read_evidence
+from flipproof.runs.edge_blind_line import write_line
+from flipproof.runs.run_folder import Run, written_run
+from flipproof.runs.settings import AttackSettings, CertifySettings, StudySettings
+from flipproof.studies.candidate import Candidate
+from flipproof.studies.halving import Attack, Clock, Search, Tried, halved, stood, trained, whole
+from flipproof.studies.job_runner import one_thread, run_jobs
+from flipproof.studies.tuning import Target, typed_command
+
+__all__ = ["Protection", "protect"]
+
+_RADII = (0, 1, 2, 3, 5, 10)
+_ATTACKED = 8  # test graphs
+_CALLS = 20_000  # model calls of the search on one graph
+_TINY = 4  # pieces of work that are not worth more than this process
+_MODEL, _BLIND, _CLEAN = "model", "edge_blind", "undefended"
+
+
+@dataclass(frozen=True, eq=False)
+class Protection:
+    """What came out: as plain JSON, and in sentences."""
+
+    summary: dict[str, Any]
+    sentences: list[str]
+
+
+@dataclass(frozen=True)
+class _Final:
+    """A candidate to be trained on training and validation graphs."""
+
+    role: str
+    candidate: Candidate
+    epochs: int
+
+    @property
+    def name(self) -> str:
+        return f"final {self.role}: {self.candidate.title}, {self.epochs} epochs"
+
+    @property
+    def weight(self) -> int:
+        return self.epochs
+
+
+def protect(
+    source: DataSource,
+    target: Target,
+    folder: Path,
+    *,
+    seconds: float,
+    ladder: tuple[int, ...] = (25, 75, 200),
+    features: str | None = None,
+    workers: int | None = None,
+    quiet: bool = True,
+    again: str = "",
+) -> Protection:
+    """Search, train, certify, attack, report. A folder in which this was begun is continued.
+
+    Args:
+        source: The data and their split; its validation part chooses.
+        target: The attack to be withstood.
+        folder: For everything that is made.
+        seconds: Time for all of it; half of it is for the search. What is under way is not cut short.
+        ladder: Epochs of the trials, ascending.
+        features: Node features, as for ``flipproof train``.
+        workers: Processes; by default one per core.
+        quiet: Show no progress.
+        again: The command that was typed.
+    """
+    if not source.validation:
+        raise InputError("--validation must be above 0: the choice is made on validation graphs (for instance 0.2)")
+    attack: Attack = target.budgets[0] if target.radius is None else target.radius
+    search, count = Search(source, attack, ladder, features), workers or cores()
+    parts = search.parts()
+    if not len(parts.validation_indices):
+        raise InputError("--validation holds no graph (ask for a larger share)")
+    data = parts.dataset
+    _refuse_clean_edges(search, data, [*parts.train, *parts.validation])
+    note(_described(data), quiet=quiet)
+    note(
+        f"{len(parts.train_indices)} graphs to train on, {len(parts.validation_indices)} to choose with, "
+        f"{len(parts.test_indices)} kept for the end",
+        quiet=quiet,
+    )
+    with written_run(folder, StudySettings("protect", _asked(search, data))) as run:
+        clock = Clock(seconds, _spent(run, count))
+        tried = halved(run, search, clock, workers=count, quiet=quiet)
+        finals, best = _finals(tried, search, clock, count)
+        note(f"training {best.trial.candidate.title} on training and validation graphs", quiet=quiet)
+        _train(run, search, finals, count, quiet)
+        outcome = _measure(folder, search, finals, count, quiet)
+    summary = _summary(search, target, folder, tried, finals, best, outcome)
+    write_json(folder / "protect.json", summary)
+    return Protection(summary, _sentences(summary, target, again, blind=best.trial.candidate.defence.edge_blind))
+
+
+def _asked(search: Search, data: Dataset) -> dict[str, Any]:
+    """What identifies it. Time and workers may change from call to call."""
+    source = search.source
+    return {
+        "data": data.name,
+        "data_sha256": fingerprint(data),
+        "split": [source.split_seed, source.test, source.validation],
+        "attack": search.attack,
+        "ladder": list(search.ladder),
+        "features": search.features,
+        "candidates": [candidate.title for candidate in search.candidates()],
+        "versions": [__version__, STREAM_VERSION],
+    }
+
+
+def _described(data: Dataset) -> str:
+    nodes = np.mean([graph.num_nodes for graph in data])
+    edges = np.mean([graph.num_edges for graph in data])
+    own = f"{data.num_node_features} node features" if data.num_node_features else "no node features"
+    sizes = f"{nodes:.1f} nodes and {edges:.1f} edges on average"
+    return f"{data.name}: {len(data)} graphs in {data.num_classes} classes, {sizes}, {own}"
+
+
+def _refuse_clean_edges(search: Search, data: Dataset, graphs: Sequence[Graph]) -> None:
+    """Refuse node features that were computed from the edges, before any work."""
+    from flipproof.classifiers.clean_edges import refuse_clean_edges
+
+    if any(search.hook(candidate.defence, data).reads_own for candidate in search.candidates()):
+        refuse_clean_edges(list(graphs), data.feature_names)
+
+
+def _spent(run: Run[StudySettings], workers: int) -> float:
+    """Seconds that earlier calls have worked."""
+    stored = [json.loads(run.store.load(name)) for name in run.store.finished()]
+    return sum(float(found.get("seconds_train", 0) + found.get("seconds_certify", 0)) for found in stored) / workers
+
+
+def _finals(tried: Sequence[Tried], search: Search, clock: Clock, workers: int) -> tuple[list[_Final], Tried]:
+    """What is trained at the end: the best candidate, and the lines to compare with; and the best trial.
+
+    Where no trial is strictly better than the edge-blind network, that network is the best.
+    """
+    lines = {one.trial.candidate.title: one.trial.candidate for one in tried if one.trial.candidate.defence.baseline}
+    blind = max((one for one in tried if one.trial.candidate.defence.edge_blind), key=lambda one: one.rank)
+    defended = [one for one in tried if not one.trial.candidate.defence.baseline]
+    best = max(defended, key=lambda one: one.rank, default=blind)
+    if best.score <= blind.score:
+        best = blind
+    wanted = {_MODEL: best.trial.candidate}
+    for line in lines.values():
+        if line != best.trial.candidate:
+            wanted[_BLIND if line.defence.edge_blind else _CLEAN] = line
+    return [_Final(role, line, _epochs(line, tried, search, clock, workers)) for role, line in wanted.items()], best
+
+
+def _epochs(candidate: Candidate, tried: Sequence[Tried], search: Search, clock: Clock, workers: int) -> int:
+    """Those of the candidate's best trial; more, if time ended the search before longer ones and is left for them now."""
+    own = [one for one in tried if one.trial.candidate == candidate]
+    best = max(own, key=lambda one: one.rank)
+    longest = max(own, key=lambda one: one.trial.epochs)
+    epochs = best.trial.epochs
+    for more in search.ladder:
+        # training and validation graphs together are more, and other work goes on beside
+        if more > longest.trial.epochs and 2 * longest.seconds(more) < clock.left:
+            epochs = more
+    return epochs
+
+
+@dataclass(frozen=True)
+class _FinalWork:
+    """What a worker does at the end: train, and write the model folder, whole or not at all."""
+
+    search: Search
+    folder: Path
+
+    def __call__(self, final: _Final) -> dict[str, Any]:
+        from flipproof import models
+
+        source = whole(self.search.source)
+        data = self.search.parts().dataset
+        out = self.folder / final.role
+        part = out.with_name(f"{out.name}.part")
+        kind, settings = final.candidate.defence, dict(final.candidate.settings)
+        with one_thread():
+            model, hook, result = trained(
+                self.search, final.candidate, source.split(data).train, final.epochs, checkpoint=part
+            )
+        models.save(
+            model,
+            out,
+            defence={"name": kind.name, **settings},
+            features=hook.spec,
+            **source.metadata(data),
+            training=result.settings,
+        )
+        part.unlink(missing_ok=True)
+        return {"weights_sha256": models.load_metadata(out).weights_hash, "train_accuracy": result.final.accuracy}
+
+
+def _train(run: Run[StudySettings], search: Search, finals: Sequence[_Final], workers: int, quiet: bool) -> None:
+    """Train what is missing; a model folder that is not the one that was trained is made again."""
+    missing = [final for final in finals if not _is_trained(run, final)]
+    if missing:
+        work = _FinalWork(search, run.folder)
+        for final, content in run_jobs("training", missing, work, workers=workers, quiet=quiet):
+            run.store.finish(final.name, json.dumps(content).encode())
+
+
+def _is_trained(run: Run[StudySettings], final: _Final) -> bool:
+    from flipproof import models
+
+    if final.name not in run.store.finished() or not (run.folder / final.role).is_dir():
+        return False
+    stored = json.loads(run.store.load(final.name))
+    return bool(models.load_metadata(run.folder / final.role).weights_hash == stored["weights_sha256"])
+
+
+@dataclass(frozen=True, eq=False)
+class _Outcome:
+    """What the test graphs say."""
+
+    graphs: int
+    certified: dict[str, float]
+    withstood: int
+    edge_blind: float
+    undefended: float
+    attacked: Mapping[str, Any]
+    report: Path
+
+
+def _measure(folder: Path, search: Search, finals: Sequence[_Final], workers: int, quiet: bool) -> _Outcome:
+    """Certify the test graphs, attack a few, write the report."""
+    source = whole(search.source)
+    data = search.parts().dataset
+    indices = part_indices(source.split(data), "test", None)
+    graphs = {index: data[index] for index in indices}
+    loaded = {final.role: load_model(str(folder / final.role)) for final in finals}
+    defended = {final.role: _defended(loaded[final.role], final.candidate) for final in finals}
+    model, best = defended[_MODEL], finals[0].candidate
+    model.check(data.subset(indices))
+    right = {
+        role: sum(line.predict(graph) == graph.label for graph in graphs.values())
+        for role, line in defended.items()
+        if role != _MODEL
+    }
+    settings = CertifySettings(
+        data=data.name,
+        data_sha256=fingerprint(data),
+        class_names=list(data.class_names),
+        part="test",
+        split_seed=source.split_seed,
+        graphs=indices,
+        model=loaded[_MODEL].name,
+        model_sha256=loaded[_MODEL].identity,
+        features=features_identity(loaded[_MODEL].features(None)),
+        num_classes=model.num_classes,
+        defence=model.describe(),
+        question=best.question({}, graphs=len(indices)).to_dict(),
+        paths=model_paths(model, graphs),
+    )
+    with written_run(folder / "run", settings) as held:
+        rows = certify_into(
+            held,
+            model,
+            graphs,
+            engine=lambda pieces: model.engine(1 if pieces < _TINY else workers, quiet=quiet),
+            quiet=quiet,
+        )
+        question = settings.asked()
+        withstood = sum(
+            (found := question.read(evidence)).label == graphs[index].label
+            and stood(found, graphs[index], search.attack)
+            for index, evidence in read_evidence(held)
+        )
+        radii = right_radii(
+            [row["radius"] for row in rows], [row["predicted"] for row in rows], [row["label"] for row in rows]
+        )
+        blind = right.get(_BLIND, int((radii >= 0).sum()))  # handed over itself where there is no other
+        write_line(folder / "run", blind, len(rows))
+    attacked = _attack(folder, search, settings, loaded, defended, graphs, workers, quiet)
+    wanted = sorted({*_RADII, *([search.attack] if isinstance(search.attack, int) else [])})
+    return _Outcome(
+        len(rows),
+        dict(zip(map(str, wanted), shares(radii, wanted).tolist(), strict=True)),
+        withstood,
+        blind / len(rows),
+        right[_CLEAN] / len(rows),
+        attacked,
+        _report(folder),
+    )
+
+
+def _defended(loaded: LoadedModel, candidate: Candidate) -> Defence:
+    hook = load_features(loaded.features(None))
+    return candidate.defence.build(
+        loaded.model, candidate.settings, num_classes=loaded.model.num_classes, features=hook
+    )
+
+
+def _attack(
+    folder: Path,
+    search: Search,
+    certified: CertifySettings,
+    loaded: Mapping[str, LoadedModel],
+    defended: Mapping[str, Defence],
+    graphs: Mapping[int, Graph],
+    workers: int,
+    quiet: bool,
+) -> dict[str, Any]:
+    """The smallest attacks found on a few test graphs, on the chosen classifier and on the one without defence."""
+    attack = search.attack
+    adds, removes = attack if isinstance(attack, tuple) else (attack, attack)
+    budget = sum(attack) if isinstance(attack, tuple) else attack
+    data = search.parts().dataset.subset(graphs)
+    few = [list(graphs)[place] for place in drawn(data, _ATTACKED, seed=0)]
+    constraints = {"adds": adds > 0 or not budget, "removes": removes > 0}
+    settings = AttackSettings(
+        data=certified.data,
+        data_sha256=certified.data_sha256,
+        graphs=few,
+        graphs_seed=0,
+        model_sha256=certified.model_sha256,
+        undefended_sha256=loaded[_CLEAN].identity,
+        defence=certified.defence,
+        features=None,
+        budget=budget,
+        attacks=["greedy"],
+        constraints=constraints,
+        samples=64,
+        confirm_samples=2000,
+        alpha=0.001,
+        seed=0,
+    )
+    options: Any = {
+        "samples": 64,
+        "confirm_samples": 2000,
+        "alpha": 0.001,
+        "seed": 0,
+        "max_calls": _CALLS,
+        **constraints,
+    }
+    roles = {"undefended": defended[_CLEAN], "defended": defended[_MODEL]}
+    work = AttackWork(roles, {index: graphs[index] for index in few}, budget, ["greedy"], options)
+    with written_run(folder / "attack", settings) as held:
+        radii = certified_radii(folder / "run", settings)
+        engine = defended[_MODEL].engine(min(workers, len(few)), quiet=quiet)
+        return attack_into(held, work, radii=radii, engine=engine, quiet=quiet).summary
+
+
+def _report(folder: Path) -> Path:
+    from flipproof.report.reading import read_run, with_attacks, with_lines
+    from flipproof.report.report_page import report_page
+    from flipproof.report.run_figures import write_figures
+
+    runs = with_lines([read_run(folder / "run", folder.resolve().name)], [])
+    runs = with_attacks(runs, folder / "attack")
+    figures = write_figures(folder / "run" / "figures", runs)
+    page = folder / "run" / "report.html"
+    write_text(page, report_page(runs, figures=[f"figures/{path.stem}" for path in figures if path.suffix == ".csv"]))
+    return page
+
+
+def _summary(
+    search: Search,
+    target: Target,
+    folder: Path,
+    tried: Sequence[Tried],
+    finals: Sequence[_Final],
+    best: Tried,
+    outcome: _Outcome,
+) -> dict[str, Any]:
+    chosen = finals[0]
+    low, high = Curve(chosen.candidate.title, (outcome.withstood,), outcome.graphs).band
+    blind = max((one for one in tried if one.trial.candidate.defence.edge_blind), key=lambda one: one.rank)
+    return {
+        "defence": chosen.candidate.defence.name,
+        "settings": {**chosen.candidate.settings, "epochs": chosen.epochs},
+        "accuracy": outcome.certified["0"],
+        "certified_accuracy": outcome.certified,
+        "target": target.words,
+        "withstood": outcome.withstood / outcome.graphs,
+        "interval": [float(low[0]), float(high[0])],
+        "edge_blind": outcome.edge_blind,
+        "undefended": outcome.undefended,
+        "under_attack": {
+            "graphs": outcome.attacked["graphs"],
+            **{role: shares[-1] for role, shares in outcome.attacked["accuracy_under_attack"].items()},
+        },
+        "test_graphs": outcome.graphs,
+        "validation": {
+            "graphs": best.found["validation_graphs"],
+            "chosen": best.score,
+            "edge_blind": blind.score,
+        },
+        "trials": [dict(one.found) for one in tried],
+        "model": str(folder / _MODEL),
+        "run": str(folder / "run"),
+        "report": str(outcome.report),
+        "next": _commands(search, chosen, folder),
+        "predict": _prediction(chosen.candidate.defence, folder / _MODEL),
+    }
+
+
+def _commands(search: Search, chosen: _Final, folder: Path) -> list[str]:
+    """The commands that make the same model and certificates without the search; none where options cannot say it."""
+    source, kind = search.source, chosen.candidate.defence
+    given = {} if kind.edge_blind else chosen.candidate.arguments
+    if any(isinstance(value, (list, tuple)) for value in given.values()):
+        return []
+    spec = load_model(str(folder / _MODEL)).features(None)
+    options: dict[str, Any] = {"data": source.data, "root": source.root, "features": spec, "epochs": chosen.epochs}
+    options |= {"data_seed": source.seed, "split_seed": source.split_seed, "seed": source.split_seed}
+    options |= {"test": source.test, "validation": 0, **given, **({"model": kind.name} if kind.edge_blind else {})}
+    return [
+        typed_command("train", {**options, "out": "MODEL"}),
+        typed_command("certify", {"model": "MODEL", "out": "RUN"}),
+    ]
+
+
+def _prediction(kind: type[Defence], model: Path) -> str:
+    """Python that answers for a graph."""
+    return f'from {kind.__module__} import {kind.__name__}; {kind.__name__}.load("{model}").certify(graph)'
+
+
+def _sentences(summary: Mapping[str, Any], target: Target, again: str, *, blind: bool) -> list[str]:
+    """What was chosen and why, what it is worth, and how to go on."""
+    validation, attacked = summary["validation"], summary["under_attack"]
+    chosen = summary["defence"]
+    settings = ", ".join(f"{key} {value}" for key, value in summary["settings"].items())
+    low, high = summary["interval"]
+    tried = len(summary["trials"])
+    if blind:
+        first = (
+            f"nothing beats ignoring edges: in none of {tried} trials were more of the {validation['graphs']} validation graphs "
+            f"right with {target.words} than for the edge-blind network ({validation['edge_blind']:.3f}), so it is handed over"
+        )
+    else:
+        first = (
+            f"chosen: {chosen} ({settings}), the best of {tried} trials: {validation['chosen']:.3f} of {validation['graphs']} "
+            f"validation graphs are right with {target.words}; a network that ignores edges: {validation['edge_blind']:.3f}"
+        )
+    lines = [
+        first,
+        f"on {summary['test_graphs']} test graphs, not looked at before: {summary['withstood']:.3f} are right with "
+        f"{target.words} (95% interval {low:.3f} to {high:.3f}); not attacked, {summary['accuracy']:.3f} are right",
+    ]
+    if not blind:
+        lines.append(
+            f"a network that ignores edges is right on {summary['edge_blind']:.3f} of them under any attack: "
+            + _compared(summary["withstood"], summary["edge_blind"], low, high)
+        )
+    lines += [
+        f"the model without defence is right on {summary['undefended']:.3f} if nobody attacks, and nothing is guaranteed under "
+        f"attack: an attacker leaves it {attacked['undefended']:.3f} of {attacked['graphs']} graphs, and the chosen one "
+        f"{attacked['defended']:.3f}",
+        f"report: {summary['report']}",
+        f"model: {summary['model']}; predict with: {summary['predict']}",
+    ]
+    if again:
+        lines.append(f"repeat it with: {again} (with another --out)")
+    return [*lines, *(f"repeat the result alone with: {' && '.join(summary['next'])}" for _ in summary["next"][:1])]
+
+
+def _compared(value: float, line: float, low: float, high: float) -> str:
+    if value <= line:
+        return "this result does not beat it on the test graphs; consider that network, in the folder edge_blind"
+    if low <= line:
+        return "this result is better, but by less than the interval"
+    return "this result is better, by more than the interval"

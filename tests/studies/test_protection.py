@@ -1,0 +1,199 @@
+"""``flipproof protect``: what it hands over, that it resumes, and that test graphs are looked at once, at the end."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flipproof.datasets import folder, topologies
+from flipproof.datasets.sources import DataSource
+from flipproof.defences import defence_class
+from flipproof.models import load_metadata
+from flipproof.runs.run_folder import open_run
+from flipproof.runs.settings import StudySettings
+from flipproof.studies import halving
+from flipproof.studies.candidate import Candidate
+from flipproof.studies.halving import Search, Trial, TrialWork
+from support.command_line import Outcome, call, write_graphs
+
+KEYS = {"defence", "settings", "accuracy", "certified_accuracy", "interval", "edge_blind", "undefended"}
+QUICK = shlex.split("--epochs 6 --time 5m --workers 1 --test 0.25 --validation 0.25")
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_graphs(tmp_path_factory.mktemp("protect") / "graphs", count=32)
+
+
+@pytest.fixture(autouse=True)
+def few_defences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that need no minute."""
+    names = ("local", "edge-blind", "none")
+    monkeypatch.setattr(halving, "defence_classes", lambda: [defence_class(name) for name in names])
+
+
+def trials(out: Path) -> dict[str, bytes]:
+    with open_run(out, StudySettings) as run:
+        return {name: run.store.load(name) for name in run.store.finished()}
+
+
+def test_what_it_hands_over_is_what_the_commands_make(
+    graphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def typed(*words: object) -> Outcome:
+        done = call(monkeypatch, capsys, *words)
+        assert done.code == 0, done.err
+        return done
+
+    out = tmp_path / "p"
+    words = ("protect", "--data", graphs, "--radius", 1, *QUICK, "--out", out)
+    found = json.loads(typed(*words, "--json").out)
+    assert found.keys() >= KEYS
+    assert found["defence"] == "local"
+    low, high = found["interval"]
+    assert low <= found["certified_accuracy"]["1"] == found["withstood"] <= high
+    assert found["withstood"] > found["edge_blind"]
+    assert found["accuracy"] == found["certified_accuracy"]["0"]
+    # every trial is kept, the losers of the first round have no second one
+    kept = {name for name in trials(out) if not name.startswith("final")}
+    assert len(kept) == len(found["trials"])
+    assert {"edge-blind, 1 epochs", "edge-blind, 6 epochs", "clean, 6 epochs", "local 3, 1 epochs"} <= kept
+    assert sum(name.startswith("local") and name.endswith(" 1 epochs") for name in kept) == 3
+    assert sum(name.startswith("local") and name.endswith(" 6 epochs") for name in kept) == 1
+    # certified were the test graphs, all of them, with a model that knows its data
+    certified = json.loads((out / "run" / "run.json").read_text())["settings"]
+    split = DataSource(str(graphs), test=0.25).split(folder(graphs))
+    assert certified["graphs"] == split.test_indices.tolist()
+    summary = json.loads(typed("certify", "--model", out / "model", "--out", tmp_path / "r", "--json").out)
+    assert summary["certified_accuracy"]["1"] == found["certified_accuracy"]["1"]
+    typed("verify", out / "run")
+    assert (out / "run" / "report.html").is_file()
+    # the same weights without the search
+    train = shlex.split(found["next"][0].replace("MODEL", str(tmp_path / "m")))
+    typed(*train[1:], "--quiet")
+    assert load_metadata(tmp_path / "m").weights_hash == load_metadata(out / "model").weights_hash
+    # in words, and nothing is done again
+    before = trials(out)
+    said = typed(*words).out
+    assert trials(out) == before
+    for words_of_it in ("chosen: local", "95% interval", "predict with: from flipproof"):
+        assert words_of_it in said
+    namespace: dict[str, Any] = {"graph": folder(graphs)[0]}
+    exec(found["predict"].replace("LocalClassifier.load", "answer = LocalClassifier.load"), namespace)
+    assert namespace["answer"].label in (0, 1)
+
+
+def test_stopped_anywhere_it_ends_the_same(
+    graphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("protect", "--data", graphs, "--radius", 1, *QUICK, "--quiet")
+    assert call(monkeypatch, capsys, *words, "--out", tmp_path / "whole").code == 0
+    out, work, left = tmp_path / "stopped", TrialWork.__call__, iter(range(4))
+
+    def stopped(self: TrialWork, trial: Trial) -> dict[str, Any]:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return work(self, trial)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TrialWork, "__call__", stopped)
+        assert call(monkeypatch, capsys, *words, "--out", out).code == 130
+    before = trials(out)
+    assert len(before) == 4
+    assert call(monkeypatch, capsys, *words, "--out", out).code == 0
+    after = trials(out)
+    assert before.items() <= after.items()
+    assert after.keys() == trials(tmp_path / "whole").keys()
+    for name in ("model", "edge_blind", "undefended"):
+        weights = [(tmp_path / run / name / "weights.safetensors").read_bytes() for run in ("whole", "stopped")]
+        assert weights[0] == weights[1]
+    tables = [(tmp_path / run / "run" / "certificates.parquet").read_bytes() for run in ("whole", "stopped")]
+    assert tables[0] == tables[1]
+    # another attack is another search
+    refused = call(monkeypatch, capsys, *words[:4], 2, *words[5:], "--out", out)
+    assert refused.code == 2
+    assert "attack = 1; asked for attack = 2" in refused.err
+
+
+def test_test_graphs_have_no_part_in_the_choice(graphs: Path, tmp_path: Path) -> None:
+    """With other edges in all test graphs, every trial says the same."""
+    source = DataSource(str(graphs), test=0.25, validation=0.25)
+    other = write_graphs(tmp_path / "graphs", count=32)
+    data = folder(graphs)
+    for index in source.split(data).test_indices:
+        path = [f"{node} {node + 1}\n" for node in range(data[index].num_nodes - 1)]
+        (other / f"{data[index].name}").write_text("".join(path))
+    changed = folder(other)
+    assert any(changed[index].topology != data[index].topology for index in range(len(data)))
+    found = []
+    for path in (graphs, other):
+        search = Search(DataSource(str(path), test=0.25, validation=0.25), 1, (2,))
+        candidates = search.candidates()
+        said = [TrialWork(search)(Trial(candidate, 2)) for candidate in candidates]
+        found.append([{key: value for key, value in one.items() if "seconds" not in key} for one in said])
+    assert found[0] == found[1]
+
+
+def test_where_edges_cannot_help_the_edge_blind_network_is_handed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rings of two sizes: the number of nodes says it all."""
+    own = tmp_path / "sizes"
+    own.mkdir()
+    for index in range(32):
+        size = 5 if index % 2 else 12
+        (own / f"{index}.edges").write_text("".join(f"{node} {(node + 1) % size}\n" for node in range(size)))
+    table = "".join(f"{index}.edges,{'small' if index % 2 else 'large'}\n" for index in range(32))
+    (own / "labels.csv").write_text(table)
+    out = tmp_path / "p"
+    words = ("protect", "--data", own, "--adds", 3, "--removes", 2, *QUICK, "--epochs", 30, "--out", out)
+    done = call(monkeypatch, capsys, *words)
+    assert done.code == 0, done.err
+    assert "nothing beats ignoring edges" in done.out
+    assert "handed over" in done.out
+    found = json.loads((out / "protect.json").read_text())
+    assert found["defence"] == "edge-blind"
+    assert found["withstood"] == found["edge_blind"] == 1
+    assert load_metadata(out / "model").metadata["defence"] == {"name": "edge-blind"}
+    assert not (out / "edge_blind").exists()  # it is the model
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("", "say which attack is to be withstood"),
+        ("--radius 1 --time 10", "--time must be a time such as 90s"),
+        ("--radius 1 --time 0m", "--time must be a time such as 90s"),
+        ("--radius 1 --validation 0", "--validation must be above 0"),
+        ("--radius 1 --features smell", "features must be one of"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(
+    words: str,
+    sentence: str,
+    graphs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    done = call(monkeypatch, capsys, "protect", "--data", graphs, *words.split(), "--out", tmp_path / "p")
+    assert done.code == 2
+    assert sentence in done.err
+    assert not (tmp_path / "p").exists()
+
+
+def test_every_defence_proposes_settings_for_the_attack() -> None:
+    graphs = topologies(16)
+    proposed = {
+        name: [Candidate(kind, found).title for found in kind.candidates_against(graphs, 3)]
+        for name in ("local", "voting", "edge-blind", "none")
+        for kind in [defence_class(name)]
+    }
+    assert proposed["local"] == ["local 3", "local 4", "local 7"]
+    assert proposed["voting"][:2] == ["voting 7", "voting 13"]
+    assert proposed["edge-blind"] == ["edge-blind"]
+    assert defence_class("local").candidates_against(graphs, (2, 1)) == [{"budget": [2, 1]}, {"budget": [4, 2]}]

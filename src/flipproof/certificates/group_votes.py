@@ -172,7 +172,7 @@ class GroupVotes(Evidence):
     def _price_words(self, price: int, exact: bool) -> str:
         if price > self.graph.num_slots:
             return "not for sale"
-        return str(price) if exact else f"at least {price}"
+        return str(price) if exact else f"≥ {price}"
 
     def made_again(self) -> bool:
         """Whether every stored set of flips lies in its group and has as many additions and removals as it claims."""

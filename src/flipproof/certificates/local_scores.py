@@ -212,7 +212,7 @@ class LocalScores(Evidence):
         """The part of every node in the lead over the nearest rival, and the worst flips found.
 
         The nearest rival is the one that a search overtakes with the fewest flips. The flips succeed if they turn the lead by
-        more than all rounding. If no search does, they are the worst ``radius + 1`` flips found.
+        more than all rounding. If no search does, they are the worst of up to ``radius + 1`` flips found.
         """
         label = self.label
         if label is None or radius < 0:
@@ -249,12 +249,14 @@ class LocalScores(Evidence):
             return lead - drop < -float(self.margin(number)[column])
 
         flips = list[tuple[int, int]]()
-        if self.graph.num_nodes <= _SEARCHED_NODES:
+        if radius < self.graph.num_slots and self.graph.num_nodes <= _SEARCHED_NODES:
             flips = search.greedy(min(2 * radius + 3, _MOST_FLIPS, self.graph.num_slots), enough)
         succeeds = bool(flips) and enough(len(flips), search.drop(flips))
         flips = search.pruned(flips, enough) if succeeds else flips[: radius + 1]
         falls = [lead - search.drop(flips[:number]) for number in range(len(flips) + 1)]
-        return flips, succeeds, falls[-1], falls
+        if not succeeds:  # flips that do not bring the rival nearer are no part of a candidate
+            flips = flips[: int(np.argmin(falls))]
+        return flips, succeeds, min(falls), falls[: len(flips) + 1]
 
     def description(self) -> dict[str, Any]:
         """How deep was looked."""

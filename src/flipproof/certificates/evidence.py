@@ -26,6 +26,7 @@ from flipproof.graphs import Graph
 
 if TYPE_CHECKING:
     from flipproof.certificates.certificate import Certificate
+    from flipproof.certificates.weak_spots import WeakSpots
 
 __all__ = ["Evidence"]
 
@@ -65,6 +66,14 @@ class Evidence(ABC):
     def made_again(self) -> bool:
         """Whether what the model was shown, made again from its description, is what it was shown. For auditors."""
         return True
+
+    def weak_spots(self, radius: int) -> WeakSpots | None:
+        """What the answer rests on and where an attacker would strike, without a model call; ``None`` if that is not known.
+
+        Args:
+            radius: Flips that the certificate withstands; at least 0. Attacks of more flips are looked for.
+        """
+        return None
 
     @property
     def digest(self) -> str:

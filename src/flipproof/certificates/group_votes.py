@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates.evidence import Evidence
-from flipproof.certificates.prices import Prices, Purchase, cheapest_purchase
+from flipproof.certificates.prices import Prices, Purchase, cheapest_purchase, price_table
+from flipproof.certificates.weak_spots import ClassCell, WeakSpots
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, pairs_of_slots
 from flipproof.noise.groups import HASH_VERSION, EdgeGroups
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from flipproof.certificates.certificate import Certificate
 
 __all__ = ["GroupVotes"]
+
+_SHOWN_ROWS = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +127,52 @@ class GroupVotes(Evidence):
         if len(slots) < len(bought.parts):
             return None
         return pairs_of_slots(np.sort(np.concatenate(slots)), self.graph.num_nodes)
+
+    def weak_spots(self, radius: int) -> WeakSpots | None:
+        """The cheapest purchase with the flips that are known to buy its votes, and what the next votes would cost.
+
+        The flips succeed if all prices are exact. If not, those of the votes whose price is known are a candidate.
+        """
+        bought = self.purchase()
+        if self.prices is None or bought is None or radius < 0:
+            return None
+        attack = self.attack()
+        prices, exact = price_table(self)
+        parts = {part.group: part.label for part in bought.parts}
+        # a vote that is not bought is shown with the price at which the rival would get it
+        votes = [(group, parts.get(group, bought.rival)) for group in range(len(self))]
+        votes = [(group, label) for group, label in votes if label != self.labels[group]]
+        votes.sort(key=lambda vote: (vote[0] not in parts, int(prices[vote]), vote[0]))
+        return WeakSpots(
+            rival=bought.rival,
+            flips=tuple((u, v) for u, v in (self._known_flips(bought) if attack is None else attack).tolist()),
+            succeeds=attack is not None,
+            caption="What votes cost in flips, cheapest first",
+            columns=("Group", "Vote", "Turned into", "Price", "Bought"),
+            rows=tuple(
+                (
+                    group,
+                    ClassCell(int(self.labels[group])),
+                    ClassCell(label),
+                    self._price_words(int(prices[group, label]), bool(exact[group, label])),
+                    "yes" if group in parts else "",
+                )
+                for group, label in votes[:_SHOWN_ROWS]
+            ),
+        )
+
+    def _known_flips(self, bought: Purchase) -> IntArray:
+        """The flips of those votes of a purchase whose price was found, as node pairs."""
+        slots = [np.zeros(0, dtype=np.int64)]
+        for part in bought.parts:
+            flips = self.prices.flips(part.group, part.label) if self.prices is not None and part.exact else None
+            slots += [] if flips is None else [flips]
+        return pairs_of_slots(np.sort(np.concatenate(slots)), self.graph.num_nodes)
+
+    def _price_words(self, price: int, exact: bool) -> str:
+        if price > self.graph.num_slots:
+            return "not for sale"
+        return str(price) if exact else f"≥ {price}"
 
     def made_again(self) -> bool:
         """Whether every stored set of flips lies in its group and has as many additions and removals as it claims."""

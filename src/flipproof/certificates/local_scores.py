@@ -21,6 +21,8 @@ from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid
 from flipproof.certificates.evidence import Evidence
 from flipproof.certificates.matched_knapsack import NodeLosses, worst_drops
 from flipproof.certificates.node_views import NodeViews, views_of
+from flipproof.certificates.weak_spots import WeakSpots
+from flipproof.certificates.worst_flips import FlipSearch
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
 
@@ -31,6 +33,8 @@ _MOST_MIXED = (
     4  # additions, and removals, of a budget of both: the knapsack of two totals costs the square of their product
 )
 _MOST_FLIPS = 64  # the margin is proved up to here
+_SEARCHED_NODES = 1000  # beyond, no attack is looked for: every flip of a search takes the square of their number
+_SHOWN_ROWS = 12
 
 Floats = NDArray[np.float64]
 
@@ -203,6 +207,56 @@ class LocalScores(Evidence):
         while radius < graph.num_slots and _diagonal(grid, radius + 1, graph):
             radius += 1
         return radius, grid
+
+    def weak_spots(self, radius: int) -> WeakSpots | None:
+        """The part of every node in the lead over the nearest rival, and the worst flips found.
+
+        The nearest rival is the one that a search overtakes with the fewest flips. The flips succeed if they turn the lead by
+        more than all rounding. If no search does, they are the worst of up to ``radius + 1`` flips found.
+        """
+        label = self.label
+        if label is None or radius < 0:
+            return None
+        parts = leads_over_rivals(self.scores, label, self.num_classes)
+        leads = leads_over_rivals(self.totals, label, self.num_classes)
+        columns, _ = rivals_of(label, self.num_classes)
+        found = [
+            self._worst_flips(FlipSearch(self.views, parts[:, at]), float(leads[at]), int(column), radius)
+            for at, column in enumerate(columns.tolist())
+        ]
+        # by whether it succeeds, by its size, by the lead that is left
+        best = min(range(len(found)), key=lambda at: (not found[at][1], len(found[at][0]) * found[at][1], found[at][2]))
+        flips, succeeds, falls = found[best][0], found[best][1], found[best][3]
+        edges = {(u, v) for u, v in self.graph.edges.tolist()}
+        steps = ["no flip", *(f"{'remove' if flip in edges else 'add'} {flip[0]}–{flip[1]}" for flip in flips)]
+        return WeakSpots(
+            rival=best + (best >= label),
+            flips=tuple(flips),
+            succeeds=succeeds,
+            weights=parts[self.views.base[self.views.class_of_node], best],
+            rest=float(leads_over_rivals(self.offset, label, self.num_classes)[best]),
+            caption="How the flips lower the lead",
+            columns=("After", "Lead"),
+            rows=tuple((step, f"{lead:.3g}") for step, lead in zip(steps, falls, strict=True))[:_SHOWN_ROWS],
+        )
+
+    def _worst_flips(
+        self, search: FlipSearch, lead: float, column: int, radius: int
+    ) -> tuple[list[tuple[int, int]], bool, float, list[float]]:
+        """Flips against one rival, whether they succeed, the lead that they leave, and the lead after 0, 1, 2, ... of them."""
+
+        def enough(number: int, drop: float) -> bool:
+            return lead - drop < -float(self.margin(number)[column])
+
+        flips = list[tuple[int, int]]()
+        if radius < self.graph.num_slots and self.graph.num_nodes <= _SEARCHED_NODES:
+            flips = search.greedy(min(2 * radius + 3, _MOST_FLIPS, self.graph.num_slots), enough)
+        succeeds = bool(flips) and enough(len(flips), search.drop(flips))
+        flips = search.pruned(flips, enough) if succeeds else flips[: radius + 1]
+        falls = [lead - search.drop(flips[:number]) for number in range(len(flips) + 1)]
+        if not succeeds:  # flips that do not bring the rival nearer are no part of a candidate
+            flips = flips[: int(np.argmin(falls))]
+        return flips, succeeds, min(falls), falls[: len(flips) + 1]
 
     def description(self) -> dict[str, Any]:
         """How deep was looked."""

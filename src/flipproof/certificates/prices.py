@@ -30,7 +30,7 @@ from flipproof.graphs import IntArray
 if TYPE_CHECKING:
     from flipproof.certificates.group_votes import GroupVotes
 
-__all__ = ["MOST_PRICED", "Part", "Prices", "Purchase", "cheapest_purchase", "priced_grid"]
+__all__ = ["MOST_PRICED", "Part", "Prices", "Purchase", "cheapest_purchase", "price_table", "priced_grid"]
 
 MOST_PRICED = 1024
 """Groups up to which votes are priced: the knapsack costs the square of their number."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from flipproof.attacks.attack_result import AttackResult
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.metrics import Curve, right_radii
+from flipproof.certificates.weak_spots import WeakSpots
 from flipproof.graphs import Graph, IntArray
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.table import Row
@@ -66,6 +67,7 @@ class CertifiedRun:
         readings: By method and graph; the run's own method first, then others that read the same evidence.
         line: How many of its graphs a network that ignores edges answers right; ``None`` if unknown.
         attacks: What attacks found, by graph and role.
+        weak_spots: Where an attacker would strike, by graph, where the evidence tells.
     """
 
     name: str
@@ -75,6 +77,7 @@ class CertifiedRun:
     readings: Mapping[str, Mapping[int, Reading]]
     line: int | None = None
     attacks: Mapping[int, Mapping[str, AttackResult]] = field(default_factory=dict)
+    weak_spots: Mapping[int, WeakSpots] = field(default_factory=dict)
 
     @property
     def method(self) -> str:

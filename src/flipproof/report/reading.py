@@ -9,6 +9,7 @@ from typing import Any
 
 from flipproof.attacks.attack_result import AttackResult
 from flipproof.certificates.evidence import Evidence
+from flipproof.certificates.weak_spots import WeakSpots
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.report.content import ATTACKERS, CertifiedRun, Reading
@@ -55,6 +56,7 @@ def read_run(folder: Path, name: str, advance: Callable[[int], None] = lambda am
         rows: list[Row] = []
         graphs: dict[int, Graph] = {}
         readings: dict[str, dict[int, Reading]] = {}
+        weak_spots: dict[int, WeakSpots] = {}
         for index, evidence in read_evidence(run):
             row = (
                 derive_row(index, evidence, question) if known is None else _stored_row(folder, index, evidence, known)
@@ -65,8 +67,12 @@ def read_run(folder: Path, name: str, advance: Callable[[int], None] = lambda am
             others = {method: Reading.of(found) for method, found in question.readings(evidence).items()}
             for method, reading in {rows[0]["method"]: own, **others}.items():
                 readings.setdefault(method, {})[index] = reading
+            spots = None if row["predicted"] is None else evidence.weak_spots(row["radius"])
+            if spots is not None:
+                weak_spots[index] = spots
             advance(1)
-        return CertifiedRun(name, run.settings, rows, graphs, readings, read_line(folder, len(rows)))
+        line = read_line(folder, len(rows))
+        return CertifiedRun(name, run.settings, rows, graphs, readings, line, weak_spots=weak_spots)
 
 
 def _stored_row(folder: Path, index: int, evidence: Evidence, known: Mapping[int, Row]) -> Row:

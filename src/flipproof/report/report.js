@@ -529,11 +529,16 @@
     if (step) { move(step); event.preventDefault(); }
   });
 
+  // what can be marked: attacks found, and the worst flips that the evidence knows of
   function attacksOn(graph) {
+    const explained = runs.some((run, number) => graph.runs[number] && graph.runs[number].weak);
     return runs.flatMap((run, number) => {
-      const attacks = graph.runs[number] ? graph.runs[number].attacks : {};
-      return Object.keys(run.targets).filter((role) => attacks[role]).map((role) => (
-        { key: `${number}${role}`, name: `${several ? `${run.name}: ` : ""}${run.targets[role]}`, found: attacks[role] }));
+      const { attacks, weak } = graph.runs[number] || { attacks: {} };
+      const prefix = several ? `${run.name}: ` : "";
+      const options = Object.keys(run.targets).filter((role) => attacks[role]).map((role) => (
+        { key: `${number}${role}`, name: `${prefix}${explained ? "attack found on " : ""}${run.targets[role]}`, found: attacks[role], number, weak: role === "defended" ? weak : null }));
+      if (weak && (weak.weights || weak.flips.length)) options.push({ key: `${number}weak`, name: `${prefix}weak spots`, found: { ...weak, explains: true }, number, weak });
+      return options;
     });
   }
   function pairs(flat) {
@@ -552,11 +557,21 @@
       return button;
     });
     const current = options.find((option) => option.key === marked);
-    return h("div", {}, h("p", { class: "soft" }, `${graph.nodes} nodes, ${graph.count} edges. Mark the strongest attack found on:`), h("div", { class: "choices" }, buttons), current ? h("p", {}, attackWords(graph, current.found)) : null);
+    return h("div", {}, h("p", { class: "soft" }, `${graph.nodes} nodes, ${graph.count} edges. ${options.some((option) => option.weak) ? "Mark:" : "Mark the strongest attack found on:"}`), h("div", { class: "choices" }, buttons), current ? h("p", {}, current.found.explains ? weakWords(graph, current.found, current.number) : attackWords(graph, current.found)) : null);
+  }
+  function flipWords(graph, found) {
+    const present = new Set(pairs(graph.edges || []).map((pair) => pair.join("-")));
+    return pairs(found.flips).map(([u, v]) => (graph.edges ? `${present.has(`${u}-${v}`) ? "remove" : "add"} ${u}–${v}` : `flip ${u}–${v}`)).join(", ");
+  }
+  function weakWords(graph, weak, number) {
+    const size = weak.flips.length / 2, told = flipWords(graph, weak), { radius } = graph.runs[number];
+    if (!size) return radius >= graph.runs[number].slots ? "No flips can change the answer." : "No flips are known that bring the rival nearer.";
+    if (!weak.success) return `A candidate attack, not known to change the answer: ${told}.`;
+    const sharp = size === radius + 1 ? " No smaller attack exists." : ` Whether ${radius + 2 === size ? flips(radius + 1) : `${radius + 1} to ${flips(size - 1)}`} can is not known.`;
+    return `${flips(size)} ${size === 1 ? "is" : "are"} known to change the answer: ${told}.${sharp}`;
   }
   function attackWords(graph, found) {
-    const present = new Set(pairs(graph.edges || []).map((pair) => pair.join("-")));
-    const told = pairs(found.flips).map(([u, v]) => (graph.edges ? `${present.has(`${u}-${v}`) ? "remove" : "add"} ${u}–${v}` : `flip ${u}–${v}`)).join(", ");
+    const told = flipWords(graph, found);
     const size = found.flips.length / 2;
     if (found.success && !size) return `Its answer is not ${className(graph, found.label)}, even without an attack.`;
     if (found.success) return `${flips(size)} change${size === 1 ? "s" : ""} the answer: ${told} (${found.name}${found.confirmed ? ", confirmed" : ""}).`;
@@ -570,6 +585,7 @@
     const parts = [head, h("p", { class: "verdict" }, verdict(graph, run, cell, number))];
     const total = cell.counts.reduce((sum, count) => sum + count, 0);
     if (total > 1) parts.push(h("h4", {}, `${total.toLocaleString("en")} votes`), votesTable(graph, cell, total));
+    if (cell.weak) parts.push(h("h4", {}, "Weak spots"), ...weakTable(graph, cell.weak));
     if (run.methods.length > 1) parts.push(h("h4", {}, "By method, from the same evidence"), methodTable(graph, run, cell));
     if (cell.grid.length) {
       const size = Math.max(...cell.grid);
@@ -615,6 +631,20 @@
     if (rest) lines.push(h("tr", {}, h("td", { class: "name" }, "others"), h("td", {}), h("td", {}, String(rest))));
     return h("table", { class: "votes" }, h("tbody", {}, lines));
   }
+  const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value)}`;
+  function weakTable(graph, weak) {
+    const said = [`Nearest rival: ${className(graph, weak.rival)}.`];
+    if (weak.weights) {
+      const carried = Number(weak.weights.reduce((sum, weight) => sum + weight, 0).toPrecision(3));
+      said.push(`Single nodes carry ${signed(carried)} of the lead over it; ${signed(weak.rest)} belongs to none of them.`);
+    }
+    const text = (cell) => (cell !== null && typeof cell === "object" ? className(graph, cell.label) : String(cell));
+    const numeric = weak.columns.map((_, place) => weak.rows.every((line) => typeof line[place] === "number"));
+    const head = h("tr", {}, weak.columns.map((name, place) => h("th", { scope: "col", class: numeric[place] ? "number" : null }, name)));
+    const lines = weak.rows.map((line) => h("tr", {}, line.map((cell, place) => h("td", { class: numeric[place] ? "number" : null }, text(cell)))));
+    const table = h("table", { class: "methods weak" }, h("caption", {}, weak.caption), h("thead", {}, head), h("tbody", {}, lines));
+    return [h("p", {}, said.join(" ")), lines.length ? h("div", { class: "mini" }, table) : null];
+  }
   function methodTable(graph, run, cell) {
     const wide = !run.symmetric;
     const head = ["Method", "Answer", "Radius", ...(wide ? ["Additions", "Removals"] : []), "Share at least"];
@@ -657,14 +687,34 @@
       svg.append(s("path", { class: "edge added", d: `M${x1},${y1}Q${(x1 + x2) / 2 + bend * (y2 - y1)},${(y1 + y2) / 2 - bend * (x2 - x1)} ${x2},${y2}` }));
     }
     const size = graph.nodes > 100 ? 3 : graph.nodes > 40 ? 4.5 : 6.5;
+    const weights = option && option.weak ? option.weak.weights : null;
+    const heaviest = weights ? Math.max(...weights.map(Math.abs)) || 1 : 1;
     for (let number = 0; number < graph.nodes; number += 1) {
       const [cx, cy] = at(number);
-      const circle = s("circle", { class: touched.has(number) ? "node touched" : "node", cx, cy, r: touched.has(number) ? size + 1.5 : size });
-      circle.append(s("title", {}, `node ${number}`));
+      const circle = weights ? weighed(cx, cy, size, weights[number], heaviest) : s("circle", { class: touched.has(number) ? "node touched" : "node", cx, cy, r: touched.has(number) ? size + 1.5 : size });
+      circle.append(s("title", {}, `node ${number}${weights ? `: ${signed(weights[number])}` : ""}`));
+      if (weights && touched.has(number)) svg.append(s("circle", { class: "halo", cx, cy, r: Number(circle.getAttribute("r")) + 3.5 }));
       svg.append(circle);
     }
+    if (weights) return h("div", { class: "drawing" }, svg, weightKey(graph, option, flipped.size, removed.length));
     const key = removed.length + flipped.size ? h("p", { class: "soft" }, [flipped.size ? "Red: added. " : "", removed.length ? "Dashed: removed." : ""]) : null;
     return h("div", { class: "drawing" }, svg, key);
+  }
+  // the sign is told by a disc or a ring, the amount by its size: neither needs colour
+  function weighed(cx, cy, size, weight, heaviest) {
+    const r = size * (0.4 + 1.2 * Math.sqrt(Math.abs(weight) / heaviest));
+    return s("circle", { class: `node ${weight < 0 ? "against" : "for"}`, cx, cy, r });
+  }
+  function weightKey(graph, option, added, removed) {
+    const sample = (...drawn) => s("svg", { viewBox: "0 0 30 20", "aria-hidden": "true" }, drawn);
+    const entry = (drawn, words) => h("li", {}, drawn, h("span", {}, words));
+    const answer = className(graph, graph.runs[option.number].answer), rival = className(graph, option.weak.rival);
+    const entries = [[1, answer], [-1, rival]]
+      .filter(([sign]) => option.weak.weights.some((weight) => sign * weight > 0))
+      .map(([sign, name]) => entry(sample(weighed(8, 10, 5, sign * 0.1, 1), weighed(21, 10, 5, sign, 1)), `speaks for ${name}`));
+    if (added) entries.push(entry(sample(s("path", { class: "edge added", d: "M2,10H28" })), "added"));
+    if (removed) entries.push(entry(sample(s("path", { class: "edge removed", d: "M2,10H28" })), "removed"));
+    return h("ul", { class: "key weights" }, entries, h("li", { class: "soft" }, "Larger nodes carry more of the lead."));
   }
 
   // Stress majorisation from classical scaling: distances on paper near to distances in the graph. The same every time.

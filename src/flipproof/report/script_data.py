@@ -10,6 +10,7 @@ import numpy as np
 
 from flipproof.attacks.attack_result import AttackResult
 from flipproof.certificates.metrics import Curve
+from flipproof.certificates.weak_spots import ClassCell, WeakSpots
 from flipproof.graphs import Graph
 from flipproof.report.content import ATTACKERS, CertifiedRun, Reading, curve_range
 
@@ -34,6 +35,9 @@ def script_data(runs: Sequence[CertifiedRun]) -> dict[str, Any]:
                 ink += graph.num_edges * drawn
                 graphs[place] = _graph(graph, *place, drawn)
             graphs[place]["runs"][number] = _cell(run, row)
+            if row["graph"] in run.weak_spots:
+                drawn = graphs[place]["edges"] is not None
+                graphs[place]["runs"][number]["weak"] = _weak(run.weak_spots[row["graph"]], drawn)
     return {
         "top": top,
         "attackers": ATTACKERS,
@@ -107,6 +111,20 @@ def _reading(reading: Reading) -> list[Any]:
     # a lower bound is cut off, not rounded: the page must not show more than was proven
     share = None if reading.p_lower is None else math.floor(reading.p_lower * 10_000) / 10_000
     return [reading.label, reading.radius, reading.adds_radius, reading.removes_radius, share]
+
+
+def _weak(spots: WeakSpots, drawn: bool) -> dict[str, Any]:
+    weights = spots.weights if drawn else None
+    return {
+        "rival": spots.rival,
+        "flips": [node for pair in spots.flips for node in pair],
+        "success": spots.succeeds,
+        "weights": None if weights is None else [float(f"{weight:.3g}") for weight in weights.tolist()],
+        "rest": float(f"{spots.rest:.3g}"),
+        "caption": spots.caption,
+        "columns": list(spots.columns),
+        "rows": [[{"label": cell.label} if isinstance(cell, ClassCell) else cell for cell in row] for row in spots.rows],
+    }
 
 
 def _attack(result: AttackResult) -> dict[str, Any]:

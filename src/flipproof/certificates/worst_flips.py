@@ -1,0 +1,114 @@
+"""The worst flips that a search finds, where every node votes on its own view: candidate attacks, evaluated exactly.
+
+The matched knapsack bounds what an attack can do without naming one: the partners that it gives to a node need not exist. Here flips
+are chosen one by one, each lowering the lead as much as a single flip can by then. What they do together is read from the same
+scores as the certificate, without a model call. The first flip is a worst one, hence an attack wherever one flip suffices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flipproof.certificates.node_views import Compositions, NodeViews
+
+__all__ = ["FlipSearch"]
+
+Floats = NDArray[np.float64]
+Pair = tuple[int, int]
+
+
+class FlipSearch:
+    """Attacks on the lead over one rival.
+
+    Args:
+        views: The views and what reaches them.
+        parts: Part that each view has in the lead, ``[R]``.
+    """
+
+    def __init__(self, views: NodeViews, parts: Floats) -> None:
+        self._views, self._parts = views, parts
+        graph = views.graph
+        n = graph.num_nodes
+        self._joined = np.zeros((n, n), dtype=np.bool_)
+        self._joined[graph.edges[:, 0], graph.edges[:, 1]] = True
+        self._joined |= self._joined.T
+        self._free = np.triu(np.ones((n, n), dtype=np.bool_), 1)
+        if len(graph.frozen):
+            self._free[graph.frozen[:, 0], graph.frozen[:, 1]] = False
+        # what a node loses by a first move, [n, 2K]: the first rows of the compositions are the single moves
+        kinds = views.steps.moves.shape[1] // 2
+        reached = views.reached[:, : 2 * kinds]
+        first = np.where(reached >= 0, parts[views.base][:, None] - parts[reached], -np.inf)
+        self._first: Floats = first[views.class_of_node]
+
+    def drop(self, flips: list[Pair]) -> float:
+        """How far the flips together lower the lead; ``-inf`` if they touch a node more often than was looked at."""
+        lost = [self._lost(node, moves) for node, moves in self._moves(flips).items()]
+        return float(sum(lost))
+
+    def greedy(self, most: int, enough: Callable[[int, float], bool]) -> list[Pair]:
+        """Up to ``most`` flips, each the worst one by then, until ``enough(number, drop)``."""
+        flips, gains, free = list[Pair](), self._first.copy(), self._free.copy()
+        while len(flips) < most:
+            pair = self._worst(gains, free)
+            if pair is None:
+                break
+            flips.append(pair)
+            free[pair] = False
+            moves = self._moves(flips)
+            for node in pair:
+                gains[node] = self._next(node, moves[node])
+            if enough(len(flips), self.drop(flips)):
+                break
+        return flips
+
+    def pruned(self, flips: list[Pair], enough: Callable[[int, float], bool]) -> list[Pair]:
+        """The flips without those that the others are enough without."""
+        kept = list(flips)
+        for flip in flips:
+            rest = [other for other in kept if other != flip]
+            if rest and enough(len(rest), self.drop(rest)):
+                kept = rest
+        return kept
+
+    def _worst(self, gains: Floats, free: NDArray[np.bool_]) -> Pair | None:
+        kinds = self._views.kinds
+        number = gains.shape[1] // 2
+        added, removed = gains[:, kinds], gains[:, number + kinds]  # [n, n]: what the first loses by the second
+        one_way = np.where(self._joined, removed, added)
+        both = np.where(free, one_way + one_way.T, -np.inf)
+        at = int(both.argmax())
+        pair = (at // len(kinds), at % len(kinds))
+        return pair if np.isfinite(both[pair]) else None
+
+    def _moves(self, flips: list[Pair]) -> dict[int, NDArray[np.int64]]:
+        """How often each move was made at every node that was touched."""
+        kinds, width = self._views.kinds, self._first.shape[1]
+        found: dict[int, NDArray[np.int64]] = {}
+        for u, v in flips:
+            shift = width // 2 * int(self._joined[u, v])
+            for node, partner in ((u, v), (v, u)):
+                found.setdefault(node, np.zeros(width, dtype=np.int64))[shift + int(kinds[partner])] += 1
+        return found
+
+    def _lost(self, node: int, moves: NDArray[np.int64]) -> float:
+        place = _numbers(self._views.steps).get(moves.tobytes())
+        own = self._views.class_of_node[node]
+        reached = -1 if place is None else int(self._views.reached[own, place])
+        return float(self._parts[self._views.base[own]] - self._parts[reached]) if reached >= 0 else -np.inf
+
+    def _next(self, node: int, moves: NDArray[np.int64]) -> Floats:
+        """What the node loses by one move more, ``[2K]``."""
+        now = self._lost(node, moves)
+        one = np.eye(len(moves), dtype=np.int64)
+        return np.array([self._lost(node, moves + step) - now for step in one])
+
+
+@lru_cache(maxsize=16)
+def _numbers(steps: Compositions) -> dict[bytes, int]:
+    """The place of every composition."""
+    return {row.tobytes(): place for place, row in enumerate(steps.moves.astype(np.int64))}

@@ -1,81 +1,16 @@
-"""Certificates as results: printed, converted, compared; and the accuracy of many of them."""
+"""Certificates as results: printed, converted, compared."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any
 
 import numpy as np
 import pytest
 
-from flipproof import (
-    Certificate,
-    EdgeNoise,
-    InputError,
-    average_certified_radius,
-    certified_accuracy,
-    certify_counts,
-)
+from flipproof import Certificate, EdgeNoise, certify_counts
 from flipproof.certificates.certificate import GRID_LIMIT, cut_grid
-
-
-def certificate(label: int | None = 0, radius: int = 0, **changes: Any) -> Certificate:
-    fields: dict[str, Any] = {
-        "label": label,
-        "radius": radius,
-        "method": "votes",
-        "alpha": 0.001,
-        "samples": 1000,
-        "counts": (990, 10),
-        "p_lower": 0.97,
-        "p_upper": 0.03,
-        "noise": EdgeNoise(keep=0.8),
-        "num_slots": 6,
-        "grid": np.ones((radius + 1, radius + 1), dtype=bool),
-    }
-    return Certificate(**(fields | changes))
-
-
-ABSTAINED = certificate(None, -1, grid=np.zeros((0, 0), dtype=bool))
-
-
-# ---- accuracy ----------------------------------------------------------------------------------------------
-
-
-def test_certified_accuracy_counts_radii_of_at_least_r() -> None:
-    certificates = [certificate(0, 2), certificate(1, 0), certificate(1, 3), ABSTAINED]
-    labels = [0, 1, 0, 0]  # right with 2, right with 0, wrong with 3, abstained
-    accuracy = certified_accuracy(certificates, labels, radii=range(5))
-    assert accuracy.tolist() == [0.5, 0.25, 0.25, 0.0, 0.0]
-    assert accuracy.dtype == np.float64
-    assert certified_accuracy(certificates, labels).shape == (17,)
-    assert certified_accuracy(certificates, labels, [2, 0]).tolist() == [0.25, 0.5]
-    assert certified_accuracy(certificates, np.array(labels), []).shape == (0,)
-
-
-def test_abstaining_is_never_right_whatever_the_label_is_called() -> None:
-    assert certified_accuracy([ABSTAINED], [-1], [-1, 0]).tolist() == [0.0, 0.0]
-    assert average_certified_radius([ABSTAINED], [0]) == 0
-
-
-def test_average_certified_radius_counts_wrong_and_abstained_as_0() -> None:
-    certificates = [certificate(0, 2), certificate(1, 0), certificate(1, 3), ABSTAINED, certificate(1, 4)]
-    assert average_certified_radius(certificates, [0, 1, 0, 0, 1]) == 6 / 5
-    assert type(average_certified_radius(certificates, [0, 1, 0, 0, 1])) is float
-
-
-@pytest.mark.parametrize("labels", [[0], [0, 1, 1], 0, [[0, 1]]])
-def test_labels_must_match(labels: Any) -> None:
-    for measure in (certified_accuracy, average_certified_radius):
-        with pytest.raises(InputError, match=r"one a certificate, \[2\].*got shape"):
-            measure([certificate(), certificate()], labels)
-
-
-def test_no_certificates_have_no_accuracy() -> None:
-    with pytest.raises(InputError, match="at least one"):
-        certified_accuracy([], [])
-
+from support.certificates import ABSTAINED, certificate
 
 # ---- the object --------------------------------------------------------------------------------------------
 

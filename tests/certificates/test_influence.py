@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from cube import Cube, all_states, classifier
 from flipproof import AlphaSplit, EdgeNoise, Graph, InputError, Votes, certify_votes
 from flipproof.certificates.bounds import lower_bound, upper_bound
 from flipproof.certificates.influence import choose_order, programme, statistics
@@ -33,6 +32,7 @@ from flipproof.certificates.influence.statistics import (
 )
 from flipproof.certificates.vote_share import worst_case
 from flipproof.noise import BLOCK, SampleStream
+from support.cube import Cube, all_states, classifier
 
 KEEP8 = EdgeNoise(keep=0.8)
 UNEQUAL = EdgeNoise(add=0.05, remove=0.4)
@@ -424,10 +424,10 @@ def test_own_split_is_used() -> None:
 
 
 def test_beyond_the_limit_influence_is_votes_with_all_of_alpha(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flipproof.certificates.influence import certify
+    from flipproof.certificates.influence import climb
 
     votes = linear_votes(KEEP8)
-    monkeypatch.setattr(certify, "_FIRST_SLOTS", 10)
+    monkeypatch.setattr(climb, "_FIRST_SLOTS", 10)
     certificate, alone = certify_votes(votes), certify_votes(votes, method="votes")
     assert certificate.order == 0
     assert replace(certificate, method="votes") == alone
@@ -470,8 +470,9 @@ def test_votes_cast_on_another_order_of_slots_are_refused() -> None:
 
 def test_flips_that_come_in_another_order_of_slots_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     votes = linear_votes(KEEP8)
-    plain = SampleStream._dense_flips
-    monkeypatch.setattr(SampleStream, "_dense_flips", lambda self, start, stop: plain(self, start, stop)[:, ::-1])
+    plain, clean = SampleStream._dense_states, votes.graph.slot_states
+    backwards = lambda self, start, stop: (plain(self, start, stop) ^ clean)[:, ::-1] ^ clean  # noqa: E731
+    monkeypatch.setattr(SampleStream, "_dense_states", backwards)
     with pytest.raises(InputError, match="expected checksum"):
         certify_votes(votes)
 

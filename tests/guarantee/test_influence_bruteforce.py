@@ -7,12 +7,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from cube import KINDS, Cube, classifier
 from flipproof import EdgeNoise, radius
 from flipproof.certificates.influence.attack import Attack
 from flipproof.certificates.influence.programme import lead_by_identity, lead_by_programme, lead_by_triples
 from flipproof.certificates.influence.statistics import MomentBounds, tightened
 from flipproof.certificates.vote_share import certified_grid, worst_case
+from support.cube import KINDS, Cube, classifier
 
 NOISES = (
     EdgeNoise(keep=0.9),

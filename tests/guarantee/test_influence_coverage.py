@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cube import Cube, all_states
 from flipproof import EdgeNoise, Sequential, certify_votes
+from support.cube import Cube, all_states
 
 SLOTS = 10
 

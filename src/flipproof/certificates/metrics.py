@@ -36,7 +36,7 @@ def right_radii(radii: ArrayLike, predicted: Sequence[int | None], labels: Seque
 
 def shares(radii: IntArray, at: Iterable[int]) -> NDArray[np.float64]:
     """Certified accuracy: the share of graphs that are right with a radius of at least ``r``, for each ``r``."""
-    return np.array([np.mean(radii >= r) for r in at])
+    return np.array([np.mean(radii >= max(r, 0)) for r in at])
 
 
 def mean_radius(radii: IntArray) -> float:

@@ -7,7 +7,7 @@ when a slot, or a pair of slots, was flipped bounds what an attack on them can d
 - :mod:`attack`: kinds of attacks, the slots they choose from, the laws of the flips.
 - :mod:`statistics`: counts of votes and flips, confidence bounds on them.
 - :mod:`programme`: from these bounds to the worst lead after an attack.
-- :mod:`certify`: from votes to a certificate.
+- :mod:`climb`: from votes to a certificate.
 
 Theory: ``docs/influence.md``.
 """

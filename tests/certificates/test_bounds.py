@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from exact import binomial_tail
 from flipproof import AlphaSplit, InputError
 from flipproof.certificates.bounds import checked_alpha, label_pvalue, lower_bound, upper_bound
+from support.exact import binomial_tail
 
 TRIALS = (1, 2, 3, 10, 100, 1000, 10_000, 100_000, 1_000_000)
 FAILURES = (0.05, 1e-3, 1e-6, 1e-9)

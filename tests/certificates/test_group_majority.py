@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flipproof as fp
-from flipproof.graphs import pairs_of_slots
 from flipproof.certificates.group_votes import GroupVotes
+from flipproof.graphs import pairs_of_slots
 from flipproof.noise.groups import EdgeGroups
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from flipproof import EdgeNoise, Graph, InputError, Votes, certify_counts, certify_votes, radius
+from flipproof.certificates import vote_share as by_votes
 from flipproof.certificates.bounds import AlphaSplit, label_pvalue, lower_bound, upper_bound
-from flipproof.certificates import votes as by_votes
 from flipproof.noise import SampleStream
 
 NOISE = EdgeNoise(keep=0.8)

@@ -1,0 +1,78 @@
+"""Models and exact smoothed classifiers to attack, for the tests of attacks."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import flipproof as fp
+from flipproof.classifiers import Classifier
+from flipproof.noise import NoisyBatch
+from support.cube import Cube
+
+
+class CubeClassifier(Classifier):
+    """A cube's base classifier, read off its table."""
+
+    path = "table"
+
+    def __init__(self, cube: Cube) -> None:
+        self.cube, self.num_classes = cube, cube.num_classes
+
+    def batch_size(self, graph: fp.Graph, noise: fp.EdgeNoise) -> int:
+        return 1024
+
+    def scores(self, batch: NoisyBatch) -> NDArray[Any]:
+        assert batch.states is not None
+        return np.eye(self.num_classes)[self.cube.labels[batch.states @ (1 << np.arange(self.cube.slots))]]
+
+    def expectation(self, graph: fp.Graph) -> str:
+        return "states of the cube's slots"
+
+
+class ExactSmoothed(CubeClassifier):
+    """The smoothed classifier of a cube with its exact shares of votes as logits: nothing sampled, nothing missed."""
+
+    def scores(self, batch: NoisyBatch) -> NDArray[Any]:
+        assert batch.states is not None
+        return self.cube.shares_after(batch.states)
+
+
+@cache
+def trained(name: str, keep: float | None) -> tuple[torch.nn.Module, fp.datasets.Dataset]:
+    """A small network of the paper's data, trained for a few seconds, and its test graphs."""
+    parts = fp.datasets.split(fp.datasets.topologies(160, seed=0), train=96, seed=0)
+    network = fp.models.build({"name": name, "in_features": 1, "num_classes": 8, "hidden": 24}, seed=0)
+    noise = None if keep is None else fp.EdgeNoise(keep=keep)
+    fp.train(network, parts.train, noise=noise, epochs=30, batch_size=32, learning_rate=0.02, seed=0)
+    return network, parts.test
+
+
+class PygNetwork(torch.nn.Module):
+    """Two layers of PyG's, any kind, with a mean readout."""
+
+    def __init__(self, layer: str, seed: int = 0) -> None:
+        from torch_geometric import nn
+
+        super().__init__()
+        torch.manual_seed(seed)
+        if layer == "GINConv":
+            sizes = ((1, 8), (8, 8))
+            self.layers = torch.nn.ModuleList(nn.GINConv(torch.nn.Linear(*size)) for size in sizes)
+        else:
+            self.layers = torch.nn.ModuleList(getattr(nn, layer)(*size) for size in ((1, 8), (8, 8)))
+        self.head = torch.nn.Linear(8, 3)
+        self.num_classes = 3
+        self.eval()
+
+    def forward(self, x: torch.Tensor, edge_index: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+        from torch_geometric.nn import global_mean_pool
+
+        for layer in self.layers:
+            x = torch.tanh(layer(x, edge_index))
+        logits: torch.Tensor = self.head(global_mean_pool(x, batch))
+        return logits

@@ -1,0 +1,98 @@
+"""The command line in this process: quick, and through the same ``main()`` as the real one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flipproof.cli import main
+
+__all__ = ["OWN_MODEL", "Outcome", "Shell", "call", "write_graphs"]
+
+# a black box that needs no torch: whether the graph has more edges than nodes
+OWN_MODEL = """
+import time
+
+PAUSE = {pause}
+
+
+def make():
+    def more_edges_than_nodes(graphs):
+        time.sleep(PAUSE * len(graphs))
+        return [int(graph.num_edges > graph.num_nodes) for graph in graphs]
+
+    return more_edges_than_nodes
+"""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> Outcome:
+    """Run ``flipproof`` with these arguments."""
+    monkeypatch.setattr(sys, "argv", ["flipproof", *map(str, arguments)])
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main()
+    captured = capsys.readouterr()
+    return Outcome(int(ended.value.code or 0), captured.out, captured.err)
+
+
+def write_graphs(folder: Path, *, count: int = 12, nodes: Callable[[int], int] = lambda index: 6 + index % 3) -> Path:
+    """A folder of graphs in two classes: rings, and rings with all chords from node 0."""
+    folder.mkdir(parents=True)
+    lines = []
+    for index in range(count):
+        size = nodes(index)
+        edges = [(node, (node + 1) % size) for node in range(size)]
+        if index % 2:
+            edges += [(0, node) for node in range(2, size - 1)]
+        (folder / f"{index}.edges").write_text("".join(f"{u} {v}\n" for u, v in edges))
+        lines.append(f"{index}.edges,{'wheel' if index % 2 else 'ring'}\n")
+    (folder / "labels.csv").write_text("".join(lines))
+    return folder
+
+
+class Shell:
+    """The command line in a folder that holds ``own.py`` and ``graphs/``; paths in commands are relative to it."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder, self._monkeypatch, self._capsys = folder, monkeypatch, capsys
+        monkeypatch.chdir(folder)
+        monkeypatch.syspath_prepend(folder)
+        self.write()
+
+    def write(self, *, rule: str = "graph.num_edges > graph.num_nodes", nodes: int = 6) -> None:
+        """Other graphs, of so many nodes and a few more, and a model with another rule."""
+        shutil.rmtree(self.folder / "graphs", ignore_errors=True)
+        write_graphs(self.folder / "graphs", nodes=lambda index: nodes + index % 3)
+        source = OWN_MODEL.format(pause=0).replace("graph.num_edges > graph.num_nodes", rule)
+        (self.folder / "own.py").write_text(source)
+        self._monkeypatch.delitem(sys.modules, "own", raising=False)
+
+    def __call__(self, *arguments: object) -> Outcome:
+        return call(self._monkeypatch, self._capsys, *arguments)
+
+    def done(self, *arguments: object) -> Outcome:
+        """A command that must succeed."""
+        outcome = self(*arguments)
+        assert outcome.code == 0, outcome.err
+        return outcome
+
+    def rows(self, run: str) -> list[dict[str, Any]]:
+        """The table of a run, as ``export`` writes it."""
+        found: list[dict[str, Any]] = json.loads(self.done("export", run, "--format", "json").out)
+        return found

@@ -1,0 +1,176 @@
+"""Small graphs whose every noisy version can be listed: exact shares, exact influences, exact attacks.
+
+A classifier here is a table with one label for each of the ``2**N`` states of the slots. Nothing is sampled, and nothing of the
+certificates is used.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flipproof import EdgeNoise, Graph
+from flipproof.certificates.sampled_votes import Votes
+from flipproof.noise import BLOCK, SampleStream
+
+Labels = NDArray[np.int64]
+
+
+@lru_cache(maxsize=16)
+def all_states(slots: int) -> NDArray[np.bool_]:
+    """Every state of so many slots, ``[2**slots, slots]``; row ``k`` holds the binary digits of ``k``."""
+    return (np.arange(2**slots)[:, None] >> np.arange(slots) & 1).astype(np.bool_)
+
+
+@dataclass(frozen=True)
+class Cube:
+    """A clean graph's slots, the noise, and a label for every state."""
+
+    noise: EdgeNoise
+    clean: NDArray[np.bool_]
+    labels: Labels
+    num_classes: int
+
+    @property
+    def slots(self) -> int:
+        return len(self.clean)
+
+    def law(self, states: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Probability of every noisy version of graphs with these states, ``[..., 2**N]``."""
+        edge = np.where(states, 1 - self.noise.p_remove, self.noise.p_add)
+        law = np.ones((*states.shape[:-1], 1))
+        for slot in range(self.slots):  # slot k is binary digit k, so it comes in front
+            digit = np.stack([1 - edge[..., slot], edge[..., slot]], axis=-1)
+            law = (digit[..., :, None] * law[..., None, :]).reshape(*states.shape[:-1], -1)
+        return law
+
+    def shares_after(self, states: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Share of every class for graphs with these states, ``[..., C]``."""
+        return np.stack([self.law(states) @ (self.labels == c) for c in range(self.num_classes)], axis=-1)
+
+    @cached_property
+    def shares(self) -> NDArray[np.float64]:
+        return self.shares_after(self.clean)
+
+    def influences(self, label: int, order: int) -> tuple[NDArray[np.float64], ...]:
+        """Exact Pr(label, slots all flipped), a number, ``[N]``, ``[N, N]``, ``[N, N, N]``."""
+        mass = self.law(self.clean) * (self.labels == label)
+        flips = (all_states(self.slots) ^ self.clean).astype(np.float64)
+        tables = [mass.sum(), mass @ flips]
+        if order >= 2:
+            tables.append(flips.T @ (mass[:, None] * flips))
+        if order >= 3:
+            tables.append(np.einsum("m,mi,mj,mk->ijk", mass, flips, flips, flips, optimize=True))
+        return tuple(np.asarray(table) for table in tables[: order + 1])
+
+    def attacks(self, flips: int) -> Iterator[tuple[int, int, NDArray[np.bool_]]]:
+        """Additions, removals, and the states of the attacked graphs with so many of each: ``[sets, N]``."""
+        kinds: dict[tuple[int, int], list[NDArray[np.bool_]]] = {}
+        for chosen in itertools.combinations(range(self.slots), flips):
+            attacked = self.clean.copy()
+            attacked[list(chosen)] ^= True
+            removes = int(self.clean[list(chosen)].sum())
+            kinds.setdefault((flips - removes, removes), []).append(attacked)
+        for (adds, removes), states in kinds.items():
+            yield adds, removes, np.array(states)
+
+    def least_leads(self, flips: int) -> dict[tuple[int, int], NDArray[np.float64]]:
+        """For every kind of attack the least lead of the top class over each class, ``[C]`` (infinite for itself)."""
+        top = int(np.argmax(self.shares))
+        found = {}
+        for adds, removes, states in self.attacks(flips):
+            shares = self.shares_after(states)
+            leads = (shares[:, [top]] - shares).min(axis=0)
+            leads[top] = np.inf
+            found[adds, removes] = leads
+        return found
+
+    def radius(self) -> int:
+        """The true radius of the smoothed classifier, by trying every attack; -1 for a tie of the two top classes."""
+        ranked = np.sort(self.shares)
+        if ranked[-1] <= ranked[-2]:
+            return -1
+        radius = 0
+        while radius < self.slots and min(lead.min() for lead in self.least_leads(radius + 1).values()) > 0:
+            radius += 1
+        return radius
+
+    def votes(self, samples: int, seed: int) -> Votes:
+        """Sampled votes, as a smoothed classifier would cast them on the graph with these slots."""
+        graph = self.graph
+        stream = SampleStream(graph, self.noise, seed=seed)
+        labels, checksums = [], []
+        for start in range(0, samples, BLOCK):
+            batch, content = stream.batch(start, start + BLOCK)
+            checksum = stream.new_checksum()
+            checksum.update(content)
+            checksums.append(checksum.hexdigest())
+            assert batch.states is not None
+            labels.append(self.labels[batch.states @ (1 << np.arange(self.slots))])
+        cast = np.concatenate(labels)[:samples].astype(np.uint8)
+        return Votes(cast, graph, self.noise, self.num_classes, seed, tuple(checksums))
+
+    @cached_property
+    def graph(self) -> Graph:
+        """A graph with these slots; pairs beyond them are frozen."""
+        nodes = next(n for n in range(2, 9) if n * (n - 1) // 2 >= self.slots)
+        pairs = list(itertools.combinations(range(nodes), 2))
+        edges = [pair for pair, state in zip(pairs, self.clean, strict=False) if state]
+        return Graph(nodes, edges, frozen=pairs[self.slots :])
+
+
+# ---- classifiers ---------------------------------------------------------------------------------------------------
+
+
+def classifier(kind: str, slots: int, num_classes: int, clean: NDArray[np.bool_], rng: np.random.Generator) -> Labels:
+    """A table of labels of the given kind, with class 0 favoured near the clean graph."""
+    states = all_states(slots)
+    flips = states ^ clean
+    if kind == "random":
+        favoured = rng.random(len(states)) < rng.uniform(0.55, 0.99)
+        return np.where(favoured, 0, rng.integers(1, num_classes, len(states)))
+    if kind == "threshold":
+        weights = rng.normal(size=(slots, num_classes))
+        start = rng.normal(size=num_classes)
+        start[0] += rng.uniform(0, 4)
+        return np.asarray((flips @ weights + start).argmax(axis=1))
+    if kind == "junta":
+        seen = rng.choice(slots, size=int(rng.integers(1, 4)), replace=False)
+        table = rng.integers(0, num_classes, 2 ** len(seen))
+        table[rng.random(len(table)) < 0.6] = 0
+        table[0] = 0
+        return np.asarray(table[flips[:, seen] @ (1 << np.arange(len(seen)))])
+    if kind == "ball":  # right up to a number of flips, wrong beyond: the sharpest change that a share can hide
+        limit = rng.integers(0, slots)
+        return np.where(flips.sum(axis=1) <= limit, 0, rng.integers(1, num_classes))
+    assert kind == "trained"
+    return _trained(states, num_classes, clean, rng)
+
+
+KINDS = ("random", "threshold", "junta", "ball", "trained")
+
+
+def _trained(states: NDArray[np.bool_], num_classes: int, clean: NDArray[np.bool_], rng: np.random.Generator) -> Labels:
+    """A network of one hidden layer, trained by gradient steps to tell noisy prototypes apart."""
+    slots = states.shape[1]
+    prototypes = rng.random((num_classes, slots)) < 0.5
+    prototypes[0] = clean
+    target = rng.integers(0, num_classes, 256)
+    inputs = (prototypes[target] ^ (rng.random((256, slots)) < 0.15)) * 2.0 - 1
+    hidden = rng.normal(size=(slots, 16)) / np.sqrt(slots)
+    out = rng.normal(size=(16, num_classes)) / 4
+    goal = np.eye(num_classes)[target]
+    for _ in range(60):
+        active = np.tanh(inputs @ hidden)
+        logits = active @ out
+        shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+        error = (shares / shares.sum(axis=1, keepdims=True) - goal) / len(inputs)
+        step = (error @ out.T) * (1 - active**2)
+        out -= 5 * active.T @ error
+        hidden -= 5 * inputs.T @ step
+    return np.asarray((np.tanh((states * 2.0 - 1) @ hidden) @ out).argmax(axis=1))

@@ -1,0 +1,99 @@
+"""Run folders made by hand, and what stands in them altered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+from pyarrow import parquet
+
+import flipproof as fp
+from flipproof.certificates.evidence import Evidence
+from flipproof.defences.defence import Defence
+from flipproof.runs.folder import open_run
+from flipproof.runs.settings import CertifySettings
+from flipproof.runs.store import FILE, Store
+
+__all__ = [
+    "alter_row",
+    "alter_settings",
+    "evidence_of",
+    "replace_evidence",
+    "settings_of",
+    "spoil",
+    "stored",
+]
+
+
+def settings_of(defence: Defence, graphs: Mapping[int, fp.Graph], **asked: Any) -> CertifySettings:
+    """What ``certify`` would write for these graphs."""
+    return CertifySettings(
+        data="made by hand",
+        data_sha256="0" * 64,
+        class_names=["a", "b"],
+        part="all",
+        split_seed=0,
+        graphs=list(graphs),
+        model="own",
+        model_sha256="1" * 64,
+        features="own",
+        num_classes=defence.num_classes,
+        defence=defence.describe(),
+        question=defence.question(graphs=len(graphs), **asked).to_dict(),
+    )
+
+
+def evidence_of(folder: str | Path, index: int) -> Any:
+    """The evidence of a graph in a finished run."""
+    with open_run(folder, CertifySettings) as run:
+        kind: type[Evidence] = run.settings.defence_class.evidence_type
+        return kind.from_bytes(run.store.load(index))
+
+
+def replace_evidence(folder: str | Path, index: int, evidence: Evidence | None) -> None:
+    """Put other evidence in its place, with its hash, as somebody with flipproof in hand could; ``None`` removes it."""
+    with closing(Store(Path(folder) / FILE, write=True)) as store:
+        if evidence is None:
+            store.drop(index)
+        else:
+            store.finish(index, evidence.to_bytes())
+
+
+def spoil(folder: str | Path, index: int, table: str = "finished") -> None:
+    """Cut what is stored about a graph, and leave its hash."""
+    with closing(Store(Path(folder) / FILE, write=True)) as store:
+        query = f"UPDATE {table} SET content = substr(content, 1, length(content) - 20) WHERE item = ?"
+        store._changed(lambda: store._connection.execute(query, (index,)))
+
+
+def stored(folder: str | Path) -> dict[str, list[tuple[Any, ...]]]:
+    """Everything in the store: rows of both tables, in order."""
+    with closing(Store(Path(folder) / FILE, write=False)) as store:
+        return {
+            table: list(store._read(f"SELECT * FROM {table} ORDER BY item"))  # noqa: S608
+            for table in ("pieces", "finished")
+        }
+
+
+def alter_row(folder: str | Path, index: int, column: str, value: object) -> None:
+    """Change a cell of ``certificates.parquet``."""
+    path = Path(folder) / "certificates.parquet"
+    table = parquet.read_table(path)
+    rows = table.to_pylist()
+    next(row for row in rows if row["graph"] == index)[column] = value
+    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=table.schema), path)
+
+
+def alter_settings(folder: str | Path, *keys: str, value: object) -> None:
+    """Change a value among the settings in ``run.json``."""
+    path = Path(folder) / "run.json"
+    content = json.loads(path.read_text())
+    place = content["settings"]
+    for key in keys[:-1]:
+        place = place[key]
+    place[keys[-1]] = value
+    path.write_text(json.dumps(content))

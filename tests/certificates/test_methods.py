@@ -45,11 +45,11 @@ def test_a_prefix_of_the_votes() -> None:
 @pytest.mark.parametrize("counts", [[900, 100], [900, 60, 40], [20, 960, 10, 10, 0, 0, 0, 0]])
 @pytest.mark.parametrize("alpha", [0.001, 0.05])
 def test_bounds_of_the_votes_method_spend_alpha_once(counts: list[int], alpha: float) -> None:
-    """Label test .1, share of the top class .8 (two classes .9), rivals .1 in all."""
+    """Label test .1, share of the top class .8 (two classes .9), .1 for the largest of the others."""
     found = certify_counts(counts, NOISE, alpha=alpha)
     top, many = max(counts), len(counts) > 2
     share = lower_bound(top, 1000, failure_prob=(0.8 if many else 0.9) * alpha)
-    rival = upper_bound(sorted(counts)[-2], 1000, failure_prob=0.1 * alpha / (len(counts) - 1))
+    rival = upper_bound(sorted(counts)[-2], 1000, failure_prob=0.1 * alpha)
     assert found.p_lower == share
     assert found.p_upper == (min(rival, 1 - share) if many else 1 - share)
     assert found.radius == radius(float(share), NOISE, float(rival) if many else None)

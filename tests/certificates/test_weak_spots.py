@@ -1,4 +1,4 @@
-"""Weak spots: an attack that is called successful succeeds, one flip is found wherever it suffices, and parts add up to the whole."""
+"""Weak spots: an attack called successful succeeds, one flip is found wherever it suffices, and parts add up to the whole."""
 
 from __future__ import annotations
 
@@ -149,7 +149,9 @@ def test_rivals_are_numbered_as_classes() -> None:
     assert [part.tolist() for part in rivals_of(1, 3)] == [[0, 2], [-1, 1]]
     graph = fp.Graph(2, [])
     views = np.zeros((2, 3))
-    evidence = LocalScores(graph, 3, np.zeros(2, dtype=np.int64), 1, np.array([-5.0, 0.0, 1.0]), views, np.full(3, 1e-15))
+    evidence = LocalScores(
+        graph, 3, np.zeros(2, dtype=np.int64), 1, np.array([-5.0, 0.0, 1.0]), views, np.full(3, 1e-15)
+    )
     spots = evidence.weak_spots(0)
     assert evidence.label == 1
     assert spots is not None

@@ -57,6 +57,19 @@ def at_threshold(noise: EdgeNoise, flips: int, num_classes: int, *others: float)
     return np.array([share, rival, *others, *[0.0] * (num_classes - 2 - len(others))])
 
 
+def equal_rivals(noise: EdgeNoise, flips: int, num_classes: int) -> np.ndarray:
+    """Class probabilities at the boundary of a radius where all rivals are alike: each may be the one that wins."""
+
+    def withstood(rival: float) -> bool:
+        top = 1 - (num_classes - 1) * Fraction(rival)
+        return all(exact.certified(noise, *split, top, Fraction(rival)) for split in exact.splits(flips))
+
+    low, high = 0.0, 1 / num_classes
+    while (middle := (low + high) / 2) not in (low, high):
+        low, high = (middle, high) if withstood(middle) else (low, middle)
+    return np.array([float(1 - (num_classes - 1) * Fraction(high)), *[high] * (num_classes - 1)])
+
+
 def true_radius(probabilities: np.ndarray, noise: EdgeNoise, most: int = 8) -> int:
     """Of the smoothed prediction, for the worst base classifier with these probabilities; -1 for a tie."""
     second, top = map(Fraction, sorted(probabilities.tolist())[-2:])
@@ -79,6 +92,13 @@ CASES = {
         at_threshold(EdgeNoise(keep=0.6), 1, 8, 0.15, 0.15),
         40,
     ),
+    # one rival at the threshold, and many more classes of which any may look like it
+    "40 classes, radius 1, top below half": (
+        EdgeNoise(keep=0.6),
+        at_threshold(EdgeNoise(keep=0.6), 1, 40, *[2**-7] * 38),
+        200,
+    ),
+    "40 classes, radius 1, equal rivals": (EdgeNoise(keep=0.6), equal_rivals(EdgeNoise(keep=0.6), 1, 40), 200),
     "8 classes, two tied": (SYMMETRIC, np.array([0.49, 0.49, 0.02, *[0.0] * 5]), 200),
 }
 
@@ -89,12 +109,14 @@ CASES = {
 def false_certificates(
     noise: EdgeNoise, probabilities: np.ndarray, samples: int, *, method: str, alpha: float, runs: int = RUNS
 ) -> int:
-    """How many of so many simulated certifications are false; equal counts are certified once."""
+    """How many of so many simulated certifications are false; one stands for all with the same two largest counts."""
     rng = np.random.default_rng(20_20)
     best, truth = int(np.argmax(probabilities)), true_radius(probabilities, noise)
-    drawn, times = np.unique(rng.multinomial(samples, probabilities, runs), axis=0, return_counts=True)
+    drawn = rng.multinomial(samples, probabilities, runs)
+    leading = np.stack([drawn[:, best], np.delete(drawn, best, axis=1).max(axis=1)], axis=1)
+    _, first, times = np.unique(leading, axis=0, return_index=True, return_counts=True)
     false = 0
-    for counts, number in zip(drawn, times.tolist(), strict=True):
+    for counts, number in zip(drawn[first], times.tolist(), strict=True):
         found = certify_counts(counts, noise, alpha=alpha, method=method)
         if found.label is not None and (found.label != best or found.radius > truth):
             false += number

@@ -375,8 +375,9 @@ def from_counts(
     """Method ``votes``: test of the label, lower bound on its share, upper bounds on all others'.
 
     Failure probabilities: ``split.label * alpha`` for naming a class that is not the most likely one; given that the named
-    class is the (fixed) most likely one, ``split.top * alpha`` for its share and ``split.rivals * alpha`` for the others
-    together. ``stated_alpha`` is printed on the certificate where the caller holds some of alpha back.
+    class is the (fixed) most likely one, ``split.top * alpha`` for its share and ``split.rivals * alpha`` for the largest share
+    of the others, however many there are: only the largest bound is used, and it is below the largest share only if the bound for
+    that one (fixed) class is. ``stated_alpha`` is printed on the certificate where the caller holds some of alpha back.
     """
     split = AlphaSplit.votes(len(counts)) if split is None else split
     samples = int(counts.sum())
@@ -386,8 +387,7 @@ def from_counts(
     p_lower = float(lower_bound(counts[top], samples, failure_prob=split.top * alpha))
     p_upper = None
     if split.rivals > 0:
-        rivals = np.delete(counts, top)
-        p_upper = float(upper_bound(rivals.max(), samples, failure_prob=split.rivals * alpha / len(rivals)))
+        p_upper = float(upper_bound(counts[second], samples, failure_prob=split.rivals * alpha))
     return certify_shares(
         label,
         p_lower,

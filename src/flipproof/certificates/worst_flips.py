@@ -1,7 +1,7 @@
 """The worst flips that a search finds, where every node votes on its own view: candidate attacks, evaluated exactly.
 
-The matched knapsack bounds what an attack can do without naming one: the partners that it gives to a node need not exist. Here flips
-are chosen one by one, each lowering the lead as much as a single flip can by then. What they do together is read from the same
+The matched knapsack bounds what an attack can do without naming one: the partners that it gives to a node need not exist. Here
+flips are chosen one by one, each lowering the lead as much as a single flip can by then. What they do together is read from the same
 scores as the certificate, without a model call. The first flip is a worst one, hence an attack wherever one flip suffices.
 """
 

@@ -35,7 +35,7 @@ from flipproof.runs.edge_blind_line import write_line
 from flipproof.runs.run_folder import Run, written_run
 from flipproof.runs.settings import AttackSettings, CertifySettings, StudySettings
 from flipproof.studies.candidate import Candidate
-from flipproof.studies.halving import Attack, Clock, Search, Tried, halved, stood, trained, whole
+from flipproof.studies.halving import CERTAIN, Attack, Clock, Search, Tried, halved, stood, trained, whole
 from flipproof.studies.job_runner import one_thread, run_jobs
 from flipproof.studies.tuning import Target, typed_command
 
@@ -181,14 +181,15 @@ def _finals(tried: Sequence[Tried], search: Search, clock: Clock, workers: int) 
 
 
 def _epochs(candidate: Candidate, tried: Sequence[Tried], search: Search, clock: Clock, workers: int) -> int:
-    """Those of the candidate's best trial; more, if time ended the search before longer ones and is left for them now."""
+    """Those of the candidate's best trial; more, if time ended the search before longer ones and they are cheap or fit now."""
     own = [one for one in tried if one.trial.candidate == candidate]
     best = max(own, key=lambda one: one.rank)
     longest = max(own, key=lambda one: one.trial.epochs)
     epochs = best.trial.epochs
     for more in search.ladder:
         # training and validation graphs together are more, and other work goes on beside
-        if more > longest.trial.epochs and 2 * longest.seconds(more) < clock.left:
+        fits = candidate.defence.effort <= CERTAIN or 2 * longest.seconds(more) < clock.left
+        if more > longest.trial.epochs and fits:
             epochs = more
     return epochs
 

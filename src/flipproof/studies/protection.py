@@ -116,9 +116,8 @@ def protect(
     )
     with written_run(folder, StudySettings("protect", _asked(search, data))) as run:
         clock = Clock(seconds, _spent(run, count))
-        if (
-            _CHOICE in run.store.finished()
-        ):  # more time does not change a choice that test graphs may have been held against
+        if _CHOICE in run.store.finished():
+            # test graphs may have been looked at since: more time must not change the choice
             tried, finals, best = _stored_choice(run, search)
         else:
             tried = halved(run, search, clock, workers=count, quiet=quiet)

@@ -21,12 +21,12 @@ from flipproof.studies.halving import Search, Trial, TrialWork
 from support.command_line import Outcome, call, write_graphs
 
 KEYS = {"defence", "settings", "accuracy", "certified_accuracy", "interval", "edge_blind", "undefended"}
-QUICK = shlex.split("--epochs 6 --time 5m --workers 1 --test 0.25 --validation 0.25")
+QUICK = shlex.split("--epochs 24 --time 5m --workers 1 --test 0.25 --validation 0.25")
 
 
 @pytest.fixture(scope="module")
 def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_graphs(tmp_path_factory.mktemp("protect") / "graphs", count=32)
+    return write_graphs(tmp_path_factory.mktemp("protect") / "graphs", count=32, nodes=lambda index: 7 + index % 3)
 
 
 @pytest.fixture(autouse=True)
@@ -61,9 +61,9 @@ def test_what_it_hands_over_is_what_the_commands_make(
     # every trial is kept, the losers of the first round have no second one
     kept = {name for name in trials(out) if not name.startswith("final")}
     assert len(kept) == len(found["trials"])
-    assert {"edge-blind, 1 epochs", "edge-blind, 6 epochs", "clean, 6 epochs", "local 3, 1 epochs"} <= kept
-    assert sum(name.startswith("local") and name.endswith(" 1 epochs") for name in kept) == 3
-    assert sum(name.startswith("local") and name.endswith(" 6 epochs") for name in kept) == 1
+    assert {"edge-blind, 3 epochs", "edge-blind, 24 epochs", "clean, 24 epochs", "local 3, 3 epochs"} <= kept
+    assert sum(name.startswith("local") and name.endswith(" 3 epochs") for name in kept) == 3
+    assert sum(name.startswith("local") and name.endswith(" 24 epochs") for name in kept) == 1
     # certified were the test graphs, all of them, with a model that knows its data
     certified = json.loads((out / "run" / "run.json").read_text())["settings"]
     split = DataSource(str(graphs), test=0.25).split(folder(graphs))
@@ -122,7 +122,7 @@ def test_stopped_anywhere_it_ends_the_same(
 def test_test_graphs_have_no_part_in_the_choice(graphs: Path, tmp_path: Path) -> None:
     """With other edges in all test graphs, every trial says the same."""
     source = DataSource(str(graphs), test=0.25, validation=0.25)
-    other = write_graphs(tmp_path / "graphs", count=32)
+    other = write_graphs(tmp_path / "graphs", count=32, nodes=lambda index: 7 + index % 3)
     data = folder(graphs)
     for index in source.split(data).test_indices:
         path = [f"{node} {node + 1}\n" for node in range(data[index].num_nodes - 1)]

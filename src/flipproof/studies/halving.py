@@ -32,9 +32,9 @@ from flipproof.runs.settings import StudySettings
 from flipproof.studies.candidate import Candidate
 from flipproof.studies.job_runner import one_thread, run_jobs
 
-__all__ = ["Attack", "Clock", "Search", "Trial", "Tried", "halved", "stood", "trained", "whole"]
+__all__ = ["CERTAIN", "Attack", "Clock", "Search", "Trial", "Tried", "halved", "stood", "trained", "whole"]
 
-_CERTAIN = 1  # effort up to which a candidate is tried whatever the time
+CERTAIN = 1  # effort up to which a candidate is tried, and trained to the full, whatever the time
 _MOST_VALIDATION = 200  # graphs: enough to tell candidates apart
 _ASKED = {"samples": "1000"}  # a choice needs fewer than a certificate
 _TRAINING = {"learning_rate": 0.01, "batch_size": 32, "copies": 1}  # as flipproof train, so that it repeats the result
@@ -189,8 +189,7 @@ def _step(
         for trial in missing:
             known = before.get(trial.candidate.title)
             needed = 0.0 if known is None else known.seconds(trial.epochs)
-            kind = trial.candidate.defence
-            certain = kind.baseline or (known is None and kind.effort <= _CERTAIN)
+            certain = known is None and trial.candidate.defence.effort <= CERTAIN
             if certain or clock.left - needed > clock.seconds / 2:
                 yield trial
 

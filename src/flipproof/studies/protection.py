@@ -35,7 +35,7 @@ from flipproof.runs.edge_blind_line import write_line
 from flipproof.runs.run_folder import Run, written_run
 from flipproof.runs.settings import AttackSettings, CertifySettings, StudySettings
 from flipproof.studies.candidate import Candidate
-from flipproof.studies.halving import Attack, Clock, Search, Tried, halved, stood, trained, whole
+from flipproof.studies.halving import CERTAIN, Attack, Clock, Search, Trial, Tried, halved, stood, trained, whole
 from flipproof.studies.job_runner import one_thread, run_jobs
 from flipproof.studies.tuning import Target, typed_command
 
@@ -46,6 +46,7 @@ _ATTACKED = 8  # test graphs
 _CALLS = 20_000  # model calls of the search on one graph
 _TINY = 4  # pieces of work that are not worth more than this process
 _MODEL, _BLIND, _CLEAN = "model", "edge_blind", "undefended"
+_CHOICE = "final choice"  # in the store
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,8 +116,13 @@ def protect(
     )
     with written_run(folder, StudySettings("protect", _asked(search, data))) as run:
         clock = Clock(seconds, _spent(run, count))
-        tried = halved(run, search, clock, workers=count, quiet=quiet)
-        finals, best = _finals(tried, search, clock, count)
+        if _CHOICE in run.store.finished():
+            # test graphs may have been looked at since: more time must not change the choice
+            tried, finals, best = _stored_choice(run, search)
+        else:
+            tried = halved(run, search, clock, workers=count, quiet=quiet)
+            finals, best = _finals(tried, search, clock)
+            _store_choice(run, tried, finals, best)
         note(f"training {best.trial.candidate.title} on training and validation graphs", quiet=quiet)
         _train(run, search, finals, count, quiet)
         outcome = _measure(folder, search, finals, count, quiet)
@@ -162,7 +168,7 @@ def _spent(run: Run[StudySettings], workers: int) -> float:
     return sum(float(found.get("seconds_train", 0) + found.get("seconds_certify", 0)) for found in stored) / workers
 
 
-def _finals(tried: Sequence[Tried], search: Search, clock: Clock, workers: int) -> tuple[list[_Final], Tried]:
+def _finals(tried: Sequence[Tried], search: Search, clock: Clock) -> tuple[list[_Final], Tried]:
     """What is trained at the end: the best candidate, and the lines to compare with; and the best trial.
 
     Where no trial is strictly better than the edge-blind network, that network is the best.
@@ -177,20 +183,39 @@ def _finals(tried: Sequence[Tried], search: Search, clock: Clock, workers: int) 
     for line in lines.values():
         if line != best.trial.candidate:
             wanted[_BLIND if line.defence.edge_blind else _CLEAN] = line
-    return [_Final(role, line, _epochs(line, tried, search, clock, workers)) for role, line in wanted.items()], best
+    return [_Final(role, line, _epochs(line, tried, search, clock)) for role, line in wanted.items()], best
 
 
-def _epochs(candidate: Candidate, tried: Sequence[Tried], search: Search, clock: Clock, workers: int) -> int:
-    """Those of the candidate's best trial; more, if time ended the search before longer ones and is left for them now."""
+def _epochs(candidate: Candidate, tried: Sequence[Tried], search: Search, clock: Clock) -> int:
+    """Those of the candidate's best trial; more, if time ended the search before longer ones and they are cheap or fit now."""
     own = [one for one in tried if one.trial.candidate == candidate]
     best = max(own, key=lambda one: one.rank)
     longest = max(own, key=lambda one: one.trial.epochs)
     epochs = best.trial.epochs
     for more in search.ladder:
         # training and validation graphs together are more, and other work goes on beside
-        if more > longest.trial.epochs and 2 * longest.seconds(more) < clock.left:
+        fits = candidate.defence.effort <= CERTAIN or 2 * longest.seconds(more) < clock.left
+        if more > longest.trial.epochs and fits:
             epochs = more
     return epochs
+
+
+def _store_choice(run: Run[StudySettings], tried: Sequence[Tried], finals: Sequence[_Final], best: Tried) -> None:
+    content = {
+        "best": best.trial.name,
+        "tried": [[one.trial.candidate.title, one.trial.epochs] for one in tried],
+        "finals": [[final.role, final.candidate.title, final.epochs] for final in finals],
+    }
+    run.store.finish(_CHOICE, json.dumps(content).encode())
+
+
+def _stored_choice(run: Run[StudySettings], search: Search) -> tuple[list[Tried], list[_Final], Tried]:
+    known = {candidate.title: candidate for candidate in search.candidates()}
+    stored = json.loads(run.store.load(_CHOICE))
+    trials = [Trial(known[title], epochs) for title, epochs in stored["tried"]]
+    tried = [Tried(trial, json.loads(run.store.load(trial.name))) for trial in trials]
+    finals = [_Final(role, known[title], epochs) for role, title, epochs in stored["finals"]]
+    return tried, finals, next(one for one in tried if one.trial.name == stored["best"])
 
 
 @dataclass(frozen=True)

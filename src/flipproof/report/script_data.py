@@ -123,7 +123,9 @@ def _weak(spots: WeakSpots, drawn: bool) -> dict[str, Any]:
         "rest": float(f"{spots.rest:.3g}"),
         "caption": spots.caption,
         "columns": list(spots.columns),
-        "rows": [[{"label": cell.label} if isinstance(cell, ClassCell) else cell for cell in row] for row in spots.rows],
+        "rows": [
+            [{"label": cell.label} if isinstance(cell, ClassCell) else cell for cell in row] for row in spots.rows
+        ],
     }
 
 

@@ -100,7 +100,7 @@ class FlipSearch:
     @property
     def num_moves(self) -> int:
         """Neighbours of each kind can be added and removed."""
-        return 2 * self._views.counts.shape[1]
+        return 2 * int(self._views.counts.shape[1])
 
 
 class _State:

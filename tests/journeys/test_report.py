@@ -9,8 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from flipproof.certificates.weak_spots import ClassCell, WeakSpots
 from flipproof.report.content import CertifiedRun, Reading, percent
 from flipproof.report.html import asset
 from flipproof.report.reading import read_run, with_attacks, with_lines
@@ -137,6 +139,42 @@ def test_a_graph_opens_with_votes_certificates_and_the_attack(browser: Any, fold
         # what the page shows as a lower bound is not above it
         stated = float(table[0].split("\t")[-1])
         assert wheel["p_lower"] - 1e-4 <= stated <= wheel["p_lower"]
+
+
+def test_weak_spots_are_drawn_and_told(browser: Any, folder: Path) -> None:
+    (run,) = read(folder, "even")
+    graph = run.graphs[1]
+    removed = tuple(graph.edges[0].tolist())
+    present = set(map(tuple, graph.edges.tolist()))
+    added = next((u, v) for u in range(9) for v in range(u + 1, graph.num_nodes) if (u, v) not in present)
+    weights = np.linspace(-1, 2, graph.num_nodes)
+    rows = (("no flip", ClassCell(0)), ("then", 7))
+    spots = WeakSpots(0, (removed, added), False, weights, 0.5, "A caption", ("After", "What"), rows)
+    for succeeds, told in ((True, "known to change the answer: remove"), (False, "The worst 2 flips found: remove")):
+        path = folder / "weak.html"
+        row = run.rows[1] | {"radius": 1}
+        shown_run = replace(
+            run, rows=[run.rows[0], row, *run.rows[2:]], weak_spots={1: replace(spots, succeeds=succeeds)}
+        )
+        path.write_text(report_page([shown_run]), encoding="utf-8")
+        for width in (1200, 390):
+            with opened(browser, path, width=width) as shown:
+                page = shown.page
+                page.click(f"{ROWS}:nth-child(2) .open")
+                detail = page.locator("#detail")
+                assert detail.locator("svg[role] .node.for").count() == int((weights >= 0).sum())
+                assert detail.locator("svg[role] .node.against").count() == int((weights < 0).sum())
+                assert detail.locator("svg[role] .halo").count() == len({*removed, *added})
+                assert detail.locator(".key.weights li").count() == 5
+                assert told in detail.inner_text()
+                assert ("No smaller attack exists" in detail.inner_text()) == succeeds
+                lines = detail.locator(".weak tbody tr").all_inner_texts()
+                assert [line.split("\t") for line in lines] == [["no flip", RING], ["then", "7"]]
+                assert page.evaluate("document.getElementById('detail').scrollWidth <= innerWidth")
+                detail.locator(".choices button", has_text="none").click()
+                assert detail.locator(".halo, .node.for, .edge.added").count() == 0
+                page.keyboard.press("ArrowRight")  # the next graph has no weak spots: as before
+                assert detail.locator(".weak, .choices").count() == 0
 
 
 def test_a_graph_opens_by_keyboard_alone(browser: Any, folder: Path) -> None:

@@ -74,7 +74,7 @@ def test_two_processes_in_one_folder(workplace: Path) -> None:
     command = [sys.executable, "-m", "flipproof", *SLOW, "--out", "shared"]
     first = subprocess.Popen(command, cwd=workplace, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True)
     try:
-        waited_for(first, workplace / "shared")
+        waited_for(first, workplace / "shared" / "run.json")
         os.kill(first.pid, signal.SIGSTOP)  # alive, and holding the run
         seconds = [flipproof(*words, cwd=workplace) for words in ([*SLOW, "--out", "shared"], ["verify", "shared"])]
         other = flipproof(*SLOW, "--alpha", "0.1", "--out", "shared", cwd=workplace)

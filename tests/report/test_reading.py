@@ -70,7 +70,7 @@ def test_an_attack_within_the_radius_of_any_defence_is_flagged(
     """Regression: attacks on other defences than smoothing were left out of the report."""
     make_small_runs(tmp_path)
     certify(tmp_path, "run", *defence, samples=sampled)
-    attack(tmp_path, "attack", *defence, "--graphs", "4")
+    attack(tmp_path, "attack", *defence, "--graphs", "8")
     (honest,) = with_attacks([read_run(tmp_path / "run", "run")], tmp_path / "attack")
     successes = {index for index, found in honest.attacks.items() if found["defended"].success}
     rows = read_table(tmp_path / "run")

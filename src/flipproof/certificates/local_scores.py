@@ -237,7 +237,7 @@ class LocalScores(Evidence):
             rest=float(leads_over_rivals(self.offset, label, self.num_classes)[best]),
             caption="How the flips lower the lead",
             columns=("After", "Lead"),
-            rows=tuple((step, f"{lead:.3g}") for step, lead in zip(steps, falls, strict=True))[:_SHOWN_ROWS],
+            rows=_shortened([(step, f"{lead:.3g}") for step, lead in zip(steps, falls, strict=True)]),
         )
 
     def _worst_flips(
@@ -251,9 +251,9 @@ class LocalScores(Evidence):
         flips = list[tuple[int, int]]()
         if radius < self.graph.num_slots and self.graph.num_nodes <= _SEARCHED_NODES:
             flips = search.greedy(min(2 * radius + 3, _MOST_FLIPS, self.graph.num_slots), enough)
-        succeeds = bool(flips) and enough(len(flips), search.drop(flips))
+        succeeds = bool(flips) and enough(len(flips), search.drops(flips)[-1])
         flips = search.pruned(flips, enough) if succeeds else flips[: radius + 1]
-        falls = [lead - search.drop(flips[:number]) for number in range(len(flips) + 1)]
+        falls = [lead - drop for drop in search.drops(flips)]
         if not succeeds:  # flips that do not bring the rival nearer are no part of a candidate
             flips = flips[: int(np.argmin(falls))]
         return flips, succeeds, min(falls), falls[: len(flips) + 1]
@@ -283,6 +283,11 @@ class LocalScores(Evidence):
             arrays["scores"],
             arrays["rounding"],
         )
+
+
+def _shortened(rows: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """The rows, of many the first ones and the last."""
+    return tuple(rows if len(rows) <= _SHOWN_ROWS else [*rows[: _SHOWN_ROWS - 2], ("…", "…"), rows[-1]])
 
 
 def graph_scores(views: NodeViews, offset: Floats, scores: Floats) -> Floats:

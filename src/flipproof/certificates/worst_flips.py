@@ -1,8 +1,8 @@
 """The worst flips that a search finds, where every node votes on its own view: candidate attacks, evaluated exactly.
 
 The matched knapsack bounds what an attack can do without naming one: the partners that it gives to a node need not exist. Here
-flips are chosen one by one, each lowering the lead as much as a single flip can by then. What they do together is read from the same
-scores as the certificate, without a model call. The first flip is a worst one, hence an attack wherever one flip suffices.
+flips are chosen one by one, each lowering the lead as much as a single flip can by then. What they do together is read from the
+same scores as the certificate, without a model call. The first flip is a worst one, hence an attack wherever one flip suffices.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ class FlipSearch:
         first = np.where(reached >= 0, parts[views.base][:, None] - parts[reached], -np.inf)
         self._first: Floats = first[views.class_of_node]
 
-    def drop(self, flips: list[Pair]) -> float:
-        """How far the flips together lower the lead; ``-inf`` if they touch a node more often than was looked at."""
-        lost = [self._lost(node, moves) for node, moves in self._moves(flips).items()]
-        return float(sum(lost))
+    def drops(self, flips: list[Pair]) -> list[float]:
+        """How far the first 0, 1, 2, ... flips lower the lead; ``-inf`` if a node is touched more often than was looked at."""
+        state = _State(self)
+        return [0.0, *(state.flip(pair) for pair in flips)]
 
     def greedy(self, most: int, enough: Callable[[int, float], bool]) -> list[Pair]:
         """Up to ``most`` flips, each the worst one by then, until ``enough(number, drop)``."""
-        flips, gains, free = list[Pair](), self._first.copy(), self._free.copy()
+        flips, gains, free, state = list[Pair](), self._first.copy(), self._free.copy(), _State(self)
         while len(flips) < most:
             pair = self._worst(gains, free)
             if pair is None:
                 break
             flips.append(pair)
             free[pair] = False
-            moves = self._moves(flips)
-            for node in pair:
-                gains[node] = self._next(node, moves[node])
-            if enough(len(flips), self.drop(flips)):
+            drop = state.flip(pair)
+            if enough(len(flips), drop):
                 break
+            for node in pair:
+                gains[node] = state.next(node)
         return flips
 
     def pruned(self, flips: list[Pair], enough: Callable[[int, float], bool]) -> list[Pair]:
@@ -71,7 +71,7 @@ class FlipSearch:
         kept = list(flips)
         for flip in flips:
             rest = [other for other in kept if other != flip]
-            if rest and enough(len(rest), self.drop(rest)):
+            if rest and enough(len(rest), self.drops(rest)[-1]):
                 kept = rest
         return kept
 
@@ -85,27 +85,44 @@ class FlipSearch:
         pair = (at // len(kinds), at % len(kinds))
         return pair if np.isfinite(both[pair]) else None
 
-    def _moves(self, flips: list[Pair]) -> dict[int, NDArray[np.int64]]:
-        """How often each move was made at every node that was touched."""
-        kinds, width = self._views.kinds, self._first.shape[1]
-        found: dict[int, NDArray[np.int64]] = {}
-        for u, v in flips:
-            shift = width // 2 * int(self._joined[u, v])
-            for node, partner in ((u, v), (v, u)):
-                found.setdefault(node, np.zeros(width, dtype=np.int64))[shift + int(kinds[partner])] += 1
-        return found
+    def place(self, pair: Pair) -> tuple[int, int]:
+        """The moves that a flip makes at its two ends."""
+        shift = self._first.shape[1] // 2 * int(self._joined[pair])
+        return shift + int(self._views.kinds[pair[1]]), shift + int(self._views.kinds[pair[0]])
 
-    def _lost(self, node: int, moves: NDArray[np.int64]) -> float:
+    def lost(self, node: int, moves: NDArray[np.int64]) -> float:
+        """What a node loses by moves; ``-inf`` if they were not looked at."""
         place = _numbers(self._views.steps).get(moves.tobytes())
         own = self._views.class_of_node[node]
         reached = -1 if place is None else int(self._views.reached[own, place])
         return float(self._parts[self._views.base[own]] - self._parts[reached]) if reached >= 0 else -np.inf
 
-    def _next(self, node: int, moves: NDArray[np.int64]) -> Floats:
-        """What the node loses by one move more, ``[2K]``."""
-        now = self._lost(node, moves)
-        one = np.eye(len(moves), dtype=np.int64)
-        return np.array([self._lost(node, moves + step) - now for step in one])
+    @property
+    def num_moves(self) -> int:
+        """Neighbours of each kind can be added and removed."""
+        return 2 * int(self._views.counts.shape[1])
+
+
+class _State:
+    """An attack under way: the moves made at every node that it touched, and what these nodes lost."""
+
+    def __init__(self, search: FlipSearch) -> None:
+        self._search = search
+        self._moves: dict[int, NDArray[np.int64]] = {}
+        self._lost: dict[int, float] = {}
+
+    def flip(self, pair: Pair) -> float:
+        """Flip a pair; returns the drop by then."""
+        for node, move in zip(pair, self._search.place(pair), strict=True):
+            self._moves.setdefault(node, np.zeros(self._search.num_moves, dtype=np.int64))[move] += 1
+            self._lost[node] = self._search.lost(node, self._moves[node])
+        return float(sum(self._lost.values()))
+
+    def next(self, node: int) -> Floats:
+        """What a node that was touched loses by one move more, ``[2K]``."""
+        one = np.eye(self._search.num_moves, dtype=np.int64)
+        after = [self._search.lost(node, self._moves[node] + step) for step in one]
+        return np.array(after) - self._lost[node]
 
 
 @lru_cache(maxsize=16)

@@ -94,10 +94,10 @@ def run(options: Options) -> int:
             f"--features must be one that a model folder can name; got {spec} (a function of your own works with "
             "flipproof.train, and with certify --model package.module:factory)"
         )
-    if graphs.attributes:
-        note(graphs.describe_features(), quiet=options.silent)
     if hook.reads_own and not options.trust_features:
         refuse_clean_edges(list(parts.train), graphs.feature_names)
+    if graphs.attributes:
+        note(graphs.describe_features(), quiet=options.silent)
     started = time.perf_counter()
     try:
         outcome = (_fitted if options.model == _KERNEL else _trained)(graphs, parts, hook, options, plan)

@@ -559,14 +559,16 @@
     const current = options.find((option) => option.key === marked);
     return h("div", {}, h("p", { class: "soft" }, `${graph.nodes} nodes, ${graph.count} edges. ${options.some((option) => option.weak) ? "Mark:" : "Mark the strongest attack found on:"}`), h("div", { class: "choices" }, buttons), current ? h("p", {}, current.found.explains ? weakWords(graph, current.found, current.number) : attackWords(graph, current.found)) : null);
   }
-  function flipWords(graph, found) {
+  function flipWords(graph, found, most = Infinity) {
     const present = new Set(pairs(graph.edges || []).map((pair) => pair.join("-")));
-    return pairs(found.flips).map(([u, v]) => (graph.edges ? `${present.has(`${u}-${v}`) ? "remove" : "add"} ${u}–${v}` : `flip ${u}–${v}`)).join(", ");
+    const told = pairs(found.flips);
+    const rest = told.length > most ? ` and ${told.length - most} more` : "";
+    return told.slice(0, most).map(([u, v]) => (graph.edges ? `${present.has(`${u}-${v}`) ? "remove" : "add"} ${u}–${v}` : `flip ${u}–${v}`)).join(", ") + rest;
   }
   function weakWords(graph, weak, number) {
-    const size = weak.flips.length / 2, told = flipWords(graph, weak), { radius } = graph.runs[number];
+    const size = weak.flips.length / 2, told = flipWords(graph, weak, 12), { radius } = graph.runs[number];
     if (!size) return radius >= graph.runs[number].slots ? "No flips can change the answer." : "No flips are known that bring the rival nearer.";
-    if (!weak.success) return `A candidate attack, not known to change the answer: ${told}.`;
+    if (!weak.success) return `The worst ${size === 1 ? "flip" : flips(size)} found: ${told}. ${size > radius ? `${size === 1 ? "It is" : "They are"} not known to change the answer.` : "So few cannot change the answer."}`;
     const sharp = size === radius + 1 ? " No smaller attack exists." : ` Whether ${radius + 2 === size ? flips(radius + 1) : `${radius + 1} to ${flips(size - 1)}`} can is not known.`;
     return `${flips(size)} ${size === 1 ? "is" : "are"} known to change the answer: ${told}.${sharp}`;
   }

@@ -41,7 +41,8 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def waited_for(process: subprocess.Popen[str], run: Path) -> None:
     """Until the process has committed a first piece of work."""
     journal = run / "evidence.sqlite-wal"
-    while process.poll() is None and not (journal.exists() and journal.stat().st_size > 20_000):
+    begun = run / "run.json"
+    while process.poll() is None and not (begun.exists() and journal.exists() and journal.stat().st_size > 20_000):
         time.sleep(0.005)
 
 
@@ -74,7 +75,7 @@ def test_two_processes_in_one_folder(workplace: Path) -> None:
     command = [sys.executable, "-m", "flipproof", *SLOW, "--out", "shared"]
     first = subprocess.Popen(command, cwd=workplace, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True)
     try:
-        waited_for(first, workplace / "shared" / "run.json")
+        waited_for(first, workplace / "shared")
         os.kill(first.pid, signal.SIGSTOP)  # alive, and holding the run
         seconds = [flipproof(*words, cwd=workplace) for words in ([*SLOW, "--out", "shared"], ["verify", "shared"])]
         other = flipproof(*SLOW, "--alpha", "0.1", "--out", "shared", cwd=workplace)

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch_geometric import transforms
 
 from flipproof import Graph, InputError
-from flipproof.classifiers.features import Degree, NodeFeatures, Several, as_features, refuse_clean_degrees
+from flipproof.classifiers.clean_edges import refuse_clean_edges
+from flipproof.classifiers.features import Degree, NodeFeatures, Several, as_features
 
 N = 7
 
@@ -270,7 +271,7 @@ def test_clean_degrees_are_refused_in_every_usual_form(form: str, count: int) ->
     assert len(np.unique(graphs[0].degrees)) > 2  # the case is not trivial
     given_graphs = [graph.replaced(node_features=features(graph), name="g") for graph in graphs]
     with pytest.raises(InputError) as caught:
-        refuse_clean_degrees(given_graphs)
+        refuse_clean_edges(given_graphs)
     message = str(caught.value)
     for part in (what, "computed on the clean graph", 'features="degree"', "trust_features=True"):
         assert part in message
@@ -282,7 +283,7 @@ def test_clean_degrees_are_refused_in_every_usual_form(form: str, count: int) ->
 def test_a_path_shows_two_degrees_only_and_is_refused_all_the_same(n: int, form: str) -> None:
     path = Graph(n, [(node, node + 1) for node in range(n - 1)])
     with pytest.raises(InputError, match="clean graph"):
-        refuse_clean_degrees([path.replaced(node_features=DEGREES[form][0](path))])
+        refuse_clean_edges([path.replaced(node_features=DEGREES[form][0](path))])
 
 
 METHANE = Graph(5, [(0, k) for k in range(1, 5)], one_hot(np.array([1, 0, 0, 0, 0]), 2))
@@ -314,7 +315,7 @@ ORDINARY = {
 
 @pytest.mark.parametrize("name", ORDINARY)
 def test_ordinary_node_labels_pass(name: str) -> None:
-    refuse_clean_degrees([ORDINARY[name]])
+    refuse_clean_edges([ORDINARY[name]])
 
 
 def test_random_labels_of_random_graphs_pass() -> None:
@@ -327,20 +328,20 @@ def test_random_labels_of_random_graphs_pass() -> None:
             n = int(rng.integers(4, 9))
             upper = np.triu(rng.random((n, n)) < 0.4, 1)
             graphs.append(Graph(n, np.argwhere(upper), one_hot(rng.integers(0, width, n), width)))
-        refuse_clean_degrees(graphs)
+        refuse_clean_edges(graphs)
 
 
 def test_an_accident_on_one_graph_is_not_one_on_the_data_set() -> None:
     path = Graph(4, [(0, 1), (1, 2), (2, 3)], [[1], [2], [2], [1]])
     with pytest.raises(InputError):
-        refuse_clean_degrees([path])
-    refuse_clean_degrees([path, Graph(4, [(0, 1), (1, 2)], [[2], [2], [1], [1]])])
+        refuse_clean_edges([path])
+    refuse_clean_edges([path, Graph(4, [(0, 1), (1, 2)], [[2], [2], [1], [1]])])
 
 
 def test_graphs_of_several_widths_are_looked_at_apart() -> None:
     bad = branched().replaced(node_features=branched().degrees[:, None])
     with pytest.raises(InputError, match="column 0"):
-        refuse_clean_degrees([random_graph(0), bad, branched()])
+        refuse_clean_edges([random_graph(0), bad, branched()])
 
 
 def test_a_hook_of_ones_own_counts_as_reading_everything() -> None:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flipproof.checks import checked_count
-from flipproof.classifiers.clean_edges import refuse_clean_edges as refuse_clean_degrees
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 
@@ -31,7 +30,6 @@ __all__ = [
     "OwnOrDegree",
     "Several",
     "as_features",
-    "refuse_clean_degrees",
 ]
 
 

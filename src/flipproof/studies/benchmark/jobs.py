@@ -134,7 +134,7 @@ def _stored(run: Run[StudySettings], job: Job, quiet: bool) -> dict[str, Any] | 
 
 def prepare(plans: Sequence[Plan]) -> list[Job]:
     """All jobs, the lines to compare with first; refuses data that cannot be used, before any work."""
-    from flipproof.classifiers.features import refuse_clean_degrees
+    from flipproof.classifiers.clean_edges import refuse_clean_edges
 
     jobs = []
     for plan in plans:
@@ -147,7 +147,7 @@ def prepare(plans: Sequence[Plan]) -> list[Job]:
                 if seed == plan.splits[0]:
                     _build(network, candidate, hook, parts, seed)
                     if hook.reads_own:
-                        refuse_clean_degrees(list(parts.train))
+                        refuse_clean_edges(list(parts.train), parts.train.feature_names)
                 digest = _digest(_asked(plan, parts, network, candidate, seed))
                 jobs.append(Job(plan.name, network.name, candidate, seed, digest))
     return jobs

@@ -10,6 +10,8 @@ import pytest
 from flipproof import Graph
 from support.command_line import Shell
 
+collect_ignore = ["support/thirds.py"]  # importing it, to look for examples, would register it for all tests
+
 
 @pytest.fixture
 def full() -> Graph:

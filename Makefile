@@ -26,7 +26,7 @@ reproduce: setup  ## the paper, end to end, into results/reproduce (OUT=... to c
 	$(BIN)/flipproof reproduce --out $(OUT)
 
 test: setup  ## the tests
-	$(BIN)/python -m pytest -n 2 $(TESTS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(TESTS)
 
 lint: setup  ## format, lint and types, without changing anything
 	$(BIN)/ruff format --check .

@@ -45,9 +45,9 @@ bench: setup  ## speed, as ratios within one run; rewrites docs/benchmarks/perfo
 docs: $(BIN)/.docs  ## the documentation site, into site/ (open site/index.html)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-notebook: $(BIN)/.docs  ## execute the example notebook in place
-	PATH="$(CURDIR)/$(BIN):$$PATH" jupyter nbconvert --to notebook --execute --inplace examples/certify_your_graphs.ipynb
-	$(BIN)/jupyter nbconvert --to notebook --coalesce-streams --inplace examples/certify_your_graphs.ipynb
+notebook: $(BIN)/.docs  ## execute the example notebooks in place
+	PATH="$(CURDIR)/$(BIN):$$PATH" jupyter nbconvert --to notebook --execute --inplace examples/*.ipynb
+	$(BIN)/jupyter nbconvert --to notebook --coalesce-streams --inplace examples/*.ipynb
 
 $(BIN)/.docs: $(BIN)/.done
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'

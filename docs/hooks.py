@@ -11,8 +11,10 @@ import typer
 from mkdocs.exceptions import PluginError
 
 from flipproof.cli.app import parser
+from flipproof.report.citing import entries
 
 _OPTIONS = "<!-- options of all commands -->"
+_REFERENCES = "<!-- references -->"
 _OUTSIDE = re.compile(r"\[([^\]]+)\]\(\.\./[^)]+\)")
 _LOADED = re.compile(
     r"""<(?:script|img|iframe|source)[^>]+src="(?:https?:)?//[^"]+"|<link[^>]+href="(?:https?:)?//[^"]+\""""
@@ -21,7 +23,14 @@ _LOADED = re.compile(
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Options are read from the command line itself; links out of the documentation keep their text alone."""
-    return _OUTSIDE.sub(r"\1", markdown.replace(_OPTIONS, _commands()) if _OPTIONS in markdown else markdown)
+    for mark, text in ((_OPTIONS, _commands), (_REFERENCES, _references)):
+        if mark in markdown:
+            markdown = markdown.replace(mark, text())
+    return _OUTSIDE.sub(r"\1", markdown)
+
+
+def _references() -> str:
+    return "```bibtex\n" + "\n\n".join(entries().values()) + "\n```"
 
 
 def on_post_build(config: Any, **_: Any) -> None:

@@ -16,7 +16,7 @@ from scipy import optimize
 
 from flipproof import EdgeNoise
 from flipproof.certificates.influence.attack import Attack
-from flipproof.certificates.influence.programme import Cells
+from flipproof.certificates.influence.lead_test import Cells
 
 SHARE, FLIPS = 0.85, 3
 
@@ -26,7 +26,11 @@ def worst_classifier(order: int) -> tuple[np.ndarray, Cells]:
     attack = Attack.of(EdgeNoise(keep=0.8), np.zeros(10, dtype=np.bool_), adds=FLIPS, removes=0)
     cells = Cells.of(attack.groups, attack.overlap, order)
     answer = optimize.linprog(
-        cells.y, A_ub=-cells.x * cells.features, b_ub=-SHARE * cells.totals, bounds=(0, 1), method="highs"
+        cells.y,
+        A_ub=-cells.x * cells.features,
+        b_ub=-SHARE * (cells.features @ cells.x),
+        bounds=(0, 1),
+        method="highs",
     )
     return np.asarray(answer.x), cells
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from flipproof.certificates.methods import certify_votes as certify_votes
     from flipproof.certificates.metrics import average_certified_radius as average_certified_radius
     from flipproof.certificates.metrics import certified_accuracy as certified_accuracy
+    from flipproof.certificates.metrics import certified_interval as certified_interval
+    from flipproof.certificates.paired_tests import paired_tests as paired_tests
     from flipproof.certificates.sampled_votes import Votes as Votes
     from flipproof.certificates.sequential import Sequential as Sequential
     from flipproof.certificates.vote_share import certified_grid as certified_grid
@@ -33,8 +35,13 @@ if TYPE_CHECKING:
     from flipproof.graphs import Graph as Graph
     from flipproof.noise import EdgeGroups as EdgeGroups
     from flipproof.noise import EdgeNoise as EdgeNoise
+    from flipproof.runs.dataframe import to_dataframe as to_dataframe
+    from flipproof.runs.saved_run import SavedRun as SavedRun
+    from flipproof.runs.saved_run import certify_run as certify_run
+    from flipproof.runs.saved_run import load_run as load_run
     from flipproof.training import TrainingResult as TrainingResult
     from flipproof.training import train as train
+    from flipproof.training.edge_flip import EdgeFlip as EdgeFlip
 
 _HOMES = {
     "AlphaSplit": "certificates.bounds",
@@ -45,6 +52,8 @@ _HOMES = {
     "certify_votes": "certificates.methods",
     "average_certified_radius": "certificates.metrics",
     "certified_accuracy": "certificates.metrics",
+    "certified_interval": "certificates.metrics",
+    "paired_tests": "certificates.paired_tests",
     "Votes": "certificates.sampled_votes",
     "Sequential": "certificates.sequential",
     "certified_grid": "certificates.vote_share",
@@ -58,8 +67,13 @@ _HOMES = {
     "Graph": "graphs",
     "EdgeGroups": "noise",
     "EdgeNoise": "noise",
+    "to_dataframe": "runs.dataframe",
+    "SavedRun": "runs.saved_run",
+    "certify_run": "runs.saved_run",
+    "load_run": "runs.saved_run",
     "TrainingResult": "training",
     "train": "training",
+    "EdgeFlip": "training.edge_flip",
 }
 _MODULES = {
     "attacks": "attacks",

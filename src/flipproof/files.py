@@ -9,20 +9,28 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-__all__ = ["write_bytes", "write_folder", "write_json", "write_text"]
+__all__ = ["write_bytes", "write_folder", "write_json", "write_text", "written_file"]
 
 
 def write_bytes(path: Path, content: bytes, *, durable: bool = True) -> None:
     """Write a file; missing folders are made. If ``durable``, the file also survives a power cut."""
+    with written_file(path, durable=durable) as file:
+        file.write(content)
+
+
+@contextmanager
+def written_file(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+    """A file to write to, piece by piece; it takes its place when the ``with`` block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _beside(path, "tmp")
     try:
         with temporary.open("wb") as file:
-            file.write(content)
+            yield file
             if durable:
                 file.flush()
                 os.fsync(file.fileno())

@@ -22,7 +22,7 @@ _CLEAR = "\r\x1b[K"  # back to the start of the line, and empty it
 def note(message: str, *, quiet: bool = False) -> None:
     """Print a line on stderr; a bar under way is drawn again below it."""
     if not quiet:
-        print(f"{_CLEAR if _on_terminal() else ''}flipproof: {message}", file=sys.stderr, flush=True)
+        _say(f"{_CLEAR if _on_terminal() else ''}flipproof: {message}")
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def progress(
             yield bar.advance
         finally:
             bar.draw()
-            print(file=sys.stderr, flush=True)
+            _say()
     else:
         yield _Lines(what, total, unit, done).advance
 
@@ -130,7 +130,14 @@ class _Bar(_Meter):
         room = shutil.get_terminal_size().columns - 1
         width = max(0, min(_BAR_WIDTH, room - len(f"{self.what}  {figures}")))
         bar = ("#" * int(share * width)).ljust(width, ".")
-        print(f"{_CLEAR}{f'{self.what} {bar} {figures}'[:room]}", end="", file=sys.stderr, flush=True)
+        _say(f"{_CLEAR}{f'{self.what} {bar} {figures}'[:room]}", end="")
+
+
+def _say(text: str = "", end: str = "\n") -> None:
+    try:
+        print(text, end=end, file=sys.stderr, flush=True)
+    except BrokenPipeError:  # nobody reads it any more; the work goes on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def _on_terminal() -> bool:

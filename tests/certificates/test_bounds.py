@@ -174,7 +174,7 @@ def test_label_pvalue_of_arrays_ties_and_huge_counts() -> None:
 def test_the_split_of_votes_spends_alpha_once(num_classes: int) -> None:
     split = AlphaSplit.votes(num_classes)
     assert split.label + split.top + split.rivals == pytest.approx(1, abs=1e-15)
-    assert (split.first, split.second, split.third) == (0, 0, 0)
+    assert split.lead == 0
     assert (split.rivals == 0) == (num_classes == 2)
 
 
@@ -182,7 +182,7 @@ def test_the_split_of_votes_spends_alpha_once(num_classes: int) -> None:
     ("shares", "words"),
     [
         ({"label": 0.2, "top": 0.9, "rivals": 0.0}, "add up to at most 1.*sum 1.1"),
-        ({"label": 0.1, "top": 0.8, "rivals": 0.1, "third": 0.01}, "add up to at most 1"),
+        ({"label": 0.1, "top": 0.8, "rivals": 0.1, "lead": 0.01}, "add up to at most 1"),
         ({"label": 0.1, "top": 1.0, "rivals": -0.1}, "at least 0"),
         ({"label": -0.1, "top": 0.8, "rivals": 0.1}, "at least 0"),
         ({"label": 0.0, "top": 0.8, "rivals": 0.1}, "label test"),

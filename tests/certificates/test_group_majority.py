@@ -144,3 +144,10 @@ def test_sampled_votes_are_refused() -> None:
     smooth = fp.SmoothedClassifier(lambda graphs: [0] * len(graphs), fp.EdgeNoise(keep=0.9), num_classes=2)
     with pytest.raises(fp.InputError, match="expected GroupVotes; got Votes"):
         fp.certify_group_votes(smooth.sample(fp.Graph(3, []), samples=2, seed=0))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("depth", [-1, 0.5, "1", True])
+def test_a_depth_that_is_none_is_refused(depth: object) -> None:
+    votes = GroupVotes(np.zeros(3, dtype=np.uint8), fp.Graph(4, [(0, 1)]), EdgeGroups(3), 2)
+    with pytest.raises(fp.InputError, match="depth must be an integer of at least 0"):
+        fp.certify_group_votes(votes, depth=depth)  # type: ignore[arg-type]

@@ -1,15 +1,16 @@
 """The matched knapsack against all attacks on small graphs."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from flipproof import Graph, InputError
-from flipproof.certificates.local_scores import LocalScores, answer_of, leads_over_rivals
-from flipproof.certificates.matched_knapsack import THETAS, NodeLosses, heaviest, worst_drops
+from flipproof.certificates.local_scores import LocalScores, answer_of, leads_over_rivals, rivals_of
+from flipproof.certificates.matched_knapsack import THETAS, NodeLosses, heaviest, worst_drops, worst_drops_up_to
 from flipproof.certificates.node_views import NodeViews, compositions, count_neighbours
-from support.local_tables import random_case
+from support.local_tables import looked_at, random_case
 
 CASES = {
     "unlabelled": {"nodes": 5},
@@ -45,6 +46,63 @@ def test_no_certificate_above_the_truth_and_exact_for_one_flip(case):
             assert certificate.grid[0, 1]
     assert one >= 3
     assert found > 0.6 * truth
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_beyond_the_depth_a_bound_on_votes_takes_the_place_of_a_look(case, depth):
+    """Never above the truth, never above the whole look, and radii beyond the depth are found."""
+    rng = np.random.default_rng(6)
+    deeper = 0
+    for _ in range(25):
+        evidence, attacked = random_case(rng, **case)
+        whole, certificate = evidence.certify(), looked_at(evidence, depth).certify()
+        if certificate.label is None:
+            continue
+        assert certificate.radius <= min(whole.radius, attacked.radius(certificate.label, evidence.graph.num_slots))
+        assert (certificate.radius >= 1) == (whole.radius >= 1)
+        for adds, removes in np.argwhere(certificate.grid):
+            assert attacked.withstood(certificate.label, adds, removes)
+        deeper += certificate.radius > depth
+    assert deeper
+
+
+def test_drops_beyond_the_depth_are_upper_bounds():
+    rng = np.random.default_rng(8)
+    for case in ({"nodes": 5, "kinds": 2, "classes": 3}, {"nodes": 5, "kinds": 3, "classes": 3, "frozen": 0.3}):
+        for _ in range(20):
+            evidence, attacked = random_case(rng, **case)
+            shallow = looked_at(evidence, 1)
+            leads, columns = leads_over_rivals(attacked.totals, 1, 3), rivals_of(1, 3)[0]
+            losses = NodeLosses(shallow.views, leads_over_rivals(shallow.scores, 1, 3), shallow.bound[columns])
+            sizes = attacked.adds + attacked.removes
+            for flips in range(1, min(8, evidence.graph.num_slots) + 1):
+                assert (worst_drops(losses, flips) >= (leads[0] - leads[sizes == flips]).max(axis=0) - 1e-9).all()
+            for adds, removes in itertools.product(range(5), range(5)):
+                inside = (attacked.adds == adds) & (attacked.removes == removes)
+                if adds + removes and inside.any():
+                    bound = worst_drops(losses, (adds, removes))
+                    assert (bound >= (leads[0] - leads[inside]).max(axis=0) - 1e-9).all()
+
+
+def test_a_bound_that_votes_exceed_is_refused():
+    evidence, _ = random_case(np.random.default_rng(0), nodes=4, kinds=2)
+    with pytest.raises(InputError, match="within their bound"):
+        replace(evidence, bound=np.abs(evidence.scores).max(axis=0) / 2)
+
+
+def test_a_knapsack_for_all_numbers_of_flips_is_never_below_the_one_for_each():
+    rng = np.random.default_rng(5)
+    above = 0
+    for _ in range(20):
+        evidence, _ = random_case(rng, nodes=5, kinds=2, classes=3)
+        losses = NodeLosses(evidence.views, leads_over_rivals(evidence.scores, 1, 3))
+        together = worst_drops_up_to(losses, 4)
+        each = np.stack([worst_drops(losses, flips) for flips in range(1, 5)])
+        assert (together[1:] >= each).all()
+        np.testing.assert_array_equal(together[4], each[3])
+        above += (together[1:] > each).any()
+    assert above
 
 
 def test_drops_are_upper_bounds_for_every_rival_and_number_of_flips():

@@ -6,9 +6,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from flipproof import Graph, InputError, average_certified_radius, certified_accuracy
-from flipproof.certificates.metrics import Curve, mean_radius, right_radii, shares, withstands
+import flipproof as fp
+from flipproof import Graph, InputError, average_certified_radius, certified_accuracy, certified_interval
+from flipproof.certificates.metrics import (
+    Curve,
+    mean_radius,
+    mean_radius_interval,
+    right_radii,
+    share_interval,
+    shares,
+    shown_mean,
+    shown_share,
+    withstands,
+)
 from support.certificates import ABSTAINED, certificate
 
 
@@ -63,6 +75,35 @@ def test_a_curve_holds_counts_accuracy_and_a_band_around_it() -> None:
     assert (below[3], above[3] < 1) == (0.0, True)
 
 
+def test_intervals_are_exact_and_cover_at_least_as_often_as_they_say() -> None:
+    below, above = share_interval(np.arange(21), 20)
+    for right in range(21):
+        exact = stats.binomtest(right, 20).proportion_ci(0.95, method="exact")
+        assert (below[right], above[right]) == pytest.approx((exact.low, exact.high), abs=1e-8)
+    for truth in np.linspace(0, 1, 41):  # the probability that the interval covers the truth, by adding up
+        covered = (below <= truth) & (truth <= above)
+        assert stats.binom.pmf(np.arange(21), 20, truth)[covered].sum() >= 0.95
+    with pytest.raises(InputError, match=r"confidence must lie in \(0, 1\); got 95"):
+        share_interval(1, 2, confidence=95)
+
+
+def test_the_interval_of_certificates_is_that_of_their_shares() -> None:
+    certificates, labels = [certificate(0, 2), certificate(1, 0), certificate(1, 3), ABSTAINED], [0, 1, 0, 0]
+    below, above = certified_interval(certificates, labels, [0, 1, -1], confidence=0.9)
+    assert (below.tolist(), above.tolist()) == tuple(
+        end.tolist() for end in share_interval([2, 1, 2], 4, confidence=0.9)
+    )
+
+
+def test_the_interval_of_the_average_radius_is_students_and_never_below_0() -> None:
+    radii = np.array([-1, 0, 3, 5, 2, 2, 4])
+    counted = np.maximum(radii, 0)
+    expected = stats.ttest_1samp(counted, 0).confidence_interval(0.95)
+    assert mean_radius_interval(radii) == pytest.approx((expected.low, expected.high))
+    assert mean_radius_interval(np.array([0, 0, 1]))[0] == 0  # type: ignore[index]
+    assert mean_radius_interval(np.array([4])) is None
+
+
 @pytest.mark.parametrize(
     ("adds", "removes", "stands"),
     [(0, 0, True), (1, 0, True), (0, 2, True), (1, 1, False), (2, 0, False), (0, 3, True), (0, 99, True)],
@@ -74,3 +115,32 @@ def test_what_a_certificate_withstands_is_every_smaller_attack_that_the_graph_ha
     found = certificate(0, 1, grid=np.array([[True, True, True], [True, False, False]]))
     assert withstands(found, graph, adds=adds, removes=removes) is stands
     assert not withstands(ABSTAINED, graph, adds=0, removes=0)
+
+
+def test_shares_and_means_are_shown_with_their_intervals() -> None:
+    low, high = share_interval([45], 50)
+    assert shown_share(45, 50) == f"0.900 ({low[0]:.2f}-{high[0]:.2f})".replace("0.7", ".7").replace("-0.", "-.")
+    assert shown_share(0, 20) == "0.000 (.00-.17)"
+    assert shown_share(20, 20) == "1.000 (.83-1)"
+    ends = mean_radius_interval(np.array([3, -1, 5, 12]))
+    assert ends is not None
+    assert shown_mean(np.array([3, -1, 5, 12])) == f"5.00 ({ends[0]:.2f}-{ends[1]:.2f})"
+    assert shown_mean(np.array([4])) == "4.00"
+
+
+@pytest.mark.parametrize(
+    ("certificates", "labels", "radii", "message"),
+    [
+        ("one", 0, [0], "certificates must be a list of certificates; got Certificate"),
+        ("list", [0], 3, "radii must be a list of whole numbers; got 3"),
+        ("list", [0.5], [0], "labels must be class numbers; got 0.5"),
+        ("list", [float("nan")], [0], "labels must be class numbers; got nan"),
+    ],
+)
+def test_what_is_no_list_of_labels_or_radii_is_refused(
+    certificates: str, labels: Any, radii: Any, message: str
+) -> None:
+    smooth = fp.SmoothedClassifier(lambda graphs: [0] * len(graphs), fp.EdgeNoise(keep=0.9), num_classes=2)
+    found = smooth.certify(fp.Graph(4, [(0, 1)]), samples=100, seed=0)
+    with pytest.raises(fp.InputError, match=message):
+        fp.certified_accuracy(found if certificates == "one" else [found], labels, radii=radii)  # type: ignore[arg-type]

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import flipproof as fp
-from flipproof.certificates.influence.attack import Attack
-from flipproof.certificates.reach import reachable_radius
+from flipproof.certificates.reach import unanimous_certificate
 from flipproof.noise import SampleStream
 
 RING = fp.Graph(12, [(node, (node + 1) % 12) for node in range(12)])
@@ -51,20 +50,35 @@ def test_a_large_alpha_under_thinning_noise(share: float) -> None:
         assert fp.certify_votes(fp.Votes(labels, graph, noise, 2, 0, checksums), alpha=0.2).radius >= -1
 
 
-def test_levels_of_an_attack_add_up_to_one_at_most() -> None:
-    states = np.array([True] * 4 + [False] * 6)
-    attack = Attack.of(fp.EdgeNoise(add=0.001, remove=0.3), states, adds=1, removes=1)
-    levels = attack.levels(2)
-    assert levels.max() < 1
-    edge, empty = attack.parts[1].start, attack.parts[0].start
-    assert levels[edge, empty] <= 1
-
-
 def test_no_certificate_exceeds_what_unanimous_votes_reach() -> None:
     for noise in (fp.EdgeNoise(keep=0.9), fp.EdgeNoise(add=0.01, remove=0.3)):
         for method in ("influence", "votes", "paper"):
             asked = {"samples": 500, "alpha": 0.001, "method": method}
-            reach = reachable_radius(RING, noise, num_classes=2, **asked)
+            reach = unanimous_certificate(RING, noise, num_classes=2, **asked).radius
             agreed = fp.SmoothedClassifier(lambda graphs: [1] * len(graphs), noise, num_classes=2)
             assert agreed.certify(RING, seed=0, **asked).radius == reach
             assert fp.SmoothedClassifier(few_edges, noise, num_classes=2).certify(RING, seed=0, **asked).radius <= reach
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("groups", [1, 4, 5])
+def test_no_certificate_of_votes_exceeds_that_of_a_model_that_never_changes_its_answer(depth: int, groups: int) -> None:
+    best = fp.VotingClassifier(lambda graphs: [0] * len(graphs), groups=groups, num_classes=2)
+    question = best.question(depth=depth)
+    assert best.reach(RING, question) == best.certify(RING, depth=depth).radius
+    assert fp.VotingClassifier(few_edges, groups=groups, num_classes=2).reach(RING, question) == best.reach(
+        RING, question
+    )
+    if depth == 0:
+        assert best.reach(RING, question) == groups // 2
+    assert best.reach(RING, best.question()) is None
+
+
+@pytest.mark.parametrize("depth", [1, 2, None])
+def test_no_certificate_of_a_local_network_exceeds_its_depth(depth: int | None) -> None:
+    local = fp.LocalClassifier(fp.models.Local(in_features=0, num_classes=3, seed=0).eval())
+    reach = local.reach(RING, local.question(per_node=depth))
+    assert reach is not None
+    assert reach >= local.certify(RING, per_node=depth).radius
+    if depth:
+        assert reach == depth

@@ -154,6 +154,22 @@ def test_a_single_graph_is_enough_for_values_that_no_label_has(form: str) -> Non
         refuse_clean_edges([beside_others(graph, (DEGREES | OTHERS)[form](graph), 0)])
 
 
+@pytest.mark.parametrize("form", [form for form in DEGREES if form != "noise"])
+@pytest.mark.parametrize("count", [3, 8])
+def test_a_few_small_graphs_are_enough_for_degrees(form: str, count: int) -> None:
+    given = [beside_others(graph, DEGREES[form](graph), seed) for seed, graph in enumerate(TREES[2 : 2 + count])]
+    with pytest.raises(InputError, match="column"):
+        refuse_clean_edges(given)
+
+
+@pytest.mark.parametrize("form", ["permuted one-hot", "binned one-hot", "two kinds"])
+def test_one_graph_of_larger_degrees_than_atoms_have_is_enough_for_kinds(form: str) -> None:
+    graph = Graph(100, np.argwhere(np.triu(np.random.default_rng(0).random((100, 100)) < 0.05, 1)))
+    columns = (DEGREES | {"two kinds": lambda graph: graph.degrees > 4})[form](graph)
+    with pytest.raises(InputError, match="degree"):
+        refuse_clean_edges([beside_others(graph, columns, 0)])
+
+
 def test_the_name_of_the_column_is_given() -> None:
     given = [graph.replaced(node_features=np.column_stack([noise(graph), np.sqrt(graph.degrees)])) for graph in TREES]
     with pytest.raises(InputError, match=r"column 1 of node_features \(reach\) is the square roots of the degrees"):
@@ -165,11 +181,33 @@ def test_labels_and_attributes_of_real_graphs_pass(name: str) -> None:
     graphs = fp.datasets.tu(name, data_root())
     refuse_clean_edges(list(graphs))
     refuse_clean_edges(list(fp.datasets.split(graphs, test=0.1).test))  # also a small part
+    for start in range(0, len(graphs), len(graphs) // (12 if name == "MUTAG" else 3)):  # and a few graphs
+        for count in (2, 5, 12):
+            refuse_clean_edges(graphs[start : start + count])
+
+
+@pytest.mark.guarantee
+@pytest.mark.parametrize("name", TU[:6])
+def test_no_few_real_graphs_are_refused(name: str) -> None:
+    """Twelve draws of each size: what is told apart by counting must not find an accident among them."""
+    graphs, rng = fp.datasets.tu(name, data_root()), np.random.default_rng(1)
+    for count in (1, 2, 3, 5, 8, 19, 20, 40):
+        for _ in range(12):
+            refuse_clean_edges([graphs[int(index)] for index in rng.choice(len(graphs), count, replace=False)])
+
+
+def test_an_odd_molecule_among_others_passes() -> None:
+    """Six atoms of a kind that stands nowhere else, in a molecule with triangles that no other has."""
+    graphs = fp.datasets.tu("AIDS", data_root())
+    refuse_clean_edges([graphs[index] for index in (454, *range(6, 120, 6))])
 
 
 def test_atoms_of_single_molecules_pass() -> None:
     for graph in fp.datasets.tu("MUTAG", data_root())[::3]:
         refuse_clean_edges([graph])
+    # one large value among small ones; a kind that is the same within every part of the graph
+    for index in (54, 540):
+        refuse_clean_edges([fp.datasets.tu("ENZYMES", data_root())[index]])
 
 
 @pytest.mark.parametrize(

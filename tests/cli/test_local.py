@@ -57,3 +57,17 @@ def test_the_model_alone_says_the_defence_and_another_model_is_refused(shell: Sh
     refused = shell(*TRAIN[:-2], "other", "--model", "gin")
     assert refused.code == 2
     assert "local needs --model local" in refused.err
+
+
+def test_training_takes_what_suits_local_unless_asked(shell: Shell) -> None:
+    assert shell(*TRAIN).code == 0
+    stored = fp.models.load_metadata("model").metadata["training"]
+    assert [stored[name] for name in ("learning_rate", "batch_size", "weight_decay", "average")] == [
+        0.006,
+        64,
+        0.001,
+        0.99,
+    ]
+    assert shell(*TRAIN, "--replace", "--learning-rate", 0.02, "--batch-size", 16).code == 0
+    stored = fp.models.load_metadata("model").metadata["training"]
+    assert [stored[name] for name in ("learning_rate", "batch_size", "average")] == [0.02, 16, 0.99]

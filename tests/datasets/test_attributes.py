@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import flipproof as fp
+from flipproof.cli.describe_command import described
 from flipproof.datasets import Attribute
 from flipproof.datasets.splits import in_several_classes
 from support.command_line import call
@@ -81,6 +82,12 @@ def test_a_number_that_is_none_is_refused_with_its_node(tmp_path: Path) -> None:
         fp.datasets.folder(tmp_path)
 
 
+def test_a_number_beyond_single_precision_is_refused_with_its_node(tmp_path: Path) -> None:
+    write(tmp_path, {"a": atoms("CO", mass=1e40), "b": atoms("C", mass=1)})
+    with pytest.raises(fp.InputError, match=r"a\.json: mass of node 0 must be a number of single precision, .*1e\+40"):
+        fp.datasets.folder(tmp_path)
+
+
 def test_the_attribute_x_is_taken_alone(tmp_path: Path) -> None:
     data = fp.datasets.folder(write(tmp_path, {"a": atoms("CO", x=[1, 2]), "b": atoms("CC", x=[0, 3])}))
     assert data.feature_names == ["x[0]", "x[1]"]
@@ -93,6 +100,10 @@ def test_other_data_get_the_columns_of_the_model(tmp_path: Path) -> None:
     features = fp.datasets.folder(other, like=like)[0].node_features
     assert features is not None
     assert features.tolist() == [[0, 0, 1], [0, 0, 1]]
+    assert fp.datasets.folder(other, like=like).remarks == ()
+    write(tmp_path / "two", {"a": atoms("OO", mass=1), "b": atoms("O")})
+    (remark,) = fp.datasets.folder(other, like=like).remarks
+    assert remark == "attributes that the model's data do not have, and that are not read: mass"
     write(tmp_path / "two", {"a": atoms("OF"), "b": atoms("O")})
     with pytest.raises(fp.InputError, match=r"element of node 1 must be one of C, N, O, .*; got 'F'"):
         fp.datasets.folder(other, like=like)
@@ -146,3 +157,23 @@ def test_describe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert found["classes"] == {"even": 2, "odd": 1}
     assert found["in_several_classes"] == 2
     assert found["attributes"][1] == {"name": "element", "columns": 3, "categories": ["C", "N", "O"], "remark": ""}
+    assert (found["different_graphs"], found["repeated_graphs"]) == (2, 2), (
+        "a and b are one molecule, read from both ends"
+    )
+    reach = {entry["title"]: entry["radius"] for entry in found["defences"]}
+    assert reach["keep 0.8"]["1,000 samples"] <= reach["keep 0.8"]["100,000 samples"]
+    assert "2 graphs occur more than once, with other node numbers: 2 of 3 are different" in done.out
+    assert f"flipproof protect --data {data} --radius 1" in done.out
+
+
+def test_the_reach_that_is_described_is_that_of_votes_which_all_agree() -> None:
+    graphs = fp.datasets.topologies(8)
+    found = described(graphs)
+    assert found["remarks"] == []
+    entry = next(entry for entry in found["defences"] if entry["title"] == "keep 0.9")
+    usual = next(graph for graph in graphs if graph.num_nodes == found["usual_nodes"])
+    smooth = fp.SmoothedClassifier(lambda shown: [3] * len(shown), fp.EdgeNoise(keep=0.9), num_classes=8)
+    certificate = smooth.certify(usual, samples=1000, seed=0, method="votes")
+    assert entry["radius"]["1,000 samples"] == certificate.radius > 0
+    added = 0.1 * sum(graph.max_adds for graph in graphs) / 8
+    assert f"adds {added:.1f} and removes" in entry["effect"]

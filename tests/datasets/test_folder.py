@@ -89,14 +89,14 @@ BROKEN: list[tuple[str, dict[str, str], str]] = [
     ("a.txt,0\n", {"a__txt": "# nothing\n"}, "a.txt holds no node"),
     ("a.json,0\n", {"a__json": '{"nodes": [\n}'}, "a.json, line 2: not JSON"),
     ("a.json,0\n", {"a__json": "[]"}, "a.json is not node-link JSON"),
-    ("a.json,0\n", {"a__json": json.dumps(LINKS | {"directed": True})}, "expected an undirected simple graph; it says directed"),
+    ("a.json,0\n", {"a__json": json.dumps(LINKS | {"directed": True})}, "got one directed (--symmetrise"),
     ("a.json,0\n", {"a__json": json.dumps(LINKS | {"nodes": [{}]})}, 'nodes[0] must be an object with an "id"'),
     ("a.json,0\n", {"a__json": json.dumps(LINKS | {"nodes": [NODES[0], NODES[0]]})}, "nodes[1] has the id 'a'"),
     ("a.json,0\n", {"a__json": json.dumps(LINKS | {"links": [{"source": "a"}]})}, "edge 0 must join two nodes"),
     ("a.json,0\n", {"a__json": json.dumps(LINKS | {"links": [{"source": "a", "target": "q"}]})}, "edge 0 must join two nodes"),
     ("a.graphml,0\n", {"a__graphml": "<graphml>\n<graph"}, "a.graphml, line 2: not GraphML"),
     ("a.graphml,0\n", {"a__graphml": "<html></html>"}, "a.graphml is not GraphML"),
-    ("a.graphml,0\n", {"a__graphml": GRAPHML.format(kind="directed", body=TWO)}, "a.graphml: expected an undirected graph"),
+    ("a.graphml,0\n", {"a__graphml": GRAPHML.format(kind="directed", body=TWO)}, "undirected simple graph; got one directed"),
     ("a.json,0\nb.json,1\n", {
         "a__json": json.dumps({"nodes": [{"id": 0, "x": [1, 2]}], "edges": []}),
         "b__json": json.dumps({"nodes": [{"id": 0, "x": [1]}], "edges": []}),
@@ -124,3 +124,11 @@ def test_a_folder_without_table_and_no_folder(tmp_path: Path) -> None:
         fp.datasets.folder(tmp_path)
     with pytest.raises(fp.InputError, match="is not a folder"):
         fp.datasets.folder(tmp_path / "no")
+
+
+def test_names_that_are_the_same_number_are_ordered_alike_in_every_process(tmp_path: Path) -> None:
+    for index in range(8):
+        (tmp_path / f"{index}.edges").write_text("0 1\n")
+    written = ["1", "01", "+1", "001", "0", "00", "-0", "2"]
+    (tmp_path / "labels.csv").write_text("".join(f"{index}.edges,{name}\n" for index, name in enumerate(written)))
+    assert fp.datasets.folder(tmp_path).class_names == ("-0", "0", "00", "+1", "001", "01", "1", "2")

@@ -118,7 +118,8 @@ def test_sizes_are_settable():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"count": 0}, "count must be an integer of at least 1; got 0"),
+        ({"count": 0}, "count must be an integer from 1 to 10000000; got 0"),
+        ({"count": 10**14}, "count must be an integer from 1 to 10000000"),
         ({"count": 2.5}, "count must be an integer"),
         ({"count": True}, "count must be an integer"),
         ({"min_nodes": 8}, "min_nodes must be an integer of at least 10; got 8"),

@@ -13,12 +13,13 @@ from support.local_tables import all_attacks
 DEGREES = Local(in_features=0, num_classes=3, hidden=8, seed=1).eval()
 
 
-def wild(in_features=0, num_classes=2, *, seed=0):
+def wild(in_features=0, num_classes=2, *, members=1, seed=0):
     """A network whose votes differ much from view to view."""
-    model = Local(in_features, num_classes, hidden=8, seed=seed).eval()
+    model = Local(in_features, num_classes, hidden=8, members=members, seed=seed).eval()
     with torch.no_grad():
-        model.outer.weight.mul_(30)
-        model.view.weight.mul_(3)
+        for voters in model.voters:
+            voters.outer.weight.mul_(30)
+            voters.view.weight.mul_(3)
     return model
 
 
@@ -29,14 +30,25 @@ def random_graph(rng, nodes, features=None, frozen=0.0):
     return Graph(nodes, pairs[rng.random(number) < 0.4], x, frozen=pairs[rng.random(number) < frozen])
 
 
-@pytest.mark.parametrize("frozen", [0.0, 0.3])
-@pytest.mark.parametrize("features", [None, "labels", "numbers"])
-def test_no_attack_inside_the_radius_and_one_flip_is_exact(features, frozen):
+@pytest.mark.parametrize(
+    ("features", "frozen", "members"),
+    [
+        (None, 0.0, 1),
+        (None, 0.3, 3),
+        ("labels", 0.0, 1),
+        ("labels", 0.3, 1),
+        ("labels", 0.0, 3),
+        ("numbers", 0.0, 1),
+        ("numbers", 0.3, 1),
+    ],
+)
+def test_no_attack_inside_the_radius_and_one_flip_is_exact(features, frozen, members):
     """The deployed answer on every attacked graph, asked for one by one."""
     rng = np.random.default_rng(0)
     radii = []
     for seed in range(6):
-        model = wild(0 if features is None else 3, 2 + seed % 2, seed=seed)
+        model = wild(0 if features is None else 3, 2 + seed % 2, members=members, seed=seed)
+        model.learn_sizes(features is None)
         local = fp.LocalClassifier(model, trust_features=True)
         graph = random_graph(rng, 4, features, frozen)
         certificate = local.certify(graph)
@@ -108,14 +120,14 @@ def test_depth_is_the_most_that_is_certified():
     local = fp.LocalClassifier(DEGREES)
     with torch.no_grad():
         model = Local(0, 2, hidden=4, seed=0).eval()
-        model.outer.weight.zero_()
-        model.blind[-1].bias.fill_(50.0)
+        model.voters[0].outer.weight.zero_()
+        model.voters[0].blind[-1].bias.fill_(50.0)
     sure = fp.LocalClassifier(model)
-    assert sure.certify(graph, depth=2).radius == 2
+    assert sure.certify(graph, per_node=2).radius == 2
     assert sure.certify(graph).radius == 66 or sure.certify(graph).radius >= 11
-    assert local.ask(graph, local.question(depth=1)).depth == 1
-    with pytest.raises(InputError, match="depth must be"):
-        local.certify(graph, depth=0)
+    assert local.ask(graph, local.question(per_node=1)).depth == 1
+    with pytest.raises(InputError, match="per_node must be"):
+        local.certify(graph, per_node=0)
 
 
 def test_save_and_load(tmp_path):
@@ -143,7 +155,7 @@ def test_rounding_covers_other_orders_of_summation():
     rng = np.random.default_rng(3)
     local = fp.LocalClassifier(wild(3, 4))
     graph = random_graph(rng, 8, "numbers")
-    evidence = local.ask(graph, local.question(depth=1))
+    evidence = local.ask(graph, local.question(per_node=1))
     from flipproof.defences.local import _NodeSet
 
     views, nodes = evidence.views, _NodeSet(local, graph)
@@ -180,3 +192,71 @@ def test_settings_and_words():
     assert fp.LocalClassifier.title({"budget": 3}) == "local 3"
     assert fp.LocalClassifier.training({"budget": 3})["budget"] == 3
     assert fp.LocalClassifier.candidates(fp.datasets.topologies(8))[0] == {"budget": 1}
+
+
+class MindsTheOthers(fp.models.Local):
+    """Votes are centred over all views that it is asked about at once."""
+
+    def view_scores(self, inputs, context, graph):
+        found = super().view_scores(inputs, context, graph)
+        return found - found.mean(dim=0)
+
+
+class SeesAll(fp.models.Local):
+    """Called as a network, it answers by the number of edges."""
+
+    def forward(self, x, adj, mask):
+        edges = adj.sum(dim=(1, 2))
+        return torch.stack([edges, 20.5 - edges], dim=1)
+
+
+def with_hook(model):
+    model.voters[0].inner.register_forward_hook(lambda part, given, found: found - found.mean(dim=0))
+    return model
+
+
+def with_another_part(model):
+    model.voters[0].inner = torch.nn.Sequential(model.voters[0].inner, torch.nn.Softmax(dim=0)).eval()
+    return model
+
+
+def with_another_method(model):
+    model.view_scores = lambda inputs, context, graph: inputs[:, :1]
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "found"),
+    [
+        (MindsTheOthers(seed=0).eval(), "MindsTheOthers is a class of its own"),
+        (SeesAll(seed=0).eval(), "SeesAll is a class of its own"),
+        (with_hook(fp.models.Local(seed=0).eval()), "inner has a hook"),
+        (with_another_part(fp.models.Local(seed=0).eval()), "inner is a Sequential"),
+        (with_another_method(fp.models.Local(seed=0).eval()), "a method of the network itself was replaced"),
+    ],
+)
+def test_only_networks_as_they_are_built_are_certified_by_their_weights(model, found):
+    with pytest.raises(fp.InputError, match=found):
+        fp.LocalClassifier(model)
+
+
+def test_certificates_are_those_of_the_network_as_it_is_now():
+    graph = fp.Graph(6, [(0, 1), (1, 2), (2, 3)])
+    model = fp.models.Local(num_classes=2, seed=0).eval()
+    local = fp.LocalClassifier(model)
+    before = local.certify(graph).label
+    with torch.no_grad():
+        for layer in (model.voters[0].outer, model.voters[0].blind[-1]):
+            layer.weight.neg_()
+            layer.bias.neg_()
+    assert local.certify(graph).label == local.predict(graph) == 1 - before
+    with_hook(model)
+    with pytest.raises(fp.InputError, match="inner has a hook"):
+        local.certify(graph)
+
+
+def test_wrapped_networks_are_unwrapped():
+    model = fp.models.Local(num_classes=2, seed=0).eval()
+    graph = fp.Graph(6, [(0, 1), (1, 2), (2, 3)])
+    for wrapped in (torch.compile(model), torch.nn.DataParallel(model)):
+        assert fp.LocalClassifier(wrapped).certify(graph) == fp.LocalClassifier(model).certify(graph)

@@ -19,6 +19,7 @@ from scipy import stats
 from torch_geometric import transforms
 
 from flipproof import EdgeNoise, Graph, InputError, SmoothedClassifier, Votes, certify_votes
+from flipproof.datasets import Dataset
 from flipproof.defences.defence import Request
 from flipproof.engines import ThisProcess
 from flipproof.models import GCN, GIN, EdgeBlind
@@ -513,7 +514,7 @@ def test_an_edge_blind_model_is_certified_at_every_radius_without_sampling() -> 
     model.network.register_forward_pre_hook(lambda _, arguments: calls.append(len(arguments[0])))
     smooth = SmoothedClassifier(model, NOISE)
     certificate = smooth.certify(graph, samples=10**9, seed=0)
-    assert sum(calls) < 50
+    assert sum(calls) < 100  # the probes, and no sample
     assert (certificate.method, certificate.alpha, certificate.samples) == ("edge-blind", 0.0, 0)
     assert (certificate.radius, certificate.num_slots, certificate.counts) == (15, 15, (0, 0, 0))
     assert (certificate.p_lower, certificate.p_upper) == (1.0, 0.0)
@@ -568,3 +569,15 @@ def test_edge_blind_certificates_of_large_and_of_partly_frozen_graphs() -> None:
     assert frozen.radius == 4
     assert frozen.grid.shape == (4, 2)  # three pairs to add, one edge to remove
     assert smooth.certify(Graph(1, [])).radius == 0
+
+
+def test_noises_worth_trying_differ_and_know_what_is_out_of_reach() -> None:
+    def titles(graph: Graph) -> list[str]:
+        graphs = Dataset([graph, graph.replaced(label=1)])
+        return [SmoothedClassifier.title(settings) for settings in SmoothedClassifier.candidates(graphs)]
+
+    path = Graph(3, [(0, 1), (1, 2)], label=0)
+    assert len(set(titles(path))) == len(titles(path))  # 0.3 times the density is 0.2: a symmetric noise once more
+    frozen = [(node, node + 1) for node in range(8)]
+    star = Graph(9, frozen, frozen=[(u, v) for v in range(9) for u in range(v) if (u, v) != (0, 8)], label=0)
+    assert "add 0 remove 0.4" in titles(star)  # the only pair within reach holds no edge

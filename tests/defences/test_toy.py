@@ -99,12 +99,10 @@ def test_the_toy_goes_through_train_certify_verify_export_attack_and_report(shel
 def test_the_toy_is_tuned_and_compared(shell: Shell) -> None:
     tried = ["tune", "--data", "graphs", "--radius", 1, "--candidate", "thirds shift=1", "--epochs", 1]
     assert "thirds 1" in shell.done(*tried, "--workers", 1, "--out", "tuned").out
-    config = (
-        "splits = 1\ntraining = { epochs = 1 }\nthirds = [{ shift = 0 }, { shift = 1 }]\n[[data]]\nname = 'graphs'\n"
-    )
-    Path("bench.toml").write_text(config)
+    row = "[[row]]\ndefence = 'thirds'\nsettings = [{ shift = 0 }, { shift = 1 }]\n"
+    Path("bench.toml").write_text(f"folds = [0]\ntraining = {{ epochs = 1 }}\n{row}[[data]]\nname = 'graphs'\n")
     (data,) = json.loads(shell.done("benchmark", "bench.toml", "--out", "b", "--workers", 2, "--json").out)["results"]
-    assert [row["defence"] for row in data["results"]] == ["edge-blind", "clean", "thirds 0", "thirds 1"]
+    assert [row["method"] for row in data["methods"]] == ["edge-blind", "thirds"]
 
 
 def test_the_toy_killed_and_resumed_on_two_workers_ends_with_the_same_bytes(tmp_path: Path) -> None:

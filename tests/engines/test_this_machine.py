@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import flipproof as fp
-from flipproof.engines import Engine, Processes, ThisProcess, Threads, cores, local_engine
+from flipproof.engines import Engine, GraphTask, Processes, ThisProcess, Threads, cores, local_engine
 
 ENGINES: list[Callable[[], Engine]] = [ThisProcess, lambda: Processes(2), lambda: Processes(3), lambda: Threads(2)]
 GRAPHS = [fp.Graph(5 + k, [(0, 1), (1, 2), (2, 3), (3, 4)][: 2 + k % 3], label=k % 2) for k in range(4)]
@@ -216,3 +216,44 @@ def test_numbers_of_workers_are_checked(workers: Any) -> None:
         with pytest.raises(fp.InputError, match="workers must be an integer of at least 1; got"):
             engine(workers)
     assert cores() >= 1
+
+
+class Travelling(fp.Graph):
+    sent = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        type(self).sent += 1
+        return super().__reduce__()
+
+
+def test_a_graph_travels_once() -> None:
+    graphs = [Travelling(4, [(0, place)]) for place in (1, 2)]
+    tasks = [GraphTask(index, graph, request) for index, graph in enumerate(graphs) for request in range(5)]
+    Travelling.sent = 0
+    found = dict.fromkeys(range(10))
+    for task, result in Processes(1).run(lambda task: (task.graph.edges.tolist(), task.request), tasks):
+        found[5 * task.index + task.request] = result
+    assert list(found.values()) == [([[0, place]], request) for place in (1, 2) for request in range(5)]
+    assert Travelling.sent == 2
+
+
+AFTER_TORCH = """
+import numpy as np, torch
+import flipproof as fp
+torch.set_num_threads(2)
+torch.ones(3_000_000).add(1).sum()
+smooth = fp.SmoothedClassifier(
+    lambda graphs: [int(graph.num_edges > 40) for graph in graphs],
+    fp.EdgeNoise(keep=0.6),
+    num_classes=2,
+    features=lambda graph: np.ones((graph.num_nodes, 1)),
+)
+graphs = [fp.Graph(16, [(node, node + 1) for node in range(15)])] * 2
+print(len(smooth.certify_all(graphs, samples=2000, seed=0, workers=2)))
+"""
+
+
+def test_workers_do_not_wait_for_threads_that_torch_had_in_the_parent() -> None:
+    """Regression: a black box with a function of features, after torch had computed on two threads, never came to an end."""
+    done = subprocess.run([sys.executable, "-c", AFTER_TORCH], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "2\n", done.stderr

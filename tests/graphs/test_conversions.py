@@ -89,7 +89,10 @@ def test_networkx_nodes_are_numbered_in_their_order() -> None:
     source = networkx.Graph()
     source.add_nodes_from([("c", {"w": 3}), ("a", {"w": 1}), ("b", {"w": 2})])
     source.add_edge("a", "b", weight=7.0)
-    graph = Graph.from_networkx(source, "w")
+    with pytest.warns(
+        UserWarning, match="weight of the networkx graph is not used: an edge that the noise adds has none"
+    ):
+        graph = Graph.from_networkx(source, "w")
     assert graph.edges.tolist() == [[1, 2]]
     assert graph.node_features is not None
     assert graph.node_features.tolist() == [[3], [1], [2]]
@@ -164,7 +167,10 @@ def test_pyg_round_trip_with_everything(full: Graph) -> None:
 
 def test_pyg_drops_repetitions_and_edge_attributes() -> None:
     data = _data((0, 1), (1, 0), (1, 0), (0, 1), edge_attr=torch.ones(4, 2), edge_weight=torch.ones(4))
-    assert Graph.from_pyg(data).edges.tolist() == [[0, 1]]
+    with pytest.warns(
+        UserWarning, match="edge_attr, edge_weight of the PyG Data are not used: an edge that the noise adds"
+    ):
+        assert Graph.from_pyg(data).edges.tolist() == [[0, 1]]
 
 
 def test_pyg_counts_isolated_nodes() -> None:

@@ -95,6 +95,14 @@ CASES = (
     Case("four classes, below one half", B8, ((0.5, 0.2, 0.2, 0.1), (0.3, 0.375, 0.2, 0.125))),
     Case("unequal noise, one removal", EdgeNoise(add=0.1, remove=0.3), ((1.0, 0.0), (0.4444, 0.5556)), edges=1),
     Case("removals only", EdgeNoise(add=0.0, remove=0.4), ((1.0, 0.0), (0.5, 0.5)), edges=1),
+    Case("four slots, beyond the order", B7, last_share(B7, 1.0, 0.9, 0.6, 0.45), samples=8000),
+    Case(
+        "four slots, quadruples counted",
+        EdgeNoise(keep=0.6),
+        last_share(EdgeNoise(keep=0.6), 1.0, 1.0, 0.8, 0.0),
+        samples=8000,
+    ),
+    Case("two slots, half of the votes throughout", B7, ((0.98, 0.02), (0.5, 0.5), (0.49, 0.51)), samples=4000),
 )
 
 

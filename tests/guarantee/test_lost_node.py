@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import flipproof as fp
-from flipproof.certificates.sequential import Plan
+from flipproof.defences.asking import ask_all
 from flipproof.engines import RayCluster
 
 GRAPHS = [fp.Graph(5 + k, [(0, 1), (1, 2), (2, 3), (3, 4)][: 2 + k % 3]) for k in range(4)]
@@ -28,9 +28,9 @@ def test_a_node_is_lost_in_the_middle() -> None:
     try:
         with RayCluster(nodes.address) as cluster:
             assert str(cluster) == "a Ray cluster of 2 nodes and 2 cores"
-            plan = Plan.of(samples, alpha=0.001, method="votes")
+            question = smooth.question(samples=samples, seed=1)
             found = {}
-            for index, votes, _ in smooth.sample_all(dict(enumerate(GRAPHS)), plan, seed=1, engine=cluster):
+            for index, votes, _ in ask_all(smooth, question, dict(enumerate(GRAPHS)), engine=cluster, read=False):
                 if not found:
                     nodes.remove_node(second, allow_graceful=False)
                 found[index] = votes

@@ -14,7 +14,7 @@ from flipproof.runs.settings import AttackSettings, CertifySettings
 from support.command_line import OWN_MODEL, call, write_graphs
 from support.runs import replace_evidence, stored
 
-NO_ATTACK = AttackSettings("graphs", "", [], "", None, None, None, 1, [], {}, 1, 1, 0.1, 0)
+NO_ATTACK = AttackSettings("graphs", "", [], "", None, None, "own", 1, [], {}, 1, 1, 0.1, 0)
 
 TRAIN = "train --data graphs --epochs 1 --out new"
 OWN = "certify --model own:make --data graphs --keep 0.8 --samples 50 --out new"
@@ -50,8 +50,8 @@ def fails():
 
 
 def later():
-    # the probe sees at most 32 graphs at a time; a block of samples of the third graph fails
-    return lambda graphs: [0 if len(graphs) <= 32 else 1 // (8 - graph.num_nodes) * 0 for graph in graphs]
+    # the probe sees at most 32 graphs at a time; a block of samples of the second graph fails, after those of 8 nodes
+    return lambda graphs: [0 if len(graphs) <= 32 else 1 // (7 - graph.num_nodes) * 0 for graph in graphs]
 
 
 def edges_needed():
@@ -197,7 +197,7 @@ BAD_INPUT = [
     (OWN.replace("new", "torn"), "torn/run.json cannot be read as a run's settings"),
     ("export gone", "gone is not a run folder: there is no such folder"),
     ("export graphs", "graphs is not a run folder: it has no run.json"),
-    ("export run --format xlsx", "--format must be one of csv, parquet, json; got 'xlsx'"),
+    ("export run --format xlsx", "--format must be one of csv, parquet, json, long, latex, paired, bibtex; got 'xlsx'"),
     ("export run --format parquet", "--format parquet is not text and needs a file"),
     ("export run --out graphs", "--out must be a file; graphs is a folder"),
     ("export unfinished", "unfinished has no certificates.parquet: the run is not finished"),
@@ -335,8 +335,9 @@ def test_a_model_that_fails_on_a_later_graph_keeps_what_is_finished(
     # one worker, so that it is known which graphs come first
     done = call(monkeypatch, capsys, *command.split(), "--workers", 1)
     assert done.code == 2
-    assert "the model failed on graph 2 with ZeroDivisionError" in done.err
-    assert [row[0] for row in stored(runs / "later")["finished"]] == [0, 1]
+    assert "the model failed on graph 1 with ZeroDivisionError" in done.err
+    finished = [row[0] for row in stored(runs / "later")["finished"]]
+    assert [item for item in finished if isinstance(item, int)] == [2, 5, 8, 11]
 
 
 def test_no_command_shows_the_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 import flipproof as fp
-from flipproof.models.loading import features_identity, load_features, load_model
+from flipproof.models.loading import features_identity, load_features, load_model, model_identity
 
 
 def test_a_users_model_is_known_by_its_weights_and_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,6 +29,69 @@ def test_a_users_model_is_known_by_its_weights_and_code(tmp_path: Path, monkeypa
     assert len(set(identities)) == 3
     assert load_model(names[0]).identity == identities[0]
     assert not load_model(names[0]).model.training
+
+
+class _Always:
+    """A black box with a setting, which notes down that it was called."""
+
+    def __init__(self, answer: int) -> None:
+        self.answer, self.calls = answer, list[int]()
+
+    def __call__(self, graphs: list[fp.Graph]) -> list[int]:
+        self.calls.append(len(graphs))
+        return [self.answer] * len(graphs)
+
+
+class _Scaled(torch.nn.Module):
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+
+def _captured(answer: Any) -> Callable[[list[fp.Graph]], Any]:
+    return lambda graphs: [int(np.max(answer))] * len(graphs)
+
+
+def _in_a_notebook(code: str) -> Any:
+    found: dict[str, Any] = {"__name__": "notebook"}
+    exec(code, found)
+    return found["model"]
+
+
+_CLASS = "class Model:\n    def __call__(self, graphs):\n        return [{}] * len(graphs)\nmodel = Model()"
+_GLOBAL = "answer = {}\ndef helper(): return answer\ndef model(graphs): return [helper()] * len(graphs)"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda graphs: [0] * len(graphs), lambda graphs: [1] * len(graphs)),
+        (_captured(0), _captured(1)),
+        (_captured(np.array([0])), _captured(np.array([1]))),
+        (_captured(lambda: 0), _captured(lambda: 1)),
+        (_Always(0), _Always(1)),
+        (_Always(0).__call__, _Always(1).__call__),
+        (partial(max, 0), partial(max, 1)),
+        (_Scaled(1.0), _Scaled(2.0)),
+        (_in_a_notebook(_CLASS.format(0)), _in_a_notebook(_CLASS.format(1))),
+        (_in_a_notebook(_GLOBAL.format(0)), _in_a_notebook(_GLOBAL.format(1))),
+    ],
+    ids=["constant", "captured", "array", "function", "object", "method", "partial", "module", "class", "global"],
+)
+def test_black_boxes_that_differ_are_told_apart(one: Any, other: Any) -> None:
+    assert model_identity(one) != model_identity(other)
+    assert model_identity(one) == model_identity(one)
+
+
+def test_what_a_black_box_notes_down_makes_it_no_other_model() -> None:
+    model = _Always(1)
+    before = model_identity(model)
+    model([fp.Graph(2, [])])
+    assert model_identity(model) == before
+
+
+def test_a_function_that_calls_itself_has_an_identity() -> None:
+    assert model_identity(_in_a_notebook("def model(graphs): return model(graphs[1:])"))
 
 
 def test_features_by_name_and_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ CONFIGS = {
     "gin, wide": {"name": "gin", "in_features": 7, "num_classes": 3, "hidden": 8, "layers": 2},
     "gin, corrected": {"name": "gin", "in_features": 1, "num_classes": 5, "noise": [0.2, 0.1]},
     "gin, removals only": {"name": "gin", "in_features": 7, "num_classes": 5, "noise": [0.0, 0.4]},
+    "gin, sizes": {"name": "gin", "in_features": 1, "num_classes": 5, "noise": [0.2, 0.2], "sizes": 6},
     "sage": {"name": "sage", "in_features": 1, "num_classes": 5},
     "sage, wide": {"name": "sage", "in_features": 7, "num_classes": 3, "hidden": 8, "layers": 2},
     "gat": {"name": "gat", "in_features": 1, "num_classes": 5},
@@ -357,6 +358,22 @@ def test_corrected_gin_is_a_gin_on_the_estimated_adjacency():
     both = (mask.unsqueeze(1) & mask.unsqueeze(2)).float() * (1 - torch.eye(adj.shape[1]))
     estimate = (adj - add * both) / (1 - add - remove)
     _close(corrected(x, adj, mask), plain(torch.cat([x, estimate.sum(2, keepdim=True)], dim=2), estimate, mask))
+
+
+@torch.no_grad()
+def test_a_gin_with_sizes_starts_as_one_without_and_then_tells_sizes_apart():
+    plain = models.GIN(num_classes=5, seed=0).eval()
+    sized = models.GIN(num_classes=5, sizes=6, seed=0).eval()
+    batch = _batch(plain)
+    _close(sized(*batch), plain(*batch))
+    sized.by_size.weight[4, 0] += 1.0
+    changed = (sized(*batch) - plain(*batch)).abs().sum(dim=1) > 1e-3
+    assert changed.tolist() == [True, False, False, False, False]
+    sized.by_size.weight[6, 0] += 1.0  # the last: six nodes and more
+    changed = (sized(*batch) - plain(*batch)).abs().sum(dim=1) > 1e-3
+    assert changed.tolist() == [True, True, False, True, True]
+    with pytest.raises(fp.errors.InputError, match="sizes must be"):
+        models.GIN(sizes=0)
 
 
 @pytest.mark.parametrize("noise", [0.3, (0.5, 0.5), (-0.1, 0.2), (0.1,), "much", (float("nan"), 0.1)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import numpy as np
 import pytest
@@ -185,10 +184,3 @@ def test_bad_arguments_end_in_one_sentence(fit, words):
     with pytest.raises(fp.InputError, match=words) as caught:
         fit()
     assert "\n" not in str(caught.value)
-
-
-def test_a_missing_extra_is_an_import_error_with_the_pip_line(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.svm", None)
-    with pytest.raises(ImportError, match=r'pip install "flipproof\[kernels\]"'):
-        models.WLSVM(2).fit(ring_or_star())
-    assert models.WLSVM(2)(ring_or_star(2)).tolist() == [0, 0]  # asking needs no extra

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from flipproof import EdgeNoise, Graph
-from flipproof.noise import BLOCK, STREAM_VERSION
+from flipproof.noise import BLOCK, STREAM_VERSION, SampleStream
 from support.streams import (
     CASES,
     FALSE_ALARM,
@@ -285,3 +285,23 @@ def test_new_checksum_is_a_fresh_hash() -> None:
     one.update(b"flips")
     assert one.hexdigest() != two.hexdigest()
     assert two.digest_size == hashlib.blake2b(digest_size=16).digest_size
+
+
+def test_remembered_flips_are_those_made_again() -> None:
+    graph = Graph(7, [(0, 1), (2, 3), (1, 5)])
+    made = SampleStream(graph, EdgeNoise(keep=0.7), seed=5)
+    afresh, checksum = made.packed_flips(BLOCK)
+    assert checksum == list(made.checksums(2 * BLOCK))[1]
+    assert np.array_equal(np.unpackbits(afresh, axis=1)[:, : graph.num_slots], made.flips(BLOCK, 2 * BLOCK))
+    made.remember(BLOCK, afresh.tobytes())
+    found, again = SampleStream(graph, EdgeNoise(keep=0.7), seed=5).packed_flips(BLOCK)
+    assert (found.tobytes(), again) == (afresh.tobytes(), checksum)
+    wrong = afresh.copy()
+    wrong[0, 0] ^= 128
+    made.remember(BLOCK, wrong.tobytes())
+    assert made.packed_flips(BLOCK)[1] != checksum
+    made.remember(BLOCK, afresh.tobytes())
+    for number in range(3000):  # few are kept
+        made.remember(10 * BLOCK + number, bytes(3 * BLOCK))
+    assert made.packed_flips(10 * BLOCK + 2999)[0].max() == 0
+    assert made.packed_flips(BLOCK)[1] == checksum

@@ -12,13 +12,15 @@ import pytest
 
 import flipproof as fp
 from flipproof.attacks.attack_result import robust_accuracy
+from flipproof.report import reading
 from flipproof.report.content import Reading
 from flipproof.report.reading import check_attacks, check_baseline, read_run, run_names, with_attacks, with_lines
 from flipproof.report.report_page import report_page
+from flipproof.report.script_data import script_data
 from flipproof.runs.attacking import read_attacks
 from flipproof.runs.certifying import read_evidence
-from flipproof.runs.edge_blind_line import write_line
-from flipproof.runs.run_folder import open_run
+from flipproof.runs.edge_blind_line import Line, keep_line
+from flipproof.runs.run_folder import open_run, written_run
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.table import read_table, write_table
 from support.certified_runs import KEEP, attack, certify, make_small_runs
@@ -87,10 +89,52 @@ def test_an_attack_within_the_radius_of_any_defence_is_flagged(
     assert ("Nothing was sampled, so this is a fault" in headline) != sampled
 
 
+@pytest.mark.parametrize("name", ["even", "uneven"])
+@pytest.mark.parametrize("table", [True, False])
+def test_of_very_many_graphs_some_are_listed_and_all_are_counted(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, table: bool
+) -> None:
+    copy = shutil.copytree(folder / name, tmp_path / name)
+    if not table:
+        (copy / "certificates.parquet").unlink()
+    whole = read_run(copy, name)
+    monkeypatch.setattr(reading, "MOST_LISTED", 5)
+    (run,) = with_lines([read_run(copy, name)], [])
+    assert whole.listed is None
+    assert len(run.listed_rows) == 5 < len(run.rows) == len(whole.rows)
+    outcomes = {(row["label"], row["predicted"] == row["label"], row["radius"]) for row in run.rows}
+    listed = {(row["label"], row["predicted"] == row["label"], row["radius"]) for row in run.listed_rows}
+    assert len(listed) == min(5, len(outcomes))  # nothing twice before everything once
+    assert run.readings == whole.readings
+    assert dict(run.graphs) == dict(whole.graphs)
+    assert [run.right_radii(method).tolist() for method in run.readings] == [
+        whole.right_radii(method).tolist() for method in whole.readings
+    ]
+    assert run.add_remove_counts().tolist() == whole.add_remove_counts().tolist()
+    assert run.radii_by_class() == whole.radii_by_class()
+    page, full = script_data([run]), script_data([whole])
+    assert len(page["graphs"]) == 5
+    assert page["graphs"] == [graph for graph in full["graphs"] if graph["index"] in run.listed]
+    counted, top = page["runs"][0].pop("counted"), page["top"]
+    assert full["runs"][0].pop("counted") is None
+    assert page["runs"] == full["runs"]
+    radii = whole.right_radii().tolist()
+    for label, counts in enumerate(counted["classes"]):
+        own = [min(top, r + 1) for r, row in zip(radii, whole.rows, strict=True) if row["label"] == label]
+        assert counts == [own.count(place) for place in range(top + 1)]
+    for key, spots in (("sizes", whole.radius_by_nodes()), ("pairs", whole.radius_pairs())):
+        wanted = {spot: len(found) if key == "sizes" else found for spot, found in spots.items()}
+        assert {((y, x) if key == "pairs" else (x, y)): count for x, y, count, _ in counted[key]} == wanted
+        assert {index for spot in counted[key] for index in spot[3]} <= run.listed
+    words = report_page([run]).split("<script")[0]
+    assert f"{name} has 12 graphs" in words
+    assert "the table lists 5" in words
+
+
 def test_certificates_are_derived_where_the_table_is_missing(folder: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(folder / "even", tmp_path / "even")
     (copy / "certificates.parquet").unlink()
-    assert list(read_run(copy, "even").rows) == read_table(folder / "even")
+    assert list(read_run(copy, "even").rows) == list(read_table(folder / "even"))
     assert not (copy / "certificates.parquet").exists()
 
 
@@ -175,13 +219,18 @@ def test_the_line_of_a_network_that_ignores_edges(folder: Path, tmp_path: Path) 
     check_baseline(folder / "blind", [even.settings])
     with pytest.raises(fp.InputError, match="must be a run of a model that sees no edges"):
         check_baseline(folder / "uneven", [even.settings])
-    # the line that certify was given stays with the run; the best one known counts
+    # the line that certify found stays with the run; the best one known counts
     copy = shutil.copytree(folder / "even", tmp_path / "even")
-    write_line(copy, 7, 12)
+    answers = {
+        row["graph"]: int(row["label"]) if place < 7 else 1 - int(row["label"]) for place, row in enumerate(even.rows)
+    }
+    with written_run(copy, even.settings) as run:
+        keep_line(run, Line(answers))
     assert read_run(copy, "even").line == 7
     assert with_lines([read_run(copy, "even")], [blind])[0].line == 7
     assert [run.line for run in with_lines([read_run(copy, "even"), even], [])] == [7, 7]  # the same graphs
-    write_line(copy, 7, 13)
+    with written_run(copy, even.settings) as run:
+        keep_line(run, Line(dict.fromkeys(list(answers)[1:], 0)))
     with pytest.raises(fp.InputError, match="was altered: it belongs to other graphs"):
         read_run(copy, "even")
 
@@ -189,5 +238,7 @@ def test_the_line_of_a_network_that_ignores_edges(folder: Path, tmp_path: Path) 
 def test_names_of_runs(tmp_path: Path) -> None:
     places = [tmp_path / name for name in ("a/run", "b/run", "other")]
     assert run_names(places) == ["a/run", "b/run", "other"]
+    deeper = [tmp_path / name for name in ("a/x/run", "b/x/run", "b/y/run")]
+    assert run_names(deeper) == ["a/x/run", "b/x/run", "y/run"]  # one name for two runs would drop one of them
     with pytest.raises(fp.InputError, match="twice"):
         run_names([tmp_path / "a", tmp_path / "b" / ".." / "a"])

@@ -27,7 +27,12 @@ def lead(run: CertifiedRun) -> str:
 
 
 def test_the_first_sentence_compares_with_a_network_that_ignores_edges(even: CertifiedRun) -> None:
-    assert lead(even).startswith("The smoothed classifier is right on")
+    assert lead(replace(even, no_line="")).startswith(
+        "This was not compared with a network that ignores edges: no training"
+    )
+    without = lead(replace(even, no_line="the data are gone <b>", majority=12))
+    assert without.startswith("This was not compared with a network that ignores edges: the data are gone &lt;b&gt;.")
+    assert "This is no better than always naming the most frequent class, which is right on 12 of 12 graphs" in without
     best = int(even.right_radii().max())
     assert lead(replace(even, line=0)).startswith(f"This beats a network that ignores edges under any {best} flips")
     assert lead(replace(even, line=12)).startswith(
@@ -51,7 +56,11 @@ def test_certificates_that_hold_with_certainty(even: CertifiedRun) -> None:
 
 def test_every_setting_of_the_question_is_told(even: CertifiedRun) -> None:
     made = report_page([even]).split('id="made"')[1]
-    for text in ("smoothing (keep 0.8)", "<td>samples</td><td>400</td>", "<td>simultaneous</td><td>no</td>"):
+    for text in (
+        "smoothing (keep 0.8)",
+        '<td>samples</td><td class="number">400</td>',
+        "<td>simultaneous</td><td>no</td>",
+    ):
         assert text in made
 
 

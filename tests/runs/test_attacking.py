@@ -29,7 +29,7 @@ SETTINGS = AttackSettings(
     model_sha256="1" * 64,
     undefended_sha256=None,
     defence=None,
-    features=None,
+    features="degree",
     budget=2,
     attacks=["greedy"],
     constraints={},
@@ -98,12 +98,18 @@ def test_graphs_without_a_label_are_refused(tmp_path: Path) -> None:
 
 
 def test_certificates_of_the_same_model_data_and_defence_are_a_measure_and_no_others(tmp_path: Path) -> None:
-    defence, wanted = smoothed(), dataclasses.replace(SETTINGS, defence=smoothed().describe())
+    defence, wanted = smoothed(), dataclasses.replace(SETTINGS, features="own", defence=smoothed().describe())
     with written_run(tmp_path, settings_of(defence, graphs(), samples=100, seed=0)) as run:
         rows = certify_into(run, defence, graphs(), engine=lambda pieces: Processes(2))
     assert certified_radii(tmp_path, wanted) == {row["graph"]: (row["predicted"], row["radius"]) for row in rows}
-    for key, other in (("data_sha256", "2" * 64), ("model_sha256", "2" * 64), ("defence", {"name": "none"})):
-        with pytest.raises(fp.InputError, match=f"has another {key.removesuffix('_sha256')} than the attack"):
+    others = {
+        "data_sha256": ("2" * 64, "other data"),
+        "model_sha256": ("2" * 64, "another model"),
+        "features": ("degree", "other node features"),
+        "defence": ({"name": "none"}, "another defence"),
+    }
+    for key, (other, words) in others.items():
+        with pytest.raises(fp.InputError, match=f"has {words} than the attack"):
             certified_radii(tmp_path, dataclasses.replace(wanted, **{key: other}))
 
 

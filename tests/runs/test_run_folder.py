@@ -62,3 +62,19 @@ def test_a_folder_of_the_version_before_is_left_as_it_was(tmp_path: Path) -> Non
     with pytest.raises(fp.InputError, match="another version of flipproof"), written_run(tmp_path, SETTINGS):
         pass
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.json", "votes"]
+
+
+@pytest.mark.parametrize("how", ["deleted", "edited"])
+def test_evidence_is_not_taken_for_that_of_other_settings(tmp_path: Path, how: str) -> None:
+    with written_run(tmp_path, SETTINGS) as run:
+        run.store.finish("job", b"x")
+    stored = tmp_path / "run.json"
+    if how == "deleted":
+        stored.unlink()
+    else:
+        stored.write_text(stored.read_text().replace('"a": 1', '"a": 2'))
+    with (
+        pytest.raises(fp.InputError, match="holds a run with a = 1; asked for a = 2"),
+        written_run(tmp_path, StudySettings("made by hand", {"a": 2})),
+    ):
+        pass

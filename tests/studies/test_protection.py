@@ -61,9 +61,10 @@ def test_what_it_hands_over_is_what_the_commands_make(
     # every trial is kept, the losers of the first round have no second one
     kept = {name for name in trials(out) if not name.startswith("final")}
     assert len(kept) == len(found["trials"])
-    assert {"edge-blind, 3 epochs", "edge-blind, 24 epochs", "clean, 24 epochs", "local 3, 3 epochs"} <= kept
+    assert {"edge-blind", "clean, 3 epochs", "local 3, 3 epochs"} <= kept
     assert sum(name.startswith("local") and name.endswith(" 3 epochs") for name in kept) == 3
     assert sum(name.startswith("local") and name.endswith(" 24 epochs") for name in kept) == 1
+    assert sum(name.startswith("local") and name.endswith(" 48 epochs") for name in kept) <= 1  # while it helps
     # certified were the test graphs, all of them, with a model that knows its data
     certified = json.loads((out / "run" / "run.json").read_text())["settings"]
     split = DataSource(str(graphs), test=0.25).split(folder(graphs))
@@ -132,7 +133,7 @@ def test_test_graphs_have_no_part_in_the_choice(graphs: Path, tmp_path: Path) ->
     found = []
     for path in (graphs, other):
         search = Search(DataSource(str(path), test=0.25, validation=0.25), 1, (2,))
-        candidates = search.candidates()
+        candidates = [*search.lines(), *search.candidates()]
         said = [TrialWork(search)(Trial(candidate, 2)) for candidate in candidates]
         found.append([{key: value for key, value in one.items() if "seconds" not in key} for one in said])
     assert found[0] == found[1]

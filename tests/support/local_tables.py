@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -68,6 +68,18 @@ def random_case(
     removes = (flipped & graph.slot_states).sum(axis=1)
     answers = [answer_of(total, classes) for total in totals]
     return evidence, Attacked(flipped.sum(axis=1) - removes, removes, answers, totals)
+
+
+def looked_at(evidence: LocalScores, depth: int) -> LocalScores:
+    """The same votes, of which only those few flips away were looked at; of the others only a bound is known."""
+    whole = evidence.views
+    table = {
+        (own, *counts): row for row, (own, counts) in enumerate(zip(whole.own, whole.counts.tolist(), strict=True))
+    }
+    near = NodeViews.of(evidence.graph, evidence.kinds, depth)
+    rows = [table[(own, *counts)] for own, counts in zip(near.own, near.counts.tolist(), strict=True)]
+    bound = np.abs(evidence.scores).max(axis=0)
+    return replace(evidence, depth=depth, scores=evidence.scores[rows], bound=bound)
 
 
 def all_attacks(graph: Graph) -> list[tuple[np.ndarray, Graph]]:

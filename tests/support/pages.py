@@ -48,6 +48,7 @@ _EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"
 _SMALL = {
     "train": {"--epochs": "2"},
     "certify": {"--samples": "200", "--graphs": "5", "--workers": "1"},
+    "predict": {"--samples": "200", "--workers": "1"},
     "attack": {"--graphs": "1", "--budget": "1", "--samples": "16", "--confirm-samples": "100"},
 }
 _FEW_TOPOLOGIES = "topologies:48"

@@ -63,7 +63,7 @@ def replace_evidence(folder: str | Path, index: int, evidence: Evidence | None) 
             store.finish(index, evidence.to_bytes())
 
 
-def spoil(folder: str | Path, index: int, table: str = "finished") -> None:
+def spoil(folder: str | Path, index: int | str, table: str = "finished") -> None:
     """Cut what is stored about a graph, and leave its hash."""
     with closing(Store(Path(folder) / FILE, write=True)) as store:
         query = f"UPDATE {table} SET content = substr(content, 1, length(content) - 20) WHERE item = ?"

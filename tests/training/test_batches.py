@@ -43,3 +43,29 @@ def test_a_batch_is_the_graphs_themselves():
         assert batch.adjacency[index].sum() == 2 * graph.num_edges
     assert batch.labels.tolist() == [graph.label for graph in graphs]
     assert batch.frozen is None
+
+
+def test_large_graphs_are_parted_from_small_ones():
+    sizes = [417, 20, 25, 31, 300, 22] + [18] * 26
+    graphs = LabelledGraphs([fp.Graph(size, [(0, 1)], label=index % 2) for index, size in enumerate(sizes)], "graphs")
+    members = torch.arange(len(sizes))
+    parts = list(graphs.cut(members, 1, by_size=True))
+    assert sorted(torch.cat(parts).tolist()) == members.tolist()
+    padded = sum(len(part) * int(graphs.sizes[part].max()) ** 2 for part in parts)
+    assert padded < 0.1 * len(sizes) * 417**2
+    assert [part.tolist() for part in graphs.cut(members, 1)] == [members.tolist()]
+    alike = torch.arange(6, len(sizes))
+    assert [part.tolist() for part in graphs.cut(alike, 1, by_size=True)] == [alike.tolist()]
+
+
+def test_a_parted_batch_has_the_gradient_of_the_whole():
+    rng = np.random.default_rng(0)
+    sizes = [200, 150, *rng.integers(5, 30, 30).tolist()]
+    graphs = [fp.Graph(n, [(i, i + 1) for i in range(n - 1)], label=int(rng.integers(2))) for n in sizes]
+    found = []
+    for batch_norm in (False, True):  # a batch with statistics of its own is not parted
+        model = fp.models.GCN(in_features=1, num_classes=2, hidden=8, seed=0)
+        model.norm = torch.nn.BatchNorm1d(1) if batch_norm else None  # not called: the same network
+        fp.train(model, graphs, epochs=1, batch_size=32, seed=0, features="degree")
+        found.append([weight.detach().clone() for weight in model.parameters() if weight.numel() > 1])
+    assert all(torch.allclose(one, other, atol=1e-4) for one, other in zip(*found, strict=True))

@@ -11,8 +11,10 @@ from flipproof import InputError
 from flipproof.certificates.local_scores import leads_over_rivals
 from flipproof.certificates.matched_knapsack import NodeLosses, heaviest
 from flipproof.models import GIN, Local
-from flipproof.training.certified import CertifiedTraining, worst_choice
+from flipproof.training.certified import CertifiedTraining, recurrence
+from flipproof.training.certified_lead import worst_choice
 from flipproof.training.hyperparameters import Hyperparameters
+from flipproof.training.reached_views import TrainingAttack
 
 
 def hyperparameters(**changes):
@@ -73,10 +75,10 @@ def test_the_drop_in_training_is_the_certificates(budget):
     graphs = labelled_graphs(6, 1, frozen=0.1)
     model = Local(3, 3, hidden=8, seed=0).double()
     with torch.no_grad():
-        model.outer.weight.mul_(20)
+        model.voters[0].outer.weight.mul_(20)
     model = model.float().eval()
-    learnt = task(graphs, 3, model)
-    leads, worst, right = learnt.graphs.batch(torch.arange(6)).leads(model, budget)
+    learnt = task(graphs, (2, 1), model)  # looks three flips deep
+    leads, worst, right = learnt.graphs.batch(torch.arange(6)).leads(model, TrainingAttack(3, *budget))
     local = fp.LocalClassifier(model)
     adds, removes, flips = budget
     for index, graph in enumerate(graphs):
@@ -106,12 +108,13 @@ def test_gradients_are_those_of_the_drop():
     """Against finite differences of the whole, knapsack included."""
     graphs = labelled_graphs(4, 2)
     model = Local(3, 3, hidden=4, seed=0).double()
-    learnt = task(graphs, 2, model)
-    learnt.graphs.inputs, learnt.graphs.context = learnt.graphs.inputs.double(), learnt.graphs.context.double()
-    weight = model.outer.weight
+    learnt = task(graphs, (1, 1), model)  # looks two flips deep
+    views = learnt.graphs
+    views.inputs, views.sums, views.sizes = views.inputs.double(), views.sums.double(), views.sizes.double()
+    weight = model.voters[0].outer.weight
 
     def value():
-        leads, worst, _ = learnt.graphs.batch(torch.arange(4)).leads(model, (2, 2, 2))
+        leads, worst, _ = learnt.graphs.batch(torch.arange(4)).leads(model, TrainingAttack(2, 2, 2, 2))
         return (leads - worst).sum()
 
     value().backward()
@@ -139,11 +142,56 @@ def test_training_for_a_budget_certifies_more():
     assert shares[0] > shares[1] + 0.1
 
 
+def test_one_network_answers_for_every_budget_up_to_its_own():
+    """Asked for few flips it is right more often; asked for more than it was trained for it refuses."""
+    graphs = fp.datasets.topologies(64, seed=0)
+    labels = [graph.label for graph in graphs]
+    model = Local(0, 8, hidden=32, seed=0)
+    fp.train(model, graphs, epochs=80, budget=8, batch_size=16)
+    shares = [
+        fp.certified_accuracy(fp.LocalClassifier(model, budget=budget).certify_all(graphs), labels, [0, 8])
+        for budget in (1, 8)
+    ]
+    assert shares[0][0] > shares[1][0] + 0.05
+    assert shares[1][1] > shares[0][1] + 0.05
+    own = fp.LocalClassifier(model).certify_all(graphs)
+    assert fp.certified_accuracy(own, labels, [0, 8]).tolist() == shares[1].tolist()
+    with pytest.raises(InputError, match="budget must be at most 8"):
+        fp.LocalClassifier(model, budget=9)
+
+
+def test_graphs_that_come_back_are_recognised():
+    graphs = list(fp.datasets.topologies(200, seed=1))
+    labels = [graph.label for graph in graphs]
+    assert recurrence(graphs, labels) > 0.7
+    assert recurrence(graphs, np.random.default_rng(0).permutation(labels).tolist()) < 0.4
+    assert recurrence(graphs[:8], labels[:8]) == 0
+    for count, known in ((200, 1), (8, 0)):
+        model = Local(0, 8, hidden=4, seed=0)
+        fp.train(model, graphs[:count], budget=1, epochs=1)
+        assert int(model.recurring) == known
+
+
+def test_members_are_trained_each_for_itself():
+    """The gradient of a member is that of its own loss, whatever the other one says."""
+    graphs = labelled_graphs(12, 6)
+    models = [Local(3, 3, hidden=8, members=2, seed=0) for _ in range(2)]
+    with torch.no_grad():
+        models[1].voters[1].outer.weight.mul_(7)
+    for model in models:
+        learnt = task(graphs, 2, model)
+        for outcome in learnt.losses(torch.arange(12), 3):
+            outcome.loss.backward()
+    first, second = (model.voters[0].outer.weight.grad for model in models)
+    torch.testing.assert_close(first, second, rtol=0, atol=0)
+    assert first.abs().sum() > 0
+
+
 def test_repeatable_and_resumed(tmp_path):
     graphs = labelled_graphs(20, 3)
     weights = []
     for checkpoint in (None, tmp_path / "c"):
-        model = Local(3, 3, hidden=8, seed=0)
+        model = Local(3, 3, hidden=8, members=2, seed=0)
         if checkpoint is not None:
             seen = []
 
@@ -154,7 +202,7 @@ def test_repeatable_and_resumed(tmp_path):
 
             with pytest.raises(KeyboardInterrupt):
                 fp.train(model, graphs, budget=2, epochs=4, checkpoint=checkpoint, progress=stop)
-            model = Local(3, 3, hidden=8, seed=0)
+            model = Local(3, 3, hidden=8, members=2, seed=0)
         result = fp.train(model, graphs, budget=2, epochs=4, checkpoint=checkpoint)
         assert result.settings["budget"] == 2
         weights.append(model.state_dict())

@@ -41,7 +41,8 @@ def test_only_pairs_that_an_attacker_has_are_flipped(view, validation):
         group_of = view._groups_of_pairs(6)
         for index in range(4):
             assert len(group_of[room[index]].unique()) <= 1
-    for variant in Flips(2, 6).variants(adjacency, room, draws, lambda matrices: None):
+    slopes = None if validation else torch.from_numpy(draws("slopes", (4, 6, 6)).astype(np.float32))
+    for variant in Flips(2, 6).variants(adjacency, room, draws, slopes):
         changed = variant != adjacency
         assert torch.equal(changed, changed.mT)
         assert not (changed & ~room).any()
@@ -49,15 +50,17 @@ def test_only_pairs_that_an_attacker_has_are_flipped(view, validation):
         assert set(variant.unique().tolist()) <= {0.0, 1.0}
 
 
-def test_variants_are_the_graph_the_steepest_and_random_ones():
+def test_variants_are_the_steepest_and_random_ones():
     _, _, batch = padded()
     adjacency, room = batch.adjacency, Clean().room(batch, 1, draws)
     slopes = torch.zeros_like(adjacency)
     slopes[0, 1, 2] = slopes[0, 2, 1] = -5.0  # the loss rises if this edge goes
     slopes[1, 2, 3] = slopes[1, 3, 2] = 5.0  # and if this one comes
-    plain, steepest, anything, edges = Flips(1, 4).variants(adjacency, room, draws, lambda matrices: slopes)
-    assert torch.equal(plain, adjacency)
+    slopes[0, 3, 4] = -3.0  # these are the next
+    slopes[1, 1, 3] = 3.0
+    steepest, second, _, edges, *_, anything = Flips(1, 9).variants(adjacency, room, draws, slopes)
     assert (steepest != adjacency).nonzero().tolist() == [[0, 1, 2], [0, 2, 1], [1, 2, 3], [1, 3, 2]]
+    assert (second != adjacency).nonzero().tolist() == [[0, 3, 4], [0, 4, 3], [1, 1, 3], [1, 3, 1]]
     assert ((anything != adjacency).sum(dim=(1, 2)) == 2).all()
     assert (edges <= adjacency).all()
     assert (edges.sum(dim=(1, 2)) == adjacency.sum(dim=(1, 2)) - 2).all()

@@ -38,14 +38,69 @@ def test_majority_wins_where_no_sample_does():
     assert right["majority"] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("objective", ["majority", "attacked"])
 @pytest.mark.parametrize("arguments", [{"copies": 1}, {"copies": 64, "noise": None}])
-def test_a_majority_needs_noisy_copies(arguments):
-    with pytest.raises(fp.errors.InputError, match="the majority objective needs several noisy copies"):
+def test_averages_need_noisy_copies(arguments, objective):
+    with pytest.raises(fp.errors.InputError, match=f"the {objective} objective needs several noisy copies"):
         fp.train(
             models.GCN(num_classes=8),
             fp.datasets.topologies(8),
-            **{"noise": fp.EdgeNoise(keep=0.9), "objective": "majority"} | arguments,
+            **{"noise": fp.EdgeNoise(keep=0.9), "objective": objective} | arguments,
         )
+
+
+class Counts(torch.nn.Module):
+    """Says class 1 with the more confidence, the more edges there are among the first three nodes; remembers what it saw."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor(1.0))
+        self.seen = []
+
+    def forward(self, x, adj, mask):
+        self.seen.append(adj.detach().clone())
+        edges = adj[:, :3, :3].sum(dim=(1, 2)) * self.weight
+        return torch.stack([torch.zeros_like(edges), edges - 3], dim=1)
+
+
+def test_an_attack_flips_the_pairs_that_hurt_the_averaged_answer_in_every_copy():
+    noise = fp.EdgeNoise(keep=0.9)
+    graphs = [fp.Graph(6, [(3, 4), (4, 5)], label=0)] * 8
+    seen = {}
+    for objective in ("samples", "attacked"):
+        model = Counts()
+        options = {
+            "epochs": 1,
+            "batch_size": 8,
+            "learning_rate": 1e-9,
+            "copies": 5,
+            "flips": 2 * (objective == "attacked"),
+        }
+        fp.train(model, graphs, noise=noise, objective=objective, **options)
+        seen[objective] = model.seen[-1].view(5, 8, 6, 6)
+    changed = (seen["samples"] != seen["attacked"]).float()
+    flips = changed.triu(1).sum(dim=(2, 3))
+    assert torch.equal(flips, flips[:1].expand(5, 8))  # the same flips in every copy: on the graph, before the noise
+    assert set(flips[0].tolist()) == {0.0, 1.0, 2.0}  # a random number of them
+    assert changed[:, :, 3:].sum() == 0  # only pairs that the answer depends on
+
+
+def test_an_attack_without_slopes_takes_random_pairs():
+    class Messages(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(2))
+
+        def forward(self, x, edge_index, batch):
+            size = int(batch.max()) + 1
+            edges = torch.bincount(batch[edge_index[0]], minlength=size).float()
+            return torch.stack([edges * 0, edges], dim=1) * self.weight
+
+    graphs = [fp.Graph(6, [(3, 4), (4, 5)], label=label) for label in (0, 1)] * 4
+    result = fp.train(
+        Messages(), graphs, noise=fp.EdgeNoise(keep=0.9), objective="attacked", copies=3, epochs=2, features="degree"
+    )
+    assert result.epochs == 2
 
 
 def test_an_objective_is_one_entry(monkeypatch):

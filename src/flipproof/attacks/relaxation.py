@@ -15,6 +15,7 @@ from torch import Tensor
 from flipproof.classifiers.dense import DenseClassifier
 from flipproof.classifiers.features import Function
 from flipproof.classifiers.message_passing import MessagePassingClassifier
+from flipproof.classifiers.torch_module import logit_per_class
 from flipproof.defences.target import CopiesTarget, Target
 from flipproof.errors import InputError
 from flipproof.graphs import pairs_of_slots
@@ -82,7 +83,7 @@ class Relaxation:
             result: Tensor = self.classifier.module(x, adjacency, *((mask,) if self.classifier._with_mask else ()))
         else:
             result = self._by_messages(self.classifier, x, adjacency)
-        return result.to("cpu", self.dtype)
+        return logit_per_class(result, count, self.classifier.num_classes).to("cpu", self.dtype)
 
     def _by_messages(self, classifier: MessagePassingClassifier, x: Tensor, adjacency: Tensor) -> Tensor:
         count, n = adjacency.shape[:2]

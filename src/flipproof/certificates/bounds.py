@@ -80,8 +80,7 @@ class AlphaSplit:
     """How one budget alpha is shared among the bounds of a certificate; fractions that add up to at most 1.
 
     ``label`` goes to the test of the label, ``top`` to the lower bound on the top class's share, ``rivals`` to the upper
-    bound on a rival's share, ``first``, ``second`` and ``third`` to the influences of single slots, pairs and triples: the part
-    ``balance`` of them for the top class, the rest for the rival.
+    bound on a rival's share, and ``lead`` to the test of the lead that reads the flips (method ``influence``).
 
     Shares are fixed before the votes are looked at: the sum of all failure probabilities is then at most alpha.
     """
@@ -89,42 +88,18 @@ class AlphaSplit:
     label: float
     top: float
     rivals: float
-    first: float = 0.0
-    second: float = 0.0
-    third: float = 0.0
-    balance: float = 0.5
+    lead: float = 0.0
 
     def __post_init__(self) -> None:
-        shares = (self.label, self.top, self.rivals, self.first, self.second, self.third)
+        shares = (self.label, self.top, self.rivals, self.lead)
         if not all(share >= 0 for share in shares) or not sum(shares) <= 1 + 1e-12:  # NaN fails too
             raise InputError(
                 f"shares of alpha must be at least 0 and add up to at most 1; got {shares} (sum {sum(shares):g})"
-            )
-        if not 0 <= self.balance <= 1:
-            raise InputError(
-                f"balance must lie in [0, 1]; got {self.balance!r} (the top class's part of the influences' shares)"
             )
         if self.label == 0 or self.top == 0:
             raise InputError(
                 "the label test and the top class's bound need a share of alpha; got 0 (for instance .1 and .8)"
             )
-
-    @property
-    def order(self) -> int:
-        """The highest order of influences that has a share."""
-        return max((order for order in (1, 2, 3) if self._influences[order - 1] > 0), default=0)
-
-    @property
-    def _influences(self) -> tuple[float, float, float]:
-        return self.first, self.second, self.third
-
-    def top_share(self, order: int) -> float:
-        """For the top class's bounds of an order; 0 is its share of the votes."""
-        return self.top if order == 0 else self._influences[order - 1] * self.balance
-
-    def rival_share(self, order: int) -> float:
-        """For a rival's bounds of an order; 0 is its share of the votes."""
-        return self.rivals if order == 0 else self._influences[order - 1] * (1 - self.balance)
 
     @classmethod
     def votes(cls, num_classes: int) -> AlphaSplit:
@@ -168,6 +143,6 @@ def _checked_counts(successes: ArrayLike, trials: ArrayLike) -> tuple[NDArray[np
     k, n = np.asarray(successes), np.asarray(trials)
     if k.dtype.kind not in "iu" or n.dtype.kind not in "iu":
         raise InputError(f"counts must be integers; got {k.dtype} and {n.dtype} (pass numbers of votes)")
-    if np.any(k < 0) or np.any(k > n):
+    if (k < 0).any() or (k > n).any():
         raise InputError("successes must lie between 0 and trials; got counts outside (check the order of arguments)")
-    return k.astype(np.int64), n.astype(np.int64)
+    return k.astype(np.int64, copy=False), n.astype(np.int64, copy=False)

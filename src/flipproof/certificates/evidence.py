@@ -63,6 +63,11 @@ class Evidence(ABC):
     def from_parts(cls, graph: Graph, description: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
         """The evidence that :meth:`description` and :meth:`arrays` describe."""
 
+    @property
+    def calls(self) -> int:
+        """Number of graphs that the model was asked about."""
+        return 1
+
     def made_again(self) -> bool:
         """Whether what the model was shown, made again from its description, is what it was shown. For auditors."""
         return True
@@ -99,8 +104,14 @@ class Evidence(ABC):
             **{name: array.tolist() for name, array in self.arrays().items()},
         }
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_content"}
+
     def to_bytes(self) -> bytes:
         """The content of a file."""
+        kept: bytes | None = self.__dict__.get("_content")
+        if kept is not None:  # it was read from this, or written before
+            return kept
         described = {"format": _FORMAT, "kind": self.kind, **_described(self.graph), **self.description()}
         content = io.BytesIO()
         np.savez_compressed(
@@ -111,13 +122,16 @@ class Evidence(ABC):
             description=np.frombuffer(json.dumps(described).encode(), dtype=np.uint8),
             **self.arrays(),
         )
+        self.__dict__["_content"] = content.getvalue()
         return content.getvalue()
 
     @classmethod
     def from_bytes(cls, content: bytes, *, source: str = "it") -> Self:
         """What :meth:`to_bytes` wrote; ``source`` is named if it is cut off, altered in shape or of another kind."""
         try:
-            return cls._from_bytes(content)
+            found = cls._from_bytes(content)
+            found.__dict__["_content"] = content
+            return found
         except _UNREADABLE as error:
             reason = str(error) or type(error).__name__
             raise InputError(

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid
 from flipproof.certificates.group_votes import GroupVotes
 from flipproof.certificates.prices import cheapest_purchase, priced_grid
+from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.graphs import IntArray
 
@@ -39,6 +40,8 @@ def certify_group_votes(votes: GroupVotes, *, depth: int | None = None) -> Certi
     """
     if not isinstance(votes, GroupVotes):
         raise InputError(f"expected GroupVotes; got {type(votes).__name__} (certify_votes takes sampled Votes)")
+    if depth is not None:
+        depth = checked_count(depth, "depth", 0, "None for all prices that are known")
     graph, counts, total = votes.graph, votes.counts, len(votes)
     label = int(counts.argmax())  # the first of equals: the smaller label
     rivals = np.delete(np.arange(votes.num_classes), label)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid
 from flipproof.certificates.evidence import Evidence
-from flipproof.certificates.matched_knapsack import NodeLosses, worst_drops
+from flipproof.certificates.matched_knapsack import NodeLosses, worst_drops, worst_drops_up_to
 from flipproof.certificates.node_views import NodeViews, views_of
 from flipproof.certificates.weak_spots import WeakSpots
 from flipproof.certificates.worst_flips import FlipSearch
@@ -77,10 +77,11 @@ class LocalScores(Evidence):
         graph: The graph.
         num_classes: Number of classes ``C``; there are ``P = C (C - 1) / 2`` pairs.
         kinds: Kind of every node, ``[n]``.
-        depth: Flips per node that were looked at. The radius is at most this.
+        depth: Flips per node that were looked at. Without a bound, the radius is at most this.
         offset: Score of the node set, ``[P]``.
         scores: Scores of the views in the order of :class:`NodeViews`, ``[R, P]``.
         rounding: Bound on the error of any single score, ``[P]``.
+        bound: Largest absolute score that any view can have, ``[P]``; ``None`` if there is no such bound.
     """
 
     kind = "local scores"
@@ -92,6 +93,7 @@ class LocalScores(Evidence):
     offset: Floats
     scores: Floats
     rounding: Floats
+    bound: Floats | None = None
 
     def __post_init__(self) -> None:
         pairs = self.num_classes * (self.num_classes - 1) // 2
@@ -108,6 +110,8 @@ class LocalScores(Evidence):
         parts = (self.offset, self.scores, self.rounding)
         if not all(part.dtype == np.float64 and np.isfinite(part).all() for part in parts) or (self.rounding < 0).any():
             raise InputError("local scores must be finite 64-bit numbers (check the weights of the network)")
+        if self.bound is not None and not (np.abs(self.scores) <= self.bound).all():
+            raise InputError("local scores must lie within their bound (certify again)")
 
     @cached_property
     def views(self) -> NodeViews:
@@ -168,11 +172,13 @@ class LocalScores(Evidence):
     def _withstood(self, label: int) -> tuple[int, NDArray[np.bool_]]:
         """Radius and grid of additions and removals."""
         graph, classes = self.graph, self.num_classes
-        losses = NodeLosses(self.views, leads_over_rivals(self.scores, label, classes))
-        leads = leads_over_rivals(self.totals, label, classes)
         columns, _ = rivals_of(label, classes)
+        bound = None if self.bound is None else self.bound[columns]
+        losses = NodeLosses(self.views, leads_over_rivals(self.scores, label, classes), bound)
+        leads = leads_over_rivals(self.totals, label, classes)
         # no node has more than n - 1 pairs: looked at so deep, nothing is left out
-        deepest = _MOST_FLIPS if self.depth >= graph.num_nodes - 1 else self.depth
+        whole = self.depth >= graph.num_nodes - 1
+        deepest = _MOST_FLIPS if whole or bound is not None else self.depth
 
         def stands(budget: tuple[int, int] | int) -> bool:
             """Whether no attack of exactly this budget changes the answer."""
@@ -182,23 +188,33 @@ class LocalScores(Evidence):
                 return True
             if not isinstance(budget, int) and (adds > graph.max_adds or removes > graph.max_removes):
                 return True
-            if flips > deepest:
+            # mixed budgets beyond the depth cost much and are mostly lost
+            if flips > (self.depth if adds and removes and not whole else deepest):
                 return False
             return bool((leads - worst_drops(losses, budget) > self.margin(flips)[columns]).all())
 
-        radius = 0
+        def at_once(most: int, kind: str, known: int = 0) -> int:
+            """Flips that knapsacks of all up to 4, 16 and 64 certify, at least those known: where they are many, few do."""
+            found = flips = known
+            while found == flips < most:
+                flips = min(max(4, 4 * flips), most)
+                margins = np.stack([self.margin(number)[columns] for number in range(flips + 1)])
+                holds = (leads - worst_drops_up_to(losses, flips, kind) > margins)[1:].all(axis=1)
+                found = max(known, flips if holds.all() else int(np.argmin(holds)))
+            return found
+
+        radius = at_once(min(deepest, graph.num_slots), "either")
         while radius < graph.num_slots and stands(radius + 1):
             radius += 1
         most = [min(limit, GRID_LIMIT - 1) for limit in (graph.max_adds, graph.max_removes)]
         grid = np.add.outer(np.arange(most[0] + 1), np.arange(most[1] + 1)) <= radius
-        for adds in range(radius + 1, most[0] + 1):
-            if not stands((adds, 0)):
-                break
-            grid[adds, 0] = True
-        for removes in range(radius + 1, most[1] + 1):
-            if not stands((0, removes)):
-                break
-            grid[0, removes] = True
+        adds = at_once(min(most[0], deepest), "adds", radius)
+        while adds < most[0] and stands((adds + 1, 0)):
+            adds += 1
+        removes = at_once(min(most[1], deepest), "removes", radius)
+        while removes < most[1] and stands((0, removes + 1)):
+            removes += 1
+        grid[: adds + 1, 0] = grid[0, : removes + 1] = True
         for adds in range(1, min(most[0], _MOST_MIXED) + 1):
             for removes in range(1, min(most[1], _MOST_MIXED) + 1):
                 if not grid[adds, removes]:
@@ -269,6 +285,7 @@ class LocalScores(Evidence):
             "offset": self.offset,
             "scores": self.scores,
             "rounding": self.rounding,
+            **({} if self.bound is None else {"bound": self.bound}),
         }
 
     @classmethod
@@ -282,6 +299,7 @@ class LocalScores(Evidence):
             arrays["offset"],
             arrays["scores"],
             arrays["rounding"],
+            arrays.get("bound"),
         )
 
 

@@ -20,18 +20,27 @@ budgets of additions and removals, where ``k_v`` counts both.
 
 Here the partners of a node are taken as the best ones of their kind, over and over if need be: a superset of what an attacker
 can do. Everything is float64 and in a fixed order; the caller adds a margin for rounding.
+
+Views are enumerated up to a depth. Where votes are bounded, ``|h(v)| <= c``, a node that is touched more often loses at most
+``h(v) + c`` whatever it then sees, and ``W_v(k)`` is at most that plus ``k`` times the largest of the ``-shift(v, w)``.
 """
 
 from __future__ import annotations
 
+import math
+from functools import cached_property
+
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from flipproof.certificates.node_views import NodeViews
+from flipproof.graphs import IntArray
 
-__all__ = ["THETAS", "NodeLosses", "heaviest", "worst_drops"]
+__all__ = ["THETAS", "NodeLosses", "heaviest", "worst_drops", "worst_drops_up_to"]
 
 THETAS = (0.0, 0.5, 1.0)
+_AT_ONCE = 2**16  # sums: beyond, a loop over the totals of one side is faster
 
 Floats = NDArray[np.float64]
 
@@ -42,16 +51,24 @@ class NodeLosses:
     Args:
         views: The views and what reaches them.
         leads: Part that each view has in the lead over each of ``B`` rivals, ``[R, B]``.
+        bound: Largest absolute value of any part, of views that were not looked at as well, ``[B]``; infinite if there is none.
     """
 
-    def __init__(self, views: NodeViews, leads: Floats) -> None:
+    def __init__(self, views: NodeViews, leads: Floats, bound: Floats | None = None) -> None:
         self.views, self.rivals = views, leads.shape[1]
+        self._bound = np.full(self.rivals, np.inf) if bound is None else bound
         reached, base = views.reached, leads[views.base]
         drops = base[:, None] - leads[reached]
         drops[reached < 0] = -np.inf
         self._drops = drops  # [V, M, B]
+        self._parts = base[views.class_of_node]  # [n, B]
         self._slack = self._slacks(drops[:, : views.steps.moves.shape[1]])
         self._table = np.zeros((views.graph.num_nodes, len(THETAS), self.rivals, 1, 1))
+
+    @cached_property
+    def depth(self) -> int:
+        """Flips per node that were looked at."""
+        return int((self.views.steps.adds + self.views.steps.removes).max())
 
     def _slacks(self, single: Floats) -> Floats:
         """``(delta_v(w) - delta_w(v)) / 2`` for the best partner ``w`` of every node and move, ``[n, 2K, B]``; 0 if impossible.
@@ -69,7 +86,9 @@ class NodeLosses:
         order = np.argsort(views.kinds, kind="stable")
         starts = np.searchsorted(views.kinds[order], np.arange(number))
         slack = np.zeros((n, 2 * number, self.rivals))
-        for part, pairs in ((slice(0, number), free & ~joined), (slice(number, None), free & joined)):
+        moves = ((slice(0, number), free & ~joined), (slice(number, None), free & joined))
+        self._most = np.stack([pairs.sum(axis=1) for _, pairs in moves], axis=1)  # [n, 2]: additions, removals
+        for part, pairs in moves:
             mine = single[views.class_of_node][:, part]  # [n, K, B]: what v loses by a partner of each kind
             theirs = np.where(pairs[order][:, :, None], mine[order][:, views.kinds], -np.inf)  # [w, v, B]
             best = np.maximum.reduceat(theirs, starts, axis=0).transpose(1, 0, 2)
@@ -83,10 +102,44 @@ class NodeLosses:
 
         Few flips are looked at first: most graphs need no more.
         """
-        deepest = int((self.views.steps.adds + self.views.steps.removes).max())
-        if self._table.shape[-1] <= min(flips, deepest):
-            self._table = self._tabulated(min(deepest, max(flips, 2 * self._table.shape[-1])))
+        if self._table.shape[-1] <= min(flips, self.depth):
+            self._table = self._tabulated(min(self.depth, max(flips, 2 * self._table.shape[-1])))
         return self._table
+
+    def of_either(self, flips: int) -> Floats:
+        """``W_v`` for 0, 1, ... flips of either kind, ``[n, thetas, B, flips + 1, 1]``."""
+        found = _either(self.table(flips), flips)
+        if flips > self.depth:
+            number = np.arange(self.depth + 1, flips + 1)
+            most = self._most[:, :, None]
+            # linear in the number of additions: as few or as many as there can be
+            least, largest = np.maximum(0, number - most[:, 1]), np.minimum(number, most[:, 0])
+            ends = [self._beyond(adds, number - adds) for adds in (least, largest)]
+            found[..., self.depth + 1 :, 0] = np.maximum(*ends)
+        return found
+
+    def of_both(self, adds: int, removes: int) -> Floats:
+        """``W_v`` for up to so many additions and removals, ``[n, thetas, B, adds + 1, removes + 1]``."""
+        looked = self.table(adds + removes)[..., : adds + 1, : removes + 1]
+        if adds + removes <= self.depth:
+            return looked
+        found = np.full((*looked.shape[:-2], adds + 1, removes + 1), -np.inf)
+        found[..., : looked.shape[-2], : looked.shape[-1]] = looked
+        more, fewer = np.nonzero(np.add.outer(np.arange(adds + 1), np.arange(removes + 1)) > self.depth)
+        nodes = len(found)
+        found[..., more, fewer] = self._beyond(np.tile(more, (nodes, 1)), np.tile(fewer, (nodes, 1)))
+        return found
+
+    def _beyond(self, adds: IntArray, removes: IntArray) -> Floats:
+        """Bounds on ``W_v`` for more flips than were looked at, ``[n, thetas, B, F]``, from numbers of them, ``[n, F]`` each."""
+        number = self._slack.shape[1] // 2
+        gain = np.stack([-self._slack[:, :number].min(axis=1), -self._slack[:, number:].min(axis=1)])  # [2, n, B]
+        shifts = adds[:, None] * gain[0][:, :, None] + removes[:, None] * gain[1][:, :, None]  # [n, B, F]
+        worst = (self._parts + self._bound)[:, :, None]
+        found = np.stack([worst + theta * shifts for theta in THETAS], axis=1)
+        impossible = (adds > self._most[:, :1]) | (removes > self._most[:, 1:])
+        found[np.broadcast_to(impossible[:, None, None], found.shape)] = -np.inf
+        return found
 
     def _tabulated(self, flips: int) -> Floats:
         steps = self.views.steps
@@ -118,34 +171,73 @@ def heaviest(values: Floats, total: tuple[int, int]) -> Floats:
     >>> float(heaviest(drops[:, :, None], (2, 0)))  # 5 + 4 and 9 are the best two
     9.0
     """
-    values = values[..., : total[0] + 1, : total[1] + 1]
-    while len(values) > 1:
-        even = len(values) // 2 * 2
-        merged = _merged(values[0:even:2], values[1:even:2], total)
-        if even < len(values):
-            rest = np.full((1, *merged.shape[1:]), -np.inf)
-            rest[..., : values.shape[-2], : values.shape[-1]] = values[even:]
-            merged = np.concatenate([merged, rest])
+    left, right = _halves(values, total)
+    if left is None:
+        return _at(right, *total)
+    # of the last two, one total is wanted: no need for all the others
+    mine, theirs = [], []
+    for size, other, wanted in zip(left.shape[:2], right.shape[:2], total, strict=True):
+        first, last = max(0, wanted - other + 1), min(size - 1, wanted)
+        if first > last:
+            return np.full(right.shape[2:], -np.inf)
+        mine.append(slice(first, last + 1))
+        theirs.append(slice(wanted - last, wanted - first + 1))
+    best: Floats = (left[tuple(mine)] + right[tuple(theirs)][::-1, ::-1]).max(axis=(0, 1))
+    return best
+
+
+def _at(values: Floats, adds: int, removes: int) -> Floats:
+    inside = adds < values.shape[0] and removes < values.shape[1]
+    return values[adds, removes] if inside else np.full(values.shape[2:], -np.inf)
+
+
+def _heaviest_of_all(values: Floats, total: tuple[int, int]) -> Floats:
+    """As :func:`heaviest`, for every total up to the one given that can be handed out, ``[..., additions, removals]``."""
+    left, right = _halves(values, total)
+    found = right if left is None else _merged(left, right, total)
+    return np.moveaxis(found, (0, 1), (-2, -1))
+
+
+def _halves(values: Floats, total: tuple[int, int]) -> tuple[Floats | None, Floats]:
+    """The best of each half of the nodes for every total, ``[additions, removals, ...]``; of a single node it is itself.
+
+    Totals are the first two axes: what is added up then lies side by side in memory.
+    """
+    values = np.ascontiguousarray(np.moveaxis(values[..., : total[0] + 1, : total[1] + 1], (-2, -1), (0, 1)))
+    while values.shape[2] > 2:
+        even = values.shape[2] // 2 * 2
+        merged = _merged(values[:, :, 0:even:2], values[:, :, 1:even:2], total)
+        if even < values.shape[2]:
+            rest = np.full((*merged.shape[:2], 1, *merged.shape[3:]), -np.inf)
+            rest[: values.shape[0], : values.shape[1]] = values[:, :, even:]
+            merged = np.concatenate([merged, rest], axis=2)
         values = merged
-    if values.shape[-2] <= total[0] or values.shape[-1] <= total[1]:
-        return np.full(values.shape[1:-2], -np.inf)
-    found: Floats = values[0, ..., total[0], total[1]]
-    return found
+    return (values[:, :, 0] if values.shape[2] == 2 else None), values[:, :, -1]
 
 
 def _merged(left: Floats, right: Floats, total: tuple[int, int]) -> Floats:
-    """The best of two nodes together for every total up to the one wanted."""
-    rows, columns = left.shape[-2:]
-    top = [
-        min(size + other - 2, most) + 1
-        for size, other, most in zip((rows, columns), right.shape[-2:], total, strict=True)
-    ]
-    out = np.full((*np.broadcast_shapes(left.shape[:-2], right.shape[:-2]), *top), -np.inf)
-    for a in range(min(rows, top[0])):
-        for d in range(min(columns, top[1])):
-            part = right[..., : top[0] - a, : top[1] - d]
-            place = out[..., a : a + part.shape[-2], d : d + part.shape[-1]]
-            np.maximum(place, left[..., a : a + 1, d : d + 1] + part, out=place)
+    """The best of two nodes together for every total up to the one wanted, ``[additions, removals, ...]``."""
+    shapes = zip(left.shape[:2], right.shape[:2], total, strict=True)
+    top = [min(size + other - 2, most) + 1 for size, other, most in shapes]
+    left = left[: top[0], : top[1]]
+    rows, columns = left.shape[:2]
+    if math.prod([*top, *left.shape]) <= _AT_ONCE:
+        # all sums at once: entry [i, j, a, d] is what a, d on the left and i - a, j - d on the right bring
+        room = np.full((top[0] + rows - 1, top[1] + columns - 1, *left.shape[2:]), -np.inf)
+        part = right[: top[0], : top[1]]
+        room[rows - 1 : rows - 1 + part.shape[0], columns - 1 : columns - 1 + part.shape[1]] = part
+        down, along, *rest = room.strides
+        shifted = as_strided(room, (*top, *left.shape), (down, along, down, along, *rest))
+        found: Floats = (shifted + left[::-1, ::-1]).max(axis=(2, 3))
+        return found
+    out = np.full((*top, *left.shape[2:]), -np.inf)
+    room = np.empty((*right.shape[:2], *left.shape[2:]))
+    for a in range(rows):
+        for d in range(columns):
+            part = right[: top[0] - a, : top[1] - d]
+            place = out[a : a + part.shape[0], d : d + part.shape[1]]
+            sums = np.add(left[a, d], part, out=room[: part.shape[0], : part.shape[1]])
+            np.maximum(place, sums, out=place)
     return out
 
 
@@ -162,14 +254,33 @@ def worst_drops(losses: NodeLosses, budget: tuple[int, int] | int) -> Floats:
     """The largest drop of the lead over each rival in an attack of exactly so many flips, ``[B]``; ``-inf`` if there is none.
 
     Args:
-        losses: Of the nodes, looked at deep enough for the budget.
+        losses: Of the nodes, looked at deep enough for the budget, or bounded.
         budget: Flips of either kind, or additions and removals.
     """
     if isinstance(budget, int):
-        values, total = _either(losses.table(budget), budget), (2 * budget, 0)
+        values, total = losses.of_either(budget), (2 * budget, 0)
     else:
-        adds, removes = budget
-        values = losses.table(adds + removes)[..., : adds + 1, : removes + 1]
-        total = (2 * adds, 2 * removes)
+        values, total = losses.of_both(*budget), (2 * budget[0], 2 * budget[1])
     found: Floats = heaviest(values, total).min(axis=0)
+    return found
+
+
+def worst_drops_up_to(losses: NodeLosses, flips: int, kind: str = "either") -> Floats:
+    """Bounds on the drops of attacks of 0, 1, ..., ``flips`` flips, ``[flips + 1, B]``, from a single knapsack.
+
+    Nodes may take more of a smaller attack than it has flips, so a bound can be above that of :func:`worst_drops`, never below.
+
+    Args:
+        losses: As for :func:`worst_drops`.
+        flips: The largest number.
+        kind: ``either``, ``adds`` or ``removes``.
+    """
+    if kind == "either":
+        values = losses.of_either(flips)
+    else:
+        values = losses.of_both(flips, 0) if kind == "adds" else losses.of_both(0, flips).swapaxes(-1, -2)
+    heaviest_of = _heaviest_of_all(values, (2 * flips, 0))[..., 0]  # [thetas, B, totals]
+    found = np.full((flips + 1, losses.rivals), -np.inf)
+    reached = heaviest_of.min(axis=0)[:, ::2].T
+    found[: len(reached)] = reached
     return found

@@ -1,7 +1,10 @@
-"""What a set of certificates is worth: certified accuracy and average radius, computed here and nowhere else.
+"""What a set of certificates is worth: certified accuracy, average radius and their intervals, computed here and nowhere else.
 
 Everything is read off one array, the *right radii*: of each graph the radius, or -1 where the answer is wrong, missing, or cannot
 be judged because the graph has no label.
+
+Intervals treat the graphs as a random sample of the graphs that one cares about. They say what another sample of so many graphs
+may give; they say nothing about another training run, and nothing about alpha.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
 from flipproof.certificates.bounds import lower_bound, upper_bound
 from flipproof.certificates.certificate import Certificate
@@ -20,15 +24,27 @@ from flipproof.graphs import Graph, IntArray, as_graphs
 from flipproof.graphs.canonical import as_array
 
 __all__ = [
+    "CONFIDENCE",
     "Curve",
     "average_certified_radius",
     "certified_accuracy",
+    "certified_interval",
+    "judged_radii",
     "majority_share",
     "mean_radius",
+    "mean_radius_interval",
+    "only_class",
     "right_radii",
+    "share_interval",
     "shares",
+    "short_interval",
+    "shown_mean",
+    "shown_share",
     "withstands",
 ]
+
+CONFIDENCE = 0.95
+"""Of the intervals in tables and figures."""
 
 
 def right_radii(radii: ArrayLike, predicted: Sequence[int | None], labels: Sequence[int | None]) -> IntArray:
@@ -39,7 +55,26 @@ def right_radii(radii: ArrayLike, predicted: Sequence[int | None], labels: Seque
 
 def shares(radii: IntArray, at: Iterable[int]) -> NDArray[np.float64]:
     """Certified accuracy: the share of graphs that are right with a radius of at least ``r``, for each ``r``."""
+    if not isinstance(at, Iterable):
+        raise InputError(f"radii must be a list of whole numbers; got {at!r} (for instance range({at}) or [0, 1, 2])")
     return np.array([np.mean(radii >= max(r, 0)) for r in at])
+
+
+def share_interval(
+    right: ArrayLike, graphs: ArrayLike, *, confidence: float = CONFIDENCE
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Exact interval (Clopper-Pearson) of a share of graphs: its lower and its upper ends.
+
+    Whatever the true share is, the interval of a random sample of graphs covers it with probability at least ``confidence``.
+
+    >>> low, high = share_interval(45, 50)
+    >>> round(float(low), 3), round(float(high), 3)
+    (0.782, 0.967)
+    """
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence must lie in (0, 1); got {confidence!r} (for instance 0.95)")
+    tail = (1 - confidence) / 2
+    return lower_bound(right, graphs, failure_prob=tail), upper_bound(right, graphs, failure_prob=tail)
 
 
 def majority_share(trained: IntArray, labels: IntArray) -> float:
@@ -47,9 +82,66 @@ def majority_share(trained: IntArray, labels: IntArray) -> float:
     return float(np.mean(np.asarray(labels) == np.bincount(trained).argmax()))
 
 
+def only_class(predicted: Sequence[int | None], labels: Sequence[int | None]) -> int | None:
+    """The class that every graph is given, abstentions aside, though their labels differ; ``None`` if there is no such class.
+
+    >>> only_class([1, None, 1], [0, 1, 1]), only_class([1, 0], [0, 1]), only_class([1, 1], [1, 1])
+    (1, None, None)
+    """
+    answers = {answer for answer in predicted if answer is not None}
+    several = len({label for label in labels if label is not None}) > 1
+    return answers.pop() if len(answers) == 1 and several else None
+
+
 def mean_radius(radii: IntArray) -> float:
     """Average certified radius; a wrong or missing answer counts 0."""
     return float(np.maximum(radii, 0).mean())
+
+
+def mean_radius_interval(radii: IntArray, *, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
+    """Student's interval of the average certified radius, cut at 0; ``None`` for fewer than two graphs.
+
+    It is approximate: radii have no known bound, so there is no exact interval.
+
+    >>> [round(end, 2) for end in mean_radius_interval(np.array([0, 1, 2, 3]))]
+    [0.0, 3.55]
+    """
+    counted = np.maximum(radii, 0)
+    if len(counted) < 2:
+        return None
+    spread = counted.std(ddof=1) / np.sqrt(len(counted))
+    reach = float(special.stdtrit(len(counted) - 1, (1 + confidence) / 2) * spread)
+    return max(0.0, float(counted.mean()) - reach), float(counted.mean()) + reach
+
+
+def short_interval(ends: Sequence[float]) -> str:
+    """An interval that fits under a share.
+
+    >>> short_interval([0.509, 1.0])
+    '.51-1'
+    """
+    low, high = ("1" if end > 0.995 else f"{end:.2f}".removeprefix("0") for end in ends)
+    return f"{low}-{high}"
+
+
+def shown_share(right: float, graphs: int) -> str:
+    """A share with its exact 95% interval, for tables; ``right`` of ``graphs`` graphs.
+
+    >>> shown_share(45, 50)
+    '0.900 (.78-.97)'
+    """
+    low, high = share_interval([round(right)], graphs)
+    return f"{right / graphs:.3f} ({short_interval((float(low[0]), float(high[0])))})"
+
+
+def shown_mean(radii: IntArray) -> str:
+    """The average certified radius with its interval, for tables.
+
+    >>> shown_mean(np.array([0, 1, 2, 3]))
+    '1.50 (0.00-3.55)'
+    """
+    interval = mean_radius_interval(radii)
+    return f"{mean_radius(radii):.2f}" + ("" if interval is None else f" ({interval[0]:.2f}-{interval[1]:.2f})")
 
 
 @dataclass(frozen=True)
@@ -73,11 +165,7 @@ class Curve:
     @property
     def band(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Pointwise 95% interval (Clopper-Pearson) of the accuracy on graphs like these."""
-        counts = np.array(self.certified)
-        return (
-            lower_bound(counts, self.graphs, failure_prob=0.025),
-            upper_bound(counts, self.graphs, failure_prob=0.025),
-        )
+        return share_interval(np.array(self.certified), self.graphs)
 
 
 def certified_accuracy(
@@ -89,15 +177,36 @@ def certified_accuracy(
 
     At ``r = 0`` it is the accuracy of the defended classifier. (The paper prints ``L > r``; its CA(r) is CA(r + 1) here.)
     """
-    return shares(_of_certificates(certificates, labels), radii)
+    return shares(judged_radii(certificates, labels), radii)
+
+
+def certified_interval(
+    certificates: Sequence[Certificate],
+    labels: ArrayLike | Sequence[Graph],
+    radii: Iterable[int] = range(17),
+    *,
+    confidence: float = CONFIDENCE,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Lower and upper ends of an exact interval of :func:`certified_accuracy`, for each ``r`` on its own (Clopper-Pearson).
+
+    The graphs count as a random sample: the interval says what another sample of as many graphs may give.
+    """
+    found = judged_radii(certificates, labels)
+    counts = np.array([int((found >= max(r, 0)).sum()) for r in radii], dtype=np.int64)
+    return share_interval(counts, len(found), confidence=confidence)
 
 
 def average_certified_radius(certificates: Sequence[Certificate], labels: ArrayLike | Sequence[Graph]) -> float:
     """Mean radius; a wrong or abstained prediction counts 0."""
-    return mean_radius(_of_certificates(certificates, labels))
+    return mean_radius(judged_radii(certificates, labels))
 
 
-def _of_certificates(certificates: Sequence[Certificate], labels: Any) -> IntArray:
+def judged_radii(certificates: Sequence[Certificate], labels: Any) -> IntArray:
+    """The right radii of certificates, given the graphs' class numbers or the labelled graphs themselves."""
+    if not isinstance(certificates, Sequence):
+        raise InputError(
+            f"certificates must be a list of certificates; got {type(certificates).__name__} (wrap a single one in a list)"
+        )
     given = list(labels) if isinstance(labels, Iterable) else labels
     if isinstance(given, list) and given and (isinstance(given[0], Graph) or hasattr(given[0], "edge_index")):
         given = [graph.label for graph in as_graphs(given)]
@@ -116,6 +225,9 @@ def _of_certificates(certificates: Sequence[Certificate], labels: Any) -> IntArr
             f"labels must be one per certificate, [{len(certificates)}], at least one; got shape {truth.shape} "
             "(pass [graph.label for graph in graphs])"
         )
+    if truth.dtype.kind == "f" and not np.array_equal(truth, np.floor(truth)):
+        odd = truth[truth != np.floor(truth)][0]
+        raise InputError(f"labels must be class numbers; got {odd} (pass [graph.label for graph in graphs])")
     radii = [certificate.radius for certificate in certificates]
     return right_radii(radii, [certificate.label for certificate in certificates], truth.tolist())
 

@@ -1,20 +1,21 @@
-"""How far a certificate can reach at best: the radius of votes that all agree, before any sample is taken."""
+"""How far a certificate can reach at best: the certificate of votes that all agree, before any sample is taken."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.methods import certify_votes
 from flipproof.certificates.sampled_votes import Votes
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, SampleStream
 
-__all__ = ["reachable_radius"]
+__all__ = ["unanimous_certificate"]
 
 _MOST_DRAWS = 2**27  # slots of all samples up to which the flips themselves are made
 
 
-def reachable_radius(
+def unanimous_certificate(
     graph: Graph,
     noise: EdgeNoise,
     *,
@@ -23,18 +24,20 @@ def reachable_radius(
     method: str,
     num_classes: int,
     looks: tuple[int, ...] = (),
-) -> int:
-    """The radius if every noisy copy of the graph got the same vote: no certificate with these settings exceeds it.
+    seed: int = 0,
+) -> Certificate:
+    """The certificate if every noisy copy of the graph got the same vote: none with these settings reaches farther.
 
     The influence certificate reads the flips; where making them would take long, the share of votes stands for it.
 
-    >>> reachable_radius(Graph(12, [(0, 1)]), EdgeNoise(keep=0.9), samples=500, alpha=0.001, method="votes", num_classes=2)
+    >>> asked = {"samples": 500, "alpha": 0.001, "method": "votes"}
+    >>> unanimous_certificate(Graph(12, [(0, 1)]), EdgeNoise(keep=0.9), num_classes=2, **asked).radius
     1
     """
     if samples * graph.num_slots > _MOST_DRAWS:
         method = "votes" if method == "influence" else method
     reads_flips = method == "influence"
-    stream = SampleStream(graph, noise, seed=0)
+    stream = SampleStream(graph, noise, seed=seed)
     checksums = tuple(stream.checksums(samples)) if reads_flips else ("",) * -(-samples // 1024)
-    votes = Votes(np.zeros(samples, dtype=np.uint8), graph, noise, num_classes, 0, checksums, looks=looks)
-    return certify_votes(votes, alpha=alpha, method=method).radius
+    votes = Votes(np.zeros(samples, dtype=np.uint8), graph, noise, num_classes, seed, checksums, looks=looks)
+    return certify_votes(votes, alpha=alpha, method=method)

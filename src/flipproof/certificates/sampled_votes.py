@@ -75,6 +75,11 @@ class Votes(Evidence):
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def calls(self) -> int:
+        """Number of graphs that the model was asked about."""
+        return len(self)
+
     def __repr__(self) -> str:
         return f"Votes(samples={len(self)}, counts={self.counts.tolist()}, noise={self.noise}, seed={self.seed})"
 

@@ -308,6 +308,12 @@ def _downward_grid(
     return grid
 
 
+def slack(noise: EdgeNoise, adds: int, removes: int) -> float:
+    """The largest ``1 - p`` at which the vote share alone withstands attacks of this size; 0 if none does."""
+    cells = _levels(noise).slacks(adds + removes)
+    return float(cells[0 if noise.symmetric else adds])
+
+
 def single_flip_slack(noise: EdgeNoise) -> float:
     """The largest ``1 - p`` at which some single flip is certified."""
     return float(_levels(noise).slacks(1).max())

@@ -1,7 +1,7 @@
 """Whether two sets of scores of the same graphs are the same answers, but for rounding.
 
-Differences are held against the scores that decide: of every class against its own size and against the two leading classes of
-the same graph. A class that is masked with a huge negative score therefore loosens nothing.
+Differences are held against what decides: the lead of the first class over the second, of the same graph. What all graphs have in
+common, such as a number added to every score, loosens nothing; nor does a class that is masked with a huge negative score.
 """
 
 from __future__ import annotations
@@ -11,17 +11,38 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["agree", "tied"]
+__all__ = ["FLOAT32", "Precise", "agree", "tied"]
 
-_ROUNDING = 1e-5  # of the leading scores of the other graphs: sums of large numbers that cancel leave about so much
+FLOAT32 = 2.0**-24
+"""The unit roundoff of most networks."""
+
+_SPREAD = 160  # roundings, of scores as far as they differ between graphs: sums of large numbers that cancel leave about so much
+_ROUGH = 0.3  # of the scores, where rounding is divided by rounding
+_LAST = 32  # roundings of the scores as they are
+_SHRINK = 2.0**-20  # double precision shrinks rounding by 2**-29; anything else it leaves as it is
+_DOUBLE = 2.0**-53
+_OTHER_ORDER = (
+    8  # times the graphs of a batch: how much more rounding may make there than for one alone, by a running sum
+)
 
 
-def agree(first: NDArray[Any], second: NDArray[Any], *, tolerance: float) -> bool:
+def agree(
+    first: NDArray[Any],
+    second: NDArray[Any],
+    *,
+    tolerance: float,
+    unit: float = FLOAT32,
+    among: NDArray[Any] | None = None,
+    delicate: NDArray[np.bool_] | None = None,
+) -> bool:
     """Whether scores ``[B, C]`` (or labels ``[B]``) differ by no more than rounding can explain.
 
     Args:
         first, second: Scores of the same graphs, from two ways to ask the same model.
-        tolerance: Largest difference, as a share of the scores that decide.
+        tolerance: Largest difference, as a share of the lead that it concerns.
+        unit: Unit roundoff of the model's arithmetic.
+        among: Scores of more graphs, which tell how large numbers are from which these scores are made; by default ``first``.
+        delicate: Of which graphs rounding may make more, ``[B]``: they are only compared roughly.
     """
     if first.shape != second.shape:
         return False
@@ -33,25 +54,103 @@ def agree(first: NDArray[Any], second: NDArray[Any], *, tolerance: float) -> boo
         one[~finite], other[~finite], equal_nan=True
     ):
         return False
-    leading = _leading(one)
-    allowed = tolerance * np.maximum(np.abs(one), leading[:, None]) + _ROUNDING * np.median(leading)
+    leaders = _leaders(one)
+    leads = np.abs(leaders[:, 1:] - np.where(finite, one, leaders[:, 1:]))  # of the first class over each
+    leads = np.maximum(leads, (leaders[:, 1] - leaders[:, 0])[:, None])
+    rounding = _rounding(leaders, unit, leaders if among is None else _leaders(among.astype(np.float64)))
+    allowed = tolerance * leads + rounding[:, None]
+    if delicate is not None:
+        rounding = np.where(delicate, _ROUGH / unit / _SPREAD * rounding, rounding)
+        allowed = np.maximum(allowed, np.where(delicate, np.maximum(rounding, _ROUGH * leads.T), 0).T)
     with np.errstate(invalid="ignore"):
         close = ~finite | (np.abs(one - other) <= allowed)
     changed = one.argmax(axis=1) != other.argmax(axis=1)
-    return bool(close.all() and (tied(one, tolerance) | ~changed).all())
+    return bool(close.all() and (_near(leaders, rounding) | ~changed).all())
 
 
-def tied(scores: NDArray[Any], tolerance: float) -> NDArray[np.bool_]:
+def tied(scores: NDArray[Any], *, unit: float = FLOAT32) -> NDArray[np.bool_]:
     """Of which graphs the two leading classes are so close that rounding may exchange them, ``[B]``."""
-    ordered = np.sort(np.where(np.isfinite(scores), scores, -np.inf), axis=1)
-    with np.errstate(invalid="ignore"):
-        lead = ordered[:, -1] - ordered[:, -2]
-    leading = _leading(scores)
-    return np.asarray(lead <= 2 * tolerance * leading + _ROUNDING * np.median(leading))
+    leaders = _leaders(scores.astype(np.float64))
+    return _near(leaders, _rounding(leaders, unit, leaders))
 
 
-def _leading(scores: NDArray[Any]) -> NDArray[np.float64]:
-    """The larger size of the two leading scores of each graph; 0 where neither is finite."""
+def _near(leaders: NDArray[np.float64], rounding: NDArray[np.float64]) -> NDArray[np.bool_]:
+    return np.asarray(leaders[:, 1] - leaders[:, 0] <= 2 * rounding)
+
+
+def _leaders(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The two leading scores of each graph, the larger one last, ``[B, 2]``; for one that is not finite, the other or 0."""
     ordered = np.sort(np.where(np.isfinite(scores), scores, -np.inf), axis=1)[:, -2:]
-    sizes: NDArray[np.float64] = np.where(np.isfinite(ordered), np.abs(ordered), 0.0).max(axis=1)
-    return sizes
+    first = np.where(np.isfinite(ordered[:, 1]), ordered[:, 1], 0.0)
+    return np.stack([np.where(np.isfinite(ordered[:, 0]), ordered[:, 0], first), first], axis=1)
+
+
+def _rounding(leaders: NDArray[np.float64], unit: float, among: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What rounding may make of the scores of each graph, ``[B]``."""
+    middle = _middle(among.ravel())
+    usual = _middle(np.abs(among - middle).max(axis=1))
+    spread = np.maximum(np.abs(leaders - middle).max(axis=1), usual)
+    found: NDArray[np.float64] = unit * (_SPREAD * spread + _LAST * np.abs(leaders).max(axis=1))
+    return found
+
+
+def _middle(values: NDArray[np.float64]) -> float:
+    """The median; ``np.median`` takes longer than all the rest."""
+    ordered, half = np.sort(values), len(values) // 2
+    return float(ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2)
+
+
+class Precise:
+    """Scores of the same graphs in single and in double precision, asked in several companies: whether only rounding differs.
+
+    Double precision shrinks rounding by ``2**-29`` and leaves every other difference as it is. So if the answers in two companies
+    come closer by ``2**-20`` at least, what is left of a true dependence on the company is a millionth of the rounding.
+    Classes are judged one by one: the rounding of a masked class says nothing about the others.
+
+    Args:
+        single, double: Scores ``[B, C]`` of all graphs together.
+    """
+
+    def __init__(self, single: NDArray[Any], double: NDArray[Any]) -> None:
+        self._single, self._double = single.astype(np.float64), double.astype(np.float64)
+        self._gap, self._left, self._alone = (np.zeros(single.shape[1]) for _ in range(3))
+        self._same = np.array_equal(np.isfinite(self._single), np.isfinite(self._double))
+        self._error = _differences(self._single, self._double)
+
+    def add(self, company: NDArray[np.int64], single: NDArray[Any], double: NDArray[Any]) -> None:
+        """The scores of some of the graphs among themselves; of one graph alone, its rounding is a measure for the others."""
+        if single.shape != self._single[company].shape or double.shape != single.shape:
+            self._same = False
+            return
+        pairs = (single, self._single[company]), (double, self._double[company])
+        self._same &= all(np.array_equal(np.isfinite(one), np.isfinite(other)) for one, other in pairs)
+        gap, left = (_differences(one, other).max(axis=0) for one, other in pairs)
+        self._gap, self._left = np.maximum(self._gap, gap), np.maximum(self._left, left)
+        error = _differences(single, double)
+        self._error[company] = np.maximum(self._error[company], error)
+        if len(company) == 1:
+            self._alone = np.maximum(self._alone, error[0])
+
+    def only_rounding(self) -> bool:
+        """Whether the answers in different companies differ by rounding alone."""
+        largest = np.abs(np.where(np.isfinite(self._double), self._double, 0)).max(axis=0)
+        rounding = np.maximum(self._gap, self._error.max(axis=0))
+        return bool(self._same and (self._left <= _SHRINK * rounding + _LAST * _DOUBLE * largest).all())
+
+    def usual(self) -> bool:
+        """Whether no company makes far more of the scores in single precision than rounding makes of a graph alone."""
+        largest = np.abs(np.where(np.isfinite(self._double), self._double, 0)).max(axis=0)
+        most = _OTHER_ORDER * len(self._single) * self._alone
+        return bool((self._gap <= most + _LAST * FLOAT32 * largest).all())
+
+    @property
+    def error(self) -> NDArray[np.float64]:
+        """The largest rounding seen in each score, ``[B, C]``."""
+        return self._error
+
+
+def _differences(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.float64]:
+    """Absolute differences where both are finite, 0 elsewhere."""
+    both = np.isfinite(one) & np.isfinite(other)
+    found: NDArray[np.float64] = np.abs(np.where(both, one, 0.0) - np.where(both, other, 0.0))
+    return found

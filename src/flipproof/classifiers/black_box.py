@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier
+from flipproof.classifiers.classifier import DEFAULT_MEMORY, MORE_PROBES, Classifier
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, checked_features
 from flipproof.noise import NoisyBatch
@@ -27,7 +27,7 @@ class BlackBoxClassifier(Classifier):
     """``function(graphs: list[Graph]) -> labels``: no gradients, no tensors, no assumptions."""
 
     path = "callable"
-    more_probes = 24
+    more_probes = MORE_PROBES
 
     def __init__(
         self,

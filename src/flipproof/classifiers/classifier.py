@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.classifiers.agreement import agree, tied
-from flipproof.classifiers.probes import probe_batch
+from flipproof.classifiers.agreement import FLOAT32, Precise, agree, tied
+from flipproof.classifiers.probes import delicate, probe_batch
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch, SampleStream
 
-__all__ = ["DEFAULT_MEMORY", "Classifier", "assumed_edges", "shown_bytes"]
+__all__ = ["DEFAULT_MEMORY", "MORE_PROBES", "Classifier", "Probed", "assumed_edges", "shown_bytes"]
 
 DEFAULT_MEMORY = 2**30
 """Bytes that the noisy copies of a graph and the model's work on them may take at once."""
 
 _TOLERANCE = 1e-3  # between two ways to ask the same model
+_FINE = 1e-6  # the same in double precision
+_MANY_NODES = 2_000
 _EDGES_PER_NODE = 16  # reckoned with; a batch of denser graphs takes more memory, up to what is allowed
+MORE_PROBES = 24  # random graphs on which a model is tried in addition where only labels tell
 _ROUNDING = 1e-4  # of the highest logit (at least 1): well above what float32 networks differ by from batch to batch
+_COARSE = 64  # roundings, for networks in coarser arithmetic
 
 
 def shown_bytes(count: float) -> str:
@@ -37,6 +43,29 @@ def assumed_edges(num_nodes: int, noise: EdgeNoise, per_node: int) -> float:
     """
     slots = num_nodes * (num_nodes - 1) // 2
     return min(slots, min(slots, per_node * num_nodes) * (1 - noise.p_remove) + slots * noise.p_add)
+
+
+def _companies(size: int) -> list[tuple[str, NDArray[np.int64]]]:
+    """The graphs of a batch to ask about again, and how, in words."""
+    everyone = np.arange(size)
+    alone = [("alone", everyone[[index]]) for index in (1, 2, size - 1)]
+    return [*(("in other company", some) for some in (everyone[1::2][::-1], everyone[::2])), *alone]
+
+
+def _minds_company(how: str) -> InputError:
+    return InputError(
+        "the model must be a function of the noisy graph alone; it gave different answers about the same graphs in a batch and "
+        f"{how}; certificates would be false (batch statistics, a choice among tied nodes, dropout or other randomness, or a "
+        "cache? a function that asks about one graph at a time can be certified in its place)"
+    )
+
+
+class Probed(NamedTuple):
+    """Graphs on which a model was tried, what it said of them together, and which of them are only compared roughly."""
+
+    batch: NoisyBatch
+    scores: NDArray[Any]
+    delicate: NDArray[np.bool_]
 
 
 class Classifier(ABC):
@@ -58,6 +87,9 @@ class Classifier(ABC):
     reads_own_features: bool = True
     edge_blind: bool = False
 
+    unit_roundoff: float = FLOAT32
+    """Of the arithmetic that the model computes in."""
+
     more_probes: int = 0
     """Random graphs on which it is tried in addition: where only labels tell, more are needed."""
 
@@ -67,9 +99,22 @@ class Classifier(ABC):
     threads: bool = False
     """Whether the model may be called from several threads."""
 
-    def one_thread(self) -> AbstractContextManager[None]:
-        """While entered, the model computes on one thread: a worker has one core, and the same bits as any other."""
-        return nullcontext()
+    @contextmanager
+    def one_thread(self) -> Iterator[None]:
+        """While entered, torch computes on one thread, if it is there: a worker has one core, and the same bits as any other.
+
+        Black boxes and functions of features may use it as well. In a forked worker the other threads no longer exist, and
+        whoever waited for them would wait forever.
+        """
+        torch = sys.modules.get("torch")
+        before = None if torch is None else torch.get_num_threads()
+        if torch is not None:
+            torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            if torch is not None:
+                torch.set_num_threads(before)
 
     def suited(self, graph: Graph, noise: EdgeNoise) -> Classifier:
         """The classifier itself, or another way to the same model that is faster for such graphs under this noise.
@@ -84,6 +129,14 @@ class Classifier(ABC):
 
         Floating point may round differently in batches of another size: the same samples always travel together.
         """
+        features = graph.node_features
+        key = graph.num_nodes, None if features is None else features.shape[1], noise, self.memory
+        sizes: dict[Any, int] = self.__dict__.setdefault("_sizes", {})  # asked for with every block
+        if key not in sizes:
+            sizes[key] = self._fitting_size(graph, noise)
+        return sizes[key]
+
+    def _fitting_size(self, graph: Graph, noise: EdgeNoise) -> int:
         edges = assumed_edges(graph.num_nodes, noise, _EDGES_PER_NODE)
         size = self.wanted_size(graph, edges)
         empty = graph.replaced(edges=(), frozen=())
@@ -110,8 +163,9 @@ class Classifier(ABC):
         stream = SampleStream(graph, noise, seed=0)
         return stream.bytes_at_rest + size * (stream.bytes_per_sample + self.bytes_each(graph, edges))
 
-    def begin(self) -> None:  # noqa: B027  (nothing to forget in most)
+    def begin(self) -> None:
         """Called before a certification: forget what was found out about an earlier state of the model."""
+        self.__dict__.pop("_sizes", None)
 
     def wanted_size(self, graph: Graph, edges: float) -> int:
         """Samples that the model would best see at once, for graphs with so many nodes and ``edges``; a power of 2."""
@@ -142,15 +196,16 @@ class Classifier(ABC):
         found: NDArray[np.uint8] = 2 * answer.astype(np.uint8)
         if scores.ndim == 2:
             highest = np.where(answer, scores, -np.inf).max(axis=1, keepdims=True)
+            share = max(_ROUNDING, _COARSE * self.unit_roundoff)
             with np.errstate(invalid="ignore"):  # of infinite logits
-                near = scores >= highest - _ROUNDING * np.maximum(1.0, np.abs(highest))
+                near = scores >= highest - share * np.maximum(1.0, np.abs(highest))
             found |= (near & ~answer).astype(np.uint8)
         return found
 
     def prepare(self) -> None:  # noqa: B027  (nothing to refuse in a black box)
         """Refuse a model whose state makes certificates false; called before every sampling."""
 
-    def probe(self, graph: Graph, noise: EdgeNoise) -> None:
+    def probe(self, graph: Graph, noise: EdgeNoise) -> Probed:
         """Try the model on deliberately different graphs, together and alone, and refuse it if the answers differ.
 
         Catches wrong shapes before any long work, randomness inside the model, and answers that depend on which other
@@ -158,14 +213,90 @@ class Classifier(ABC):
         """
         batch = probe_batch(graph, noise, self.more_probes)
         together = self._tried(batch, graph)
-        everyone = np.arange(batch.size)
-        companies = [("in other company", company) for company in (everyone[1::2][::-1], everyone[::2])]
-        for how, company in [*companies, *(("alone", everyone[[index]]) for index in (1, 2, batch.size - 1))]:
-            if not agree(together[company], self._tried(batch.only(company), graph), tolerance=_TOLERANCE):
-                raise InputError(
-                    "the model must be a function of the noisy graph alone; it gave different answers about the same graphs in "
-                    f"a batch and {how}; certificates would be false (batch statistics, dropout or other randomness, or a cache?)"
-                )
+        alike = together.ndim == 2 and len(np.unique(together, axis=0)) < batch.size // 2
+        if alike:  # scores that hardly differ tell little
+            batch = probe_batch(graph, noise, MORE_PROBES)
+            together = self._tried(batch, graph)
+        loosely = delicate(batch)
+        for how, company in _companies(batch.size):
+            if not self._agree(together, self._tried(batch.only(company), graph), company, loosely):
+                if self._only_rounds(batch, together, loosely):
+                    break
+                raise _minds_company(how)
+        return Probed(batch, together, loosely)
+
+    def _agree(
+        self,
+        together: NDArray[Any],
+        found: NDArray[Any],
+        company: NDArray[np.int64],
+        loosely: NDArray[np.bool_],
+        tolerance: float = _TOLERANCE,
+    ) -> bool:
+        return agree(
+            together[company],
+            found,
+            tolerance=tolerance,
+            unit=self.unit_roundoff,
+            among=together,
+            delicate=loosely[company],
+        )
+
+    def finer(self) -> Classifier | None:
+        """The same model in double precision, which tells rounding from other differences; ``None`` where there is none."""
+        return None
+
+    def _only_rounds(self, batch: NoisyBatch, together: NDArray[Any], loosely: NDArray[np.bool_]) -> bool:
+        """Whether answers that differ in other company do so by rounding: whether the differences vanish in double precision.
+
+        Graphs that are only compared roughly must agree as they are. Refuses a model whose rounding is so large that it could
+        turn answers which :meth:`said` calls certain.
+        """
+        everyone, finer = np.arange(batch.size), self.finer()
+        exact = everyone[~loosely]
+        if finer is None or not len(exact):
+            return False
+        try:
+            precise = Precise(together[exact], finer.scores(batch)[exact])
+            for company in (*(some for _, some in _companies(batch.size)), *everyone[:, None]):
+                single, double = self.scores(batch.only(company)), finer.scores(batch.only(company))
+                known = ~loosely[company]
+                if known.any():
+                    precise.add(np.searchsorted(exact, company[known]), single[known], double[known])
+                if not known.all() and not self._agree(together, single[~known], company[~known], loosely):
+                    return False
+                if not precise.only_rounding():
+                    return False
+        except Exception:  # whatever a user's module makes of double precision, it is not shown to round only
+            return False
+        if not precise.usual():
+            return False
+        size = np.maximum(np.abs(together[exact]), np.abs(together[exact].max(axis=1, keepdims=True)))
+        if (2 * precise.error > _ROUNDING * np.maximum(1.0, size)).any():
+            raise InputError(
+                "the model's scores are the small difference of large numbers, and rounding in single precision could turn its "
+                "answers; certificates would be false (certify it in double precision, model.double(), or train it again with "
+                "weight decay)"
+            )
+        return True
+
+    def probe_finely(self, graph: Graph, noise: EdgeNoise) -> None:
+        """Try the model in double precision, where it has one: a dependence on the company that rounding hides shows there."""
+        finer = self.finer()
+        if finer is None:
+            return
+        batch = probe_batch(graph, noise, self.more_probes)
+        if graph.num_nodes > _MANY_NODES:  # numbers of twice the size: half as many graphs
+            batch = batch.only(np.arange(0, batch.size, 2))
+        loosely = delicate(batch)
+        try:
+            together = finer.scores(batch)
+            found = [(how, company, finer.scores(batch.only(company))) for how, company in _companies(batch.size)]
+        except Exception:  # a module without double precision has been compared as it is
+            return
+        for how, company, scores in found:
+            if not self._agree(together, scores, company, loosely, _FINE):
+                raise _minds_company(how)
 
     def asked_alone(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> int:
         """Ask again about some samples of a batch, each alone, and refuse the model if an answer differs but by a tie.
@@ -176,7 +307,7 @@ class Classifier(ABC):
             scores = self.scores(batch.only(np.array([index])))
             if int(self._checked_labels(scores, 1)[0]) == labels[index]:
                 continue
-            if scores.ndim == 2 and tied(scores, _TOLERANCE)[0]:
+            if scores.ndim == 2 and self._is_tie(batch, index, scores):
                 continue
             raise InputError(
                 f"the model answered class {labels[index]} about a noisy graph among others and another class about the same "
@@ -184,6 +315,21 @@ class Classifier(ABC):
                 "a cache?)"
             )
         return len(chosen)
+
+    def _is_tie(self, batch: NoisyBatch, index: int, alone: NDArray[Any]) -> bool:
+        """Whether rounding explains that a graph of a batch got another answer alone; if in doubt, double precision tells."""
+        together, company = self.scores(batch), np.array([index])
+        if tied(together, unit=self.unit_roundoff)[index]:
+            return True
+        finer = self.finer()
+        if finer is None:
+            return False
+        try:
+            precise = Precise(together[company], finer.scores(batch)[company])
+            precise.add(np.array([0]), alone, finer.scores(batch.only(company)))
+        except Exception:  # as above
+            return False
+        return precise.only_rounding()
 
     def label_of(self, graph: Graph) -> int:
         """The model's answer on the graph as it is, without noise."""
@@ -215,7 +361,8 @@ class Classifier(ABC):
         if scores.shape != (size, self.num_classes):
             raise InputError(
                 f"the model must return logits [graphs, num_classes] = [{size}, {self.num_classes}]; got shape "
-                f"{list(scores.shape)} (check num_classes, and that the model pools nodes into one row a graph)"
+                f"{list(scores.shape)} (check num_classes, and that the model pools nodes into one row per graph; a binary "
+                "model may also return one logit per graph)"
             )
         if np.isnan(scores).any():
             raise InputError("the model returned NaN for a noisy graph; expected numbers (check weights and features)")

@@ -14,40 +14,31 @@ without being a function of them, and pass; so does a quantity of the clean edge
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
-from scipy.sparse.csgraph import shortest_path
 from scipy.special import gammaln
 from scipy.stats import rankdata
 
+from flipproof.classifiers.node_structure import COUNTS, Floats, Ints, Nodes, structure
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 
 __all__ = ["refuse_clean_edges"]
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Found = tuple[int | None, str] | None
 
 _NODES = 20_000  # on which quantities are compared; beyond that, graphs are sampled
 _QUICK = 1_500  # nodes on which nearly all columns are told apart from nearly all quantities
 _WIDEST = 256  # columns that are tried as sources of neighbour sums
-_FAR = 500  # nodes of a graph up to which distances are computed,
-_BETWEEN = 100  # and betweenness
-_PAIRS = 2**17  # node pairs of which distances are computed, beyond the first graph
-_EVIDENCE = float(np.log(1e6))
 _EXCEPTIONS = 0.01  # share of the nodes
 _OF_MINORITY = 0.1  # share of the nodes that do not have the most frequent value
 _EXPLAINED = 0.98  # share of the variance
 _FEW = 3  # values of a column that is judged as categories only
-_GRAPHS = (
-    20  # from which a column of two values is judged: on a few molecules an atom type follows the valence by accident
-)
+_GRAPHS = 20  # from which a column of two values is judged: on a few molecules an atom type follows the valence
+_HOLDERS = 5  # molecules that must hold the rarer of two values
 _EIGEN = 1e-3  # relative residual of an eigenvector
 
 
@@ -61,11 +52,10 @@ def refuse_clean_edges(graphs: Sequence[Graph], names: Sequence[str] = ()) -> No
         graphs: Everything that is to be asked about or trained on.
         names: Names of the columns, where they have any.
     """
-    by_width: dict[int, list[Graph]] = {}
-    for graph in graphs:
-        if graph.node_features is not None and graph.node_features.shape[1]:
-            by_width.setdefault(graph.node_features.shape[1], []).append(graph)
-    for given in by_width.values():
+    widths = [0 if graph.node_features is None else graph.node_features.shape[1] for graph in graphs]
+    for width in dict.fromkeys(filter(None, widths)):
+        same = graphs if len(set(widths)) == 1 else None  # graphs of a large data set are not all built at once
+        given = same or [graph for graph, own in zip(graphs, widths, strict=True) if own == width]
         found = _found(given)
         if found is None:
             continue
@@ -85,7 +75,7 @@ def _found(graphs: Sequence[Graph]) -> Found:
     """The first column that knows the edges, and what it is; no number for a block of columns."""
     if max(graph.num_nodes for graph in graphs) < 4 or not any(graph.num_edges for graph in graphs):
         return None  # too little to tell
-    nodes = _Nodes(_sampled(graphs))
+    nodes = Nodes(_sampled(graphs))
     for search in (_degrees, _one_hot_degrees, _quantities, _eigenvectors, _neighbour_sums, _adjacency_rows):
         found = search(nodes)
         if found is not None:
@@ -98,64 +88,10 @@ def _sampled(graphs: Sequence[Graph]) -> Sequence[Graph]:
     return graphs[:: -(-total // _NODES)]
 
 
-class _Nodes:
-    """The nodes of all graphs as one union: their columns, and their edges."""
-
-    def __init__(self, graphs: Sequence[Graph]) -> None:
-        self.graphs = graphs
-        self.sizes = np.array([graph.num_nodes for graph in graphs])
-        self.starts = np.cumsum(self.sizes) - self.sizes
-        self.owner = np.repeat(np.arange(len(graphs)), self.sizes)
-        features = [graph.node_features for graph in graphs if graph.node_features is not None]
-        self.columns: Floats = np.concatenate(features).astype(np.float64).T
-        self.degrees: Ints = np.concatenate([graph.degrees for graph in graphs])
-        self.varying = np.flatnonzero(self.differ(self.columns).any(axis=1))
-        """Columns that differ between nodes of one graph."""
-
-    def __len__(self) -> int:
-        return len(self.owner)
-
-    def sums(self, values: Floats) -> Floats:
-        """Sums over every graph, ``[..., graphs]``."""
-        return np.add.reduceat(values, self.starts, axis=-1)
-
-    def differ(self, values: Floats) -> NDArray[np.bool_]:
-        """Whether the values of a graph's nodes differ, ``[..., graphs]``; nodes without an edge are passed over."""
-        joined = self.degrees > 0
-        most = np.maximum.reduceat(np.where(joined, values, -np.inf), self.starts, axis=-1)
-        least = np.minimum.reduceat(np.where(joined, values, np.inf), self.starts, axis=-1)
-        return np.asarray(most - least > 1e-6 * (np.abs(values).max(axis=-1, keepdims=True) + 1e-300))
-
-    def standardised(self, values: Floats) -> Floats:
-        """Mean 0 and length 1 in every graph in which the values differ, 0 elsewhere."""
-        centred = values - (self.sums(values) / self.sizes)[..., self.owner]
-        length = np.sqrt(self.sums(centred**2))
-        same = length < 1e-6 * np.sqrt(self.sums(values**2)) + 1e-300
-        length = np.where(same, np.inf, length)
-        scaled: Floats = centred / length[..., self.owner]
-        return scaled
-
-    @cached_property
-    def adjacency(self) -> Any:
-        """Of the union, sparse."""
-        edges = np.concatenate([graph.edges + start for graph, start in zip(self.graphs, self.starts, strict=True)])
-        rows, columns = np.concatenate([edges, edges[:, ::-1]]).T
-        return sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=(len(self), len(self)))
-
-    @cached_property
-    def walk(self) -> Any:
-        """One step to a random neighbour."""
-        return sparse.diags_array(1 / np.maximum(self.degrees, 1)) @ self.adjacency
-
-    def threshold(self, tried: int) -> float:
-        """The evidence that is needed when each column is compared with so many things."""
-        return _EVIDENCE + float(np.log(max(1, len(self.varying)) * tried))
-
-
 # ---- degrees, as they are usually written: also on a single small graph -----------------------------------------------------
 
 
-def _degrees(nodes: _Nodes) -> Found:
+def _degrees(nodes: Nodes) -> Found:
     degrees = nodes.degrees.astype(np.float64)
     kinds, size = len(np.unique(degrees)), nodes.sizes[nodes.owner]
     if kinds < 2:
@@ -197,7 +133,7 @@ def _degrees(nodes: _Nodes) -> Found:
     return _affine(nodes, forms)
 
 
-def _affine(nodes: _Nodes, forms: dict[str, Floats]) -> Found:
+def _affine(nodes: Nodes, forms: dict[str, Floats]) -> Found:
     """A column that is a form of the degrees, multiplied by a number and shifted, without exception."""
     columns = nodes.columns[nodes.varying]
     for what, form in forms.items():
@@ -212,7 +148,7 @@ def _affine(nodes: _Nodes, forms: dict[str, Floats]) -> Found:
     return None
 
 
-def _one_hot_degrees(nodes: _Nodes) -> Found:
+def _one_hot_degrees(nodes: Nodes) -> Found:
     """Neighbouring columns that hold the degree one-hot, beside any others.
 
     Atom types follow their valence, so that a one-to-one relation alone proves nothing: where few kinds could agree by accident,
@@ -239,96 +175,21 @@ def _one_hot_degrees(nodes: _Nodes) -> Found:
 # ---- structural quantities ----------------------------------------------------------------------------------------------------
 
 
-# quantities with few values. A finer one, such as PageRank, tells surroundings apart, which atom types are nearly a function of
-_COUNTS = ("the degree", "the number of triangles", "the clustering coefficient", "the core number")
-
-
-def _structure(nodes: _Nodes) -> Iterator[tuple[str, Floats]]:
-    """Named quantities of every node; NaN where one would take too long."""
-    adjacency, walk = nodes.adjacency, nodes.walk
-    degrees = nodes.degrees.astype(np.float64)
-    yield "the degree", degrees
-    two = adjacency @ adjacency
-    triangles = np.asarray(two.multiply(adjacency).sum(axis=1)).ravel() / 2
-    yield "the number of triangles", triangles
-    yield "the clustering coefficient", triangles / np.maximum(1, degrees * (degrees - 1) / 2)
-    yield "the core number", _core_numbers(adjacency, degrees)
-    yield "the PageRank", _page_rank(nodes)
-    yield "the neighbours' degrees, summed", adjacency @ degrees
-    yield "the neighbours' mean degree", walk @ degrees
-    steps = walk @ walk
-    yield "a random walk's return probability in 2 steps", steps.diagonal()
-    yield "a random walk's return probability in 3 steps", np.asarray(steps.multiply(walk.T).sum(axis=1)).ravel()
-    yield "a random walk's return probability in 4 steps", np.asarray(steps.multiply(steps.T).sum(axis=1)).ravel()
-    yield "the number of nodes within two steps", np.diff(two.indptr).astype(np.float64)
-    far = np.full((3, len(nodes)), np.nan)
-    pairs = 0
-    for graph, start in zip(nodes.graphs, nodes.starts, strict=True):
-        if graph.num_nodes <= _FAR and pairs < _PAIRS:
-            pairs += graph.num_nodes**2
-            far[:, start : start + graph.num_nodes] = _distances(graph)
-    yield from zip(("the eccentricity", "the closeness", "the betweenness"), far, strict=True)
-
-
-def _core_numbers(adjacency: Any, degrees: Floats) -> Floats:
-    core = np.zeros(len(degrees))
-    left = np.ones(len(degrees), dtype=np.bool_)
-    for level in range(1, int(degrees.max()) + 1):
-        while True:  # peel off what has fewer neighbours left
-            kept = left & (adjacency @ left.astype(np.float64) >= level)
-            if (kept == left).all():
-                break
-            left = kept
-        if not left.any():
-            break
-        core[left] = level
-    return core
-
-
-def _page_rank(nodes: _Nodes) -> Floats:
-    share = 1 / nodes.sizes[nodes.owner]
-    back, idle = nodes.walk.T.tocsr(), nodes.degrees == 0
-    rank = share
-    for _ in range(100):
-        lost = nodes.sums(np.where(idle, rank, 0.0))[nodes.owner]
-        rank = 0.85 * (back @ rank + lost * share) + 0.15 * share
-    return rank
-
-
-def _distances(graph: Graph) -> Floats:
-    """Eccentricity, closeness and betweenness, ``[3, n]``; of a graph in parts, within the parts."""
-    matrix, size = graph.adjacency().astype(np.float64), graph.num_nodes
-    distance = shortest_path(matrix, unweighted=True, directed=False)
-    near = np.isfinite(distance)
-    reached = np.where(near, distance, 0)
-    sums, others = reached.sum(axis=1), near.sum(axis=1) - 1
-    closeness = np.divide(others**2, sums * max(1, size - 1), out=np.zeros(size), where=sums > 0)
-    if size > _BETWEEN:
-        return np.stack([reached.max(axis=1), closeness, np.full(size, np.nan)])
-    paths = walks = np.eye(size)
-    for length in range(1, int(reached.max()) + 1):
-        walks = walks @ matrix
-        paths = np.where(distance == length, walks, paths)
-    # [from, via, to]; paths that begin or end at the node itself are taken off again
-    between = (distance[:, :, None] + distance[None] == distance[:, None]) & near[:, None]
-    shares = np.where(between, paths[:, :, None] * paths[None] / np.maximum(1, paths[:, None]), 0)
-    return np.stack([reached.max(axis=1), closeness, shares.sum(axis=(0, 2)) - 2 * others - 1])
-
-
-def _quantities(nodes: _Nodes) -> Found:
+def _quantities(nodes: Nodes) -> Found:
     """A column that one of the quantities predicts."""
     if not len(nodes.varying):
         return None
     columns = [_codes(nodes.columns[column]) for column in nodes.varying]
-    structure = list(_structure(nodes))
-    needed = nodes.threshold(4 * len(structure))
-    for name, quantity in structure:
+    quantities = list(structure(nodes))
+    needed = nodes.threshold(4 * len(quantities))
+    blocks = _one_hot_blocks(nodes)
+    for name, quantity in quantities:
         known = np.isfinite(quantity)
         if not known.any() or np.ptp(quantity[known]) == 0:
             continue
         part = nodes
         if not known.all():
-            part = _Nodes([graph for graph, start in zip(nodes.graphs, nodes.starts, strict=True) if known[start]])
+            part = Nodes([graph for graph, start in zip(nodes.graphs, nodes.starts, strict=True) if known[start]])
         group = _codes(quantity[known])
         same = np.isclose(nodes.columns[nodes.varying][:, known], quantity[known], rtol=1e-5, atol=1e-6).all(axis=1)
         if same.any() and not set(np.unique(quantity[known])) <= {0.0, 1.0}:
@@ -337,12 +198,18 @@ def _quantities(nodes: _Nodes) -> Found:
             if _exceptions(columns[place][known], nothing, nothing)[2] > needed / 2:
                 return int(nodes.varying[place]), name
         # two kinds of nodes are too few: an atom and its hydrogens, or rings and what hangs on them
-        for column, codes in zip(nodes.varying, columns, strict=True) if name in _COUNTS and group.max() > 1 else ():
-            if codes.max() < 2 and len(part.sizes) < _GRAPHS:
+        for column, codes in zip(nodes.varying, columns, strict=True) if name in COUNTS and group.max() > 1 else ():
+            # one odd molecule is one accident, however many of its atoms take part in it
+            if codes.max() < 2 and (part.fewer(_GRAPHS) or part.in_fewer(codes[known], _HOLDERS)):
                 continue
-            for owner, where in ((np.zeros(len(part), dtype=np.int64), ""), (part.owner, " within every graph")):
+            ways = [(np.zeros(len(part), dtype=np.int64), "")]
+            ways += [(part.owner, " within every graph")] if codes.max() > 1 or not part.fewer(5 * _GRAPHS) else []
+            for owner, where in ways:
                 if _function_evidence(codes[known], group, owner) > needed:
                     return int(column), f"a function of {name}{where}"
+        for start, codes in blocks if name in COUNTS and group.max() > 1 else ():
+            if _function_evidence(codes[known], group, np.zeros(len(part), dtype=np.int64)) > needed:
+                return start, f"the first of several that hold a function of {name}, one-hot"
         many = [place for place, codes in enumerate(columns) if codes.max() >= _FEW]
         if many:
             counts = np.array([columns[place].max() + 1 for place in many])
@@ -351,6 +218,28 @@ def _quantities(nodes: _Nodes) -> Found:
             if found is not None:
                 return int(nodes.varying[many][found[0]]), f"{found[1]} {name}"
     return None
+
+
+def _one_hot_blocks(nodes: Nodes) -> list[tuple[int, Ints]]:
+    """Neighbouring columns of which each node has exactly one: the first of them, and which one each node has.
+
+    Only blocks of three kinds and more: together they tell more than any of their columns.
+    """
+    binary = ((nodes.columns == 0) | (nodes.columns == 1)).all(axis=1)
+    found, begun = [], dict[bytes, int]()
+    before = np.zeros(len(nodes), dtype=np.int64)
+    for column, values in enumerate(nodes.columns):
+        if not binary[column]:
+            begun.clear()
+            continue
+        begun[before.tobytes()] = column  # of equals the last: empty columns in front are no part of a block
+        before = before + values.astype(np.int64)
+        start = begun.get((before - 1).tobytes())
+        if start is not None and values.any():
+            kinds = np.unique(nodes.columns[start : column + 1].argmax(axis=0), return_inverse=True)[1]
+            if kinds.max() > 1:
+                found.append((start, kinds.astype(np.int64)))
+    return found
 
 
 def _codes(values: Floats) -> Ints:
@@ -395,7 +284,7 @@ def _exceptions(column: Ints, quantity: Ints, owner: Ints) -> tuple[int, int, fl
 
 
 def _explained(
-    nodes: _Nodes, values: Floats, counts: Ints, quantity: Floats, group: Ints, needed: float
+    nodes: Nodes, values: Floats, counts: Ints, quantity: Floats, group: Ints, needed: float
 ) -> tuple[int, str] | None:
     """A column (of so many different values) whose variance the quantity explains; and how, in words."""
     ranks = np.stack([rankdata(row) for row in values])
@@ -443,7 +332,7 @@ def _correlation(rows: Floats, values: Floats) -> Floats:
     return found
 
 
-def _sorts(values: Floats, nodes: _Nodes, needed: float) -> bool:
+def _sorts(values: Floats, nodes: Nodes, needed: float) -> bool:
     """Whether the order of the values puts the degrees of every graph in order: ranks, with ties broken somehow."""
     if len(np.unique(np.stack([nodes.owner, _codes(values)]), axis=1).T) < 0.9 * len(values):
         return False
@@ -462,7 +351,7 @@ def _sorts(values: Floats, nodes: _Nodes, needed: float) -> bool:
 # ---- matrices -----------------------------------------------------------------------------------------------------------------
 
 
-def _eigenvectors(nodes: _Nodes) -> Found:
+def _eigenvectors(nodes: Nodes) -> Found:
     """Positional encodings: columns that are, in nearly every graph, an eigenvector of a matrix of its edges."""
     if not len(nodes.varying):
         return None
@@ -487,7 +376,10 @@ def _eigenvectors(nodes: _Nodes) -> Found:
         hits = asked & (residual < scale**2)
         for place in np.flatnonzero((hits.sum(axis=1) >= 0.9 * asked.sum(axis=1)) & hits.any(axis=1)):
             codes = _codes(values[place])
-            kept = hits[place][nodes.owner]
+            # what is the same within every part of a graph is an eigenvector by accident
+            kept = (hits[place] & nodes.differ_over_edges(codes))[nodes.owner]
+            if not kept.any():
+                continue
             owner = nodes.owner[kept]
             distinct = np.bincount(np.unique(np.stack([owner, codes[kept]]), axis=1)[0])
             evidence = _exceptions(codes[kept], np.zeros(len(owner), dtype=np.int64), owner)[2]
@@ -497,7 +389,7 @@ def _eigenvectors(nodes: _Nodes) -> Found:
     return None
 
 
-def _neighbour_sums(nodes: _Nodes) -> Found:
+def _neighbour_sums(nodes: Nodes) -> Found:
     """Columns that sum or average another one over the neighbours."""
     chosen = nodes.varying[:_WIDEST]
     if len(chosen) < 2:
@@ -525,11 +417,16 @@ def _neighbour_sums(nodes: _Nodes) -> Found:
         summed = (matrix @ columns.T).T
         share = (plain @ centred(summed).T) ** 2
         # a column that is smooth over the edges is near the mean of its neighbours, and so is a copy of it
-        better = (share >= _EXPLAINED) & (1 - share < 0.2 * (1 - without)) & ~np.eye(len(chosen), dtype=np.bool_)
+        better = (share >= _EXPLAINED) & (1 - share < 0.2 * (1 - without)) & (without < 1 - 1e-9)
         for column, other in np.argwhere(better):
             codes = _codes(columns[column])
+            if codes.max() < 2 and nodes.fewer(_GRAPHS):
+                continue
             if codes.max() >= _FEW:
-                evidence = _variance_evidence(share[column, other], codes.max() + 1, len(nodes) - len(nodes.sizes))
+                # a few large values agree by accident, however many small ones stand beside them
+                large = float(1 / (plain[column] ** 4).sum())
+                freedom = min(len(nodes) - len(nodes.sizes), int(2 * large))
+                evidence = _variance_evidence(share[column, other], codes.max() + 1, freedom)
             else:
                 evidence = _function_evidence(codes, _codes(summed[other]), np.zeros(len(nodes), dtype=np.int64))
             if evidence > needed:
@@ -537,7 +434,7 @@ def _neighbour_sums(nodes: _Nodes) -> Found:
     return None
 
 
-def _adjacency_rows(nodes: _Nodes) -> Found:
+def _adjacency_rows(nodes: Nodes) -> Found:
     """Neighbouring columns that are non-zero where there are edges (and perhaps loops): of node j in column ``start + j``."""
     given = [graph for graph in nodes.graphs if graph.num_edges][:20]
     width = len(nodes.columns)

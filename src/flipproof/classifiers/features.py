@@ -45,6 +45,14 @@ class NodeFeatures(ABC):
     reads_edges: bool = True
     """Whether the features can change when an edge does."""
 
+    def shared(self, num_nodes: int, own: Tensor | None) -> Tensor | None:
+        """``[n, width]`` where no edge can change the features, for own features ``[n, d]``; else ``None``."""
+        return None
+
+    def only_degree(self, own: Tensor | None) -> bool:
+        """Whether the features are the degree and nothing else."""
+        return False
+
     @abstractmethod
     def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
         """``[B, n, width]`` for ``adjacency [B, n, n]``, ``mask [B, n]`` and own features ``[B, n, d]``."""
@@ -65,6 +73,9 @@ class Own(NodeFeatures):
 
     spec = "own"
     reads_edges = False
+
+    def shared(self, num_nodes: int, own: Tensor | None) -> Tensor | None:
+        return self._given(own)
 
     def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
         return self._given(own)
@@ -87,6 +98,12 @@ class OwnOrDegree(NodeFeatures):
 
     spec = "own-or-degree"
 
+    def shared(self, num_nodes: int, own: Tensor | None) -> Tensor | None:
+        return own
+
+    def only_degree(self, own: Tensor | None) -> bool:
+        return own is None
+
     def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
         return Degree().dense(adjacency, mask, own) if own is None else own
 
@@ -100,6 +117,9 @@ class Constant(NodeFeatures):
     spec = "constant"
     reads_own = reads_edges = False
 
+    def shared(self, num_nodes: int, own: Tensor | None) -> Tensor | None:
+        return torch.ones(num_nodes, 1)
+
     def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
         return torch.ones(*adjacency.shape[:2], 1, device=adjacency.device)
 
@@ -112,6 +132,9 @@ class Degree(NodeFeatures):
 
     spec = "degree"
     reads_own = False
+
+    def only_degree(self, own: Tensor | None) -> bool:
+        return True
 
     def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
         return adjacency.sum(dim=-1, keepdim=True)

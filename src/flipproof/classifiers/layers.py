@@ -2,10 +2,14 @@
 
 Nodes stay in PyG's own layout, one row a node, ``[B * n, d]``: all graphs of a batch have ``n`` nodes, so a view as ``[B, n, d]``
 costs nothing, and whatever a model does between its convolutions needs no translation.
+
+A convolution has two parts, in the order that costs less: linear maps of every row by itself (*maps*), and sums over neighbours
+(*mix*). Rows that all copies share, such as a graph's own features, are mapped once: ``[n, d]`` instead of ``[B * n, d]``.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -14,7 +18,9 @@ import torch
 import torch_geometric.nn as pyg
 from torch import Tensor
 
-__all__ = ["BY_GRAPH", "POOLS", "DenseLayer", "Edges", "refusal"]
+from flipproof.classifiers.piecewise_linear import RowMap
+
+__all__ = ["BY_GRAPH", "POOLS", "Combining", "Convolution", "DenseLayer", "Edges", "convolution", "refusal"]
 
 
 class Edges:
@@ -22,95 +28,295 @@ class Edges:
 
     def __init__(self, adjacency: Tensor) -> None:
         self.adjacency = adjacency  # [B, n, n], symmetric, empty diagonal
-        self._scales: dict[float, Tensor] = {}
+        self._normalised: dict[float, Tensor] = {}
 
     def nodes(self, x: Tensor) -> Tensor:
         """``[B * n, d]`` as ``[B, n, d]``."""
         return x.view(*self.adjacency.shape[:2], x.shape[1])
 
-    def sums(self, x: Tensor) -> Tensor:
-        """Sum over the neighbours, ``[B * n, d]``."""
-        return torch.bmm(self.adjacency, self.nodes(x)).flatten(0, 1)
+    def product(self, matrix: Tensor, rows: Tensor, added: Tensor | None = None) -> Tensor:
+        """``matrix @ rows + added`` for every graph, ``[B * n, d]``.
 
-    def means(self, x: Tensor) -> Tensor:
-        """Mean over the neighbours, 0 without any."""
-        return torch.bmm(self.adjacency, self.nodes(x)).div_(self.degrees.clamp(min=1)).flatten(0, 1)
+        Args:
+            matrix: ``[B, n, n]``.
+            rows: ``[B * n, d]``, or ``[n, d]`` where all graphs share them.
+            added: ``[d]``, or as ``rows``.
+        """
+        batch, nodes = matrix.shape[:2]
+        if len(rows) == nodes and batch > 1:
+            result = matrix.view(batch * nodes, nodes) @ rows
+            if added is not None:
+                self.nodes(result).add_(added)
+            return result
+        if added is None:
+            return torch.bmm(matrix, self.nodes(rows)).flatten(0, 1)
+        return torch.baddbmm(self.nodes(added) if added.ndim == 2 else added, matrix, self.nodes(rows)).flatten(0, 1)
 
     @cached_property
     def degrees(self) -> Tensor:
         """Row sums, ``[B, n, 1]``."""
         return self.adjacency.sum(dim=-1, keepdim=True)
 
-    def normalised_sums(self, x: Tensor, loop: float) -> Tensor:
-        """``D^-1/2 (A + loop I) D^-1/2 x`` without making the matrix; ``D`` holds the row sums of ``A + loop I``."""
-        if loop not in self._scales:
+    @cached_property
+    def averaging(self) -> Tensor:
+        """Rows divided by their sums: a product is the mean over the neighbours, 0 without any."""
+        return self.adjacency / self.degrees.clamp(min=1)
+
+    @cached_property
+    def unreachable(self) -> Tensor:
+        """For pairs without an edge a number below all scores, 0 for edges and for a node and itself: added before a softmax."""
+        return (self.adjacency + self.itself).sub_(1).mul_(torch.finfo(self.adjacency.dtype).max / 4)
+
+    @property
+    def itself(self) -> Tensor:
+        """The identity matrix."""
+        return torch.eye(self.adjacency.shape[1], dtype=self.adjacency.dtype, device=self.adjacency.device)
+
+    def gathering(self, how: str) -> Tensor:
+        """The matrix whose product with rows is their mean or sum over the neighbours."""
+        return self.averaging if how == "mean" else self.adjacency
+
+    def normalised(self, loop: float) -> Tensor:
+        """``D^-1/2 (A + loop I) D^-1/2``; ``D`` holds the row sums of ``A + loop I``."""
+        if loop not in self._normalised:
             scale = (self.degrees + loop).rsqrt()
-            self._scales[loop] = scale if loop > 0 else scale.masked_fill(scale == torch.inf, 0)
-        scale = self._scales[loop]
-        scaled = self.nodes(x) * scale
-        return torch.baddbmm(scaled, self.adjacency, scaled, beta=loop).mul_(scale).flatten(0, 1)
+            if loop == 0:
+                scale = scale.masked_fill(scale == torch.inf, 0)
+            matrix = self.adjacency * (scale * scale.mT)
+            if loop:
+                matrix.diagonal(dim1=1, dim2=2).add_(scale.squeeze(2).square(), alpha=loop)
+            self._normalised[loop] = matrix
+        return self._normalised[loop]
 
 
-def _gcn(layer: Any, x: Tensor, edges: Edges) -> Tensor:
-    def propagated(values: Tensor) -> Tensor:
-        if not layer.normalize:
-            return edges.sums(values)
+# ---- convolutions ------------------------------------------------------------------------------------------------------
+
+
+class Convolution(ABC):
+    """A convolution on dense batches.
+
+    Args:
+        layer: PyG's, whose weights are used.
+    """
+
+    aggregations: tuple[str, ...] = ("add", "sum")
+
+    def __init__(self, layer: Any) -> None:
+        self.layer = layer
+
+    @abstractmethod
+    def maps(self) -> list[RowMap] | None:
+        """The linear maps of rows that may go before the sums; ``None`` if the layer has been given others than PyG's."""
+
+    @abstractmethod
+    def mix(self, rows: list[Tensor], edges: Edges) -> Tensor:
+        """The rest, given the rows of every map, ``[B * n, k]`` or ``[n, k]``."""
+
+    @abstractmethod
+    def gather_first(self, x: Tensor, edges: Edges) -> Tensor:
+        """The whole layer, sums over the neighbours first: cheaper where the layer widens."""
+
+    def line(self) -> tuple[Tensor, Tensor] | None:
+        """Slope and offset ``[k]``, where a row of a layer with one input is ``s * slope + offset`` for a number ``s``."""
+        return None
+
+    def numbers(self, x: Tensor, edges: Edges) -> Tensor:
+        """The number ``s`` of every node, ``[B, n]``, for inputs ``[B, n, 1]``; where :meth:`line` has one."""
+        raise NotImplementedError
+
+    def __call__(self, x: Tensor, edges: Edges) -> Tensor:
+        """From rows ``[B * n, d]``, or ``[n, d]`` where all graphs share them, to ``[B * n, k]``."""
+        maps, shared = self.maps(), len(x) == edges.adjacency.shape[1]
+        if maps is None or (not shared and maps[0][0].shape[1] < maps[0][0].shape[0]):
+            return self.gather_first(x if not shared else x.repeat(len(edges.adjacency), 1), edges)
+        return self.mix([torch.nn.functional.linear(x, *one) for one in maps], edges)
+
+
+class _GCN(Convolution):
+    def matrix(self, edges: Edges) -> Tensor:
+        if not self.layer.normalize:
+            return edges.adjacency
         # without edge weights PyG's loops weigh 1, improved or not
-        return edges.normalised_sums(values, 1.0 if layer.add_self_loops else 0.0)
+        return edges.normalised(1.0 if self.layer.add_self_loops else 0.0)
 
-    # never wider than needed: propagate first where the layer widens, last where it narrows
-    weight = layer.lin.weight
-    if weight.shape[1] <= weight.shape[0]:
-        return torch.nn.functional.linear(propagated(x), weight, layer.bias)
-    result = propagated(torch.nn.functional.linear(x, weight))
-    return result if layer.bias is None else result + layer.bias
+    def maps(self) -> list[RowMap] | None:
+        return [(self.layer.lin.weight, None)] if _plain(self.layer.lin) else None
 
+    def line(self) -> tuple[Tensor, Tensor] | None:
+        return _line(self.layer.lin, self.layer.bias)
 
-def _gathered(layer: Any, x: Tensor, edges: Edges) -> Tensor:
-    return edges.means(x) if layer.aggr == "mean" else edges.sums(x)
+    def numbers(self, x: Tensor, edges: Edges) -> Tensor:
+        return _sums(self.matrix(edges), x)
 
+    def mix(self, rows: list[Tensor], edges: Edges) -> Tensor:
+        return edges.product(self.matrix(edges), rows[0], self.layer.bias)
 
-def _gin(layer: Any, x: Tensor, edges: Edges) -> Tensor:
-    if layer.aggr == "mean":
-        gathered = edges.means(x) + (1 + layer.eps) * x
-    else:
-        nodes = edges.nodes(x)
-        gathered = torch.baddbmm(nodes, edges.adjacency, nodes, beta=1 + float(layer.eps)).flatten(0, 1)
-    result: Tensor = layer.nn(gathered)
-    return result
+    def gather_first(self, x: Tensor, edges: Edges) -> Tensor:
+        result: Tensor = self.layer.lin(edges.product(self.matrix(edges), x))
+        return result if self.layer.bias is None else result.add_(self.layer.bias)
 
 
-def _sage(layer: Any, x: Tensor, edges: Edges) -> Tensor:
-    projected = layer.lin(x).relu() if layer.project else x
-    result: Tensor = layer.lin_l(_gathered(layer, projected, edges))
-    if layer.root_weight:
-        result = result.addmm_(x, layer.lin_r.weight.mT)
-    return torch.nn.functional.normalize(result, p=2.0, dim=-1) if layer.normalize else result
+class Combining(Convolution):
+    """A convolution that is a function of every row and of the sum or mean of its neighbours' rows."""
+
+    aggregations = ("add", "sum", "mean")
+
+    @abstractmethod
+    def combine(self, x: Tensor, gathered: Tensor) -> Tensor:
+        """The new rows."""
+
+    def gather_first(self, x: Tensor, edges: Edges) -> Tensor:
+        return self.combine(x, edges.product(edges.gathering(self.layer.aggr), x))
 
 
-def _graph_conv(layer: Any, x: Tensor, edges: Edges) -> Tensor:
-    result: Tensor = layer.lin_rel(_gathered(layer, x, edges)).addmm_(x, layer.lin_root.weight.mT)
-    return result
+class _GIN(Combining):
+    def _first(self) -> Any:
+        """The perceptron's first layer, if that is linear and may go before the sums."""
+        inner = self.layer.nn
+        return inner[0] if type(inner) is torch.nn.Sequential and len(inner) and _plain(inner[0]) else None
+
+    def maps(self) -> list[RowMap] | None:
+        first = self._first()
+        return None if first is None else [(first.weight, None)]
+
+    def mix(self, rows: list[Tensor], edges: Edges) -> Tensor:
+        matrix = edges.gathering(self.layer.aggr) + (1 + self.layer.eps) * edges.itself
+        return self._rest(edges.product(matrix, rows[0], self._first().bias))
+
+    def _rest(self, values: Tensor) -> Tensor:
+        for part in self.layer.nn[1:]:
+            values = part(values)
+        return values
+
+    def combine(self, x: Tensor, gathered: Tensor) -> Tensor:
+        result: Tensor = self.layer.nn(torch.add(gathered, x * (1 + self.layer.eps)))
+        return result
 
 
-def _gat(layer: Any, x: Tensor, edges: Edges) -> Tensor:
-    adjacency, heads, width = edges.adjacency, layer.heads, layer.out_channels
-    batch, nodes = adjacency.shape[:2]
-    values = layer.lin(x).view(batch, nodes, heads, width)
-    source, target = ((values * attention).sum(dim=-1).mT for attention in (layer.att_src, layer.att_dst))
-    if layer.add_self_loops:
-        adjacency = adjacency + torch.eye(nodes, dtype=adjacency.dtype, device=adjacency.device)
-    adjacency = adjacency.unsqueeze(1)  # one for all heads
-    scores = torch.nn.functional.leaky_relu(target.unsqueeze(3) + source.unsqueeze(2), layer.negative_slope)
-    highest = scores.masked_fill(adjacency == 0, -torch.inf).amax(dim=-1, keepdim=True)
-    # a neighbour's score is at most the highest; others are kept from overflowing before their weight of 0 removes them
-    shares = (scores - highest.masked_fill(highest == -torch.inf, 0)).clamp(max=30).exp() * adjacency
-    shares = shares / (shares.sum(dim=-1, keepdim=True) + 1e-16)
-    gathered = torch.matmul(shares, values.transpose(1, 2)).transpose(1, 2)
-    result = gathered.reshape(batch * nodes, heads * width) if layer.concat else gathered.mean(dim=2).flatten(0, 1)
-    if layer.res is not None:
-        result = result + layer.res(x)
-    return result if layer.bias is None else result + layer.bias
+class _SAGE(Combining):
+    def maps(self) -> list[RowMap] | None:
+        layer = self.layer
+        if layer.project or not _plain(layer.lin_l) or (layer.root_weight and not _plain(layer.lin_r)):
+            return None
+        own = [(layer.lin_r.weight, layer.lin_l.bias)] if layer.root_weight else []
+        return [(layer.lin_l.weight, None), *own]
+
+    def mix(self, rows: list[Tensor], edges: Edges) -> Tensor:
+        added = rows[1] if self.layer.root_weight else self.layer.lin_l.bias
+        return self._normalised(edges.product(edges.gathering(self.layer.aggr), rows[0], added))
+
+    def gather_first(self, x: Tensor, edges: Edges) -> Tensor:
+        projected = self.layer.lin(x).relu() if self.layer.project else x
+        return self.combine(x, edges.product(edges.gathering(self.layer.aggr), projected))
+
+    def combine(self, x: Tensor, gathered: Tensor) -> Tensor:
+        result: Tensor = self.layer.lin_l(gathered)
+        return self._normalised(result + self.layer.lin_r(x) if self.layer.root_weight else result)
+
+    def _normalised(self, values: Tensor) -> Tensor:
+        return torch.nn.functional.normalize(values, p=2.0, dim=-1) if self.layer.normalize else values
+
+
+class _GraphConv(Combining):
+    def maps(self) -> list[RowMap] | None:
+        layer = self.layer
+        if not (_plain(layer.lin_rel) and _plain(layer.lin_root)):
+            return None
+        return [(layer.lin_rel.weight, None), (layer.lin_root.weight, layer.lin_rel.bias)]
+
+    def mix(self, rows: list[Tensor], edges: Edges) -> Tensor:
+        return edges.product(edges.gathering(self.layer.aggr), *rows)
+
+    def combine(self, x: Tensor, gathered: Tensor) -> Tensor:
+        result: Tensor = self.layer.lin_rel(gathered) + self.layer.lin_root(x)
+        return result
+
+
+class _GAT(Convolution):
+    def maps(self) -> list[RowMap] | None:
+        layer = self.layer
+        if not _plain(layer.lin) or (layer.res is not None and not _plain(layer.res)):
+            return None
+        by_head = layer.lin.weight.view(layer.heads, layer.out_channels, -1)
+        scores = [(attention[0].unsqueeze(2) * by_head).sum(dim=1) for attention in (layer.att_src, layer.att_dst)]
+        rest: list[RowMap] = [] if layer.res is None else [(layer.res.weight, layer.bias)]
+        return [(layer.lin.weight, None), (torch.cat(scores), None), *rest]
+
+    def mix(self, rows: list[Tensor], edges: Edges) -> Tensor:
+        values, scores = rows[:2]
+        added = rows[2] if len(rows) > 2 else self.layer.bias
+        shares = [self.shares(scores, edges, head) for head in range(self.layer.heads)]
+        if len(shares) == 1:
+            return edges.product(shares[0], values, added)
+        parts = values.chunk(len(shares), dim=1)
+        heads = [edges.product(share, part.contiguous()) for share, part in zip(shares, parts, strict=True)]
+        result = torch.cat(heads, dim=1) if self.layer.concat else torch.stack(heads).mean(dim=0)
+        if added is None:
+            return result
+        own = added.ndim == 2 and len(added) == len(result)
+        return result + added if own else (edges.nodes(result) + added).flatten(0, 1)
+
+    def shares(self, scores: Tensor, edges: Edges, head: int = 0) -> Tensor:
+        """How every node shares its attention between itself and its neighbours, ``[B, n, n]``.
+
+        Args:
+            scores: What a node adds to its share at its neighbours, then what it adds to their shares at itself,
+                ``[B * n, 2H]`` or ``[n, 2H]``.
+            edges: The edges, which may be weighted where a gradient is wanted.
+            head: Number of the head.
+        """
+        layer, nodes = self.layer, edges.adjacency.shape[1]
+        source, target = (scores[:, column].reshape(-1, nodes) for column in (head, layer.heads + head))
+        pairs = target.unsqueeze(2) + source.unsqueeze(1)
+        if layer.add_self_loops and not torch.is_grad_enabled():
+            torch.nn.functional.leaky_relu_(pairs, layer.negative_slope)
+            return (pairs.add_(edges.unreachable) if len(pairs) > 1 else pairs + edges.unreachable).softmax(dim=2)
+        pairs = torch.nn.functional.leaky_relu(pairs, layer.negative_slope)
+        weights = edges.adjacency + edges.itself if layer.add_self_loops else edges.adjacency
+        highest = pairs.masked_fill(weights == 0, -torch.inf).amax(dim=2, keepdim=True)
+        # a neighbour's score is at most the highest; others are kept from overflowing before their weight of 0 removes them
+        found = (pairs - highest.masked_fill(highest == -torch.inf, 0)).clamp(max=30).exp() * weights
+        return found / (found.sum(dim=2, keepdim=True) + 1e-16)
+
+    def line(self) -> tuple[Tensor, Tensor] | None:
+        plain = self.layer.heads == 1 and self.layer.res is None
+        return _line(self.layer.lin, self.layer.bias) if plain else None
+
+    def numbers(self, x: Tensor, edges: Edges) -> Tensor:
+        layer = self.layer
+        scores = [(attention * layer.lin.weight.mT).sum() for attention in (layer.att_src, layer.att_dst)]
+        return _sums(self.shares(x.flatten(0, 1) * torch.stack(scores), edges), x)
+
+    def gather_first(self, x: Tensor, edges: Edges) -> Tensor:
+        layer = self.layer
+        values = layer.lin(x)
+        by_head = values.view(len(x), layer.heads, layer.out_channels)
+        scores = [(by_head * attention).sum(dim=2) for attention in (layer.att_src, layer.att_dst)]
+        rest = []
+        if layer.res is not None:
+            rest = [layer.res(x) if layer.bias is None else layer.res(x) + layer.bias]
+        return self.mix([values, torch.cat(scores, dim=1), *rest], edges)
+
+
+def _sums(matrix: Tensor, values: Tensor) -> Tensor:
+    """``matrix @ values`` for one number per node, ``[B, n]``: faster than many small products by the library."""
+    return (matrix * values.mT).sum(dim=2)
+
+
+def _line(linear: Any, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:
+    """Slope and offset of a linear layer with one input."""
+    if not _plain(linear) or linear.weight.shape[1] != 1:
+        return None
+    slope = linear.weight[:, 0]
+    return slope, torch.zeros_like(slope) if bias is None else bias
+
+
+def _plain(linear: Any) -> bool:
+    """Whether it is a linear layer as PyG and torch make them."""
+    return type(linear) in (torch.nn.Linear, pyg.Linear)
+
+
+# ---- what works on whole graphs ----------------------------------------------------------------------------------------
 
 
 def _graph_norm(layer: Any, x: Tensor, edges: Edges) -> Tensor:
@@ -126,7 +332,7 @@ def _add_pool(x: Tensor, edges: Edges) -> Tensor:
 
 
 def _mean_pool(x: Tensor, edges: Edges) -> Tensor:
-    return edges.nodes(x).mean(dim=1)
+    return _add_pool(x, edges).div_(edges.adjacency.shape[1])
 
 
 def _max_pool(x: Tensor, edges: Edges) -> Tensor:
@@ -140,16 +346,14 @@ POOLS: dict[Any, Callable[[Tensor, Edges], Tensor]] = {
 }
 """Readouts by PyG's function; each takes node rows and edges."""
 
-_Rule = Callable[[Any, Tensor, Edges], Tensor]
-_SUMS, _SUMS_AND_MEANS = ("add", "sum"), ("add", "sum", "mean")
-_CONVOLUTIONS: dict[type, tuple[_Rule, tuple[str, ...]]] = {
-    pyg.GCNConv: (_gcn, _SUMS),
-    pyg.GINConv: (_gin, _SUMS_AND_MEANS),
-    pyg.SAGEConv: (_sage, _SUMS_AND_MEANS),
-    pyg.GraphConv: (_graph_conv, _SUMS_AND_MEANS),
-    pyg.GATConv: (_gat, _SUMS),
+_CONVOLUTIONS: dict[type, type[Convolution]] = {
+    pyg.GCNConv: _GCN,
+    pyg.GINConv: _GIN,
+    pyg.SAGEConv: _SAGE,
+    pyg.GraphConv: _GraphConv,
+    pyg.GATConv: _GAT,
 }
-BY_GRAPH: dict[type, _Rule] = {
+BY_GRAPH: dict[type, Callable[[Any, Tensor, Edges], Tensor]] = {
     pyg.GraphNorm: _graph_norm,
     pyg.SumAggregation: lambda layer, x, edges: _add_pool(x, edges),
     pyg.MeanAggregation: lambda layer, x, edges: _mean_pool(x, edges),
@@ -163,7 +367,7 @@ def refusal(layer: Any) -> str | None:
     kind = type(layer).__name__
     if type(layer) not in _CONVOLUTIONS:
         return f"{kind} has no dense form here"
-    if layer.aggr not in _CONVOLUTIONS[type(layer)][1]:
+    if layer.aggr not in _CONVOLUTIONS[type(layer)].aggregations:
         return f"{kind} with aggregation {layer.aggr!r} has no dense form here"
     if layer.decomposed_layers != 1 or getattr(layer, "edge_dim", None) is not None:
         return f"{kind} with decomposed layers or edge attributes has no dense form here"
@@ -176,13 +380,20 @@ def refusal(layer: Any) -> str | None:
     return None
 
 
+def convolution(layer: Any) -> Convolution:
+    """The dense form of a convolution that :func:`refusal` does not refuse."""
+    return _CONVOLUTIONS[type(layer)](layer)
+
+
 class DenseLayer(torch.nn.Module):
     """A layer's dense form around the layer itself: weights are shared, not copied."""
 
     def __init__(self, layer: torch.nn.Module) -> None:
         super().__init__()
         self.layer = layer
-        self._rule = BY_GRAPH[type(layer)] if type(layer) in BY_GRAPH else _CONVOLUTIONS[type(layer)][0]
+        self.convolution = None if type(layer) in BY_GRAPH else convolution(layer)
 
     def forward(self, x: Tensor, edges: Edges) -> Tensor:
-        return self._rule(self.layer, x, edges)
+        if self.convolution is None:
+            return BY_GRAPH[type(self.layer)](self.layer, x, edges)
+        return self.convolution(x, edges)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flipproof.graphs import Graph, IntArray
 from flipproof.noise import EdgeNoise, NoisyBatch, SampleStream, SlotLists
 
-__all__ = ["nodes_batch", "probe_batch"]
+__all__ = ["delicate", "nodes_batch", "probe_batch"]
 
-_DENSE_SLOTS = 4096  # up to here a complete graph is among them
+_DENSE_SLOTS = 4096  # up to here a nearly complete graph is among them
+_FULL = 0.9  # of the slots: in a complete graph all nodes look alike
 _MOST_EDGES, _EDGES_PER_NODE = 4096, 1  # beyond, the fullest has so many edges, or so many per node
 _OWN = 3
 
 
 def nodes_batch(graph: Graph, more: int = 0) -> NoisyBatch:
-    """The empty graph, the complete one, fuller and sparser ones: a function of the nodes and their features alone.
+    """The empty graph, a nearly complete one, fuller and sparser ones: a function of the nodes and their features alone.
 
     ``more`` random graphs of all densities are added.
     """
@@ -32,10 +34,25 @@ def probe_batch(graph: Graph, noise: EdgeNoise, more: int = 0) -> NoisyBatch:
     return _batch(graph, [*_rows(graph, more), *(place[sample == index] for index in range(copies))])
 
 
+def delicate(batch: NoisyBatch) -> NDArray[np.bool_]:
+    """Which graphs of a batch have nodes of one degree only, ``[B]``, if not all have.
+
+    All nodes then look alike, and layers that normalise divide what rounding left of their differences by itself.
+    """
+    ends = batch.edge_index()[0][0]
+    degrees = np.bincount(ends, minlength=batch.size * batch.num_nodes).reshape(batch.size, -1)
+    found: NDArray[np.bool_] = degrees.min(axis=1) == degrees.max(axis=1)
+    return found & (not found.all())
+
+
 def _rows(graph: Graph, more: int) -> list[IntArray]:
     """Places of the edges among the slots, for each graph."""
     slots = graph.num_slots
-    full = slots if slots <= _DENSE_SLOTS else min(slots, max(_MOST_EDGES, _EDGES_PER_NODE * graph.num_nodes))
+    full = (
+        int(np.ceil(_FULL * slots))
+        if slots <= _DENSE_SLOTS
+        else min(slots, max(_MOST_EDGES, _EDGES_PER_NODE * graph.num_nodes))
+    )
     rng = np.random.default_rng(graph.num_nodes)
     sparse = min(full, graph.num_nodes)
     counts = [0, full, sparse // 2] if slots > _DENSE_SLOTS else [0, full, full // 2, sparse, sparse // 2]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
+from copy import deepcopy
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flipproof.classifiers import unwrapped
-from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier
+from flipproof.classifiers.agreement import FLOAT32
+from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier, Probed
 from flipproof.classifiers.features import NodeFeatures
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
-from flipproof.noise import BLOCK, NoisyBatch
+from flipproof.noise import BLOCK, EdgeNoise, NoisyBatch
 
-__all__ = ["CONVENTIONS", "TorchClassifier", "convention_of"]
+__all__ = ["CONVENTIONS", "TorchClassifier", "convention_of", "logit_per_class"]
 
 CONVENTIONS = ("pyg", "dense", "data")
 _WIDTH = 64  # assumed width of the hidden layers
@@ -36,6 +38,7 @@ class TorchClassifier(Classifier):
         self.reads_own_features = features.reads_own
         self.edge_blind = bool(getattr(module, "edge_blind", False))
         self.prepare()
+        _keep_freed_memory()
 
     threads = True
 
@@ -44,20 +47,13 @@ class TorchClassifier(Classifier):
         """Whether the model survives a fork of the process."""
         return self.device.type == "cpu"
 
-    @contextmanager
-    def one_thread(self) -> Iterator[None]:
-        """While entered, torch computes on one thread."""
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
-
     def prepare(self) -> None:
         weights = [weight for weight in self.module.parameters() if weight.is_floating_point()]
         self.device = weights[0].device if weights else torch.device("cpu")
         self.dtype = weights[0].dtype if weights else torch.float32
+        # inputs are made in float32, and a module may mix number types: the coarsest counts
+        coarsest = max([torch.finfo(weight.dtype).eps for weight in weights], default=0.0)
+        self.unit_roundoff = max(FLOAT32, coarsest / 2)
         for name, part in self.module.named_modules():
             if part.training:
                 raise InputError(
@@ -83,7 +79,38 @@ class TorchClassifier(Classifier):
                 "the model must return a tensor of logits [graphs, num_classes]; got "
                 f"{type(logits).__name__} (wrap it so that forward returns the logits only)"
             )
+        self._one_logit = logits.numel() == batch.size
+        logits = logit_per_class(logits, batch.size, self.num_classes)
         return logits.to(torch.promote_types(logits.dtype, torch.float32)).cpu().numpy()
+
+    def finer(self) -> Classifier | None:
+        if any(weight.dtype == torch.float64 for weight in self.module.parameters()):
+            return None
+        try:
+            found = deepcopy(self)
+            found.take_double()
+        except Exception:  # a module that cannot be copied or has no double precision
+            return None
+        return found
+
+    def take_double(self) -> None:
+        """Go on in double precision; of a copy."""
+        self.module.double()
+        self.prepare()
+
+    _one_logit = False  # of the last answer
+
+    def probe(self, graph: Graph, noise: EdgeNoise) -> Probed:
+        tried = super().probe(graph, noise)
+        if self._one_logit:
+            found = tried.scores[:, 1]
+            if ((found >= 0) & (found <= 1)).all():
+                warnings.warn(
+                    "the model's one output per graph was between 0 and 1 wherever it was tried, like a probability; it is read "
+                    "as a logit, above 0 for class 1 (return it without sigmoid)",
+                    stacklevel=2,
+                )
+        return tried
 
     @abstractmethod
     def logits(self, batch: NoisyBatch) -> Tensor:
@@ -98,6 +125,18 @@ class TorchClassifier(Classifier):
     def as_number(self, values: Tensor) -> Tensor:
         """Floating values in the module's own type; integers (for embeddings) as they are."""
         return values.to(self.dtype) if values.is_floating_point() else values
+
+
+def logit_per_class(logits: Tensor, graphs: int, num_classes: int) -> Tensor:
+    """The logits ``[graphs, num_classes]``; of a binary model with one logit ``z`` per graph they are ``(0, z)``.
+
+    Class 1 is then the answer where ``z > 0``, that is, where its probability ``sigmoid(z)`` exceeds one half; the cross-entropy
+    of ``(0, z)`` is ``binary_cross_entropy_with_logits(z)``. ``z`` has the shape ``[graphs, 1]`` or ``[graphs]``, or is a plain
+    number where ``squeeze()`` met a single graph.
+    """
+    if num_classes != 2 or logits.numel() != graphs or logits.ndim > 2 or (logits.ndim == 2 and logits.shape[1] != 1):
+        return logits
+    return torch.stack([torch.zeros_like(logits.reshape(-1)), logits.reshape(-1)], dim=1)
 
 
 def hidden_width(graph: Graph) -> int:
@@ -177,3 +216,12 @@ def repeated(own: Tensor | None, times: int) -> Tensor | None:
 def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
     """A numpy array on the module's device."""
     return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+
+
+@cache
+def _keep_freed_memory() -> None:
+    """Let the C library keep what a batch frees for the next one, instead of fetching fresh pages from the system each time.
+
+    glibc takes the largest block that was freed so far as a measure of what to keep. The block is never touched.
+    """
+    np.empty(2**25 - 2**16, dtype=np.uint8)

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch_geometric.nn import GATConv
 
 from flipproof.classifiers.agreement import agree
-from flipproof.classifiers.classifier import Classifier
+from flipproof.classifiers.classifier import Classifier, Probed
 from flipproof.classifiers.dense import DenseClassifier, prefers_matrices
 from flipproof.classifiers.features import NodeFeatures
 from flipproof.classifiers.message_passing import EdgeFeatures, MessagePassingClassifier
-from flipproof.classifiers.probes import nodes_batch, probe_batch
+from flipproof.classifiers.probes import nodes_batch
 from flipproof.classifiers.translation import DenseTwin, Untranslatable, call_with_fields
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
@@ -60,9 +61,12 @@ class TranslatedClassifier(MessagePassingClassifier):
         return {key: value for key, value in vars(self).items() if key != "_twin"} | {"_state": (), "_verdicts": {}}
 
     def begin(self) -> None:
+        super().begin()
         self._verdicts.clear()  # the model may have changed in a way that its parts do not tell
         self._stale = True
         self._translate()
+        if self._twin is not None:
+            self._twin.begin()
 
     def suited(self, graph: Graph, noise: EdgeNoise) -> Classifier:
         self._translate()
@@ -118,13 +122,18 @@ class TranslatedClassifier(MessagePassingClassifier):
             found = self._twin.scores(batch)
         except Exception as error:
             return f"its dense twin fails with {type(error).__name__}"
-        return None if agree(wanted, found, tolerance=_TOLERANCE) else "its dense twin gives other logits"
+        return (
+            None
+            if agree(wanted, found, tolerance=_TOLERANCE, unit=self.unit_roundoff)
+            else "its dense twin gives other logits"
+        )
 
 
 class _TwinClassifier(DenseClassifier):
     """The dense twin of a PyG model."""
 
     path = "dense twin"
+    module: DenseTwin
 
     def __init__(self, original: MessagePassingClassifier, twin: DenseTwin) -> None:
         self._original = original
@@ -136,20 +145,44 @@ class _TwinClassifier(DenseClassifier):
     def prepare(self) -> None:
         self._original.prepare()
         self.device, self.dtype = self._original.device, self._original.dtype
+        self.unit_roundoff = self._original.unit_roundoff
+
+    def begin(self) -> None:
+        super().begin()
+        self.module.forget()
+
+    def take_double(self) -> None:
+        self._original.module.double()
+        self.module.forget()
+        super().take_double()
+
+    def logits(self, batch: NoisyBatch) -> Tensor:
+        own = self.own_features(batch)
+        shared = self.features.shared(batch.num_nodes, own)
+        if shared is None and not self.features.only_degree(own):
+            return super().logits(batch)
+        adjacency = self.matrices(batch)
+        if shared is None:
+            result: Tensor = self.module.on_degrees(adjacency)
+        else:
+            result = self.module.on_shared(self.as_number(shared.to(self.device)), adjacency)
+        return result
 
     def asked_alone(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> int:
         return self._original.asked_alone(batch, labels, chosen)
 
-    def probe(self, graph: Graph, noise: EdgeNoise) -> None:
+    def probe(self, graph: Graph, noise: EdgeNoise) -> Probed:
         # a model with a memory of its own would be refused, though its twin has none
-        self._original.probe(graph, noise)
-        super().probe(graph, noise)
-        batch = probe_batch(graph, noise)
-        if not agree(self._original.scores(batch), self.scores(batch), tolerance=_TOLERANCE):
+        model, twin = self._original.probe(graph, noise), super().probe(graph, noise)
+        if twin.batch.size < model.batch.size:
+            twin = model._replace(scores=self.scores(model.batch))
+        wanted = model.scores if twin.batch.size == model.batch.size else self._original.scores(twin.batch)
+        if not agree(wanted, twin.scores, tolerance=_TOLERANCE, unit=self.unit_roundoff, delicate=twin.delicate):
             raise InputError(
                 "the model's dense twin gives other answers than the model itself on noisy copies of a graph, perhaps since a "
                 "branch of forward depends on the edges (set model.dense_twin = False to have the model asked as it is)"
             )
+        return twin
 
 
 def _state_of(module: torch.nn.Module) -> tuple[Any, ...]:

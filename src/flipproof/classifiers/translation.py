@@ -18,6 +18,7 @@ import torch
 import torch_geometric.nn as pyg
 from torch import Tensor, fx
 
+from flipproof.classifiers.degree_rows import DegreeRows, is_relu, row_by_row
 from flipproof.classifiers.layers import BY_GRAPH, POOLS, DenseLayer, Edges, refusal
 
 __all__ = ["DenseTwin", "Untranslatable", "call_with_fields"]
@@ -43,10 +44,31 @@ class DenseTwin(torch.nn.Module):
         *_, batch = (node for node in self._graph.graph.nodes if node.op == "placeholder")
         self._wants_owner = bool(batch.users)
 
+        self._by_degree = [part for part in self._graph.modules() if isinstance(part, DegreeRows)]
+        self._stays_shared = _only_rows_before_edges(self._graph)
+
     def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Any:
-        batch, nodes = mask.shape
-        owner = torch.arange(batch, device=adj.device).repeat_interleave(nodes) if self._wants_owner else None
-        return self._graph(x.reshape(batch * nodes, x.shape[2]), Edges(adj), owner)
+        return self._graph(x.flatten(0, 1), Edges(adj), self._owner(adj))
+
+    def on_shared(self, x: Tensor, adj: Tensor) -> Any:
+        """As :meth:`forward`, for features ``[n, d]`` that all graphs of the batch share; not for gradients."""
+        rows = x if self._stays_shared else x.repeat(len(adj), 1)
+        return self._graph(rows, Edges(adj), self._owner(adj))
+
+    def on_degrees(self, adj: Tensor) -> Any:
+        """As :meth:`forward`, where the degree is the only feature; not for gradients, nor for weighted edges."""
+        edges = Edges(adj)
+        exact = adj.dtype in (torch.float32, torch.float64)
+        return self._graph(None if self._by_degree and exact else edges.degrees.flatten(0, 1), edges, self._owner(adj))
+
+    def forget(self) -> None:
+        """Forget what was computed from weights that may have changed."""
+        for part in self._by_degree:
+            part.forget()
+
+    def _owner(self, adj: Tensor) -> Tensor | None:
+        """The graph of every node."""
+        return torch.arange(len(adj), device=adj.device).repeat_interleave(adj.shape[1]) if self._wants_owner else None
 
 
 class _Root(torch.nn.Module):
@@ -107,7 +129,78 @@ def _translated(module: torch.nn.Module, call: Callable[..., Any]) -> fx.GraphMo
             node.target = POOLS[node.target]
         else:
             parts[node.target] = DenseLayer(layer)
+    _look_up_degree_rows(graph, parts)
+    _rectify_in_place(graph, parts)
     return fx.GraphModule(parts, graph)
+
+
+def _look_up_degree_rows(graph: fx.Graph, parts: dict[str, Any]) -> None:
+    """Where the features go into one convolution, and its rows into another, make one layer of the two."""
+    x, edges, _ = (node for node in graph.nodes if node.op == "placeholder")
+    first = _only_user(x)
+    if first is None or not _is_convolution(first, parts):
+        return
+    steps: list[fx.Node] = []
+    second = _only_user(first)
+    while second is not None and row_by_row(second, parts):
+        steps.append(second)
+        second = _only_user(second)
+    if second is None or not _is_convolution(second, parts):
+        return
+    chain = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {first: chain.placeholder("rows")}
+    for node in steps:
+        copies[node] = chain.node_copy(node, copies.__getitem__)
+    chain.output(copies[[first, *steps][-1]])
+    called = [_called(node, parts) for node in steps]
+    between = fx.GraphModule(
+        {str(node.target): parts[str(node.target)] for node in steps if node.op == "call_module"}, chain
+    )
+    name = "degree_rows"
+    parts[name] = DegreeRows(parts[str(first.target)], between, called, parts[str(second.target)])
+    with graph.inserting_before(second):
+        both = graph.call_module(name, (x, edges))
+    second.replace_all_uses_with(both)
+    for node in (second, *reversed(steps), first):
+        graph.erase_node(node)
+
+
+def _rectify_in_place(graph: fx.Graph, parts: dict[str, Any]) -> None:
+    """A ReLU right behind a convolution writes into its rows, which nothing else reads."""
+    for node in list(graph.nodes):
+        rows = node.all_input_nodes[0] if node.all_input_nodes else None
+        if is_relu(_called(node, parts)) and rows is not None and len(rows.users) == 1 and _is_convolution(rows, parts):
+            with graph.inserting_before(node):
+                node.replace_all_uses_with(graph.call_method("relu_", (rows,)))
+            graph.erase_node(node)
+
+
+def _called(node: fx.Node, parts: dict[str, Any]) -> Any:
+    """The function, the name of the method, or the module that a traced call calls."""
+    return parts.get(str(node.target)) if node.op == "call_module" else node.target
+
+
+def _only_rows_before_edges(graph: fx.GraphModule) -> bool:
+    """Whether features reach nothing but convolutions, through nothing but calls that work row by row."""
+    parts = dict(graph.named_modules())
+    x, *_ = graph.graph.nodes
+    rows = [x]
+    for node in rows:
+        for user in node.users:
+            if row_by_row(user, parts):
+                rows.append(user)
+            elif not _is_convolution(user, parts):
+                return False
+    return True
+
+
+def _only_user(node: fx.Node) -> fx.Node | None:
+    return next(iter(node.users)) if len(node.users) == 1 else None
+
+
+def _is_convolution(node: fx.Node, parts: dict[str, Any]) -> bool:
+    part = _called(node, parts)
+    return isinstance(part, DegreeRows) or (isinstance(part, DenseLayer) and part.convolution is not None)
 
 
 def _refuse_edges(node: fx.Node, layer: torch.nn.Module | None, edges: fx.Node) -> None:

@@ -19,6 +19,7 @@ import typer
 
 from flipproof import __version__
 from flipproof.errors import InputError
+from flipproof.progress import note
 
 if TYPE_CHECKING:
     from flipproof.defences.defence import Option
@@ -63,7 +64,7 @@ _COMMANDS = (
     _Command(
         "describe",
         _MODEL,
-        "Say what was read: classes and sizes, node features taken and ignored, graphs that occur in several classes.",
+        "Say what was read: classes, sizes, node features taken and ignored, repeated graphs; and which defences reach how far.",
         "flipproof describe --data my_graphs",
     ),
     _Command(
@@ -71,6 +72,12 @@ _COMMANDS = (
         _MODEL,
         "Certify a data set's test graphs. Defence, features, data and split are the model's unless given.",
         "flipproof certify --model models/mutag --samples 10000 --out runs/mutag",
+    ),
+    _Command(
+        "predict",
+        _MODEL,
+        "Answer graphs without labels: class, certified radius or abstention. With - as FILE, JSON lines in and out, for a pipe.",
+        "flipproof predict --model models/mutag new_molecules/",
     ),
     _Command(
         "attack",
@@ -87,7 +94,7 @@ _COMMANDS = (
     _Command(
         "export",
         _RUN,
-        "Export the table of a run's certificates, in the order of the data set.",
+        "Export a run's certificates as a table; or tables of certified accuracy, tests and references for a paper.",
         "flipproof export runs/mutag --format csv > mutag.csv",
     ),
     _Command(
@@ -111,8 +118,8 @@ _COMMANDS = (
     _Command(
         "benchmark",
         _COMPARE,
-        "Compare data sets, models and defences: certified accuracy over several splits, beside the edge-blind line.",
-        "flipproof benchmark benchmarks/real.toml --root data --out results/benchmark",
+        "Compare methods on published folds: certified accuracy with intervals and paired tests, beside the edge-blind line.",
+        "flipproof benchmark benchmarks/quick.toml --root data --out results/benchmark",
     ),
     _Command(
         "radius",
@@ -199,9 +206,12 @@ def main() -> None:
         if isinstance(error, ImportError) and "pip install" not in str(error):
             raise  # a fault, not a missing extra
         _end(str(error))
-    except BrokenPipeError:  # whoever read our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+    except BrokenPipeError:
+        _unread()
+    except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # the parser and rich end with 1 then
+            _unread()
+        raise
     except OSError as error:
         _end(_in_words(error))
     except Exception as error:
@@ -216,6 +226,13 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
+def _unread() -> NoReturn:
+    """Whoever read our output has seen enough."""
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(0)
+
+
 def _typed(error: Exception) -> str:
     """What was typed for the option that the parser complains about."""
     options = getattr(getattr(error, "param", None), "opts", [])
@@ -224,7 +241,7 @@ def _typed(error: Exception) -> str:
 
 
 def _end(sentence: str) -> NoReturn:
-    print(f"flipproof: {' '.join(sentence.split())}", file=sys.stderr)
+    note(" ".join(sentence.split()))
     sys.exit(2)
 
 

@@ -11,24 +11,25 @@ from typing import Any
 from flipproof.attacks import Options as Search
 from flipproof.attacks import by_name
 from flipproof.certificates.bounds import checked_alpha
+from flipproof.certificates.metrics import share_interval, short_interval
 from flipproof.checks import checked_samples, checked_seed
 from flipproof.cli.defending import (
     chosen_data,
     chosen_defence,
     defend,
-    edge_blind_model,
     num_classes,
     refuse_other_classes,
 )
+from flipproof.cli.line_to_beat import edge_blind_model
 from flipproof.cli.options import CompareOptions, Defended, ModelDataOptions, OutputOptions, WorkerOptions, option
 from flipproof.cli.summary import print_lines
-from flipproof.datasets.sources import fingerprint
 from flipproof.defences import defence_class
 from flipproof.defences.defence import Defence
 from flipproof.engines import cores
 from flipproof.models.loading import load_model
 from flipproof.progress import note
 from flipproof.runs.attacking import AttackWork, attack_into, certified_radii, role_name
+from flipproof.runs.certifying import features_shown
 from flipproof.runs.run_folder import written_run
 from flipproof.runs.settings import AttackSettings
 
@@ -103,16 +104,18 @@ def run(options: Options) -> int:
         )
     blind = None
     if options.edge_blind is not None:
-        blind = edge_blind_model(options.edge_blind, chosen, quiet=options.quiet)
+        blind = edge_blind_model(
+            options.edge_blind, loaded, chosen, trust_features=options.trust_features, quiet=options.quiet
+        )
     settings = AttackSettings(
         data=chosen.dataset.name,
-        data_sha256=fingerprint(chosen.dataset),
+        data_sha256=chosen.fingerprint,
         graphs=list(chosen.graphs),
         graphs_seed=chosen.graphs_seed,
         model_sha256=loaded.identity,
         undefended_sha256=None if other is None else other.identity,
         defence=attacked["defended"].describe() if "defended" in attacked else None,
-        features=options.features,
+        features=features_shown(attacked["base"], chosen.graphs.values(), loaded.features(options.features)),
         budget=options.budget,
         attacks=names,
         constraints=options.constraints,
@@ -153,8 +156,12 @@ def _print_summary(summary: Mapping[str, Any], words: Mapping[str, str]) -> None
         rows["certified (lower bound)"] = summary["certified_accuracy"]
     if "edge_blind_accuracy" in summary:
         rows["edge-blind"] = [summary["edge_blind_accuracy"]] * (summary["budget"] + 1)
+    counts = {"certified (lower bound)": summary.get("certified_graphs", 0)}
     for name, values in rows.items():
+        graphs = counts.get(name, summary["graphs"])
+        low, high = share_interval([round(value * graphs) for value in values], graphs)
         table.add_row(name, *(f"{value:.3f}" for value in values))
+        table.add_row("  95% interval", *map(short_interval, zip(low, high, strict=True)), style="dim")
     Console().print(table)
     lines = []
     if summary.get("attacks_within_a_certified_radius"):

@@ -7,53 +7,87 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from flipproof.cli.options import PrintOptions, WorkerOptions, option
-from flipproof.cli.summary import print_lines
+from flipproof.cli.options import ClusterOptions, PrintOptions, option
+from flipproof.cli.summary import narrow_table, print_lines, stacked
+from flipproof.errors import InputError
 from flipproof.progress import note
-from flipproof.studies.benchmark.benchmark_page import write_benchmark
-from flipproof.studies.benchmark.jobs import finished_jobs
-from flipproof.studies.benchmark.outcomes import RADII, DataOutcome, collect
-from flipproof.studies.benchmark.plan_file import read_config
+from flipproof.studies.benchmark.protocol_file import Protocol, read_protocols
+from flipproof.studies.benchmark.row_jobs import LIMIT, RADII, Job, finished_jobs
+from flipproof.studies.benchmark.standings import DataStandings, standings
+from flipproof.studies.benchmark.standings_page import write_benchmark
 
 __all__ = ["Options", "run"]
 
 
 @dataclass(frozen=True)
-class Options(PrintOptions, WorkerOptions):
+class Options(PrintOptions, ClusterOptions):
     """What ``flipproof benchmark`` is asked for."""
 
-    config: Path = option("A TOML file of data sets, models and defences.", argument="CONFIG")
+    config: Path = option("A TOML file of data sets and methods.", argument="CONFIG")
     out: Path = option("Folder for everything that is made; run the same command again to continue.")
     root: str | None = option("Folder of the TU data sets.", None)
+    data: list[str] | None = option("Run this data set now; give it several times.", None, panel="Part")
+    method: list[str] | None = option("Run this method now; give it several times.", None, panel="Part")
+    fold: list[int] | None = option("Run this fold now; give it several times.", None, panel="Part")
 
 
 def run(options: Options) -> int:
-    """Run what is missing, write results, page and figures, print the overview. The exit code."""
-    plans = read_config(options.config, root=options.root)
+    """Run what is missing, write results, page and figures of all that is finished, print the overview. The exit code."""
+    options.check_engine()
+    protocols = read_protocols(options.config, root=options.root)
+    _refuse_unknown(options, protocols)
+
+    def wanted(job: Job) -> bool:
+        return (
+            (not options.data or job.data in options.data)
+            and (not options.method or job.row in options.method)
+            and (options.fold is None or job.fold in options.fold or job.row == LIMIT)
+        )
+
     try:
-        jobs = finished_jobs(plans, options.out, "benchmark", workers=options.workers, quiet=options.silent)
+        with options.cluster() as engine:
+            finished = finished_jobs(
+                protocols, options.out, wanted=wanted, workers=options.workers, engine=engine, quiet=options.silent
+            )
     except KeyboardInterrupt:
         note(f"stopped; what is finished is kept. continue with: {options.again}", quiet=options.quiet)
         return 130
-    outcomes = collect(jobs)
+    found = standings(protocols, finished)
+    if not found:
+        note("no edge-blind line is finished yet, so there is nothing to compare with", quiet=options.quiet)
+        return 0
     command = f"flipproof benchmark {options.config.as_posix()}{' --root DATA' * bool(options.root)} --out DIR"
-    paths = write_benchmark(outcomes, plans, options.out, command=command)
+    paths = write_benchmark(found, options.out, command=command)
     if options.as_json:
         print(json.dumps({"run": str(options.out), "results": json.loads(paths[1].read_text())}, allow_nan=False))
     elif not options.quiet:
-        _print_overview(outcomes, paths)
+        _print_overview(found, paths)
     return 0
 
 
-def _print_overview(outcomes: Sequence[DataOutcome], paths: Sequence[Path]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+def _refuse_unknown(options: Options, protocols: Sequence[Protocol]) -> None:
+    known: dict[str, list[Any]] = {
+        "data": [protocol.name for protocol in protocols],
+        "method": list(dict.fromkeys(row.name for protocol in protocols for row in protocol.rows)),
+        "fold": sorted({number for protocol in protocols for number in protocol.folds}),
+    }
+    for name, values in known.items():
+        for value in getattr(options, name) or ():
+            if value not in values:
+                shown = ", ".join(map(str, values))
+                raise InputError(f"--{name} must be in the config, which has {shown}; got {value} (or leave it out)")
 
-    table = Table("data", "clean", "edge-blind", *(f"r = {r}" for r in RADII), title="Best certified accuracy")
-    for data in outcomes:
-        row = [max(series.accuracy(0).mean for series in data.clean), data.edge_blind.accuracy(0).mean]
-        row += [data.best(r).accuracy(r).mean for r in RADII]
-        table.add_row(data.title, *(f"{value:.3f}" for value in row))
+
+def _print_overview(found: Sequence[DataStandings], paths: Sequence[Path]) -> None:
+    from rich.console import Console
+
+    head = ["data", "edge-blind", *(f"r = {r}" for r in RADII)]
+    table = narrow_table(head, title="Best certified accuracy, with 95% intervals", texts=1)
+    for data in found:
+        row = [data.line.accuracy(0), *(data.best(r).accuracy(r) for r in RADII)]
+        table.add_row(data.title, *(stacked(str(value)).replace(" ± ", "\n±") for value in row))
     Console(file=sys.stdout).print(table)
+    print_lines([f"{data.title}: {data.collapsed}" for data in found if data.collapsed])
     print_lines(["written:", *(f"  {path}" for path in paths)])

@@ -4,88 +4,70 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from flipproof.certificates.metrics import majority_share
 from flipproof.cli.defending import (
-    ChosenData,
     chosen_data,
-    chosen_defence,
     defend,
-    edge_blind_model,
     num_classes,
-    own_values,
-    unused,
+    required_defence,
     warn_of_training_graphs,
 )
+from flipproof.cli.line_to_beat import MOST_GRAPHS, NONE, LineToBeat
 from flipproof.cli.options import (
-    CompareOptions,
+    ClusterOptions,
     Defended,
     ModelDataOptions,
     OutputOptions,
-    WorkerOptions,
     option,
 )
 from flipproof.cli.summary import print_summary, summarise
-from flipproof.datasets.sources import fingerprint
-from flipproof.defences import defence_names
 from flipproof.defences.defence import Defence
-from flipproof.engines import Engine, cores, ray_cluster
+from flipproof.engines import Engine, cores
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
-from flipproof.models.loading import features_identity, load_model
+from flipproof.models.loading import load_model
 from flipproof.progress import note
-from flipproof.runs.certifying import certify_into, model_paths
-from flipproof.runs.edge_blind_line import write_line
-from flipproof.runs.run_folder import written_run
+from flipproof.runs.certifying import certify_into, features_shown, model_paths
+from flipproof.runs.edge_blind_line import Line, keep_line, read_line
+from flipproof.runs.run_folder import Run, written_run
 from flipproof.runs.settings import CertifySettings
 
 __all__ = ["JOINED", "Options", "run"]
 
 JOINED = ("settings", "asking")
-_ENGINES = ("local", "ray")
 _TINY = 4  # pieces of work that are not worth more than this process
 
 
 @dataclass(frozen=True)
-class Options(OutputOptions, WorkerOptions, CompareOptions, ModelDataOptions, Defended):
+class Options(OutputOptions, ClusterOptions, ModelDataOptions, Defended):
     """What ``flipproof certify`` is asked for; ``None`` where the model folder knows."""
 
     out: Path = option("Run folder; run the same command again to continue.")
     defence: str | None = option(
         "Name of the defence; by default what the model was trained for, or what the options speak of.", None
     )
-    engine: str = option("local, or ray for a cluster (needs flipproof\\[ray]).", "local", panel="Where")
-    address: str | None = option(
-        "Address of a Ray cluster that is running; by default one is started here.", None, panel="Where"
+    edge_blind: str | None = option(
+        "The line to beat: a folder of train --model edge-blind; fit, to learn it from all training graphs; or none. By default "
+        f"it is learned from the training graphs, at most {MOST_GRAPHS:,}, where they can be read.",
+        None,
+        panel="Compare",
     )
     memory: str = option("Memory that graphs and the model's work on them may take at once, such as 2GiB.", "1GiB")
 
 
 def run(options: Options) -> int:
     """Ask what is missing, derive the certificates, print the summary. The exit code."""
-    _check_engine(options)
+    options.check_engine()
     memory = checked_memory(options.memory)
     loaded = load_model(options.model)
-    found = chosen_defence(loaded, options.defence_values, options.defence)
-    if found is None:
-        raise InputError(
-            "the model was not trained for a defence, so one must be given (--keep 0.9, or --add and --remove, or --defence "
-            f"with one of {', '.join(defence_names())})"
-        )
-    kind, settings = found
-    values = options.defence_values
-    if kind.edge_blind and options.defence is None:
-        values = unused(values, quiet=options.silent)
-    asked = own_values(kind, values, "asking")
+    kind, settings, asked = required_defence(loaded, options.defence_values, options.defence, quiet=options.silent)
     chosen = chosen_data(loaded, options)
-    question = kind.question_type.of(graphs=len(chosen.graphs), **{**_defaults(kind), **asked})
+    question = kind.question_type.of(graphs=len(chosen.graphs), **{**kind.asked_by_default(), **asked})
     classes = num_classes(loaded, options.classes, chosen.dataset)
     features = loaded.features(options.features)
     defence = defend(
@@ -97,17 +79,20 @@ def run(options: Options) -> int:
         trust_features=options.trust_features,
         memory=memory,
     )
-    defence.check(chosen.dataset.subset(chosen.graphs))
+    defence.check_ahead(chosen.dataset.subset(chosen.graphs))
     if options.part == "test":
         warn_of_training_graphs(loaded, chosen, quiet=options.quiet)
-    line = None
-    if options.edge_blind is not None:
-        blind = edge_blind_model(options.edge_blind, chosen, quiet=options.quiet)
-        line = sum(blind.predict(graph) == graph.label for graph in chosen.graphs.values())
+    to_beat = LineToBeat(
+        NONE if options.edge_blind is None and kind.edge_blind else options.edge_blind,  # it is the line itself
+        loaded,
+        chosen,
+        trust_features=options.trust_features,
+        quiet=options.silent,
+    )
     notes = [*chosen.notes, *_reach(defence, question, chosen.graphs, options)]
     asked_for = CertifySettings(
         data=chosen.dataset.name,
-        data_sha256=fingerprint(chosen.dataset),
+        data_sha256=chosen.fingerprint,
         class_names=list(chosen.dataset.class_names),
         part=options.part,
         split_seed=chosen.source.split_seed,
@@ -115,16 +100,17 @@ def run(options: Options) -> int:
         graphs_seed=chosen.graphs_seed,
         model=loaded.name,
         model_sha256=loaded.identity,
-        features=features_identity(features),
+        features=features_shown(defence, chosen.graphs.values(), features),
         num_classes=defence.num_classes,
         defence=defence.describe(),
         question=question.to_dict(),
         paths=model_paths(defence, chosen.graphs),
     )
     try:
-        with written_run(options.out, asked_for) as held, _cluster(options) as cluster:
+        with written_run(options.out, asked_for) as held, options.cluster() as cluster:
             for sentence in notes:
                 note(sentence, quiet=options.silent)
+            line = _line(held, to_beat)
             rows = certify_into(
                 held,
                 defence,
@@ -133,14 +119,10 @@ def run(options: Options) -> int:
                 own_model=loaded.saved is None,
                 quiet=options.silent,
             )
-            if line is not None:
-                write_line(options.out, line, len(rows))
     except KeyboardInterrupt:
         note(f"stopped; what is finished is kept. continue with: {options.again}")
         return 130
-    share = None if line is None else line / len(rows)
-    majority = _majority(chosen)
-    summary = {"run": str(options.out), **summarise(rows, asked_for, edge_blind=share, majority=majority)}
+    summary = {"run": str(options.out), **summarise(rows, asked_for, line)}
     if options.as_json:
         print(json.dumps(summary, allow_nan=False))
     elif not options.quiet:
@@ -148,21 +130,21 @@ def run(options: Options) -> int:
     return 0
 
 
-def _defaults(kind: type[Defence]) -> dict[str, Any]:
-    """What the command line asks where nothing is typed: repeatable, unlike the library's fresh seeds."""
-    return {entry.name: entry.default for entry in kind.asking if entry.default is not None}
+def _line(held: Run[CertifySettings], found: LineToBeat) -> Line:
+    """What the certificates are compared with, kept with the run."""
+    stored = None
+    with suppress(InputError):  # a damaged one is as good as none
+        stored = read_line(held)
+    line = found.line(stored)
+    if line != stored:
+        keep_line(held, line)
+    return line
 
 
-def _majority(chosen: ChosenData) -> float | None:
-    """Accuracy of always naming the class that is most frequent among the training graphs."""
-    trained = [graph.label for graph in chosen.source.split(chosen.dataset).train if graph.label is not None]
-    labels = [graph.label for graph in chosen.graphs.values() if graph.label is not None]
-    return majority_share(np.array(trained), np.array(labels)) if trained and labels else None
-
-
-def _reach(defence: Defence, question: Any, graphs: dict[int, Graph], options: Options) -> list[str]:
+def _reach(defence: Defence, question: Any, graphs: Mapping[int, Graph], options: Options) -> list[str]:
     """What the settings can certify at best, in words, before any long work; refuses a target beyond it."""
-    usual = sorted(graphs.values(), key=lambda graph: graph.num_slots)[len(graphs) // 2]
+    sizes = sorted((graph.num_slots, place, index) for place, (index, graph) in enumerate(graphs.items()))
+    usual = graphs[sizes[len(sizes) // 2][2]]
     reach = defence.reach(usual, question)
     if reach is None:
         return []
@@ -174,7 +156,7 @@ def _reach(defence: Defence, question: Any, graphs: dict[int, Graph], options: O
         )
     more = " (raise --samples or --alpha, take more noise, or another --method)" if reach < 1 else ""
     return [
-        f"no certificate with these settings can exceed radius {reach}, that of unanimous votes on a graph of "
+        f"no certificate with these settings can exceed radius {reach}, the most that any answer can have on a graph of "
         f"{usual.num_nodes} nodes{more}"
     ]
 
@@ -194,28 +176,6 @@ def checked_memory(text: str) -> int:
     if not 2**20 <= number < 2**50:
         raise InputError(f"--memory must be at least 1MiB and below 1024TiB; got {text!r} (the default is 1GiB)")
     return number
-
-
-def _check_engine(options: Options) -> None:
-    if options.engine not in _ENGINES:
-        raise InputError(
-            f"--engine must be one of {', '.join(_ENGINES)}; got {options.engine!r} (local is the default)"
-        )
-    if options.address is not None and options.engine != "ray":
-        raise InputError(f"--address is a Ray cluster's; got --engine {options.engine} (add --engine ray)")
-    if options.engine == "ray":
-        ray_cluster.installed()
-
-
-@contextmanager
-def _cluster(options: Options) -> Iterator[Engine | None]:
-    """The Ray cluster, where one is asked for."""
-    if options.engine == "ray":
-        with ray_cluster.RayCluster(options.address, workers=options.workers) as cluster:
-            note(f"working on {cluster}", quiet=options.silent)
-            yield cluster
-    else:
-        yield None
 
 
 def _local(defence: Defence, options: Options, pieces: int) -> Engine:

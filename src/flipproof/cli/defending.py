@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from flipproof.cli.options import ModelDataOptions
 from flipproof.datasets import Dataset
 from flipproof.datasets.sources import DataSource, by_class_names, fingerprint, model_data, part_indices
-from flipproof.defences import defence_class, defence_classes, trained_defence
+from flipproof.defences import defence_class, defence_classes, defence_names, trained_defence
 from flipproof.defences.defence import Defence
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
-from flipproof.models.loading import LoadedModel, load_features, load_model
+from flipproof.models.loading import LoadedModel, load_features
 from flipproof.progress import note
 
 __all__ = [
@@ -21,9 +22,9 @@ __all__ = [
     "chosen_data",
     "chosen_defence",
     "defend",
-    "edge_blind_model",
     "given_defence",
     "own_values",
+    "required_defence",
     "unused",
 ]
 
@@ -34,11 +35,16 @@ class ChosenData:
 
     source: DataSource
     dataset: Dataset
-    graphs: dict[int, Graph]
+    graphs: Mapping[int, Graph]
     graphs_seed: int | None
     """The seed that drew them from a larger part; ``None`` for a whole part."""
     notes: tuple[str, ...] = ()
     """What a user should know about the choice, to be said once the work begins."""
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of the whole data set."""
+        return fingerprint(self.dataset)
 
 
 def chosen_data(loaded: LoadedModel, options: ModelDataOptions) -> ChosenData:
@@ -50,11 +56,13 @@ def chosen_data(loaded: LoadedModel, options: ModelDataOptions) -> ChosenData:
         download=options.download,
         data_seed=options.data_seed,
         split_seed=options.split_seed,
+        symmetrise=options.symmetrise,
     )
     notes = []
     if loaded.saved is None:
         numbered = ", ".join(f"{number} is {name}" for number, name in enumerate(data.class_names))
         notes.append(f"the model does not name its classes; taken by number: {numbered}")
+    notes += data.remarks
     parts = source.split(data)
     indices = part_indices(parts, options.part, options.graphs, seed=options.graphs_seed)
     number = len(part_indices(parts, options.part, None))
@@ -62,7 +70,7 @@ def chosen_data(loaded: LoadedModel, options: ModelDataOptions) -> ChosenData:
     if seed is not None:
         of = "" if options.part == "all" else f"{options.part} "
         notes.append(f"{len(indices)} of {number} {of}graphs, drawn with every class in proportion (seed {seed})")
-    return ChosenData(source, data, {index: data[index] for index in indices}, seed, tuple(notes))
+    return ChosenData(source, data, data.numbered(indices), seed, tuple(notes))
 
 
 def given_defence(values: Mapping[str, Any], asked: str | None, kind: str = "settings") -> type[Defence] | None:
@@ -134,6 +142,22 @@ def chosen_defence(
     return chosen, chosen.checked(settings)
 
 
+def required_defence(
+    loaded: LoadedModel, values: Mapping[str, Any], asked: str | None, *, quiet: bool
+) -> tuple[type[Defence], dict[str, Any], dict[str, Any]]:
+    """The defence, its settings, and what is asked of it; refuses a model for which nothing says a defence."""
+    found = chosen_defence(loaded, values, asked)
+    if found is None:
+        raise InputError(
+            "the model was not trained for a defence, so one must be given (--keep 0.9, or --add and --remove, or --defence "
+            f"with one of {', '.join(defence_names())})"
+        )
+    kind, settings = found
+    if kind.edge_blind and asked is None:
+        values = unused(values, quiet=quiet)
+    return kind, settings, own_values(kind, values, "asking")
+
+
 def _is_setting(defence: type[Defence], name: str) -> bool:
     return any(option.name == name for option in defence.settings)
 
@@ -169,18 +193,6 @@ def defend(
     )
 
 
-def edge_blind_model(name: str, chosen: ChosenData, *, quiet: bool) -> Defence:
-    """The line to beat: a model that sees no edges, from a folder of ``train --model edge-blind``."""
-    loaded = load_model(name)
-    if loaded.saved is None or not getattr(loaded.model, "edge_blind", False):
-        raise InputError(
-            f"--edge-blind must be a folder of train --model edge-blind; it holds {loaded.name} (train one)"
-        )
-    refuse_other_classes(loaded, chosen.dataset, "--edge-blind")
-    warn_of_training_graphs(loaded, chosen, quiet=quiet)
-    return defend(loaded, defence_class("edge-blind"), {}, classes=loaded.model.num_classes, features=None)
-
-
 def refuse_other_classes(loaded: LoadedModel, data: Dataset, option: str) -> None:
     """Refuse a model to compare with that numbers the classes otherwise than the data."""
     names = loaded.metadata.get("class_names")
@@ -197,7 +209,7 @@ def refuse_other_classes(loaded: LoadedModel, data: Dataset, option: str) -> Non
 def warn_of_training_graphs(loaded: LoadedModel, chosen: ChosenData, *, quiet: bool) -> None:
     """Say so if test graphs may have been training graphs: another split than the stored one can only be asked for."""
     stored, split_seed = loaded.metadata, chosen.source.split_seed
-    if stored.get("data_sha256") not in (None, fingerprint(chosen.dataset)):
+    if stored.get("data_sha256") not in (None, chosen.fingerprint):
         what = "these are not the data that the model was trained on, so a test graph may have been a training graph"
         remedy = "leave --data and --data-seed out to certify graphs that it has not seen"
     elif stored.get("split_seed", split_seed) != split_seed:

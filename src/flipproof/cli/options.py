@@ -7,20 +7,26 @@ takes is declared by the defence and joins the commands that ask for it.
 from __future__ import annotations
 
 import inspect
+import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from flipproof.checks import checked_count
 from flipproof.datasets.sources import DataSource
 from flipproof.defences.defence import Option
+from flipproof.engines import Engine, ray_cluster
+from flipproof.errors import InputError
+from flipproof.progress import note
 
 __all__ = [
+    "ENGINES",
+    "ClusterOptions",
     "CompareOptions",
     "DataOptions",
     "Defended",
@@ -32,9 +38,13 @@ __all__ = [
     "SourceOptions",
     "TrainingOptions",
     "WorkerOptions",
+    "checked_seconds",
     "command_function",
     "option",
 ]
+
+ENGINES = ("local", "ray")
+_UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 def option(
@@ -97,12 +107,49 @@ class WorkerOptions:
 
 
 @dataclass(frozen=True)
+class ClusterOptions(WorkerOptions):
+    """Processes of this machine, or a cluster."""
+
+    engine: str = option("local, or ray for a cluster (needs Ray: pip install ray).", "local", panel="Where")
+    address: str | None = option(
+        "Address of a Ray cluster that is running; by default one is started here.", None, panel="Where"
+    )
+
+    def check_engine(self) -> None:
+        """Refuse an engine that is not known, or not installed."""
+        if self.engine not in ENGINES:
+            raise InputError(
+                f"--engine must be one of {', '.join(ENGINES)}; got {self.engine!r} (local is the default)"
+            )
+        if self.address is not None and self.engine != "ray":
+            raise InputError(f"--address is a Ray cluster's; got --engine {self.engine} (add --engine ray)")
+        if self.engine == "ray":
+            ray_cluster.installed()
+
+    @contextmanager
+    def cluster(self) -> Iterator[Engine | None]:
+        """The Ray cluster, where one is asked for."""
+        if self.engine == "ray":
+            with ray_cluster.RayCluster(self.address, workers=self.workers) as cluster:
+                note(f"working on {cluster}", quiet=getattr(self, "silent", False))
+                yield cluster
+        else:
+            yield None
+
+
+@dataclass(frozen=True)
 class SourceOptions:
     """A data set."""
 
-    data: str = option("topologies, a TU name (with --root), or a folder with labels.csv.", panel="Data")
-    root: str | None = option("Folder of the TU data sets.", None, panel="Data")
+    data: str = option(
+        "topologies, a TU name (with --root), a folder with labels.csv, or a CSV file of molecules (smiles,label).",
+        panel="Data",
+    )
+    root: str | None = option("Folder of the TU data sets, or of the files of one.", None, panel="Data")
     download: bool = option("Fetch a TU data set that is not there.", False, panel="Data", flags=("--download",))
+    symmetrise: bool = option(
+        "Take directed graphs as undirected: an edge where either direction has one.", False, panel="Data"
+    )
     data_seed: int = option("Seed that makes the topologies.", 0, panel="Data")
 
 
@@ -118,7 +165,14 @@ class DataOptions(SourceOptions):
     def source(self) -> DataSource:
         """The data set that these options name."""
         return DataSource(
-            self.data, self.root, self.download, self.data_seed, self.split_seed, self.test, self.validation
+            self.data,
+            self.root,
+            self.download,
+            self.data_seed,
+            self.split_seed,
+            self.test,
+            self.validation,
+            self.symmetrise,
         )
 
 
@@ -146,18 +200,28 @@ class FeatureOptions(FeatureChoice):
     )
 
 
+_TRAINING_DEFAULTS = {"learning_rate": 0.01, "batch_size": 32, "copies": 1}
+
+
 @dataclass(frozen=True)
 class TrainingOptions:
     """How a network is trained."""
 
     epochs: int = option("Number of passes over the training graphs.", 200, panel="Training")
-    learning_rate: float = option("Highest learning rate of the schedule.", 0.01, panel="Training")
-    batch_size: int = option("Number of graphs per step.", 32, panel="Training")
+    learning_rate: float | None = option(
+        "Highest learning rate of the schedule; by default 0.01; for local 0.006, with node features 0.003.",
+        None,
+        panel="Training",
+    )
+    batch_size: int | None = option(
+        "Number of graphs per step; by default 32, and 64 for local.", None, panel="Training"
+    )
     copies: int | None = option(
         "Number of noisy versions per graph: by default 1 per step, and 8 for wl-svm.", None, panel="Training"
     )
     objective: str = option(
-        "samples: every noisy copy is to be right. majority: most copies of every graph (with --copies 64, under noise).",
+        "samples: every noisy copy is to be right. majority: most copies of every graph (with --copies 64, under noise). "
+        "attacked: every copy, after the two flips of the graph that hurt most (with --copies 4, under noise).",
         "samples",
         panel="Training",
     )
@@ -167,8 +231,14 @@ class TrainingOptions:
     @property
     def training(self) -> dict[str, Any]:
         """Arguments of :func:`flipproof.train`."""
-        given = {entry.name: getattr(self, entry.name) for entry in fields(TrainingOptions)}
-        return given | {"copies": 1 if self.copies is None else self.copies}
+        every = {entry.name: getattr(self, entry.name) for entry in fields(TrainingOptions)}
+        return every | _TRAINING_DEFAULTS | self.given_training
+
+    @property
+    def given_training(self) -> dict[str, Any]:
+        """Of those that a defence may have a better default for, the ones that were asked for."""
+        found = {name: getattr(self, name) for name in _TRAINING_DEFAULTS}
+        return {name: value for name, value in found.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -177,8 +247,11 @@ class ModelDataOptions(FeatureOptions):
 
     model: str = option("A folder that train wrote, or package.module:factory for your own model.")
     data: str | None = option("Data set, as for train; by default the model's own.", None, panel="Data")
-    root: str | None = option("Folder of the TU data sets.", None, panel="Data")
+    root: str | None = option("Folder of the TU data sets, or of the files of one.", None, panel="Data")
     download: bool = option("Fetch a TU data set that is not there.", False, panel="Data", flags=("--download",))
+    symmetrise: bool = option(
+        "Take directed graphs as undirected: an edge where either direction has one.", False, panel="Data"
+    )
     classes: int | None = option("Number of classes of a model of your own.", None, panel="Data", least=2)
     part: str = option("Which graphs: test, validation, train or all.", "test", panel="Data")
     graphs: int | None = option(
@@ -197,7 +270,9 @@ class CompareOptions:
     """Other models to compare with."""
 
     edge_blind: str | None = option(
-        "A folder of train --model edge-blind, for the line to beat.", None, panel="Compare"
+        "The line to beat: fit, to learn it from the training graphs now, or a folder of train --model edge-blind.",
+        None,
+        panel="Compare",
     )
 
 
@@ -293,6 +368,13 @@ def _parameter(name: str, kind: Any, default: Any, meta: dict[str, Any]) -> insp
     )
 
 
-def checked_workers(workers: int | None, most: int, available: int) -> int:
-    """Processes to use: as many as asked for, else one per core, and no more than there is work."""
-    return max(1, min(available if workers is None else checked_count(workers, "--workers", 1, "one per core"), most))
+def checked_seconds(text: str) -> float:
+    """Seconds from ``90s``, ``10m``, ``1.5h``.
+
+    >>> checked_seconds("10m"), checked_seconds("90 s")
+    (600.0, 90.0)
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh])\s*", text)
+    if found is None or not float(found[1]):
+        raise InputError(f"--time must be a time such as 90s, 10m or 2h; got {text!r} (the default is 10m)")
+    return float(found[1]) * _UNITS[found[2]]

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from flipproof.cli.options import DataOptions, FeatureChoice, OutputOptions, WorkerOptions, option
+from flipproof.cli.options import DataOptions, FeatureChoice, OutputOptions, WorkerOptions, checked_seconds, option
 from flipproof.cli.summary import print_lines
-from flipproof.errors import InputError
 from flipproof.progress import note
+from flipproof.studies.halving import ladder_of
 from flipproof.studies.protection import protect
 from flipproof.studies.tuning import Target
 
-__all__ = ["Options", "checked_ladder", "checked_seconds", "run"]
-
-_UNITS = {"s": 1, "m": 60, "h": 3600}
-_SHORTER = (8, 3, 1)  # of all epochs: the first trials get an eighth
+__all__ = ["Options", "run"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +38,7 @@ def run(options: Options) -> int:
             target,
             options.out,
             seconds=checked_seconds(options.time),
-            ladder=checked_ladder(options.epochs),
+            ladder=ladder_of(options.epochs),
             features=options.features,
             workers=options.workers,
             quiet=options.silent,
@@ -56,24 +52,3 @@ def run(options: Options) -> int:
     elif not options.quiet:
         print_lines(found.sentences)
     return 0
-
-
-def checked_seconds(text: str) -> float:
-    """Seconds from ``90s``, ``10m``, ``1.5h``.
-
-    >>> checked_seconds("10m"), checked_seconds("90 s")
-    (600.0, 90.0)
-    """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh])\s*", text)
-    if found is None or not float(found[1]):
-        raise InputError(f"--time must be a time such as 90s, 10m or 2h; got {text!r} (the default is 10m)")
-    return float(found[1]) * _UNITS[found[2]]
-
-
-def checked_ladder(epochs: int) -> tuple[int, ...]:
-    """The epochs of short, middling and full trials.
-
-    >>> checked_ladder(200), checked_ladder(2)
-    ((25, 66, 200), (1, 2))
-    """
-    return tuple(sorted({max(1, epochs // part) for part in _SHORTER}))

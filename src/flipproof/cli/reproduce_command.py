@@ -10,7 +10,7 @@ from pathlib import Path
 
 from flipproof.checks import checked_seed
 from flipproof.cli.options import OutputOptions, WorkerOptions, option
-from flipproof.cli.summary import print_lines
+from flipproof.cli.summary import narrow_table, print_lines, stacked
 from flipproof.progress import note
 from flipproof.studies.reproduce.experiment import Settings, data_split, run_experiment
 from flipproof.studies.reproduce.paper_page import Reproduced, write_paper
@@ -60,9 +60,12 @@ def _print_results(found: Reproduced, settings: Settings) -> None:
     for claim in found.claims:
         claims.add_row(claim.claim, claim.measured, "yes" if claim.holds else "[bold]no[/bold]")
     head, *rows = found.gains
-    gains = Table(*head, title=f"Certificates compared (alpha {settings.alpha:g}, {settings.samples:,} samples)")
+    title = f"Certificates compared (alpha {settings.alpha:g}, {settings.samples:,} samples; 95% intervals)"
+    gains = narrow_table(head, title=title, texts=1)
     for row in rows:
-        gains.add_row(*row, end_section=row[2] == rows[-1][2])
+        gains.add_row(*map(stacked, row))
+        if row[2] == rows[-1][2]:
+            gains.add_row()
     console = Console(file=sys.stdout)
     console.print(claims)
     console.print(gains)

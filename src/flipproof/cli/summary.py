@@ -2,41 +2,52 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flipproof.certificates.metrics import mean_radius, right_radii, shares
+from flipproof.certificates.metrics import mean_radius, only_class, right_radii, share_interval, shares, short_interval
+from flipproof.graphs import IntArray
+from flipproof.runs.edge_blind_line import Line
 from flipproof.runs.settings import CertifySettings
-from flipproof.runs.table import Row
+from flipproof.runs.table import Row, columns_of
 
-__all__ = ["RADII", "print_lines", "print_summary", "summarise"]
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["RADII", "narrow_table", "print_lines", "print_summary", "stacked", "summarise"]
 
 RADII = (0, 1, 2, 3, 5, 10)
 _ATTACKERS = {"radius": "any flips", "adds_radius": "additions only", "removes_radius": "removals only"}
+_COLLAPSED = (
+    "the defended model tells no classes apart, and its certificates say nothing (train it longer, or with less noise)"
+)
+_KEYS = ("certified_accuracy", "certified_accuracy_additions", "certified_accuracy_removals")
 
 
-def summarise(
-    rows: Sequence[Row], settings: CertifySettings, *, edge_blind: float | None = None, majority: float | None = None
-) -> dict[str, Any]:
-    """Certified accuracy at a few radii against three attackers, and the average certified radius; plain JSON.
+def summarise(rows: Sequence[Row], settings: CertifySettings, line: Line | None = None) -> dict[str, Any]:
+    """Certified accuracy at a few radii against three attackers, with its intervals, and the average radius; plain JSON.
 
     Args:
         rows: The table of certificates.
         settings: What the run was asked for.
-        edge_blind: Accuracy of a model without edges on the same graphs, if known.
-        majority: Accuracy of always naming the class that is most frequent in training, if known.
+        line: What to compare with: answers of a network that ignores edges, and the class that is most frequent in training.
     """
-    predicted, labels = [row["predicted"] for row in rows], [row["label"] for row in rows]
-    radii = {column: right_radii([row[column] for row in rows], predicted, labels) for column in _ATTACKERS}
+    line = line or Line()
+    blind, majority = line.right(rows), line.majority_right(rows)
+    found = columns_of(rows, "predicted", "label", "method", "alpha", "samples", "looks", *_ATTACKERS)
+    predicted = found["predicted"]
+    radii = {column: right_radii(found[column], predicted, found["label"]) for column in _ATTACKERS}
     certified = {
         column: dict(zip(map(str, RADII), shares(values, RADII).tolist(), strict=True))
         for column, values in radii.items()
     }
-    defence = settings.defence_class
+    defence, only = settings.defence_class, only_class(predicted, found["label"])
+    names = settings.class_names
     return {
         "data": settings.data,
         "model": settings.model,
@@ -44,24 +55,40 @@ def summarise(
         "graphs": len(rows),
         "defence": settings.defence,
         "defended_by": defence.title(settings.defence_settings),
-        "method": rows[0]["method"],
-        "alpha": rows[0]["alpha"],
+        "method": found["method"][0],
+        "alpha": found["alpha"][0],
         "simultaneous": bool(settings.question.get("simultaneous")),
-        "samples": _samples(rows),
+        "samples": _samples(found["samples"], found["looks"]),
+        "only_class": None if only is None else names[only] if only < len(names) else f"class {only}",
         "abstained": sum(answer is None for answer in predicted),
         "average_certified_radius": mean_radius(radii["radius"]),
         "certified_accuracy": certified["radius"],
         "certified_accuracy_additions": certified["adds_radius"],
         "certified_accuracy_removals": certified["removes_radius"],
-        "edge_blind_accuracy": edge_blind,
-        "majority_accuracy": majority,
+        "intervals": {key: _intervals(radii[column]) for key, column in zip(_KEYS, _ATTACKERS, strict=True)},
+        "edge_blind": defence.edge_blind,
+        "edge_blind_accuracy": None if blind is None else blind / len(rows),
+        "edge_blind_interval": None if blind is None else _ends(blind, len(rows)),
+        "edge_blind_missing": line.missing or None,
+        "majority_accuracy": None if majority is None else majority / len(rows),
+        "majority_interval": None if majority is None else _ends(majority, len(rows)),
     }
 
 
-def _samples(rows: Sequence[Row]) -> int | dict[str, float]:
+def _ends(right: int, graphs: int) -> list[float]:
+    low, high = share_interval([right], graphs)
+    return [round(float(low[0]), 6), round(float(high[0]), 6)]
+
+
+def _intervals(radii: IntArray) -> dict[str, list[float]]:
+    """Of the certified accuracy at each radius the ends of its exact 95% interval."""
+    low, high = share_interval(np.array([int((radii >= r).sum()) for r in RADII]), len(radii))
+    return {str(r): [round(float(end), 6) for end in ends] for r, *ends in zip(RADII, low, high, strict=True)}
+
+
+def _samples(numbers: Sequence[int], looks: Sequence[Sequence[int]]) -> int | dict[str, float]:
     """Their number, or what is to be said about it where sampling ended early."""
-    numbers = [int(row["samples"]) for row in rows]
-    if not any(row["looks"] for row in rows):
+    if not any(looks):
         return numbers[0]
     return {"least": min(numbers), "most": max(numbers), "mean": float(np.mean(numbers))}
 
@@ -74,14 +101,17 @@ def print_summary(summary: dict[str, Any]) -> None:
     part = "" if summary["part"] == "all" else f"{summary['part']} "
     title = f"{summary['model']} on {summary['data']}: certified accuracy of {summary['graphs']} {part}graphs"
     table = Table("attacker", *(f"r = {r}" for r in RADII), title=title)
-    keys = ("certified_accuracy", "certified_accuracy_additions", "certified_accuracy_removals")
-    for key, attacker in zip(keys, _ATTACKERS.values(), strict=True):
+    for key, attacker in zip(_KEYS, _ATTACKERS.values(), strict=True):
+        ends = [short_interval(summary["intervals"][key][str(r)]) for r in RADII]
         table.add_row(attacker, *(f"{summary[key][str(r)]:.3f}" for r in RADII))
+        table.add_row("  95% interval", *ends, style="dim")
     blind = summary["edge_blind_accuracy"]
     if blind is not None:
         table.add_section()
         table.add_row("edge-blind", *[f"{blind:.3f}"] * len(RADII))
-    print_lines([_comparison(summary)])
+        table.add_row("  95% interval", *[short_interval(summary["edge_blind_interval"])] * len(RADII), style="dim")
+    only = summary["only_class"]
+    print_lines([_comparison(summary), *([] if only is None else [f"every answer is {only}: {_COLLAPSED}"])])
     Console(file=sys.stdout).print(table)
     print_lines(
         [
@@ -94,21 +124,48 @@ def print_summary(summary: dict[str, Any]) -> None:
 
 
 def _comparison(summary: dict[str, Any]) -> str:
-    """How the result compares with ignoring edges; the first thing to know about it."""
-    line, certified = summary["edge_blind_accuracy"], summary["certified_accuracy"]
-    what = "a network that ignores edges"
-    if line is None:
-        line, what = summary["majority_accuracy"], "always naming the most frequent class"
-    if line is None:
+    """How the result compares with a network that ignores edges; the first thing to know about it."""
+    blind, majority, certified = (
+        summary["edge_blind_accuracy"],
+        summary["majority_accuracy"],
+        summary["certified_accuracy"],
+    )
+    frequent = "always naming the most frequent class"
+    if blind is not None:
+        return f"a network that ignores edges is right on {blind:.3f} under any attack; {_reach(certified, blind)}"
+    if majority is None:
         return "no label is known, so nothing can be said about accuracy"
+    if summary["edge_blind"]:
+        own = f"this network ignores edges and is right on {certified['0']:.3f} under any attack"
+        return f"{own}; {frequent} is right on {majority:.3f}"
+    missing = f"not compared with a network that ignores edges: {summary['edge_blind_missing']}; "
+    return f"{missing}{frequent} is right on {majority:.3f} under any attack; {_reach(certified, majority)}"
+
+
+def _reach(certified: dict[str, float], line: float) -> str:
     above = [r for r in RADII if certified[str(r)] > line]
-    reach = (
+    return (
         f"certified accuracy is above it up to r = {max(above)}" if above else "certified accuracy is nowhere above it"
     )
-    hint = (
-        "" if summary["edge_blind_accuracy"] is not None else " (the line to beat is that of train --model edge-blind)"
-    )
-    return f"{what} is right on {line:.3f} under any attack; {reach}{hint}"
+
+
+def narrow_table(head: Sequence[str], *, title: str, texts: int) -> Table:
+    """A table that fits a narrow terminal: only the first ``texts`` columns are wrapped."""
+    from rich.table import Table
+
+    table = Table(title=title, box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    for place, name in enumerate(head):
+        table.add_column(name, no_wrap=place >= texts)
+    return table
+
+
+def stacked(cell: str) -> str:
+    """A share with its interval below it, so that a table stays narrow.
+
+    >>> stacked("0.900 (.78-.97)")
+    '0.900\\n.78-.97'
+    """
+    return re.sub(r" \(([-.\d]+)\)$", r"\n\1", cell)
 
 
 def print_lines(lines: Sequence[str]) -> None:

@@ -23,7 +23,7 @@ from flipproof.progress import note, progress
 
 if TYPE_CHECKING:
     from flipproof.classifiers.features import NodeFeatures
-    from flipproof.models import WLSVM, GraphNetwork
+    from flipproof.models import WLSVM, GraphNetwork, NodeStatistics
 
 __all__ = ["JOINED", "Options", "run"]
 
@@ -37,8 +37,9 @@ class Options(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, Defen
 
     out: Path = option("Folder for the model; run the same command again to continue.")
     model: str = option(
-        "gcn, gin, sage, gat, diffpool, local; edge-blind (edge-blind:gat to blind another one than gin); wl-svm, a kernel "
-        "machine. By default the one that the defence needs, else gin.",
+        "gcn, gin, sage, gat, diffpool, local; edge-blind, the line to beat: the better of a random forest and a perceptron on "
+        "what does not depend on edges (edge-blind:gin blinds a network instead); wl-svm, a kernel machine. By default the one "
+        "that the defence needs, else gin.",
         "",
     )
     defence: str | None = option("Name of the defence; by default the one that the options speak of.", None)
@@ -46,6 +47,7 @@ class Options(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, Defen
     corrected: bool = option("Let gin correct for the flips that it expects.", False, panel="Training")
     hidden: int | None = option("Width of the layers.", None, panel="Training")
     layers: int | None = option("Number of layers, or of iterations of wl-svm.", None, panel="Training")
+    members: int | None = option("Number of local networks whose mean answers.", None, panel="Training")
     replace: bool = option("Replace a model that stands in --out.", False)
 
     @property
@@ -72,7 +74,7 @@ class _Plan:
 class _Outcome:
     """A trained model and what its training says."""
 
-    model: GraphNetwork | WLSVM
+    model: GraphNetwork | WLSVM | NodeStatistics
     settings: dict[str, Any]
     summary: dict[str, Any]
 
@@ -96,11 +98,12 @@ def run(options: Options) -> int:
         )
     if hook.reads_own and not options.trust_features:
         refuse_clean_edges(list(parts.train), graphs.feature_names)
-    if graphs.attributes:
+    if graphs.attributes or graphs.remarks:
         note(graphs.describe_features(), quiet=options.silent)
     started = time.perf_counter()
     try:
-        outcome = (_fitted if options.model == _KERNEL else _trained)(graphs, parts, hook, options, plan)
+        learn = {_KERNEL: _fitted, _BLIND: _line}.get(options.model, _trained)
+        outcome = learn(graphs, parts, hook, options, plan)
     except KeyboardInterrupt:
         kept = "what is finished is kept" if options.checkpoint.exists() else "no epoch was finished"
         note(f"stopped; {kept}. continue with: {options.again}")
@@ -113,7 +116,7 @@ def run(options: Options) -> int:
         **options.source.metadata(graphs),
         training=outcome.settings,
     )
-    if options.model != _KERNEL:
+    if "epochs" in outcome.summary:
         options.checkpoint.unlink(missing_ok=True)
     summary: dict[str, Any] = {
         "model": str(options.out),
@@ -160,11 +163,10 @@ def _trained(graphs: Dataset, parts: Split, hook: NodeFeatures, options: Options
     finished = training.finished_epochs(options.checkpoint)
     arguments: dict[str, Any] = {
         "features": hook,
-        **options.training,
+        **{**options.training, **plan.arguments, **options.given_training},
         "validation": parts.validation if len(parts.validation) else None,
         "seed": options.seed,
         "checkpoint": options.checkpoint,
-        **plan.arguments,
     }
     with progress("training", options.epochs, unit="epochs", quiet=options.silent, done=finished) as advance:
 
@@ -209,6 +211,21 @@ def _fitted(graphs: Dataset, parts: Split, hook: NodeFeatures, options: Options,
     return _Outcome(model, settings | {"cost": fit.cost}, summary)
 
 
+def _line(graphs: Dataset, parts: Split, hook: NodeFeatures, options: Options, plan: _Plan) -> _Outcome:
+    """The strong edge-blind line: what its defence fits."""
+    validation = parts.validation if len(parts.validation) else None
+    found = defence_class(_BLIND).fitted(parts.train, features=hook, validation=validation, seed=options.seed)
+    assert found is not None
+    model, fit = found
+    summary = {
+        "chosen": fit.kind,
+        "compared": dict(fit.compared),
+        "train_accuracy": fit.accuracy,
+        "validation_accuracy": fit.validation_accuracy,
+    }
+    return _Outcome(model, {"seed": options.seed, "chosen": fit.kind}, summary)
+
+
 def _refuse_early(options: Options, plan: _Plan) -> None:
     """What can be told before torch is loaded."""
     checked_seed(options.seed)
@@ -226,13 +243,14 @@ def _refuse_early(options: Options, plan: _Plan) -> None:
             f"--corrected is for gin under noise; got --model {options.model} and "
             f"{'no noise' if noise is None else noise} (leave it out, or train gin with --keep 0.9)"
         )
-    if options.model == _KERNEL:
-        if plan.arguments.keys() - {"noise"}:
-            raise InputError(f"wl-svm cannot be trained for {plan.defence.name} (train a network, for instance gin)")
-        if options.hidden is not None or options.consistency or options.objective != "samples":
-            raise InputError(
-                "--hidden, --consistency and --objective belong to networks; got one for wl-svm (leave them out)"
-            )
+    if options.model == _KERNEL and plan.arguments.keys() - {"noise"}:
+        raise InputError(f"wl-svm cannot be trained for {plan.defence.name} (train a network, for instance gin)")
+    if options.model in (_KERNEL, _BLIND) and (
+        options.hidden is not None or options.consistency or options.objective != "samples"
+    ):
+        raise InputError(
+            f"--hidden, --consistency and --objective belong to networks; got one for {options.model} (leave them out)"
+        )
 
 
 def _default_features(model: str, graphs: Dataset) -> str:
@@ -246,14 +264,14 @@ def _network(options: Options, plan: _Plan, in_features: int, num_classes: int) 
     from flipproof import models
 
     kind, _, blinded = options.model.partition(":")
-    name = (blinded or "gin") if kind == _BLIND else options.model
+    name = blinded if kind == _BLIND else options.model
     if name not in models.NAMES or name == _BLIND:
         raise InputError(
-            f"--model must be one of {', '.join(models.NAMES)} (edge-blind:gat for another network than gin), {_KERNEL}; got "
+            f"--model must be one of {', '.join(models.NAMES)} (edge-blind:gin to blind a network), {_KERNEL}; got "
             f"{options.model!r} (train a network of your own in Python, and certify it with --model package.module:factory)"
         )
     config: dict[str, Any] = {"name": name, "in_features": in_features, "num_classes": num_classes}
-    config |= {key: value for key in ("hidden", "layers") if (value := getattr(options, key)) is not None}
+    config |= {key: value for key in ("hidden", "layers", "members") if (value := getattr(options, key)) is not None}
     if options.corrected:
         noise = plan.arguments["noise"]
         config["noise"] = [noise.p_add, noise.p_remove]
@@ -265,14 +283,17 @@ def _print_summary(summary: dict[str, Any], options: Options, plan: _Plan) -> No
     from rich.table import Table
 
     table = Table(show_header=False, title=f"{options.model} on {summary['data']}")
-    sizes, chosen = summary["graphs"], "epoch" if "epochs" in summary else "cost"
+    sizes = summary["graphs"]
+    chosen = "the epoch" if "epochs" in summary else "the cost" if "cost" in summary else "with"
     rows = {
-        "graphs": f"{sizes['train']} to train, {sizes['validation']} to choose the {chosen}, {sizes['test']} to certify",
+        "graphs": f"{sizes['train']} to train, {sizes['validation']} to choose {chosen}, {sizes['test']} to certify",
         "trained for": f"{plan.defence.name}: {plan.words}",
         "features": summary["features"],
         **(
             {"epoch kept": f"{summary['best_epoch'] + 1} of {summary['epochs']}"}
             if "epochs" in summary
+            else {"chosen": summary["chosen"]}
+            if "chosen" in summary
             else {"subtree patterns": f"{summary['patterns']:,}", "cost (C)": f"{summary['cost']:g}"}
         ),
         "accuracy in training": f"{summary['train_accuracy']:.3f}",

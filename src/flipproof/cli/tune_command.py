@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +15,13 @@ from flipproof.cli.options import (
     OutputOptions,
     TrainingOptions,
     WorkerOptions,
+    checked_seconds,
     option,
 )
-from flipproof.cli.summary import print_lines
+from flipproof.cli.summary import narrow_table, print_lines, stacked
 from flipproof.progress import note
 from flipproof.studies.candidate import compared_defences, given_candidates
-from flipproof.studies.tuning import Choice, Target, tune, tuning_plan
+from flipproof.studies.tuning import Choice, Target, tune, tuning_search
 
 __all__ = ["DEFAULTS", "JOINED", "REPEATED", "Options", "run"]
 
@@ -36,6 +38,7 @@ class Options(OutputOptions, WorkerOptions, TrainingOptions, DataOptions, Featur
     radius: int | None = option("Number of flips of any kind to withstand.", None, least=0)
     adds: int | None = option("Number of additions to withstand, together with --removes.", None, least=0)
     removes: int | None = option("Number of removals to withstand, together with --adds.", None, least=0)
+    time: str | None = option("Time limit for the search, such as 10m or 2h; by default none.", None)
     model: list[str] | None = option("Network to try, by default gin; give it several times.", None, panel="Candidates")
     candidate: list[str] | None = option(
         'Defence to try, with its settings, such as "smoothing keep=0.9"; give it several times.',
@@ -52,19 +55,21 @@ def run(options: Options) -> int:
     target = Target(options.radius, options.adds, options.removes)
     given = options.defence_values
     known = {entry.name for defence in compared_defences() for entry in defence.asking}
-    plan = tuning_plan(
+    search = tuning_search(
         options.source,
         target,
-        networks=options.model or ["gin"],
+        networks=options.model or [],
         training=options.training,
         candidates=given_candidates(given, options.candidate or []),
         asked={**DEFAULTS, **{key: value for key, value in given.items() if key in known}},
         features=options.features,
         train_graphs=options.train_graphs,
         graphs=options.graphs,
+        quiet=options.quiet,
     )
+    seconds = math.inf if options.time is None else checked_seconds(options.time)
     try:
-        choice = tune(plan, target, options.out, workers=options.workers, quiet=options.silent)
+        choice = tune(search, target, options.out, seconds=seconds, workers=options.workers, quiet=options.silent)
     except KeyboardInterrupt:
         note(f"stopped; what is finished is kept. continue with: {options.again}", quiet=options.quiet)
         return 130
@@ -77,12 +82,12 @@ def run(options: Options) -> int:
 
 def _print_choice(choice: Choice) -> None:
     from rich.console import Console
-    from rich.table import Table
 
     name = Path(choice.summary["data"]).name
-    shown = Table(*choice.table[0], title=f"{name}: share of validation graphs that are right")
+    title = f"{name}: share of validation graphs that are right, with 95% intervals"
+    shown = narrow_table(choice.table[0], title=title, texts=3)
     for row in choice.table[1:]:
-        shown.add_row(*row)
+        shown.add_row(*map(stacked, row))
     Console(file=sys.stdout).print(shown)
     written = [f"  {path}" for path in choice.paths]
     print_lines([*choice.verdict, "written:", *written, "go on with:", *choice.summary["next"]])

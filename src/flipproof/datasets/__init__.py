@@ -2,6 +2,7 @@
 
 from flipproof.datasets.dataset import Attribute, Dataset
 from flipproof.datasets.folder import folder
+from flipproof.datasets.smiles import smiles
 from flipproof.datasets.splits import Split, folds, isomorphic_to_any, split
 from flipproof.datasets.topologies import topologies, unseen_topologies
 from flipproof.datasets.tu import tu
@@ -13,6 +14,7 @@ __all__ = [
     "folder",
     "folds",
     "isomorphic_to_any",
+    "smiles",
     "split",
     "topologies",
     "tu",

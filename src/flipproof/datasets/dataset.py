@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, overload
@@ -10,10 +10,11 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from flipproof.datasets.graph_arrays import GraphArrays
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graphs
 
-__all__ = ["Attribute", "Dataset"]
+__all__ = ["Attribute", "Dataset", "NumberedGraphs"]
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,12 @@ class Dataset(Sequence[Graph]):
     """Graphs with the names of their classes; a read-only sequence of :class:`flipproof.Graph`.
 
     Args:
-        graphs: Graphs in any form the library accepts.
+        graphs: Graphs in any form the library accepts. A :class:`GraphArrays` stays what it is: its graphs are built when they
+            are asked for.
         class_names: Name of class 0, 1, 2, ...; by default the class numbers, as many as the labels need.
         name: Free text, for reports.
         attributes: What became of the attributes that the files have, in the order of the columns.
+        remarks: What else a user should know of how the files were read: what was left out, merged or dropped.
 
     A slice is again a data set, with the same classes.
 
@@ -67,10 +70,11 @@ class Dataset(Sequence[Graph]):
     Dataset(name='graphs', graphs=1, classes=2)
     """
 
-    graphs: tuple[Graph, ...]
+    graphs: Sequence[Graph]
     class_names: tuple[str, ...]
     name: str
     attributes: tuple[Attribute, ...]
+    remarks: tuple[str, ...]
 
     def __init__(
         self,
@@ -79,21 +83,27 @@ class Dataset(Sequence[Graph]):
         class_names: Iterable[str] | None = None,
         name: str = "graphs",
         attributes: Iterable[Attribute] = (),
+        remarks: Iterable[str] = (),
     ) -> None:
-        members = tuple(as_graphs(graphs))
-        highest = max((graph.label for graph in members if graph.label is not None), default=-1)
+        members: Sequence[Graph]
+        if isinstance(graphs, GraphArrays):
+            members, highest = graphs, int(graphs.labels.max(initial=-1))
+        else:
+            members = tuple(as_graphs(graphs))
+            highest = max((graph.label for graph in members if graph.label is not None), default=-1)
         names = tuple(map(str, range(highest + 1) if class_names is None else class_names))
         if highest >= len(names):
             raise InputError(
                 f"class_names must name every class, 0..{highest}; got {len(names)} names (add the missing ones)"
             )
-        self.__dict__.update(graphs=members, class_names=names, name=str(name), attributes=tuple(attributes))
+        known = {"attributes": tuple(attributes), "remarks": tuple(remarks)}
+        self.__dict__.update(graphs=members, class_names=names, name=str(name), **known)
 
     def __setattr__(self, attribute: str, value: object) -> None:
         raise AttributeError(f"a Dataset is read-only; make a new one to change {attribute}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.graphs, self.class_names, self.name, self.attributes)
+        return _rebuild, (self.graphs, self.class_names, self.name, self.attributes, self.remarks)
 
     def __len__(self) -> int:
         return len(self.graphs)
@@ -110,10 +120,11 @@ class Dataset(Sequence[Graph]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Dataset):
             return NotImplemented
-        return (self.graphs, self.class_names) == (other.graphs, other.class_names)
+        same = len(self) == len(other) and self.class_names == other.class_names
+        return same and all(one == two for one, two in zip(self.graphs, other.graphs, strict=True))
 
     def __hash__(self) -> int:
-        return hash((self.graphs, self.class_names))
+        return hash((tuple(map(hash, self.graphs)), self.class_names))
 
     def __repr__(self) -> str:
         return f"Dataset(name={self.name!r}, graphs={len(self)}, classes={self.num_classes})"
@@ -126,6 +137,8 @@ class Dataset(Sequence[Graph]):
     @cached_property
     def labels(self) -> NDArray[np.int64]:
         """The class of every graph, ``[len(self)]``."""
+        if isinstance(self.graphs, GraphArrays):
+            return self.graphs.labels
         missing = [index for index, graph in enumerate(self.graphs) if graph.label is None]
         if missing:
             raise InputError(
@@ -139,6 +152,8 @@ class Dataset(Sequence[Graph]):
     @property
     def num_node_features(self) -> int:
         """Columns of the graphs' own node features; 0 if they have none."""
+        if isinstance(self.graphs, GraphArrays):
+            return self.graphs.num_node_features
         widths = {0 if graph.node_features is None else graph.node_features.shape[1] for graph in self.graphs}
         if len(widths) > 1:
             raise InputError(
@@ -149,11 +164,17 @@ class Dataset(Sequence[Graph]):
 
     def subset(self, indices: Iterable[int]) -> Dataset:
         """The graphs at the given positions, in that order."""
+        if isinstance(self.graphs, GraphArrays):
+            return self._with(self.graphs.at(list(indices)))
         return self._with([self.graphs[int(i)] for i in indices])
+
+    def numbered(self, indices: Iterable[int]) -> NumberedGraphs:
+        """The graphs at the given positions, by position; looked up when they are asked for."""
+        return NumberedGraphs(self, indices)
 
     def _with(self, graphs: Iterable[Graph], class_names: tuple[str, ...] | None = None) -> Dataset:
         names = self.class_names if class_names is None else class_names
-        return Dataset(graphs, class_names=names, name=self.name, attributes=self.attributes)
+        return Dataset(graphs, class_names=names, name=self.name, attributes=self.attributes, remarks=self.remarks)
 
     @property
     def feature_names(self) -> list[str]:
@@ -161,7 +182,7 @@ class Dataset(Sequence[Graph]):
         return [name for attribute in self.attributes for name in attribute.column_names]
 
     def describe_features(self) -> str:
-        """A table of the attributes that the files have: what was taken, what was ignored, and why.
+        """A table of the attributes that the files have: what was taken, what was ignored, and why; and the remarks.
 
         >>> kinds = Attribute("element", 2, ("C", "N")), Attribute("mass", remark="missing at node 3 of a.json")
         >>> print(Dataset([], name="tiny", attributes=kinds).describe_features())
@@ -171,7 +192,7 @@ class Dataset(Sequence[Graph]):
         """
         width = max((len(attribute.name) for attribute in self.attributes), default=0)
         rows = [f"  {attribute.name.ljust(width)}  {attribute.words}" for attribute in self.attributes]
-        return "\n".join([f"node features of {self.name}", *(rows or ["  none"])])
+        return "\n".join([f"node features of {self.name}", *(rows or ["  none"]), *self.remarks])
 
     def with_classes(self, class_names: Iterable[str]) -> Dataset:
         """The same graphs with their classes numbered as in the given list, by name; refuses a class that is not in it.
@@ -181,7 +202,9 @@ class Dataset(Sequence[Graph]):
         [2, 1]
         """
         names = tuple(map(str, class_names))
-        used = {self.class_names[graph.label] for graph in self.graphs if graph.label is not None}
+        arrays = self.graphs if isinstance(self.graphs, GraphArrays) else None
+        found = np.unique(arrays.labels).tolist() if arrays else [graph.label for graph in self.graphs]
+        used = {self.class_names[label] for label in found if label is not None}
         unknown = [name for name in self.class_names if name in used and name not in names]
         if unknown:
             raise InputError(
@@ -189,6 +212,9 @@ class Dataset(Sequence[Graph]):
                 "data, or choose data with these)"
             )
         number = {old: names.index(name) for old, name in enumerate(self.class_names) if name in used}
+        if arrays is not None:
+            classes = [number.get(old, -1) for old in range(len(self.class_names))]
+            return self._with(arrays.renumbered(np.array(classes)), names)
         members = [graph if graph.label is None else graph.replaced(label=number[graph.label]) for graph in self.graphs]
         return self._with(members, names)
 
@@ -200,18 +226,12 @@ class Dataset(Sequence[Graph]):
           class  graphs  nodes  edges
           0           2    3-4    0-1
         """
-        rows = [("class", "graphs", "nodes", "edges")]
+        rows: list[tuple[str, ...]] = [("class", "graphs", "nodes", "edges")]
         labels = self.labels
+        sizes = np.array([(graph.num_nodes, graph.num_edges) for graph in self.graphs]).reshape(-1, 2)
         for label, name in enumerate(self.class_names):
-            members = [self.graphs[i] for i in np.flatnonzero(labels == label)]
-            rows.append(
-                (
-                    name,
-                    str(len(members)),
-                    _span([graph.num_nodes for graph in members]),
-                    _span([graph.num_edges for graph in members]),
-                )
-            )
+            members = sizes[labels == label]
+            rows.append((name, str(len(members)), *(_span(column) for column in members.T.tolist())))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [
             "  " + "  ".join([row[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(row[1:], widths[1:], strict=True))])
@@ -222,6 +242,32 @@ class Dataset(Sequence[Graph]):
         return "\n".join([head, *lines])
 
 
+class NumberedGraphs(Mapping[int, Graph]):
+    """Some graphs of a data set by their positions in it; read-only.
+
+    >>> data = Dataset([Graph(3, []), Graph(2, []), Graph(5, [])])
+    >>> {number: graph.num_nodes for number, graph in data.numbered([2, 0]).items()}
+    {2: 5, 0: 3}
+    """
+
+    def __init__(self, dataset: Dataset, indices: Iterable[int]) -> None:
+        self._dataset, self._numbers = dataset, dict.fromkeys(indices)
+
+    def __getitem__(self, number: int) -> Graph:
+        if number not in self._numbers:
+            raise KeyError(number)
+        return self._dataset[number]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __contains__(self, number: object) -> bool:
+        return number in self._numbers
+
+
 def _span(values: list[int]) -> str:
     if not values:
         return "-"
@@ -230,6 +276,10 @@ def _span(values: list[int]) -> str:
 
 
 def _rebuild(
-    graphs: tuple[Graph, ...], class_names: tuple[str, ...], name: str, attributes: tuple[Attribute, ...]
+    graphs: Sequence[Graph],
+    class_names: tuple[str, ...],
+    name: str,
+    attributes: tuple[Attribute, ...],
+    remarks: tuple[str, ...],
 ) -> Dataset:
-    return Dataset(graphs, class_names=class_names, name=name, attributes=attributes)
+    return Dataset(graphs, class_names=class_names, name=name, attributes=attributes, remarks=remarks)

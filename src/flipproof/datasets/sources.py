@@ -12,12 +12,13 @@ from typing import Any
 from flipproof.checks import checked_seed
 from flipproof.datasets.dataset import Attribute, Dataset
 from flipproof.datasets.folder import LABELS, folder
+from flipproof.datasets.smiles import smiles
 from flipproof.datasets.splits import Split, drawn, split
 from flipproof.datasets.topologies import topologies
-from flipproof.datasets.tu import tu
+from flipproof.datasets.tu import tu, tu_names
 from flipproof.errors import InputError
 
-__all__ = ["PARTS", "DataSource", "by_class_names", "fingerprint", "model_data", "part_indices"]
+__all__ = ["PARTS", "DataSource", "by_class_names", "fingerprint", "model_data", "part_indices", "stored_attributes"]
 
 PARTS = ("test", "validation", "train", "all")
 
@@ -27,11 +28,12 @@ class DataSource:
     """A data set as the options name it, and how it is split.
 
     Attributes:
-        data: ``topologies`` (``topologies:96`` for 96 graphs), a folder of graphs, or a TU name.
+        data: ``topologies`` (``topologies:96`` for 96 graphs), a folder of graphs, a file of molecules, or a TU name.
         root: Folder of the TU data sets.
         download: Fetch a TU data set that is not there.
         seed: Makes the topologies.
         split_seed, test, validation: Of the split; shares of the whole.
+        symmetrise: Take directed graphs as undirected.
     """
 
     data: str
@@ -41,6 +43,7 @@ class DataSource:
     split_seed: int = 0
     test: float = 1 / 3
     validation: float = 0.0
+    symmetrise: bool = False
 
     def load(self, *, like: Sequence[Attribute] = ()) -> Dataset:
         """The graphs; of a folder, with the same columns of node features as the given attributes have."""
@@ -55,15 +58,34 @@ class DataSource:
         path = self._folder
         if path is None:
             assert self.root is not None
-            return tu(self.data, self.root, download=self.download)
+            return tu(self.data, self.root, download=self.download, symmetrise=self.symmetrise)
         if (path / LABELS).is_file():
-            return folder(path, like=like)
-        if (path / f"{path.resolve().name}_A.txt").is_file():
-            return tu(path.resolve().name, path.resolve().parent)
-        what = f"is a folder without {LABELS}" if path.is_dir() else "is no folder here"
+            return folder(path, like=like, symmetrise=self.symmetrise)
+        if path.is_file() and path.suffix.lower() == ".csv":
+            return smiles(path, like=like)
+        sets = [name for name in tu_names(path) if (path / f"{name}_A.txt").is_file()]
+        if len(sets) == 1:
+            return tu(sets[0], path, symmetrise=self.symmetrise)
         raise InputError(
-            f"--data must be topologies, a folder with {LABELS}, or a TU name; {path} {what}, and a TU name needs --root "
-            "(for instance --root data)"
+            f"--data must be topologies, a folder with {LABELS}, a CSV file with the columns smiles and label, or a TU name with "
+            f"--root; {path} {self._found(path, sets)}"
+        )
+
+    @staticmethod
+    def _found(path: Path, sets: Sequence[str]) -> str:
+        """What a path is instead of data, and what to do."""
+        if sets:
+            return f"holds several TU data sets (give --root {path} and --data with one of {', '.join(sets)})"
+        if path.is_dir():
+            below = tu_names(path)
+            hint = (
+                f"--root {path} --data {below[0]}" if below else f"write {LABELS}, or name a TU data set and its --root"
+            )
+            return f"is a folder without {LABELS} ({hint})"
+        return (
+            "is another file (convert it)"
+            if path.is_file()
+            else "is no folder here, and a TU name needs --root (for instance --root data)"
         )
 
     @property
@@ -89,6 +111,7 @@ class DataSource:
             "split_seed": self.split_seed,
             "test": self.test,
             "validation": self.validation,
+            "symmetrise": self.symmetrise,
             "data_sha256": fingerprint(graphs),
             "class_names": list(graphs.class_names),
             "attributes": [asdict(attribute) for attribute in graphs.attributes],
@@ -103,6 +126,7 @@ def model_data(
     download: bool,
     data_seed: int | None,
     split_seed: int | None,
+    symmetrise: bool = False,
 ) -> tuple[DataSource, Dataset]:
     """The data that a model folder remembers, with what the options override; refused if they have changed since the training.
 
@@ -120,8 +144,9 @@ def model_data(
         split_seed=int(stored.get("split_seed", 0)) if split_seed is None else split_seed,
         test=float(stored.get("test", 1 / 3)),
         validation=float(stored.get("validation", 0.0)),
+        symmetrise=symmetrise or (same and bool(stored.get("symmetrise", False))),
     )
-    graphs = source.load(like=_stored_attributes(stored))
+    graphs = source.load(like=stored_attributes(stored))
     expected = stored.get("data_sha256")
     if same and data_seed is None and expected is not None and fingerprint(graphs) != expected:
         raise InputError(
@@ -131,7 +156,7 @@ def model_data(
     return source, by_class_names(graphs, stored)
 
 
-def _stored_attributes(stored: Mapping[str, Any]) -> list[Attribute]:
+def stored_attributes(stored: Mapping[str, Any]) -> list[Attribute]:
     """The attributes that a model folder remembers."""
     entries = stored.get("attributes") or []
     return [Attribute(**{**entry, "categories": tuple(entry["categories"])}) for entry in entries]

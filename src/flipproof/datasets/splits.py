@@ -16,7 +16,7 @@ from flipproof.datasets.dataset import Dataset
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graphs
 
-__all__ = ["Split", "drawn", "folds", "in_several_classes", "isomorphic_to_any", "split"]
+__all__ = ["Split", "drawn", "folds", "in_several_classes", "isomorphic_to_any", "isomorphism_groups", "split"]
 
 _ROUNDS = 3
 
@@ -198,27 +198,43 @@ def isomorphic_to_any(graphs: Sequence[Any], others: Sequence[Any]) -> NDArray[n
     return np.array(answers, dtype=np.bool_)
 
 
-def in_several_classes(graphs: Dataset) -> NDArray[np.bool_]:
-    """For each graph, whether it is isomorphic to a graph of another class: no model can be right about both."""
+def isomorphism_groups(graphs: Sequence[Graph]) -> NDArray[np.int64]:
+    """For each graph the position of the first graph that it is isomorphic to, node features included, ``[len(graphs)]``.
+
+    Exact, as :func:`isomorphic_to_any`.
+
+    >>> square, path = Graph(4, [(0, 1), (1, 2), (2, 3), (0, 3)]), Graph(4, [(0, 1), (1, 2), (2, 3)])
+    >>> isomorphism_groups([path, square, Graph(4, [(0, 2), (2, 1), (1, 3), (3, 0)])]).tolist()
+    [0, 1, 1]
+    """
     import networkx
 
     palette: dict[Any, int] = {}
-    colours = [_refined_colours(graph, palette) for graph in graphs]
-    buckets: dict[tuple[int, ...], list[int]] = {}
-    for place, found in enumerate(colours):
-        buckets.setdefault(tuple(sorted(found)), []).append(place)
-    several = np.zeros(len(graphs), dtype=np.bool_)
-    for places in buckets.values():
-        if len(set(graphs.labels[places])) < 2:
-            continue
-        shown = {place: _coloured(graphs[place], colours[place]) for place in places}
-        for place in places:
-            several[place] = any(
-                networkx.vf2pp_is_isomorphic(shown[place], shown[other], node_label="colour")
-                for other in places
-                if graphs.labels[other] != graphs.labels[place]
-            )
-    return several
+    firsts: dict[tuple[int, ...], list[tuple[int, Any]]] = {}
+    first = np.arange(len(graphs))
+    for place, graph in enumerate(graphs):
+        colours = _refined_colours(graph, palette)
+        known = firsts.setdefault(tuple(sorted(colours)), [])
+        coloured = _coloured(graph, colours)
+        for earlier, other in known:
+            if networkx.vf2pp_is_isomorphic(coloured, other, node_label="colour"):
+                first[place] = earlier
+                break
+        else:
+            known.append((place, coloured))
+    return first
+
+
+def in_several_classes(graphs: Dataset, groups: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
+    """For each graph, whether it is isomorphic to a graph of another class: no model can be right about both.
+
+    ``groups`` are the :func:`isomorphism_groups`, where they are known already.
+    """
+    first = isomorphism_groups(graphs) if groups is None else groups
+    classes: dict[int, set[int]] = {}
+    for group, label in zip(first.tolist(), graphs.labels.tolist(), strict=True):
+        classes.setdefault(group, set()).add(label)
+    return np.array([len(classes[group]) > 1 for group in first.tolist()], dtype=np.bool_)
 
 
 def _refined_colours(graph: Graph, palette: dict[Any, int]) -> list[int]:

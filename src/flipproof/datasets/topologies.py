@@ -23,12 +23,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flipproof.checks import checked_count, checked_seed
+from flipproof.checks import checked_count, checked_integer, checked_seed
 from flipproof.datasets.dataset import Dataset
 from flipproof.graphs import Graph, IntArray
 
 __all__ = ["CLASS_NAMES", "topologies", "unseen_topologies"]
 
+_MOST = 10_000_000  # graphs
 CLASS_NAMES = ("cycle", "star", "wheel", "lollipop", "hypercube", "grid", "complete", "circular ladder")
 
 _SMALLEST = 10  # below, some classes share graphs
@@ -91,7 +92,7 @@ def unseen_topologies(
 def _draw(
     count: int, seed: int, min_nodes: int, max_nodes: int, shuffle_nodes: bool, *, up: bool, name: str
 ) -> Dataset:
-    count = checked_count(count, "count", 1, "the paper has 480")
+    count = checked_integer(count, "count", 1, _MOST, "the paper has 480")
     low = checked_count(min_nodes, "min_nodes", _SMALLEST, "smaller topologies coincide, for instance at 8 nodes")
     high = checked_count(max_nodes, "max_nodes", low, "it must not be below min_nodes")
     seed = checked_seed(seed)

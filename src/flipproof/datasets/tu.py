@@ -5,9 +5,9 @@
     ROOT/NAME/NAME_graph_labels.txt      line i: the class of graph i
     ROOT/NAME/NAME_node_labels.txt, NAME_node_attributes.txt      line i: of node i; need not be there
 
-The files may also lie in ``ROOT/NAME/raw``, where PyG puts them. Edge labels and attributes are not read: a bond that the
-noise adds has none, and one that the attacker removed must look like one that the noise removed, so a certified model must
-not see them.
+The files may also lie in ``ROOT/NAME/raw``, where PyG puts them, or in ``ROOT`` itself. Edge labels and attributes are not
+read: a bond that the noise adds has none, and one that the attacker removed must look like one that the noise removed, so a
+certified model must not see them.
 """
 
 from __future__ import annotations
@@ -15,19 +15,29 @@ from __future__ import annotations
 import os
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.datasets.dataset import Attribute, Dataset
+from flipproof.datasets.graph_arrays import GraphArrays
 from flipproof.errors import InputError
-from flipproof.graphs import Graph, IntArray
+from flipproof.graphs import IntArray
 
 __all__ = ["tu", "tu_names"]
 
+_MOST_OBJECTS = 20_000  # graphs; of more, each is built when it is asked for
 
-def tu(name: str, root: str | os.PathLike[str] = "data", *, download: bool = False, attributes: bool = True) -> Dataset:
+
+def tu(
+    name: str,
+    root: str | os.PathLike[str] = "data",
+    *,
+    download: bool = False,
+    attributes: bool = True,
+    symmetrise: bool = False,
+) -> Dataset:
     """A data set of the TU collection.
 
     Classes are numbered from 0 in ascending order of the files' values, which stay as ``class_names``. Node features are
@@ -41,16 +51,17 @@ def tu(name: str, root: str | os.PathLike[str] = "data", *, download: bool = Fal
 
     Args:
         name: For instance ``"MUTAG"``.
-        root: Folder that holds the folder ``name``.
+        root: Folder that holds the folder ``name``, or the files themselves.
         download: Fetch files that are not there, with PyG; otherwise a name without files is an error at once.
         attributes: Read node attributes, where there are any.
+        symmetrise: Take directed graphs as undirected: an edge where either direction has one. Otherwise they are refused.
     """
     base = _Files.find(name, Path(root))
     if base is None and download:
         base = _downloaded(name, Path(root))
     if base is None:
         raise InputError(_not_found(name, Path(root)))
-    return _read(base, attributes)
+    return _read(base, attributes, symmetrise)
 
 
 def tu_names(root: str | os.PathLike[str]) -> list[str]:
@@ -58,7 +69,8 @@ def tu_names(root: str | os.PathLike[str]) -> list[str]:
     folder = Path(root)
     if not folder.is_dir():
         return []
-    return sorted(entry.name for entry in folder.iterdir() if _Files.find(entry.name, folder) is not None)
+    here = {path.name.removesuffix("_A.txt") for path in folder.glob("*_A.txt")}
+    return sorted(here | {entry.name for entry in folder.iterdir() if _Files.find(entry.name, folder) is not None})
 
 
 class _Files:
@@ -71,7 +83,7 @@ class _Files:
     def find(cls, name: str, root: Path) -> _Files | None:
         if not name or name in (".", "..") or Path(name).name != name:
             raise InputError(f"name must be that of a TU data set; got {name!r} (for instance MUTAG, with root=...)")
-        for folder in (root / name, root / name / "raw"):
+        for folder in (root / name, root / name / "raw", root):
             if (folder / f"{name}_A.txt").is_file():
                 return cls(folder, name)
         return None
@@ -83,22 +95,17 @@ class _Files:
         """A file's numbers, ``[lines, columns]``; ``None`` if there is no such file. Blank lines are passed over."""
         path = self.path(kind)
         try:
-            text = path.read_text(encoding="utf-8")
+            with path.open(encoding="utf-8") as file:
+                if not any(line.strip() for line in file):
+                    return np.zeros((0, columns or 1))
+                file.seek(0)
+                values = _loaded(file)
+            if values.size == 0 or values.shape[1] != (columns or values.shape[1]) or not np.isfinite(values).all():
+                raise InputError(_bad_line(path, path.read_text(encoding="utf-8").splitlines(), columns))
         except FileNotFoundError:
             return None
         except UnicodeDecodeError as error:
             raise InputError(f"{path} is not a text file: {error.reason} (unpack it, or copy it again)") from error
-        lines = text.splitlines()
-        if not text.strip():
-            return np.zeros((0, columns or 1))
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")
-                values: NDArray[np.float64] = np.loadtxt(lines, delimiter=",", comments=None, ndmin=2)
-        except (ValueError, Warning):
-            values = np.zeros((0, 0))
-        if values.size == 0 or values.shape[1] != (columns or values.shape[1]) or not np.isfinite(values).all():
-            raise InputError(_bad_line(path, lines, columns))
         return values
 
     def integers(self, kind: str, *, columns: int | None = 1) -> IntArray | None:
@@ -128,6 +135,19 @@ class _Files:
         return InputError(f"{path}, line {line}: {what} (correct the line, or copy the file again)")
 
 
+def _loaded(file: TextIO) -> NDArray[np.float64]:
+    """The numbers of a file, read line by line; empty if it holds anything else."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            values: NDArray[np.float64] = np.loadtxt(file, delimiter=",", comments=None, ndmin=2)
+    except UnicodeDecodeError:
+        raise
+    except (ValueError, Warning):
+        values = np.zeros((0, 0))
+    return values
+
+
 def _bad_line(path: Path, lines: list[str], columns: int | None) -> str:
     """What is wrong with a file of numbers, found line by line."""
     width = columns
@@ -154,7 +174,7 @@ def _is_finite(cell: str) -> bool:
         return False
 
 
-def _read(files: _Files, attributes: bool) -> Dataset:
+def _read(files: _Files, attributes: bool, symmetrise: bool) -> Dataset:
     values = files.needed("graph_labels")[:, 0]
     if not len(values):
         raise InputError(f"{files.path('graph_labels')} is empty: there is no graph (copy the file again)")
@@ -168,19 +188,15 @@ def _read(files: _Files, attributes: bool) -> Dataset:
         raise files.error("graph_labels", int(empty[0]), f"graph {empty[0] + 1} has no node in the graph indicator")
     number = np.empty(len(order), dtype=np.int64)
     number[order] = np.arange(len(order)) - node_starts[graph_of_node[order]]
-    edge_graphs, edges = _edges(files, graph_of_node, number)
-    edge_starts = np.searchsorted(edge_graphs, np.arange(len(values) + 1))
+    edge_graphs, edges, remarks = _edges(files, graph_of_node, number, symmetrise)
     features, described = _features(files, len(order), attributes)
     if features is not None:
         features = features[order]
-    graphs = []
-    for index, label in enumerate(labels.tolist()):
-        nodes = slice(int(node_starts[index]), int(node_starts[index + 1]))
-        own = None if features is None else features[nodes]
-        pairs = edges[edge_starts[index] : edge_starts[index + 1]]
-        graphs.append(Graph(nodes.stop - nodes.start, pairs, own, label, name=f"{files.name}-{index}"))
+    arrays = GraphArrays(np.diff(node_starts), edge_graphs, edges, labels, features, name=files.name)
+    # as objects, graphs keep what was computed of them, but take some thirty times the memory
+    graphs = arrays if len(arrays) > _MOST_OBJECTS else [graph.replaced() for graph in arrays]
     class_names = [str(value) for value in classes.tolist()]
-    return Dataset(graphs, class_names=class_names, name=files.name, attributes=described)
+    return Dataset(graphs, class_names=class_names, name=files.name, attributes=described, remarks=remarks)
 
 
 def _graph_of_node(files: _Files, graphs: int) -> IntArray:
@@ -194,8 +210,10 @@ def _graph_of_node(files: _Files, graphs: int) -> IntArray:
     return graph_of_node
 
 
-def _edges(files: _Files, graph_of_node: IntArray, number: IntArray) -> tuple[IntArray, IntArray]:
-    """The graph of every edge, ascending, and its ends within that graph ``[E, 2]``."""
+def _edges(
+    files: _Files, graph_of_node: IntArray, number: IntArray, symmetrise: bool
+) -> tuple[IntArray, IntArray, list[str]]:
+    """The graph of every edge, ascending, its ends within that graph ``[E, 2]``, and what became of odd edges."""
     pairs = files.needed("A", columns=2) - 1
     outside = np.flatnonzero(((pairs < 0) | (pairs >= len(graph_of_node))).any(axis=1))
     if len(outside):
@@ -207,26 +225,33 @@ def _edges(files: _Files, graph_of_node: IntArray, number: IntArray) -> tuple[In
     if len(across):
         row = int(across[0])
         raise files.error("A", row, f"the edge joins graph {owner[row] + 1} and graph {other[row] + 1}")
-    _refuse_directed(files, pairs, len(graph_of_node))
     kept = pairs[:, 0] != pairs[:, 1]
+    loops, one_way = int((~kept).sum()), _one_way(pairs, len(graph_of_node))
+    # files list each edge in both directions, or (seldom) each once; between is a directed graph
+    if 0 < len(one_way) < kept.sum() and not symmetrise:
+        raise _directed(files, pairs, int(one_way[0]))
+    remarks = (
+        [f"{len(one_way):,} edges are listed in one direction only, and taken as undirected"] if len(one_way) else []
+    )
+    if loops:
+        remarks.append(f"{loops:,} self-loops are left out: flips concern pairs of distinct nodes")
     owner, ends = owner[kept], number[pairs[kept]]
     order = np.argsort(owner, kind="stable")
-    return owner[order], ends[order]
+    return owner[order], ends[order], remarks
 
 
-def _refuse_directed(files: _Files, pairs: IntArray, nodes: int) -> None:
-    """Files list each edge in both directions, or (seldom) each once; anything between is a directed graph."""
+def _one_way(pairs: IntArray, nodes: int) -> IntArray:
+    """Rows of edges that are listed in one direction only."""
     keys = pairs[:, 0] * nodes + pairs[:, 1]
-    reversed_too = np.isin(pairs[:, 1] * nodes + pairs[:, 0], keys) | (pairs[:, 0] == pairs[:, 1])
-    loops = pairs[:, 0] == pairs[:, 1]
-    if reversed_too.all() or not (reversed_too & ~loops).any():
-        return
-    row = int(np.flatnonzero(~reversed_too)[0])
-    raise files.error(
+    return np.flatnonzero(~np.isin(pairs[:, 1] * nodes + pairs[:, 0], keys))
+
+
+def _directed(files: _Files, pairs: IntArray, row: int) -> InputError:
+    return files.error(
         "A",
         row,
         f"the edge {pairs[row, 0] + 1}, {pairs[row, 1] + 1} has no counterpart in the other direction; expected an "
-        "undirected graph, both directions of every edge",
+        "undirected graph, both directions of every edge, or --symmetrise",
     )
 
 
@@ -237,10 +262,11 @@ def _features(files: _Files, nodes: int, attributes: bool) -> tuple[NDArray[np.f
     labels = files.integers("node_labels", columns=None)
     if labels is not None:
         _refuse_length(files, "node_labels", labels, nodes)
-        for column in labels.T:
+        for number, column in enumerate(labels.T, start=1):
             kinds, place = np.unique(column, return_inverse=True)
             parts.append(np.eye(len(kinds), dtype=np.float32)[place])
-            described.append(Attribute("node label", len(kinds), tuple(map(str, kinds.tolist()))))
+            name = "node label" if labels.shape[1] == 1 else f"node label {number}"
+            described.append(Attribute(name, len(kinds), tuple(map(str, kinds.tolist()))))
     values = files.numbers("node_attributes") if attributes else None
     if values is not None:
         _refuse_length(files, "node_attributes", values, nodes)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Protocol
 
 from flipproof.certificates.certificate import Certificate
@@ -15,7 +16,16 @@ from flipproof.engines import Engine, GraphTask, ThisProcess
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 
-__all__ = ["AskWork", "PieceStore", "ask_all"]
+__all__ = ["AskWork", "PieceStore", "PredictWork", "ask_all"]
+
+
+class Trial(Enum):
+    """The task of trying the model on a graph; the same object in every process."""
+
+    TRIAL = "trial"
+
+
+TRIAL = Trial.TRIAL
 
 
 class PieceStore(Protocol):
@@ -50,6 +60,8 @@ class AskWork:
         if isinstance(task.request, Evidence):
             return self.question.read(task.request)
         try:
+            if task.request is TRIAL:
+                return self.defence.try_on(task.graph)
             return self.defence.work(task.graph, self.question, task.request)
         except (InputError, OSError, MemoryError):
             raise
@@ -60,6 +72,21 @@ class AskWork:
             raise InputError(
                 f"the model failed on graph {task.index} with {reason} (correct it, and run again)"
             ) from error
+
+
+@dataclass(frozen=True, eq=False)
+class PredictWork:
+    """The answer about a graph; ``asked`` are arguments of :meth:`Defence.predict`."""
+
+    defence: Defence
+    asked: Mapping[str, Any]
+
+    def in_worker(self) -> AbstractContextManager[None]:
+        """One thread for the model: a worker has one core."""
+        return self.defence.classifier.one_thread()
+
+    def __call__(self, task: tuple[int, Graph]) -> int | None:
+        return self.defence.predict(task[1], **self.asked)
 
 
 @dataclass(eq=False)
@@ -75,9 +102,16 @@ class _Open:
 class _Asking:
     """The tasks that are ready, and the state of every graph under way."""
 
-    def __init__(self, work: AskWork, graphs: Mapping[int, Graph], store: PieceStore | None, read: bool) -> None:
+    def __init__(
+        self,
+        work: AskWork,
+        graphs: Mapping[int, Graph],
+        chosen: Iterable[int],
+        store: PieceStore | None,
+        read: bool,
+    ) -> None:
         self.work, self.graphs, self.store, self.read = work, graphs, store, read
-        self.waiting, self.open, self.ready = deque(graphs), dict[int, _Open](), deque[GraphTask]()
+        self.waiting, self.open, self.ready = deque(chosen), dict[int, _Open](), deque[GraphTask]()
         self.done = deque[tuple[int, Evidence]]()
 
     def tasks(self) -> Iterator[GraphTask | None]:
@@ -87,8 +121,12 @@ class _Asking:
                 yield self.ready.popleft()
             elif self.waiting:
                 index = self.waiting.popleft()
-                self.open[index] = _Open(self.graphs[index], {} if self.store is None else self.store.pieces(index))
-                self.go_on(index)
+                graph = self.graphs[index]
+                self.open[index] = _Open(graph, {} if self.store is None else self.store.pieces(index))
+                if self.work.defence.untried(graph):
+                    self.ready.append(GraphTask(index, graph, TRIAL))
+                else:
+                    self.go_on(index)
             else:
                 yield None
 
@@ -106,6 +144,11 @@ class _Asking:
         else:
             del self.open[index]
             self.done.append((index, state.evidence))
+
+    def tried(self, task: GraphTask) -> None:
+        """The model was not refused on a graph: it can be asked about."""
+        self.work.defence.passed(task.graph)
+        self.go_on(task.index)
 
     def add(self, task: GraphTask, piece: bytes) -> int:
         """Take a piece; how much progress it is."""
@@ -127,6 +170,7 @@ def ask_all(
     question: Any,
     graphs: Mapping[int, Graph],
     *,
+    chosen: Iterable[int] | None = None,
     engine: Engine | None = None,
     store: PieceStore | None = None,
     read: bool = True,
@@ -136,9 +180,10 @@ def ask_all(
     """Number, evidence and certificate of every graph, as they are finished.
 
     Args:
-        defence: Has checked the graphs.
+        defence: Has checked the graphs, or checked them ahead: the model is tried on those on which it was not tried yet.
         question: What is asked.
-        graphs: By number.
+        graphs: By number; each is looked up when its turn comes.
+        chosen: Numbers of those to ask about; by default all.
         engine: Where the work is done; by default this process.
         store: Where pieces are kept; by default nowhere.
         read: Whether certificates are wanted.
@@ -146,12 +191,14 @@ def ask_all(
         advance: Called with the progress that each piece is.
     """
     work = AskWork(defence, question, own_model)
-    asking = _Asking(work, graphs, store, read)
+    asking = _Asking(work, graphs, graphs if chosen is None else chosen, store, read)
     with closing((engine or ThisProcess()).run(work, asking.tasks())) as results:  # type: ignore[type-var]
         for task, result in results:
             if isinstance(task.request, Evidence):
                 del asking.open[task.index]
                 yield task.index, task.request, result
+            elif task.request is TRIAL:
+                asking.tried(task)
             else:
                 advance(asking.add(task, result))
             while asking.done:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 from abc import ABC
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -24,9 +23,10 @@ from flipproof.certificates.evidence import Evidence
 from flipproof.checks import checked_count
 from flipproof.classifiers import DEFAULT_MEMORY, as_classifier, unwrapped
 from flipproof.classifiers.guard import Guard
+from flipproof.defences.question import Option, Question, Request
 from flipproof.engines import Engine, ThisProcess, cores, local_engine
 from flipproof.errors import InputError
-from flipproof.graphs import Graph, as_graphs
+from flipproof.graphs import Graph, as_graph, as_graphs
 from flipproof.noise import EdgeNoise
 from flipproof.progress import note, watched
 
@@ -37,77 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Defence", "Option", "Question", "Request", "label_dtype"]
 
 _STILL = EdgeNoise(add=0, remove=0)
-
-
-@dataclass(frozen=True)
-class Option:
-    """A value that a user gives by name: on the command line as ``--name``, in a config file as ``name``.
-
-    Attributes:
-        name: With underscores.
-        kind: ``int``, ``float``, ``str`` or ``bool``.
-        help: A whole sentence.
-        default: ``None`` where the defence or the model folder decides.
-        least: The smallest value of a number.
-    """
-
-    name: str
-    kind: type
-    help: str
-    default: Any = None
-    least: int | None = None
-
-
-@dataclass(frozen=True)
-class Request:
-    """A piece of work on a graph.
-
-    Attributes:
-        key: Names the piece among those of its graph.
-        given: Pieces that the work reads.
-        amount: How much progress it is, in the question's unit.
-    """
-
-    key: str
-    given: Mapping[str, bytes] = field(default_factory=dict)
-    amount: int = 0
-
-
-@dataclass(frozen=True)
-class Question:
-    """What is asked about every graph: plain values, all of which stand in ``run.json``. This one leaves nothing open."""
-
-    doing: ClassVar[str] = "asking"
-    unit: ClassVar[str] = "graphs"
-
-    @classmethod
-    def of(cls, *, graphs: int = 1, **asked: Any) -> Self:
-        """The question that these values ask, checked; ``graphs`` is the number of graphs that are asked about together."""
-        if asked:
-            raise InputError(f"there is no such setting: {next(iter(asked))} (leave it out)")
-        return cls()
-
-    @property
-    def amount(self) -> int | None:
-        """Progress per graph, in :attr:`unit`; ``None`` where graphs are counted."""
-        return None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON; :meth:`of` takes it back."""
-        return asdict(self)
-
-    def fits(self, evidence: Any) -> bool:
-        """Whether evidence answers this question, as far as can be told without reading the certificate."""
-        return True
-
-    def read(self, evidence: Any) -> Certificate:
-        """The certificate that the question asks for; refuses evidence that does not answer it."""
-        found: Certificate = evidence.certify()
-        return found
-
-    def readings(self, evidence: Any) -> dict[str, Certificate]:
-        """Certificates that other methods read from the same evidence at the same level, by method; for comparison."""
-        return {}
+_TRIED_FIRST = 8  # graphs on which a model is tried before any work: most that is to be refused is refused there
 
 
 class Defence(ABC):
@@ -115,8 +45,9 @@ class Defence(ABC):
 
     Args:
         model: A torch module with ``forward(x, edge_index, batch)`` (PyG's convention), ``forward(data)`` or
-            ``forward(x, adj, mask)`` (dense), returning logits ``[graphs, num_classes]``; or any callable from a list of
-            :class:`Graph` to labels.
+            ``forward(x, adj, mask)`` (dense), returning logits ``[graphs, num_classes]``, or for two classes one logit per
+            graph, which is above 0 for class 1; or any callable from a list of :class:`Graph` to labels. It is asked on the
+            device of its weights.
         num_classes: Number of classes, including those that never get a vote; by default ``model.num_classes``.
         features: Node features, computed on every graph that the model is asked about: ``None`` for the graph's own (which must
             not depend on edges), or the degree of graphs that have none; ``"own"``, ``"degree"``, ``"one-hot-degree"``,
@@ -152,11 +83,18 @@ class Defence(ABC):
     baseline: ClassVar[bool] = False
     """Whether it is something to compare with rather than a defence."""
 
+    trains: ClassVar[bool] = True
+    """Whether a network is trained for it over epochs; ``False`` where :meth:`fitted` fits a model."""
+
     edge_blind: ClassVar[bool] = False
     """Whether no attack on edges can change any answer."""
 
     edge_free_features: ClassVar[bool] = False
     """Whether node features must not depend on edges."""
+
+    tried_where_asked: ClassVar[bool] = False
+    """Whether :meth:`check` is left as it is, which tries the model on every graph: that can be done where the graph is asked
+    about."""
 
     effort: ClassVar[int] = 2
     """Rough cost of a trial: 0 for one answer per graph, 1 for a few, 2 for many, 3 for thousands. A search tries those up to 1
@@ -164,6 +102,9 @@ class Defence(ABC):
 
     trait: ClassVar[str] = "defended"
     """The adjective of the defended classifier in sentences: "the smoothed classifier"."""
+
+    references: ClassVar[tuple[str, ...]] = ()
+    """What it rests on: keys of ``report/references.bib``."""
 
     def __init__(
         self,
@@ -268,6 +209,22 @@ class Defence(ABC):
         return {"name": cls.network or "gin", "in_features": width, "num_classes": num_classes}
 
     @classmethod
+    def recipes(cls, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Other ways of training worth trying, as arguments of :func:`flipproof.train`."""
+        return []
+
+    @classmethod
+    def fitted(
+        cls, graphs: Dataset, *, features: Any, validation: Dataset | None = None, seed: int = 0
+    ) -> tuple[Any, Any] | None:
+        """A model that is fitted to labelled graphs rather than trained over epochs, and what the fit says: at least its
+        ``accuracy`` on these graphs. ``None`` where a network is trained.
+
+        ``validation`` are graphs that choose among settings; without them cross-validation does.
+        """
+        return None
+
+    @classmethod
     def words(cls, settings: Mapping[str, Any]) -> str:
         """The settings as options of the command line, in words: "keep 0.9", "5 groups"."""
         return ", ".join(f"{key} {value:.4g}" for key, value in settings.items() if isinstance(value, (int, float)))
@@ -283,9 +240,41 @@ class Defence(ABC):
         """Refuse, before any long work, what would make a certificate false or asking fail."""
         self._guard.check(graphs, self.noise)
 
+    def check_ahead(self, graphs: Sequence[Graph]) -> None:
+        """As :meth:`check`, before the graphs are asked about with :func:`flipproof.defences.asking.ask_all`.
+
+        Where the model is tried on every graph, it is tried on a few of them now. On each of the others it is tried where the
+        graph is asked about, before the first piece of work on it.
+        """
+        if self.tried_where_asked:
+            self._guard.check(graphs, self.noise, first=_TRIED_FIRST)
+        else:
+            self.check(graphs)
+
+    def untried(self, graph: Graph) -> bool:
+        """Whether the model must be tried on a graph before it is asked about."""
+        return self.tried_where_asked and self._guard.untried(graph)
+
+    def try_on(self, graph: Graph) -> None:
+        """Try the model on a graph, anywhere; refuses as :meth:`check` does."""
+        self._guard.try_on(graph, self.noise)
+
+    def passed(self, graph: Graph) -> None:
+        """Remember that the model was tried on a graph and not refused."""
+        self._guard.passed(graph)
+
+    def check_features(self, graphs: Sequence[Graph]) -> None:
+        """Refuse node features that know the clean edges, where the model may see them; a part of :meth:`check`."""
+        self._guard.check_features(graphs)
+
     def question(self, *, graphs: int = 1, **asked: Any) -> Any:
         """What is to be asked, checked; the arguments are those of :meth:`certify`."""
         return self.question_type.of(graphs=graphs, **asked)
+
+    @classmethod
+    def asked_by_default(cls) -> dict[str, Any]:
+        """What a run folder's question holds where nothing is given: repeatable, unlike the library's fresh seeds."""
+        return {entry.name: entry.default for entry in cls.asking if entry.default is not None}
 
     def tasks(self, graph: Graph, question: Any, pieces: Mapping[str, bytes]) -> list[Request]:
         """The pieces that are missing now; none if those that are there answer the question."""
@@ -308,12 +297,30 @@ class Defence(ABC):
         """Whether evidence was made by a defence with these settings; for stored evidence, which may be anybody's."""
         return isinstance(evidence, cls.evidence_type) and evidence.num_classes == num_classes
 
-    def reach(self, graph: Graph, question: Any) -> int | None:
-        """The largest radius that any certificate of a graph of this size can have with this question, if it is limited.
+    @classmethod
+    def best(cls, graph: Graph, question: Any, settings: Mapping[str, Any], num_classes: int) -> Certificate | None:
+        """The certificate of a model that never changes its answer: no certificate of a graph of this size reaches farther.
 
-        Computed before the model is asked; ``None`` if nothing but the graph limits it.
+        Computed without a model; ``None`` if nothing but the graph limits it.
         """
         return None
+
+    @classmethod
+    def reaches(cls, graph: Graph, settings: Mapping[str, Any], num_classes: int) -> dict[str, Certificate]:
+        """The same by effort in words ("10,000 samples"), for a user who has not chosen yet; empty if nothing limits it."""
+        found = cls.best(graph, cls.question_type.of(**cls.asked_by_default()), settings, num_classes)
+        return {} if found is None else {"": found}
+
+    @classmethod
+    def effect(cls, settings: Mapping[str, Any], graphs: Dataset) -> str:
+        """What the model will see of such graphs, in a few words."""
+        return ""
+
+    def reach(self, graph: Graph, question: Any) -> int | None:
+        """The largest radius that any certificate of a graph of this size can have with this question, if it is limited."""
+        settings = {key: value for key, value in self.describe().items() if key != "name"}
+        found = self.best(graph, question, settings, self.num_classes)
+        return None if found is None else found.radius
 
     # ---- answers --------------------------------------------------------------------------------------------------------------
 
@@ -321,13 +328,33 @@ class Defence(ABC):
         """The defended classifier's answer, or ``None`` where it abstains."""
         return self.certify(graph).label
 
+    def predict_all(
+        self,
+        graphs: Iterable[Any],
+        *,
+        progress: bool | Callable[[int, int], None] = False,
+        workers: int | None = None,
+        engine: Engine | None = None,
+        **asked: Any,
+    ) -> list[int | None]:
+        """The answer for each graph, in their order; the arguments are those of :meth:`predict` and :meth:`certify_all`."""
+        from flipproof.defences.asking import PredictWork
+
+        given, chosen = as_graphs(graphs), engine or self.engine(workers)
+        found: dict[int, int | None] = {}
+        with watched(progress, "asking", len(given), unit="graphs") as advance:
+            for (index, _), answer in chosen.run(PredictWork(self, asked), enumerate(given)):
+                found[index] = answer
+                advance(1)
+        return [found[index] for index in range(len(given))]
+
     def answer(self, graph: Any, search: Mapping[str, Any]) -> int | None:
         """As :meth:`predict`, with the options of an attack, as far as they concern it."""
         return self.predict(graph)
 
     def certify(self, graph: Any, **asked: Any) -> Certificate:
         """The answer for a graph, and the number of edge flips that it withstands."""
-        return self.certify_all([graph], **asked)[0]
+        return self.certify_all([as_graph(graph)], **asked)[0]
 
     def certify_all(
         self,
@@ -341,30 +368,50 @@ class Defence(ABC):
         """A certificate for each graph, in their order.
 
         Args:
-            graphs: In any form that the library accepts.
+            graphs: A list, a PyG data set or a ``DataLoader``, of graphs in any form that the library accepts.
             progress: Show a progress bar, or a function called with the number of graphs done and their number.
             workers: Processes of this machine to use; 0 for one per core. By default this process.
             engine: Where the work is done, instead of ``workers``; see :mod:`flipproof.engines`.
             **asked: See :meth:`certify`.
         """
+        given, defence = as_graphs(graphs), self.effective()
+        question = self.question(graphs=max(1, len(given)), **asked)
+        if defence is not self:
+            question = defence.question()
+        found = defence._asked(given, question, progress=progress, workers=workers, engine=engine)
+        return [certificate for _, certificate in found if certificate is not None]
+
+    def _asked(
+        self,
+        graphs: list[Graph],
+        question: Any,
+        *,
+        progress: bool | Callable[[int, int], None],
+        workers: int | None,
+        engine: Engine | None,
+        read: bool = True,
+    ) -> list[tuple[Evidence, Certificate | None]]:
+        """Evidence about each graph and, if it is read, the certificate, in their order."""
         from flipproof.defences.asking import ask_all
 
-        given = as_graphs(graphs)
-        if self.classifier.edge_blind and not (self.baseline or self.edge_blind):
-            from flipproof.defences.edge_blind import EdgeBlindClassifier
-
-            self.question(graphs=max(1, len(given)), **asked)
-            return EdgeBlindClassifier(self.classifier).certify_all(given, progress=progress, workers=workers)
-        question = self.question(graphs=max(1, len(given)), **asked)
-        self.check(given)
+        self.check_ahead(graphs)
         chosen = engine or self.engine(workers)
-        certificates: dict[int, Certificate] = {}
-        with watched(progress, "certifying", len(given), unit="graphs") as advance:
-            for index, _, certificate in ask_all(self, question, dict(enumerate(given)), engine=chosen):
-                assert certificate is not None
-                certificates[index] = certificate
+        found: dict[int, tuple[Evidence, Certificate | None]] = {}
+        with watched(progress, "certifying" if read else "asking", len(graphs), unit="graphs") as advance:
+            for index, evidence, certificate in ask_all(
+                self, question, dict(enumerate(graphs)), engine=chosen, read=read
+            ):
+                found[index] = evidence, certificate
                 advance(1)
-        return [certificates[index] for index in range(len(given))]
+        return [found[index] for index in range(len(graphs))]
+
+    def effective(self) -> Defence:
+        """The defence itself; for a model that sees no edges, the one that certifies it at every radius."""
+        if not self.classifier.edge_blind or self.baseline or self.edge_blind:
+            return self
+        from flipproof.defences.edge_blind import EdgeBlindClassifier
+
+        return EdgeBlindClassifier(self.classifier, num_classes=self.num_classes)
 
     def engine(self, workers: int | None, *, quiet: bool = True) -> Engine:
         """So many processes of this machine, or what comes nearest for this model; ``None`` is this process."""

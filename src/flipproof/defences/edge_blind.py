@@ -6,12 +6,16 @@ The model is asked about the graph without its edges. By construction no attack 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flipproof.certificates.answer import Answer
 from flipproof.classifiers import is_torch_module
 from flipproof.defences.defence import Defence
 from flipproof.graphs import Graph, as_graph
+
+if TYPE_CHECKING:
+    from flipproof.datasets import Dataset
+    from flipproof.models.node_statistics import NodeFit, NodeStatistics
 
 __all__ = ["EdgeBlindClassifier"]
 
@@ -30,6 +34,7 @@ class EdgeBlindClassifier(Defence):
     name = "edge-blind"
     evidence_type = Answer
     baseline = True
+    trains = False
     edge_blind = True
     edge_free_features = True
     effort = 0
@@ -41,12 +46,18 @@ class EdgeBlindClassifier(Defence):
         super().__init__(model, **wrapped)
 
     @classmethod
-    def network_config(cls, features: str | None, width: int, num_classes: int) -> dict[str, Any]:
-        return {"name": cls.name, "network": super().network_config(features, width, num_classes)}
+    def fitted(
+        cls, graphs: Dataset, *, features: Any, validation: Dataset | None = None, seed: int = 0
+    ) -> tuple[NodeStatistics, NodeFit]:
+        """The strong line: the better of a forest and a perceptron on statistics of the nodes."""
+        from flipproof.models.node_statistics import NodeStatistics
+
+        model = NodeStatistics(graphs.num_classes)
+        return model, model.fit(graphs, features=features, validation=validation, seed=seed)
 
     def check(self, graphs: Sequence[Graph]) -> None:
         super().check([graph.replaced(edges=()) for graph in graphs])
-        self._guard.check_features(graphs)
+        self.check_features(graphs)
 
     def predict(self, graph: Any) -> int:
         """The answer without any edge."""

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.evidence import Evidence
 from flipproof.certificates.local_scores import LocalScores, answer_of, graph_scores, leads_over_rivals
 from flipproof.certificates.node_views import NodeViews, default_depth, kinds_of, unique_rows, views_of
 from flipproof.checks import checked_count
+from flipproof.classifiers import unwrapped
 from flipproof.defences.defence import Defence, Option, Question, Request
 from flipproof.defences.target import Confirmation, Outcome, Target
 from flipproof.errors import InputError
@@ -43,16 +45,17 @@ class LocalQuestion(Question):
     """How deep to look.
 
     Attributes:
-        depth: Largest number of flips at one node to look at, which the radius cannot exceed; ``None`` for as many as are cheap.
+        per_node: Largest number of flips at one node to look at; without node features the radius cannot exceed it. ``None`` for
+            as many as are cheap.
     """
 
-    depth: int | None = None
+    per_node: int | None = None
 
     @classmethod
     def of(cls, *, graphs: int = 1, **asked: Any) -> LocalQuestion:
-        depth = asked.pop("depth", None)
+        per_node = asked.pop("per_node", None)
         Question.of(graphs=graphs, **asked)
-        return cls(None if depth is None else checked_count(depth, "depth", 1, "for instance 3"))
+        return cls(None if per_node is None else checked_count(per_node, "per_node", 1, "for instance 3"))
 
 
 class LocalClassifier(Defence):
@@ -64,7 +67,8 @@ class LocalClassifier(Defence):
 
     Args:
         model: A :class:`flipproof.models.Local`, best trained with ``flipproof.train(model, graphs, budget=3)``.
-        budget: The flips that it was trained for, to be remembered; the certificate does not depend on it.
+        budget: Number of flips that the answers are to withstand, or additions and removals: at most what the network was trained
+            for, which is the default. It chooses how the network answers; the certificate holds for any.
         **wrapped: ``features`` (must not depend on edges; by default the graph's own, or none if the network takes none),
             ``trust_features`` and ``memory``; see :class:`flipproof.defences.Defence`.
 
@@ -79,25 +83,44 @@ class LocalClassifier(Defence):
     evidence_type = LocalScores
     question_type = LocalQuestion
     trait = "local"
+    references = ("jin2020certified",)
     network = "local"
     edge_free_features = True
     effort = 1
-    settings = (Option("budget", int, "Largest number of flips that training prepares for, for local.", least=1),)
+    settings = (
+        Option(
+            "budget",
+            int,
+            "Number of flips to withstand, for local: up to so many in training, one number later.",
+            least=1,
+        ),
+    )
     asking = (
         Option(
-            "depth", int, "Largest number of flips at one node to look at; by default as many as are cheap.", least=1
+            "per_node",
+            int,
+            "Largest number of flips at one node to look at; without node features, the radius cannot exceed it. By default "
+            "as many as are cheap.",
+            least=1,
         ),
     )
 
     def __init__(self, model: Any, budget: int | Sequence[int] | None = None, **wrapped: Any) -> None:
         from flipproof.models.local_network import Local
 
+        model = unwrapped(model)
         if not isinstance(model, Local):
             raise InputError(
                 f"model must be a local network; got {type(model).__name__} (flipproof.models.Local; smoothing and voting "
                 "take any model)"
             )
-        self.budget = budget
+        self.budget = self.checked({"budget": budget}).get("budget")
+        trained = int(model.trained_for)
+        if trained and self._flips > trained:
+            raise InputError(
+                f"budget must be at most {trained}, the flips that the network was trained for; got {self.budget} (train it with "
+                f"budget={self._flips})"
+            )
         given = wrapped.pop("features", None) or "own"  # the default of other defences falls back on degrees
         super().__init__(model, features=given if model.in_features else "constant", **wrapped)
         self.hook = self.classifier.features  # type: ignore[attr-defined]
@@ -107,7 +130,26 @@ class LocalClassifier(Defence):
                 'neighbours itself: None for the graph\'s own features, or "constant")'
             )
         self._latest: tuple[bytes, LocalScores | None] = b"", None
-        self._exact: Local = copy.deepcopy(model).double().cpu().eval()
+        self._refresh()
+
+    @property
+    def _flips(self) -> int:
+        """The budget as a number; 0 for the network's own."""
+        return self.budget or 0 if not isinstance(self.budget, list) else sum(self.budget)
+
+    def _refresh(self) -> None:
+        """Read the network as it is now; refuses one that computes what its weights do not tell."""
+        from flipproof.models.network import alteration
+
+        found = alteration(self.model)
+        if found is not None:
+            raise InputError(
+                f"model must be a local network as flipproof builds it, or its certificates would be false; {found} (take "
+                "flipproof.models.Local as it is; smoothing and voting take any model)"
+            )
+        self._exact: Local = copy.deepcopy(self.model).double().cpu().eval()
+        if self._flips:
+            self._exact.for_budget(self._flips)
 
     # ---- what the defence is ----------------------------------------------------------------------------------------------
 
@@ -129,12 +171,22 @@ class LocalClassifier(Defence):
 
     @classmethod
     def training(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        return {"budget": settings.get("budget", 3), "average": 0.99, "weight_decay": 1e-3}
+        # None: as fp.train finds best with a budget
+        recipe = dict.fromkeys(("learning_rate", "batch_size", "weight_decay", "average"))
+        return {"budget": settings.get("budget", 3), **recipe}
 
     @classmethod
     def entry(cls, value: Any) -> dict[str, Any]:
         """A budget."""
         return super().entry(value if isinstance(value, Mapping) else {"budget": value})
+
+    @classmethod
+    def effect(cls, settings: Mapping[str, Any], graphs: Dataset) -> str:
+        return "nothing is sampled; the network is trained through its own certificate"
+
+    @classmethod
+    def reaches(cls, graph: Graph, settings: Mapping[str, Any], num_classes: int) -> dict[str, Certificate]:
+        return {}  # of a network that sees nothing, and so says nothing
 
     @classmethod
     def candidates(cls, graphs: Dataset) -> list[dict[str, Any]]:
@@ -158,7 +210,8 @@ class LocalClassifier(Defence):
     # ---- asking ---------------------------------------------------------------------------------------------------------------
 
     def check(self, graphs: Sequence[Graph]) -> None:
-        self._guard.check_features(graphs)
+        self._refresh()
+        self.check_features(graphs)
         super().check(graphs[:1])  # memory is no matter: the network sees views, not graphs
         for graph in graphs if self.model.in_features else ():
             width = self.hook.of(graph).shape[1]
@@ -177,8 +230,7 @@ class LocalClassifier(Defence):
     def ask(self, graph: Graph, question: Any) -> LocalScores:
         """The votes on all views that attacks reach, of a graph that :meth:`check` has passed."""
         node_set = _NodeSet(self, graph)
-        asked = None if question is None else question.depth
-        depth = min(asked or default_depth(node_set.num_kinds, graph.num_nodes), max(1, graph.num_nodes - 1))
+        depth = _depth(None if question is None else question.per_node, node_set.num_kinds, graph)
         views = views_of(graph, node_set.kinds, depth)
         clean = node_set.scores(views.own[: views.num_clean], views.counts[: views.num_clean])
         rest = node_set.scores(views.own[views.num_clean :], views.counts[views.num_clean :])
@@ -190,7 +242,19 @@ class LocalClassifier(Defence):
             offset=node_set.offset,
             scores=np.concatenate([clean, rest]),
             rounding=node_set.rounding(views),
+            bound=node_set.bound,
         )
+
+    @classmethod
+    def best(
+        cls, graph: Graph, question: LocalQuestion, settings: Mapping[str, Any], num_classes: int
+    ) -> Certificate | None:
+        # nodes of one kind allow the deepest look
+        depth, kinds = _depth(question.per_node, 1, graph), np.zeros(graph.num_nodes, dtype=np.int64)
+        views, pairs = views_of(graph, kinds, depth), num_classes * (num_classes - 1) // 2
+        nothing, sure = np.zeros((len(views), pairs)), np.ones(pairs)
+        bound = None if graph.node_features is None else 0 * sure  # votes on views of labelled nodes are bounded
+        return LocalScores(graph, num_classes, kinds, depth, sure, nothing, 0 * sure, bound).certify()
 
     def work(self, graph: Graph, question: Any, request: Request) -> bytes:
         found = self.ask(graph, question)
@@ -227,6 +291,13 @@ class _NodeSet:
         with torch.inference_mode():
             self.context = self.network.context(self.sizes, torch.from_numpy(features.sum(axis=0, keepdims=True)))
             self.offset: Floats = self.network.offsets(self.context)[0].numpy().copy()
+
+    @property
+    def bound(self) -> Floats | None:
+        """What no vote exceeds, ``[P]``."""
+        largest = self.network.largest_votes(self.context)
+        # a hyperbolic tangent may round up
+        return None if largest is None else np.full(len(self.offset), float(largest) * (1 + 1e-12))
 
     @property
     def num_kinds(self) -> int:
@@ -298,6 +369,11 @@ class LocalTarget(Target):
         fooled = answer_of(totals, self.local.num_classes) != self.label
         margin = float(leads_over_rivals(totals, self.label, self.local.num_classes).min())
         return Confirmation(fooled, margin, 0.0 if fooled else 1.0)
+
+
+def _depth(asked: int | None, num_kinds: int, graph: Graph) -> int:
+    """Flips per node to look at."""
+    return min(asked or default_depth(num_kinds, graph.num_nodes), max(1, graph.num_nodes - 1))
 
 
 def _checked_budget(budget: Any) -> int | list[int]:

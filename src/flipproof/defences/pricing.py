@@ -26,6 +26,7 @@ from flipproof.classifiers import Classifier
 from flipproof.defences.defence import Question
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
+from flipproof.noise import keyed_draws
 from flipproof.noise.groups import EdgeGroups
 
 __all__ = ["DEFAULT_CALLS", "Level", "PricedQuestion", "combinations", "flip_answers", "pieces_of_work", "prices_of"]
@@ -39,6 +40,7 @@ CHUNK = 1024
 _WAVE = 16 * CHUNK  # sets of flips after which a search looks again
 _MOST = 2**40  # sets of flips of one size beyond which no group is searched
 _MOST_CALLS = 2**62
+_COUNTS = "voting, counts alone"
 _SPARE = 4  # times the budget that the average group may have, for its pairs to be counted at all
 
 
@@ -129,9 +131,13 @@ class PricedQuestion(Question):
             raise InputError("the evidence has fewer prices of votes than were asked for (certify the graph again)")
         return certify_group_votes(evidence, depth=self.depth)
 
+    @property
+    def other_readings(self) -> tuple[str, ...]:
+        return (_COUNTS,)
+
     def readings(self, evidence: Any) -> dict[str, Certificate]:
-        """What the counts of votes alone give."""
-        return {} if evidence.prices is None else {"voting, counts alone": certify_group_votes(evidence, depth=0)}
+        """What the counts of votes alone give, where prices were looked for."""
+        return {} if evidence.prices is None else {_COUNTS: certify_group_votes(evidence, depth=0)}
 
 
 def prices_of(votes: GroupVotes, answers: Mapping[Level, IntArray]) -> GroupVotes:
@@ -183,14 +189,16 @@ def flip_answers(
     flips = np.full((sum(counts), max(level.flips for level in levels)), -1, dtype=np.int64)
     for each, stop in zip(sets, np.cumsum(counts).tolist(), strict=True):
         flips[stop - len(each) : stop, : each.shape[1]] = each
-    said = np.concatenate(
-        [
-            classifier.said(groups.flipped(graph, group[start : start + size], flips[start : start + size]))
-            for start in range(0, len(flips), size)
-        ]
-    )
-    parts = np.split(said, np.cumsum(counts)[:-1])
-    return [_first_of_each(graph, level, *pair) for level, *pair in zip(levels, sets, parts, strict=True)]
+    # one set of flips is asked about again, alone: a guard against models that mind their company
+    again = int(keyed_draws(f"alone {graph.topology}", levels[0].group, levels[0].start, (1,))[0]) % max(1, len(flips))
+    said = list[NDArray[np.uint8]]()
+    for start in range(0, len(flips), size):
+        batch = groups.flipped(graph, group[start : start + size], flips[start : start + size])
+        said.append(classifier.said(batch))
+        if start <= again < start + size:
+            classifier.asked_alone(batch, (said[-1] == 2).argmax(axis=1), np.array([again - start]))
+    parts = np.split(np.concatenate(said), np.cumsum(counts)[:-1])
+    return [_first_of_each(graph, level, each, part) for level, each, part in zip(levels, sets, parts, strict=True)]
 
 
 def _sets_of_flips(places: IntArray, level: Level) -> IntArray:

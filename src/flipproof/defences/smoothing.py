@@ -10,156 +10,37 @@ edge flips it stays the same, except with probability alpha over the sampling.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flipproof.certificates.bounds import checked_alpha, label_pvalue
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.methods import DEFAULT_METHOD, METHODS, certify_votes
-from flipproof.certificates.reach import reachable_radius
+from flipproof.certificates.methods import DEFAULT_METHOD
+from flipproof.certificates.reach import unanimous_certificate
 from flipproof.certificates.sampled_votes import Block, Votes
-from flipproof.certificates.sequential import Plan, Sequential
-from flipproof.checks import checked_samples, checked_seed
+from flipproof.checks import checked_samples
 from flipproof.defences.asking import ask_all
-from flipproof.defences.defence import Defence, Option, Question, Request, label_dtype
-from flipproof.defences.target import Confirmation, CopiesTarget, Target, checked_copies
+from flipproof.defences.defence import Defence, Option, Request, label_dtype
+from flipproof.defences.sampled_question import SampledQuestion
+from flipproof.defences.smoothed_target import SmoothedTarget
+from flipproof.defences.target import Target
+from flipproof.engines import Engine
 from flipproof.errors import InputError
-from flipproof.graphs import Graph, as_graph
-from flipproof.noise import BLOCK, EdgeNoise, SampleStream, keyed_draws, noisy_states
+from flipproof.graphs import Graph, as_graph, as_graphs
+from flipproof.noise import BLOCK, EdgeNoise, SampleStream, keyed_draws
 
 if TYPE_CHECKING:
     from flipproof.datasets import Dataset
 
 __all__ = ["SampledQuestion", "SmoothedClassifier"]
 
+_EFFORTS = (1_000, 10_000, 100_000)  # samples
 _KEEPS = (0.8, 0.9, 0.95, 0.98)
 # edges added for each that is there, and the share removed. Where more than half of the edges are removed, a single added one is
 # mostly removed too: few additions then suffice to hide it, and the graph is thinned rather than blurred
 _PAIRS = ((0.3, 0.2), (0.05, 0.4), (0.01, 0.6), (0.01, 0.8))
-_CLEAR = 2.0  # standard errors by which a rival must lead on the noise that the attack was searched with
-
-
-@dataclass(frozen=True)
-class SampledQuestion(Question):
-    """How many noisy copies of every graph are asked about, and how the votes are read.
-
-    Attributes:
-        samples: Number of noisy copies, or ``"auto"`` for as many as the answer needs.
-        max_samples, target_radius, precision: With ``"auto"``; see :class:`flipproof.Sequential`.
-        alpha: Failure probability of each certificate, or of all together.
-        simultaneous: Whether alpha holds for all graphs at once.
-        graphs: Number of graphs that share alpha then.
-        method: How the votes are read.
-        seed: Seed of the noise.
-    """
-
-    samples: int | str = 10_000
-    max_samples: int | None = None
-    target_radius: int | None = None
-    precision: float | None = None
-    alpha: float = 0.001
-    simultaneous: bool = False
-    graphs: int = 1
-    method: str = DEFAULT_METHOD
-    seed: int = 0
-
-    doing = "sampling"
-    unit = "samples"
-
-    @classmethod
-    def of(  # type: ignore[override]
-        cls,
-        *,
-        graphs: int = 1,
-        samples: int | str | Sequential = 10_000,
-        max_samples: int | None = None,
-        target_radius: int | None = None,
-        precision: float | None = None,
-        alpha: float = 0.001,
-        simultaneous: bool = False,
-        method: str = DEFAULT_METHOD,
-        seed: int | None = None,
-    ) -> SampledQuestion:
-        """See :meth:`SmoothedClassifier.certify`."""
-        if isinstance(samples, Sequential):
-            goal = asdict(samples)
-            samples = "auto"
-        elif samples == "auto":
-            goal = {"max_samples": max_samples or Sequential.max_samples}
-            goal |= {"target_radius": target_radius, "precision": precision}
-        else:
-            goal = {"max_samples": max_samples, "target_radius": target_radius, "precision": precision}
-            for name, value in goal.items():
-                if value is not None:
-                    raise InputError(f'{name} {value} goes with samples "auto"; got samples {samples} (ask for auto)')
-            if isinstance(samples, str) and samples.isdecimal():
-                samples = int(samples)
-        question = cls(
-            samples=samples,
-            **goal,
-            alpha=alpha,
-            simultaneous=simultaneous,
-            graphs=graphs,
-            method=method,
-            seed=checked_seed(seed),
-        )
-        checked_alpha(alpha)
-        assert question.plan  # refuses what cannot be sampled
-        return question
-
-    @cached_property
-    def plan(self) -> Plan:
-        """When sampling ends, and at which level certificates are read."""
-        samples: int | str | Sequential = self.samples
-        if self.auto:
-            assert self.max_samples is not None
-            samples = Sequential(self.max_samples, target_radius=self.target_radius, precision=self.precision)
-        return Plan.of(samples, alpha=self.level, method=self.method)
-
-    @property
-    def auto(self) -> bool:
-        """Whether sampling ends when the answer is known."""
-        return self.samples == "auto"
-
-    @property
-    def level(self) -> float:
-        """The failure probability of every single certificate."""
-        return self.alpha / self.graphs if self.simultaneous else self.alpha
-
-    @property
-    def amount(self) -> int | None:
-        """Samples per graph; ``None`` where it is not known in advance."""
-        return None if self.auto else self.plan.most
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON; the number of graphs is known elsewhere."""
-        return {key: value for key, value in asdict(self).items() if key != "graphs"}
-
-    def fits(self, evidence: Votes) -> bool:
-        cast = evidence.seed, evidence.looks
-        return cast == (self.seed, self.plan.schedule) and len(evidence) in self.plan.looks
-
-    def read(self, evidence: Votes) -> Certificate:
-        """The certificate of the look at which sampling ends; refuses votes that were cast otherwise."""
-        if not self.fits(evidence):
-            raise InputError("the votes were cast with other settings than these (sample again)")
-        certificate = self.plan.read(evidence)
-        if certificate.samples != len(evidence):
-            raise InputError(
-                f"sampling ends at {certificate.samples:,} votes, and {len(evidence):,} were cast (votes beyond the stop were "
-                "added)"
-            )
-        return certificate
-
-    def readings(self, evidence: Votes) -> dict[str, Certificate]:
-        """What every other method certifies from the same votes, at the same level."""
-        others = [method for method in METHODS if method != self.method]
-        return {method: certify_votes(evidence, alpha=self.level, method=method) for method in others}
 
 
 class SmoothedClassifier(Defence):
@@ -167,8 +48,9 @@ class SmoothedClassifier(Defence):
 
     Args:
         model: A torch module with ``forward(x, edge_index, batch)`` (PyG's convention), ``forward(data)`` or
-            ``forward(x, adj, mask)`` (dense), returning logits ``[graphs, num_classes]``; or any callable
-            from a list of :class:`Graph` to labels.
+            ``forward(x, adj, mask)`` (dense), returning logits ``[graphs, num_classes]``, or for two classes one logit per
+            graph, which is above 0 for class 1; or any callable from a list of :class:`Graph` to labels. It is asked on the
+            device of its weights.
         noise: The random flips.
         **wrapped: ``num_classes``, ``features`` (computed on every *noisy* graph), ``convention``, ``trust_features`` and
             ``memory``; see :class:`flipproof.defences.Defence`.
@@ -182,9 +64,11 @@ class SmoothedClassifier(Defence):
     """
 
     name = "smoothing"
+    tried_where_asked = True
     evidence_type = Votes
     question_type = SampledQuestion
     trait = "smoothed"
+    references = ("gao2020certified", "cohen2019certified", "bojchevski2020efficient", "hung2019rank")
     settings = (
         Option("keep", float, "Probability that a node pair keeps its state (the paper's beta)."),
         Option("add", float, "Probability that an empty node pair gains an edge."),
@@ -253,6 +137,10 @@ class SmoothedClassifier(Defence):
         return {"noise": _noise_of(settings)}
 
     @classmethod
+    def recipes(cls, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [{"objective": "majority", "copies": 16}, {"objective": "attacked", "copies": 4}]
+
+    @classmethod
     def trained_for(cls, metadata: Mapping[str, Any]) -> dict[str, Any] | None:
         stored = metadata.get("noise")
         if stored is None:
@@ -273,10 +161,13 @@ class SmoothedClassifier(Defence):
     @classmethod
     def candidates(cls, graphs: Dataset) -> list[dict[str, Any]]:
         """Symmetric noises, and noises that add edges in proportion to the density."""
-        slots = sum(graph.max_adds + graph.max_removes for graph in graphs)
-        density = sum(graph.num_edges for graph in graphs) / max(1, slots)
+        edges = sum(graph.max_removes for graph in graphs)
+        density = edges / max(1, edges + sum(graph.max_adds for graph in graphs))
         pairs = [{"add": float(f"{times * density:.2g}"), "remove": remove} for times, remove in _PAIRS]
-        return [cls.checked(given) for given in [*({"keep": keep} for keep in _KEEPS), *pairs]]
+        found = [cls.checked(given) for given in [*({"keep": keep} for keep in _KEEPS), *pairs]]
+        return list(
+            {cls.title(settings): settings for settings in found}.values()
+        )  # a pair can be one of the symmetric ones
 
     # ---- one graph ----
 
@@ -302,10 +193,31 @@ class SmoothedClassifier(Defence):
 
         A class other than the smoothed classifier's answer is returned with probability at most ``alpha``.
         """
+        return self.predict_all([as_graph(graph)], samples=samples, alpha=alpha, seed=seed)[0]
+
+    def predict_all(  # type: ignore[override]
+        self,
+        graphs: Iterable[Any],
+        *,
+        samples: int = 1_000,
+        alpha: float = 0.001,
+        seed: int | None = None,
+        progress: bool | Callable[[int, int], None] = False,
+        workers: int | None = None,
+        engine: Engine | None = None,
+    ) -> list[int | None]:
+        """The smoothed prediction for each graph, in their order; see :meth:`predict` and :meth:`certify_all`."""
         checked_alpha(alpha)
+        where: dict[str, Any] = {"progress": progress, "workers": workers, "engine": engine}
         if self.classifier.edge_blind:
-            return self.certify_all([graph])[0].label
-        votes = self.sample(graph, samples=checked_samples(samples), seed=seed)
+            return self.effective().predict_all(graphs, **where)
+        question = self.question(samples=checked_samples(samples), alpha=alpha, seed=seed)
+        found = self._asked(as_graphs(graphs), question, **where, read=False)
+        return [self._leader(votes, alpha) for votes, _ in found if isinstance(votes, Votes)]
+
+    @staticmethod
+    def _leader(votes: Votes, alpha: float) -> int | None:
+        """The class with most votes, if its lead is no accident."""
         top, second = (int(index) for index in np.argsort(-votes.counts, kind="stable")[:2])
         level = checked_alpha(alpha, samples=len(votes), discrepancy=votes.stream().discrepancy)
         return top if label_pvalue(votes.counts[top], votes.counts[second]) <= level else None
@@ -361,17 +273,40 @@ class SmoothedClassifier(Defence):
             raise InputError(f"the engine must return the votes asked for; got {cast} instead of {expected}")
         return self.votes_of(graph, blocks, seed=question.seed, looks=plan.schedule)
 
-    def reach(self, graph: Graph, question: SampledQuestion) -> int | None:
+    @classmethod
+    def best(
+        cls, graph: Graph, question: SampledQuestion, settings: Mapping[str, Any], num_classes: int
+    ) -> Certificate | None:
         plan = question.plan
-        return reachable_radius(
+        return unanimous_certificate(
             graph,
-            self.noise,
+            _noise_of(settings),
             samples=plan.most,
             alpha=question.level,
             method=question.method,
-            num_classes=self.num_classes,
+            num_classes=num_classes,
             looks=plan.schedule,
+            seed=question.seed,
         )
+
+    @classmethod
+    def reaches(cls, graph: Graph, settings: Mapping[str, Any], num_classes: int) -> dict[str, Certificate]:
+        found = {}
+        for samples in _EFFORTS:
+            question = cls.question_type.of(
+                samples=samples, method="votes", seed=0
+            )  # of unanimous votes as good as influence
+            best = cls.best(graph, question, settings, num_classes)
+            assert best is not None
+            found[f"{samples:,} samples"] = best
+        return found
+
+    @classmethod
+    def effect(cls, settings: Mapping[str, Any], graphs: Dataset) -> str:
+        noise, count = _noise_of(settings), max(1, len(graphs))
+        added = noise.p_add * sum(graph.max_adds for graph in graphs) / count
+        removed = noise.p_remove * sum(graph.max_removes for graph in graphs) / count
+        return f"adds {added:.1f} and removes {removed:.1f} edges on average"
 
     @classmethod
     def answered(cls, evidence: Any, settings: Mapping[str, Any], num_classes: int) -> bool:
@@ -388,17 +323,21 @@ class SmoothedClassifier(Defence):
         classifier = self.classifier.suited(graph, self.noise)
         classifier.prepare()
         size = classifier.batch_size(graph, self.noise)
-        checksum, labels = stream.new_checksum(), []
+        checksum, labels, contents = stream.new_checksum(), [], []
         # one sample of the block is asked about again, alone: a guard against models that mind their company
         again = int(keyed_draws(f"alone {graph.topology}", seed, start, (1,))[0]) % min(BLOCK, samples - start)
         for begin in range(start, start + BLOCK, size):
             batch, flips = stream.batch(begin, begin + size)
             checksum.update(flips)
+            if stream.small:
+                contents.append(flips)
             if begin < samples:
                 found = classifier.labels(batch)
                 labels.append(found)
                 if begin <= start + again < begin + size:
                     classifier.asked_alone(batch, found, np.array([start + again - begin]))
+        if stream.small:
+            stream.remember(start, b"".join(contents))
         kept = np.concatenate(labels)[: samples - start]
         return kept.astype(label_dtype(self.num_classes)), checksum.hexdigest()
 
@@ -452,66 +391,3 @@ def _block_key(start: int) -> str:
 
 def _noise_of(given: Mapping[str, Any]) -> EdgeNoise:
     return EdgeNoise(**{key: value for key in ("keep", "add", "remove") if (value := given.get(key)) is not None})
-
-
-class SmoothedTarget(CopiesTarget):
-    """The most frequent answer under noise, estimated on the same noise for all candidates.
-
-    Common random numbers: slot ``i`` of sample ``m`` has one random integer, compared with the threshold of whatever state the
-    candidate has there, so that two candidates differ only where their flips do. A candidate counts as fooled when a rival
-    leads by two standard errors; whether it truly is, :meth:`confirm` tells with fresh noise.
-    """
-
-    relaxed = 32
-
-    def __init__(
-        self,
-        smooth: SmoothedClassifier,
-        graph: Graph,
-        *,
-        samples: int,
-        confirm_samples: int,
-        alpha: float,
-        seed: int,
-        max_calls: int | None,
-    ) -> None:
-        self.smooth, self.confirm_samples = smooth, checked_samples(confirm_samples)
-        self.samples = checked_copies(checked_samples(samples), graph, "samples", "lower samples")
-        self.alpha, self.seed = checked_alpha(alpha), checked_seed(seed)
-        smooth.check([graph])
-        draws = keyed_draws("attack noise", self.seed, 0, (self.samples, graph.num_slots))
-        empty = np.zeros(draws.shape, dtype=np.bool_)
-        self.if_empty = noisy_states(empty, draws, smooth.noise)
-        self.if_edge = noisy_states(~empty, draws, smooth.noise)
-        super().__init__(smooth.classifier, graph, smooth.noise, max_calls)
-
-    def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
-        own = counts[:, self.label]
-        fooled: NDArray[np.bool_] = -margins > _CLEAR * np.sqrt(2 * own - margins)
-        return fooled
-
-    def prediction(self) -> int:
-        found = self.smooth.sample(self.graph, samples=self.confirm_samples, seed=_fresh_seed("clean", self.seed))
-        self.calls += self.confirm_samples
-        return int(found.counts.argmax())
-
-    def confirm(self, graph: Graph) -> Confirmation:
-        """On fresh noise, a binomial test of the strongest rival against the label, corrected for choosing the rival.
-
-        An attack after which the label is still the smoothed classifier's answer passes with probability at most ``alpha``.
-        """
-        votes = self.smooth.sample(graph, samples=self.confirm_samples, seed=_fresh_seed("confirm", self.seed))
-        self.calls += self.confirm_samples
-        counts = votes.counts
-        margin = float(self._margins(counts[None].astype(np.float64))[0])
-        rival = int(counts[self.label] - margin)
-        p_value = 1.0
-        if margin < 0:  # the label test is two-sided: half of it, once for each rival
-            p_value = min(1.0, float(label_pvalue(rival, counts[self.label])) / 2 * (len(counts) - 1))
-        level = checked_alpha(self.alpha, samples=len(votes), discrepancy=votes.stream().discrepancy)
-        return Confirmation(p_value <= level, margin / len(votes), p_value)
-
-
-def _fresh_seed(purpose: str, seed: int) -> int:
-    """A seed that the search had no part in."""
-    return int(keyed_draws(f"attack {purpose}", seed, 0, (1,))[0])

@@ -21,7 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates.certificate import Certificate
+from flipproof.certificates.group_majority import certify_group_votes
 from flipproof.certificates.group_votes import GroupVotes
+from flipproof.certificates.prices import MOST_PRICED, Prices
 from flipproof.defences.asking import ask_all
 from flipproof.defences.defence import Defence, Option, Request, label_dtype
 from flipproof.defences.pricing import DEFAULT_CALLS, Level, PricedQuestion, flip_answers, pieces_of_work, prices_of
@@ -65,9 +67,11 @@ class VotingClassifier(Defence):
     """
 
     name = "voting"
+    tried_where_asked = True
     evidence_type = GroupVotes
     question_type = PricedQuestion
     trait = "voting"
+    references = ("xia2024gnncert", "hammoudeh2023reducing")
     settings = (Option("groups", int, "Number of sub-graphs per graph, for voting.", least=1),)
     trial_options = (Option("groups", int, "Number of sub-graphs to try; give it several times.", least=1),)
     training_options = (
@@ -129,13 +133,15 @@ class VotingClassifier(Defence):
 
     @classmethod
     def words(cls, settings: Mapping[str, Any]) -> str:
-        flips = settings.get("flips")
-        return f"{settings['groups']} groups" + (f", against {flips} flips" if flips else "")
+        groups, flips = settings["groups"], settings.get("flips")
+        against = f", against {flips} flip{'s' * (flips > 1)}" if flips else ""
+        return f"{groups} group{'s' * (groups > 1)}{against}"
 
     @classmethod
     def training(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         flips = {"flips": settings["flips"]} if settings.get("flips") else {}
-        return {"groups": EdgeGroups(settings["groups"], settings.get("key", 0)), "renumber": True, **flips}
+        groups = EdgeGroups(settings["groups"], settings.get("key", 0))
+        return {"groups": groups, "renumber": groups.count > 1, **flips}
 
     @classmethod
     def trained_for(cls, metadata: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -145,16 +151,18 @@ class VotingClassifier(Defence):
 
     @classmethod
     def entry(cls, value: Any) -> dict[str, Any]:
-        """A number of groups, or a table that may also say how many flips to train against.
+        """A number of groups, or a table that may also say how many flips to train against."""
+        given = value if isinstance(value, Mapping) else {"groups": value}
+        if given.keys() - {"groups", "flips"}:
+            raise InputError(f"voting takes a number of groups, or tables with groups and flips; got {value!r}")
+        return cls.checked(given)
 
-        A single group certifies nothing that could be compared.
-        """
-        given = dict(value) if isinstance(value, Mapping) else {"groups": value}
-        flips = given.pop("flips", None)
-        settings = cls.checked({**super().entry(given), "flips": flips})
-        if settings["groups"] < 2:
-            raise InputError(f"groups must be at least 2 in a comparison; got {settings['groups']} (for instance 3)")
-        return settings
+    @classmethod
+    def effect(cls, settings: Mapping[str, Any], graphs: Dataset) -> str:
+        groups = settings["groups"]
+        most = (groups - 1) // 2
+        vote = f"the vote of {groups} sub-graphs alone withstands at most {most} flip{'s' * (most != 1)}; "
+        return f"{vote if groups > 1 else ''}prices (--depth) decide how many"
 
     @classmethod
     def candidates(cls, graphs: Dataset) -> list[dict[str, Any]]:
@@ -261,6 +269,19 @@ class VotingClassifier(Defence):
         return GroupVotes(
             np.concatenate(labels).astype(label_dtype(self.num_classes)), graph, self.groups, self.num_classes
         )
+
+    @classmethod
+    def best(
+        cls, graph: Graph, question: PricedQuestion, settings: Mapping[str, Any], num_classes: int
+    ) -> Certificate | None:
+        if question.depth is None:
+            return None
+        groups = EdgeGroups(settings["groups"], settings.get("key", 0))
+        labels = np.zeros(groups.count, dtype=label_dtype(num_classes))
+        prices = Prices.none(groups.count)
+        if groups.count <= MOST_PRICED:  # every set of so many flips was tried, and none changed a vote
+            prices = Prices(prices.depths + question.depth, prices.tried, prices.found)
+        return certify_group_votes(GroupVotes(labels, graph, groups, num_classes, prices=prices), depth=question.depth)
 
     @classmethod
     def answered(cls, evidence: Any, settings: Mapping[str, Any], num_classes: int) -> bool:

@@ -27,9 +27,7 @@ def installed() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise MissingExtraError(
-            '--engine ray needs Ray, which is not installed (pip install "flipproof[ray]")'
-        ) from error
+        raise MissingExtraError("--engine ray needs Ray, which is not installed (pip install ray)") from error
     return ray
 
 

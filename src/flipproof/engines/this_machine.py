@@ -22,7 +22,7 @@ from multiprocessing import connection
 from typing import Any
 
 from flipproof.checks import checked_count
-from flipproof.engines.engine import Engine, ThisProcess, in_worker
+from flipproof.engines.engine import Engine, GraphTask, ThisProcess, in_worker
 from flipproof.errors import InputError
 
 __all__ = ["Processes", "Threads", "cores", "local_engine"]
@@ -115,6 +115,7 @@ class Processes:
 
 
 _NOTHING: Any = object()
+_SAME: Any = None  # in place of a graph: the one that the worker has got last
 
 
 class _Worker:
@@ -124,6 +125,7 @@ class _Worker:
         context: Any = multiprocessing.get_context(start)
         self.pipe, theirs = context.Pipe()
         self.task, self.team = _NOTHING, team
+        self.graph: Any = None
         inherited = [self.pipe, *(worker.pipe for worker in team)] if start == "fork" else []
         self.process = context.Process(target=_work, args=(work, theirs, inherited, os.getpid()), daemon=True)
         # Ctrl-C must not reach the child before it has learnt to leave it to the parent
@@ -138,9 +140,13 @@ class _Worker:
         team.append(self)
 
     def give(self, task: Any) -> None:
-        self.task = task
+        self.task, sent = task, task
+        if isinstance(task, GraphTask):  # a graph travels once, not with each piece of work on it
+            if task.graph is self.graph:
+                sent = GraphTask(task.index, _SAME, task.request)
+            self.graph = task.graph
         with suppress(ConnectionError):  # it has died: seen when its result is waited for
-            self.pipe.send(task)
+            self.pipe.send(sent)
 
     def result(self) -> Any:
         """What the worker sent; ``EOFError`` if it died, and its own exception if it failed."""
@@ -177,8 +183,12 @@ def _work(work: Callable[[Any], Any], pipe: Any, inherited: list[Any], parent: i
     try:
         with in_worker(work):
             threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+            graph: Any = None
             while True:
                 task = pipe.recv()
+                if isinstance(task, GraphTask):
+                    graph = graph if task.graph is _SAME else task.graph
+                    task = GraphTask(task.index, graph, task.request)
                 try:
                     answer = (False, work(task))
                 except Exception as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from copy import copy
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -15,7 +17,9 @@ if TYPE_CHECKING:
     import networkx
     from torch_geometric.data import Data
 
-__all__ = ["Conversions"]
+__all__ = ["Conversions", "pyg_edge_fields", "pyg_pairs", "pyg_with_edges"]
+
+_EDGE_FIELDS = ("adj", "adj_t")
 
 
 class Conversions:
@@ -92,7 +96,7 @@ class Conversions:
         """From a ``networkx.Graph``; nodes are numbered in the order of ``graph.nodes``.
 
         Args:
-            graph: Undirected, not a multigraph, without self-loops. Edge attributes are dropped.
+            graph: Undirected, not a multigraph, without self-loops. Edge attributes are left out with a warning.
             node_features: A matrix, or the name of a node attribute. The default is the attribute ``x`` if every node has it.
             label: The default is the graph attribute ``label`` or ``y``, if there is one.
         """
@@ -106,6 +110,8 @@ class Conversions:
                 f"expected a simple graph; got {type(graph).__name__} (networkx.Graph(graph) keeps one of the edges "
                 "between two nodes)"
             )
+        attributes = {key for *_, values in graph.edges(data=True) for key in values}
+        _warn_of_edge_fields("the networkx graph", sorted(map(str, attributes)), "drop them")
         nodes = list(graph.nodes)
         index = {node: position for position, node in enumerate(nodes)}
         edges = [(index[u], index[v]) for u, v in graph.edges]
@@ -141,46 +147,83 @@ class Conversions:
     def from_pyg(cls, data: Data, **options: Any) -> Self:
         """From a PyG ``Data``: ``edge_index`` with both directions of every edge, ``x``, ``y``, ``num_nodes``.
 
-        Edge attributes and weights are dropped: an edge that the noise adds has none, so a certified model must not
-        read them. A ``y`` that is not a single whole number (a regression target, node labels) gives no label.
+        Edge attributes and weights are left out with a warning: an edge that the noise adds has none, so a certified model must
+        not read them. A ``y`` that is not a single whole number (a regression target, node labels) gives no label.
         """
-        if getattr(data, "edge_index", None) is None:
-            raise InputError(
-                "expected a PyG Data with edge_index; got none (set edge_index of shape [2, 0] for no edges)"
-            )
-        if getattr(data, "batch", None) is not None:
-            raise InputError(
-                "expected one graph; got a PyG Batch of several (pass batch.to_data_list() to certify_all)"
-            )
-        if data.num_nodes is None:
-            raise InputError("expected a PyG Data that knows its number of nodes; got none (set data.num_nodes)")
-        edge_index = np.asarray(to_numpy(data.edge_index))
-        if edge_index.ndim != 2 or len(edge_index) != 2 or (edge_index.size and edge_index.dtype.kind not in "iu"):
-            raise InputError(
-                f"edge_index must be integers of shape [2, E]; got {edge_index.dtype} of shape {edge_index.shape} "
-                "(transpose it, or convert it with .long())"
-            )
-        rows, columns = edge_index
-        num_nodes = int(data.num_nodes)
-        check_range(rows, columns, num_nodes, "edge_index")
+        num_nodes, pairs = pyg_pairs(data)
+        _warn_of_edge_fields("the PyG Data", pyg_edge_fields(data), "set data.edge_attr = None")
         label = getattr(data, "y", None)
         if label is not None:
             values = np.asarray(to_numpy(label)).ravel()
             whole = values.size == 1 and np.isfinite(values[0]) and values[0] == int(values[0])
             label = int(values[0]) if whole else None
         features = None if getattr(data, "x", None) is None else to_numpy(data.x)
-        return cls(num_nodes, undirected_pairs(rows, columns, num_nodes), features, label, **options)
+        return cls(num_nodes, pairs, features, label, **options)
 
     def to_pyg(self) -> Data:
         """A PyG ``Data``: ``edge_index`` with both directions, sorted; ``x`` and ``y`` where known."""
         import torch
         from torch_geometric.data import Data
 
-        both = np.concatenate([self.edges, self.edges[:, ::-1]])
-        both = both[np.lexsort((both[:, 1], both[:, 0]))]
-        data = Data(edge_index=torch.from_numpy(np.ascontiguousarray(both.T)), num_nodes=self.num_nodes)
+        data = Data(edge_index=torch.from_numpy(_both_directions(self.edges)), num_nodes=self.num_nodes)
         if self.node_features is not None:
             data.x = torch.from_numpy(self.node_features.copy())
         if self.label is not None:
             data.y = torch.tensor([self.label])
         return data
+
+
+def _warn_of_edge_fields(where: str, fields: list[str], remedy: str) -> None:
+    if fields:
+        warnings.warn(
+            f"{', '.join(fields)} of {where} {'is' if len(fields) == 1 else 'are'} not used: an edge that the noise adds has "
+            "none, and a certified model must not tell it apart (make edge features from the two end nodes with "
+            f"edge_features=function, or {remedy})",
+            stacklevel=4,
+        )
+
+
+def pyg_pairs(data: Data) -> tuple[int, IntArray]:
+    """The number of nodes of a PyG ``Data``, and its node pairs; refuses directed graphs and batches."""
+    if getattr(data, "edge_index", None) is None:
+        raise InputError("expected a PyG Data with edge_index; got none (set edge_index of shape [2, 0] for no edges)")
+    if getattr(data, "batch", None) is not None:
+        raise InputError("expected one graph; got a PyG Batch of several (pass batch.to_data_list() to certify_all)")
+    if data.num_nodes is None:
+        raise InputError("expected a PyG Data that knows its number of nodes; got none (set data.num_nodes)")
+    edge_index = np.asarray(to_numpy(data.edge_index))
+    if edge_index.ndim != 2 or len(edge_index) != 2 or (edge_index.size and edge_index.dtype.kind not in "iu"):
+        raise InputError(
+            f"edge_index must be integers of shape [2, E]; got {edge_index.dtype} of shape {edge_index.shape} "
+            "(transpose it, or convert it with .long())"
+        )
+    rows, columns = edge_index
+    num_nodes = int(data.num_nodes)
+    check_range(rows, columns, num_nodes, "edge_index")
+    return num_nodes, undirected_pairs(rows, columns, num_nodes)
+
+
+def pyg_edge_fields(data: Data) -> list[str]:
+    """Names of the fields of a PyG ``Data`` that hold something per edge, ``edge_index`` itself aside."""
+    return [
+        key
+        for key, value in data
+        if key != "edge_index"
+        and value is not None
+        and (key in _EDGE_FIELDS or "edge" in key or data.is_edge_attr(key))
+    ]
+
+
+def pyg_with_edges(data: Data, edge_index: IntArray) -> Data:
+    """A shallow copy of a PyG ``Data`` with these edges ``[2, E]``; all else stays."""
+    import torch
+
+    changed = copy(data)
+    changed.num_nodes = int(data.num_nodes)  # where only the edges told it, a lost edge would lose nodes
+    changed.edge_index = torch.from_numpy(edge_index).to(data.edge_index)
+    return changed
+
+
+def _both_directions(edges: IntArray) -> IntArray:
+    both = np.concatenate([edges, edges[:, ::-1]])
+    return np.ascontiguousarray(both[np.lexsort((both[:, 1], both[:, 0]))].T)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
@@ -206,21 +205,12 @@ def as_graph(value: Any) -> Graph:
             f"expected one graph; got a PyG data set of {len(value)} (pass it to certify_all, or one graph after the other)"
         )
     if hasattr(value, "edge_index"):
-        if getattr(value, "edge_attr", None) is not None:
-            warnings.warn(
-                "edge_attr of the PyG Data is not used: an edge that the noise adds has none, and a certified model must not "
-                "tell it apart (make edge features from the two end nodes with edge_features=function, or set "
-                "data.edge_attr = None)",
-                stacklevel=3,
-            )
         return Graph.from_pyg(value)
     if hasattr(value, "is_multigraph") and hasattr(value, "nodes"):
         return Graph.from_networkx(value)
     if hasattr(value, "tocoo") or (hasattr(value, "ndim") and hasattr(value, "shape")):
         return Graph.from_adjacency(value)
-    if isinstance(value, Sequence) and any(
-        isinstance(part, Graph) or hasattr(part, "edge_index") for part in value[:1]
-    ):
+    if isinstance(value, Sequence) and _holds_graphs(value):
         raise InputError(
             f"expected one graph; got {len(value)} in a {type(value).__name__} (pass them to certify_all, or one after the other)"
         )
@@ -231,14 +221,43 @@ def as_graph(value: Any) -> Graph:
 
 
 def as_graphs(values: Any) -> list[Graph]:
-    """A list of :class:`Graph` from a sequence of anything that :func:`as_graph` takes."""
+    """A list of :class:`Graph` from anything that yields what :func:`as_graph` takes, or several of them at a time.
+
+    That is a list, a PyG data set, or a ``DataLoader``, whose batches are taken apart.
+    """
     is_dataset = _is_pyg_dataset(values)
     is_single = isinstance(values, Graph) or hasattr(values, "edge_index") or hasattr(values, "is_multigraph")
-    if is_single and not is_dataset:
+    if is_single and not is_dataset and not hasattr(values, "to_data_list"):
         raise InputError("expected a list of graphs; got a single one (wrap it in a list)")
     if not isinstance(values, Iterable) and not is_dataset:
         raise InputError(f"expected a list of graphs; got {type(values).__name__} (pass a list)")
-    return [as_graph(value) for value in values]
+    _refuse_noise(values)
+    return [graph for value in _parts(values) for graph in _graphs_of(value)]
+
+
+def _graphs_of(value: Any) -> list[Graph]:
+    """One graph, or those of a batch."""
+    several = hasattr(value, "to_data_list") or (isinstance(value, (list, tuple)) and _holds_graphs(value))
+    return [as_graph(part) for part in _parts(value)] if several else [as_graph(value)]
+
+
+def _parts(values: Any) -> Iterable[Any]:
+    parts: Iterable[Any] = values.to_data_list() if hasattr(values, "to_data_list") else values
+    return parts
+
+
+def _holds_graphs(values: Sequence[Any]) -> bool:
+    return any(isinstance(part, Graph) or hasattr(part, "edge_index") for part in values[:1])
+
+
+def _refuse_noise(values: Any) -> None:
+    """Refuse a data set, or a loader of one, whose transform draws noise: the graphs themselves are wanted."""
+    transform = getattr(getattr(values, "dataset", values), "transform", None)
+    if any(getattr(part, "draws_noise", False) for part in (transform, *getattr(transform, "transforms", ()))):
+        raise InputError(
+            "the graphs come from a data set whose transform adds noise, and flipproof adds its own; got EdgeFlip among its "
+            "transforms (give the data set without it)"
+        )
 
 
 def _is_pyg_dataset(value: Any) -> bool:
@@ -246,21 +265,29 @@ def _is_pyg_dataset(value: Any) -> bool:
     return hasattr(value, "get") and hasattr(value, "len")
 
 
-def unchecked_graph(num_nodes: int, edges: IntArray, node_features: NDArray[Any] | None) -> Graph:
+def unchecked_graph(
+    num_nodes: int,
+    edges: IntArray,
+    node_features: NDArray[Any] | None,
+    *,
+    label: int | None = None,
+    name: str | None = None,
+) -> Graph:
     """A graph from parts that are known to be in canonical form. Skipping the checks makes thousands of graphs cheap.
 
     Args:
         num_nodes: At least 1.
         edges: int64 pairs ``u < v`` of existing nodes, sorted, each listed once; the array becomes read-only.
         node_features: An array that :func:`checked_features` returned.
+        label, name: As for :class:`Graph`.
     """
     graph = Graph.__new__(Graph)
     graph.__dict__.update(
         num_nodes=num_nodes,
         edges=read_only(edges),
         node_features=node_features,
-        label=None,
+        label=label,
         frozen=NO_PAIRS,
-        name=None,
+        name=name,
     )
     return graph

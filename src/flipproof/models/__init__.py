@@ -1,7 +1,8 @@
 """Models that ship with flipproof: small, fast on a CPU, and safe under smoothing.
 
 Every network answers ``forward(x, adj, mask)`` for dense batches and ``forward_sparse(x, edge_index, batch)`` for large
-graphs, with the same weights and the same logits. ``WLSVM`` is no network: a kernel machine that answers labels.
+graphs, with the same weights and the same logits. ``WLSVM`` and ``NodeStatistics`` are no networks: a kernel machine, and the
+line to beat, which sees no edges. Both answer labels.
 
 Names are loaded when they are first used: whoever only names a model of their own need not load torch.
 """
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from flipproof.models.gin import GIN as GIN
     from flipproof.models.local_network import Local as Local
     from flipproof.models.network import GraphNetwork as GraphNetwork
+    from flipproof.models.node_statistics import NodeFit as NodeFit
+    from flipproof.models.node_statistics import NodeStatistics as NodeStatistics
     from flipproof.models.sage import GraphSAGE as GraphSAGE
     from flipproof.models.storage import NAMES as NAMES
     from flipproof.models.storage import SavedModel as SavedModel
@@ -38,6 +41,7 @@ _HOMES = {
     "Local": "local_network",
     "GraphNetwork": "network",
     "GraphSAGE": "sage",
+    **dict.fromkeys(("NodeFit", "NodeStatistics"), "node_statistics"),
     **dict.fromkeys(("NAMES", "SavedModel", "build", "load", "load_metadata", "save"), "storage"),
     **dict.fromkeys(("WLSVM", "WLFit"), "wl_svm"),
 }

@@ -7,7 +7,9 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from flipproof.models.network import GraphNetwork, checked_config, degrees, neighbour_sums, seeded_weights
+from flipproof.classifiers.piecewise_linear import PiecewiseLinear
+from flipproof.models.label_model import checked_config
+from flipproof.models.network import GraphNetwork, degrees, neighbour_sums, seeded_weights
 
 __all__ = ["GCN"]
 
@@ -62,6 +64,34 @@ class GCN(GraphNetwork):
         share = nodes / nodes.sum(dim=1, keepdim=True)
         pooled = torch.bmm(share.unsqueeze(1), hidden).squeeze(1)
         logits: Tensor = self.head(pooled)
+        return logits
+
+    def degree_pieces(self) -> PiecewiseLinear | None:
+        """What :meth:`on_degrees` needs to know of the weights; ``None`` if the network cannot be computed so."""
+        if self.config["in_features"] != 1 or self.config["layers"] < 2:
+            return None
+        first, second = self.convolutions[0], self.convolutions[1]
+        assert isinstance(first, nn.Linear)
+        assert isinstance(second, nn.Linear)
+        ones = torch.ones_like(first.bias)
+        return PiecewiseLinear(first.weight[:, 0], first.bias, ones, 0 * ones, [(second.weight, None)])
+
+    def on_degrees(self, adj: Tensor, pieces: PiecewiseLinear) -> Tensor:
+        """As :meth:`forward`, for graphs without padding whose only feature is the degree; not for gradients.
+
+        The first layer then depends on one number per node, and is looked up.
+        """
+        nodes, degrees = adj.shape[1], adj.sum(dim=2)
+        scale = (degrees + 1).rsqrt()
+        matrix = adj * (scale.unsqueeze(2) * scale.unsqueeze(1))
+        matrix.diagonal(dim1=1, dim2=2).add_(scale.square())
+        (rows,) = pieces.rows((matrix * degrees.unsqueeze(1)).sum(dim=2).flatten())
+        _, second, *others = self.convolutions
+        assert isinstance(second, nn.Linear)
+        hidden = torch.baddbmm(second.bias, matrix, rows.view(len(adj), nodes, -1)).relu_()
+        for linear in others:
+            hidden = linear(torch.bmm(matrix, hidden)).relu_()
+        logits: Tensor = self.head(hidden.sum(dim=1).div_(nodes))
         return logits
 
     def forward_sparse(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from flipproof.checks import checked_count
 from flipproof.errors import InputError
-from flipproof.models.network import GraphNetwork, checked_config, degrees, neighbour_sums, seeded_weights
+from flipproof.models.label_model import checked_config
+from flipproof.models.network import GraphNetwork, degrees, neighbour_sums, seeded_weights
 from flipproof.noise import EdgeNoise
 
 __all__ = ["GIN"]
@@ -33,12 +35,17 @@ class GIN(GraphNetwork):
     whose mean over the noise is the clean adjacency matrix, and every node also sees its degree in ``\hat A``. Under strong
     noise most edges are flips; their sum over all other nodes would drown the rest.
 
+    With ``sizes``, every node also sees the number of nodes of its graph, which no attack on edges can change: a learned vector
+    for each number up to ``sizes`` is added to ``H_0``, and larger graphs share the last one. It suits data whose classes have
+    typical sizes. Leave it out where sizes say nothing about the class, or where test graphs may have sizes that training lacks.
+
     Args:
         in_features: Width ``d`` of the node features; 1 for the degree.
         num_classes: Number of classes ``C``.
         hidden: Width of the layers.
         layers: Number of message-passing layers.
         noise: The noise to correct for, an :class:`flipproof.EdgeNoise` or its ``(p_add, p_remove)``; ``None`` for none.
+        sizes: Number of nodes up to which each number has a vector of its own; ``None`` for none.
         seed: Makes the initial weights; ``None`` takes torch's own generator.
 
     >>> model = GIN(in_features=1, num_classes=8, seed=0).eval()
@@ -57,6 +64,7 @@ class GIN(GraphNetwork):
         hidden: int = 32,
         layers: int = 3,
         noise: EdgeNoise | Sequence[float] | None = None,
+        sizes: int | None = None,
         seed: int | None = None,
     ) -> None:
         super().__init__()
@@ -69,11 +77,16 @@ class GIN(GraphNetwork):
             self.contrast -= self.background + lost
             self.config["noise"] = [self.background, lost]
         self.corrects = noise is not None
+        self.by_size: nn.Embedding | None = None
         with seeded_weights(seed):
             self.encoder = nn.Linear(in_features + self.corrects, hidden)
             self.blocks = nn.ModuleList(_Block(hidden) for _ in range(layers))
             self.norm = nn.LayerNorm(hidden)
             self.head = nn.Sequential(nn.Linear(3 * hidden, 2 * hidden), nn.ReLU(), nn.Linear(2 * hidden, num_classes))
+            if sizes is not None:
+                self.config["sizes"] = checked_count(sizes, "sizes", 1, "for instance sizes=32")
+                self.by_size = nn.Embedding(self.config["sizes"] + 1, hidden)
+                nn.init.zeros_(self.by_size.weight)
 
     def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
         nodes = mask.to(x.dtype).unsqueeze(1)
@@ -82,6 +95,8 @@ class GIN(GraphNetwork):
             degree = adj.sum(dim=2, keepdim=True) - self.background * (sizes.unsqueeze(2) - 1)
             x = torch.cat([x, degree / self.contrast], dim=2)
         hidden = self.encoder(x)
+        if self.by_size is not None:
+            hidden = hidden + self._sized(sizes)
         for block in self.blocks:
             assert isinstance(block, _Block)
             normed, scale = block.norm(hidden), block.scale / self.contrast
@@ -101,6 +116,8 @@ class GIN(GraphNetwork):
             degree = degrees(edge_index, len(x)) - self.background * (counts[batch] - 1)
             x = torch.cat([x, (degree / self.contrast).to(x.dtype).unsqueeze(1)], dim=1)
         hidden = self.encoder(x)
+        if self.by_size is not None:
+            hidden = hidden + self._sized(counts)[batch]
         for block in self.blocks:
             assert isinstance(block, _Block)
             normed, scale = block.norm(hidden), block.scale / self.contrast
@@ -113,6 +130,12 @@ class GIN(GraphNetwork):
         highest = hidden.new_full(sums.shape, -torch.inf)
         highest = highest.scatter_reduce(0, batch.unsqueeze(1).expand_as(hidden), hidden, "amax")
         return self._logits(sums, highest, counts.to(hidden.dtype).unsqueeze(1))
+
+    def _sized(self, counts: Tensor) -> Tensor:
+        """The vector of each number of nodes, ``[..., hidden]``."""
+        assert self.by_size is not None
+        vectors: Tensor = self.by_size(counts.long().clamp_max(self.by_size.num_embeddings - 1))
+        return vectors
 
     def _logits(self, sums: Tensor, highest: Tensor, sizes: Tensor) -> Tensor:
         logits: Tensor = self.head(torch.cat([sums * sizes.rsqrt(), sums / sizes, highest], dim=1))

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from flipproof.classifiers import is_torch_module
 from flipproof.errors import InputError
+from flipproof.models.identity import content_of
 
 if TYPE_CHECKING:
     from flipproof.models.storage import SavedModel
 
-__all__ = ["LoadedModel", "features_identity", "load_features", "load_model"]
+__all__ = ["LoadedModel", "features_identity", "hook_identity", "load_features", "load_model", "model_identity"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +80,9 @@ def _own_model(name: str) -> LoadedModel:
         ) from error
     if model is None or isinstance(model, type):
         raise InputError(f"--model {name}: the factory must return a model; got {model!r} (return an instance)")
-    return LoadedModel(model, name, _identity(model, source), None)
+    if is_torch_module(model):
+        model.eval()
+    return LoadedModel(model, name, model_identity(model, source), None)
 
 
 def load_features(name: str | None) -> Any:
@@ -99,8 +102,18 @@ def features_identity(name: str | None) -> str:
     """What tells one features option from another: the name, and for a user's own function a hash of its file."""
     hook = load_features(name)
     if hook is None or hook.spec is not None:
-        return "own" if hook is None else str(hook.spec)
+        return hook_identity(hook)
     return f"{name} sha256:{hashlib.sha256(_imported(str(name), '--features')[1]).hexdigest()}"
+
+
+def hook_identity(hook: Any) -> str:
+    """The same for a hook itself, as a classifier has it."""
+    if hook is None or hook.spec is not None:
+        return "own" if hook is None else str(hook.spec)
+    if hasattr(hook, "parts"):
+        return "+".join(map(hook_identity, hook.parts))
+    name = getattr(hook.function, "__qualname__", None) or repr(hook.function).partition(" object at ")[0].lstrip("<")
+    return f"{name} sha256:{model_identity(hook.function)}"
 
 
 def _imported(name: str, option: str) -> tuple[Any, bytes]:
@@ -126,15 +139,28 @@ def _imported(name: str, option: str) -> tuple[Any, bytes]:
     return found, b"" if file is None else Path(file).read_bytes()
 
 
-def _identity(model: Any, source: bytes) -> str:
-    digest = hashlib.sha256(f"{type(model).__module__}.{type(model).__qualname__}".encode() + source)
-    if is_torch_module(model):
-        import torch
+def model_identity(model: Any, source: bytes | None = None) -> str:
+    """Hash of a model: of the weights of one of ours, as its folder has it; else of the weights and the user's code.
 
-        model.eval()
-        for key, value in sorted(model.state_dict().items()):
-            digest.update(f"{key} {tuple(value.shape)} {value.dtype}".encode())
-            digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    Args:
+        model: A torch module, or a callable from graphs to labels.
+        source: The code; by default that of the file in which the model's class or function is defined.
+
+    A function's code counts with the constants, defaults, captured and global variables that it reads, an object's class with
+    its attributes: numbers, texts, tuples, arrays, networks and functions. Not covered are lists, dictionaries and other objects
+    that it keeps.
+    """
+    kind = type(model) if is_torch_module(model) or not hasattr(model, "__qualname__") else model
+    if kind.__module__.startswith("flipproof.models."):
+        from flipproof.models.storage import packed_weights
+
+        return hashlib.sha256(packed_weights(model)).hexdigest()
+    if source is None:
+        file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+        source = b"" if file is None else Path(file).read_bytes()
+    digest = hashlib.sha256(f"{kind.__module__}.{kind.__qualname__}".encode() + source)
+    for part in content_of(model):
+        digest.update(part)
     return digest.hexdigest()
 
 

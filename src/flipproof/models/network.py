@@ -5,14 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from flipproof.checks import checked_count
-
-__all__ = ["GraphNetwork", "checked_config", "degrees", "neighbour_sums", "seeded_weights"]
+__all__ = ["GraphNetwork", "alteration", "degrees", "neighbour_sums", "seeded_weights"]
 
 
 class GraphNetwork(nn.Module, ABC):
@@ -57,10 +56,30 @@ class GraphNetwork(nn.Module, ABC):
         return ", ".join(f"{key}={value!r}" for key, value in self.config.items() if key != "network")
 
 
-def checked_config(name: str, **counts: Any) -> dict[str, Any]:
-    """The config of a network whose arguments are all counts of at least 1."""
-    checked = {key: checked_count(value, key, 1, f"for instance {key}=8") for key, value in counts.items()}
-    return {"name": name, **checked}
+def alteration(network: GraphNetwork) -> str | None:
+    """In which way a network is not as flipproof builds it, weights aside; ``None`` if it is.
+
+    For proofs that read a network's weights: a subclass, another layer or a hook may compute what no weight tells.
+    """
+    if not type(network).__module__.startswith("flipproof.models."):
+        return f"{type(network).__name__} is a class of its own"
+    built = _parts_as_built(
+        type(network), tuple((key, value) for key, value in network.config.items() if key != "name")
+    )
+    for name, part in network.named_modules():
+        if built.get(name) is not type(part):
+            return f"{name or 'the network itself'} is a {type(part).__name__}"
+        if part._forward_hooks or part._forward_pre_hooks:
+            return f"{name or 'the network itself'} has a hook"
+        if any(callable(value) and hasattr(type(part), key) for key, value in vars(part).items()):
+            return f"a method of {name or 'the network itself'} was replaced"
+    return None
+
+
+@cache
+def _parts_as_built(kind: type[GraphNetwork], arguments: tuple[tuple[str, Any], ...]) -> dict[str, type[nn.Module]]:
+    with seeded_weights(0):
+        return {name: type(part) for name, part in kind(**dict(arguments)).named_modules()}
 
 
 @contextmanager

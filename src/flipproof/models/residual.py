@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor, nn
 
+from flipproof.models.label_model import checked_config
 from flipproof.models.layout import DenseLayout, Layout, SparseLayout
-from flipproof.models.network import GraphNetwork, checked_config, seeded_weights
+from flipproof.models.network import GraphNetwork, seeded_weights
 
 __all__ = ["Block", "ResidualNetwork", "perceptron"]
 

@@ -28,11 +28,12 @@ from flipproof.models.gcn import GCN
 from flipproof.models.gin import GIN
 from flipproof.models.local_network import Local
 from flipproof.models.network import GraphNetwork
+from flipproof.models.node_statistics import NodeStatistics
 from flipproof.models.sage import GraphSAGE
 from flipproof.models.wl_svm import WLSVM
 from flipproof.noise import EdgeNoise
 
-__all__ = ["NAMES", "SavedModel", "build", "load", "load_metadata", "save"]
+__all__ = ["NAMES", "SavedModel", "build", "load", "load_metadata", "packed_weights", "save"]
 
 _FORMAT = "flipproof model"
 _VERSION = 1
@@ -40,6 +41,7 @@ _CONFIG, _WEIGHTS = "config.json", "weights.safetensors"
 _CLASSES: dict[str, Callable[..., GraphNetwork]] = {
     model.name: model for model in (GCN, GIN, GraphSAGE, GAT, DiffPool, Local)
 }
+_FITTED: dict[str, Any] = {model.name: model for model in (WLSVM, NodeStatistics)}
 
 NAMES = (*_CLASSES, EdgeBlind.name)
 """Names that :func:`build` knows."""
@@ -87,7 +89,7 @@ def build(config: Mapping[str, Any], *, seed: int | None = None) -> GraphNetwork
         raise InputError(f"config of {name} does not fit: {error} (compare {name}'s documentation)") from error
 
 
-def save(model: GraphNetwork | WLSVM, folder: str | os.PathLike[str], **metadata: Any) -> None:
+def save(model: GraphNetwork | WLSVM | NodeStatistics, folder: str | os.PathLike[str], **metadata: Any) -> None:
     """Write a model to a folder, whole or not at all.
 
     Args:
@@ -96,7 +98,7 @@ def save(model: GraphNetwork | WLSVM, folder: str | os.PathLike[str], **metadata
         **metadata: Whatever should be remembered, as JSON: features, data and split seeds, training settings. An
             :class:`flipproof.EdgeNoise` is stored by its exact thresholds, a features hook by its spec.
     """
-    if not isinstance(model, (GraphNetwork, WLSVM)):
+    if not isinstance(model, (GraphNetwork, *_FITTED.values())):
         raise InputError(
             f"only flipproof's own networks can be saved; got {type(model).__name__} (save another module's state_dict "
             "with safetensors yourself)"
@@ -104,7 +106,7 @@ def save(model: GraphNetwork | WLSVM, folder: str | os.PathLike[str], **metadata
     folder = Path(folder)
     if folder.exists() and not _is_ours(folder):
         raise InputError(f"{folder} exists and is not a model folder (choose another name, or remove it)")
-    weights = save_tensors({name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()})
+    weights = packed_weights(model)
     description = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -116,12 +118,17 @@ def save(model: GraphNetwork | WLSVM, folder: str | os.PathLike[str], **metadata
     write_folder(folder, {_CONFIG: text.encode(), _WEIGHTS: weights})
 
 
+def packed_weights(model: GraphNetwork | WLSVM | NodeStatistics) -> bytes:
+    """The weights as the file of a model folder holds them."""
+    return save_tensors({name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()})
+
+
 def load(folder: str | os.PathLike[str]) -> Any:
-    """What :func:`save` wrote: a network in evaluation mode, or a :class:`WLSVM`. See :func:`load_metadata` for the rest."""
+    """What :func:`save` wrote: a network in evaluation mode, or a fitted model. See :func:`load_metadata` for the rest."""
     folder = Path(folder)
     saved, weights = _read(folder)
-    kernel = saved.config.get("name") == WLSVM.name
-    model = WLSVM.of_config(saved.config) if kernel else build(saved.config).eval()
+    fitted = _FITTED.get(str(saved.config.get("name")))
+    model = build(saved.config).eval() if fitted is None else fitted.of_config(saved.config)
     try:
         model.load_state_dict(load_tensors(weights))
     except (SafetensorError, RuntimeError, KeyError) as error:

@@ -7,7 +7,7 @@ collapse into one weight a pattern, and a graph is classified without comparing 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -22,7 +22,7 @@ from flipproof.classifiers.black_box import BlackBoxClassifier
 from flipproof.classifiers.features import as_features
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graphs
-from flipproof.models.network import checked_config
+from flipproof.models.label_model import LabelModel, checked_config
 from flipproof.noise import EdgeNoise, SampleStream
 
 __all__ = ["WLSVM", "WLFit", "subtree_patterns"]
@@ -49,7 +49,7 @@ class WLFit:
     validation_accuracy: float | None
 
 
-class WLSVM:
+class WLSVM(LabelModel):
     r"""A linear support vector machine on the Weisfeiler-Lehman subtree features (Shervashidze et al., JMLR 2011).
 
     Node labels start as the rows of the node features (all alike without them). In each iteration a node's label becomes
@@ -66,7 +66,7 @@ class WLSVM:
         iterations: Depth of the subtrees.
 
     It is called with a list of :class:`flipproof.Graph`, and returns labels: :class:`flipproof.SmoothedClassifier` takes it
-    as it is. Only :meth:`fit` needs scikit-learn (``pip install "flipproof[kernels]"``).
+    as it is.
     """
 
     name = "wl-svm"
@@ -77,31 +77,13 @@ class WLSVM:
         self._weights = np.zeros((0, num_classes))
         self._bias = np.zeros(num_classes)
 
-    @classmethod
-    def of_config(cls, config: Mapping[str, Any]) -> WLSVM:
-        """The machine that a config describes, not fitted."""
-        try:
-            return cls(**{key: value for key, value in config.items() if key != "name"})
-        except TypeError as error:
-            raise InputError(f"config of {cls.name} does not fit: {error} (compare WLSVM's documentation)") from error
-
     def __repr__(self) -> str:
         return f"WLSVM(num_classes={self.num_classes}, iterations={self.iterations}, patterns={len(self._patterns)})"
-
-    @property
-    def num_classes(self) -> int:
-        """Number of classes ``C``."""
-        return int(self.config["num_classes"])
 
     @property
     def iterations(self) -> int:
         """Depth of the subtrees."""
         return int(self.config["iterations"])
-
-    def __call__(self, graphs: Sequence[Graph]) -> NDArray[np.int64]:
-        """The label of every graph."""
-        labels: NDArray[np.int64] = self.scores(graphs).argmax(axis=1)
-        return labels
 
     def scores(self, graphs: Sequence[Graph]) -> NDArray[np.float64]:
         """The machines' scores, ``[graphs, C]``."""
@@ -135,7 +117,8 @@ class WLSVM:
             validation: Labelled graphs that choose the SVM's cost, under the same noise.
             seed: Seed of the noise.
         """
-        svm = _linear_svm()
+        from sklearn.svm import LinearSVC
+
         copies = checked_count(copies, "copies", 1, "for instance 8")
         hook = BlackBoxClassifier(self, num_classes=self.num_classes, features=features and as_features(features))
         shown, truth = _noisy(hook, graphs, noise, copies, seed, "graphs")
@@ -153,7 +136,7 @@ class WLSVM:
         best: tuple[float, float, NDArray[Any], NDArray[Any]] | None = None
         for cost in _COSTS if held_out is not None else (1.0,):
             # the primal problem: no randomness in its solution
-            machine = svm(C=cost, dual=False, class_weight="balanced" if class_weights else None)
+            machine = LinearSVC(C=cost, dual=False, class_weight="balanced" if class_weights else None)
             machine.fit(matrix, truth)
             self._weights, self._bias = self._of_all_classes(machine)
             right = 0.0 if held_out is None else float(np.mean(_answers(self, held_out[0]) == held_out[1]))
@@ -275,13 +258,3 @@ def _matrix(graphs: list[Graph], iterations: int) -> tuple[Any, NDArray[np.uint6
 def _answers(model: WLSVM, graphs: list[Graph]) -> NDArray[np.int64]:
     cuts = [*range(0, len(graphs), _BATCH), len(graphs)]
     return np.concatenate([model(graphs[start:stop]) for start, stop in pairwise(cuts)])
-
-
-def _linear_svm() -> Any:
-    try:
-        from sklearn.svm import LinearSVC
-    except ImportError as error:
-        raise ImportError(
-            'a Weisfeiler-Lehman SVM is fitted by scikit-learn: pip install "flipproof[kernels]"'
-        ) from error
-    return LinearSVC

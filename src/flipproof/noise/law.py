@@ -98,6 +98,26 @@ class EdgeNoise:
         """Whether both probabilities are equal, as in the paper."""
         return self.add_threshold == self.remove_threshold
 
+    def sample(self, graph: Any, *, seed: int | None = None) -> Any:
+        """One noisy version of a graph; labels, node features and all other fields survive.
+
+        The draw has nothing in common with the samples of a certificate, whatever the seed: a model may be trained on it.
+
+        Args:
+            graph: A PyG ``Data``, which gives a ``Data``; or anything else that the library accepts, which gives a
+                :class:`Graph`. Frozen pairs stay as they are. A ``Data`` with an entry per edge, such as ``edge_attr``, is
+                refused: an edge that the noise adds has none. See :class:`flipproof.EdgeFlip` for what to do then.
+            seed: The same seed and graph give the same draw; ``None`` gives a fresh one.
+
+        >>> from flipproof import Graph
+        >>> triangle = Graph(3, [(0, 1), (0, 2), (1, 2)], label=1)
+        >>> EdgeNoise(add=0, remove=0.5).sample(triangle, seed=0)
+        Graph(num_nodes=3, num_edges=2, label=1)
+        """
+        from flipproof.noise.one_draw import noisy_version
+
+        return noisy_version(graph, self, seed=seed)
+
     @classmethod
     def from_thresholds(cls, add: int, remove: int) -> EdgeNoise:
         """The noise with probabilities ``add / 2**32`` and ``remove / 2**32``: how stored noise is read back."""

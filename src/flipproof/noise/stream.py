@@ -16,6 +16,7 @@ There are two samplers; graph and noise decide which one is used:
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -44,6 +45,9 @@ _BYTES_PER_SLOT = 64  # of the dense sampler's tables
 _BYTES_PER_DRAW = 64  # of a sample's draws of new edges, for their sorting
 _BYTES_PER_EDGE = 128  # of a sample's list of edges
 _PIECE = 2**24  # bytes
+_RECENT_BYTES = 2**23
+_RECENT: dict[tuple[bytes, EdgeNoise, int], bytes] = {}
+_LOCK = threading.Lock()
 
 
 class SampleStream:
@@ -135,6 +139,32 @@ class SampleStream:
         )
         return noisy, content
 
+    def packed_flips(self, start: int) -> tuple[NDArray[np.uint8], str]:
+        """The flips of a whole block, eight slots a byte, ``[BLOCK, N / 8]``, and their checksum; of the dense sampler only.
+
+        Those of blocks that this process has asked a model about lately are still there, and only hashed again.
+        """
+        assert not self.sparse
+        content = _RECENT.get((self._key, self.noise, start))
+        if content is None:
+            content = b"".join(content for _, content in self.pieces(start, start + BLOCK))
+        checksum = self.new_checksum()
+        checksum.update(content)
+        return np.frombuffer(content, np.uint8).reshape(BLOCK, -(-self.graph.num_slots // 8)), checksum.hexdigest()
+
+    @property
+    def small(self) -> bool:
+        """Whether the flips of a whole block are few enough to be kept by :meth:`remember`."""
+        return not self.sparse and BLOCK * -(-self.graph.num_slots // 8) <= _RECENT_BYTES
+
+    def remember(self, start: int, content: bytes) -> None:
+        """Keep the bytes of a whole block's flips for :meth:`packed_flips`, for as long as there are few of them."""
+        with _LOCK:
+            _RECENT.pop((self._key, self.noise, start), None)
+            _RECENT[self._key, self.noise, start] = content
+            while sum(map(len, _RECENT.values())) > _RECENT_BYTES:
+                _RECENT.pop(next(iter(_RECENT)))
+
     def checksums(self, samples: int) -> Iterator[str]:
         """The checksum of the flips of each block, computed afresh; see :class:`flipproof.Votes`."""
         for start in range(0, samples, BLOCK):
@@ -151,6 +181,10 @@ class SampleStream:
 
     def new_checksum(self) -> Any:
         """A hash for a block's flips, which already covers everything that gives the flips their meaning."""
+        return self._meaning.copy()
+
+    @cached_property
+    def _meaning(self) -> Any:
         kind = "sparse" if self.sparse else "dense"
         meaning = f"flips {STREAM_VERSION} {kind} {self.graph.topology} {self.noise.add_threshold} "
         checksum = hashlib.blake2b(f"{meaning}{self.noise.remove_threshold}".encode(), digest_size=16)

@@ -16,6 +16,7 @@ from flipproof.report.drawing import (
     draw_floor,
     dress_axes,
     figure_paths,
+    floor_row,
     panels_figure,
     saved_figure,
     write_rows,
@@ -71,14 +72,15 @@ def accuracy_figure(stem: Path, curves: Sequence[Curve], *, title: str, floor: f
         axes.set_xticks(range(count))
         axes.set_title(title, fontsize=10, loc="left")
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
-    rows: list[Sequence[Any]] = [
-        [curve.name, r, right, curve.graphs, f"{right / curve.graphs:.6f}"]
-        for curve in curves
-        for r, right in enumerate(curve.certified)
-    ]
+    rows: list[Sequence[Any]] = []
+    for curve in curves:
+        low, high = curve.band
+        for r, right in enumerate(curve.certified):
+            shares = [f"{value:.6f}" for value in (right / curve.graphs, low[r], high[r])]
+            rows.append([curve.name, r, right, curve.graphs, *shares])
     if floor is not None:
-        rows.append(["edge-blind", "every", "", "", f"{floor:.6f}"])
-    path = write_rows(stem, ("curve", "r", "right_graphs", "graphs", "accuracy"), rows)
+        rows.append(["edge-blind", "every", *floor_row(floor, curves)])
+    path = write_rows(stem, ("curve", "r", "right_graphs", "graphs", "accuracy", "low95", "high95"), rows)
     return [*figure_paths(stem), path]
 
 

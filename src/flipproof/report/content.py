@@ -4,42 +4,55 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.attacks.attack_result import AttackResult
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.metrics import Curve, right_radii
+from flipproof.certificates.metrics import Curve, only_class, right_radii
+from flipproof.certificates.paired_tests import PairedTest, compare_radii
 from flipproof.certificates.weak_spots import WeakSpots
 from flipproof.graphs import Graph, IntArray
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.table import Row
 
-__all__ = ["ATTACKERS", "CertifiedRun", "Reading", "curve_range", "percent"]
+__all__ = [
+    "ATTACKERS",
+    "CertifiedRun",
+    "Reading",
+    "chosen_rows",
+    "curve_limit",
+    "curve_range",
+    "paired",
+    "percent",
+    "share_text",
+]
 
 ATTACKERS = {"radius": "any flips", "adds_radius": "additions only", "removes_radius": "removals only"}
 """Columns of the table of certificates, and the attacker that each is about."""
 
+_TESTED = (0, 1, 2, 3)
 _LEAST_RANGE, _MOST_RANGE, _BLIND_RANGE, _MOST_CELLS = 4, 64, 10, 17
 
 
 def percent(count: float, total: float) -> str:
-    """A share in per cent, rounded half up as in report.js; 0 % means none of them, and 100 % means all.
+    """A share in per cent, rounded half up as in report.js; 0% means none of them, and 100% means all.
 
     >>> percent(29, 40), percent(1, 300), percent(9999, 10000)
-    ('73 %', '0.3 %', '99.9 %')
+    ('73%', '0.3%', '99.9%')
     """
     share = 100 * count / total
     if share in (0, 100) or 1 <= share <= 99:
-        return f"{math.floor(share + 0.5)} %"
-    return f"{min(99.9, max(0.1, math.floor(10 * share + 0.5) / 10)):.1f} %"
+        return f"{math.floor(share + 0.5)}%"
+    return f"{min(99.9, max(0.1, math.floor(10 * share + 0.5) / 10)):.1f}%"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Reading:
     """What one method certifies for one graph."""
 
@@ -66,8 +79,11 @@ class CertifiedRun:
         graphs: The clean graphs, by position in the data set.
         readings: By method and graph; the run's own method first, then others that read the same evidence.
         line: How many of its graphs a network that ignores edges answers right; ``None`` if unknown.
+        majority: How many are of the class that is most frequent in training; ``None`` if unknown.
+        no_line: Why there is no line, where that is known.
         attacks: What attacks found, by graph and role.
         weak_spots: Where an attacker would strike, by graph, where the evidence tells.
+        listed: Graphs that a page lists one by one, beside those that were attacked; ``None`` for all.
     """
 
     name: str
@@ -76,8 +92,20 @@ class CertifiedRun:
     graphs: Mapping[int, Graph]
     readings: Mapping[str, Mapping[int, Reading]]
     line: int | None = None
+    majority: int | None = None
+    no_line: str = ""
     attacks: Mapping[int, Mapping[str, AttackResult]] = field(default_factory=dict)
     weak_spots: Mapping[int, WeakSpots] = field(default_factory=dict)
+    listed: Set[int] | None = None
+
+    @property
+    def listed_rows(self) -> list[Row]:
+        """The rows of the graphs that a page lists one by one."""
+        return [row for row in self.rows if self.lists(row["graph"])]
+
+    def lists(self, index: int) -> bool:
+        """Whether a page lists a graph."""
+        return self.listed is None or index in self.listed or index in self.attacks
 
     @property
     def method(self) -> str:
@@ -99,6 +127,12 @@ class CertifiedRun:
         """Names of the classes that the model can name."""
         known = [str(name) for name in self.settings.class_names]
         return known + [f"class {label}" for label in range(len(known), self.settings.num_classes)]
+
+    @property
+    def only_class(self) -> str | None:
+        """The name of the class that every graph is given, though their labels differ; ``None`` if there is none."""
+        found = only_class([row["predicted"] for row in self.rows], [row["label"] for row in self.rows])
+        return None if found is None else self.class_names[found]
 
     @property
     def alpha(self) -> float:
@@ -130,9 +164,14 @@ class CertifiedRun:
 
     def right_radii(self, method: str | None = None, attacker: str = "radius") -> IntArray:
         """The flips that each graph withstands, by default by the run's own method; -1 where it is wrong or abstained on."""
-        found = [self.readings[method or self.method][row["graph"]] for row in self.rows]
-        radii = [getattr(reading, attacker) for reading in found]
-        return right_radii(radii, [reading.label for reading in found], [row["label"] for row in self.rows])
+        known: dict[tuple[str, str], IntArray] = self.__dict__.setdefault("_right_radii", {})
+        key = (method or self.method, attacker)
+        if key not in known:
+            found = [self.readings[key[0]][row["graph"]] for row in self.rows]
+            radii = [getattr(reading, attacker) for reading in found]
+            known[key] = right_radii(radii, [reading.label for reading in found], [row["label"] for row in self.rows])
+            known[key].flags.writeable = False
+        return known[key]
 
     def curve(self, method: str | None = None, attacker: str = "radius", *, top: int, name: str = "") -> Curve:
         """Certified accuracy for r = 0..top."""
@@ -169,6 +208,13 @@ class CertifiedRun:
         group = np.searchsorted(edges, sizes, side="right")
         return [(sizes[group == at].mean().item(), radii[group == at].mean().item()) for at in np.unique(group)]
 
+    def radius_by_nodes(self) -> dict[tuple[int, int], list[int]]:
+        """The graphs with each number of nodes and radius; -1 where wrong or abstained on."""
+        found: dict[tuple[int, int], list[int]] = {}
+        for row, radius in zip(self.rows, self.right_radii().tolist(), strict=True):
+            found.setdefault((row["nodes"], radius), []).append(row["graph"])
+        return found
+
     def radius_pairs(self) -> Counter[tuple[int, int]]:
         """How many graphs have which radius by the run's own method and by the next one; -1 where a method abstains."""
         own, other = list(self.readings.values())[:2]
@@ -177,10 +223,12 @@ class CertifiedRun:
     @property
     def lead(self) -> int | None:
         """The most flips under which more graphs are certified than the line has right; -1 if never, ``None`` without a line."""
-        if self.line is None:
-            return None
+        return None if self.line is None else self.lead_over(self.line)
+
+    def lead_over(self, right: int) -> int:
+        """The most flips under which more than so many graphs are certified; -1 if never."""
         ordered = np.sort(self.right_radii())[::-1]
-        return int(ordered[self.line]) if self.line < len(ordered) else -1
+        return int(ordered[right]) if right < len(ordered) else -1
 
     @property
     def targets(self) -> dict[str, str]:
@@ -205,6 +253,15 @@ class CertifiedRun:
         return curves
 
     @property
+    def certified_of_attacked(self) -> Curve | None:
+        """Certified accuracy of the attacked graphs, if they are a part of all: the lower bound beside :attr:`under_attack`."""
+        attacked = [place for place, row in enumerate(self.rows) if row["graph"] in self.attacks]
+        if not attacked or len(attacked) == len(self.rows):
+            return None
+        top = max(result.budget for found in self.attacks.values() for result in found.values())
+        return Curve.of("certified", self.right_radii()[attacked], top)
+
+    @property
     def broken(self) -> list[int]:
         """Graphs on which an attack on the defended classifier succeeded within the certified radius: there should be none."""
         by_graph = {row["graph"]: row for row in self.rows}
@@ -216,13 +273,50 @@ class CertifiedRun:
         ]
 
 
+def chosen_rows(rows: Sequence[Row], most: int) -> list[Row]:
+    """At most so many rows, in their order: in turn one of every true class and outcome, so that nothing rare is missing.
+
+    >>> rows = [{"label": 0, "predicted": 0, "radius": 1}] * 5 + [{"label": 0, "predicted": 1, "radius": 2}]
+    >>> [row["predicted"] for row in chosen_rows(rows, 3)]
+    [0, 0, 1]
+    """
+    rank, groups = list[tuple[int, int]](), Counter[tuple[Any, ...]]()
+    for place, row in enumerate(rows):
+        group = (row["label"], row["predicted"] == row["label"], row["predicted"] is None, row["radius"])
+        rank.append((groups[group], place))
+        groups[group] += 1
+    return [rows[place] for place in sorted(place for _, place in sorted(rank)[:most])]
+
+
+def paired(runs: Sequence[CertifiedRun], radii: Iterable[int] = _TESTED) -> list[PairedTest]:
+    """Tests of the first run against each other one, where all certify the same graphs; none otherwise."""
+    if len({(run.data_key, tuple(run.graphs)) for run in runs}) > 1:
+        return []
+    return compare_radii({run.name: run.right_radii() for run in runs}, radii)
+
+
+def share_text(curve: Curve, r: int) -> str:
+    """A share in per cent with its 95% interval.
+
+    >>> share_text(Curve("", (45,), 50), 0)
+    '90% (78–97)'
+    """
+    low, high = (end[r] for end in curve.band)
+    ends = "–".join(percent(end, 1).removesuffix("%") for end in (low, high))
+    return f"{percent(curve.certified[r], curve.graphs)} ({ends})"
+
+
 def curve_range(runs: Sequence[CertifiedRun]) -> int:
     """The largest r worth drawing: one beyond the largest radius of a right answer. An edge-blind line has no end."""
-    reached = [
+    return curve_limit(
         int(run.right_radii(method, attacker).max())
         for run in runs
         if not run.edge_blind
         for method in run.readings
         for attacker in ATTACKERS
-    ]
+    )
+
+
+def curve_limit(reached: Iterable[int]) -> int:
+    """The same, from the largest radii of the runs that are not edge-blind."""
     return min(max(_LEAST_RANGE, max(reached, default=_BLIND_RANGE - 1) + 1), _MOST_RANGE)

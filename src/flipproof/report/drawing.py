@@ -30,9 +30,11 @@ __all__ = [
     "dress_axes",
     "figure_paths",
     "finish_panel",
+    "floor_row",
     "panels_figure",
     "plain_text",
     "saved_figure",
+    "whisker_offset",
     "write_curves",
     "write_rows",
 ]
@@ -107,23 +109,31 @@ def draw_floor(axes: Any, accuracy: float) -> None:
 
 
 def draw_curves(axes: Any, curves: Sequence[Curve], *, bands: int = 1, faint_first: bool = False) -> None:
-    """Curves that differ in line, marker and shade; the first ``bands`` show their uncertainty."""
+    """Curves that differ in line, marker and shade; the first ``bands`` show their intervals as bands, the others as whiskers."""
     shades = curve_shades(len(curves))
     lines = _RISING_LINES if faint_first else _LINES
     for place, (curve, shade) in enumerate(zip(curves, shades[::-1] if faint_first else shades, strict=True)):
-        draw_curve(axes, curve, shade, lines[place % len(lines)], _MARKERS[place % 5], band=place < bands)
+        offset = None if place < bands else whisker_offset(place, len(curves))
+        draw_curve(axes, curve, shade, lines[place % len(lines)], _MARKERS[place % 5], whiskers=offset)
 
 
-def draw_curve(axes: Any, curve: Curve, colour: Any, line: Any, marker: str, *, band: bool = True) -> None:
-    """One curve: steps, and markers at the integers."""
+def whisker_offset(place: int, count: int) -> float:
+    """Where a curve's whiskers stand beside the integers, so that those of several curves can be told apart."""
+    return 0.07 * (place - (count - 1) / 2)
+
+
+def draw_curve(axes: Any, curve: Curve, colour: Any, line: Any, marker: str, *, whiskers: float | None = None) -> None:
+    """One curve: steps, markers at the integers, and 95% intervals as a band, or as whiskers so far beside the integers."""
     radii = np.arange(len(curve.certified))
     dots = {"color": colour, "linestyle": line, "marker": marker, "markersize": 4, "markerfacecolor": "white"}
     axes.step(radii, curve.accuracy, where="mid", color=colour, linestyle=line, linewidth=1.4)
     axes.plot(radii, curve.accuracy, linewidth=0, **dots)
     axes.plot([], [], linewidth=1.4, label=plain_text(curve.name), **dots)
-    if band:
-        low, high = curve.band
+    low, high = curve.band
+    if whiskers is None:
         axes.fill_between(radii, low, high, step="mid", color=colour, alpha=0.10, linewidth=0)
+    else:
+        axes.vlines(radii + whiskers, low, high, color=colour, alpha=0.45, linewidth=0.8, zorder=1.5)
 
 
 def dress_axes(axes: Any, count: int, share: str = _SHARE) -> None:
@@ -197,9 +207,18 @@ def write_curves(stem: Path, panels: Sequence[Panel]) -> Path:
                 share = [f"{value:.6f}" for value in (curve.accuracy[r], low[r], high[r])]
                 rows.append([panel.title, curve.name, r, certified, curve.graphs, *share])
         if panel.floor is not None:
-            rows.append([panel.title, "edge-blind", "every", "", "", f"{panel.floor:.6f}", "", ""])
+            rows.append([panel.title, "edge-blind", "every", *floor_row(panel.floor, panel.curves)])
     columns = ("panel", "curve", "r", "certified_graphs", "test_graphs", "certified_accuracy", "low95", "high95")
     return write_rows(stem, columns, rows)
+
+
+def floor_row(floor: float, curves: Sequence[Curve]) -> list[Any]:
+    """The edge-blind line with its interval, where all curves are about equally many graphs."""
+    graphs = {curve.graphs for curve in curves}
+    if len(graphs) != 1:
+        return ["", "", f"{floor:.6f}", "", ""]
+    line = Curve("edge-blind", (round(floor * max(graphs)),), max(graphs))
+    return [line.certified[0], line.graphs, *(f"{value:.6f}" for value in (floor, *(end[0] for end in line.band)))]
 
 
 def write_rows(stem: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:

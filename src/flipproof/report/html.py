@@ -6,11 +6,15 @@ import base64
 import hashlib
 import html
 import json
+import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-__all__ = ["asset", "embedded_json", "html_table", "policy"]
+__all__ = ["asset", "embedded_json", "html_table", "inline_svg", "policy"]
+
+_LONG = 24  # characters; a longer text that begins with a digit is not a number
 
 
 def asset(name: str) -> str:
@@ -26,6 +30,17 @@ def policy(style: str, script: str = "") -> str:
 
 def _hash(content: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+
+def inline_svg(stem: Path) -> str:
+    """A figure's SVG for the inside of a page; its ids are made unique, so that several pictures can share one page."""
+    text = stem.with_suffix(".svg").read_text(encoding="utf-8")
+    drawing = text[text.index("<svg") :]
+    return (
+        drawing.replace('id="', f'id="{stem.name}-')
+        .replace("url(#", f"url(#{stem.name}-")
+        .replace('href="#', f'href="#{stem.name}-')
+    )
 
 
 def embedded_json(value: Any) -> str:
@@ -45,5 +60,7 @@ def html_table(rows: Sequence[Sequence[str]], *, classes: Mapping[str, str] | No
 
 
 def _cell(text: str, kind: str | None) -> str:
+    if kind is None and re.match(r"[-+−<]?\d", text) and len(text) < _LONG:
+        kind = "number"
     marked = "" if kind is None else f' class="{kind}"'
     return f"<td{marked}>{html.escape(text)}</td>"

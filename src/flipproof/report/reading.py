@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,32 +12,51 @@ from flipproof.certificates.evidence import Evidence
 from flipproof.certificates.weak_spots import WeakSpots
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
-from flipproof.report.content import ATTACKERS, CertifiedRun, Reading
+from flipproof.report.content import ATTACKERS, CertifiedRun, Reading, chosen_rows
 from flipproof.runs.attacking import read_attacks
 from flipproof.runs.certifying import read_evidence
-from flipproof.runs.edge_blind_line import read_line
-from flipproof.runs.run_folder import open_run
+from flipproof.runs.edge_blind_line import Line, read_line
+from flipproof.runs.run_folder import Run, open_run
 from flipproof.runs.settings import AttackSettings, CertifySettings
 from flipproof.runs.table import Row, derive_row, has_table, read_table
 
-__all__ = ["check_attacks", "check_baseline", "read_run", "run_names", "with_attacks", "with_lines"]
+__all__ = ["MOST_LISTED", "check_attacks", "check_baseline", "read_run", "run_names", "with_attacks", "with_lines"]
+
+MOST_LISTED = 2_000
+"""Graphs of a run that a page lists one by one; of more, it lists some of every class and outcome."""
+
+_NEEDED = (
+    "graph",
+    "nodes",
+    "edges",
+    "label",
+    "predicted",
+    *ATTACKERS,
+    "method",
+    "alpha",
+    "num_slots",
+    "counts",
+    "grid",
+)
 
 
 def run_names(folders: Sequence[Path]) -> list[str]:
-    """A name for each run: that of its folder, with the folder above where two are the same."""
+    """A name for each run: that of its folder, with as many folders above it as tell it from the others."""
     places = [folder.resolve() for folder in folders]
     for place, folder in zip(places, folders, strict=True):
         if places.count(place) > 1:
             raise InputError(f"each run must be given once; got {folder} twice (leave one out)")
-    short = [place.name for place in places]
-    return [
-        name if short.count(name) == 1 else "/".join(place.parts[-2:])
-        for name, place in zip(short, places, strict=True)
-    ]
+    names = [""] * len(places)
+    for length in range(1, max((len(place.parts) for place in places), default=0) + 1):
+        tried = ["/".join(place.parts[-length:]) for place in places]
+        names = [name or (shown if tried.count(shown) == 1 else "") for name, shown in zip(names, tried, strict=True)]
+    return names
 
 
 def read_run(folder: Path, name: str, advance: Callable[[int], None] = lambda amount: None) -> CertifiedRun:
     """A run with its certificates, read graph by graph; without a table they are derived from the evidence.
+
+    Of a run with very many graphs, a few columns are kept of each, and graph and weak spots only of those that a page lists.
 
     Args:
         folder: That ``flipproof certify`` wrote.
@@ -52,31 +71,91 @@ def read_run(folder: Path, name: str, advance: Callable[[int], None] = lambda am
                 f"{folder} has evidence of {done} of {len(wanted)} graphs: the run is not finished (run its flipproof certify "
                 "command again)"
             )
-        known = {row["graph"]: row for row in read_table(folder)} if has_table(folder) else None
+        table = read_table(folder) if has_table(folder) else None
+        places = {} if table is None else {index: at for at, index in enumerate(table.columns("graph")["graph"])}
+        many = len(wanted) > MOST_LISTED
         rows: list[Row] = []
         graphs: dict[int, Graph] = {}
         readings: dict[str, dict[int, Reading]] = {}
         weak_spots: dict[int, WeakSpots] = {}
+        kept: dict[str, Any] = {}
         for index, evidence in read_evidence(run):
-            row = (
-                derive_row(index, evidence, question) if known is None else _stored_row(folder, index, evidence, known)
-            )
-            rows.append(row)
-            graphs[index] = evidence.graph.replaced()  # without what asking has cached in it
+            if table is None:
+                row = derive_row(index, evidence, question)
+            else:
+                row = _stored_row(folder, index, evidence, table[places[index]] if index in places else None)
+            rows.append(_shortened(row, kept) if many else row)
             own = Reading(row["predicted"], *(row[column] for column in (*ATTACKERS, "p_lower")))
             others = {method: Reading.of(found) for method, found in question.readings(evidence).items()}
             for method, reading in {rows[0]["method"]: own, **others}.items():
                 readings.setdefault(method, {})[index] = reading
-            spots = None if row["predicted"] is None else evidence.weak_spots(row["radius"])
-            if spots is not None:
-                weak_spots[index] = spots
+            if not many:
+                _look_closely(index, evidence, row, graphs, weak_spots)
             advance(1)
-        line = read_line(folder, len(rows))
-        return CertifiedRun(name, run.settings, rows, graphs, readings, line, weak_spots=weak_spots)
+        listed = chosen_rows(rows, MOST_LISTED) if many else []
+        for row in listed:
+            _look_closely(row["graph"], _evidence(run, row["graph"]), row, graphs, weak_spots)
+        line = read_line(run) or Line()
+        return CertifiedRun(
+            name,
+            run.settings,
+            rows,
+            _StoredGraphs(folder, [row["graph"] for row in rows], graphs) if many else graphs,
+            readings,
+            line.right(rows),
+            majority=line.majority_right(rows),
+            no_line=line.missing,
+            weak_spots=weak_spots,
+            listed={row["graph"] for row in listed} if many else None,
+        )
 
 
-def _stored_row(folder: Path, index: int, evidence: Evidence, known: Mapping[int, Row]) -> Row:
-    row = known.get(index)
+def _look_closely(
+    index: int, evidence: Evidence, row: Row, graphs: dict[int, Graph], weak_spots: dict[int, WeakSpots]
+) -> None:
+    """Keep what a page shows of a graph that it lists."""
+    graphs[index] = evidence.graph.replaced()  # without what asking has cached in it
+    spots = None if row["predicted"] is None else evidence.weak_spots(row["radius"])
+    if spots is not None:
+        weak_spots[index] = spots
+
+
+def _shortened(row: Row, kept: dict[str, Any]) -> Row:
+    """The columns that a report needs; lists, of which most graphs have the same, are kept once."""
+    return {
+        column: kept.setdefault(str(row[column]), row[column]) if isinstance(row[column], list) else row[column]
+        for column in _NEEDED
+    }
+
+
+def _evidence(run: Run[CertifySettings], index: int) -> Evidence:
+    source = f"the evidence of graph {index} in {run.folder}"
+    return run.settings.defence_class.evidence_type.from_bytes(run.store.load(index), source=source)
+
+
+class _StoredGraphs(Mapping[int, Graph]):
+    """The graphs of a run; those that are not in memory are read from its evidence when they are asked for."""
+
+    def __init__(self, folder: Path, indices: Sequence[int], kept: Mapping[int, Graph]) -> None:
+        self._folder, self._indices, self._kept = folder, dict.fromkeys(indices), kept
+
+    def __getitem__(self, index: int) -> Graph:
+        if index not in self._kept and index in self._indices:
+            with open_run(self._folder, CertifySettings) as run:
+                return _evidence(run, index).graph
+        return self._kept[index]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._indices)
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def __contains__(self, index: object) -> bool:
+        return index in self._indices
+
+
+def _stored_row(folder: Path, index: int, evidence: Evidence, row: Row | None) -> Row:
     if row is None or row["evidence_sha256"] != evidence.digest:
         raise InputError(
             f"the certificate of graph {index} in {folder} was not read from the evidence that is there (flipproof verify tells "

@@ -8,9 +8,12 @@
   // the same rounding as percent() in content.py
   const percent = (count, total) => {
     const share = (100 * count) / total;
-    if (share === 0 || share === 100 || (share >= 1 && share <= 99)) return `${Math.floor(share + 0.5)} %`;
-    return `${Math.min(99.9, Math.max(0.1, Math.floor(10 * share + 0.5) / 10)).toFixed(1)} %`;
+    if (share === 0 || share === 100 || (share >= 1 && share <= 99)) return `${Math.floor(share + 0.5)}%`;
+    return `${Math.min(99.9, Math.max(0.1, Math.floor(10 * share + 0.5) / 10)).toFixed(1)}%`;
   };
+  // a share with its 95% interval, where one is known
+  const between = (low, high) => `95% interval ${percent(low, 1).slice(0, -1)}–${percent(high, 1)}`;
+  const share = (one, r) => `${percent(one.counts[r], one.total)} (${one.counts[r]} of ${one.total}${one.low ? `, ${between(one.low[r], one.high[r])}` : ""})`;
   const dash = (radius) => (radius < 0 ? "–" : String(radius));
   const flips = (number) => `${number} flip${number === 1 ? "" : "s"}`;
   const attackerWords = { radius: "flips", adds_radius: "additions", removes_radius: "removals" };
@@ -62,6 +65,24 @@
   systemDark.addEventListener("change", showTheme);
   showTheme();
 
+  // ---- what is wider than the page says so ------------------------------------------------------------------------------
+  const hints = new WeakMap();
+  function cue() {
+    for (const box of document.querySelectorAll(".scroll, .mini")) {
+      const over = box.scrollWidth > box.clientWidth + 1;
+      if (over && !hints.has(box)) {
+        hints.set(box, h("p", { class: "hint", "aria-hidden": "true" }, "Scroll sideways for more →"));
+        box.before(hints.get(box));
+      }
+      if (hints.has(box)) hints.get(box).hidden = !over;
+      box.classList.toggle("more", over && box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+      if (over && !box.hasAttribute("tabindex")) box.setAttribute("tabindex", "0");
+    }
+  }
+  addEventListener("resize", cue);
+  document.addEventListener("scroll", cue, { capture: true, passive: true });
+  document.addEventListener("toggle", cue, { capture: true });
+
   // ---- drawing to the width that there is ------------------------------------------------------------------------------
   const drawings = new Map();
   const watch = new ResizeObserver((entries) => {
@@ -72,7 +93,8 @@
     const known = drawings.get(box);
     if (width >= 120 && known && known.width !== width) {
       known.width = width;
-      box.replaceChildren(known.draw(width));
+      box.replaceChildren(...[known.draw(width)].flat());
+      cue();
     }
   }
   function drawn(box, draw) {
@@ -89,6 +111,51 @@
     const step = [1, 2, 4, 5, 8, 10, 20, 50].find((size) => count / size <= most) || 100;
     return Array.from({ length: Math.ceil(count / step) }, (_, place) => place * step);
   };
+
+  // ---- keyboard, pointer and finger alike: one stop of the Tab key, arrows move among the marks, a line of text tells ---------
+  function roving(svg, items, telling) {
+    svg.setAttribute("role", "group");
+    const told = h("p", { class: "told", "aria-live": "polite" }, telling);
+    const centre = (item) => {
+      const box = item.getBBox();
+      return [box.x + box.width / 2, box.y + box.height / 2];
+    };
+    const visit = (item) => {
+      for (const one of items) one.mark.setAttribute("tabindex", one === item ? "0" : "-1");
+      told.textContent = item.words;
+    };
+    const nearest = (from, [dx, dy]) => {
+      const [x, y] = centre(from.mark);
+      const far = (item) => {
+        const [u, v] = centre(item.mark);
+        const along = (u - x) * dx + (v - y) * dy, aside = Math.abs((u - x) * dy) + Math.abs((v - y) * dx);
+        return along > 0.5 ? along + 3 * aside : Infinity;
+      };
+      return items.reduce((best, item) => (far(item) < far(best) ? item : best), from);
+    };
+    items.forEach((item, place) => {
+      const { mark, words, act } = item;
+      for (const [name, value] of Object.entries({ tabindex: place ? "-1" : "0", role: act ? "button" : "img", "aria-label": words })) mark.setAttribute(name, value);
+      mark.classList.add("mark");
+      mark.append(s("title", {}, words));
+      mark.addEventListener("focus", () => visit(item));
+      mark.addEventListener("pointerenter", () => { told.textContent = words; });
+      if (act) mark.addEventListener("click", act);
+      mark.addEventListener("keydown", (event) => {
+        const way = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] }[event.key];
+        const ends = { Home: items[0], End: items[items.length - 1] }[event.key];
+        if (act && (event.key === "Enter" || event.key === " ")) act();
+        else if (way || ends) (ends || nearest(item, way)).mark.focus();
+        else return;
+        event.preventDefault();
+        event.stopPropagation();
+      });
+    });
+    return told;
+  }
+
+  // a sign for none stands at -1; where there is too little room beside it, 0 is left out
+  const withNone = (found, room, most) => [-1, ...found.filter((tick) => tick > 0 || room >= most)];
 
   // ---- certified accuracy -----------------------------------------------------------------------------------------------
   const chart = byId("chart");
@@ -117,8 +184,11 @@
         if (several && role !== "defended") continue;
         const style = { defended: several ? number : 1, base: 3, undefended: 4 }[role];
         const name = `${several ? `${run.name}: ` : ""}right after the attacks found on ${run.targets[role]} (${still.graphs} graphs)`;
-        found.push({ key: `${number}${role}`, name, style, attack: true, partial: still.graphs < run.graphs, total: still.graphs, counts: still.n });
+        found.push({ key: `${number}${role}`, name, style, attack: true, total: still.graphs, counts: still.n, low: still.low, high: still.high });
       }
+      // attacks on a part of the graphs are another share than the certified one: its lower bound for the same part stands beside
+      const part = run.certifiedOfAttacked;
+      if (part) found.push({ key: `${number}part`, name: `${several ? `${run.name}: ` : ""}certified, of the ${part.graphs} graphs attacked`, style: several ? number : 5, thin: true, total: part.graphs, counts: part.n, low: part.low, high: part.high });
     });
     return found;
   }
@@ -140,7 +210,7 @@
     const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, height, "aria-hidden": "true" });
     for (const share of [0, 0.2, 0.4, 0.6, 0.8, 1]) {
       svg.append(s("line", { class: "grid", x1: left, x2: right, y1: y(share), y2: y(share) }));
-      svg.append(s("text", { x: left - 8, y: y(share) + 4, "text-anchor": "end" }, `${Math.round(100 * share)} %`));
+      svg.append(s("text", { x: left - 8, y: y(share) + 4, "text-anchor": "end" }, `${Math.round(100 * share)}%`));
     }
     for (const r of ticks(top + 1, width / 45)) {
       svg.append(s("text", { x: x(r), y: down + 18, "text-anchor": "middle" }, String(r)));
@@ -149,16 +219,21 @@
     const steps = (values) => values.map((share, r) => `${r ? "L" : "M"}${x(r) - half},${y(share)}H${x(r) + half}`).join("");
     for (const floor of floors) svg.append(s("line", { class: "floor", x1: left, x2: right, y1: y(floor.right / floor.total), y2: y(floor.right / floor.total) }));
     const shown = curves().filter((one) => !choice.hidden.has(one.key));
-    for (const one of shown) {
+    for (const [place, one] of shown.entries()) {
       const shares = one.counts.slice(0, top + 1).map((count) => count / one.total);
       const colour = `run${one.style % 6}`;
-      if (choice.band && one.low && shown.filter((other) => other.low).length <= 3) {
-        const back = one.low.map((share, r) => `L${x(r) + half},${y(share)}H${x(r) - half}`).reverse().join("");
-        svg.append(s("path", { class: `band fill ${colour}`, d: `${steps(one.high)}${back}Z` }));
+      const low = one.low.slice(0, top + 1), high = one.high.slice(0, top + 1);
+      if (choice.band && shown.length <= 2) {
+        const back = low.map((share, r) => `L${x(r) + half},${y(share)}H${x(r) - half}`).reverse().join("");
+        svg.append(s("path", { class: `band fill ${colour}`, d: `${steps(high)}${back}Z` }));
+      } else if (choice.band) {
+        // beside each other, so that those of several curves can be told apart
+        const aside = ((place - (shown.length - 1) / 2) * Math.min(7, (1.2 * half) / shown.length));
+        svg.append(s("path", { class: `whiskers ${colour}`, d: low.map((share, r) => `M${x(r) + aside},${y(share)}V${y(high[r])}`).join("") }));
       }
-      svg.append(s("path", { class: `step ${colour} ${one.attack ? "attack" : `dash${one.style % 4}`}`, d: steps(shares) }));
+      svg.append(s("path", { class: `step ${colour} ${lineOf(one)}`, d: steps(shares) }));
       shares.forEach((share, r) => {
-        if (one.attack) return;
+        if (one.attack || one.thin) return;
         const marker = shapes[one.style % 4](x(r), y(share));
         marker.setAttribute("class", `marker ${colour}`);
         svg.append(marker);
@@ -172,6 +247,7 @@
     });
     return svg;
   }
+  const lineOf = (one) => (one.attack ? "attack" : one.thin ? "thin" : `dash${one.style % 4}`);
   function point(r) {
     const kept = Math.max(0, Math.min(top, r));
     if (kept === choice.r) return;
@@ -186,16 +262,16 @@
     }
     const said = curves()
       .filter((one) => !choice.hidden.has(one.key) && choice.r < one.counts.length)
-      .map((one) => `${one.name} ${percent(one.counts[choice.r], one.total)} (${one.counts[choice.r]} of ${one.total})`);
+      .map((one) => `${one.name} ${share(one, choice.r)}`);
     said.push(...floors.map((floor) => `${floor.name} ${percent(floor.right, floor.total)} (${floor.right} of ${floor.total})`));
     const what = choice.attacker === "radius" ? flips(choice.r) : `${choice.r} ${attackerWords[choice.attacker]}`;
     byId("readout").textContent = `${choice.r ? `Against any ${what}` : "Without an attack"}: ${said.join(" · ")}`;
   }
   function showLegend() {
     const entries = curves().map((one) => {
-      const line = s("path", { class: `step run${one.style % 6} ${one.attack ? "attack" : `dash${one.style % 4}`}`, d: "M0,6H30" });
+      const line = s("path", { class: `step run${one.style % 6} ${lineOf(one)}`, d: "M0,6H30" });
       const sample = s("svg", { viewBox: "0 0 30 12", "aria-hidden": "true" }, line);
-      if (!one.attack) {
+      if (!one.attack && !one.thin) {
         const marker = shapes[one.style % 4](15, 6);
         marker.setAttribute("class", `marker run${one.style % 6}`);
         sample.append(marker);
@@ -244,8 +320,6 @@
     else return;
     event.preventDefault();
   });
-  // attacks on a part of the graphs are another share than the certified one: shown when asked for
-  for (const one of curves()) if (one.partial) choice.hidden.add(one.key);
   drawn(chart, drawChart);
   showLegend();
   point(Math.min(1, top));
@@ -254,7 +328,7 @@
   function row(name, words, shown, draw) {
     if (!shown.length) return;
     const panels = shown.map((run) => {
-      const box = h("div", {});
+      const box = h("div", { class: "pan" });
       const panel = h("div", { class: "panel" }, several ? h("h4", {}, run.name) : null, box);
       queueMicrotask(() => drawn(box, (width) => draw(run, runs.indexOf(run), width)));
       return panel;
@@ -266,56 +340,58 @@
   const own = (number) => graphs.filter((graph) => graph.runs[number]);
   const rightRadius = (graph, number) => (state(graph, number) === "right" ? graph.runs[number].radius : -1);
 
+  // cells are never smaller than a number that can be read; a map that is wider than the page scrolls
   function heat(cells, total, width, words) {
     const size = [cells.length, Math.max(...cells.map((line) => line.length))];
-    const left = 46, cell = Math.min(64, (width - left - 8) / size[0]), tall = Math.min(cell, 40);
-    const height = tall * size[1] + 44;
-    const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": words });
+    const left = 46, cell = Math.max(36, Math.min(72, (width - left - 8) / size[0])), tall = Math.max(28, Math.min(cell, 40));
+    const height = tall * size[1] + 44, wide = Math.max(width, left + 8 + cell * size[0]);
+    const svg = s("svg", { viewBox: `0 0 ${wide} ${height}`, width: wide, height, class: "fixed", "aria-label": words });
+    const items = [];
     cells.forEach((line, adds) => line.forEach((count, removes) => {
       const x = left + adds * cell, y = (size[1] - 1 - removes) * tall + 4;
-      const square = s("rect", { class: "heat", x, y, width: cell, height: tall, rx: 3, "fill-opacity": Math.max(0.04, count / total) });
-      square.append(s("title", {}, `at most ${adds} additions and ${removes} removals: ${percent(count, total)}`));
-      svg.append(square);
-      if (cell >= 30 && count > 0) {
-        svg.append(s("text", { class: "on", x: x + cell / 2, y: y + tall / 2 + 4, "text-anchor": "middle", "pointer-events": "none" }, percent(count, total).replace(" %", "")));
-      }
+      const mark = s("rect", { class: "heat", x, y, width: cell, height: tall, rx: 3, "fill-opacity": Math.max(0.04, count / total) });
+      items.push({ mark, words: `At most ${adds} additions and ${removes} removals: ${percent(count, total)} (${count} of ${total}).` });
+      svg.append(mark);
+      if (count > 0) svg.append(s("text", { class: "on", x: x + cell / 2, y: y + tall / 2 + 4, "text-anchor": "middle", "pointer-events": "none" }, percent(count, total).slice(0, -1)));
     }));
     for (const adds of ticks(size[0], 12)) svg.append(s("text", { x: left + (adds + 0.5) * cell, y: height - 24, "text-anchor": "middle" }, String(adds)));
     for (const removes of ticks(size[1], 12)) svg.append(s("text", { x: left - 8, y: (size[1] - 0.5 - removes) * tall + 8, "text-anchor": "end" }, String(removes)));
     svg.append(s("text", { x: left + (size[0] * cell) / 2, y: height - 6, "text-anchor": "middle" }, "additions"));
     svg.append(s("text", { x: 0, y: 0, transform: `translate(12 ${(size[1] * tall) / 2 + 4}) rotate(-90)`, "text-anchor": "middle" }, "removals"));
-    return svg;
+    return [h("div", { class: "scroll bare" }, svg), roving(svg, items, "Numbers are per cent. Arrow keys move among the cells.")];
   }
   const seeing = runs.filter((run) => !run.edgeBlind);
   row("Radii by class", "Graphs of each true class by the number of flips that they withstand; ✗ means wrong or abstained.", seeing, (run, number, width) => {
-    const classes = data[run.data].classes.map((name, label) => [name, own(number).filter((graph) => graph.label === label)]).filter(([, found]) => found.length);
-    const values = classes.map(([, found]) => {
-      const counts = Array(top + 1).fill(0);
-      for (const graph of found) counts[Math.min(top, rightRadius(graph, number) + 1)] += 1;
-      return counts;
-    });
+    const classes = data[run.data].classes.map((name, label) => {
+      const counts = run.counted ? run.counted.classes[label] || [0] : Array(top + 1).fill(0);
+      if (!run.counted) for (const graph of own(number)) if (graph.label === label) counts[Math.min(top, rightRadius(graph, number) + 1)] += 1;
+      return [name, counts];
+    }).filter(([, counts]) => counts.some((count) => count));
+    const values = classes.map(([, counts]) => counts);
     const most = Math.max(1, ...values.flat());
     const lines = Math.ceil(classes.length / Math.max(1, Math.floor(width / 140)));
     const columns = Math.ceil(classes.length / lines);
     const wide = width / columns, tall = 104;
     const height = Math.ceil(classes.length / columns) * tall + 4;
-    const svg = s("svg", { class: "bars", viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": "histogram of radii for each class" });
+    const svg = s("svg", { class: "bars", viewBox: `0 0 ${width} ${height}`, height, "aria-label": "histogram of radii for each class" });
+    const items = [];
     classes.forEach(([name], place) => {
       const x0 = (place % columns) * wide, y0 = Math.floor(place / columns) * tall;
       const bar = (wide - 16) / (top + 1);
       svg.append(s("text", { class: "title", x: x0 + 4, y: y0 + 14 }, name.length > wide / 8 ? `${name.slice(0, Math.floor(wide / 8) - 1)}…` : name));
       values[place].forEach((count, radius) => {
         const size = (56 * count) / most;
-        const rect = s("rect", { class: radius ? "" : "miss", x: x0 + 4 + radius * bar + 1, y: y0 + 80 - size, width: Math.max(1, bar - 2), height: size, rx: 2 });
-        rect.append(s("title", {}, `${name}: ${count} ${radius ? `with radius ${radius - 1}` : "wrong or abstained"}`));
-        svg.append(rect);
+        if (!count) return;
+        const mark = s("rect", { class: radius ? "" : "miss", x: x0 + 4 + radius * bar + 1, y: y0 + 80 - size, width: Math.max(1, bar - 2), height: size, rx: 2 });
+        items.push({ mark, words: `${name}: ${count} ${radius ? `with radius ${radius - 1}` : "wrong or abstained"}.` });
+        svg.append(mark);
       });
       svg.append(s("line", { class: "grid", x1: x0 + 4, x2: x0 + wide - 12, y1: y0 + 80.5, y2: y0 + 80.5 }));
-      for (const radius of [0, ...ticks(top, Math.max(2, wide / 26)).map((tick) => tick + 1)]) {
-        svg.append(s("text", { x: x0 + 4 + (radius + 0.5) * bar, y: y0 + 95, "text-anchor": "middle" }, radius ? String(radius - 1) : "✗"));
+      for (const radius of withNone(ticks(top, Math.max(2, wide / 26)), bar, 14)) {
+        svg.append(s("text", { x: x0 + 4 + (radius + 1.5) * bar, y: y0 + 95, "text-anchor": "middle" }, radius < 0 ? "✗" : String(radius)));
       }
     });
-    return svg;
+    return [svg, roving(svg, items, "Arrow keys move among the bars.")];
   });
 
   row("Additions and removals", "Percentage of graphs that stay right under any attack with at most this many additions and removals.", seeing.filter((run) => !run.symmetric),
@@ -329,13 +405,13 @@
     const [y0, y1] = marks.square ? [-1, x1] : [-1, span("y")[1]];
     const x = (value) => left + ((value - x0 + 0.5) * (right - left)) / (x1 - x0 + 1);
     const y = (value) => down - ((value - y0 + 0.5) * (down - up)) / (y1 - y0 + 1);
-    const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": marks.words });
+    const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, height, "aria-label": marks.words });
     const radiusText = (value) => (value < 0 ? marks.none : String(value));
-    for (const tick of [-1, ...ticks(y1 + 1, 8)]) {
+    for (const tick of withNone(ticks(y1 + 1, 8), y(0) - y(1), 14)) {
       svg.append(s("line", { class: "grid", x1: left, x2: right, y1: y(tick), y2: y(tick) }));
       svg.append(s("text", { x: left - 8, y: y(tick) + 4, "text-anchor": "end" }, radiusText(tick)));
     }
-    const across = marks.square ? [-1, ...ticks(x1 + 1, width / 50)] : ticks(x1 + 1, ((width - 60) / 45) * ((x1 + 1) / (x1 - x0 + 1))).filter((tick) => tick >= x0);
+    const across = marks.square ? withNone(ticks(x1 + 1, width / 50), x(1) - x(0), 30) : ticks(x1 + 1, ((width - 60) / 45) * ((x1 + 1) / (x1 - x0 + 1))).filter((tick) => tick >= x0);
     for (const tick of across) svg.append(s("text", { x: x(tick), y: down + 16, "text-anchor": "middle" }, marks.square ? radiusText(tick) : String(tick)));
     svg.append(s("text", { x: (left + right) / 2, y: height - 4, "text-anchor": "middle" }, marks.across));
     svg.append(s("text", { transform: `translate(12 ${(up + down) / 2}) rotate(-90)`, "text-anchor": "middle" }, marks.up));
@@ -345,22 +421,30 @@
       const key = `${point.x},${point.y}`;
       places.set(key, [...(places.get(key) || []), point]);
     }
-    for (const found of places.values()) {
-      const spot = s("circle", { class: found[0].off ? "dot off" : "dot", cx: x(found[0].x), cy: y(found[0].y), r: Math.min(18, 2.6 + 1.5 * Math.sqrt(found.length)), "fill-opacity": 0.72 });
-      const names = found.slice(0, 6).map((point) => title(point.graph)).join(", ");
-      spot.append(s("title", {}, `${found.length} graph${found.length === 1 ? "" : "s"}: ${names}${found.length > 6 ? ", …" : ""}`));
-      spot.addEventListener("click", () => open(found[0].graph));
-      svg.append(spot);
-    }
-    return svg;
+    const sum = (found) => found.reduce((total, point) => total + point.count, 0);
+    const scale = Math.min(1.5, 15.4 / Math.sqrt(Math.max(...[...places.values()].map(sum)))); // the largest circle has a radius of 18 at most
+    const items = [...places.values()].map((found) => {
+      const total = sum(found), listed = found.flatMap((point) => point.graphs);
+      const mark = s("circle", { class: found[0].off ? "dot off" : "dot", cx: x(found[0].x), cy: y(found[0].y), r: 2.6 + scale * Math.sqrt(total), "fill-opacity": 0.72 });
+      const names = listed.slice(0, 6).map(title).join(", ");
+      svg.append(mark);
+      return { mark, act: () => listed.length && open(listed[0]), words: `${total.toLocaleString("en")} graph${total === 1 ? "" : "s"}${names ? ": " : ""}${names}${total > Math.min(6, listed.length) ? ", …" : ""}.` };
+    });
+    return [svg, roving(svg, items, "A click or Enter opens a graph; arrow keys move among the circles.")];
   }
-  row("Radius and size", "Larger circles are more graphs; open circles are wrong or abstained. A click opens a graph.", seeing, (run, number, width) =>
-    spots(own(number).map((graph) => ({ x: graph.nodes, y: rightRadius(graph, number), off: rightRadius(graph, number) < 0, graph })), width,
+  // of a run with very many graphs the counts are given, for few they are made here
+  const points = (run, number, key, place) => {
+    if (!run.counted) return own(number).map((graph) => ({ ...place(graph), count: 1, graphs: [graph] }));
+    const byIndex = new Map(graphs.filter((graph) => graph.data === run.data).map((graph) => [graph.index, graph]));
+    return run.counted[key].map(([x, y, count, indices]) => ({ x, y, count, graphs: indices.map((index) => byIndex.get(index)).filter(Boolean) }));
+  };
+  row("Radius and size", "Larger circles are more graphs; open circles are wrong or abstained.", seeing, (run, number, width) =>
+    spots(points(run, number, "sizes", (graph) => ({ x: graph.nodes, y: rightRadius(graph, number) })).map((point) => ({ ...point, off: point.y < 0 })), width,
       { across: "nodes", up: "certified radius", none: "✗", words: "certified radius against the number of nodes" }));
   row("What the method gains", "The same evidence read in two ways: above the line, the run's own method proves more than the other.",
     seeing.filter((run) => run.methods.length > 1), (run, number, width) => {
       const [first, second] = run.methods;
-      return spots(own(number).map((graph) => ({ x: graph.runs[number].by[second][1], y: graph.runs[number].by[first][1], graph })), width,
+      return spots(points(run, number, "pairs", (graph) => ({ x: graph.runs[number].by[second][1], y: graph.runs[number].by[first][1] })), width,
         { across: `radius by ${second}`, up: `radius by ${first}`, none: "none", square: true, words: `radius by ${first} against radius by ${second}` });
     });
   byId("panels").className = several ? "" : "two";
@@ -427,14 +511,15 @@
   }
   function showHead() {
     const head = byId("table").tHead;
+    byId("sort").value = table.sort === null ? "" : String(table.sort);
+    byId("direction").textContent = table.down ? "↓" : "↑";
+    byId("direction").disabled = table.sort === null;
+    byId("direction").setAttribute("aria-label", table.down ? "Largest first; change to smallest first" : "Smallest first; change to largest first");
     const names = columns.map((column, place) => {
       const sorted = table.sort === place;
       const button = h("button", { type: "button", title: column.hint }, column.name, h("span", { "aria-hidden": "true" }, sorted ? (table.down ? " ↓" : " ↑") : ""));
       button.addEventListener("click", () => {
-        table.down = sorted ? !table.down : Boolean(column.number && place >= shared);
-        table.sort = place;
-        showHead();
-        showRows();
+        sortBy(place, sorted ? !table.down : undefined);
         head.rows[head.rows.length - 1].cells[place].firstElementChild.focus();
       });
       return h("th", { scope: "col", class: classes(column), "aria-sort": sorted ? (table.down ? "descending" : "ascending") : null }, button);
@@ -443,6 +528,12 @@
       ? [h("tr", {}, columns.slice(0, shared).map((column) => h("th", { class: column.wide ? "wide" : "" })), runs.map((run, number) => h("th", { class: "group", scope: "colgroup", colspan: groups[number] }, run.name)))]
       : [];
     head.replaceChildren(...grouped, h("tr", {}, names));
+  }
+  // radii and the like begin with the largest, facts about graphs with the smallest
+  function sortBy(place, down = place !== null && Boolean(columns[place].number && place >= shared)) {
+    Object.assign(table, { sort: place, down });
+    showHead();
+    showRows();
   }
   const classes = (column) => ["number", "wide", "first", "text"].filter((name) => column[name] && (name !== "first" || several)).join(" ");
 
@@ -474,8 +565,11 @@
       line.addEventListener("click", () => open(graph));
       return line;
     }));
-    byId("count").textContent = table.rows.length === graphs.length ? `${graphs.length} graphs` : `${table.rows.length} of ${graphs.length} graphs`;
+    const all = table.rows.length === graphs.length ? `${graphs.length} graphs` : `${table.rows.length} of ${graphs.length} graphs`;
+    const most = Math.max(...runs.map((run) => (run.counted ? run.graphs : 0)));
+    byId("count").textContent = most ? `${all}, chosen from ${most.toLocaleString("en")}: some of every class and outcome` : all;
     byId("more").hidden = table.rows.length <= table.most;
+    cue();
     byId("more").textContent = table.rows.length - table.most <= MORE ? `Show all ${table.rows.length}` : `Show ${MORE} more`;
   }
   byId("more").addEventListener("click", () => { table.most += MORE; showRows(); });
@@ -489,9 +583,12 @@
   byId("set-control").hidden = data.length < 2;
   byId("filters").addEventListener("input", showRows);
   byId("filters").addEventListener("submit", (event) => event.preventDefault());
-  byId("filters").addEventListener("reset", () => setTimeout(showRows));
-  showHead();
-  showRows();
+  byId("filters").addEventListener("reset", () => setTimeout(() => sortBy(null)));
+  const owner = (place) => runs[groups.findIndex((_, number) => place < shared + groups.slice(0, number + 1).reduce((sum, count) => sum + count, 0))].name;
+  fill(byId("sort"), [["", "order of the data"], ...columns.map((column, place) => [String(place), several && place >= shared ? `${owner(place)}: ${column.name}` : column.name])]);
+  byId("sort").addEventListener("change", (event) => sortBy(event.target.value === "" ? null : Number(event.target.value)));
+  byId("direction").addEventListener("click", () => sortBy(table.sort, !table.down));
+  sortBy(null);
 
   // ---- one graph -----------------------------------------------------------------------------------------------------------
   const dialog = byId("detail");
@@ -500,6 +597,7 @@
   function open(graph) {
     show(graph);
     if (!dialog.open) dialog.showModal();
+    cue();
     dialog.scrollTop = 0;
   }
   function show(graph) {
@@ -515,6 +613,7 @@
   function fillDetail() {
     const graph = shown;
     byId("detail-body").replaceChildren(h("div", {}, drawing(graph), marks(graph)), h("div", { class: "runs" }, runs.map((run, number) => about(graph, run, number))));
+    cue();
   }
   const move = (step) => {
     const next = table.rows[table.rows.indexOf(shown) + step];
@@ -671,7 +770,7 @@
     const touched = new Set([...flipped.values()].flat());
     const width = 420, height = 360, edge = 22;
     const at = (number) => [edge + places[number][0] * (width - 2 * edge), edge + places[number][1] * (height - 2 * edge)];
-    const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `drawing of ${title(graph)}: ${graph.nodes} nodes, ${graph.count} edges${flipped.size ? `, ${flips(flipped.size)} marked` : ""}` });
+    const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, "aria-label": `drawing of ${title(graph)}: ${graph.nodes} nodes, ${graph.count} edges${flipped.size ? `, ${flips(flipped.size)} marked` : ""}` });
     const line = ([u, v], name) => {
       const [x1, y1] = at(u), [x2, y2] = at(v);
       return s("line", { class: name, x1, y1, x2, y2 });
@@ -691,16 +790,21 @@
     const size = graph.nodes > 100 ? 3 : graph.nodes > 40 ? 4.5 : 6.5;
     const weights = option && option.weak ? option.weak.weights : null;
     const heaviest = weights ? Math.max(...weights.map(Math.abs)) || 1 : 1;
+    const degrees = Array(graph.nodes).fill(0);
+    for (const pair of edges) for (const number of pair) degrees[number] += 1;
+    const items = [];
     for (let number = 0; number < graph.nodes; number += 1) {
       const [cx, cy] = at(number);
       const circle = weights ? weighed(cx, cy, size, weights[number], heaviest) : s("circle", { class: touched.has(number) ? "node touched" : "node", cx, cy, r: touched.has(number) ? size + 1.5 : size });
-      circle.append(s("title", {}, `node ${number}${weights ? `: ${signed(weights[number])}` : ""}`));
+      const edgeWords = `${degrees[number]} edge${degrees[number] === 1 ? "" : "s"}`;
+      items.push({ mark: circle, words: `Node ${number}: ${edgeWords}${weights ? `, carries ${signed(weights[number])} of the lead` : ""}.` });
       if (weights && touched.has(number)) svg.append(s("circle", { class: "halo", cx, cy, r: Number(circle.getAttribute("r")) + 3.5 }));
       svg.append(circle);
     }
-    if (weights) return h("div", { class: "drawing" }, svg, weightKey(graph, option, flipped.size, removed.length));
+    const told = roving(svg, items, "Arrow keys move among the nodes.");
+    if (weights) return h("div", { class: "drawing" }, svg, told, weightKey(graph, option, flipped.size, removed.length));
     const key = removed.length + flipped.size ? h("p", { class: "soft" }, [flipped.size ? "Red: added. " : "", removed.length ? "Dashed: removed." : ""]) : null;
-    return h("div", { class: "drawing" }, svg, key);
+    return h("div", { class: "drawing" }, svg, told, key);
   }
   // the sign is told by a disc or a ring, the amount by its size: neither needs colour
   function weighed(cx, cy, size, weight, heaviest) {

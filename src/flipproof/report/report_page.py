@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from flipproof import __version__
-from flipproof.certificates.metrics import mean_radius
-from flipproof.report.content import CertifiedRun, curve_range, percent
+from flipproof.certificates.metrics import Curve, mean_radius, mean_radius_interval
+from flipproof.report.content import CertifiedRun, curve_range, paired, percent, share_text
 from flipproof.report.html import asset, embedded_json, html_table, policy
 from flipproof.report.script_data import script_data
 
@@ -65,7 +65,7 @@ def _headline(runs: Sequence[CertifiedRun]) -> str:
         f'<p class="soft">{html.escape(_subtitle(run))}</p><p>{_sentences(run)}</p>{_bar(run)}</article>'
         for number, run in enumerate(runs)
     )
-    return "".join([*parts, f'<div class="cards">{cards}</div>', html_table(_comparison(runs))])
+    return "".join([*parts, f'<div class="cards">{cards}</div>', html_table(_comparison(runs)), _tests(runs)])
 
 
 def _notes(runs: Sequence[CertifiedRun]) -> list[str]:
@@ -79,6 +79,16 @@ def _notes(runs: Sequence[CertifiedRun]) -> list[str]:
     elif len({tuple(run.graphs) for run in runs}) > 1:
         notes.append("These runs certify different parts of the same data. Each share is of the run's own graphs.")
     for run in runs:
+        if run.listed is not None:
+            notes.append(
+                f"{run.name} has {len(run.rows):,} graphs. Figures and sentences are about all of them; the table lists "
+                f"{len(run.listed):,}, some of every class and outcome. flipproof export writes a row for each."
+            )
+        if run.only_class is not None:
+            notes.append(
+                f"{run.name}: every answer is {run.only_class}. The model tells no classes apart, and its certificates say "
+                "nothing."
+            )
         unlabelled = sum(row["label"] is None for row in run.rows)
         if unlabelled:
             notes.append(f"{run.name}: {_graphs(unlabelled)} without a label; such a graph never counts as right.")
@@ -150,31 +160,46 @@ def _sentences(run: CertifiedRun) -> str:
 
 
 def _against_line(run: CertifiedRun) -> list[str]:
-    """How the run compares with a network that ignores edges, where that is known."""
-    if run.line is None or run.lead is None:
-        return []
-    line = f"which is right on {_of(run.line, len(run.rows))} whatever an attacker does to the edges"
-    if run.lead < 0:
-        return [f"<strong>This is no better than a network that ignores edges</strong>, {line}."]
-    if run.lead == 0:
-        return [f"<strong>This beats a network that ignores edges only as long as nobody attacks</strong>: that network, {line}, "
-                "withstands a single flip on at least as many graphs."]  # fmt: skip
-    return [f"<strong>This beats a network that ignores edges under {_flips(run.lead)}</strong>: more graphs are certified than "
-            f"for that network, {line}."]  # fmt: skip
+    """How the run compares with a network that ignores edges; where none is known, with the most frequent class."""
+    if run.line is not None:
+        return [_compared(run, run.line, "a network that ignores edges", "that network")]
+    if all(row["label"] is None for row in run.rows):
+        return ["No label is known, so this cannot be compared with a network that ignores edges."]
+    why = run.no_line or "no training graphs are known (report --edge-blind RUN adds a run of an edge-blind model)"
+    sentences = [f"<strong>This was not compared with a network that ignores edges</strong>: {html.escape(why)}."]
+    if run.majority is not None:
+        sentences.append(_compared(run, run.majority, "always naming the most frequent class", "that answer"))
+    return sentences
+
+
+def _compared(run: CertifiedRun, right: int, what: str, it: str) -> str:
+    line = f"which is right on {_of(right, len(run.rows))} whatever an attacker does to the edges"
+    lead = run.lead_over(right)
+    if lead < 0:
+        return f"<strong>This is no better than {what}</strong>, {line}."
+    if lead == 0:
+        return (
+            f"<strong>This beats {what} only as long as nobody attacks</strong>: {it}, {line}, withstands a single flip on at "
+            "least as many graphs."
+        )
+    return f"<strong>This beats {what} under {_flips(lead)}</strong>: more graphs are certified than for {it}, {line}."
 
 
 def _tiles(run: CertifiedRun) -> str:
     total = len(run.rows)
-    counts = run.curve(top=3).certified
-    tiles = [(percent(counts[0], total), "answered right")]
+    curve = run.curve(top=3)
+    tiles = [(share_text(curve, 0), "answered right")]
     if not run.edge_blind:
-        tiles += [(percent(counts[r], total), f"right under {_flips(r)}") for r in (1, 2, 3)]
-        average = f"{mean_radius(run.right_radii()):.2f}"
-        tiles.append((average, "flips withstood on average (wrong answers count 0)"))
+        tiles += [(share_text(curve, r), f"right under {_flips(r)}") for r in (1, 2, 3)]
+        tiles.append((_average(run), "flips withstood on average (wrong answers count 0)"))
         if run.line is not None:
-            tiles.append((percent(run.line, total), "right for a network that ignores edges, under any flips"))
-    cells = "".join(f"<li><b>{value}</b> <span>{what}</span></li>" for value, what in tiles)
-    return f'<ul class="tiles">{cells}</ul>'
+            line = share_text(Curve("edge-blind", (run.line,), total), 0)
+            tiles.append((line, "right for a network that ignores edges, under any flips"))
+    cells = "".join(
+        f"<li><b>{value}</b> <small>{interval}</small> <span>{what}</span></li>"
+        for (value, _, interval), what in ((shown.partition(" "), what) for shown, what in tiles)
+    )
+    return f'<ul class="tiles">{cells}</ul><p class="soft">In brackets: 95% intervals, as for a random sample of graphs.</p>'
 
 
 def _bar(run: CertifiedRun) -> str:
@@ -210,11 +235,45 @@ def _comparison(runs: Sequence[CertifiedRun]) -> list[list[str]]:
         ["run", "graphs", "method", "right", "any 1 flip", "any 2", "any 3", "any 5", "average radius", "abstained"]
     ]
     for run in runs:
-        total, counts = len(run.rows), run.curve(top=5).certified
-        shares = [percent(counts[r], total) for r in (0, 1, 2, 3, 5)]
-        average = "unlimited where right" if run.edge_blind else f"{mean_radius(run.right_radii()):.2f}"
-        rows.append([run.name, str(total), run.method, *shares, average, str(run.abstained)])
+        curve = run.curve(top=5)
+        shares = [share_text(curve, r) for r in (0, 1, 2, 3, 5)]
+        average = "unlimited" if run.edge_blind else _average(run)
+        rows.append([run.name, str(len(run.rows)), run.method, *shares, average, str(run.abstained)])
     return rows
+
+
+def _average(run: CertifiedRun) -> str:
+    interval = mean_radius_interval(run.right_radii())
+    ends = "" if interval is None else f" ({interval[0]:.2f}–{interval[1]:.2f})"
+    return f"{mean_radius(run.right_radii()):.2f}{ends}"
+
+
+def _tests(runs: Sequence[CertifiedRun]) -> str:
+    """What can be said about differences between the first run and the others; HTML."""
+    found = paired(runs)
+    if not found:
+        return ""
+    rows = [["compared with", "flips", "difference", "only the first", "only the other", "p", "p (Holm)"]]
+    rows += [
+        [
+            test.second,
+            str(test.radius),
+            f"{100 * test.difference:+.0f} points" if test.difference else "none",
+            str(test.only_first),
+            str(test.only_second),
+            *(f"{value:.3f}" if value >= 0.001 else "<0.001" for value in (test.p_value, test.adjusted)),
+        ]
+        for test in found
+    ]
+    first = html.escape(found[0].first)
+    return (
+        '<p class="soft">In brackets: 95% intervals (Clopper-Pearson; for the average radius Student\'s), as for a random sample '
+        f"of graphs.</p><details><summary>Are the differences more than chance? {first} compared with the others</summary>"
+        f"<p>The same {found[0].graphs} graphs, compared one by one: right under any so many flips with {first} only, or with "
+        "the other only. The exact McNemar test asks how likely so large a difference is if neither were better. The last column "
+        f"is corrected for all {found[0].comparisons} comparisons (Holm). The test says nothing about other training runs.</p>"
+        f"{html_table(rows)}</details>"
+    )
 
 
 def _made(runs: Sequence[CertifiedRun]) -> list[list[str]]:

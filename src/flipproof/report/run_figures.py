@@ -10,6 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,8 @@ def write_figures(folder: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
             paths += _radius_by_size(folder / "radius_by_size", seeing)
         if compared:
             paths += _methods(folder / "methods", compared)
+        if attacked := [run for run in runs if run.under_attack]:
+            paths += _under_attack(folder / "under_attack", attacked)
     return paths
 
 
@@ -133,6 +136,36 @@ def _radii_by_class(stem: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
         for radius, number in sorted(by_class.get(name, Counter()).items())
     ]
     return [*figure_paths(stem), write_rows(stem, ("run", "class", "radius", "graphs"), rows)]
+
+
+# ---- attacks ---------------------------------------------------------------------------------------------------------------
+
+
+def _under_attack(stem: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
+    """The graphs that were attacked: accuracy after the attacks found beside certified accuracy, an upper and a lower bound."""
+    panels = []
+    for run in runs:
+        found = run.under_attack
+        top = len(next(iter(found.values())).certified) - 1
+        certified = run.certified_of_attacked or run.curve(top=top)
+        curves = [replace(certified, name="certified (lower bound)")]
+        curves += [replace(curve, name=f"after attacks on {run.targets[role]}") for role, curve in found.items()]
+        panels.append(Panel(f"{plain_text(run.name)}: {certified.graphs} graphs attacked", tuple(curves)))
+    with panels_figure(stem, len(panels), (4.2, 3.2), rest=(0, 0.8)) as (figure, drawn):
+        for axes, panel in zip(drawn, panels, strict=True):
+            draw_curves(axes, panel.curves, bands=0)
+            finish_panel(axes, panel)
+            axes.set(ylabel="accuracy", xticks=range(len(panel.curves[0].certified)))
+        named = {name: line for axes in drawn for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+        figure.legend(
+            named.values(),
+            named,
+            loc="outside lower center",
+            ncols=1 if len(panels) == 1 else 2,
+            frameon=False,
+            fontsize=8,
+        )
+    return [*figure_paths(stem), write_curves(stem, panels)]
 
 
 # ---- additions and removals ------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ __all__ = ["script_data"]
 
 # what bounds the size of the file: larger graphs are not drawn, and after so many edges in all no further graph is
 _DRAWN_NODES, _DRAWN_EDGES, _ALL_EDGES = 300, 1500, 150_000
+_NAMED = 6  # graphs of a spot in a chart
 
 
 def script_data(runs: Sequence[CertifiedRun]) -> dict[str, Any]:
@@ -27,7 +28,7 @@ def script_data(runs: Sequence[CertifiedRun]) -> dict[str, Any]:
     graphs: dict[tuple[int, int], dict[str, Any]] = {}
     ink = 0
     for number, run in enumerate(runs):
-        for row in run.rows:
+        for row in run.listed_rows:
             place = (keys.index(run.data_key), row["graph"])
             if place not in graphs:
                 graph = run.graphs[row["graph"]]
@@ -53,6 +54,7 @@ def _data_set(runs: Sequence[CertifiedRun]) -> dict[str, Any]:
 
 
 def _run(run: CertifiedRun, data: int, top: int) -> dict[str, Any]:
+    part = run.certified_of_attacked
     return {
         "name": run.name,
         "data": data,
@@ -66,10 +68,33 @@ def _run(run: CertifiedRun, data: int, top: int) -> dict[str, Any]:
             attacker: {method: _curve(run.curve(method, attacker, top=top)) for method in run.readings}
             for attacker in ATTACKERS
         },
+        "counted": None if run.listed is None else _counted(run, top),
         "cells": [] if run.edge_blind else run.add_remove_counts().tolist(),
         "targets": run.targets,
-        "underAttack": {
-            role: {"n": list(curve.certified), "graphs": curve.graphs} for role, curve in run.under_attack.items()
+        "underAttack": {role: _curve(curve) | {"graphs": curve.graphs} for role, curve in run.under_attack.items()},
+        "certifiedOfAttacked": None if part is None else _curve(part) | {"graphs": part.graphs},
+    }
+
+
+def _counted(run: CertifiedRun, top: int) -> dict[str, Any]:
+    """What the page would count if it listed all graphs: by class and by size, with some listed graph of each spot."""
+    classes = [[0] * (top + 1) for _ in run.class_names]
+    for row, radius in zip(run.rows, run.right_radii().tolist(), strict=True):
+        if row["label"] is not None:
+            classes[row["label"]][min(top, radius + 1)] += 1
+    pairs: dict[tuple[int, int], list[int]] = {}
+    if len(run.readings) > 1:
+        own, other = list(run.readings.values())[:2]
+        for index in run.graphs:
+            pairs.setdefault((other[index].radius, own[index].radius), []).append(index)
+    return {
+        "classes": classes,
+        **{
+            key: [
+                [*spot, len(members), [index for index in members if run.lists(index)][:_NAMED]]
+                for spot, members in sorted(found.items())
+            ]
+            for key, found in (("sizes", run.radius_by_nodes()), ("pairs", pairs))
         },
     }
 

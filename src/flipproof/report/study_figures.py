@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,11 @@ from flipproof.report.drawing import (
     finish_panel,
     plain_text,
     saved_figure,
+    whisker_offset,
+    write_curves,
 )
 
-__all__ = ["Trial", "benchmark_figure", "trade_off_figure"]
+__all__ = ["Trial", "standings_figure", "trade_off_figure"]
 
 _LINES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 2)), (0, (8, 2)))
 _MARKERS = ("o", "s", "^", "D", "v", "P")
@@ -34,17 +36,23 @@ class Trial:
     after: float
 
 
-def benchmark_figure(stem: Path, panels: Sequence[Panel], clean: Sequence[float]) -> list[Path]:
-    """Certified accuracy against r, one panel per network, each with the accuracy of its clean model. Returns the files."""
-    with saved_figure(stem, (3.6 * len(panels) + 1.4, 3.3)) as figure:
-        grid = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-        for axes, panel, accuracy in zip(grid, panels, clean, strict=True):
-            _draw(axes, panel)
-            axes.plot([0], [accuracy], color="0.45", marker="*", markersize=9, linewidth=0, label="clean model")
-            axes.label_outer()
-        handles, labels = grid[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=8)
-    return figure_paths(stem)
+def standings_figure(stem: Path, panel: Panel, *, limit: Mapping[int, float] | None = None) -> list[Path]:
+    """Certified accuracy of all methods on one data set, the edge-blind line, and the limit of the task. Returns the files."""
+    with saved_figure(stem, (7.2, 3.6)) as figure:
+        axes = figure.add_subplot()
+        _draw(axes, panel)
+        if limit is not None:
+            axes.plot(
+                list(limit),
+                list(limit.values()),
+                color="0.3",
+                linewidth=1,
+                linestyle=":",
+                marker="_",
+                label="limit of the task",
+            )
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside right center", frameon=False, fontsize=8)
+    return [*figure_paths(stem), write_curves(stem, [panel])]
 
 
 def trade_off_figure(stem: Path, best: Panel, trials: Sequence[Trial], *, target: str) -> list[Path]:
@@ -76,6 +84,7 @@ def trade_off_figure(stem: Path, best: Panel, trials: Sequence[Trial], *, target
 
 
 def _draw(axes: Any, panel: Panel) -> None:
-    for place, (curve, colour) in enumerate(zip(panel.curves, curve_shades(len(panel.curves)), strict=True)):
-        draw_curve(axes, curve, colour, _LINES[place % 6], _MARKERS[place % 6], band=False)
+    count = len(panel.curves)
+    for place, (curve, colour) in enumerate(zip(panel.curves, curve_shades(count), strict=True)):
+        draw_curve(axes, curve, colour, _LINES[place % 6], _MARKERS[place % 6], whiskers=whisker_offset(place, count))
     finish_panel(axes, panel)

@@ -116,15 +116,14 @@ def attack_into(
 
 
 def certified_radii(folder: Path, settings: AttackSettings) -> dict[int, tuple[int | None, int]]:
-    """Label and radius by graph, from a run of certificates of the same model and defence."""
-    certified = CertifySettings.read(folder)
-    for key in ("data_sha256", "model_sha256", "defence"):
-        if getattr(certified, key) != getattr(settings, key):
-            raise InputError(
-                f"--certificates {folder} has another {key.removesuffix('_sha256')} than the attack (certify the same model, "
-                "data and defence)"
-            )
-    return {row["graph"]: (row["predicted"], row["radius"]) for row in read_table(folder)}
+    """Label and radius by graph, from a run of certificates of the same classifier."""
+    other = settings.difference(CertifySettings.read(folder))
+    if other is not None:
+        raise InputError(
+            f"--certificates {folder} has {other} than the attack (certify the same model, data, node features and defence)"
+        )
+    found = read_table(folder).columns("graph", "predicted", "radius")
+    return dict(zip(found["graph"], zip(found["predicted"], found["radius"], strict=True), strict=True))
 
 
 def read_attacks(folder: Path) -> tuple[AttackSettings, dict[int, dict[str, Any]]]:

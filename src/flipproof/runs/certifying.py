@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from flipproof.certificates.evidence import Evidence
@@ -13,22 +15,47 @@ from flipproof.defences.defence import Defence
 from flipproof.engines import Engine
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
+from flipproof.models.loading import features_identity, hook_identity
 from flipproof.progress import note, progress
 from flipproof.runs.run_folder import Run
 from flipproof.runs.settings import CertifySettings
-from flipproof.runs.table import Row, derive_row, write_table
+from flipproof.runs.table import Row, StoredRows, derive_row, read_table, write_table
 
-__all__ = ["ask_missing", "certify_into", "model_paths", "read_evidence"]
+__all__ = ["ask_missing", "certify_into", "features_shown", "model_paths", "read_evidence"]
+
+_ROUNDS = 2  # of asking: a second one where stored evidence turns out to belong to something else
+
+
+class _UnusableEvidence(Exception):
+    """Stored evidence that does not belong to the run, and why, by graph."""
+
+    def __init__(self, complaints: dict[int, str]) -> None:
+        super().__init__(complaints)
+        self.complaints = complaints
 
 
 @dataclass(frozen=True, eq=False)
 class _RowWork:
-    """Deriving a graph's row of the table."""
+    """Deriving a graph's row of the table from its stored evidence; what is wrong with evidence that cannot be used."""
 
+    run_folder: Path
+    settings: CertifySettings
     question: Any
 
-    def __call__(self, task: tuple[int, Evidence]) -> Row:
-        return derive_row(*task, self.question)
+    def __call__(self, task: tuple[int, bytes, str]) -> Row | str:
+        index, content, topology = task
+        defence, source = self.settings.defence_class, f"the evidence of graph {index} in {self.run_folder}"
+        try:
+            evidence = defence.evidence_type.from_bytes(content, source=source)
+        except InputError as error:
+            return str(error)
+        if evidence.graph.topology != topology:
+            return f"the evidence in {self.run_folder} belongs to another graph"
+        if not defence.answered(evidence, self.settings.defence_settings, self.settings.num_classes):
+            return f"the evidence in {self.run_folder} belongs to another defence"
+        if not self.question.fits(evidence):
+            return f"the evidence in {self.run_folder} answers another question"
+        return derive_row(index, evidence, self.question)
 
 
 def certify_into(
@@ -39,27 +66,65 @@ def certify_into(
     engine: Callable[[int], Engine],
     own_model: bool = False,
     quiet: bool = True,
-) -> list[Row]:
+) -> StoredRows:
     """Ask what is missing, read all certificates, write the table; returns its rows.
+
+    Memory does not grow with evidence and certificates: a graph's evidence is stored before the next graphs are asked about, and
+    rows are written in groups.
 
     Args:
         run: Held by this process.
-        defence: Has checked the graphs.
+        defence: Has checked the graphs, if only ahead.
         graphs: By position in the data set, those of the run's settings.
         engine: Where so many pieces of work are done.
         own_model: Whether the model is a user's own.
         quiet: Show no progress.
     """
-    ask_missing(run, defence, graphs, engine=engine, own_model=own_model, quiet=quiet)
-    rows: dict[int, Row] = {}
-    work = _RowWork(run.settings.asked())
-    with progress("certifying", len(graphs), unit="graphs", quiet=quiet) as advance:
-        for (index, _), row in engine(len(graphs)).run(work, read_evidence(run)):
-            rows[index] = row
-            advance(1)
-    ordered = [rows[index] for index in sorted(rows)]
-    write_table(run.folder, ordered)
-    return ordered
+    for _ in range(_ROUNDS):
+        ask_missing(run, defence, graphs, engine=engine, own_model=own_model, quiet=quiet)
+        try:
+            return _written_rows(run, graphs, engine(len(graphs)), quiet=quiet)
+        except _UnusableEvidence as error:
+            for index, complaint in error.complaints.items():
+                note(f"{complaint}; asking again about graph {index}", quiet=quiet)
+                run.store.drop(index)
+    raise InputError(f"evidence in {run.folder} cannot be used, even after asking again (choose another folder)")
+
+
+def _written_rows(run: Run[CertifySettings], graphs: Mapping[int, Graph], engine: Engine, *, quiet: bool) -> StoredRows:
+    """Read all certificates from the stored evidence and write the table, if all of the evidence can be used."""
+    work = _RowWork(run.folder, run.settings, run.settings.asked())
+    order = sorted(run.settings.graphs)
+    stored = ((index, run.store.load(index), graphs[index].topology) for index in order)
+    with (
+        progress("certifying", len(graphs), unit="graphs", quiet=quiet) as advance,
+        closing(engine.run(work, stored)) as results,  # type: ignore[type-var]
+    ):
+        write_table(run.folder, _in_order(((task[0], row) for task, row in results), order, advance))
+    return read_table(run.folder)
+
+
+def _in_order(
+    found: Iterable[tuple[int, Row | str]], order: Sequence[int], advance: Callable[[int], None]
+) -> Iterator[Row]:
+    """Rows in the given order; those that come early are kept until it is their turn, which is seldom many."""
+    waiting: dict[int, Row] = {}
+    complaints: dict[int, str] = {}
+    following = iter(order)
+    wanted = next(following, None)
+    for index, row in found:
+        advance(1)
+        if isinstance(row, str):
+            complaints[index] = row
+        if complaints:  # no table comes of this
+            continue
+        assert not isinstance(row, str)
+        waiting[index] = row
+        while wanted in waiting:
+            yield waiting.pop(wanted)
+            wanted = next(following, None)
+    if complaints:
+        raise _UnusableEvidence(complaints)
 
 
 def ask_missing(
@@ -71,17 +136,18 @@ def ask_missing(
     own_model: bool = False,
     quiet: bool = True,
 ) -> None:
-    """Ask about the graphs of which the run has no evidence yet."""
+    """Ask about the graphs of which the run has no evidence yet, the largest ones first, so that none is left to the end."""
     question = run.settings.asked()
-    missing = dict(graphs)
-    for index in run.store.finished() & graphs.keys():
-        complaint = _complaint(run, defence, question, index, graphs[index])
-        if complaint is None:
-            del missing[index]
-        else:
-            note(f"{complaint}; asking again about graph {index}", quiet=quiet)
+    finished = run.store.finished() & graphs.keys()
+    for index in sorted(finished):
+        try:
+            run.store.load(index)
+        except InputError as error:
+            note(f"{error}; asking again about graph {index}", quiet=quiet)
             run.store.drop(index)
-    done = len(graphs) - len(missing)
+            finished.remove(index)
+    done = len(finished)
+    missing = sorted((index for index in graphs if index not in finished), key=lambda index: -graphs[index].num_slots)
     if done and missing:
         note(f"continuing {run.folder}: {done} of {len(graphs)} graphs are done", quiet=quiet)
     if not missing:
@@ -90,7 +156,7 @@ def ask_missing(
     unit = "graphs" if each is None else question.unit
     total, pieces = (
         len(graphs) * (each or 1),
-        sum(len(defence.tasks(graph, question, {})) for graph in missing.values()),
+        sum(len(defence.tasks(graphs[index], question, {})) for index in missing),
     )
     with (
         defence.classifier.one_thread(),
@@ -99,7 +165,8 @@ def ask_missing(
         asked = ask_all(
             defence,
             question,
-            missing,
+            graphs,
+            chosen=missing,
             engine=engine(pieces),
             store=run.store,
             read=False,
@@ -122,24 +189,22 @@ def model_paths(defence: Defence, graphs: Mapping[int, Graph]) -> dict[str, int]
     return dict(sorted(kinds.items()))
 
 
+def features_shown(defence: Defence, graphs: Iterable[Graph], asked: str | None = None) -> str:
+    """The node features that the model is shown, by name; ``asked`` is the name of a user's own function.
+
+    The default is named by what it comes to on these graphs: their own features, or degrees.
+    """
+    hook = getattr(defence.classifier, "features", None)
+    if asked is not None and hook is not None and hook.spec is None:
+        return features_identity(asked)
+    found = hook_identity(hook)
+    if found != "own-or-degree":
+        return found
+    return "degree" if all(graph.node_features is None for graph in graphs) else "own"
+
+
 def read_evidence(run: Run[CertifySettings]) -> Iterator[tuple[int, Evidence]]:
     """The evidence of every graph, in the order of the data set; refuses a run that is not finished."""
     kind = run.settings.defence_class.evidence_type
     for index in sorted(run.settings.graphs):
         yield index, kind.from_bytes(run.store.load(index), source=f"the evidence of graph {index} in {run.folder}")
-
-
-def _complaint(run: Run[CertifySettings], defence: Defence, question: Any, index: int, graph: Graph) -> str | None:
-    """What is wrong with the stored evidence of a graph; ``None`` if it can be used."""
-    try:
-        evidence = defence.evidence_type.from_bytes(run.store.load(index), source="the evidence")
-    except InputError as error:
-        return str(error)
-    settings = run.settings
-    if evidence.graph.topology != graph.topology:
-        return f"the evidence in {run.folder} belongs to another graph"
-    if not defence.answered(evidence, settings.defence_settings, settings.num_classes):
-        return f"the evidence in {run.folder} belongs to another defence"
-    if not question.fits(evidence):
-        return f"the evidence in {run.folder} answers another question"
-    return None

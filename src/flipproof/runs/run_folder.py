@@ -1,8 +1,8 @@
 """The run folder: ``run.json`` beside the evidence. Everything else in it is derived and can be made again.
 
 RUN/run.json              what was asked; written first
-RUN/evidence.sqlite       a row per finished piece of work and per finished graph
-RUN/certificates.parquet, RUN/edge_blind.json, RUN/report.html, RUN/figures/   derived
+RUN/evidence.sqlite       a row per finished piece of work and per finished graph, and the line to beat
+RUN/certificates.parquet, RUN/report.html, RUN/figures/   derived
 """
 
 from __future__ import annotations
@@ -39,9 +39,12 @@ def written_run(folder: str | os.PathLike[str], settings: _Settings) -> Iterator
         raise InputError(f"--out must be a folder; {path} is a file (choose another name)")
     _refuse_foreign(path)
     if (path / run_settings.FILE).exists():
-        settings.refuse_other(path)  # even while another process is writing
+        settings.refuse_other(path, type(settings).read(path))  # even while another process is writing
     path.mkdir(parents=True, exist_ok=True)
     with Store(path / run_store.FILE, write=True) as store:
+        made_with = store.asked()
+        if made_with is not None:  # evidence outlives a run.json that was deleted, and knows one that was edited
+            settings.refuse_other(path, type(settings).parsed(made_with, store.path))
         settings.write(path)
         store.bind((path / run_settings.FILE).read_text(encoding="utf-8"))
         for left in path.glob(".*.tmp"):  # of a process that was killed

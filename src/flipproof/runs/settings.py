@@ -33,14 +33,14 @@ class RunSettings:
         """Write ``run.json``, or refuse a folder in which something else was asked."""
         path, wanted = folder / FILE, self._plain()
         if path.exists():
-            self.refuse_other(folder)
-            if type(self).read(folder)._plain() == wanted:
+            found = type(self).read(folder)
+            self.refuse_other(folder, found)
+            if found._plain() == wanted:
                 return
         write_json(path, {"format": _FORMAT, "command": self.command, "settings": wanted, "versions": _versions()})
 
-    def refuse_other(self, folder: Path) -> None:
+    def refuse_other(self, folder: Path, found: Self) -> None:
         """Refuse a run in which something else was asked."""
-        found = type(self).read(folder)
         if self.continues(found):
             return
         for key, mine, theirs in differences(self._plain(), found._plain()):
@@ -61,10 +61,22 @@ class RunSettings:
             what = f"it has no {FILE}" if folder.is_dir() else "there is no such folder"
             raise InputError(f"{folder} is not a run folder: {what} (give the --out of flipproof {cls.command})")
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(
+                f"{path} cannot be read as a run's settings: {error} (choose another folder, or delete it)"
+            ) from error
+        return cls.parsed(text, path)
+
+    @classmethod
+    def parsed(cls, text: str, path: Path) -> Self:
+        """The settings that the content of ``run.json`` holds; ``path`` is where it stands, for errors."""
+        folder = path.parent
+        try:
+            content = json.loads(text)
             if not isinstance(content, dict) or not isinstance(content["settings"], dict):
                 raise ValueError("it holds no settings")
-        except (OSError, ValueError, KeyError) as error:
+        except (ValueError, KeyError, RecursionError) as error:
             raise InputError(
                 f"{path} cannot be read as a run's settings: {error} (choose another folder, or delete it)"
             ) from error
@@ -98,7 +110,7 @@ class CertifySettings(RunSettings):
         graphs: Their positions in the data set.
         graphs_seed: The seed that drew them from the part, every class in proportion; ``None`` if they are all of it.
         model, model_sha256: Name and identity of the model.
-        features: Node features.
+        features: Node features that the model is shown; of the default, what it comes to on these graphs.
         num_classes: Number of classes that the model can name.
         defence: What :meth:`Defence.describe` says.
         question: What :meth:`Question.to_dict` says.
@@ -149,7 +161,7 @@ class AttackSettings(RunSettings):
     model_sha256: str
     undefended_sha256: str | None
     defence: dict[str, Any] | None
-    features: str | None
+    features: str
     budget: int
     attacks: list[str]
     constraints: dict[str, Any]
@@ -160,9 +172,14 @@ class AttackSettings(RunSettings):
     graphs_seed: int | None = None
 
     def belongs_to(self, certified: CertifySettings) -> bool:
-        """Whether model, data and defence are those of a run of certificates."""
-        keys = ("data_sha256", "model_sha256", "defence")
-        return all(getattr(self, key) == getattr(certified, key) for key in keys)
+        """Whether model, data, features and defence are those of a run of certificates."""
+        return self.difference(certified) is None
+
+    def difference(self, certified: CertifySettings) -> str | None:
+        """What a run of certificates has otherwise, in words; ``None`` if it is of the same classifier."""
+        words = {"data_sha256": "other data", "model_sha256": "another model", "features": "other node features"}
+        words |= {"defence": "another defence"}
+        return next((word for key, word in words.items() if getattr(self, key) != getattr(certified, key)), None)
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,35 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, overload
 
-from flipproof.certificates.certificate import Certificate
+import numpy as np
+
+from flipproof.certificates.certificate import Certificate, cut_grid
 from flipproof.certificates.evidence import Evidence
 from flipproof.errors import InputError
-from flipproof.files import write_bytes
+from flipproof.files import written_file
 from flipproof.graphs import Graph
+from flipproof.noise import EdgeNoise
 
-__all__ = ["COLUMNS", "FORMATS", "Row", "derive_row", "formatted", "has_table", "read_table", "write_table"]
+__all__ = [
+    "COLUMNS",
+    "FORMATS",
+    "Row",
+    "StoredRows",
+    "certificate_of",
+    "certificate_row",
+    "columns_of",
+    "derive_row",
+    "has_table",
+    "read_table",
+    "write_formatted",
+    "write_table",
+]
 
 Row = dict[str, Any]
 FORMATS = ("csv", "parquet", "json")
@@ -58,6 +76,7 @@ Where nothing is sampled, ``seed``, ``p_add`` and ``p_remove`` are empty.
 """
 
 FILE = "certificates.parquet"
+_GROUP = 10_000  # rows that are made into columns at a time
 
 
 def derive_row(index: int, evidence: Evidence, question: Any) -> Row:
@@ -66,23 +85,42 @@ def derive_row(index: int, evidence: Evidence, question: Any) -> Row:
         certificate = question.read(evidence)
     except InputError as error:
         raise InputError(f"graph {index}: {error}") from error
-    return _row(index, evidence.graph, certificate, evidence.digest)
+    return certificate_row(index, evidence.graph, certificate, evidence.digest)
 
 
-def _row(index: int, graph: Graph, certificate: Certificate, digest: str) -> Row:
+def certificate_row(index: int, graph: Graph | None, certificate: Certificate, digest: str | None = None) -> Row:
+    """A certificate's row; what the graph and the evidence would tell is empty without them."""
     values = certificate.to_dict()
     values["grid"] = certificate.grid.tolist()
+    label = None if graph is None else graph.label
     return {
         "graph": index,
-        "name": graph.name,
-        "nodes": graph.num_nodes,
-        "edges": graph.num_edges,
+        "name": None if graph is None else graph.name,
+        "nodes": None if graph is None else graph.num_nodes,
+        "edges": None if graph is None else graph.num_edges,
         "predicted": certificate.label,
-        "correct": None if graph.label is None else certificate.label == graph.label,
+        "correct": None if label is None else certificate.label == label,
         "evidence_sha256": digest,
         **{key: values[key] for key in COLUMNS if key in values},
-        "label": graph.label,
+        "label": label,
     }
+
+
+def certificate_of(row: Row) -> Certificate:
+    """The certificate that a row was made of."""
+    noise = None if row["p_add"] is None else EdgeNoise(add=row["p_add"], remove=row["p_remove"])
+    grid = np.array(row["grid"], dtype=np.bool_)
+    kept = ("radius", "method", "alpha", "samples", "p_lower", "p_upper", "num_slots", "order", "votes_radius")
+    return Certificate(
+        label=row["predicted"],
+        noise=noise,
+        grid=cut_grid(grid if grid.ndim == 2 else np.zeros((0, 0), dtype=np.bool_)),
+        counts=tuple(row["counts"]),
+        looks=tuple(row["looks"]),
+        seed=row["seed"],
+        spent_alpha=row["spent_alpha"],
+        **{key: row[key] for key in kept},
+    )
 
 
 def has_table(folder: Path) -> bool:
@@ -90,52 +128,111 @@ def has_table(folder: Path) -> bool:
     return (folder / FILE).is_file()
 
 
-def write_table(folder: Path, rows: Sequence[Row]) -> Path:
-    """Write ``certificates.parquet`` into the run's folder, whole or not at all."""
+def write_table(folder: Path, rows: Iterable[Row]) -> Path:
+    """Write ``certificates.parquet`` into the run's folder, whole or not at all; few rows are in memory at a time."""
     path = folder / FILE
-    write_bytes(path, formatted(rows, "parquet"))
+    with written_file(path) as file:
+        _write_parquet(rows, file)
     return path
 
 
-def read_table(folder: Path) -> list[Row]:
-    """The rows of ``certificates.parquet``."""
-    import pyarrow
-    from pyarrow import parquet
-
-    path = folder / FILE
+def read_table(folder: Path) -> StoredRows:
+    """The rows of ``certificates.parquet``, few of them in memory at a time."""
     if not has_table(folder):
         raise InputError(f"{folder} has no {FILE}: the run is not finished (run its flipproof certify command again)")
-    try:
-        # without threads: a table is small, and a process that ends while arrow's threads start up can be aborted
-        source = pyarrow.BufferReader(path.read_bytes())
-        table = parquet.ParquetFile(source, pre_buffer=False).read(use_threads=False)
-    except (pyarrow.ArrowException, ValueError, OSError) as error:
-        reason = next(iter(str(error).splitlines()), "")
-        raise InputError(
-            f"{path} is cut off or altered: {reason} (delete it, and run flipproof certify again)"
-        ) from error
-    if table.column_names != list(COLUMNS):
-        raise InputError(
-            f"{path} has other columns than this flipproof writes (delete it, and run flipproof certify again)"
-        )
-    rows: list[Row] = table.to_pylist()
-    return rows
+    return StoredRows(folder / FILE)
 
 
-def formatted(rows: Sequence[Row], kind: str) -> bytes:
-    """The table as a file's content: ``csv``, ``parquet`` or ``json``."""
+class StoredRows(Sequence[Row]):
+    """The rows of a table that is on disk; they are read group by group, as they are asked for."""
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow
+        from pyarrow import parquet
+
+        self.path = path
+        self._group: tuple[int, list[Row]] = -1, []
+        with self._in_words():
+            self._file = parquet.ParquetFile(pyarrow.BufferReader(path.read_bytes()), pre_buffer=False)
+        if self._file.schema_arrow.names != list(COLUMNS):
+            raise InputError(
+                f"{path} has other columns than this flipproof writes (delete it, and run flipproof certify again)"
+            )
+        sizes = [self._file.metadata.row_group(group).num_rows for group in range(self._file.num_row_groups)]
+        self._starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | list[Row]:
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        place = range(len(self))[index]
+        group = int(np.searchsorted(self._starts, place, side="right")) - 1
+        return self._rows(group)[place - int(self._starts[group])]
+
+    def __iter__(self) -> Iterator[Row]:
+        for group in range(self._file.num_row_groups):
+            yield from self._rows(group)
+
+    def columns(self, *names: str) -> dict[str, list[Any]]:
+        """Some columns, whole."""
+        with self._in_words():
+            # without threads: a table is small, and a process that ends while arrow's threads start up can be aborted
+            table = self._file.read(columns=list(names), use_threads=False)
+        return {name: table.column(name).to_pylist() for name in names}
+
+    def _rows(self, group: int) -> list[Row]:
+        if self._group[0] != group:
+            with self._in_words():
+                self._group = group, self._file.read_row_group(group, use_threads=False).to_pylist()
+        return self._group[1]
+
+    @contextmanager
+    def _in_words(self) -> Iterator[None]:
+        import pyarrow
+
+        try:
+            yield
+        except (pyarrow.ArrowException, ValueError, OSError) as error:
+            reason = next(iter(str(error).splitlines()), "")
+            raise InputError(
+                f"{self.path} is cut off or altered: {reason} (delete it, and run flipproof certify again)"
+            ) from error
+
+
+def columns_of(rows: Sequence[Row], *names: str) -> dict[str, list[Any]]:
+    """Some columns of a table."""
+    if isinstance(rows, StoredRows):
+        return rows.columns(*names)
+    return {name: [row[name] for row in rows] for name in names}
+
+
+def write_formatted(rows: Iterable[Row], kind: str, file: BinaryIO) -> None:
+    """Write the table to a file: ``csv``, ``parquet`` or ``json``; few rows are in memory at a time."""
+    if kind not in FORMATS:
+        raise InputError(f"--format must be one of {', '.join(FORMATS)}; got {kind!r} (csv is the default)")
     if kind == "parquet":
-        return _parquet(rows)
-    ordered = [{column: row[column] for column in COLUMNS} for row in rows]
+        _write_parquet(rows, file)
+        return
+    ordered = ({column: row[column] for column in COLUMNS} for row in rows)
     if kind == "json":
-        return (json.dumps(ordered, indent=1, allow_nan=False) + "\n").encode()
-    if kind == "csv":
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows([_cell(value) for value in row.values()] for row in ordered)
-        return text.getvalue().encode()
-    raise InputError(f"--format must be one of {', '.join(FORMATS)}; got {kind!r} (csv is the default)")
+        before = "["
+        for row in ordered:  # as json.dumps(list(ordered), indent=1) writes them
+            entry = json.dumps([row], indent=1, allow_nan=False)
+            file.write((before + entry[1:-2]).encode())
+            before = ","
+        file.write(b"[]\n" if before == "[" else b"\n]\n")
+        return
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    writer.writerows([_cell(value) for value in row.values()] for row in ordered)
+    text.detach()
 
 
 def _cell(value: Any) -> str:
@@ -153,7 +250,7 @@ def _flat(entry: Any) -> str:
     return "".join(str(int(cell)) for cell in entry) if isinstance(entry, Iterable) else str(entry)
 
 
-def _parquet(rows: Sequence[Row]) -> bytes:
+def _write_parquet(rows: Iterable[Row], file: Any) -> None:
     import pyarrow
     from pyarrow import parquet
 
@@ -163,6 +260,11 @@ def _parquet(rows: Sequence[Row]) -> bytes:
         (column, nested[column] if column in nested else pyarrow.type_for_alias(kind))
         for column, kind in COLUMNS.items()
     ]
-    content = io.BytesIO()
-    parquet.write_table(pyarrow.Table.from_pylist(list(rows), schema=pyarrow.schema(fields)), content)
-    return content.getvalue()
+    schema, source = pyarrow.schema(fields), iter(rows)
+    with parquet.ParquetWriter(file, schema) as writer:
+        part = list(islice(source, _GROUP))
+        while True:
+            writer.write_table(pyarrow.Table.from_pylist(part, schema=schema))
+            part = list(islice(source, _GROUP))
+            if not part:
+                return

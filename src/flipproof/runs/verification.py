@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flipproof.errors import InputError
+from flipproof.runs.edge_blind_line import read_line
 from flipproof.runs.run_folder import Run, open_run
 from flipproof.runs.settings import CertifySettings, differences
 from flipproof.runs.table import COLUMNS, Row, derive_row, read_table
@@ -19,20 +20,25 @@ def problems_of_run(folder: Path, advance: Callable[[int], None] = lambda amount
     """What is wrong with a run, one entry per finding: ``graph`` (``None`` for the run) and ``problem``; empty if all agrees."""
     with open_run(folder, CertifySettings) as run:
         question, table = run.settings.asked(), read_table(folder)
-        rows = {row["graph"]: row for row in table}
+        order = table.columns("graph")["graph"]
+        places = {index: place for place, index in enumerate(order)}
         problems: list[dict[str, Any]] = []
         for index in run.settings.graphs:
-            found = _problems_of_graph(run, question, index, rows.get(index))
+            row = table[places[index]] if index in places else None
+            found = _problems_of_graph(run, question, index, row)
             problems += [{"graph": index, "problem": problem} for problem in found]
             advance(1)
         problems += [
             {"graph": index, "problem": "is in the table and not in run.json"}
-            for index in sorted(rows.keys() - set(run.settings.graphs))
+            for index in sorted(places.keys() - set(run.settings.graphs))
         ]
-        order = [row["graph"] for row in table]
         if order != sorted(set(order)):
             problems.append({"graph": None, "problem": "the table has rows twice, or not in the order of the data set"})
         problems += [{"graph": None, "problem": problem} for problem in _altered_settings(run)]
+        try:
+            read_line(run)
+        except InputError as error:
+            problems.append({"graph": None, "problem": str(error)})
     return problems
 
 

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from flipproof.defences import defence_class, defence_classes
 from flipproof.defences.defence import Defence
 from flipproof.errors import InputError
 
-__all__ = ["Candidate", "baselines", "compared_defences", "default_candidates", "given_candidates"]
+if TYPE_CHECKING:
+    from flipproof.datasets import Dataset
+
+__all__ = [
+    "Candidate",
+    "Learned",
+    "compared_defences",
+    "given_candidates",
+    "learned",
+    "trainable_networks",
+]
 
 
 @dataclass(frozen=True)
@@ -18,21 +28,41 @@ class Candidate:
     """A defence and its settings.
 
     The class travels to worker processes by reference, so that a defence from a user's own module is registered there too.
+
+    Attributes:
+        defence: The class.
+        settings: Of the defence.
+        network: Name of another network than the defence's own.
+        recipe: Another way of training, as arguments of :func:`flipproof.train`.
     """
 
     defence: type[Defence]
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    network: str | None = None
+    recipe: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def title(self) -> str:
         """For tables and legends."""
-        return self.defence.title(self.settings)
+        more = [value if isinstance(value, str) else f"{key} {value}" for key, value in self.recipe.items()]
+        return " ".join([*([self.network] if self.network else []), self.defence.title(self.settings), *more])
+
+    @property
+    def model(self) -> str:
+        """The name of its network, or of what is fitted instead."""
+        if not self.defence.trains:
+            return self.defence.name
+        return self.network or self.defence.network or "gin"
+
+    def variants(self) -> list[Candidate]:
+        """The same with other ways of training."""
+        return [replace(self, recipe=recipe) for recipe in self.defence.recipes(self.settings)]
 
     @property
     def training(self) -> dict[str, Any]:
         """Arguments of :func:`flipproof.train`. Without a defence all copies of a graph are the same, so one is enough."""
         alone = {"copies": 1, "consistency": 0.0} if self.defence.baseline else {}
-        return {**alone, **self.defence.training(self.settings)}
+        return {**alone, **self.defence.training(self.settings), **self.recipe}
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -42,11 +72,16 @@ class Candidate:
         given = short if kind.checked(short) == settings else settings
         typed = {"defence": kind.name, **{o.name: given[o.name] for o in kind.settings if o.name in given}}
         training = kind.training(settings)
-        return typed | {
-            option.name: training[option.name]
-            for option in kind.training_options
-            if training.get(option.name, option.default) != option.default
-        }
+        return (
+            typed
+            | {
+                option.name: training[option.name]
+                for option in kind.training_options
+                if training.get(option.name, option.default) != option.default
+            }
+            | ({"model": self.network} if self.network else {})
+            | dict(self.recipe)
+        )
 
     def known(self, asked: Mapping[str, Any]) -> dict[str, Any]:
         """Of what is asked of all candidates, what this one's question takes."""
@@ -58,24 +93,70 @@ class Candidate:
         return self.defence.question_type.of(graphs=graphs, **{**defaults, **self.known(asked)})
 
 
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """A model for a candidate.
+
+    Attributes:
+        model: Trained or fitted.
+        features: The hook of its node features.
+        settings: Of the training, as plain JSON.
+        accuracy: Share of training graphs that are right.
+    """
+
+    model: Any
+    features: Any
+    settings: dict[str, Any]
+    accuracy: float
+
+
+def learned(
+    candidate: Candidate,
+    graphs: Dataset,
+    *,
+    features: Any,
+    seed: int,
+    network: Mapping[str, Any] | None = None,
+    validation: Dataset | None = None,
+    **training: Any,
+) -> Learned:
+    """The model that a candidate learns from graphs: fitted where its defence says how, otherwise a trained network.
+
+    Args:
+        candidate: The defence and its settings.
+        graphs: Labelled graphs.
+        features: Hook of the node features.
+        seed: Of everything random.
+        network: Name and arguments of another network than the defence's own.
+        validation: Graphs that choose the epoch, or among fitted models.
+        **training: Arguments of :func:`flipproof.train`; those that the defence needs take precedence.
+    """
+    from flipproof import models
+    from flipproof.training import train
+
+    kind = candidate.defence
+    fitted = kind.fitted(graphs, features=features, validation=validation, seed=seed)
+    if fitted is not None:
+        model, fit = fitted
+        return Learned(model, features, {"seed": seed, "chosen": fit.kind}, fit.accuracy)
+    config = kind.network_config(features.spec, int(features.of(graphs[0]).shape[1]), graphs.num_classes)
+    chosen = {"name": candidate.network} if candidate.network else {}
+    model = models.build({**config, **chosen, **(network or {})}, seed=seed)
+    arguments = {**training, **candidate.training, "features": features, "seed": seed, "validation": validation}
+    result = train(model, graphs, **arguments)
+    return Learned(model, features, result.settings, result.final.accuracy)
+
+
 def compared_defences() -> list[type[Defence]]:
     """All registered defences that are more than something to compare with."""
     return [defence for defence in defence_classes() if not defence.baseline]
 
 
-def baselines() -> list[Candidate]:
-    """The lines that every defence is held against."""
-    return [Candidate(defence) for defence in defence_classes() if defence.baseline]
+def trainable_networks() -> list[str]:
+    """Names of the networks that are trained for a defence; the edge-blind line is there anyway."""
+    from flipproof import models
 
-
-def default_candidates(graphs: Any) -> tuple[Candidate, ...]:
-    """What every defence finds worth trying on such graphs.
-
-    >>> from flipproof.datasets import topologies
-    >>> [candidate.title for candidate in default_candidates(topologies(16))][3:6]
-    ['keep 0.98', 'add 0.083 remove 0.2', 'add 0.014 remove 0.4']
-    """
-    return tuple(Candidate(defence, found) for defence in compared_defences() for found in defence.candidates(graphs))
+    return [name for name in models.NAMES if name != models.EdgeBlind.name]
 
 
 def given_candidates(values: Mapping[str, Sequence[Any]], texts: Sequence[str] = ()) -> tuple[Candidate, ...]:
@@ -102,10 +183,10 @@ def _from_text(text: str) -> Candidate:
     defence = defence_class(name)
     if defence.baseline:
         raise InputError(f"--candidate: {name} is something to compare with, and always there (leave it out)")
-    kinds = {option.name: option.kind for option in defence.settings}
+    kinds = {option.name: option.kind for option in (*defence.settings, *defence.training_options)}
     try:
         settings = {key: kinds[key](value) for key, value in (pair.split("=") for pair in pairs)}
     except (KeyError, ValueError) as error:
-        known = " ".join(f"{key}=VALUE" for key in kinds)
+        known = " ".join(f"{option.name}=VALUE" for option in defence.settings)
         raise InputError(f"--candidate must read {f'{name} {known}'.strip()}; got {text!r} (quote it)") from error
     return Candidate(defence, defence.entry(settings))

@@ -33,6 +33,7 @@ def run_jobs(
     work: Callable[[AnyJob], Any],
     *,
     ready: Iterable[AnyJob | None] | None = None,
+    engine: Engine | None = None,
     workers: int | None,
     quiet: bool,
 ) -> Iterator[tuple[AnyJob, Any]]:
@@ -43,15 +44,16 @@ def run_jobs(
         jobs: All of them.
         work: Does one, in any process; picklable.
         ready: The same jobs in an order in which they can be done, ``None`` where one must be waited for; by default as given.
+        engine: Where they are done, instead of processes of this machine.
         workers: Processes; by default one per core. A single one is this process.
         quiet: Show no progress.
     """
     count = max(1, min(workers or cores(), len(jobs)))
-    engine: Engine = ThisProcess() if count == 1 else Processes(count, start="spawn")
+    chosen: Engine = engine or (ThisProcess() if count == 1 else Processes(count, start="spawn"))
     total = sum(job.weight for job in jobs)
     with (
         progress(what, total, unit="units", quiet=quiet) as advance,
-        closing(engine.run(work, jobs if ready is None else ready)) as results,  # type: ignore[type-var]
+        closing(chosen.run(work, jobs if ready is None else ready)) as results,  # type: ignore[type-var]
     ):
         for done, (job, result) in enumerate(results, start=1):
             yield job, result

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from flipproof import __version__
 from flipproof.certificates.metrics import Curve, right_radii, shares
 from flipproof.datasets import Dataset
 from flipproof.datasets.sources import DataSource, fingerprint, part_indices
@@ -26,18 +25,30 @@ from flipproof.engines import cores
 from flipproof.errors import InputError
 from flipproof.files import write_json, write_text
 from flipproof.graphs import Graph
-from flipproof.models.loading import LoadedModel, features_identity, load_features, load_model
-from flipproof.noise import STREAM_VERSION
+from flipproof.models.loading import LoadedModel, load_features, load_model
 from flipproof.progress import note
 from flipproof.runs.attacking import AttackWork, attack_into, certified_radii
-from flipproof.runs.certifying import certify_into, model_paths, read_evidence
-from flipproof.runs.edge_blind_line import write_line
+from flipproof.runs.certifying import certify_into, features_shown, model_paths, read_evidence
+from flipproof.runs.edge_blind_line import Line, keep_line
 from flipproof.runs.run_folder import Run, written_run
 from flipproof.runs.settings import AttackSettings, CertifySettings, StudySettings
 from flipproof.studies.candidate import Candidate
-from flipproof.studies.halving import CERTAIN, Attack, Clock, Search, Trial, Tried, halved, stood, trained, whole
+from flipproof.studies.halving import (
+    CERTAIN,
+    Clock,
+    Search,
+    Trial,
+    Tried,
+    asked_of,
+    halved,
+    refuse_clean_edges,
+    stood,
+    trained,
+    whole,
+)
 from flipproof.studies.job_runner import one_thread, run_jobs
 from flipproof.studies.tuning import Target, typed_command
+from flipproof.studies.verdict import sentences
 
 __all__ = ["Protection", "protect"]
 
@@ -101,20 +112,21 @@ def protect(
     """
     if not source.validation:
         raise InputError("--validation must be above 0: the choice is made on validation graphs (for instance 0.2)")
-    attack: Attack = target.budgets[0] if target.radius is None else target.radius
-    search, count = Search(source, attack, ladder, features), workers or cores()
+    search, count = Search(source, target.attack, ladder, features), workers or cores()
     parts = search.parts()
     if not len(parts.validation_indices):
         raise InputError("--validation holds no graph (ask for a larger share)")
     data = parts.dataset
-    _refuse_clean_edges(search, data, [*parts.train, *parts.validation])
+    refuse_clean_edges(search)
     note(_described(data), quiet=quiet)
     note(
         f"{len(parts.train_indices)} graphs to train on, {len(parts.validation_indices)} to choose with, "
         f"{len(parts.test_indices)} kept for the end",
         quiet=quiet,
     )
-    with written_run(folder, StudySettings("protect", _asked(search, data))) as run:
+    if sentence := search.reachable()[1]:
+        note(sentence, quiet=quiet)
+    with written_run(folder, StudySettings("protect", asked_of(search))) as run:
         clock = Clock(seconds, _spent(run, count))
         if _CHOICE in run.store.finished():
             # test graphs may have been looked at since: more time must not change the choice
@@ -128,22 +140,7 @@ def protect(
         outcome = _measure(folder, search, finals, count, quiet)
     summary = _summary(search, target, folder, tried, finals, best, outcome)
     write_json(folder / "protect.json", summary)
-    return Protection(summary, _sentences(summary, target, again, blind=best.trial.candidate.defence.edge_blind))
-
-
-def _asked(search: Search, data: Dataset) -> dict[str, Any]:
-    """What identifies it. Time and workers may change from call to call."""
-    source = search.source
-    return {
-        "data": data.name,
-        "data_sha256": fingerprint(data),
-        "split": [source.split_seed, source.test, source.validation],
-        "attack": search.attack,
-        "ladder": list(search.ladder),
-        "features": search.features,
-        "candidates": [candidate.title for candidate in search.candidates()],
-        "versions": [__version__, STREAM_VERSION],
-    }
+    return Protection(summary, sentences(summary, target, again, blind=best.trial.candidate.defence.edge_blind))
 
 
 def _described(data: Dataset) -> str:
@@ -152,14 +149,6 @@ def _described(data: Dataset) -> str:
     own = f"{data.num_node_features} node features" if data.num_node_features else "no node features"
     sizes = f"{nodes:.1f} nodes and {edges:.1f} edges on average"
     return f"{data.name}: {len(data)} graphs in {data.num_classes} classes, {sizes}, {own}"
-
-
-def _refuse_clean_edges(search: Search, data: Dataset, graphs: Sequence[Graph]) -> None:
-    """Refuse node features that were computed from the edges, before any work."""
-    from flipproof.classifiers.clean_edges import refuse_clean_edges
-
-    if any(search.hook(candidate.defence, data).reads_own for candidate in search.candidates()):
-        refuse_clean_edges(list(graphs), data.feature_names)
 
 
 def _spent(run: Run[StudySettings], workers: int) -> float:
@@ -173,14 +162,13 @@ def _finals(tried: Sequence[Tried], search: Search, clock: Clock) -> tuple[list[
 
     Where no trial is strictly better than the edge-blind network, that network is the best.
     """
-    lines = {one.trial.candidate.title: one.trial.candidate for one in tried if one.trial.candidate.defence.baseline}
     blind = max((one for one in tried if one.trial.candidate.defence.edge_blind), key=lambda one: one.rank)
     defended = [one for one in tried if not one.trial.candidate.defence.baseline]
     best = max(defended, key=lambda one: one.rank, default=blind)
     if best.score <= blind.score:
         best = blind
     wanted = {_MODEL: best.trial.candidate}
-    for line in lines.values():
+    for line in search.lines():
         if line != best.trial.candidate:
             wanted[_BLIND if line.defence.edge_blind else _CLEAN] = line
     return [_Final(role, line, _epochs(line, tried, search, clock)) for role, line in wanted.items()], best
@@ -191,10 +179,10 @@ def _epochs(candidate: Candidate, tried: Sequence[Tried], search: Search, clock:
     own = [one for one in tried if one.trial.candidate == candidate]
     best = max(own, key=lambda one: one.rank)
     longest = max(own, key=lambda one: one.trial.epochs)
-    epochs = best.trial.epochs
+    epochs, cheap = best.trial.epochs, candidate.defence.effort <= CERTAIN and not candidate.defence.baseline
     for more in search.ladder:
         # training and validation graphs together are more, and other work goes on beside
-        fits = candidate.defence.effort <= CERTAIN or 2 * longest.seconds(more) < clock.left
+        fits = cheap or 2 * longest.seconds(more) < clock.left
         if more > longest.trial.epochs and fits:
             epochs = more
     return epochs
@@ -210,7 +198,8 @@ def _store_choice(run: Run[StudySettings], tried: Sequence[Tried], finals: Seque
 
 
 def _stored_choice(run: Run[StudySettings], search: Search) -> tuple[list[Tried], list[_Final], Tried]:
-    known = {candidate.title: candidate for candidate in search.candidates()}
+    offered = [*search.lines(), *search.candidates()]
+    known = {one.title: one for candidate in offered for one in (candidate, *candidate.variants())}
     stored = json.loads(run.store.load(_CHOICE))
     trials = [Trial(known[title], epochs) for title, epochs in stored["tried"]]
     tried = [Tried(trial, json.loads(run.store.load(trial.name))) for trial in trials]
@@ -234,19 +223,17 @@ class _FinalWork:
         part = out.with_name(f"{out.name}.part")
         kind, settings = final.candidate.defence, dict(final.candidate.settings)
         with one_thread():
-            model, hook, result = trained(
-                self.search, final.candidate, source.split(data).train, final.epochs, checkpoint=part
-            )
+            found = trained(self.search, final.candidate, source.split(data).train, final.epochs, checkpoint=part)
         models.save(
-            model,
+            found.model,
             out,
             defence={"name": kind.name, **settings},
-            features=hook.spec,
+            features=found.features.spec,
             **source.metadata(data),
-            training=result.settings,
+            training=found.settings,
         )
         part.unlink(missing_ok=True)
-        return {"weights_sha256": models.load_metadata(out).weights_hash, "train_accuracy": result.final.accuracy}
+        return {"weights_sha256": models.load_metadata(out).weights_hash, "train_accuracy": found.accuracy}
 
 
 def _train(run: Run[StudySettings], search: Search, finals: Sequence[_Final], workers: int, quiet: bool) -> None:
@@ -289,11 +276,14 @@ def _measure(folder: Path, search: Search, finals: Sequence[_Final], workers: in
     loaded = {final.role: load_model(str(folder / final.role)) for final in finals}
     defended = {final.role: _defended(loaded[final.role], final.candidate) for final in finals}
     model, best = defended[_MODEL], finals[0].candidate
-    model.check(data.subset(indices))
-    right = {
-        role: sum(line.predict(graph) == graph.label for graph in graphs.values())
+    model.check_ahead(data.subset(indices))
+    answers = {
+        role: {index: line.predict(graph) for index, graph in graphs.items()}
         for role, line in defended.items()
         if role != _MODEL
+    }
+    right = {
+        role: sum(graphs[index].label == answer for index, answer in found.items()) for role, found in answers.items()
     }
     settings = CertifySettings(
         data=data.name,
@@ -304,7 +294,7 @@ def _measure(folder: Path, search: Search, finals: Sequence[_Final], workers: in
         graphs=indices,
         model=loaded[_MODEL].name,
         model_sha256=loaded[_MODEL].identity,
-        features=features_identity(loaded[_MODEL].features(None)),
+        features=features_shown(model, graphs.values(), loaded[_MODEL].features(None)),
         num_classes=model.num_classes,
         defence=model.describe(),
         question=best.question({}, graphs=len(indices)).to_dict(),
@@ -324,11 +314,10 @@ def _measure(folder: Path, search: Search, finals: Sequence[_Final], workers: in
             and stood(found, graphs[index], search.attack)
             for index, evidence in read_evidence(held)
         )
-        radii = right_radii(
-            [row["radius"] for row in rows], [row["predicted"] for row in rows], [row["label"] for row in rows]
-        )
+        radii = right_radii(*rows.columns("radius", "predicted", "label").values())
         blind = right.get(_BLIND, int((radii >= 0).sum()))  # handed over itself where there is no other
-        write_line(folder / "run", blind, len(rows))
+        if _BLIND in answers:
+            keep_line(held, Line({index: answer for index, answer in answers[_BLIND].items() if answer is not None}))
     attacked = _attack(folder, search, settings, loaded, defended, graphs, workers, quiet)
     wanted = sorted({*_RADII, *([search.attack] if isinstance(search.attack, int) else [])})
     return _Outcome(
@@ -374,7 +363,7 @@ def _attack(
         model_sha256=certified.model_sha256,
         undefended_sha256=loaded[_CLEAN].identity,
         defence=certified.defence,
-        features=None,
+        features=certified.features,
         budget=budget,
         attacks=["greedy"],
         constraints=constraints,
@@ -426,7 +415,7 @@ def _summary(
     blind = max((one for one in tried if one.trial.candidate.defence.edge_blind), key=lambda one: one.rank)
     return {
         "defence": chosen.candidate.defence.name,
-        "settings": {**chosen.candidate.settings, "epochs": chosen.epochs},
+        "settings": {**chosen.candidate.settings, **chosen.candidate.recipe, **_epochs_of(chosen)},
         "accuracy": outcome.certified["0"],
         "certified_accuracy": outcome.certified,
         "target": target.words,
@@ -444,13 +433,18 @@ def _summary(
             "chosen": best.score,
             "edge_blind": blind.score,
         },
-        "trials": [dict(one.found) for one in tried],
+        "trials": [one.summary() for one in tried],
         "model": str(folder / _MODEL),
         "run": str(folder / "run"),
         "report": str(outcome.report),
         "next": _commands(search, chosen, folder),
         "predict": _prediction(chosen.candidate.defence, folder / _MODEL),
+        "predict_command": f"{typed_command('predict', {'model': folder / _MODEL})} FILE...",
     }
+
+
+def _epochs_of(chosen: _Final) -> dict[str, int]:
+    return {"epochs": chosen.epochs} if chosen.candidate.defence.trains else {}
 
 
 def _commands(search: Search, chosen: _Final, folder: Path) -> list[str]:
@@ -460,7 +454,8 @@ def _commands(search: Search, chosen: _Final, folder: Path) -> list[str]:
     if any(isinstance(value, (list, tuple)) for value in given.values()):
         return []
     spec = load_model(str(folder / _MODEL)).features(None)
-    options: dict[str, Any] = {"data": source.data, "root": source.root, "features": spec, "epochs": chosen.epochs}
+    options: dict[str, Any] = {"data": source.data, "root": source.root, "symmetrise": source.symmetrise}
+    options |= {"features": spec, **_epochs_of(chosen)}
     options |= {"data_seed": source.seed, "split_seed": source.split_seed, "seed": source.split_seed}
     options |= {"test": source.test, "validation": 0, **given, **({"model": kind.name} if kind.edge_blind else {})}
     return [
@@ -472,50 +467,3 @@ def _commands(search: Search, chosen: _Final, folder: Path) -> list[str]:
 def _prediction(kind: type[Defence], model: Path) -> str:
     """Python that answers for a graph."""
     return f'from {kind.__module__} import {kind.__name__}; {kind.__name__}.load("{model}").certify(graph)'
-
-
-def _sentences(summary: Mapping[str, Any], target: Target, again: str, *, blind: bool) -> list[str]:
-    """What was chosen and why, what it is worth, and how to go on."""
-    validation, attacked = summary["validation"], summary["under_attack"]
-    chosen = summary["defence"]
-    settings = ", ".join(f"{key} {value}" for key, value in summary["settings"].items())
-    low, high = summary["interval"]
-    tried = len(summary["trials"])
-    if blind:
-        first = (
-            f"nothing beats ignoring edges: in none of {tried} trials were more of the {validation['graphs']} validation graphs "
-            f"right with {target.words} than for the edge-blind network ({validation['edge_blind']:.3f}), so it is handed over"
-        )
-    else:
-        first = (
-            f"chosen: {chosen} ({settings}), the best of {tried} trials: {validation['chosen']:.3f} of {validation['graphs']} "
-            f"validation graphs are right with {target.words}; a network that ignores edges: {validation['edge_blind']:.3f}"
-        )
-    lines = [
-        first,
-        f"on {summary['test_graphs']} test graphs, not looked at before: {summary['withstood']:.3f} are right with "
-        f"{target.words} (95% interval {low:.3f} to {high:.3f}); not attacked, {summary['accuracy']:.3f} are right",
-    ]
-    if not blind:
-        lines.append(
-            f"a network that ignores edges is right on {summary['edge_blind']:.3f} of them under any attack: "
-            + _compared(summary["withstood"], summary["edge_blind"], low, high)
-        )
-    lines += [
-        f"the model without defence is right on {summary['undefended']:.3f} if nobody attacks, and nothing is guaranteed under "
-        f"attack: an attacker leaves it {attacked['undefended']:.3f} of {attacked['graphs']} graphs, and the chosen one "
-        f"{attacked['defended']:.3f}",
-        f"report: {summary['report']}",
-        f"model: {summary['model']}; predict with: {summary['predict']}",
-    ]
-    if again:
-        lines.append(f"repeat it with: {again} (with another --out)")
-    return [*lines, *(f"repeat the result alone with: {' && '.join(summary['next'])}" for _ in summary["next"][:1])]
-
-
-def _compared(value: float, line: float, low: float, high: float) -> str:
-    if value <= line:
-        return "this result does not beat it on the test graphs; consider that network, in the folder edge_blind"
-    if low <= line:
-        return "this result is better, but by less than the interval"
-    return "this result is better, by more than the interval"

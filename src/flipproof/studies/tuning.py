@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,21 +11,26 @@ from typing import Any
 
 import numpy as np
 
+from flipproof.certificates.metrics import Curve, share_interval, shown_mean, shown_share
 from flipproof.datasets.sources import DataSource
+from flipproof.engines import cores
 from flipproof.errors import InputError
 from flipproof.files import write_json, write_text
+from flipproof.progress import note
 from flipproof.report.drawing import Panel
 from flipproof.report.markdown import markdown_table
-from flipproof.report.study_figures import Trial, trade_off_figure
-from flipproof.studies.benchmark.jobs import data_parts, finished_jobs
-from flipproof.studies.benchmark.outcomes import DataOutcome, Series, Statistic, collect, shown_radius, write_outcomes
-from flipproof.studies.benchmark.plan_file import Network, Plan, checked_training, trainable_networks
-from flipproof.studies.candidate import Candidate, default_candidates
+from flipproof.report.study_figures import Trial as Point
+from flipproof.report.study_figures import trade_off_figure
+from flipproof.runs.run_folder import written_run
+from flipproof.runs.settings import StudySettings
+from flipproof.studies.benchmark.protocol_file import checked_training
+from flipproof.studies.candidate import Candidate, trainable_networks
+from flipproof.studies.halving import Clock, Search, Tried, asked_of, halved, ladder_of, refuse_clean_edges
 
-__all__ = ["Choice", "Target", "tune", "tuning_plan", "typed_command"]
+__all__ = ["Choice", "Target", "tune", "tuning_search", "typed_command"]
 
 _SHOWN = 6  # curves in the figure
-_Ranked = Sequence[tuple[Series, Statistic]]
+_FEWEST_RADII, _MOST_RADII = 4, 16  # that it shows beside 0
 
 
 @dataclass(frozen=True)
@@ -48,15 +54,16 @@ class Target:
         return ((self.adds or 0, self.removes or 0),) if self.radius is None else ()
 
     @property
+    def attack(self) -> int | tuple[int, int]:
+        """Any so many flips, or (additions, removals)."""
+        return (self.adds or 0, self.removes or 0) if self.radius is None else self.radius
+
+    @property
     def words(self) -> str:
         """For tables."""
         if self.radius is not None:
             return f"{_flips(self.radius, 'flip')} withstood"
         return f"{_flips(self.adds or 0, 'addition')} and {_flips(self.removes or 0, 'removal')} withstood"
-
-    def share(self, series: Series) -> Statistic:
-        """Share of graphs that are right and withstand it."""
-        return series.withstood(0) if self.radius is None else series.accuracy(self.radius)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,19 +79,19 @@ class Choice:
         """What was chosen, and whether it is worth having."""
         best, floor, summary = self.summary["best"], self.summary["edge_blind_accuracy"], self.summary
         lines = [
-            f"best: {best['model']} with {best['defence']}, {best['certified_accuracy']:.3f} ± "
-            f"{summary['standard_error']:.3f} of {summary['validation_graphs']} validation graphs right with "
+            f"best: {best['model']} with {best['defence']}, "
+            f"{_shown(best['certified_accuracy'], summary)} of {summary['validation_graphs']} validation graphs right with "
             f"{summary['target']}"
         ]
         if best["certified_accuracy"] <= floor:
             lines.append(
-                f"a network that sees no edges is right on {floor:.3f} under any attack: no candidate beats it at this target "
-                "(train longer, ask for less, or use flipproof train --model edge-blind)"
+                f"a network that sees no edges is right on {_shown(floor, summary)} under any attack: no candidate beats it at "
+                "this target (train longer, ask for less, or use flipproof train --model edge-blind)"
             )
         return lines
 
 
-def tuning_plan(
+def tuning_search(
     source: DataSource,
     target: Target,
     *,
@@ -95,8 +102,12 @@ def tuning_plan(
     features: str | None = None,
     train_graphs: int | None = None,
     graphs: int | None = None,
-) -> Plan:
-    """What is to be tried; without candidates, what every defence finds worth trying on the training graphs."""
+    quiet: bool = True,
+) -> Search:
+    """What is to be tried; without candidates, what every defence finds worth trying against the attack.
+
+    Candidates that cannot reach the target are left out, and named unless ``quiet``.
+    """
     checked_training(training)
     known = trainable_networks()
     for name in networks:
@@ -104,93 +115,143 @@ def tuning_plan(
             raise InputError(f"--model must be one of {', '.join(known)}; got {name!r} (give it once per network)")
     if not source.validation:
         raise InputError("--validation must be above 0: the choice is made on validation graphs (for instance 0.2)")
-    plan = Plan(
-        name=source.data,
-        source=source,
-        networks=tuple(Network(name, {}, training) for name in dict.fromkeys(networks)),
-        candidates=tuple(candidates),
-        asked=asked,
-        splits=(source.split_seed,),
-        features=features,
-        train_graphs=train_graphs,
-        test_graphs=graphs,
-        budgets=target.budgets,
-        part="validation",
+    given = dict(training)
+    search = Search(
+        source,
+        target.attack,
+        ladder_of(given.pop("epochs")),
+        features,
+        tuple(candidates),
+        tuple(dict.fromkeys(networks)),
+        given,
+        asked,
+        train_graphs,
+        **({} if graphs is None else {"most": graphs}),
     )
-    if plan.candidates:
-        return plan
-    return replace(plan, candidates=default_candidates(data_parts(plan, source.split_seed).train))
+    if not search.validation_indices():
+        raise InputError("--validation holds no graph (ask for a larger share)")
+    refuse_clean_edges(search)
+    sentence = search.reachable()[1]
+    if sentence:
+        note(sentence, quiet=quiet)
+    return search
 
 
-def tune(plan: Plan, target: Target, folder: Path, *, workers: int | None = None, quiet: bool = True) -> Choice:
-    """Try all candidates of the plan, rank them, and write what came out."""
-    (data,) = collect(finished_jobs([plan], folder, "tune", workers=workers, quiet=quiet))
-    ranked = _ranked(data, target)
-    choice = Choice(_summary(data, ranked, target, plan, folder), _table(data, ranked, target.words), [])
+def tune(
+    search: Search,
+    target: Target,
+    folder: Path,
+    *,
+    seconds: float = math.inf,
+    workers: int | None = None,
+    quiet: bool = True,
+) -> Choice:
+    """Search, rank what was tried, and write what came out. A folder in which this was begun is continued.
+
+    Args:
+        search: What :func:`tuning_search` gave.
+        target: The attack to be withstood.
+        folder: For everything that is made.
+        seconds: Time for the search; trainings under way are finished.
+        workers: Processes; by default one per core.
+        quiet: Show no progress.
+    """
+    with written_run(folder, StudySettings("tune", asked_of(search))) as run:
+        clock = Clock(seconds, searching=1.0)
+        tried = halved(run, search, clock, workers=workers or cores(), quiet=quiet)
+    ranked = _ranked(tried)
+    if not ranked:
+        raise InputError("no candidate was tried in the time given (give more of it with --time)")
+    choice = Choice(_summary(ranked, tried, target, search, folder), _table(ranked, tried, target.words), [])
     stem = folder / "figures" / "trade-off"
-    _draw(stem, data, ranked, target)
+    _draw(stem, ranked, tried, target, search)
     write_json(folder / "choice.json", choice.summary)
     write_text(folder / "page.md", _page(choice))
-    written = [folder / "choice.json", folder / "page.md", stem.with_suffix(".png"), *write_outcomes([data], folder)]
-    return replace(choice, paths=written)
+    return replace(choice, paths=[folder / "choice.json", folder / "page.md", stem.with_suffix(".png")])
 
 
-def _ranked(data: DataOutcome, target: Target) -> _Ranked:
-    """Candidates with their share at the target, best first; ties go to the more accurate, then to the larger average radius."""
-    return sorted(
-        ((series, target.share(series)) for series in data.defended),
-        key=lambda pair: (pair[1].mean, pair[0].accuracy(0).mean, pair[0].average_radius().mean),
-        reverse=True,
-    )
+def _ranked(tried: Sequence[Tried]) -> list[Tried]:
+    """The best trial of every candidate, best first."""
+    found: dict[str, Tried] = {}
+    for one in sorted(tried, key=lambda one: one.rank, reverse=True):
+        if not one.trial.candidate.defence.baseline:
+            found.setdefault(one.trial.candidate.title, one)
+    return list(found.values())
 
 
-def _draw(stem: Path, data: DataOutcome, ranked: _Ranked, target: Target) -> None:
-    best = [series for series, _ in ranked[:_SHOWN]]
-    curves = tuple(series.curve(series.name, shown_radius(best)) for series in best)
-    panel = Panel(f"{data.title}: the best candidates ({data.methods})", curves, data.edge_blind.accuracy(0).mean)
-    trials = [Trial(series.name, series.accuracy(0).mean, share.mean) for series, share in ranked]
-    trade_off_figure(stem, panel, trials, target=target.words)
+def _line(tried: Sequence[Tried]) -> float:
+    return next(one.score for one in tried if one.trial.candidate.defence.edge_blind)
 
 
-def _summary(data: DataOutcome, ranked: _Ranked, target: Target, plan: Plan, folder: Path) -> dict[str, Any]:
+def _draw(stem: Path, ranked: Sequence[Tried], tried: Sequence[Tried], target: Target, search: Search) -> None:
+    shown = ranked[:_SHOWN]
+    top = min(max(_FEWEST_RADII, 1 + max(max(one.found["radii"]) for one in shown)), _MOST_RADII)
+    curves = tuple(Curve.of(one.trial.candidate.title, np.array(one.found["radii"]), top) for one in shown)
+    panel = Panel(f"{Path(search.source.data).name}: the best candidates", curves, _line(tried))
+    points = [Point(one.trial.name, one.found["accuracy"], one.score) for one in ranked]
+    trade_off_figure(stem, panel, points, target=target.words)
+
+
+def _summary(
+    ranked: Sequence[Tried], tried: Sequence[Tried], target: Target, search: Search, folder: Path
+) -> dict[str, Any]:
     """The choice as plain JSON."""
-    best, share = ranked[0]
-    graphs = best.splits[0].graphs
+    best = ranked[0]
     return {
-        "data": plan.name,
+        "data": search.source.data,
         "target": target.words,
-        "validation_graphs": graphs,
-        "best": {"model": best.network, "defence": best.candidate.title, "certified_accuracy": round(share.mean, 6)},
+        "validation_graphs": best.found["validation_graphs"],
+        "best": {**_described(best), "certified_accuracy": round(best.score, 6), "interval": _ends(best)},
         # what chance alone leaves open: one standard error of a share of so many graphs
-        "standard_error": round(float(np.sqrt(share.mean * (1 - share.mean) / graphs)), 6),
-        "edge_blind_accuracy": round(data.edge_blind.accuracy(0).mean, 6),
+        "standard_error": round(best.error, 6),
+        "edge_blind_accuracy": round(_line(tried), 6),
         "candidates": [
             {
-                "model": series.network,
-                "defence": series.candidate.title,
-                "certificate": series.method,
-                "accuracy": round(series.accuracy(0).mean, 6),
-                "certified_accuracy": round(value.mean, 6),
-                "average_certified_radius": round(series.average_radius().mean, 6),
+                **_described(one),
+                "certificate": one.found["certificate"],
+                "accuracy": round(one.found["accuracy"], 6),
+                "certified_accuracy": round(one.score, 6),
+                "interval": _ends(one),
+                "average_certified_radius": round(one.found["average_radius"], 6),
             }
-            for series, value in ranked
+            for one in ranked
         ],
-        "next": _commands(best, plan, folder),
+        "trials": [one.summary() for one in tried],
+        "next": _commands(best, search, folder),
     }
+
+
+def _ends(one: Tried) -> list[float]:
+    """The exact 95% interval of a candidate's score."""
+    graphs = one.found["validation_graphs"]
+    low, high = share_interval([round(one.score * graphs)], graphs)
+    return [round(float(low[0]), 6), round(float(high[0]), 6)]
+
+
+def _described(one: Tried) -> dict[str, Any]:
+    candidate = one.trial.candidate
+    return {"model": candidate.model, "defence": replace(candidate, network=None).title, "epochs": one.trial.epochs}
 
 
 def _flips(number: int, word: str) -> str:
     return f"{number} {word}{'s' * (number != 1)}"
 
 
-def _commands(best: Series, plan: Plan, folder: Path) -> list[str]:
+def _commands(best: Tried, search: Search, folder: Path) -> list[str]:
     """Training on all but the test graphs with the settings that won, and certifying the test graphs, unseen so far."""
-    source, candidate, model = plan.source, best.candidate, str(folder / "model")
-    given: dict[str, Any] = {"data": source.data, "root": source.root, "model": best.network, "features": plan.features}
-    given |= plan.networks[0].training
+    source, candidate, model = search.source, best.trial.candidate, str(folder / "model")
+    given: dict[str, Any] = {
+        "data": source.data,
+        "root": source.root,
+        "symmetrise": source.symmetrise,
+        "model": candidate.model,
+        "features": search.features,
+    }
+    given |= {key: value for key, value in search.training.items() if key not in candidate.training}
+    given |= {"epochs": best.trial.epochs}
     given |= {"data_seed": source.seed, "split_seed": source.split_seed, "seed": source.split_seed}
     given |= {"test": source.test, "validation": 0, **candidate.arguments, "out": model}
-    asked = {"model": model, **candidate.known(plan.asked), "out": folder / "run"}
+    asked = {"model": model, **candidate.known(search.asked), "out": folder / "run"}
     return [typed_command("train", given), typed_command("certify", asked)]
 
 
@@ -203,25 +264,39 @@ def typed_command(name: str, given: Mapping[str, Any]) -> str:
     return shlex.join(words)
 
 
-def _table(data: DataOutcome, ranked: _Ranked, target: str) -> list[list[str]]:
-    rows = [["model", "defence", "not attacked", target, "average radius"]]
-    rows += [
-        [
-            series.network,
-            series.candidate.title,
-            f"{series.accuracy(0).mean:.3f}",
-            f"{share.mean:.3f}",
-            f"{series.average_radius().mean:.2f}",
-        ]
-        for series, share in ranked
-    ]
-    floor = f"{data.edge_blind.accuracy(0).mean:.3f}"
-    clean = [[series.network, "none (clean)", f"{series.accuracy(0).mean:.3f}", "-", "-"] for series in data.clean]
-    return [*rows, ["edge-blind", "-", floor, floor, "all pairs"], *clean]
+def _shown(share: float, summary: Mapping[str, Any]) -> str:
+    graphs = summary["validation_graphs"]
+    return shown_share(share * graphs, graphs)
+
+
+def _table(ranked: Sequence[Tried], tried: Sequence[Tried], target: str) -> list[list[str]]:
+    rows = [["model", "defence", "epochs", "not attacked", target, "average radius"]]
+    for one in (*ranked, *(one for one in tried if one.trial.candidate.defence.baseline)):
+        kind, known, graphs = one.trial.candidate.defence, _described(one), one.found["validation_graphs"]
+        rows.append(
+            [
+                known["model"],
+                "-" if kind.edge_blind else known["defence"],
+                str(one.trial.epochs) if kind.trains else "-",
+                shown_share(one.found["accuracy"] * graphs, graphs),
+                shown_share(one.score * graphs, graphs) if not kind.baseline or kind.edge_blind else "-",
+                "all pairs" if kind.edge_blind else shown_mean(np.array(one.found["radii"])),
+            ]
+        )
+    return rows
 
 
 def _page(choice: Choice) -> str:
     summary = choice.summary
     lines = [f"# Settings for {Path(summary['data']).name}", "", *(f"- {line}" for line in choice.verdict), ""]
-    lines += [*markdown_table(choice.table), "", "![Trade-off](figures/trade-off.svg)", "", "Go on with:", ""]
+    lines += [
+        *markdown_table(choice.table),
+        "",
+        "In brackets: 95% intervals, as for a random sample of graphs.",
+        "",
+        "![Trade-off](figures/trade-off.svg)",
+        "",
+        "Go on with:",
+        "",
+    ]
     return "\n".join([*lines, *(f"    {command}" for command in summary["next"]), ""])

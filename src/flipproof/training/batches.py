@@ -19,6 +19,7 @@ from flipproof.training.checkpoints import digest
 __all__ = ["LabelledGraphs", "Padded", "shuffled"]
 
 _MOST_ENTRIES = 2**23  # of adjacency matrices at a time; larger batches are cut and their gradients added up
+_PIECE = 2**15  # entries whose work equals what another piece of a batch costs, as measured
 _WINDOW = 16  # batches that are sorted by size together, so that little is padded
 
 
@@ -93,10 +94,17 @@ class LabelledGraphs:
         """Entries of the matrices of the largest batch."""
         return min(batch_size, len(self)) * int(self.sizes.max()) ** 2
 
-    def cut(self, members: Tensor, copies: int) -> Iterator[Tensor]:
-        """The batch in pieces whose matrices fit into memory; nearly always whole."""
-        entries = copies * int(self.sizes[members].max()) ** 2
-        return iter(torch.split(members, max(1, _MOST_ENTRIES // entries)))
+    def cut(self, members: Tensor, copies: int, *, by_size: bool = False) -> Iterator[Tensor]:
+        """The batch in pieces whose matrices fit into memory; nearly always whole.
+
+        Args:
+            members: The batch.
+            copies: Copies of every graph that are in memory together.
+            by_size: Also part large graphs from small ones, where that saves more padding than another piece costs.
+        """
+        for part in _parted(members, self.sizes[members]) if by_size else [members]:
+            entries = copies * int(self.sizes[part].max()) ** 2
+            yield from torch.split(part, max(1, _MOST_ENTRIES // entries))
 
     def padded(self, members: Tensor) -> Padded:
         """The given graphs as one batch."""
@@ -109,6 +117,22 @@ class LabelledGraphs:
             own=None if self._own is None else self._own.padded(members, n),
             labels=self.labels[members],
         )
+
+
+def _parted(members: Tensor, sizes: Tensor) -> list[Tensor]:
+    """The members parted by size, largest first, for as long as a cut saves more entries than a piece costs."""
+    order = sizes.argsort(descending=True, stable=True)
+    parts, rest, squares = [], members[order], sizes[order] ** 2
+    while len(rest) > 1:
+        # the first k are padded to the largest, the others to the largest of them
+        first = torch.arange(1, len(rest))
+        saved = (len(rest) - first) * (squares[0] - squares[1:])
+        best = int(saved.argmax())
+        if int(saved[best]) <= _PIECE:
+            break
+        parts.append(rest[: best + 1])
+        rest, squares = rest[best + 1 :], squares[best + 1 :]
+    return [*parts, rest]
 
 
 def shuffled(sizes: Tensor, batch_size: int, *, seed: int, epoch: int) -> Iterator[Tensor]:

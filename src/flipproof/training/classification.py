@@ -9,25 +9,27 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from flipproof.classifiers.features import as_features
 from flipproof.classifiers.message_passing import EdgeFeatures, data_batch, edge_argument, made_edge_features
-from flipproof.classifiers.torch_module import convention_of
+from flipproof.classifiers.torch_module import convention_of, logit_per_class
 from flipproof.errors import InputError
 from flipproof.models.blinded import EdgeBlind
 from flipproof.noise import keyed_draws
 from flipproof.training.batches import LabelledGraphs, Padded, shuffled
-from flipproof.training.flips import Flips
+from flipproof.training.flips import Flips, flip_highest
 from flipproof.training.hyperparameters import Hyperparameters
-from flipproof.training.objectives import OBJECTIVES, disagreement
+from flipproof.training.objectives import OBJECTIVES, averaged_loss, disagreement
 from flipproof.training.task import Outcome
 from flipproof.training.views import Draws, View
 
 __all__ = ["GraphClassification"]
 
 _VALIDATION_BATCH = 256  # copies of validation graphs at a time
+_ATTACK = 2  # flips of the objective "attacked" where no other number is given
 
 
 class GraphClassification:
@@ -65,6 +67,9 @@ class GraphClassification:
         self.edge_features = edge_features
         self.convention = convention_of(model, given=() if edge_features is None else ("edge_attr", "edge_weight"))
         self.device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
+        # a loss that is a mean over graphs is that of the pieces together; batch statistics and class weights see pieces
+        statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in model.modules())
+        self._by_size = not statistics and not chosen.class_weights
         self.class_weight = _balanced(self.graphs.labels).to(self.device) if chosen.class_weights else None
 
     def __len__(self) -> int:
@@ -91,11 +96,13 @@ class GraphClassification:
 
     def losses(self, members: Tensor, step: int) -> Iterator[Outcome]:
         copies = self.chosen.copies
-        for piece, part in enumerate(self.graphs.cut(members, copies)):
+        for piece, part in enumerate(self.graphs.cut(members, copies, by_size=self._by_size)):
             batch = self.graphs.padded(part)
             draws = self._draws(f"training {piece}", step)
             adjacency = self.view.adjacency(batch, copies, draws)
-            if self.flips is not None:
+            if self.objective.attacked:
+                adjacency = self._attacked(self.flips or Flips(_ATTACK), batch, adjacency, draws)
+            elif self.flips is not None:
                 adjacency = self._worst(self.flips, batch, adjacency, self.view.room(batch, copies, draws), draws)
             logits = self._logits(batch, adjacency, copies)
             yield self._outcome(logits, batch.labels, self.chosen.label_smoothing, self.chosen.consistency)
@@ -111,7 +118,7 @@ class GraphClassification:
             batch = held_out.padded(part)
             draws = self._draws("validation", index)
             adjacency = self.view.validation_adjacency(batch, copies, draws)
-            if self.flips is not None:
+            if self.flips is not None and not self.objective.attacked:
                 room = self.view.room(batch, copies, draws, validation=True)
                 adjacency = self._worst(self.flips, batch, adjacency, room, draws)
             yield self._outcome(self._logits(batch, adjacency, copies), batch.labels)
@@ -125,18 +132,15 @@ class GraphClassification:
             logits = self._logits(batch, matrices, copies).flatten(0, 1)
             return nn.functional.cross_entropy(logits, labels, reduction="none")
 
-        def slopes(matrices: Tensor) -> Tensor | None:
-            if self.convention != "dense":
-                return None
-            with torch.enable_grad():
-                leaf = matrices.clone().requires_grad_()
-                (found,) = torch.autograd.grad(losses(leaf).sum(), leaf, allow_unused=True)
-            return found
-
         training = self.model.training
         self.model.eval()  # variants differ by their flips and not by dropout
         try:
-            worst, highest = adjacency, torch.full(labels.shape, -torch.inf, device=self.device)
+            leaf, slopes = adjacency.clone(), None
+            with torch.set_grad_enabled(self.convention == "dense"):
+                highest = losses(leaf.requires_grad_(self.convention == "dense"))
+                if highest.requires_grad:
+                    (slopes,) = torch.autograd.grad(highest.sum(), leaf, allow_unused=True)
+            worst, highest = adjacency, highest.detach()
             for variant in flips.variants(adjacency, room, draws, slopes):
                 with torch.no_grad():
                     found = losses(variant)
@@ -146,6 +150,51 @@ class GraphClassification:
         finally:
             self.model.train(training)
         return worst
+
+    def _attacked(self, flips: Flips, batch: Padded, adjacency: Tensor, draws: Draws) -> Tensor:
+        """The noisy copies of each graph after an attack on the graph itself, of at most so many flips.
+
+        The noise is that of the copies as they are: a pair that the attack flips is flipped in every copy. A random number of
+        pairs is taken, those along which the loss of the averaged answer rises most; without slopes, the worst of random sets.
+        """
+        size = len(batch.labels)
+        copies = len(adjacency) // size
+        labels = batch.labels.to(self.device)
+        room = self.view.room(batch, 1, draws)
+        noise = (adjacency.view(copies, size, *adjacency.shape[1:]) - batch.adjacency).abs()
+        counts = torch.from_numpy((draws("attack", (size,)).astype(np.int64) * (flips.count + 1)) >> 32)
+
+        def noisy(graphs: Tensor) -> Tensor:
+            return (graphs + noise - 2 * graphs * noise).flatten(0, 1)
+
+        def loss(graphs: Tensor) -> Tensor:
+            return averaged_loss(self._logits(batch, noisy(graphs), copies), labels)
+
+        training = self.model.training
+        self.model.eval()
+        try:
+            clean, slopes = batch.adjacency.clone(), None
+            if self.convention == "dense":
+                with torch.enable_grad():
+                    before = loss(clean.requires_grad_())
+                    (slopes,) = torch.autograd.grad(before.sum(), clean, allow_unused=True)
+            worst, highest = batch.adjacency, torch.full((size,), -torch.inf)
+            several = 1 if slopes is not None else flips.worst_of - 1
+            for number in range(several):
+                if slopes is None:
+                    rise = torch.from_numpy(draws(f"attack {number}", tuple(worst.shape)).astype(np.float64))
+                else:
+                    rise = (slopes + slopes.transpose(1, 2)) * (1 - 2 * batch.adjacency)
+                variant = batch.adjacency
+                for count in range(1, flips.count + 1):
+                    here = (counts >= count).view(-1, 1, 1)
+                    variant = torch.where(here, flip_highest(batch.adjacency, rise, room, count), variant)
+                found = highest + 1 if several == 1 else loss(variant).detach().cpu()
+                higher = (found > highest) | (several == 1)
+                worst, highest = torch.where(higher.view(-1, 1, 1), variant, worst), torch.maximum(found, highest)
+        finally:
+            self.model.train(training)
+        return noisy(worst)
 
     def _draws(self, purpose: str, index: int) -> Draws:
         return lambda what, shape: keyed_draws(f"{purpose} {what}", self.chosen.seed, index, shape)
@@ -169,6 +218,7 @@ class GraphClassification:
         logits = _answer(
             self.model, self.convention, self.edge_features, *(part.to(self.device) for part in (x, adjacency, mask))
         )
+        logits = logit_per_class(logits, len(mask), max(2, self.highest_label + 1))
         if logits.ndim != 2 or len(logits) != len(mask):
             raise InputError(
                 f"the model must return logits [{len(mask)}, num_classes]; got shape {tuple(logits.shape)} "

@@ -1,13 +1,14 @@
 """Training against flips: several variants of every graph of a step, of which the model is trained on the worst.
 
-A variant has ``k`` pairs flipped, of those that an attacker could flip. The first is the graph itself, the second flips the pairs
-along which the loss rises most steeply (where the model can be differentiated by its matrix), and the others flip random pairs,
-by turns any pairs and only edges: random pairs of a sparse graph are hardly ever edges.
+The first variant is the graph itself. Each of the others has ``k`` pairs flipped, of those that an attacker could flip. Where the
+model can be differentiated by its matrix, the second variant flips the ``k`` pairs along which the loss rises most steeply, the
+next one the ``k`` pairs after these, and so on. Every fourth of them flips random pairs, by turns edges only and any pairs: a
+gradient may mislead, and random pairs of a sparse graph are hardly ever edges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +18,8 @@ from flipproof.errors import InputError
 from flipproof.training.views import Draws
 
 __all__ = ["Flips", "flip_highest"]
+
+_RANDOM = 4  # every fourth variant with flips
 
 
 @dataclass(frozen=True)
@@ -36,10 +39,8 @@ class Flips:
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise InputError(f"{name} must be an integer of at least {least}; got {value!r} (for instance {least})")
 
-    def variants(
-        self, adjacency: Tensor, room: Tensor, draws: Draws, slopes: Callable[[Tensor], Tensor | None]
-    ) -> Iterator[Tensor]:
-        """The variants one after the other, float32 ``[K, n, n]`` each.
+    def variants(self, adjacency: Tensor, room: Tensor, draws: Draws, slopes: Tensor | None) -> Iterator[Tensor]:
+        """The variants with flips one after the other, float32 ``[K, n, n]`` each; the graph itself is not among them.
 
         Args:
             adjacency: Symmetric 0/1 matrices, float32 ``[K, n, n]``.
@@ -47,15 +48,17 @@ class Flips:
             draws: Randomness of the step.
             slopes: The gradient of the loss by the matrices, or ``None`` where there is none.
         """
-        yield adjacency
-        steepest = slopes(adjacency)
+        rise = None if slopes is None else (slopes + slopes.transpose(1, 2)) * (1 - 2 * adjacency)
+        left = room
         for number in range(1, self.worst_of):
-            if number == 1 and steepest is not None:
-                rise = (steepest + steepest.transpose(1, 2)) * (1 - 2 * adjacency)
-                yield flip_highest(adjacency, rise, room, self.count)
+            if rise is not None and number % _RANDOM:
+                steepest = flip_highest(adjacency, rise, left, self.count)
+                left = left & (steepest == adjacency)
+                yield steepest
                 continue
+            turn = number if rise is None else number // _RANDOM
             random = torch.from_numpy(draws(f"flips {number}", tuple(adjacency.shape)).astype("float64"))
-            yield flip_highest(adjacency, random, room & (adjacency > 0) if number % 2 else room, self.count)
+            yield flip_highest(adjacency, random, room & (adjacency > 0) if turn % 2 else room, self.count)
 
 
 def flip_highest(adjacency: Tensor, scores: Tensor, room: Tensor, count: int) -> Tensor:
@@ -65,12 +68,11 @@ def flip_highest(adjacency: Tensor, scores: Tensor, room: Tensor, count: int) ->
     >>> flip_highest(empty, torch.arange(9.0).view(1, 3, 3), torch.ones(1, 3, 3) > 0, 1)[0].nonzero().tolist()
     [[1, 2], [2, 1]]
     """
-    size, n = adjacency.shape[:2]
-    u, v = torch.triu_indices(n, n, 1)
-    allowed = torch.where(room[:, u, v], scores[:, u, v].to(torch.float64), -torch.inf)
-    best, place = allowed.topk(min(count, len(u)), dim=1)
-    flat = torch.zeros(size, len(u)).scatter_(1, place, (best > -torch.inf).to(torch.float32))
-    change = torch.zeros_like(adjacency)
-    change[:, u, v] = flat
-    change[:, v, u] = flat
-    return (adjacency - change).abs()
+    n = adjacency.shape[1]
+    allowed = scores.masked_fill(~room.triu(1), -torch.inf).flatten(1)
+    best, place = allowed.topk(min(count, n * n), dim=1)
+    flipped = adjacency.flatten(1).clone()
+    for index in (place, place % n * n + place // n):
+        before = flipped.gather(1, index)
+        flipped.scatter_(1, index, torch.where(best > -torch.inf, 1 - before, before))
+    return flipped.view_as(adjacency)

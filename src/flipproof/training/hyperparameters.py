@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,17 +20,28 @@ class Hyperparameters:
     """Arguments of :func:`flipproof.train` that do not depend on the graphs; plain JSON."""
 
     epochs: int
-    learning_rate: float
-    batch_size: int
-    weight_decay: float
+    learning_rate: float = 0.01
+    batch_size: int = 64
+    weight_decay: float = 1e-4
     copies: int
     objective: str
     consistency: float
     label_smoothing: float
-    average: float
+    average: float = 0.0
     schedule: str
     class_weights: bool
     seed: int
+
+    @classmethod
+    def of(cls, *, recipe: Mapping[str, float] | None = None, **given: Any) -> Hyperparameters:
+        """As given; ``None`` stands for the recipe's value, or the default.
+
+        >>> shared = {"epochs": 1, "copies": 1, "objective": "samples", "consistency": 0, "label_smoothing": 0, "seed": 0}
+        >>> shared |= {"schedule": "cosine", "class_weights": False}
+        >>> Hyperparameters.of(**shared, learning_rate=None, recipe={"learning_rate": 0.006}).learning_rate
+        0.006
+        """
+        return cls(**{**(recipe or {}), **{name: value for name, value in given.items() if value is not None}})
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "copies"):

@@ -24,7 +24,7 @@ from flipproof.models.network import GraphNetwork
 from flipproof.noise import EdgeNoise
 from flipproof.noise.groups import EdgeGroups
 from flipproof.progress import watched
-from flipproof.training.certified import CertifiedTraining
+from flipproof.training.certified import CertifiedTraining, recipe
 from flipproof.training.checkpoints import Checkpoint, digest, read_checkpoint, write_checkpoint
 from flipproof.training.classification import GraphClassification
 from flipproof.training.flips import Flips
@@ -53,14 +53,14 @@ def train(
     budget: int | Sequence[int] | None = None,
     features: Any = None,
     epochs: int = 200,
-    learning_rate: float = 0.01,
-    batch_size: int = 64,
-    weight_decay: float = 1e-4,
+    learning_rate: float | None = None,
+    batch_size: int | None = None,
+    weight_decay: float | None = None,
     copies: int = 1,
     objective: str = "samples",
     consistency: float = 0.0,
     label_smoothing: float = 0.0,
-    average: float = 0.0,
+    average: float | None = None,
     schedule: str = "one-cycle",
     class_weights: bool = False,
     validation: Iterable[Any] | None = None,
@@ -86,27 +86,31 @@ def train(
             This makes ever new sub-graphs and suits data whose node numbers have no meaning.
         flips: Number of pairs to train against: every graph of a step is replaced by the worst of several variants with so many
             pairs flipped, with groups inside the sub-graph's group. It raises the price of votes; with ``groups=1`` it is
-            adversarial training of the model as it is. Validation graphs are flipped likewise. 0 flips nothing.
+            adversarial training of the model as it is. Validation graphs are flipped likewise. 0 flips nothing. With the
+            objective ``"attacked"``, the most flips of the attack; validation graphs are then not flipped.
         worst_of: Number of variants, found by a forward pass: the graph as it is, the pairs of the steepest loss, random pairs.
         budget: For a :class:`flipproof.models.Local`: train it through its own certificate for attacks of at most so many
-            flips, or of ``(additions, removals)``. Every batch draws its number of flips anew. ``learning_rate=0.006``,
-            ``weight_decay=0.001`` and ``average=0.99`` suit it.
+            flips, or of ``(additions, removals)``. The network then answers for any budget up to this one
+            (``LocalClassifier(model, budget=2)``), by default for this one.
         features: As for :class:`flipproof.SmoothedClassifier` (by default the graphs' own, or the degree where they have none);
             computed on the noisy graphs or sub-graphs. With a budget, the graphs' own.
         epochs: Passes over the graphs.
-        learning_rate: The highest rate of the schedule.
-        batch_size: Graphs per step.
-        weight_decay: Weight decay of AdamW.
+        learning_rate: The highest rate of the schedule; by default 0.01; with a budget 0.006, and 0.003 with node features.
+        batch_size: Graphs per step; by default 64.
+        weight_decay: Weight decay of AdamW; by default 0.0001, and 0.001 with a budget.
         copies: Noisy versions (or sub-graphs) per graph and step.
         objective: What the loss rewards. ``"samples"``: every noisy copy answered correctly (cross-entropy). ``"majority"``:
             the answer averaged over the copies of a graph, which is what smoothing asks for: a class that is never the
             likeliest on a single copy can still get the most votes. It needs many copies (64) and works best on a model
             already trained for the samples; it gains accuracy under strong noise and lowers the largest shares of votes.
+            ``"attacked"``: every noisy copy answered correctly after an attack on the graph: up to ``flips`` pairs (by default
+            2) that raise the loss of the averaged answer most steeply are flipped before the noise is added. It trains for the
+            radius, needs several copies, and gives up some accuracy at radius 0.
         consistency: Weight of a term that draws the answers on the copies of one graph together: the mean divergence
             ``KL(mean answer || answer)``. It needs at least two copies.
         label_smoothing: Share of the target that is spread over all classes.
         average: Decay of an exponential moving average of the weights over steps, for instance 0.99; the average becomes the
-            model. 0 takes the last weights.
+            model. 0 takes the last weights. By default 0, and 0.99 with a budget.
         schedule: ``"one-cycle"`` (warm-up, then cosine to nearly nothing), ``"cosine"`` or ``"constant"``.
         class_weights: Give every class the same weight in the loss, however many graphs it has.
         validation: Labelled graphs; the weights of the epoch with the smallest loss on them are kept. With noise they are
@@ -127,7 +131,8 @@ def train(
     >>> train(model, topologies(32), noise=EdgeNoise(keep=0.9), epochs=2).epochs
     2
     """
-    chosen = Hyperparameters(
+    chosen = Hyperparameters.of(
+        recipe=None if budget is None else recipe(model),
         epochs=epochs,
         learning_rate=learning_rate,
         batch_size=batch_size,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-__all__ = ["OBJECTIVES", "Objective", "disagreement"]
+__all__ = ["OBJECTIVES", "Objective", "averaged_loss", "disagreement"]
 
 CrossEntropy = Callable[..., Tensor]
 """The mean loss of logits ``[K, C]`` against labels ``[K]``; with ``reduction="none"`` the loss of each."""
@@ -27,10 +27,12 @@ class Objective:
     Attributes:
         loss: The loss of logits ``[copies, B, C]`` and labels ``[B]``.
         needs_noise: Whether it makes sense only for several noisy copies.
+        attacked: Whether the graph is first flipped where this hurts the answer averaged over its copies most.
     """
 
     loss: Callable[[Tensor, Tensor, CrossEntropy], Tensor]
     needs_noise: bool = False
+    attacked: bool = False
 
 
 def _samples(logits: Tensor, labels: Tensor, cross_entropy: CrossEntropy) -> Tensor:
@@ -45,7 +47,17 @@ def _majority(logits: Tensor, labels: Tensor, cross_entropy: CrossEntropy) -> Te
     return _TEMPERATURE * cross_entropy(evidence / _TEMPERATURE, labels) + cross_entropy(evidence, labels)
 
 
-OBJECTIVES = {"samples": Objective(_samples), "majority": Objective(_majority, needs_noise=True)}
+OBJECTIVES = {
+    "samples": Objective(_samples),
+    "majority": Objective(_majority, needs_noise=True),
+    "attacked": Objective(_samples, needs_noise=True, attacked=True),
+}
+
+
+def averaged_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """The loss of the answer averaged over the copies of each graph, ``[B]``, for logits ``[copies, B, C]``."""
+    averaged = logits.softmax(dim=2).mean(dim=0)
+    return -averaged.gather(1, labels[:, None])[:, 0].clamp_min(_SMALLEST_SHARE).log()
 
 
 def disagreement(logits: Tensor) -> Tensor:

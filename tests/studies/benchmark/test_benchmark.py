@@ -4,40 +4,50 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from flipproof import EdgeNoise, SmoothedClassifier, certified_accuracy, defences
-from flipproof.certificates.answer import Answer
+import flipproof as fp
+from flipproof import certified_accuracy, defences
 from flipproof.cli import benchmark_command
-from flipproof.defences.defence import Defence, Option
-from flipproof.graphs import Graph
 from flipproof.runs.run_folder import open_run, written_run
 from flipproof.runs.settings import StudySettings
-from flipproof.studies.benchmark.jobs import Job, JobWork, data_parts, finished_jobs, prepare
-from flipproof.studies.benchmark.outcomes import RADII, collect
-from flipproof.studies.benchmark.plan_file import read_config
+from flipproof.studies.benchmark.protocol_file import read_protocols
+from flipproof.studies.benchmark.row_jobs import RADII, Job, JobWork, finished_jobs, fold, jobs_of
+from flipproof.studies.benchmark.standings import DataStandings, Measured, RowStanding
 from support.command_line import call
 
 CONFIG = """
-splits = 2
-samples = 40
-test = 0.25
-test_graphs = 5
-alpha = 0.05
-methods = ["influence", "votes"]
-smoothing = [{ keep = 0.8 }, { add = 0.05, remove = 0.3 }]
-voting = [3]
-budgets = [[1, 0], [0, 1]]
-training = { epochs = 2 }
+folds = [0, 1]
+validation_graphs = 8
+attacked = 2
+attack_budget = 2
+attack_calls = 200
+limit = true
+training = { epochs = 2, copies = 1 }
+asked = { samples = "40", alpha = 0.05 }
+[[row]]
+name = "voting"
+defence = "voting"
+settings = [{ groups = 3 }, { groups = 5 }]
+readings = { "voting, counts alone" = "GNNCert" }
+[[row]]
+name = "smoothing"
+defence = "smoothing"
+settings = [{ keep = 0.8 }]
+readings = { votes = "votes" }
 [[data]]
-name = "topologies:32"
+name = "topologies:48"
 """
-WRITTEN = ("results.csv", "results.json", "figures/topologies-32.svg")
+ROWS = ["edge-blind", "voting", "GNNCert", "smoothing", "votes"]
+WRITTEN = ("results.csv", "results.json", "tables.tex", "figures/topologies-48.svg")
 
 
 @pytest.fixture(scope="module")
@@ -62,53 +72,78 @@ def finished_items(out: Path) -> list[str]:
 
 def test_everything_is_written_and_shows_the_line_to_beat(finished: Path) -> None:
     (data,) = json.loads((finished / "results.json").read_text())
-    kinds = [(row["defence"], row["certificate"]) for row in data["results"]]
-    smoothed = [(name, method) for name in ("keep 0.8", "add 0.05 remove 0.3") for method in ("influence", "votes")]
-    assert kinds == [("edge-blind", "edge-blind"), ("clean", "none"), *smoothed, ("voting 3", "voting")]
-    with (finished / "results.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 2 * len(kinds)
-    assert {row["graphs"] for row in rows} == {"5"}
+    assert [row["method"] for row in data["methods"]] == ROWS
     page = (finished / "page.md").read_text()
     tables = [block for block in page.split("\n\n") if block.startswith("|")]
-    assert len(tables) == 5
+    assert len(tables) == 4
     assert all("edge-blind" in table for table in tables)
-    assert (finished / "figures" / "topologies-32.png").stat().st_size > 10_000
+    assert "| limit of the task | 1.000 |" in page
+    accuracy, attackers = tables[1], tables[2]  # every share has its interval
+    rows = [line for line in (accuracy + "\n" + attackers).splitlines() if re.search(r"\d\.\d{3}", line)]
+    assert len(rows) > 2 * len(ROWS)
+    for line in rows:
+        assert "limit of the task" in line or len(re.findall(r"\d\.\d{3} ± ", line)) >= 6, line
+    with (finished / "results.csv").open() as file:
+        for row in csv.DictReader(file):
+            assert float(row["low95"]) <= float(row["certified_accuracy"]) <= float(row["high95"])
+    html = (finished / "page.html").read_text()
+    assert "<svg" in html
+    assert "<strong>" in html
+    assert (finished / "tables.tex").read_text().count(r"\toprule") == 1
+    assert (finished / "figures" / "topologies-48.png").stat().st_size > 10_000
+    assert (finished / "splits" / "topologies-48.json").is_file()
 
 
-def test_means_and_deviations_are_those_of_the_splits(finished: Path) -> None:
+def test_means_and_intervals_are_those_of_the_folds(finished: Path) -> None:
     (data,) = json.loads((finished / "results.json").read_text())
     with (finished / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
-    for stated in data["results"]:
-        members = [r for r in rows if (r["defence"], r["certificate"]) == (stated["defence"], stated["certificate"])]
+    for stated in data["methods"]:
         for r in RADII:
-            shares = [float(row[f"certified_{r}"]) for row in members]
+            shares = [
+                float(row["certified_accuracy"])
+                for row in rows
+                if (row["method"], row["attacker"], row["radius"]) == (stated["method"], "any flips", str(r))
+            ]
             found = stated["certified_accuracy"]["any flips"][str(r)]
             assert found["mean"] == pytest.approx(np.mean(shares), abs=1e-5)
-            assert found["deviation"] == pytest.approx(np.std(shares, ddof=1), abs=1e-5)
-        assert list(stated["withstood"]) == ["1 additions, 0 removals", "0 additions, 1 removals"]
-        least = stated["certified_accuracy"]["any flips"]["1"]["mean"]
-        assert all(share["mean"] >= least for share in stated["withstood"].values())
+            half = stats.t.ppf(0.975, 1) * np.std(shares, ddof=1) / np.sqrt(2)
+            assert found["interval"] == pytest.approx([np.mean(shares) - half, np.mean(shares) + half], abs=1e-4)
+            assert data["limit"][str(r)] >= 0.5
+        assert stated["under_attack"]["mean"] <= 1
 
 
 def test_a_job_is_what_the_library_says(config: Path, finished: Path) -> None:
-    """Train and certify by hand what a stored job holds."""
-    import flipproof
+    """Train, choose and certify by hand what a stored job holds."""
+    (protocol,) = read_protocols(config)
+    jobs = finished_jobs([protocol], finished, workers=1)
+    stored = next(jobs[job] for job in jobs if (job.row, job.fold) == ("voting", 1))
+    parts = fold(protocol, 1)
+    held = parts.validation.subset(fp.datasets.splits.drawn(parts.validation, 8, seed=1).tolist())
+    scores, classifiers = [], []
+    for groups in (3, 5):
+        model = fp.models.GIN(1, 8, seed=1)
+        fp.train(model, parts.train, groups=groups, renumber=True, epochs=2, copies=1, features="degree", seed=1)
+        classifiers.append(fp.VotingClassifier(model, groups, features="degree"))
+        certificates = classifiers[-1].certify_all(held)
+        scores.append(certified_accuracy(certificates, held.labels, RADII).mean())
+    assert [one["validation"] for one in stored["tried"]] == pytest.approx(scores, abs=1e-6)
+    best = classifiers[int(np.argmax(scores))]
+    assert stored["chosen"] == {"groups": best.groups.count}
+    assert stored["rows"]["voting"]["radius"] == [found.radius for found in best.certify_all(parts.test)]
+    assert stored["rows"]["GNNCert"]["radius"] == [found.radius for found in best.certify_all(parts.test, depth=0)]
+    assert stored["graphs"] == parts.test_indices.tolist()
 
-    (plan,) = read_config(config)
-    jobs = finished_jobs([plan], finished, "benchmark", workers=1, quiet=True)
-    stored = next(jobs[job] for job in jobs if job.candidate.title == "keep 0.8" and job.split == 1)
-    parts = data_parts(plan, 1)
-    model = flipproof.models.GIN(1, 8, seed=1)
-    flipproof.train(model, parts.train, noise=EdgeNoise(keep=0.8), epochs=2, seed=1)
-    smooth = SmoothedClassifier(model, EdgeNoise(keep=0.8), features="degree")
-    certificates = smooth.certify_all(parts.certified, samples=40, alpha=0.05, seed=0)
-    assert stored["certificates"]["influence"]["radius"] == [c.radius for c in certificates]
-    (data,) = collect(jobs)
-    series = next(s for s in data.series if (s.candidate.title, s.method) == ("keep 0.8", "influence"))
-    expected = certified_accuracy(certificates, parts.certified.labels, RADII)
-    assert [series.accuracy(r).values[1] for r in RADII] == expected.tolist()
+
+def test_training_choice_and_test_share_no_graph_and_all_graphs_are_tested(config: Path) -> None:
+    (protocol,) = read_protocols(config)
+    tested: list[int] = []
+    for number in range(10):
+        parts = fold(protocol, number)
+        every = [*parts.train_indices, *parts.validation_indices, *parts.test_indices]
+        assert sorted(every) == list(range(48))
+        tested += parts.test_indices.tolist()
+    assert sorted(tested) == list(range(48))
 
 
 class Counted:
@@ -145,7 +180,7 @@ def test_a_benchmark_that_was_stopped_ends_in_the_same_bytes(
     continued = call(monkeypatch, capsys, *words)
     assert continued.code == 0
     assert f"{kept[0]} was altered" in continued.err
-    assert len(counted.done) == 10 - 3
+    assert len(counted.done) == 7 - 3
     for name in WRITTEN:
         assert (out / name).read_bytes() == (finished / name).read_bytes()
     counted.done = []
@@ -153,6 +188,7 @@ def test_a_benchmark_that_was_stopped_ends_in_the_same_bytes(
     assert counted.done == []
 
 
+@pytest.mark.guarantee
 def test_two_workers_give_the_same_bytes(config: Path, finished: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert benchmark_command.run(benchmark_command.Options(config=config, out=out, workers=2, quiet=True)) == 0
@@ -169,109 +205,117 @@ def test_two_processes_are_refused(
     assert "is in use by another process" in refused.err
 
 
-def test_a_folder_of_another_command_is_refused(
-    config: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_parts_can_be_run_and_another_config_never_overwrites(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    written = json.loads((finished / "run.json").read_text())
-    for changed, sentence in (
-        ({"command": "certify"}, "was not made by flipproof study"),
-        ({"settings": {**written["settings"], "study": "tune"}}, "holds a run with study = 'tune'"),
-    ):
-        (tmp_path / "run.json").write_text(json.dumps({**written, **changed}))
-        refused = call(monkeypatch, capsys, "benchmark", config, "--out", tmp_path)
-        assert refused.code == 2
-        assert sentence in refused.err
-
-
-def test_a_changed_config_is_refused_and_a_grown_one_adds_its_jobs(
-    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Results of one config are never overwritten by those of another."""
     out, path, counted = tmp_path / "out", tmp_path / "b.toml", Counted(monkeypatch)
     words = ("benchmark", path, "--out", out, "--workers", 1)
-    small = CONFIG.replace("splits = 2", "splits = 1").replace(", { add = 0.05, remove = 0.3 }", "")
-    path.write_text(small)
-    assert call(monkeypatch, capsys, *words).code == 0
+    path.write_text(CONFIG.replace("limit = true\n", "").replace("attacked = 2", "attacked = 0"))
+    small = path.read_text()
+    part = ("--method", "edge-blind", "--method", "smoothing", "--fold", 0)
+    assert call(monkeypatch, capsys, *words, *part).code == 0
+    assert [(job.row, job.fold) for job in counted.done] == [("edge-blind", 0), ("smoothing", 0)]
+    (data,) = json.loads((out / "results.json").read_text())
+    assert [row["method"] for row in data["methods"]] == ["edge-blind", "smoothing", "votes"]
     before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
     for text, sentence in (
-        (small.replace("samples = 40", "samples = 61"), "holds a run with samples = 40; asked for samples = 61"),
+        (
+            small.replace('samples = "40"', 'samples = "61"'),
+            "holds a run with samples = '40'; asked for samples = '61'",
+        ),
         (small.replace("epochs = 2", "epochs = 3"), "holds a run with epochs = 2; asked for epochs = 3"),
-        (small.replace("voting = [3]", "voting = [5]"), "holds a run with candidates = ['keep 0.8', 'voting 3']"),
-        (small.replace("voting = [3]", ""), "holds a run with candidates = ['keep 0.8', 'voting 3']"),
+        (
+            small.replace("{ groups = 5 }", "{ groups = 7 }"),
+            "holds a run with settings = [{'groups': 3}, {'groups': 5}]",
+        ),
     ):
         path.write_text(text)
         refused = call(monkeypatch, capsys, *words)
         assert refused.code == 2
         assert sentence in refused.err
         assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == before
+    path.write_text(small.replace("folds = [0, 1]", "folds = [0, 1, 2]"))
     counted.done = []
-    path.write_text(small.replace("voting = [3]", "voting = [3, 5]"))
-    assert call(monkeypatch, capsys, *words).code == 0
-    assert [job.candidate.title for job in counted.done] == ["voting 5"]
-    path.write_text(small)
-    assert call(monkeypatch, capsys, *words).code == 2  # it would leave out what the folder holds
+    assert call(monkeypatch, capsys, *words, "--method", "edge-blind").code == 0
+    assert [(job.row, job.fold) for job in counted.done] == [("edge-blind", 1), ("edge-blind", 2)]
+    unknown = call(monkeypatch, capsys, *words, "--fold", 7)
+    assert (unknown.code, "--fold must be in the config, which has 0, 1, 2; got 7" in unknown.err) == (2, True)
 
 
-class Stubborn(Defence):
-    """A plug-in: answers a fixed class whatever the graph, which no attack can change."""
-
-    name = "stubborn"
-    evidence_type = Answer
-    settings = (Option("answer_is", int, "The class to answer.", least=0),)
-
-    def __init__(self, model: Any, answer_is: int, **wrapped: Any) -> None:
-        super().__init__(model, **wrapped)
-        self.answer_is = answer_is
-
-    def ask(self, graph: Graph, question: Any) -> Answer:
-        return Answer(self.answer_is, graph, self.num_classes, edge_blind=True)
-
-
-@pytest.fixture
-def stubborn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(defences, "_HOMES", {**defences._HOMES})
-    defences.register(Stubborn)
-
-
-@pytest.mark.usefixtures("stubborn")
-def test_a_plug_in_defence_needs_only_its_name(
+def test_the_method_that_the_documentation_adds_is_a_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In worker processes too, and with settings of its own."""
-    path, out = tmp_path / "b.toml", tmp_path / "out"
-    entries = "stubborn = [{ answer_is = 0 }, { answer_is = 1 }]"
-    path.write_text(f"splits = 1\ntraining = {{ epochs = 1 }}\n{entries}\n[[data]]\nname = 'topologies:32'\n")
-    done = call(monkeypatch, capsys, "benchmark", path, "--out", out, "--workers", 2, "--json")
+    page = (Path(__file__).parents[3] / "docs" / "benchmarks.md").read_text()
+    module, config = (re.findall(rf"^```{kind}\n(.*?)^```$", page, flags=re.S | re.M) for kind in ("python", "toml"))
+    assert len(module[0].splitlines()) <= 20
+    monkeypatch.setattr(defences, "_HOMES", {**defences._HOMES})
+    monkeypatch.chdir(tmp_path)
+    Path("my_method.py").write_text(module[0])
+    Path("mine.toml").write_text(config[0])
+    done = call(monkeypatch, capsys, "benchmark", "mine.toml", "--out", "out", "--workers", 1, "--json")
     assert done.code == 0, done.err
     (data,) = json.loads(done.out)["results"]
-    assert [row["defence"] for row in data["results"]] == ["edge-blind", "clean", "stubborn 0", "stubborn 1"]
-    for row in data["results"][2:]:  # one of eight classes, at every radius
-        assert row["certified_accuracy"]["any flips"]["10"]["mean"] == pytest.approx(1 / 8, abs=0.05)
-    path.write_text(path.read_text().replace("stubborn", "stuborn"))
-    refused = call(monkeypatch, capsys, "benchmark", path, "--out", tmp_path / "other")
-    assert "stuborn is not a key of a benchmark (did you mean stubborn?)" in refused.err
+    assert [row["method"] for row in data["methods"]] == ["edge-blind", "voting", "keyed voting"]
+    chosen = [row["chosen"] for row in data["methods"]][1:]
+    assert chosen == [["groups 5"], ["groups 5 key 7"]]
+    Path("mine.toml").write_text(config[0].replace("my_method", "no_such_method"))
+    refused = call(monkeypatch, capsys, "benchmark", "mine.toml", "--out", "other")
+    assert "plugins: importing no_such_method failed with ModuleNotFoundError" in refused.err
 
 
 def test_other_settings_and_other_data_are_other_jobs(config: Path) -> None:
-    (plan,) = read_config(config)
-
     def digests(text: str) -> set[str]:
         path = config.with_name("other.toml")
         path.write_text(text)
-        return {job.digest for job in prepare(read_config(path))}
+        return {job.digest for job in jobs_of(read_protocols(path))}
 
-    first = {job.digest for job in prepare([plan])}
-    assert digests(CONFIG) == first
+    first = digests(CONFIG)
+    assert len(first) == 7
     assert digests(CONFIG + "data_seed = 1\n") & first == set()
-    assert digests(CONFIG.replace("epochs = 2", "epochs = 3")) & first == set()
-    # voting and the lines do not sample
-    assert len(digests(CONFIG.replace("samples = 40", "samples = 61")) & first) == 2 * 3
-    assert first < digests(CONFIG.replace("splits = 2", "splits = 3"))
+    # the edge-blind line and the limit know no epochs, and only smoothing samples
+    assert len(digests(CONFIG.replace("epochs = 2", "epochs = 3")) & first) == 3
+    assert len(digests(CONFIG.replace('samples = "40"', 'samples = "61"')) & first) == 5
+    assert first < digests(CONFIG.replace("folds = [0, 1]", "folds = [0, 1, 2]"))
 
 
-def test_training_never_sees_a_certified_graph(config: Path) -> None:
-    (plan,) = read_config(config)
-    for seed in plan.splits:
-        parts = data_parts(plan, seed)
-        assert {id(graph) for graph in parts.train} & {id(graph) for graph in parts.certified} == set()
-        assert [plan.source.load()[index] for index in parts.certified_indices] == list(parts.certified)
+def test_a_single_fold_has_the_interval_of_its_graphs_and_a_collapsed_method_is_named() -> None:
+    def row(name: str, answers: list[int]) -> RowStanding:
+        labels = [0, 0, 1, 1]
+        radii = np.array([2 if one == label else -1 for one, label in zip(answers, labels, strict=True)])
+        facts = {"graphs": [0, 1, 2, 3], "labels": labels, "rows": {name: {"predicted": answers}}}
+        return RowStanding(name, None, name == "line", (0,), {"radius": (radii,)}, (facts,))
+
+    rows = (row("line", [0, 0, 1, 0]), row("collapsed", [1, 1, 1, 1]))
+    data = DataStandings("d", "d", 4, Measured((0.5,), 4), rows, None, 3)
+    assert str(rows[0].accuracy(1)) == "0.750 (.19-.99)"
+    assert rows[0].accuracy(1).to_dict()["interval"] == pytest.approx([0.194120, 0.993691], abs=1e-5)
+    assert (rows[0].collapsed, rows[1].collapsed) == (False, True)
+    assert data.collapsed.endswith("nothing follows for its defence: collapsed.")
+    assert not replace(data, rows=rows[:1]).collapsed
+
+
+def test_paired_tests_compare_the_best_with_each_other_and_count_themselves() -> None:
+    def row(name: str, radii: list[list[int]]) -> RowStanding:
+        found = tuple(np.array(part) for part in radii)
+        facts = tuple({"graphs": list(range(len(part))), "majority": 0.5} for part in radii)
+        return RowStanding(name, None, name == "line", (0, 1), {"radius": found}, facts)
+
+    strong, weak = [[3] * 12, [3] * 12], [[-1] * 12, [3] * 12]
+    data = DataStandings("d", "d", 24, Measured((0.5,)), (row("line", weak), row("strong", strong)), None, 3)
+    tests = data.tests()
+    assert [(test.first, test.second, test.radius) for test in tests][:4] == [
+        ("strong", "line", r) for r in (0, 1, 2, 3)
+    ]
+    assert tests[0].p_value == pytest.approx(2 * 0.5**12)
+    assert tests[0].comparisons == len(RADII)
+    assert tests[0].adjusted == pytest.approx(6 * 2 * 0.5**12)
+    # which row is the best is read off the same graphs: every two rows are counted
+    middling = row("middling", [[3] * 11 + [-1], [3] * 12])
+    three = replace(data, rows=(*data.rows, middling)).tests()
+    assert [(test.first, test.second) for test in three][:2] == [("strong", "line"), ("strong", "middling")]
+    assert {test.comparisons for test in three} == {3 * len(RADII)}
+    assert three[0].adjusted == pytest.approx(18 * 2 * 0.5**12)
+    assert three[1].adjusted == 1
+    assert data.best(2).name == "strong"
+    assert data.best(2).accuracy(2).half == 0
+    assert Measured((0.2, 0.4)).half == pytest.approx(12.706 * 0.1414 / np.sqrt(2), rel=1e-3)

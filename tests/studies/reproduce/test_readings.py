@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from flipproof.studies.reproduce.claims import judge
 from flipproof.studies.reproduce.experiment import Job, Settings, data_split
+from flipproof.studies.reproduce.paper_page import _gain_table
 from flipproof.studies.reproduce.readings import Table, read_certificates
 
 SETTINGS = Settings(keeps=(0.7, 0.9), sample_counts=(1_000, 5_000, 10_000))
@@ -37,6 +39,18 @@ def judged(low_keep: list[int], high_keep: list[int]) -> dict[str, bool]:
 
 def test_claims_hold_on_curves_that_show_them() -> None:
     assert all(judged([-1, -1, 0, 1, 1, 2, 14], [-1, 0, 0, 0, 1, 1, 2]).values())
+
+
+def test_every_share_and_mean_has_its_interval() -> None:
+    tables = {(network, keep): table([-1, 0, 1, 2]) for network in ("gcn", "gin") for keep in SETTINGS.keeps}
+    head, *rows = _gain_table(SETTINGS, tables)
+    assert head[3:] == ["ACR", *(f"CA({r})" for r in (0, 1, 2, 3, 5))]
+    assert len(rows) == 2 * len(SETTINGS.keeps) * 3
+    for row in rows:
+        assert all(re.fullmatch(r"\d+\.\d{2,3} \([\d.]+-[\d.]+\)", cell) for cell in row[3:]), row
+    measured = {claim.claim: claim.measured for claim in judge(SETTINGS, tables)}
+    assert "0.750 (.19-.99)" in measured["A lower beta gives a lower accuracy"]
+    assert re.search(r"GCN \d\.\d\d \(", measured["The method scales and applies to any base classifier"])
 
 
 @pytest.mark.parametrize(
@@ -78,5 +92,5 @@ def test_the_experiment_is_the_papers() -> None:
     assert settings.alphas == (0.01, 0.001, 0.0001)
     assert settings.sample_counts == (1_000, 5_000, 10_000)
     jobs = settings.jobs()
-    assert len(set(jobs)) == len(jobs) == 12
+    assert len(set(jobs)) == len(jobs) == 16
     assert all(job.needs == Job("gcn", None) for job in jobs if job.network == "gcn" and job.keep)

@@ -5,8 +5,9 @@ attacked slots. The votes show more: every sample tells which slots the noise fl
 when a slot, or a pair of slots, was flipped bounds what an attack on them can do. No model call is needed.
 
 - :mod:`attack`: kinds of attacks, the slots they choose from, the laws of the flips.
-- :mod:`statistics`: counts of votes and flips, confidence bounds on them.
-- :mod:`programme`: from these bounds to the worst lead after an attack.
+- :mod:`statistics`: counts of votes and flips.
+- :mod:`lead_test`: one test of the lead after an attack on a fixed set.
+- :mod:`worst_set`: the set for which its statistic is least.
 - :mod:`climb`: from votes to a certificate.
 
 Theory: ``docs/influence.md``.

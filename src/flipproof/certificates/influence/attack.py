@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,16 +29,6 @@ class Group:
     count: int
     flip: float
     moved: float
-
-    @property
-    def stay_ratio(self) -> float:
-        """Likelihood ratio attacked / clean of a slot that looks as in the clean graph."""
-        return (1 - self.moved) / (1 - self.flip)
-
-    @property
-    def flip_gain(self) -> float:
-        """Likelihood ratio of a slot that differs from the clean graph, less :attr:`stay_ratio`; positive."""
-        return self.moved / self.flip - self.stay_ratio
 
     def laws(self) -> tuple[FloatArray, FloatArray]:
         """Law of the number of attacked slots that differ from the clean graph: noise on clean, noise on attacked."""
@@ -105,57 +93,7 @@ class Attack:
         """Whether the graph has so many slots."""
         return all(group.count <= group.size for group in self.groups)
 
-    def order(self, counted: int) -> int:
-        """The order of statistics that this attack uses: at most its size; triples only for attacks on three slots."""
-        return min(counted if self.size == 3 else min(counted, 2), self.size)
-
-    @cached_property
-    def flips(self) -> FloatArray:
-        """Flip probability of each of :attr:`slots`."""
-        return np.repeat([group.flip for group in self.groups], [group.size for group in self.groups])
-
-    @cached_property
-    def parts(self) -> tuple[slice, ...]:
-        """Where each group stands in :attr:`slots`."""
-        ends = np.cumsum([0] + [group.size for group in self.groups])
-        return tuple(slice(int(start), int(stop)) for start, stop in pairwise(ends))
-
     @cached_property
     def members(self) -> IntArray:
         """Number of the group of each of :attr:`slots`."""
         return np.repeat(np.arange(len(self.groups)), [group.size for group in self.groups])
-
-    def per_slot(self, values: list[float], order: int) -> FloatArray:
-        """Products over ``order`` slots of a value that each group has: a number, ``[n]`` or ``[n, n]``."""
-        return self._products(
-            np.repeat(np.asarray(values, dtype=np.float64), [group.size for group in self.groups]), order
-        )
-
-    def flip_probability(self, order: int) -> FloatArray:
-        """Probability that ``order`` given slots are all flipped: a number, ``[n]`` or ``[n, n]``."""
-        return self._products(self.flips, order)
-
-    def _products(self, single: FloatArray, order: int) -> FloatArray:
-        if order == 0:
-            return np.ones(())
-        if order == 1:
-            return single
-        return np.multiply.outer(single, single)
-
-    def levels(self, order: int) -> FloatArray:
-        """Shares of a failure probability for the ``order``-subsets of one attacked set.
-
-        Proportional to the square root of the subset's flip probability (the standard deviation of what it adds to the
-        bound). Over the subsets of any one attacked set they add up to 1; the constant covers the rounding.
-        """
-        roots = [math.sqrt(group.flip) for group in self.groups]
-        if order == 0:
-            return np.asarray(1 - 2.0**-40)
-        # elementary symmetric polynomial of the attacked slots' roots
-        total = [1.0] + [0.0] * order
-        for root, group in zip(roots, self.groups, strict=True):
-            for _ in range(group.count):
-                for k in range(order, 0, -1):
-                    total[k] += total[k - 1] * root
-        # a subset that no attacked set holds (two slots of a group of which one is taken) could get more than there is
-        return np.minimum(self.per_slot(roots, order) / total[order], 1.0) * (1 - 2.0**-40)

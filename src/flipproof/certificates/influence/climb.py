@@ -12,40 +12,33 @@ from flipproof.certificates import vote_share as by_votes
 from flipproof.certificates.bounds import AlphaSplit, label_pvalue, lower_bound, upper_bound
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid
 from flipproof.certificates.influence.attack import Attack
-from flipproof.certificates.influence.programme import (
-    basic_multipliers,
-    lead_by_identity,
-    lead_by_programme,
-    lead_by_triples,
-)
-from flipproof.certificates.influence.statistics import (
-    FlipCounts,
-    MomentBounds,
-    TripleBounds,
-    bound_moments,
-    count_flips,
-    lower_moments,
-)
+from flipproof.certificates.influence.lead_test import LeadTest
+from flipproof.certificates.influence.statistics import FlipCounts, count_flips
+from flipproof.certificates.influence.worst_set import all_above
 from flipproof.certificates.sampled_votes import Votes
 from flipproof.noise import EdgeNoise
 
 __all__ = ["choose_order", "could_reach", "default_split", "from_votes"]
 
-# Limits of the orders: slots; cells of the table of pairs; work per sample on triples, which is to stay well below the work of a
-# small network, and flips kept; and samples with all slots of a subset flipped, below which an order says nothing.
+# Limits of the orders: slots; cells of the table of pairs; work per sample on triples and on quadruples, which is to stay well
+# below the work of a small network, and flips kept; and samples with all slots of a subset flipped, below which an order says
+# nothing (quadruples: too little to pay for their work).
 _FIRST_SLOTS = 1 << 16
 _SECOND_CELLS = 1 << 23
-_THIRD_WORK = 250_000
+_THIRD_WORK = 500_000
 _THIRD_BITS = 1 << 29
-_LEAST_TRIALS = 20
+_FOURTH_WORK = 2_000_000
+_LEAST_TRIALS = (20, 20, 20, 100)
+_EFFORT = 500  # table entries per sample that the search for the worst attacked set may look at
 
-_LABEL = 0.05
-_FAR = -0.15  # a lead over all rivals at once that is as low as this is not tried for each of them
-_TOP_BALANCE = 0.65  # the top class's part of every share where there are several rivals
+_LABEL = 0.1  # as votes
+_SHARE = 0.4  # for the vote share, where the test of the lead can pay
+_ROWS = 0.01  # under unequal noise, for tests of the lead in the grid beyond the radius
+_RIVALS = 1 / 9  # of the share's part, for the rivals' shares; as votes
 
 
 def choose_order(num_slots: int, samples: int, noise: EdgeNoise, num_classes: int) -> int:
-    """The highest order of influences worth counting: 3, 2, 1, or 0 for the vote share alone.
+    """The highest order of influences worth counting: 4, 3, 2, 1, or 0 for the vote share alone.
 
     A function of sizes and noise alone, so that nothing is chosen after looking at the votes.
 
@@ -57,11 +50,11 @@ def choose_order(num_slots: int, samples: int, noise: EdgeNoise, num_classes: in
         num_slots <= _FIRST_SLOTS,
         num_classes * num_slots**2 <= _SECOND_CELLS,
         flip * num_slots**3 <= _THIRD_WORK and samples * num_slots <= _THIRD_BITS,
+        flip**2 * num_slots**4 <= _FOURTH_WORK,
     )
-    order = 0
-    while order < 3 and limits[order] and samples * flip ** (order + 1) >= _LEAST_TRIALS and num_slots > order:
-        order += 1
-    return order
+    trials = (samples * flip**order >= least for order, least in enumerate(_LEAST_TRIALS, start=1))
+    worth = [all(terms) for terms in zip(limits, trials, (num_slots > order for order in range(4)), strict=True)]
+    return next((order for order, good in enumerate(worth) if not good), len(worth))
 
 
 def from_votes(
@@ -73,8 +66,8 @@ def from_votes(
     the radius (or in a certified cell of the grid) changes it.
 
     Failure probabilities: ``split.label * alpha`` for naming a class that is not the most likely one. If the named class is the
-    right one, the certificate can only be wrong if it passes one *fixed* attack that it must not pass; the bounds for any one
-    attack and rival fail with probability ``(1 - split.label) * alpha`` at most.
+    right one, the certificate can only be wrong if it passes one *fixed* attack that it must not pass; the tests of any one
+    attack and rival err with probability ``(1 - split.label) * alpha`` at most.
 
     Args:
         votes: Labels, with what is needed to make the flips again. They are made again and compared with the checksums.
@@ -88,9 +81,7 @@ def from_votes(
         counts, noise, alpha=alpha, max_adds=graph.max_adds, max_removes=graph.max_removes, stated_alpha=stated
     )
     order = choose_order(graph.num_slots, len(votes), noise, votes.num_classes)
-    if split is not None:
-        order = min(order, split.order)
-    if order == 0:
+    if order == 0 or (split is not None and split.lead == 0):
         return replace(share_alone, method="influence")
     flip_counts = count_flips(votes, order)
     top, second = (int(label) for label in np.argsort(-counts, kind="stable")[:2])
@@ -100,7 +91,7 @@ def from_votes(
     if named:
         search = _symmetric_search if noise.symmetric else _search
         found, grid = search(tests, graph.max_adds, graph.max_removes)
-    p_lower, p_upper = tests.shares(tests.split(tests.attack(0, max(found, 1))), 1.0)
+    p_lower, p_upper = tests.shares(tests.split(0, max(found, 1)))
     return replace(
         share_alone,
         label=top if named else None,
@@ -134,7 +125,7 @@ def could_reach(votes: Votes, wanted: int, *, samples: int, alpha: float, doubt:
     hoped = math.floor(lead * (counts[top] + counts[second]) * (samples / len(votes)))
     if label_pvalue(hoped, (counts[top] + counts[second]) * samples // len(votes) - hoped) > _LABEL * alpha:
         return False
-    hopeful = flip_counts.hopeful(top, samples, doubt=doubt)
+    hopeful = flip_counts.hopeful(top, samples, doubt=math.sqrt(-2 * math.log(doubt)))
     tests = _Tests(hopeful, noise, graph.slot_states, top, alpha, None)
     for size in range(1, min(wanted, order) + 1):
         splits = [(0, size)] if noise.symmetric else [(adds, size - adds) for adds in range(size + 1)]
@@ -146,7 +137,7 @@ def could_reach(votes: Votes, wanted: int, *, samples: int, alpha: float, doubt:
 
 
 class _Tests:
-    """Tests of attacks of given sizes; each has failure probability ``part * alpha`` for any one attacked set and rival."""
+    """Tests of attacks of given sizes: by the vote share, at levels that hold for all sizes at once, and by the lead."""
 
     def __init__(
         self,
@@ -162,64 +153,70 @@ class _Tests:
         self.rivals = counts.rivals(top)
         self.samples = int(counts.tables[0].sum())
 
-    def attack(self, adds: int, removes: int) -> Attack:
-        return Attack.of(self.noise, self.states, adds=adds, removes=removes)
-
-    def split(self, attack: Attack) -> AlphaSplit:
+    @property
+    def grid_split(self) -> AlphaSplit:
+        """For the grid beyond the radius under unequal noise; its share levels are no larger than any size's."""
         if self._split is not None:
-            return self._split
-        return default_split(attack, self.samples, self.counts.order, len(self.rivals) + 1)
+            return replace(self._split, lead=self._split.lead / 4)
+        rivals = _SHARE * _RIVALS if len(self.rivals) > 1 else 0.0
+        return AlphaSplit(label=_LABEL, top=_SHARE - rivals, rivals=rivals, lead=_ROWS)
 
-    def shares(self, split: AlphaSplit, part: float) -> tuple[float, float]:
+    def split(self, adds: int, removes: int) -> AlphaSplit:
+        if self._split is not None:
+            return self._split if self.noise.symmetric else replace(self._split, lead=self._split.lead * 3 / 4)
+        return default_split(
+            self.noise,
+            self.states,
+            adds,
+            removes,
+            samples=self.samples,
+            alpha=self.alpha,
+            order=self.counts.order,
+            num_classes=len(self.rivals) + 1,
+        )
+
+    def shares(self, split: AlphaSplit) -> tuple[float, float]:
         """Lower bound on the top class's share, upper bound on any rival's."""
         counts = self.counts.tables[0]
-        p_lower = float(lower_bound(counts[self.top], self.samples, failure_prob=split.top * self.alpha * part))
+        p_lower = float(lower_bound(counts[self.top], self.samples, failure_prob=split.top * self.alpha))
         p_upper = np.nextafter(1 - p_lower, 2.0)
         if len(self.rivals) > 1 and split.rivals > 0:
             most = counts[self.rivals].max()
-            p_upper = min(
-                p_upper, float(upper_bound(most, self.samples, failure_prob=split.rivals * self.alpha * part))
-            )
+            p_upper = min(p_upper, float(upper_bound(most, self.samples, failure_prob=split.rivals * self.alpha)))
         return p_lower, float(p_upper)
 
-    def passes(self, adds: int, removes: int, part: float = 1.0) -> bool:
-        """Whether no attack of exactly this size can change the label."""
-        attack = self.attack(adds, removes)
-        split = self.split(attack)
-        p_lower, p_upper = self.shares(split, part)
+    def passes(self, adds: int, removes: int) -> bool:
+        """Whether no attack of exactly this size can change the label; errs with the split's shares of alpha at most."""
+        split = self.split(adds, removes)
+        return self.by_share(adds, removes, split) or self.by_lead(adds, removes, split.lead)
+
+    def by_share(self, adds: int, removes: int, split: AlphaSplit) -> bool:
+        """Whether the vote share alone withstands attacks of this size."""
+        p_lower, p_upper = self.shares(split)
         rival = np.nextafter(1 - p_upper, 0.0)
         after = np.asarray(by_votes.worst_case([p_lower, rival], self.noise, adds, removes))
-        if after.sum() > 1 + 2.0**-50:
-            return True
-        if attack.order(min(self.counts.order, split.order)) == 0 or not attack.exists:
-            return False
-        alpha = self.alpha * part
-        lower = lower_moments(self.counts, attack, split, alpha=alpha, top=self.top)
-        # all rivals at once, then one by one where that was too strict
-        waiting = [self.rivals if len(self.rivals) > 1 else []]
+        return bool(after.sum() > 1 + 2.0**-50)
+
+    def by_lead(self, adds: int, removes: int, part: float) -> bool:
+        """Whether the test of the lead, at level ``part * alpha``, passes for every attacked set and every rival."""
+        attack = Attack.of(self.noise, self.states, adds=adds, removes=removes)
+        slack = by_votes.slack(self.noise, adds, removes)
+        tests = _lead_tests(attack, slack, self.counts.order, samples=self.samples, level=part * self.alpha)
+        # rivals together, which is harder, then by themselves
+        waiting = [self.rivals] if tests else []
         while waiting:
             rivals = waiting.pop()
-            bounds = bound_moments(lower, self.counts, attack, split, alpha=alpha, rivals=rivals)
-            lead = self._lead(bounds, attack, split, alpha, rivals)
-            if lead > 0:
+            if any(self._leads(test, attack, rivals) for test in tests):
                 continue
-            if len(rivals) < 2 or lead < _FAR:
+            if len(rivals) == 1:
                 return False
             waiting += [rivals[1:], rivals[:1]]
-        return True
+        return bool(tests)
 
-    def _lead(self, bounds: MomentBounds, attack: Attack, split: AlphaSplit, alpha: float, rivals: list[int]) -> float:
-        """Lower bound on the top class's lead over the given rivals (none given: all that is not the top class)."""
-        lead = -np.inf
-        if attack.size < len(bounds.lower):
-            lead = lead_by_identity(bounds, attack)
-        if lead <= 0 and attack.size > 1:
-            lead = max(lead, lead_by_programme(bounds, attack, coupled=bool(rivals)))
-        if lead <= 0 and attack.order(self.counts.order) == 3 and split.third > 0:
-            refine = TripleBounds(self.counts, attack, split, alpha=alpha, top=self.top, rivals=rivals)
-            # how far a lost case is off is not known, as the search ends with the first set that is lost
-            lead = max(0.0 if lead > 2 * _FAR else lead, lead_by_triples(bounds, attack, refine))
-        return lead
+    def _leads(self, test: LeadTest, attack: Attack, rivals: list[int]) -> bool:
+        """Whether the test passes for every attacked set and for these rivals together."""
+        weights = self.counts.weights(test, attack, self.top, rivals)
+        return all_above(weights, test.threshold, effort=_EFFORT * self.samples)
 
 
 def _symmetric_search(tests: _Tests, max_adds: int, max_removes: int) -> tuple[int, NDArray[np.bool_]]:
@@ -234,96 +231,75 @@ def _symmetric_search(tests: _Tests, max_adds: int, max_removes: int) -> tuple[i
 def _search(tests: _Tests, max_adds: int, max_removes: int) -> tuple[int, NDArray[np.bool_]]:
     """Radius and grid for unequal probabilities.
 
-    Half of alpha goes to the radius: of all attacks that must not pass, one of the smallest size is fixed. The other half goes
-    to the grid beyond: in each row (number of additions) the first cell that must not pass is fixed, and rows share that half
-    in fixed proportions 1, 1/4, 1/9, ...
+    The radius: of all attacks that must not pass, one of the smallest size is fixed. The grid beyond it: in each row (number of
+    additions) the first cell that must not pass is fixed, and the rows' tests of the lead share a part of alpha in proportions
+    1, 1/4, 1/9, ... The tests by vote share err together or not at all, so the grid's are paid for by the radius's.
     """
     rows, columns = min(max_adds, GRID_LIMIT - 1) + 1, min(max_removes, GRID_LIMIT - 1) + 1
+    split = tests.grid_split
     parts = 1 / np.arange(1, rows + 1) ** 2
-    parts *= (0.5 - 2.0**-40) / parts.sum()
+    parts *= split.lead * (1 - 2.0**-40) / parts.sum()
+    radius = 0
+    while radius < max_adds + max_removes:
+        flips = radius + 1
+        cells = [(adds, flips - adds) for adds in range(max(0, flips - max_removes), min(flips, max_adds) + 1)]
+        if not all(tests.passes(*cell) for cell in cells):
+            break
+        radius = flips
     grid = np.zeros((rows, columns), dtype=np.bool_)
     for adds in range(rows):
         for removes in range(columns):
             smaller = (adds == 0 or grid[adds - 1, removes]) and (removes == 0 or grid[adds, removes - 1])
             if not smaller:
                 break
-            grid[adds, removes] = adds + removes == 0 or tests.passes(adds, removes, float(parts[adds]))
+            grid[adds, removes] = (
+                adds + removes <= radius
+                or tests.by_share(adds, removes, split)
+                or tests.by_lead(adds, removes, float(parts[adds]))
+            )
         if not grid[adds, 0]:
             break
-    radius = 0
-    while radius < max_adds + max_removes:
-        flips = radius + 1
-        cells = [(adds, flips - adds) for adds in range(max(0, flips - max_removes), min(flips, max_adds) + 1)]
-        known = [adds < rows and removes < columns and bool(grid[adds, removes]) for adds, removes in cells]
-        if not all(
-            good or tests.passes(adds, removes, 0.5) for good, (adds, removes) in zip(known, cells, strict=True)
-        ):
-            break
-        radius = flips
-    adds_axis, removes_axis = np.ogrid[:rows, :columns]
-    return radius, grid | (adds_axis + removes_axis <= radius)
+    return radius, grid
 
 
-def default_split(attack: Attack, samples: int, order: int, num_classes: int) -> AlphaSplit:
-    """The shares of alpha for attacks of one size; a function of sizes and noise alone.
+def default_split(
+    noise: EdgeNoise,
+    states: NDArray[np.bool_],
+    adds: int,
+    removes: int,
+    *,
+    samples: int,
+    alpha: float,
+    order: int,
+    num_classes: int,
+) -> AlphaSplit:
+    """The shares of alpha for attacks of one size; a function of sizes, noise and number of samples alone.
 
-    A bound that enters with coefficient ``c`` and standard deviation ``s`` costs about ``c s sqrt(2 log(1 / failure))``: the
-    sum of the costs is least when failure probabilities are proportional to ``c s``. Coefficients are the identity's,
-    or, for attacks beyond the order, the multipliers of a nominal classifier whose top class has 9 of 10 votes whatever is
-    flipped. Sizes that only a nearly unanimous vote withstands get no influences: all goes to the share of votes.
+    The test of the lead gets its part where a nominal classifier, with the same share of votes whatever is flipped, needs a
+    clearly smaller share for it than for the vote share alone. Elsewhere the whole goes to the vote share, as much as the method
+    ``votes`` gives to it (under unequal noise, a hundredth of alpha less).
     """
-    order = attack.order(order)
-    balance = 1.0 if num_classes == 2 else _TOP_BALANCE
-    least_top = 0.05
-    if order == 0 or (attack.size > order and samples * _votes_to_lose(attack) < _LEAST_TRIALS):
-        weights, balance = [1.0], max(balance, 0.95)
-    elif attack.size <= order:
-        weights = _identity_costs(attack, order)
-    elif len(attack.groups) == 1:
-        (group,) = attack.groups
-        flipped = group.flip ** np.arange(order + 1)
-        nominal = np.maximum(0.9 - 3 * np.sqrt(0.09 / (samples * flipped)), 0.0)
-        table = basic_multipliers(attack.groups, attack.overlap, order)
-        binomials = np.array([math.comb(group.count, k) for k in range(order + 1)])
-        weights = (table.best(nominal * binomials * flipped) * binomials * np.sqrt(flipped)).tolist()
-        least_top = 0.3
-    else:
-        weights = [0.4, 0.6] if order == 1 else [0.35, 0.3, 0.35]
-    shares = np.array(weights) / max(sum(weights), 1e-300)
-    shares[0] = max(shares[0], least_top)
-    shares *= (1 - _LABEL - 2.0**-40) / shares.sum()
-    shares = np.concatenate([shares, np.zeros(4 - len(shares))])
-    return AlphaSplit(
-        label=_LABEL,
-        top=float(shares[0]) * balance,
-        rivals=float(shares[0]) * (1 - balance),
-        first=float(shares[1]),
-        second=float(shares[2]),
-        third=float(shares[3]),
-        balance=balance,
-    )
+    rest = 1 - _LABEL - (0 if noise.symmetric else _ROWS)
+    attack = Attack.of(noise, states, adds=adds, removes=removes)
+    slack = by_votes.slack(noise, adds, removes)
+    tests = _lead_tests(attack, slack, order, samples=samples, level=(rest - _SHARE) * alpha)
+    needed = 1 - slack + 3.3 * math.sqrt(slack * (1 - slack) / samples)
+    # what all of alpha for the vote share is worth is not given up for little: twice the lost votes must be allowed for
+    pays = any(1 - test.needed > 2 * (1 - needed) for test in tests)
+    share = _SHARE if pays else rest
+    rivals = share * _RIVALS if num_classes > 2 else 0.0
+    return AlphaSplit(label=_LABEL, top=share - rivals, rivals=rivals, lead=(rest - share) * (1 - 2.0**-40))
 
 
-def _votes_to_lose(attack: Attack) -> float:
-    """The share of votes that the top class may lack for the vote share alone to withstand the attack.
+def _lead_tests(attack: Attack, slack: float, order: int, *, samples: int, level: float) -> list[LeadTest]:
+    """The tests of the lead, of which one must pass: they err with probability ``level`` at most together.
 
-    Where it comes to a few votes only, influences show nothing that could be set against an attack beyond the order.
+    None where even unanimous votes are too few for the vote share, and so for any test. Four slots have a test of degree three
+    and, where quadruples are counted, one of degree four: it is stronger, but its counts are worth their time only if the first
+    has failed.
     """
-    x, y = np.ones(1), np.full(1, attack.overlap)
-    for group in attack.groups:
-        law_x, law_y = group.laws()
-        x, y = np.convolve(x, law_x), np.convolve(y, law_y)
-    before = np.cumsum(y) - y
-    region = int(np.sum(before <= 0.5)) - 1
-    if before[region] + y[region] <= 0.5 or y[region] <= 0:
-        return 0.0
-    return max(0.0, float(x[region:].sum() - (0.5 - before[region]) * x[region] / y[region]))
-
-
-def _identity_costs(attack: Attack, order: int) -> list[float]:
-    """Coefficient times standard deviation of the identity's terms, summed over the subsets of each size."""
-    costs = np.ones(1)
-    for group in attack.groups:
-        for _ in range(group.count):
-            costs = np.convolve(costs, [group.stay_ratio, group.flip_gain * math.sqrt(group.flip)])
-    return [float(cost) for cost in costs[: order + 1]]
+    if not attack.exists or level <= 0 or float(lower_bound(samples, samples, failure_prob=level)) <= 1 - slack:
+        return []
+    degrees = (3, 4) if order == attack.size == 4 else (min(order, 3),)
+    tests = (LeadTest.of(attack, degree, samples=samples, level=level / len(degrees)) for degree in degrees)
+    return [test for test in tests if test is not None]

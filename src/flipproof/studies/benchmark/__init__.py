@@ -1,7 +1,7 @@
-"""Data sets × models × defences × splits, beside the lines that every defence must be held against.
+"""Data sets × methods × published folds: settings chosen on validation graphs, all test graphs certified.
 
-- ``plan_file.py``: the config file, checked before any work
-- ``jobs.py``: one training and certification each, stored whole
-- ``outcomes.py``: means and standard deviations over splits
-- ``benchmark_page.py``: what a reader sees
+- ``protocol_file.py``: the config file, checked before any work
+- ``row_jobs.py``: one method on one fold each, stored whole
+- ``standings.py``: means and intervals over folds, paired tests, files of numbers
+- ``standings_page.py``: what a reader sees
 """

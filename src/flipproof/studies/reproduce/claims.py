@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flipproof.certificates.bounds import lower_bound
+from flipproof.certificates.metrics import shown_mean, shown_share
 from flipproof.certificates.vote_share import radius
 from flipproof.noise import EdgeNoise
 from flipproof.studies.reproduce.experiment import Settings
@@ -65,13 +66,13 @@ def _larger_radius(settings: Settings, gcn: Mapping[float, Table]) -> Claim:
 
 
 def _lower_accuracy(settings: Settings, gcn: Mapping[float, Table]) -> Claim:
-    found = [
-        float(gcn[keep].curve("", "paper", settings.alpha, settings.samples, 0).accuracy[0]) for keep in settings.keeps
-    ]
+    curves = [gcn[keep].curve("", "paper", settings.alpha, settings.samples, 0) for keep in settings.keeps]
+    found = [float(curve.accuracy[0]) for curve in curves]
+    measured = [shown_share(curve.certified[0], curve.graphs) for curve in curves]
     return Claim(
         "A lower beta gives a lower accuracy",
         "certified accuracy at r = 0; does not decrease with beta",
-        ", ".join(f"beta {keep:g}: {value:.3f}" for keep, value in zip(settings.keeps, found, strict=True)),
+        ", ".join(f"beta {keep:g}: {value}" for keep, value in zip(settings.keeps, measured, strict=True)),
         all(a <= b for a, b in itertools.pairwise(found)),
     )
 
@@ -116,7 +117,9 @@ def _small_radii(settings: Settings, gcn: Mapping[float, Table]) -> Claim:
         radii = gcn[keep].radii["paper", settings.alpha, settings.samples]
         certified = radii[radii >= 0]
         shares[keep] = float(np.mean(certified <= _SMALL)) if len(certified) else 1.0
-        lines.append(f"beta {keep:g}: {shares[keep]:.2f} of {len(certified)}")
+        small = int((certified <= _SMALL).sum())
+        share = shown_share(small, len(certified)) if len(certified) else "1"
+        lines.append(f"beta {keep:g}: {share} of {len(certified)}")
     return Claim(
         "Most test graphs have a small certified radius",
         f"share of the correctly predicted test graphs with a radius of at most {_SMALL}; above 1/2 at beta "
@@ -128,14 +131,13 @@ def _small_radii(settings: Settings, gcn: Mapping[float, Table]) -> Claim:
 
 def _any_classifier(settings: Settings, tables: Mapping[tuple[str, float], Table]) -> Claim:
     keep = settings.keeps[len(settings.keeps) // 2]
-    values = {
-        network: tables[network, keep].average_radius("paper", settings.alpha, settings.samples)
-        for network in ("gcn", "gin")
-    }
+    reading = "paper", settings.alpha, settings.samples
+    values = {network: tables[network, keep].average_radius(*reading) for network in ("gcn", "gin")}
+    shown = {network: shown_mean(tables[network, keep].radii[reading]) for network in values}
     return Claim(
         "The method scales and applies to any base classifier",
         "the same code certifies two different networks; the certificate needs r + 1 regions for a graph of any size (times: "
         "seconds.json)",
-        f"average certified radius at beta {keep:g}: GCN {values['gcn']:.2f}, GIN {values['gin']:.2f}",
+        f"average certified radius at beta {keep:g}: GCN {shown['gcn']}, GIN {shown['gin']}",
         all(value > 0 for value in values.values()),
     )

@@ -31,14 +31,19 @@ from flipproof.studies.candidate import Candidate
 from flipproof.studies.job_runner import one_thread, run_jobs
 from flipproof.studies.reproduce.readings import Reading, write_certificates
 
-__all__ = ["Job", "Settings", "TrainWork", "data_split", "edge_blind_accuracy", "run_experiment"]
+__all__ = ["Job", "Settings", "TrainWork", "data_split", "edge_blind_accuracy", "run_experiment", "train_network"]
 
 _BLIND = "edge-blind"
+_RADIUS = "gin-radius"  # a GIN trained for the radius
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The experiment. Defaults are the paper's figures; where it is silent, docs/paper.md says why these."""
+    """The experiment. Defaults are the paper's figures; where it is silent, docs/paper.md says why these.
+
+    The network for the radius is trained against ``radius_flips`` flips, and sees the number of nodes where keep is at most
+    ``sized_keep``: under weaker noise that overfits.
+    """
 
     seed: int = 0
     graphs: int = 480
@@ -53,6 +58,9 @@ class Settings:
     clean_epochs: int = 200
     gcn_epochs: int = 1000
     gin_epochs: tuple[int, int] = (150, 30)
+    radius_epochs: int = 80
+    radius_flips: int = 2
+    sized_keep: float = 0.9
 
     @classmethod
     def quick(cls, *, seed: int = 0) -> Settings:
@@ -66,6 +74,7 @@ class Settings:
             clean_epochs=30,
             gcn_epochs=30,
             gin_epochs=(20, 2),
+            radius_epochs=4,
         )
 
     @property
@@ -86,7 +95,12 @@ class Settings:
     def jobs(self) -> list[Job]:
         """All models; one that another starts from comes before it."""
         noisy = [Job(network, keep) for network in ("gin", "gcn") for keep in self.keeps]
-        return [Job("gcn", None), *noisy, Job("edge-blind", None)]
+        return [Job("gcn", None), *noisy, *(Job(_RADIUS, keep) for keep in self.shown_keeps), Job(_BLIND, None)]
+
+    @property
+    def shown_keeps(self) -> tuple[float, ...]:
+        """The noises under which a network is also trained for the radius: all but the weakest, which allows a single flip."""
+        return self.keeps[:4]
 
 
 @dataclass(frozen=True)
@@ -111,7 +125,7 @@ class Job:
         """Rough cost, for the progress bar."""
         if self.keep is None:
             return 1
-        return 10 if self.network == "gin" else 5
+        return 5 if self.network == "gcn" else 10
 
     @property
     def candidate(self) -> Candidate:
@@ -180,18 +194,11 @@ class TrainWork:
 
     def __call__(self, job: Job) -> float:
         from flipproof import models
-        from flipproof.training import train
 
-        settings, graphs = self.settings, data_split(self.settings).train
-        started, candidate = time.perf_counter(), job.candidate
+        settings, started, candidate = self.settings, time.perf_counter(), job.candidate
         with one_thread():
-            network = (
-                _fresh(job, settings, graphs.num_classes)
-                if job.needs is None
-                else models.load(job.needs.model(self.folder))
-            )
-            shared = {"features": job.features, "seed": settings.seed, **candidate.defence.training(candidate.settings)}
-            trained = [train(network, graphs, **shared, **stage).settings for stage in _stages(job, settings)]
+            start = None if job.needs is None else models.load(job.needs.model(self.folder))
+            network, trained = train_network(job, settings, seed=settings.seed, start=start)
         models.save(
             network,
             job.model(self.folder),
@@ -207,9 +214,22 @@ class TrainWork:
         return time.perf_counter() - started
 
 
+def train_network(job: Job, settings: Settings, *, seed: int, start: Any = None) -> tuple[Any, list[dict[str, Any]]]:
+    """The network of a job, trained with a seed, and how; from the weights of ``start``, or of the job that it needs."""
+    from flipproof.training import train
+
+    graphs = data_split(settings).train
+    network = start
+    if network is None:
+        network = _fresh(job, settings, seed) if job.needs is None else train_network(job.needs, settings, seed=seed)[0]
+    shared = {"features": job.features, "seed": seed, **job.candidate.defence.training(job.candidate.settings)}
+    return network, [train(network, graphs, **shared, **stage).settings for stage in _stages(job, settings)]
+
+
 # fixed on graphs of other seeds than the experiment's (docs/paper.md)
 _GCN: dict[str, Any] = {"learning_rate": 0.03, "batch_size": 64, "average": 0.99}
 _GIN: dict[str, Any] = {"learning_rate": 0.005, "batch_size": 64, "average": 0.99}
+_SIZES = 32  # up to this number of nodes a network tells them apart
 
 
 def _stages(job: Job, settings: Settings) -> list[dict[str, Any]]:
@@ -217,20 +237,26 @@ def _stages(job: Job, settings: Settings) -> list[dict[str, Any]]:
     if job.network == "gcn":
         return [_GCN | {"epochs": settings.clean_epochs if job.keep is None else settings.gcn_epochs}]
     first, second = settings.gin_epochs
-    if job.network == "edge-blind":
+    if job.network == _BLIND:
         return [_GIN | {"epochs": first}]
+    if job.network == _RADIUS:
+        attacked = {"learning_rate": 0.003, "copies": 4, "objective": "attacked"}
+        attacked["flips"] = settings.radius_flips
+        return [_GIN | {"copies": 4, "epochs": first}, _GIN | attacked | {"epochs": settings.radius_epochs}]
     majority = {"learning_rate": 0.002, "batch_size": 16, "copies": 64, "objective": "majority", "epochs": second}
     return [_GIN | {"copies": 4, "epochs": first}, _GIN | majority]
 
 
-def _fresh(job: Job, settings: Settings, num_classes: int) -> Any:
+def _fresh(job: Job, settings: Settings, seed: int) -> Any:
     from flipproof import models
 
+    num_classes = data_split(settings).train.num_classes
     noise = None if job.keep is None else EdgeNoise(keep=job.keep)
     if job.network == "gcn":
-        return models.GCN(in_features=1, num_classes=num_classes, seed=settings.seed)
-    network = models.GIN(in_features=1, num_classes=num_classes, noise=noise, seed=settings.seed)
-    return models.EdgeBlind(network) if job.network == "edge-blind" else network
+        return models.GCN(in_features=1, num_classes=num_classes, seed=seed)
+    sizes = _SIZES if job.network == _RADIUS and job.keep is not None and job.keep <= settings.sized_keep else None
+    network = models.GIN(in_features=1, num_classes=num_classes, noise=noise, sizes=sizes, seed=seed)
+    return models.EdgeBlind(network) if job.network == _BLIND else network
 
 
 def _certify(job: Job, settings: Settings, folder: Path, *, workers: int | None, quiet: bool) -> None:

@@ -1,0 +1,259 @@
+"""One test of the lead: for a fixed attacked set and rival, a statistic that is large only if the top class stays ahead.
+
+Fix an attacked set S and a rival B. In a sample, let T be the number of slots of S (of each kind) that the noise flipped. The
+statistic adds ``a(T)`` for every vote for the top class A and subtracts ``b(T)`` for every vote for B. ``x`` and ``y`` are the
+laws of T under noise on the clean and on the attacked graph, ``overlap`` is the sum of ``y``. If the attack takes the lead away,
+
+    E exp(a(T) [A] - b(T) [B])  <=  1 + nu (1 - overlap) + sum_t max(0, x_t (e^a_t - 1) - nu y_t, nu y_t - x_t (1 - e^-b_t))
+
+for every ``nu >= 0``. So the sum over M samples exceeds ``log(1 / level) + M log(right-hand side)`` with probability at most
+``level``, whatever the classifier is: no bound on any single share is needed, and nothing is added up over subsets of S.
+Proof: ``docs/influence.md``. The functions ``a`` and ``b`` are polynomials, so the statistic is a sum of counts over the subsets
+of S. Their coefficients come from a solver that is not trusted: the formula above holds for any.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize
+
+from flipproof.certificates.bounds import FloatArray
+from flipproof.certificates.influence.attack import Attack, Group
+
+__all__ = ["Cells", "LeadTest", "log_excess"]
+
+Kind = tuple[int, ...]
+
+# Shares of votes of the nominal classifier, whatever is flipped; the test is made for the smallest that it can confirm.
+_NOMINAL = (0.455, 0.47, 0.49, 0.51, 0.53, 0.56, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.93, 0.96, 0.98, 0.99, 0.996)
+_RIVAL_PART = 0.8  # of the nominal classifier's other votes, those for the rival
+_CAPS = (3.0, 10.0, 40.0)  # of likelihood ratios (their roots), where the solver starts
+_LARGEST = 32  # attacks on more slots are left to the vote share
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The values of T, their laws, and the products of binomials that polynomials of T are made of.
+
+    Attributes:
+        x, y: Probability of each cell under noise on the clean and on the attacked graph, ``[K]``.
+        kinds: For each product its order in each group.
+        features: The products ``C(t_1, k_1) C(t_2, k_2)``, ``[m, K]``.
+    """
+
+    x: FloatArray
+    y: FloatArray
+    kinds: tuple[Kind, ...]
+    features: FloatArray
+
+    @classmethod
+    @lru_cache(maxsize=512)
+    def of(cls, groups: tuple[Group, ...], overlap: float, degree: int) -> Cells:
+        """Cells of an attack, with products up to a degree."""
+        x, y = np.ones(()), np.full((), overlap)
+        for group in groups:
+            law_x, law_y = group.laws()
+            x, y = np.multiply.outer(x, law_x), np.multiply.outer(y, law_y)
+        counts = np.indices(x.shape).reshape(len(groups), -1)
+        kinds = (
+            kind
+            for kind in np.ndindex(*(degree + 1,) * len(groups))
+            if sum(kind) <= degree and all(k <= group.count for k, group in zip(kind, groups, strict=True))
+        )
+        ordered = tuple(sorted(kinds, key=lambda kind: (sum(kind), kind)))
+        return cls(x.ravel(), y.ravel(), ordered, np.array([[_product(c, kind) for c in counts.T] for kind in ordered]))
+
+
+def _product(counts: NDArray[Any], kind: Kind) -> float:
+    return float(math.prod(math.comb(int(t), k) for t, k in zip(counts, kind, strict=True)))
+
+
+@dataclass(frozen=True)
+class LeadTest:
+    """The test for attacks of one size.
+
+    Attributes:
+        top: For each kind of subset, the weight of a vote for the top class in a sample in which it is flipped.
+        rival: What a vote for the rival takes off, likewise. ``b`` is nowhere negative, so votes for further classes that are
+            counted for the rival only make the statistic smaller.
+        threshold: The statistic of a set whose attack takes the lead away exceeds it with probability ``level`` at most.
+        needed: Share of votes of the nominal classifier from which on the test is expected to pass for all sets.
+    """
+
+    top: dict[Kind, float]
+    rival: dict[Kind, float]
+    threshold: float
+    needed: float
+
+    @classmethod
+    def of(cls, attack: Attack, order: int, *, samples: int, level: float) -> LeadTest | None:
+        """The test, a function of sizes, noise and number of samples; ``None`` where it is not expected ever to pass."""
+        degree = min(order, attack.size)
+        if degree == 0 or attack.size > _LARGEST or level <= 0:
+            return None
+        sets = sum(math.log(math.comb(group.size, group.count)) for group in attack.groups)
+        # the number of slots plays no part in the formula, so graphs of like sizes share a test
+        alike = tuple(Group(group.count, group.count, group.flip, group.moved) for group in attack.groups)
+        found = _designed(alike, attack.overlap, degree, samples, round(-math.log(level)), round(math.sqrt(2 * sets)))
+        if found is None:
+            return None
+        cells = Cells.of(alike, attack.overlap, degree)
+        threshold = -math.log(level) * (1 + 2.0**-40) + samples * log_excess(cells, *found[:3])
+        top, rival = (dict(zip(cells.kinds, part.tolist(), strict=True)) for part in found[:2])
+        return cls(top, rival, threshold, found[3])
+
+
+def log_excess(cells: Cells, top: FloatArray, rival: FloatArray, balance: float) -> float:
+    """The logarithm of the right-hand side of the formula, rounded up; ``balance`` is nu.
+
+    >>> cells = Cells.of((Group(1, 1, 0.2, 0.8),), 1.0, 1)
+    >>> log_excess(cells, np.zeros(2), np.zeros(2), 0.0) < 1e-9
+    True
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        gain = cells.x * np.expm1(top @ cells.features)
+        loss = cells.x * -np.expm1(-(rival @ cells.features))
+        moved = balance * cells.y
+        worst = np.maximum(0.0, np.maximum(gain - moved, moved - loss)).sum()
+        # relative errors: laws 1e-14 (convolutions of at most 32 coins), polynomials of four terms each, sums of at most 1,089
+        size = 1 + np.sum(cells.x * np.exp(np.abs(top) @ cells.features) * (1 + np.abs(top) @ cells.features))
+        size += np.sum(cells.x * (1 + np.abs(rival) @ cells.features) * np.exp(np.abs(rival) @ cells.features))
+        size += np.sum(moved)
+        value = np.log1p(worst + balance * max(0.0, 1 - float(cells.y.sum())) + 2.0**-42 * size)
+    return float(value) if np.isfinite(value) else math.inf
+
+
+@lru_cache(maxsize=4096)
+def _designed(
+    groups: tuple[Group, ...], overlap: float, degree: int, samples: int, surprise: int, spread: int
+) -> tuple[FloatArray, FloatArray, float, float] | None:
+    """Coefficients for the smallest nominal share that the test confirms, and that share.
+
+    Args:
+        groups: Of the attack.
+        overlap: Of the attack.
+        degree: Of the polynomials.
+        samples: M.
+        surprise: The logarithm of ``1 / level``, roughly.
+        spread: By how many standard deviations the worst of all sets is expected to fall below the mean.
+    """
+    design = _Design(Cells.of(groups, overlap, degree), samples, spread)
+    found, low, high = None, 0, len(_NOMINAL)
+    while low < high:
+        middle = (low + high) // 2
+        proposal, value = design.solve(_NOMINAL[middle])
+        if value > surprise:
+            found, high = (*proposal, _NOMINAL[middle]), middle
+        else:
+            low = middle + 1
+    return found
+
+
+class _Design:
+    """The search for coefficients: a convex programme that scipy's SLSQP solves well enough."""
+
+    def __init__(self, cells: Cells, samples: int, spread: int) -> None:
+        self.cells, self.samples, self.spread = cells, samples, spread
+        self.scale = 1 / np.sqrt((cells.x * cells.features**2).sum(axis=1))
+        self.features = cells.features * self.scale[:, None]
+        self.start: FloatArray | None = None
+
+    def solve(self, share: float) -> tuple[tuple[FloatArray, FloatArray, float], float]:
+        """Coefficients for a nominal share, and what is then expected above ``M log(right-hand side)`` for the worst set."""
+        best = (self._clean(np.zeros(2 * len(self.scale) + 1)), -math.inf)
+        for start in (*(self._first(cap) for cap in _CAPS), *([] if self.start is None else [self.start])):
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                solution = optimize.minimize(
+                    self._cost,
+                    start,
+                    args=(share,),
+                    jac=self._slope,
+                    constraints=[{"type": "ineq", "fun": self._room, "jac": self._room_slope}],
+                    bounds=[(None, None)] * (2 * len(self.scale)) + [(0, None)] * (1 + len(self.cells.x)),
+                    method="SLSQP",
+                    options={"maxiter": 300, "ftol": 1e-7},
+                )
+            proposal = self._clean(solution.x)
+            value = self._value(*proposal, share)
+            if value > best[1]:
+                best = (proposal, value)
+                self.start = solution.x
+        return best
+
+    def _first(self, cap: float) -> FloatArray:
+        """Where to start: the likelihood ratio, cut off, as well as polynomials fit it."""
+        x, y = self.cells.x, self.cells.y
+        ratio = np.minimum(y / np.maximum(x, 1e-300), cap**2)
+        size = 3.7 / math.sqrt(self.samples * max(float(x @ ratio**2), 1e-12))
+        target = np.minimum(size * ratio, 0.7)
+        root = np.sqrt(x)
+        fitted = np.linalg.lstsq((self.features * root).T, target * root, rcond=None)[0]
+        values = fitted @ self.features
+        excess = np.maximum(0, np.maximum(x * np.expm1(values) - size * y, size * y + x * np.expm1(-values)))
+        return np.concatenate([fitted, fitted, [size], excess * self.samples])
+
+    def _parts(self, point: FloatArray) -> tuple[FloatArray, FloatArray, float, FloatArray]:
+        m = len(self.scale)
+        excess = point[2 * m + 1 :] / self.samples
+        return point[:m] @ self.features, point[m : 2 * m] @ self.features, float(point[2 * m]), excess
+
+    def _cost(self, point: FloatArray, share: float) -> float:
+        a, b, _, excess = self._parts(point)
+        rival = _RIVAL_PART * (1 - share)
+        x = self.cells.x
+        square = max(float(x @ (share * a**2 + rival * b**2)), 1e-18)
+        mean = float(x @ (share * a - rival * b))
+        return -self.samples * (mean - float(excess.sum())) + self.spread * math.sqrt(self.samples * square)
+
+    def _slope(self, point: FloatArray, share: float) -> FloatArray:
+        a, b, _, _ = self._parts(point)
+        rival = _RIVAL_PART * (1 - share)
+        x, m = self.cells.x, len(self.scale)
+        square = max(float(x @ (share * a**2 + rival * b**2)), 1e-18)
+        pull = self.spread * math.sqrt(self.samples / square)
+        slope = np.ones(len(point))
+        slope[:m] = share * self.features @ (x * (pull * a - self.samples))
+        slope[m : 2 * m] = rival * self.features @ (x * (pull * b + self.samples))
+        slope[2 * m] = self.samples * max(0.0, 1 - float(self.cells.y.sum()))
+        return slope
+
+    def _room(self, point: FloatArray) -> FloatArray:
+        a, b, balance, excess = self._parts(point)
+        x, y = self.cells.x, self.cells.y
+        up, down = excess - x * np.expm1(a) + balance * y, excess - balance * y - x * np.expm1(-b)
+        return np.concatenate([up, down, x * b]) * self.samples
+
+    def _room_slope(self, point: FloatArray) -> FloatArray:
+        a, b, _, _ = self._parts(point)
+        x, y, m, count = self.cells.x, self.cells.y, len(self.scale), len(self.cells.x)
+        slope = np.zeros((3 * count, len(point)))
+        slope[:count, :m] = -((x * np.exp(a)) * self.features).T
+        slope[count : 2 * count, m : 2 * m] = ((x * np.exp(-b)) * self.features).T
+        slope[2 * count :, m : 2 * m] = (x * self.features).T
+        slope[:count, 2 * m], slope[count : 2 * count, 2 * m] = y, -y
+        slope[:count, 2 * m + 1 :] = slope[count : 2 * count, 2 * m + 1 :] = np.eye(count) / self.samples
+        return slope * self.samples
+
+    def _clean(self, point: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+        """Finite coefficients with ``b >= 0`` and ``nu >= 0``, whatever came."""
+        m = len(self.scale)
+        values = np.clip(np.nan_to_num(point[: 2 * m + 1], nan=0.0, posinf=0.0, neginf=0.0), -1e6, 1e6)
+        top, rival = values[:m] * self.scale, values[m : 2 * m] * self.scale
+        rival[0] += max(0.0, -float((rival @ self.cells.features).min())) * (1 + 2.0**-30)
+        return top, rival, max(0.0, float(values[2 * m]))
+
+    def _value(self, top: FloatArray, rival: FloatArray, balance: float, share: float) -> float:
+        a, b, x = top @ self.cells.features, rival @ self.cells.features, self.cells.x
+        part = _RIVAL_PART * (1 - share)
+        mean = float(x @ (share * a - part * b))
+        square = max(float(x @ (share * a**2 + part * b**2)) - mean**2, 0.0)
+        expected = self.samples * (mean - log_excess(self.cells, top, rival, balance))
+        return expected - self.spread * math.sqrt(self.samples * square)

@@ -1,0 +1,324 @@
+"""The worst attacked set: whether a sum of weights over the subsets of S is above a goal for *every* S of a given kind.
+
+There are too many sets to list them. Weights of slots and pairs are spread over the triples (or pairs) that hold them, so
+that the sum over S is a sum over its triples: a third of the sum of its rows, where the row of a slot is the sum over the
+triples with that slot. A row is at least the sum of the smallest entries that it could consist of, and the rows of S together
+are at least the least rows. Slots that this excludes are dropped and the bound is taken again; where it does not decide, the
+sets are divided by their most harmful slot (branch and bound). A search that takes too long ends with "no".
+
+Sets of four slots may have a weight of their own. These are never all in memory: the sets with a given slot are sets of three of
+the other slots, and their weight joins that of the triple.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flipproof.certificates.bounds import FloatArray
+
+__all__ = ["Quadruples", "SetWeights", "all_above"]
+
+IntArray = NDArray[np.int64]
+
+_STEP = 10_000  # what a step of the search costs beside the entries it looks at
+_STARTS = 6
+_SWAPS = 20
+
+
+@dataclass(frozen=True)
+class Quadruples:
+    """A weight for every set of four slots, made slot by slot.
+
+    Attributes:
+        ranked: All slots, the most harmful ones first, ``[n]``.
+        after: For a rank ``k`` the weights of the slot of that rank with three slots of higher ranks, symmetric, in the order of
+            ranks: ``[n - k - 1] * 3``.
+        largest: No weight is larger in absolute value.
+    """
+
+    ranked: IntArray
+    after: Callable[[int], NDArray[np.float32]]
+    largest: float
+
+
+@dataclass(frozen=True)
+class SetWeights:
+    """A weight for every subset of slots up to some order.
+
+    Attributes:
+        constant: Of the empty set.
+        single: Of each slot, ``[n]``.
+        double: Of each pair, symmetric ``[n, n]``; its diagonal is not read. ``None``: all 0, and so are triples.
+        triple: Of each triple, symmetric ``[n, n, n]``; entries with a slot twice are not read. ``None``: all 0.
+        members: Number of the group of each slot, ``[n]``.
+        counts: How many slots of each group a set has.
+        quadruple: Of each set of four slots, where sets have four. ``None``: all 0.
+    """
+
+    constant: float
+    single: FloatArray
+    double: FloatArray | None
+    triple: NDArray[np.float32] | None
+    members: IntArray
+    counts: tuple[int, ...]
+    quadruple: Quadruples | None = None
+
+    @property
+    def size(self) -> int:
+        """Slots of a set."""
+        return sum(self.counts)
+
+
+def all_above(weights: SetWeights, goal: float, *, effort: int) -> bool:
+    """Whether the sum of the weights of all subsets of S is above the goal for every S; ``False`` where it is not known.
+
+    Args:
+        weights: Of the subsets.
+        goal: To be exceeded.
+        effort: Table entries that may be looked at.
+    """
+    size = weights.size
+    if size == 0:
+        return weights.constant > goal
+    largest = float(np.abs(weights.single).max(initial=0)) * size
+    if weights.double is None or size == 1:
+        least = weights.constant + float(_least(weights.single, weights.members, weights.counts))
+        return least > goal + 2.0**-40 * (abs(weights.constant) + abs(goal) + largest)
+    largest += float(np.abs(weights.double).max(initial=0)) * math.comb(size, 2)
+    if size > 2 and weights.triple is not None:
+        largest += float(np.abs(weights.triple).max(initial=0)) * math.comb(size, 3)
+    if weights.quadruple is not None:
+        largest += weights.quadruple.largest
+    # sums of single-precision entries: fewer than 2**6 roundings of 2**-24 of what is summed
+    goal += 2.0**-17 * largest + 2.0**-40 * (abs(weights.constant) + abs(goal))
+    if weights.quadruple is None:
+        return _Search(weights, goal, effort).decided()
+    assert size == 4  # a larger set holds four slots without the one that comes first
+    for rank in range(len(weights.single)):
+        rest = _with_slot(weights, weights.quadruple, rank)
+        if rest is None:
+            continue
+        search = _Search(rest, goal, effort)
+        if not search.decided():
+            return False
+        effort = search.effort
+    return True
+
+
+def _with_slot(weights: SetWeights, quadruple: Quadruples, rank: int) -> SetWeights | None:
+    """The sets that hold the slot of some rank and otherwise slots of higher ranks, without that slot; none: ``None``."""
+    assert weights.double is not None
+    assert weights.triple is not None
+    slot, later = int(quadruple.ranked[rank]), quadruple.ranked[rank + 1 :]
+    counts = _less(weights.counts, int(weights.members[slot]))
+    left = np.bincount(weights.members[later], minlength=len(counts))
+    if not all(0 <= count <= there for count, there in zip(counts, left, strict=True)):
+        return None
+    return SetWeights(
+        weights.constant + float(weights.single[slot]),
+        weights.single[later] + weights.double[slot, later],
+        weights.double[np.ix_(later, later)] + weights.triple[slot][np.ix_(later, later)],
+        weights.triple[np.ix_(later, later, later)] + quadruple.after(rank),
+        weights.members[later],
+        counts,
+    )
+
+
+class _Search:
+    def __init__(self, weights: SetWeights, goal: float, effort: int) -> None:
+        self.weights, self.goal, self.effort = weights, goal, effort
+
+    def decided(self) -> bool:
+        """Whether every set is above the goal; ``False`` where that is not known."""
+        weights, size = self.weights, self.weights.size
+        assert weights.double is not None
+        if size > 3 - (weights.triple is None) and self.fails_somewhere():
+            return False
+        places = np.arange(len(weights.single))
+        return self.above(weights.constant, weights.single, weights.double, places, weights.counts)
+
+    def above(
+        self, constant: float, single: FloatArray, double: FloatArray, places: IntArray, counts: tuple[int, ...]
+    ) -> bool:
+        """Whether every completion of a partial set, by so many of the places, is above the goal.
+
+        ``single`` and ``double`` hold the weights with the slots chosen so far added in; they run over the places.
+        """
+        members = self.weights.members[places]
+        wanted = np.array(counts)[members] > 0
+        if not wanted.all():
+            places, members, single, double = places[wanted], members[wanted], single[wanted], double[wanted][:, wanted]
+        if any(int((members == group).sum()) < count for group, count in enumerate(counts)):
+            return True  # there is no such set
+        size = sum(counts)
+        if size == 1:
+            return constant + float(single.min()) > self.goal
+        while True:
+            self.effort -= _STEP + len(places) ** (2 if size == 2 or self.weights.triple is None else 3)
+            if self.effort < 0:
+                return False
+            parts, rows = self._rows(single, double, places, members, counts)
+            if constant + _least(rows, members, counts) / parts > self.goal:
+                return True
+            if size == parts:
+                return False  # rows are exact: the least is attained
+            with_slot = (
+                rows + np.array([_least(rows, members, _less(counts, group)) for group in range(len(counts))])[members]
+            )
+            open_ = constant + with_slot / parts <= self.goal
+            if open_.all():
+                break
+            places, members, single = places[open_], members[open_], single[open_]
+            double = double[open_][:, open_]
+            if any(int((members == group).sum()) < count for group, count in enumerate(counts)):
+                return True
+        return self._branches(constant, single, double, places, members, counts, rows, parts)
+
+    def _branches(
+        self,
+        constant: float,
+        single: FloatArray,
+        double: FloatArray,
+        places: IntArray,
+        members: IntArray,
+        counts: tuple[int, ...],
+        rows: FloatArray,
+        parts: int,
+    ) -> bool:
+        """The sets by their first slot, the most harmful slots first."""
+        ranked = np.argsort(rows, kind="stable")
+        for rank, slot in enumerate(ranked):
+            left = ranked[rank:]
+            if constant + _least(rows[left], members[left], counts) / parts > self.goal:
+                return True
+            later = ranked[rank + 1 :]
+            more = double[np.ix_(later, later)]
+            if self.weights.triple is not None:
+                more = more + self.weights.triple[places[slot]][np.ix_(places[later], places[later])]
+            if not self.above(
+                constant + float(single[slot]),
+                single[later] + double[slot, later],
+                more,
+                places[later],
+                _less(counts, int(members[slot])),
+            ):
+                return False
+        return True
+
+    def _rows(
+        self, single: FloatArray, double: FloatArray, places: IntArray, members: IntArray, counts: tuple[int, ...]
+    ) -> tuple[int, FloatArray]:
+        """How many rows meet each pair (2) or triple (3), and a number not above the row of each slot in any set.
+
+        For sets of two slots, and with triples of three, the smallest rows are those of the worst set, and exact.
+        """
+        size = sum(counts)
+        if size == 2 or self.weights.triple is None:
+            table = double + (single[:, None] + single) / (size - 1)
+            np.fill_diagonal(table, np.inf)
+            return 2, _row_sums(table, members, counts)
+        pairs = double / (size - 2) + (single[:, None] + single) / (2 * math.comb(size - 1, 2))
+        np.fill_diagonal(pairs, np.inf)  # a slot twice is no triple
+        cube = self.weights.triple[np.ix_(places, places, places)]
+        for spread in (pairs[:, :, None], pairs[:, None, :], pairs):
+            cube += spread.astype(np.float32)
+        rows = np.empty(len(places))
+        for group in range(len(counts)):
+            own = members == group
+            if own.any():
+                rest = _less(counts, group)
+                inner = _row_sums(cube if own.all() else cube[own], members, rest)
+                rows[own] = _least(inner, members, rest) / 2
+        return 3, rows
+
+    def fails_somewhere(self) -> bool:
+        """Whether a set that is easily found is not above the goal: greedily put together, then improved by swaps."""
+        weights, counts = self.weights, self.weights.counts
+        assert weights.double is not None
+        ranked = np.argsort(weights.single + _smallest(weights.double, sum(counts) - 1) / 2, kind="stable")
+        for start in ranked[:_STARTS]:
+            if counts[weights.members[start]] == 0:
+                continue
+            chosen, last = self._completed([int(start)]), math.inf
+            for _ in range(_SWAPS):
+                value = self._value(chosen)
+                if value <= self.goal:
+                    return True
+                if value >= last:
+                    break
+                last = value
+                swapped = [self._completed([slot for slot in chosen if slot != gone]) for gone in chosen]
+                chosen = min(swapped, key=self._value)
+        return False
+
+    def _completed(self, chosen: list[int]) -> list[int]:
+        """The slots with the most harmful ones added until there are as many of each group as there should be."""
+        weights, chosen = self.weights, list(chosen)
+        assert weights.double is not None
+        left = np.array(weights.counts) - np.bincount(weights.members[chosen], minlength=len(weights.counts))
+        while left.sum() > 0:
+            added = weights.single + weights.double[:, chosen].sum(axis=1)
+            if weights.triple is not None:
+                added = added + np.triu(weights.triple[:, chosen][:, :, chosen], 1).sum(axis=(1, 2))
+            added[left[weights.members] <= 0] = np.inf
+            added[chosen] = np.inf
+            chosen.append(int(np.argmin(added)))
+            left[weights.members[chosen[-1]]] -= 1
+        return chosen
+
+    def _value(self, chosen: list[int]) -> float:
+        """The sum over the subsets of a set."""
+        weights = self.weights
+        assert weights.double is not None
+        value = weights.constant + float(weights.single[chosen].sum())
+        value += float(np.triu(weights.double[np.ix_(chosen, chosen)], 1).sum())
+        if weights.triple is not None:
+            cube = weights.triple[np.ix_(chosen, chosen, chosen)]
+            i, j, k = np.indices(cube.shape)
+            value += float(cube[(i < j) & (j < k)].sum(dtype=np.float64))
+        return value
+
+
+def _less(counts: tuple[int, ...], group: int) -> tuple[int, ...]:
+    """The counts after one slot of a group is taken."""
+    return tuple(count - (place == group) for place, count in enumerate(counts))
+
+
+def _row_sums(table: NDArray[np.floating], members: IntArray, counts: tuple[int, ...]) -> FloatArray:
+    """For each row of the last two axes, the least sum of entries that complete a set with the row's slot in it.
+
+    A slot of a group of which none is wanted gets infinity.
+    """
+    if len(counts) == 1:
+        return _smallest(table, counts[0] - 1)
+    found = np.full(table.shape[:-1], np.inf)
+    for group, count in enumerate(counts):
+        own = members == group
+        if count > 0 and own.any():
+            found[..., own] = _least(table[..., own, :], members, _less(counts, group))
+    return found
+
+
+def _least(values: NDArray[np.floating], members: IntArray, counts: tuple[int, ...]) -> FloatArray:
+    """The sum of each group's smallest entries along the last axis, as many as wanted."""
+    if len(counts) == 1:
+        return _smallest(values, counts[0])
+    parts = [_smallest(values[..., members == group], count) for group, count in enumerate(counts)]
+    return np.asarray(sum(parts))
+
+
+def _smallest(values: NDArray[np.floating], count: int) -> FloatArray:
+    """The sum of the smallest entries along the last axis; infinite if there are too few."""
+    if count <= 0:
+        return np.zeros(values.shape[:-1])
+    if count > values.shape[-1]:
+        return np.full(values.shape[:-1], np.inf)
+    if count == 1:
+        return np.asarray(values.min(axis=-1), dtype=np.float64)
+    taken = values if count == values.shape[-1] else np.partition(values, count - 1, axis=-1)[..., :count]
+    return np.asarray(taken.sum(axis=-1, dtype=np.float64))

@@ -1,0 +1,180 @@
+"""The first two convolutions of a dense twin, where the only feature is the degree: rows are looked up instead of computed.
+
+What a node knows after the first convolution follows from very few numbers:
+
+- GINConv, SAGEConv and GraphConv see its degree and the sum of its neighbours' degrees. Copies of small graphs have few such
+  pairs, so the layer, the activation behind it and the linear maps of the second convolution are computed once per pair.
+- GCNConv and GATConv see one number ``s``. With a ReLU behind it, the row that the second convolution adds up is a piecewise
+  linear function of ``s``, ``s U[k] + V[k]`` on the ``k``-th piece: two rows of a table replace a product with a matrix.
+
+Both are the model's own function, but for rounding. Which of them is used follows from the model and the number of nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from flipproof.classifiers.layers import Combining, Convolution, DenseLayer, Edges
+from flipproof.classifiers.piecewise_linear import PiecewiseLinear, state_of
+
+__all__ = ["DegreeRows", "is_relu", "row_by_row"]
+
+_MOST_NODES = 64  # beyond, pairs of degrees hardly repeat
+
+_MODULES = (
+    torch.nn.BatchNorm1d,
+    torch.nn.Dropout,
+    torch.nn.ELU,
+    torch.nn.GELU,
+    torch.nn.Identity,
+    torch.nn.LayerNorm,
+    torch.nn.LeakyReLU,
+    torch.nn.Linear,
+    torch.nn.ReLU,
+    torch.nn.SELU,
+    torch.nn.Sigmoid,
+    torch.nn.SiLU,
+    torch.nn.Softplus,
+    torch.nn.Tanh,
+)
+_functional = torch.nn.functional
+_FUNCTIONS: tuple[Any, ...] = (
+    _functional.dropout,
+    _functional.elu,
+    _functional.gelu,
+    _functional.leaky_relu,
+    _functional.relu,
+    _functional.selu,
+    _functional.sigmoid,
+    _functional.silu,
+    _functional.tanh,
+    torch.relu,
+    torch.sigmoid,
+    torch.tanh,
+)
+_METHODS = ("relu", "relu_", "sigmoid", "tanh")
+_RELU: tuple[Any, ...] = (_functional.relu, torch.relu, "relu", "relu_")
+_STILL: tuple[Any, ...] = (_functional.dropout,)
+
+
+def row_by_row(node: fx.Node, parts: dict[str, Any]) -> bool:
+    """Whether a traced call is known to make each row from the same row of its first argument, and from nothing else traced."""
+    if len(node.all_input_nodes) != 1 or not node.args or node.args[0] is not node.all_input_nodes[0]:
+        return False
+    if node.op == "call_module":
+        return type(parts.get(str(node.target))) in _MODULES
+    known: Iterable[Any] = {"call_function": _FUNCTIONS, "call_method": _METHODS}.get(node.op, ())
+    return node.target in known
+
+
+def is_relu(called: Any) -> bool:
+    """Whether a traced call's function, method's name or module is the ReLU."""
+    return called in _RELU or type(called) is torch.nn.ReLU
+
+
+class DegreeRows(torch.nn.Module):
+    """Two convolutions and what is between them; with the degree as the only feature, by look-up where that is faster.
+
+    Args:
+        first, second: The convolutions.
+        between: From the rows of the first to those that the second takes.
+        steps: The same, call by call: the function or module that is called.
+    """
+
+    def __init__(
+        self,
+        first: DenseLayer,
+        between: Callable[[Tensor], Tensor],
+        steps: list[Any],
+        second: DenseLayer,
+    ) -> None:
+        super().__init__()
+        assert first.convolution is not None
+        assert second.convolution is not None
+        self._parts = torch.nn.ModuleList([first, second])
+        self._between, self._steps = between, steps
+        self._first: Convolution = first.convolution
+        self._second: Convolution = second.convolution
+        self._weights = [*self.parameters(), *self.buffers()]
+        self._kept: tuple[Any, PiecewiseLinear | None] | None = None
+
+    def forward(self, x: Tensor | None, edges: Edges) -> Tensor:
+        """As the calls one after the other; ``x`` is ``None`` where it is the degree."""
+        if x is None:
+            rows = self._by_pairs(edges) if isinstance(self._first, Combining) else self._by_pieces(edges)
+            if rows is not None:
+                return self._second.mix(rows, edges)
+            x = edges.degrees.flatten(0, 1)
+        return self._second(self._between(self._first(x, edges)), edges)
+
+    def forget(self) -> None:
+        """Make the tables again when they are needed next."""
+        self._kept = None
+
+    def _by_pairs(self, edges: Edges) -> list[Tensor] | None:
+        """The rows that the second convolution adds up, computed once per pair of degree and sum of degrees around."""
+        assert isinstance(self._first, Combining)
+        nodes, maps = edges.adjacency.shape[1], self._second.maps()
+        if nodes > _MOST_NODES or maps is None or self._first.maps() is None:
+            return None
+        around = (edges.adjacency * edges.degrees.mT).sum(dim=2)
+        keys = around.add_(edges.degrees.squeeze(2), alpha=nodes * nodes).flatten().long()
+        pairs, place = _distinct(keys, nodes**3)
+        own, sums = (part.to(around.dtype).unsqueeze(1) for part in (pairs // nodes**2, pairs % nodes**2))
+        if self._first.layer.aggr == "mean":
+            sums = sums / own.clamp(min=1)
+        hidden = self._between(self._first.combine(own, sums))
+        return [_functional.linear(hidden, *one).index_select(0, place) for one in maps]
+
+    def _by_pieces(self, edges: Edges) -> list[Tensor] | None:
+        """The rows that the second convolution adds up, from tables; made again when a weight has changed."""
+        state = state_of(self._weights)
+        if self._kept is None or self._kept[0] != state:
+            self._kept = state, self._made_pieces()
+        pieces = self._kept[1]
+        return None if pieces is None else pieces.rows(self._first.numbers(edges.degrees, edges).flatten())
+
+    def _made_pieces(self) -> PiecewiseLinear | None:
+        line, maps = self._first.line(), self._second.maps()
+        if line is None or maps is None:
+            return None
+        slope, offset = line
+        gain, shift, rectified = torch.ones_like(slope), torch.zeros_like(slope), False
+        for step in self._steps:
+            if is_relu(step):
+                if rectified:
+                    return None
+                rectified = True
+            elif type(step) is torch.nn.BatchNorm1d:
+                times, plus = _batch_norm(step)
+                if rectified:
+                    gain, shift = gain * times, shift * times + plus
+                else:
+                    slope, offset = slope * times, offset * times + plus
+            elif step not in _STILL and type(step) not in (torch.nn.Dropout, torch.nn.Identity):
+                return None
+        return PiecewiseLinear(slope, offset, gain, shift, maps) if rectified else None
+
+
+def _batch_norm(step: torch.nn.BatchNorm1d) -> tuple[Tensor, Tensor]:
+    assert step.running_mean is not None
+    assert step.running_var is not None
+    gain = (step.running_var + step.eps).rsqrt()
+    if step.affine:
+        gain = gain * step.weight
+    shift = -step.running_mean * gain
+    return gain, shift + step.bias if step.affine else shift
+
+
+def _distinct(keys: Tensor, bound: int) -> tuple[Tensor, Tensor]:
+    """The distinct keys, ascending, and the place of every key among them; keys are below ``bound``."""
+    there = torch.zeros(bound, dtype=torch.bool, device=keys.device)
+    there[keys] = True
+    distinct = there.nonzero().squeeze(1)
+    place = torch.empty(bound, dtype=torch.int64, device=keys.device)
+    place[distinct] = torch.arange(len(distinct), device=keys.device)
+    return distinct, place[keys]

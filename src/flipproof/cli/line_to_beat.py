@@ -1,0 +1,172 @@
+"""The line to beat: a network that ignores edges, from a folder or fitted to the graphs that the model was trained on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from flipproof.cli.defending import ChosenData, defend, refuse_other_classes, warn_of_training_graphs
+from flipproof.datasets import Dataset
+from flipproof.datasets.sources import fingerprint, model_data
+from flipproof.datasets.splits import drawn
+from flipproof.defences import defence_class
+from flipproof.defences.defence import Defence
+from flipproof.errors import InputError
+from flipproof.models.loading import LoadedModel, load_model
+from flipproof.progress import note
+from flipproof.runs.edge_blind_line import Line
+
+__all__ = ["FIT", "MOST_GRAPHS", "NONE", "LineToBeat", "edge_blind_model"]
+
+FIT, NONE = "fit", "none"
+MOST_GRAPHS = 5_000
+"""Training graphs that are learned from unless ``fit`` is asked for."""
+
+_fitted: dict[str, Defence] = {}  # the last one, by what it was fitted to
+
+
+class LineToBeat:
+    """What certificates are to be compared with: a network that ignores edges, and the most frequent class.
+
+    Without an order the network is fitted to the training graphs, or to a part of very many; where that cannot be, the line says
+    why. What can be refused is refused here, before any work.
+
+    Args:
+        asked: ``fit``, ``none``, or a folder of ``train --model edge-blind``.
+        loaded: The model that is certified.
+        chosen: The graphs.
+        trust_features: Accept node features that look as if computed from the clean edges.
+        quiet: Say nothing.
+    """
+
+    def __init__(
+        self, asked: str | None, loaded: LoadedModel, chosen: ChosenData, *, trust_features: bool, quiet: bool
+    ) -> None:
+        self._asked, self._chosen, self._trusts, self._quiet = asked, chosen, trust_features, quiet
+        self._missing = ""
+        self._blind: Defence | None = None
+        self._known: Dataset | None = None
+        try:
+            self._known = training_graphs(loaded, chosen)
+        except InputError as error:
+            if asked == FIT:
+                raise InputError(f"--edge-blind fit is not possible: {error}") from error
+            self._missing = str(error)
+        if asked not in (None, FIT, NONE):
+            self._blind = edge_blind_model(asked, loaded, chosen, trust_features=trust_features, quiet=quiet)
+
+    def line(self, stored: Line | None) -> Line:
+        """The line; one that was fitted before for the same run is not fitted again."""
+        if stored is not None and stored.learned_from is not None:
+            whole = stored.learned_from == stored.training_graphs
+            if self._asked is None or (self._asked == FIT and whole):
+                return stored
+        train = self._chosen.source.split(self._chosen.dataset).train if self._known is None else self._known
+        unfitted = Line(missing=self._missing, majority=_most_frequent(train))
+        if self._asked == NONE:
+            return replace(unfitted, missing="--edge-blind none was given (leave it out to compare)")
+        if self._blind is not None:
+            return replace(unfitted, missing="", answers=_answers(self._blind, self._chosen))
+        if self._known is None:
+            return unfitted
+        learned = self._learned(self._known)
+        try:
+            blind = _fitted_line(learned, self._chosen, trust_features=self._trusts)
+            return replace(
+                unfitted,
+                answers=_answers(blind, self._chosen),
+                learned_from=len(learned),
+                training_graphs=len(self._known),
+            )
+        except InputError as error:
+            if self._asked == FIT:
+                raise InputError(f"--edge-blind fit is not possible: {error}") from error
+            return replace(unfitted, missing=str(error))
+
+    def _learned(self, known: Dataset) -> Dataset:
+        """All training graphs if that was asked for, else so many that fitting takes seconds."""
+        if self._asked == FIT or len(known) <= MOST_GRAPHS:
+            return known
+        note(
+            f"the line to beat learns from {MOST_GRAPHS:,} of {len(known):,} training graphs, drawn with every class in "
+            "proportion (--edge-blind fit takes all)",
+            quiet=self._quiet,
+        )
+        return known.subset(drawn(known, MOST_GRAPHS))
+
+
+def edge_blind_model(
+    name: str, loaded: LoadedModel, chosen: ChosenData, *, trust_features: bool, quiet: bool
+) -> Defence:
+    """A model that sees no edges, from a folder of ``train --model edge-blind``, or fitted now."""
+    if name == FIT:
+        return _fitted_line(training_graphs(loaded, chosen), chosen, trust_features=trust_features)
+    blind = load_model(name)
+    if blind.saved is None or not getattr(blind.model, "edge_blind", False):
+        raise InputError(
+            f"--edge-blind must be a folder of train --model edge-blind; it holds {blind.name} (train one, or give fit)"
+        )
+    refuse_other_classes(blind, chosen.dataset, "--edge-blind")
+    warn_of_training_graphs(blind, chosen, quiet=quiet)
+    return defend(blind, defence_class("edge-blind"), {}, classes=blind.model.num_classes, features=None)
+
+
+def training_graphs(loaded: LoadedModel, chosen: ChosenData) -> Dataset:
+    """The graphs that the model was trained on, with its validation graphs, or those that the split keeps for training.
+
+    Refuses where they cannot be read, and where graphs are asked about that belong to them.
+    """
+    stored = loaded.metadata.get("data_sha256")
+    if stored in (None, chosen.fingerprint):
+        parts, asked_about = chosen.source.split(chosen.dataset), chosen.graphs.keys()
+        if asked_about & set(parts.train_indices.tolist()):
+            raise InputError(
+                "the graphs asked about are among those that it would learn from (leave --part out, or give --edge-blind with a "
+                "folder of train --model edge-blind)"
+            )
+        apart = {*parts.test_indices.tolist(), *asked_about}
+    else:
+        try:
+            source, data = model_data(
+                loaded.metadata, data=None, root=None, download=False, data_seed=None, split_seed=None
+            )
+        except (InputError, OSError) as error:
+            raise InputError(
+                f"the graphs that the model was trained on cannot be read: {error} (give --edge-blind with a folder of train "
+                "--model edge-blind)"
+            ) from error
+        parts = source.split(data)
+        apart = set(parts.test_indices.tolist())
+    return parts.dataset.subset(index for index in range(len(parts.dataset)) if index not in apart)
+
+
+def _fitted_line(learned: Dataset, chosen: ChosenData, *, trust_features: bool) -> Defence:
+    """The strong line, fitted to these graphs; once per process to the same ones."""
+    key = fingerprint(learned)
+    if key not in _fitted:
+        kind = defence_class("edge-blind")
+        found = kind.fitted(learned, features=None)
+        assert found is not None
+        _fitted.clear()
+        _fitted[key] = kind.build(found[0], {})
+    if not trust_features:
+        _fitted[key].check_features(chosen.dataset.subset(chosen.graphs))
+    return _fitted[key]
+
+
+def _answers(blind: Defence, chosen: ChosenData) -> dict[int, int]:
+    found = {}
+    for index, graph in chosen.graphs.items():
+        answer = blind.predict(graph)
+        assert answer is not None
+        found[index] = answer
+    return found
+
+
+def _most_frequent(graphs: Dataset) -> int | None:
+    """The most frequent class, if all labels are known."""
+    try:
+        return int(np.bincount(graphs.labels).argmax()) if len(graphs) else None
+    except InputError:
+        return None

@@ -1,0 +1,146 @@
+r"""The limit of a task: how many graphs of a data set any classifier can certify, whatever it computes.
+
+Two graphs of different classes that are at most ``2 r`` edge flips apart cannot both be certified at radius ``r``: some graph
+lies at most ``r`` flips from each, and it would need both answers. A set of graphs that are certified at ``r`` is therefore an
+independent set of the graph of such conflicts.
+
+The bound is on the safe side. Distances are upper bounds (any matching of nodes gives one), so every conflict is real; and where
+the largest independent set is not found exactly, an upper bound takes its place. It holds for classifiers whose answer does not
+depend on the numbering of nodes, which all of flipproof's networks are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import Bounds, LinearConstraint, linear_sum_assignment, milp
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from flipproof.graphs import Graph
+
+__all__ = ["distances", "most_certified"]
+
+_STARTS = 4  # matchings that are improved, per pair of graphs
+_SECONDS = 20.0  # for the exact answer of one component
+
+
+def distances(graphs: Sequence[Graph], labels: Sequence[int], *, most: int) -> dict[tuple[int, int], int]:
+    """Upper bounds on the number of flips between graphs of different classes on the same nodes, where at most ``most``.
+
+    Nodes are matched only with nodes of the same features.
+    """
+    matrices = [graph.adjacency().astype(np.int64) for graph in graphs]
+    kinds = [_kinds(graph) for graph in graphs]
+    groups: dict[Any, list[int]] = {}
+    for place, kind in enumerate(kinds):
+        groups.setdefault(tuple(sorted(kind)), []).append(place)
+    found: dict[tuple[int, int], int] = {}
+    for members in groups.values():
+        for position, first in enumerate(members):
+            for second in members[position + 1 :]:
+                if labels[first] == labels[second]:
+                    continue
+                if abs(graphs[first].num_edges - graphs[second].num_edges) > most:
+                    continue
+                apart = _distance(matrices[first], matrices[second], kinds[first], kinds[second])
+                if apart <= most:
+                    found[first, second] = apart
+    return found
+
+
+def most_certified(apart: dict[tuple[int, int], int], count: int, radii: Iterable[int]) -> list[int]:
+    """An upper bound on how many of ``count`` graphs can be right with radius ``r``, for each ``r``.
+
+    >>> most_certified({(0, 1): 2, (1, 2): 6}, 4, [0, 1, 3])
+    [4, 3, 3]
+    """
+    found = []
+    for radius in radii:
+        pairs = np.array([pair for pair, flips in apart.items() if flips <= 2 * radius], dtype=np.int64).reshape(-1, 2)
+        found.append(count - _fewest_lost(pairs, count))
+    return found
+
+
+def _fewest_lost(pairs: NDArray[np.int64], count: int) -> int:
+    """A lower bound on the number of graphs that must go until no conflict is left; exact where time allows."""
+    if not len(pairs):
+        return 0
+    matrix = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(count, count))
+    _, component = connected_components(matrix, directed=False)
+    lost = 0
+    for number in np.unique(component[pairs[:, 0]]):
+        own = pairs[component[pairs[:, 0]] == number]
+        nodes, local = np.unique(own, return_inverse=True)
+        local = local.reshape(own.shape)
+        rows = np.repeat(np.arange(len(own)), 2)
+        cover = coo_array((np.ones(2 * len(own)), (rows, local.ravel())), shape=(len(own), len(nodes)))
+        solved = milp(
+            np.ones(len(nodes)),
+            integrality=np.ones(len(nodes)),
+            bounds=Bounds(0, 1),
+            constraints=LinearConstraint(cover.tocsr(), lb=1),
+            options={"time_limit": _SECONDS},
+        )
+        bound = solved.mip_dual_bound if solved.mip_dual_bound is not None else 0.0
+        lost += max(0, int(np.ceil(bound - 1e-6)))
+    return lost
+
+
+def _kinds(graph: Graph) -> list[bytes]:
+    if graph.node_features is None:
+        return [b""] * graph.num_nodes
+    return [row.tobytes() for row in graph.node_features]
+
+
+def _distance(first: NDArray[Any], second: NDArray[Any], kinds: list[bytes], others: list[bytes]) -> int:
+    """The fewest flips that matchings improved by exchanges of two nodes show."""
+    size = len(first)
+    allowed = np.array([[kind == other for other in others] for kind in kinds])
+    degrees, other_degrees = first.sum(axis=1), second.sum(axis=1)
+    spread = [first @ degrees, second @ other_degrees]
+    start = np.abs(degrees[:, None] - other_degrees[None]) + 0.01 * np.abs(spread[0][:, None] - spread[1][None])
+    generator = np.random.default_rng(0)
+    best = size * size
+    for attempt in range(_STARTS):
+        cost = start + (0.0 if attempt == 0 else generator.random((size, size)) * (0.5 if attempt < 3 else 3.0))
+        match = linear_sum_assignment(np.where(allowed, cost, 1e9))[1]
+        best = min(best, _improved(first, second, match, allowed))
+        if best == 0:
+            break
+    return best
+
+
+def _improved(first: NDArray[Any], second: NDArray[Any], match: NDArray[Any], allowed: NDArray[Any]) -> int:
+    """Exchange the images of two nodes as long as that saves flips; the flips that are left."""
+    match = match.copy()
+    signs = 1 - 2 * first  # flips that remain: sum over pairs of first xor matched second
+    while True:
+        image = second[np.ix_(match, match)]
+        # cost of a row of `first` against row v of the image, the entry of the pair itself aside
+        mixed = first.sum(axis=1)[:, None] + signs @ image
+        now = np.diag(mixed)
+        both = mixed - _pair_terms(first, image)
+        gain = both + both.T - (now[:, None] - _own_terms(first, image)) - (now[None] - _own_terms(first, image).T)
+        gain = np.where(allowed[:, match] & allowed[:, match].T, gain, 0)
+        place = int(gain.argmin())
+        if gain.flat[place] >= 0:
+            return int(np.triu(first ^ image, 1).sum())
+        u, v = divmod(place, len(match))
+        match[[u, v]] = match[[v, u]]
+
+
+def _pair_terms(first: NDArray[Any], image: NDArray[Any]) -> NDArray[Any]:
+    """What nodes u and v themselves contribute to the cost of row u against row v of the image."""
+    # positions u and v: first[u, u] = 0 against image[v, u]; first[u, v] against image[v, v] = 0
+    terms: NDArray[Any] = image.T + first
+    return terms
+
+
+def _own_terms(first: NDArray[Any], image: NDArray[Any]) -> NDArray[Any]:
+    """What the pair (u, v) contributes to the cost of row u against its own row of the image."""
+    terms: NDArray[Any] = first ^ image
+    return terms

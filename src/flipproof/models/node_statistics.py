@@ -1,0 +1,311 @@
+"""The line to beat: what can be learned from a graph without its edges, by the better of a forest and a perceptron.
+
+A weak line flatters every certificate. This one is fitted in seconds, and no attack on edges can change any of its answers.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flipproof.checks import checked_seed
+from flipproof.errors import InputError
+from flipproof.graphs import Graph, as_graphs
+from flipproof.models.label_model import LabelModel, checked_config
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["NodeFit", "NodeStatistics", "node_statistics"]
+
+_Array = NDArray[np.float64]
+_FOLDS = 3
+_TREES = 100
+_BATCH = 256  # graphs that go through the trees together
+
+
+@dataclass(frozen=True)
+class NodeFit:
+    """What fitting did; the weights are in the model.
+
+    Attributes:
+        kind: The family that was chosen, with its setting.
+        accuracy: Share of training graphs that are classified correctly.
+        validation_accuracy: Of the chosen one, on the graphs that chose it, before it was fitted to all of them.
+        compared: The same for every setting that was tried.
+    """
+
+    kind: str
+    accuracy: float
+    validation_accuracy: float
+    compared: Mapping[str, float]
+
+
+class NodeStatistics(LabelModel):
+    r"""A classifier that sees the nodes of a graph and no edge: the better of a random forest and a perceptron.
+
+    Its inputs are the number of nodes and, for every node feature, sum, logarithm of the sum and mean (for one-hot features: how
+    often each kind occurs); for features with other values than 0 and 1 also deviation, smallest and largest value. None of them
+    depends on edges, so the answer is certified at every radius, provided that the node features do not depend on edges.
+
+    Args:
+        num_classes: Number of classes ``C``.
+
+    It is called with a list of :class:`flipproof.Graph`, and returns labels.
+
+    >>> graphs = [Graph(n, [], label=int(n > 6)) for n in range(2, 12)] * 3
+    >>> model = NodeStatistics(2)
+    >>> model.fit(graphs).accuracy
+    1.0
+    >>> model([Graph(3, [(0, 1)]), Graph(11, [])]).tolist()
+    [0, 1]
+    """
+
+    name = "node-statistics"
+    edge_blind = True
+
+    def __init__(self, num_classes: int = 2) -> None:
+        self.config = checked_config(self.name, num_classes=num_classes)
+        self._state: dict[str, NDArray[Any]] = {}
+
+    def __repr__(self) -> str:
+        return f"NodeStatistics(num_classes={self.num_classes})"
+
+    def scores(self, graphs: Sequence[Graph]) -> _Array:
+        """Scores of the classes, ``[graphs, C]``; those of a graph do not depend on the graphs beside it."""
+        if not self._state:
+            raise InputError("NodeStatistics must be fitted before it is asked (call fit, or load a model folder)")
+        rows = [self._inputs(node_statistics(graph, graph.node_features)) for graph in graphs]
+        if "roots" in self._state:
+            return _forest_scores(self._state, rows, self.num_classes)
+        return np.array([_perceptron_scores(self._state, row) for row in rows]).reshape(len(rows), self.num_classes)
+
+    def _inputs(self, statistics: _Array) -> _Array:
+        width = int(self._state["width"][0])
+        if len(statistics) != width:
+            raise InputError(
+                f"the node features must be those of the training graphs, {_columns(width)} columns; got "
+                f"{_columns(len(statistics))} (use the same data and features)"
+            )
+        chosen: _Array = statistics[self._state["columns"]]
+        return chosen
+
+    def fit(
+        self,
+        graphs: Iterable[Any],
+        *,
+        features: Any = None,
+        validation: Iterable[Any] | None = None,
+        seed: int = 0,
+    ) -> NodeFit:
+        """Fit all settings, choose the best, and fit it once more to all graphs. The same arguments give the same weights.
+
+        Args:
+            graphs: Labelled graphs.
+            features: Node features, as for :class:`flipproof.EdgeBlindClassifier`; by default the graphs' own, if they have any.
+            validation: Labelled graphs that choose the setting, and then belong to the training graphs. By default three-fold
+                cross-validation on ``graphs`` chooses it.
+            seed: Seed of forests, perceptrons and folds.
+        """
+        seed = checked_seed(seed)
+        rows, truth = _labelled(graphs, features, "graphs")
+        held_out = None
+        if validation is not None:
+            more, held_out = _labelled(validation, features, "validation")
+            rows, truth = [*rows, *more], np.concatenate([truth, held_out])
+        if truth.max() >= self.num_classes:
+            raise InputError(
+                f"the model must have a class for every label; got {self.num_classes} classes and label {truth.max()} "
+                f"(build it with num_classes={truth.max() + 1})"
+            )
+        if len({len(row) for row in rows}) > 1:
+            raise InputError("graphs must have node features of one width (give all of them the same columns)")
+        inputs = np.array(rows)
+        columns = _worth_having(inputs)
+        self._state = {"width": np.array([inputs.shape[1]]), "columns": columns}
+        inputs = inputs[:, columns]
+        learn = np.arange(len(truth) - (0 if held_out is None else len(held_out)))
+        folds = _folds(truth, seed) if held_out is None else [(learn, np.arange(len(learn), len(truth)))]
+        settings = _settings(seed)
+        compared = {name: _right(settings[name], inputs, truth, folds) for name in settings}
+        kind = max(compared, key=lambda name: compared[name])
+        machine = _fitted(settings[kind], inputs, truth)
+        self._state |= (_forest_state if kind.startswith("forest") else _perceptron_state)(machine, self.num_classes)
+        accuracy = float(np.mean(machine.predict(inputs) == truth))
+        return NodeFit(kind, accuracy, compared[kind], compared)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The weights, as a torch module's."""
+        import torch
+
+        return {key: torch.from_numpy(np.ascontiguousarray(value).copy()) for key, value in self._state.items()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take what :meth:`state_dict` returned."""
+        found = {key: value.numpy() for key, value in state.items()}
+        last = found["value"] if "roots" in found else found[f"weights_{int(found['layers'][0]) - 1}"]
+        if last.shape[1] != self.num_classes or found["columns"].max(initial=0) >= found["width"][0]:
+            raise RuntimeError(f"shapes {last.shape} for {self.num_classes} classes")
+        self._state = found
+
+
+def node_statistics(graph: Graph, features: NDArray[Any] | None) -> _Array:
+    """All that can be said of a graph without its edges, ``[2 + 6 d]`` for ``d`` node features.
+
+    >>> node_statistics(Graph(2, [(0, 1)]), np.array([[1.0], [3.0]])).round(2).tolist()
+    [2.0, 0.69, 4.0, 1.61, 2.0, 1.0, 1.0, 3.0]
+    """
+    count = graph.num_nodes
+    size = [count, np.log(max(count, 1))]
+    if features is None or not count:
+        return np.array([*size, *np.zeros(0 if features is None else 6 * features.shape[1])])
+    x = np.asarray(features, dtype=np.float64)
+    sums = x.sum(axis=0)
+    logarithms = np.sign(sums) * np.log1p(np.abs(sums))
+    return np.concatenate([size, sums, logarithms, sums / count, x.std(axis=0), x.min(axis=0), x.max(axis=0)])
+
+
+def _columns(width: int) -> int:
+    return (width - 2) // 6
+
+
+def _worth_having(inputs: _Array) -> NDArray[np.int64]:
+    """The columns that tell graphs apart; of features that are 0 or 1 alone the counts say all there is."""
+    own = _columns(inputs.shape[1])
+    smallest, largest = inputs[:, 2 + 4 * own : 2 + 5 * own], inputs[:, 2 + 5 * own :]
+    binary = np.isin(smallest, (0, 1)).all(axis=0) & np.isin(largest, (0, 1)).all(axis=0)
+    wanted = np.concatenate([np.ones(2 + 3 * own, dtype=bool), *[~binary] * 3])
+    found = np.flatnonzero(wanted & (np.ptp(inputs, axis=0) > 0))
+    return found if len(found) else np.array([0])
+
+
+def _labelled(graphs: Iterable[Any], features: Any, argument: str) -> tuple[list[_Array], NDArray[np.int64]]:
+    given = as_graphs(graphs)
+    if not given or any(graph.label is None for graph in given):
+        raise InputError(f"{argument} must be labelled graphs, at least one (build them with label=0, 1, 2, ...)")
+    if features is None:
+        rows = [node_statistics(graph, graph.node_features) for graph in given]
+        return rows, np.array([int(graph.label or 0) for graph in given])
+    from flipproof.classifiers.features import as_features
+
+    hook = as_features(features)
+    if hook.reads_edges:
+        raise InputError(
+            f"an edge-blind model needs features that do not depend on edges; got {hook.spec or 'a function'} "
+            '(pass features=None for the graphs\' own, or features="constant")'
+        )
+    rows = [node_statistics(graph, np.asarray(hook.of(graph))) for graph in given]
+    return rows, np.array([int(graph.label or 0) for graph in given])
+
+
+def _folds(truth: NDArray[np.int64], seed: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Pairs of graphs to learn from and to judge by, every class in proportion."""
+    order = np.random.default_rng(seed).permutation(len(truth))
+    order = order[np.argsort(truth[order], kind="stable")]  # class by class, dealt out in turn
+    count = max(2, min(_FOLDS, len(truth)))
+    parts = [np.sort(order[start::count]) for start in range(count)]
+    everything = np.arange(len(truth))
+    return [(np.setdiff1d(everything, part), part) for part in parts if len(part) and len(part) < len(truth)]
+
+
+def _settings(seed: int) -> dict[str, Any]:
+    """Every setting that is tried, as an estimator that is not fitted."""
+    from sklearn.ensemble import RandomForestClassifier
+    from sklearn.neural_network import MLPClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    found: dict[str, Any] = {
+        f"forest, {leaf} graphs per leaf": RandomForestClassifier(
+            _TREES, min_samples_leaf=leaf, random_state=seed % 2**32
+        )
+        for leaf in (1, 5)
+    }
+    for decay in (0.1, 1.0):
+        perceptron = MLPClassifier(
+            (64, 64), alpha=decay, learning_rate_init=0.003, batch_size=64, max_iter=60, random_state=seed % 2**32
+        )
+        found[f"perceptron, weight decay {decay:g}"] = make_pipeline(StandardScaler(), perceptron)
+    return found
+
+
+def _fitted(machine: Any, inputs: _Array, truth: NDArray[np.int64]) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a perceptron that has not converged is one that stopped early
+        return machine.fit(inputs, truth)
+
+
+def _right(machine: Any, inputs: _Array, truth: NDArray[np.int64], folds: Sequence[Any]) -> float:
+    """Share of the graphs that are right when they are not learned from."""
+    right = [
+        _fitted(machine, inputs[learn], truth[learn]).predict(inputs[judge]) == truth[judge] for learn, judge in folds
+    ]
+    return float(np.mean(np.concatenate(right))) if right else 0.0
+
+
+def _forest_state(machine: Any, num_classes: int) -> dict[str, NDArray[Any]]:
+    """All trees in one table of nodes: where to go, and at the leaves the shares of the classes."""
+    trees = [estimator.tree_ for estimator in machine.estimators_]
+    starts = np.cumsum([0, *(tree.node_count for tree in trees)])
+    value = np.zeros((starts[-1], num_classes), dtype=np.float32)
+    shares = np.concatenate([tree.value[:, 0, :] for tree in trees])
+    value[:, machine.classes_] = shares / shares.sum(axis=1, keepdims=True)
+
+    def joined(name: str, kind: Any) -> NDArray[Any]:
+        return np.concatenate([getattr(tree, name) for tree in trees]).astype(kind)
+
+    leaves = joined("children_left", np.int64) < 0
+    own = np.arange(starts[-1])
+    offsets = np.repeat(starts[:-1], np.diff(starts))
+    children = {
+        side: np.where(leaves, own, joined(f"children_{side}", np.int64) + offsets).astype(np.int32)
+        for side in ("left", "right")
+    }
+    feature = np.where(leaves, 0, joined("feature", np.int32)).astype(np.int32)
+    threshold = np.where(leaves, 0.0, joined("threshold", np.float64))
+    roots = starts[:-1].astype(np.int32)
+    return {"roots": roots, **children, "feature": feature, "threshold": threshold, "value": value}
+
+
+def _forest_scores(state: Mapping[str, NDArray[Any]], rows: Sequence[_Array], num_classes: int) -> _Array:
+    found = [np.zeros((0, num_classes))]
+    for start in range(0, len(rows), _BATCH):
+        part = np.array(rows[start : start + _BATCH]).astype(np.float32)  # what the trees have learned from
+        node = np.tile(state["roots"], (len(part), 1))
+        while True:
+            below = np.take_along_axis(part, state["feature"][node], axis=1) <= state["threshold"][node]
+            after = np.where(below, state["left"][node], state["right"][node])
+            if (after == node).all():
+                break
+            node = after
+        found.append(state["value"][node].sum(axis=1, dtype=np.float64))
+    return np.concatenate(found)
+
+
+def _perceptron_state(machine: Any, num_classes: int) -> dict[str, NDArray[Any]]:
+    scaler, perceptron = (step for _, step in machine.steps)
+    weights, biases = list(perceptron.coefs_), list(perceptron.intercepts_)
+    if len(perceptron.classes_) == 2:  # a single output, for the second class
+        weights[-1], biases[-1] = np.hstack([-weights[-1], weights[-1]]) / 2, np.array([-0.5, 0.5]) * biases[-1]
+    last, bias = np.zeros((len(weights[-1]), num_classes)), np.full(num_classes, -np.finfo(np.float64).max)
+    last[:, perceptron.classes_], bias[perceptron.classes_] = weights[-1], biases[-1]
+    weights[-1], biases[-1] = last, bias
+    state = {"mean": scaler.mean_, "scale": scaler.scale_, "layers": np.array([len(weights)])}
+    for place, (matrix, offset) in enumerate(zip(weights, biases, strict=True)):
+        state |= {f"weights_{place}": matrix, f"bias_{place}": offset}
+    return state
+
+
+def _perceptron_scores(state: Mapping[str, NDArray[Any]], row: _Array) -> _Array:
+    value: _Array = (row - state["mean"]) / state["scale"]
+    last = int(state["layers"][0]) - 1
+    for place in range(last + 1):
+        value = value @ state[f"weights_{place}"] + state[f"bias_{place}"]
+        if place < last:
+            value = np.maximum(value, 0)
+    return value

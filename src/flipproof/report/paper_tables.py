@@ -1,0 +1,327 @@
+"""Tables for a paper: certified accuracy with intervals, and paired tests between runs; as LaTeX or as CSV in long format."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from flipproof import __version__
+from flipproof.certificates.metrics import Curve, mean_radius, mean_radius_interval, right_radii
+from flipproof.certificates.paired_tests import PairedTest, compare_radii
+from flipproof.errors import InputError
+from flipproof.graphs import IntArray
+from flipproof.report.content import ATTACKERS, curve_limit
+from flipproof.report.latex import latex_table, latex_text, share_cell
+from flipproof.runs.edge_blind_line import line_in
+from flipproof.runs.settings import CertifySettings
+from flipproof.runs.table import Row, columns_of, read_table
+
+__all__ = [
+    "LONG_COLUMNS",
+    "PAIRED_COLUMNS",
+    "RADII",
+    "TableRun",
+    "compared",
+    "latex",
+    "long_csv",
+    "paired_csv",
+    "read_runs",
+]
+
+RADII = (0, 1, 2, 3, 5, 10)
+LONG_COLUMNS = (
+    "run",
+    "data",
+    "part",
+    "model",
+    "defence",
+    "method",
+    "alpha",
+    "attacker",
+    "radius",
+    "certified_graphs",
+    "graphs",
+    "certified_accuracy",
+    "low95",
+    "high95",
+    "edge_blind_accuracy",
+    "edge_blind_low95",
+    "edge_blind_high95",
+)
+"""One row per run, attacker and radius. ``low95`` and ``high95`` are the ends of the exact interval (Clopper-Pearson).
+
+The last three are of a network that ignores edges, on the same graphs under any attack; empty where the run has none.
+"""
+
+PAIRED_COLUMNS = (
+    "first",
+    "second",
+    "radius",
+    "graphs",
+    "both",
+    "only_first",
+    "only_second",
+    "neither",
+    "difference",
+    "p_value",
+    "p_holm",
+    "comparisons",
+)
+"""One row per run compared with the first one, and radius; see :class:`flipproof.certificates.paired_tests.PairedTest`."""
+
+
+@dataclass(frozen=True, eq=False)
+class TableRun:
+    """A finished run: what was asked, and its table of certificates."""
+
+    name: str
+    settings: CertifySettings
+    rows: Sequence[Row]
+    line: int | None = None
+    """How many of its graphs a network that ignores edges answers right."""
+
+    @cached_property
+    def radii(self) -> dict[str, IntArray]:
+        """For each attacker, the right radii."""
+        found = columns_of(self.rows, "predicted", "label", *ATTACKERS)
+        return {column: right_radii(found[column], found["predicted"], found["label"]) for column in ATTACKERS}
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether the radius says everything: no graph withstands more additions or removals alone."""
+        return all((self.radii[column] == self.radii["radius"]).all() for column in ATTACKERS)
+
+    @property
+    def edge_blind(self) -> bool:
+        """Whether no attack on edges can change any answer."""
+        return self.settings.defence_class.edge_blind
+
+    @property
+    def defence(self) -> str:
+        """The defence in words."""
+        return self.settings.defence_class.title(self.settings.defence_settings)
+
+    @property
+    def graphs(self) -> tuple[str, tuple[int, ...]]:
+        """The same for two runs on the same graphs."""
+        return self.settings.data_sha256, tuple(columns_of(self.rows, "graph")["graph"])
+
+
+def read_runs(folders: Sequence[Path], names: Sequence[str]) -> list[TableRun]:
+    """Finished runs, by their tables of certificates; a run without any label is refused."""
+    runs = []
+    for folder, name in zip(folders, names, strict=True):
+        rows, line = read_table(folder), line_in(folder)
+        runs.append(TableRun(name, CertifySettings.read(folder), rows, None if line is None else line.right(rows)))
+    for folder, run in zip(folders, runs, strict=True):
+        if all(label is None for label in columns_of(run.rows, "label")["label"]):
+            raise InputError(
+                f"{folder} certifies graphs without labels, so there is no certified accuracy (use --format csv)"
+            )
+    return runs
+
+
+def _last_radius(runs: Sequence[TableRun]) -> int:
+    seeing = [run for run in runs if not run.edge_blind]
+    return curve_limit(int(found.max()) for run in seeing for found in run.radii.values())
+
+
+# ---- long format -----------------------------------------------------------------------------------------------------------
+
+
+def long_csv(runs: Sequence[TableRun], radii: Sequence[int] | None = None) -> str:
+    """One row per run, attacker and radius; by default for all radii up to the first at which nothing is certified."""
+    shown = range(_last_radius(runs) + 1) if radii is None else radii
+    rows = []
+    for run in runs:
+        asked, first = run.settings, run.rows[0]
+        about = [
+            run.name,
+            asked.data,
+            asked.part,
+            asked.model,
+            run.defence,
+            first["method"],
+            repr(float(first["alpha"])),
+        ]
+        line = ["", "", ""]
+        if run.line is not None:
+            blind = Curve("edge-blind", (run.line,), len(run.rows))
+            line = _decimals(blind.accuracy[0], *(end[0] for end in blind.band))
+        for attacker, words in ATTACKERS.items():
+            curve = Curve.of(run.name, run.radii[attacker], max(shown))
+            low, high = curve.band
+            rows += [
+                [
+                    *(*about, words, r, curve.certified[r], curve.graphs),
+                    *_decimals(curve.accuracy[r], low[r], high[r]),
+                    *line,
+                ]
+                for r in shown
+            ]
+    return _csv(LONG_COLUMNS, rows)
+
+
+def _decimals(*values: float) -> list[str]:
+    return [f"{value:.6f}" for value in values]
+
+
+def _csv(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(head)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+# ---- paired tests ----------------------------------------------------------------------------------------------------------
+
+
+def compared(runs: Sequence[TableRun], radii: Sequence[int]) -> list[PairedTest]:
+    """The first run against each other one; refuses runs on different graphs."""
+    if len(runs) < 2:
+        raise InputError("paired tests compare runs; got one (name at least two, the one of interest first)")
+    for run in runs[1:]:
+        if run.graphs != runs[0].graphs:
+            raise InputError(
+                f"paired tests need runs on the same graphs; {run.name} and {runs[0].name} certify different ones (certify the "
+                "same data, split and part)"
+            )
+    return compare_radii({run.name: run.radii["radius"] for run in runs}, radii)
+
+
+def paired_csv(runs: Sequence[TableRun], radii: Sequence[int] | None = None) -> str:
+    """One row per run compared with the first, and radius."""
+    tests = compared(runs, _shown(runs, radii))
+    return _csv(
+        PAIRED_COLUMNS,
+        [
+            [
+                *(test.first, test.second, test.radius, test.graphs),
+                *(test.both, test.only_first, test.only_second, test.neither),
+                *(f"{test.difference:.6f}", f"{test.p_value:.6g}", f"{test.adjusted:.6g}", test.comparisons),
+            ]
+            for test in tests
+        ],
+    )
+
+
+# ---- LaTeX -----------------------------------------------------------------------------------------------------------------
+
+
+def _shown(runs: Sequence[TableRun], radii: Sequence[int] | None) -> Sequence[int]:
+    """The radii asked for; by default a few, up to the first at which nothing is certified."""
+    if radii is not None:
+        return radii
+    last = _last_radius(runs)
+    return [r for r in RADII if r <= last]
+
+
+def latex(runs: Sequence[TableRun], radii: Sequence[int] | None = None) -> str:
+    """Certified accuracy of each run, with intervals; for several runs on the same graphs also the paired tests."""
+    shown = _shown(runs, radii)
+    parts = [
+        f"% flipproof {__version__}; needs \\usepackage{{booktabs}}",
+        _accuracy_table(runs, shown),
+    ]
+    if len(runs) > 1:
+        if all(run.graphs == runs[0].graphs for run in runs):
+            parts.append(_paired_table(compared(runs, shown)))
+        else:
+            parts.append("% no paired tests: the runs certify different graphs")
+    return "\n\n".join(parts) + "\n"
+
+
+def _accuracy_table(runs: Sequence[TableRun], shown: Sequence[int]) -> str:
+    attackers = ["radius"] if all(run.symmetric or run.edge_blind for run in runs) else list(ATTACKERS)
+    several = len(attackers) > 1
+    head = ["run", "defence", *(["attacker"] if several else []), *(f"$r={r}$" for r in shown), "average radius"]
+    groups = [
+        [
+            [
+                latex_text(run.name),
+                latex_text(run.defence),
+                *([ATTACKERS[attacker]] if several else []),
+                *_share_cells(run, attacker, shown),
+                _average_cell(run, attacker),
+            ]
+            for run in runs
+        ]
+        for attacker in attackers
+    ]
+    counts = sorted({len(run.rows) for run in runs})
+    data = ", ".join(dict.fromkeys(latex_text(run.settings.data) for run in runs))
+    caption = (
+        r"Certified accuracy in per cent: the share of graphs that are classified correctly and provably stay so under any $r$ "
+        f"edge flips; {' or '.join(map(str, counts))} graphs of {data}. In brackets, exact 95\\,\\% intervals "
+        "(Clopper--Pearson) over graphs; for the average radius, in which wrong and abstained answers count 0, Student's."
+    )
+    caption += "".join(f" {sentence}" for sentence in _lines(runs))
+    return latex_table(head, groups, caption=caption, label="tab:certified-accuracy", texts=3 if several else 2)
+
+
+def _lines(runs: Sequence[TableRun]) -> list[str]:
+    """What a network that ignores edges reaches, where it is known; once for runs on the same graphs."""
+    best: dict[Any, tuple[int, TableRun]] = {}
+    for run in runs:
+        if run.line is not None and run.line >= best.get(run.graphs, (0, run))[0]:
+            best[run.graphs] = run.line, run
+    found = []
+    for right, run in best.values():
+        curve = Curve("edge-blind", (right,), len(run.rows))
+        cell = share_cell(curve.accuracy[0], *(end[0] for end in curve.band))
+        which = "the same graphs" if len(best) == 1 else f"the graphs of {latex_text(run.name)}"
+        found.append(f"A network that ignores edges is right on {cell} per cent of {which}, under any flips.")
+    return found
+
+
+def _share_cells(run: TableRun, attacker: str, shown: Sequence[int]) -> list[str]:
+    curve = Curve.of(run.name, run.radii[attacker], max(shown))
+    low, high = curve.band
+    return [share_cell(curve.accuracy[r], low[r], high[r]) for r in shown]
+
+
+def _average_cell(run: TableRun, attacker: str) -> str:
+    if run.edge_blind:
+        return "unlimited"
+    found = run.radii[attacker]
+    interval = mean_radius_interval(found)
+    ends = "" if interval is None else rf" {{\scriptsize [{interval[0]:.2f}, {interval[1]:.2f}]}}"
+    return f"{mean_radius(found):.2f}{ends}"
+
+
+def _paired_table(tests: Sequence[PairedTest]) -> str:
+    first = latex_text(tests[0].first)
+    rows = [
+        [
+            latex_text(test.second),
+            f"${test.radius}$",
+            _signed(100 * test.difference),
+            str(test.only_first),
+            str(test.only_second),
+            _p_value(test.p_value),
+            _p_value(test.adjusted),
+        ]
+        for test in tests
+    ]
+    groups = [[row for row in rows if row[0] == name] for name in dict.fromkeys(row[0] for row in rows)]
+    caption = (
+        f"{first} compared with the other runs on the same {tests[0].graphs} graphs: difference of certified accuracy in "
+        f"percentage points, graphs that only one of the two certifies, and exact two-sided McNemar tests; the last column is "
+        f"corrected for all {tests[0].comparisons} comparisons of this table (Holm)."
+    )
+    head = ["run", "$r$", "difference", f"only {first}", "only the other", "$p$", "$p$ (Holm)"]
+    return latex_table(head, groups, caption=caption, label="tab:paired-tests")
+
+
+def _p_value(value: float) -> str:
+    return "$<0.001$" if value < 0.001 else f"${value:.3f}$"
+
+
+def _signed(points: float) -> str:
+    return f"${points:+.1f}$" if points else "$0.0$"

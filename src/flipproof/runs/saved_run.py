@@ -1,0 +1,123 @@
+"""Certified runs from Python: the run folder that ``flipproof certify`` would write, and back from the folder to certificates."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flipproof.certificates.certificate import Certificate
+from flipproof.datasets import Dataset
+from flipproof.datasets.sources import fingerprint
+from flipproof.defences.defence import Defence
+from flipproof.engines import Engine
+from flipproof.errors import InputError
+from flipproof.models.loading import model_identity
+from flipproof.runs.certifying import certify_into, features_shown, model_paths, read_evidence
+from flipproof.runs.run_folder import open_run, written_run
+from flipproof.runs.settings import CertifySettings
+from flipproof.runs.table import certificate_of, read_table
+
+__all__ = ["SavedRun", "certify_run", "load_run"]
+
+
+@dataclass(frozen=True, eq=False)
+class SavedRun:
+    """What a run folder holds.
+
+    Attributes:
+        folder: Where it is.
+        certificates: One per graph, in the order of the data set.
+        graphs: The graphs, without node features, which a run does not keep.
+        class_names: Name of class 0, 1, 2, ...
+        settings: What was asked, as ``run.json`` has it.
+    """
+
+    folder: Path
+    certificates: list[Certificate]
+    graphs: Dataset
+    class_names: tuple[str, ...]
+    settings: CertifySettings
+
+
+def certify_run(
+    defence: Defence,
+    graphs: Iterable[Any],
+    *,
+    out: str | os.PathLike[str],
+    name: str | None = None,
+    progress: bool = False,
+    workers: int | None = None,
+    engine: Engine | None = None,
+    **asked: Any,
+) -> list[Certificate]:
+    """Certify graphs into a run folder, so that ``flipproof report``, ``export`` and ``verify`` show what was done in Python.
+
+    It is safe to stop: the same call continues where it ended. A folder that holds a run with other graphs, another model or
+    other settings is refused.
+
+    Args:
+        defence: A :class:`SmoothedClassifier` or any other defence.
+        graphs: A :class:`flipproof.datasets.Dataset`, a list, a PyG data set or a ``DataLoader`` that does not shuffle.
+        out: The run folder.
+        name: What reports call the graphs; by default the data set's own name.
+        progress: Show progress on stderr.
+        workers, engine: As for :meth:`Defence.certify_all`.
+        **asked: What is asked, as for the defence's ``certify``; by default what ``flipproof certify`` asks, with seed 0.
+
+    >>> import tempfile
+    >>> from flipproof import EdgeNoise, Graph, SmoothedClassifier
+    >>> smooth = SmoothedClassifier(lambda graphs: [0] * len(graphs), EdgeNoise(keep=0.9), num_classes=2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     made = certify_run(smooth, [Graph(4, [(0, 1)], label=0)], out=f"{folder}/run", samples=500)
+    ...     load_run(f"{folder}/run").certificates == made
+    True
+    """
+    if not isinstance(defence, Defence):
+        raise InputError(f"defence must be a defended classifier; got {defence!r} (for instance a SmoothedClassifier)")
+    data, chosen = graphs if isinstance(graphs, Dataset) else Dataset(graphs), defence.effective()
+    if not len(data):
+        raise InputError("graphs must hold at least one graph; got none (give the graphs to certify)")
+    highest = max((graph.label for graph in data if graph.label is not None), default=-1)
+    if highest >= chosen.num_classes:
+        raise InputError(
+            f"the model has {chosen.num_classes} classes and a graph has the label {highest} (certify data with the model's "
+            "classes)"
+        )
+    given = defence.question(graphs=len(data), **{**defence.asked_by_default(), **asked})
+    question = given if chosen is defence else chosen.question(graphs=len(data))
+    members = dict(enumerate(data))
+    chosen.check_ahead(data)
+    settings = CertifySettings(
+        data=data.name if name is None else str(name),
+        data_sha256=fingerprint(data),
+        class_names=list(data.class_names),
+        part="all",
+        split_seed=0,
+        graphs=list(members),
+        model=type(defence.model).__name__,
+        model_sha256=model_identity(defence.model),
+        features=features_shown(chosen, data),
+        num_classes=chosen.num_classes,
+        defence=chosen.describe(),
+        question=question.to_dict(),
+        paths=model_paths(chosen, members),
+    )
+    where = engine or chosen.engine(workers)
+    with written_run(out, settings) as run:
+        rows = certify_into(run, chosen, members, engine=lambda pieces: where, quiet=not progress)
+    return [certificate_of(row) for row in rows]
+
+
+def load_run(folder: str | os.PathLike[str]) -> SavedRun:
+    """The certificates of a finished run, made by :func:`certify_run` or by ``flipproof certify``."""
+    path = Path(folder)
+    with open_run(path, CertifySettings) as run:
+        settings, names = run.settings, tuple(run.settings.class_names)
+        certificates = [certificate_of(row) for row in read_table(path)]
+        graphs = Dataset(
+            (evidence.graph for _, evidence in read_evidence(run)), class_names=names or None, name=settings.data
+        )
+    return SavedRun(path, certificates, graphs, graphs.class_names, settings)

@@ -1,0 +1,96 @@
+"""The noise as a PyG transform, for a training loop of the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.data import get_worker_info
+from torch_geometric.data import Batch
+from torch_geometric.transforms import BaseTransform
+
+from flipproof.checks import checked_seed
+from flipproof.classifiers.message_passing import made_edge_features
+from flipproof.errors import InputError
+from flipproof.graphs.conversions import pyg_edge_fields
+from flipproof.noise import EdgeNoise
+from flipproof.noise.one_draw import noisy_version
+
+__all__ = ["EdgeFlip"]
+
+
+class EdgeFlip(BaseTransform):  # type: ignore[misc]
+    """Flips node pairs of a PyG ``Data`` at random: the noise under which the model will be certified.
+
+    Give it to a data set as ``transform``, not as ``pre_transform``: every access then is a fresh draw. Labels, node features and
+    all other fields survive. Node features that depend on edges (degrees, encodings) must be computed after it:
+    ``T.Compose([EdgeFlip(noise), T.OneHotDegree(20)])``, and the certified classifier gets ``features=T.OneHotDegree(20)``.
+
+    The draws come from the sampler of the certificates, with exact probabilities. They have nothing in common with the samples
+    that a certificate sees, whatever the seeds.
+
+    Args:
+        noise: The random flips.
+        seed: By default the draws follow torch's generator: ``torch.manual_seed(0)`` makes a run repeatable, also with the
+            workers of a ``DataLoader``, which get other draws in every epoch. With a seed they are numbered by the transform
+            itself, whatever else uses torch's generator; in the workers of a ``DataLoader`` the loader's own seed
+            (``generator=``, or torch's) tells workers and epochs apart.
+        edge_features: What becomes of fields with an entry per edge, such as ``edge_attr``. By default a graph that has any is
+            refused, since an edge that the noise adds has none. A function makes ``edge_attr`` from the features of the two
+            ends of every edge, ``[E, d]`` each, as in :class:`flipproof.SmoothedClassifier`; ``"drop"`` leaves such fields out.
+
+    >>> from torch_geometric.data import Data
+    >>> path = Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3, y=torch.tensor([1]))
+    >>> flip = EdgeFlip(EdgeNoise(keep=0.6), seed=0)
+    >>> flip(path)
+    Data(edge_index=[2, 4], y=[1], num_nodes=3)
+    """
+
+    draws_noise = True
+    """A data set with this transform holds noisy graphs: certification refuses it."""
+
+    def __init__(
+        self,
+        noise: EdgeNoise,
+        *,
+        seed: int | None = None,
+        edge_features: Callable[[Any, Any], Any] | str | None = None,
+    ) -> None:
+        if not isinstance(noise, EdgeNoise):
+            raise InputError(f"noise must be an EdgeNoise; got {noise!r} (for instance EdgeNoise(keep=0.9))")
+        if not (edge_features is None or edge_features == "drop" or callable(edge_features)):
+            raise InputError(f'edge_features must be a function or "drop"; got {edge_features!r} (None refuses them)')
+        self.noise, self.edge_features = noise, edge_features
+        self.seed = None if seed is None else checked_seed(seed)
+        self._draws = 0
+
+    def forward(self, data: Any) -> Any:
+        """A noisy version of a ``Data``; of a ``Batch``, one of every graph in it."""
+        if isinstance(data, Batch):
+            return Batch.from_data_list([self(part) for part in data.to_data_list()])
+        if not hasattr(data, "edge_index"):
+            raise InputError(
+                f"EdgeFlip takes a PyG Data; got {type(data).__name__} (noise.sample(graph) takes other graphs)"
+            )
+        if self.edge_features == "drop":
+            for field in pyg_edge_fields(data):
+                del data[field]
+        made = callable(self.edge_features)
+        noisy = noisy_version(data, self.noise, seed=self._next(), edge_features=made)
+        if callable(self.edge_features):
+            if noisy.x is None:
+                raise InputError("edge_features needs node features x; the graph has none (set them before EdgeFlip)")
+            noisy.edge_attr = made_edge_features(self.edge_features, noisy.x, noisy.edge_index)
+        return noisy
+
+    def _next(self) -> str:
+        """The identity of the next draw."""
+        if self.seed is None:
+            return f"torch {int(torch.randint(2**63 - 1, ()))}"
+        worker = get_worker_info()
+        self._draws += 1
+        return f"{self.seed} {'' if worker is None else worker.seed} {self._draws}"
+
+    def __repr__(self) -> str:
+        return f"EdgeFlip({self.noise})"

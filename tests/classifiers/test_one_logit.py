@@ -1,0 +1,139 @@
+"""Binary models with one logit per graph: above 0 is class 1, in every convention, in training, in attacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import GCNConv, global_mean_pool
+
+import flipproof as fp
+from flipproof.classifiers.torch_module import logit_per_class
+
+NOISE = fp.EdgeNoise(keep=0.9)
+DENSE, SPARSE = fp.Graph(6, [(u, v) for u in range(6) for v in range(u)]), fp.Graph(6, [(0, 1)])
+
+
+class Edges(nn.Module):
+    """The number of edges above 7: one logit, in the shape that is asked for."""
+
+    def __init__(self, shape: str) -> None:
+        super().__init__()
+        self.weight, self.shape = nn.Parameter(torch.ones(1)), shape
+
+    def shaped(self, logit: Tensor) -> Tensor:
+        return {"column": logit.unsqueeze(1), "row": logit, "squeezed": logit.unsqueeze(1).squeeze()}[self.shape]
+
+
+class DenseEdges(Edges):
+    def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
+        return self.shaped(self.weight * (adj.sum(dim=(1, 2)) / 2 - 7))
+
+
+class PygEdges(Edges):
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        graphs = int(batch[-1]) + 1
+        return self.shaped(self.weight * (torch.bincount(batch[edge_index[0]], minlength=graphs) / 2 - 7))
+
+
+class Twinned(nn.Module):
+    """Layers that have a dense twin."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = GCNConv(1, 8), nn.Linear(8, 1)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        return self.head(global_mean_pool(self.conv(x, edge_index).relu(), batch))
+
+
+@pytest.mark.parametrize("shape", ["column", "row", "squeezed"])
+@pytest.mark.parametrize("kind", [DenseEdges, PygEdges])
+def test_above_zero_is_class_one(kind: Any, shape: str) -> None:
+    smooth = fp.SmoothedClassifier(kind(shape).eval(), NOISE, num_classes=2, features="degree")
+    certificates = smooth.certify_all([DENSE, SPARSE], samples=300, seed=0)
+    assert [certificate.label for certificate in certificates] == [1, 0]
+    assert smooth.predict_all([DENSE, SPARSE], samples=300, seed=0) == [1, 0]
+    groups = fp.VotingClassifier(kind(shape).eval(), groups=1, num_classes=2, features="degree")
+    assert groups.predict_all([DENSE, SPARSE]) == [1, 0]
+
+
+def test_the_twin_answers_as_the_model() -> None:
+    torch.manual_seed(1)
+    model = Twinned().eval()
+    clean = DENSE.to_pyg()
+    with torch.no_grad():  # the clean graph is on the edge, so that both classes get votes
+        model.head.bias -= model(torch.full((6, 1), 4.5), clean.edge_index, torch.zeros(6, dtype=torch.int64))[0]
+    votes = []
+    for twin in (True, False):
+        model.dense_twin = twin  # type: ignore[assignment]
+        smooth = fp.SmoothedClassifier(model, NOISE, num_classes=2, features="degree")
+        paths = {smooth.classifier.suited(graph, NOISE).path for graph in (DENSE,)}
+        assert paths == {"dense twin" if twin else "message passing"}
+        votes.append(smooth.sample(DENSE, samples=600, seed=0).labels.tolist())
+    assert votes[0] == votes[1]
+    assert 0 < sum(votes[0]) < 600
+
+
+def test_training_is_binary_cross_entropy() -> None:
+    graphs = [graph.replaced(label=label) for label, graph in ((1, DENSE), (0, SPARSE)) for _ in range(8)]
+    logits, labels = torch.tensor([[0.3], [-2.0]]), torch.tensor([1, 0])
+    both = nn.functional.cross_entropy(logit_per_class(logits, 2, 2), labels)
+    assert torch.isclose(both, nn.functional.binary_cross_entropy_with_logits(logits[:, 0], labels.float()))
+    torch.manual_seed(0)
+    model = Twinned()
+    result = fp.train(model, graphs, noise=NOISE, features="degree", epochs=30)
+    assert result.history[-1].accuracy > 0.9
+    smooth = fp.SmoothedClassifier(model, NOISE, num_classes=2, features="degree")
+    assert smooth.predict_all([DENSE, SPARSE], seed=0) == [1, 0]
+
+
+def test_an_attack_follows_the_slope_of_the_one_logit() -> None:
+    graph = fp.Graph(6, DENSE.edges[:9], label=1)
+    for shape in ("row", "column"):
+        found = fp.attacks.gradient(DenseEdges(shape).eval(), graph, budget=3, features="degree", num_classes=2)
+        assert found.success
+        assert (found.margin_before, found.margin_after) == (2, 0)
+
+
+def test_probabilities_are_warned_of() -> None:
+    class Sigmoid(DenseEdges):
+        def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
+            return super().forward(x, adj, mask).sigmoid()
+
+    with pytest.warns(UserWarning, match="like a probability"):
+        fp.SmoothedClassifier(Sigmoid("row").eval(), NOISE, num_classes=2, features="degree").predict(DENSE, samples=50)
+
+
+def test_one_logit_for_three_classes_is_refused() -> None:
+    smooth = fp.SmoothedClassifier(DenseEdges("column").eval(), NOISE, num_classes=3, features="degree")
+    with pytest.raises(fp.InputError, match=r"logits \[graphs, num_classes\].*one logit per graph"):
+        smooth.predict(DENSE)
+
+
+class Messages(Edges):
+    """A sum over neighbours, without any operation that looks at values: those cannot be done on the device "meta"."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        received = torch.zeros_like(x).index_add(0, edge_index[1], self.weight * x[edge_index[0]])
+        return self.shaped(x.new_zeros(5, 1).index_add(0, batch, received)[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "features"),
+    [(DenseEdges, "degree"), (DenseEdges, "own"), (Messages, "constant"), (Messages, "own")],
+)
+def test_everything_is_asked_on_the_device_of_the_weights(kind: Any, features: str) -> None:
+    """On torch's "meta" device an operation with a tensor of the CPU fails, as it would on a GPU."""
+    from flipproof.noise import SampleStream
+
+    model = kind("column").eval().to("meta")
+    graph = DENSE.replaced(node_features=np.ones((6, 1), dtype=np.float32))
+    smooth = fp.SmoothedClassifier(model, NOISE, num_classes=2, features=features)
+    batch, _ = SampleStream(graph, NOISE, seed=0).batch(0, 5)
+    logits = smooth.classifier.logits(batch)
+    assert logits.device.type == "meta"
+    assert not smooth.classifier.forks, "a process with a GPU is not forked: workers are threads"

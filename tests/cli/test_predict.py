@@ -1,0 +1,171 @@
+"""Graphs without labels are answered: files and folders at once, and line by line in a pipe; by every defence."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.command_line import OWN_MODEL, Outcome, call, write_graphs
+
+Shell = Callable[..., Outcome]
+SPARSE = {"name": "sparse", "num_nodes": 6, "edges": [[0, 1]]}
+DENSE = {"name": "dense", "num_nodes": 6, "edges": [[u, v] for v in range(6) for u in range(v)]}
+
+
+@pytest.fixture
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    write_graphs(tmp_path / "graphs", count=24)
+    Path("own.py").write_text(OWN_MODEL.format(pause=0))
+    return lambda *arguments: call(monkeypatch, capsys, *arguments)
+
+
+def answers(outcome: Outcome, code: int = 0) -> list[dict[str, Any]]:
+    assert outcome.code == code, outcome.err
+    return [json.loads(line) for line in outcome.out.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("train", "asked"),
+    [
+        (["--keep", 0.9], ["--samples", 300]),
+        (["--groups", 3], []),
+        (["--model", "local"], []),
+        (["--model", "edge-blind"], []),
+        (["--defence", "none"], ["--defence", "none"]),
+    ],
+    ids=["smoothing", "voting", "local", "edge-blind", "none"],
+)
+def test_every_defence_answers_files(train: list[Any], asked: list[Any], shell: Shell) -> None:
+    assert shell("train", "--data", "graphs", "--epochs", 3, *train, "--out", "model", "-q").code == 0
+    found = answers(shell("predict", "--model", "model", "graphs/0.edges", "graphs/1.edges", *asked, "--json"))
+    assert [answer["name"] for answer in found] == ["0.edges", "1.edges"]
+    for answer in found:
+        assert answer["label"] in ("ring", "wheel", None)
+        assert answer["abstains"] == (answer["label"] is None) == (answer["radius"] == -1)
+        assert (answer["seed"] is not None) == ("--keep" in train)
+
+
+OWN = ["predict", "--model", "own:make", "--classes", 2, "--keep", 0.9, "--samples", 400]
+
+
+def test_a_folder_in_words_and_what_was_not_read(shell: Shell) -> None:
+    Path("graphs/notes.md").write_text("mine")
+    outcome = shell(*OWN, "graphs")
+    lines = outcome.out.splitlines()
+    assert len(lines) == 24
+    assert any(", certified against any 1 edge flip" in line or "no edge flip" in line for line in lines), lines
+    assert "of no known kind, and not read: notes.md" in outcome.err
+
+
+def test_the_seed_is_fresh_and_recorded_and_repeats_the_answer(shell: Shell) -> None:
+    once, again = (answers(shell(*OWN, "graphs/0.edges", "graphs/1.edges", "--json")) for _ in range(2))
+    assert once[0]["seed"] != again[0]["seed"]
+    repeated = answers(shell(*OWN, "graphs/0.edges", "graphs/1.edges", "--json", "--seed", once[0]["seed"]))
+    assert repeated == once
+
+
+def test_lines_of_a_stream_are_answered_and_bad_ones_do_not_end_it(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("lines.jsonl").write_text("\n".join(map(json.dumps, (SPARSE, DENSE))))
+    lines = ["{oops", "", json.dumps(SPARSE), "[]", '{"num_nodes": 2, "edges": [[0, 5]]}', json.dumps(DENSE)]
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
+    found = answers(shell(*OWN, "-"), code=2)
+    assert [answer.get("line") for answer in found] == [1, None, 4, 5, None]
+    assert [answer.get("class") for answer in found] == [None, 0, None, None, 1]
+    assert "line 1: not JSON" in found[0]["error"]
+    seeds = {answer["seed"] for answer in found if "seed" in answer}
+    assert len(seeds) == 2, "a fresh seed for every graph: the first was told to whoever reads the answers"
+    assert [answer["class"] for answer in answers(shell(*OWN, "lines.jsonl", "--json"))] == [0, 1]
+
+
+HOSTILE = {
+    b"\xff\xfe": "not UTF-8",
+    b"[" * 100_000: "nested too deeply",
+    b'{"num_nodes": ' + b"9" * 5000 + b', "edges": []}': "too many digits",
+    b'{"num_nodes": 999999999999, "edges": []}': "num_nodes must be at most 4,194,304; got 999,999,999,999",
+    b'{"num_nodes": 2, "edges": [[0, 1]], "x": [[1' + b"0" * 400 + b"], [1]]}": "must be finite",
+}
+
+
+@pytest.mark.parametrize(("line", "complaint"), HOSTILE.items(), ids=list(HOSTILE.values()))
+def test_no_line_ends_the_stream(shell: Shell, monkeypatch: pytest.MonkeyPatch, line: bytes, complaint: str) -> None:
+    content = io.BytesIO(b"\n".join([line, json.dumps(DENSE).encode()]))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(content, encoding="utf-8"))
+    first, second = answers(shell(*OWN, "-"), code=2)
+    assert complaint in first["error"]
+    assert second["class"] == 1
+
+
+def test_a_name_that_cannot_be_written_is_shown(shell: Shell) -> None:
+    Path("odd.jsonl").write_text(json.dumps({**DENSE, "name": "\ud800"}))
+    assert "\\ud800" in shell(*OWN, "odd.jsonl").out
+
+
+def test_a_pipe_gets_each_answer_before_the_next_question(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN_MODEL.format(pause=0))
+    command = [sys.executable, "-m", "flipproof", *map(str, OWN), "-"]
+    with subprocess.Popen(command, cwd=tmp_path, stdin=-1, stdout=-1, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for graph, expected in ((DENSE, 1), (SPARSE, 0)):
+            process.stdin.write(json.dumps(graph) + "\n")
+            process.stdin.flush()
+            answer = json.loads(process.stdout.readline())
+            assert (answer["name"], answer["class"]) == (graph["name"], expected)
+        process.stdin.close()
+        assert process.wait() == 0
+
+
+def test_features_get_the_columns_of_the_model(shell: Shell) -> None:
+    Path("atoms").mkdir()
+    for index in range(12):
+        nodes = [{"id": v, "element": "CN"[(v + index) % 2], "mass": 12.0 + (v * index) % 5} for v in range(5)]
+        edges = [{"source": v, "target": v + 1} for v in range(4 if index % 2 else 3)]
+        Path(f"atoms/{index}.json").write_text(json.dumps({"nodes": nodes, "edges": edges}))
+    Path("atoms/labels.csv").write_text("".join(f"{index}.json,{'ab'[index % 2]}\n" for index in range(12)))
+    assert shell("train", "--data", "atoms", "--keep", 0.9, "--epochs", 2, "--out", "model", "-q").code == 0
+    predict = ["predict", "--model", "model", "--samples", 100, "--json", "--seed", 0]
+    expected = answers(shell(*predict, "atoms/0.json"))[0]
+    given = json.loads(Path("atoms/0.json").read_text())
+    rows = [[float(n["element"] == "C"), float(n["element"] == "N"), n["mass"]] for n in given["nodes"]]
+    short = {"num_nodes": 5, "edges": [[e["source"], e["target"]] for e in given["edges"]], "x": rows}
+    Path("short.json").write_text(json.dumps(short))
+    assert answers(shell(*predict, "short.json"))[0]["counts"] == expected["counts"], "all columns at once, as x"
+    more = {**given, "nodes": [{**node, "colour": "red"} for node in given["nodes"]]}
+    Path("more.json").write_text(json.dumps(more))
+    said = shell(*[word for word in predict if word != "--json"], "more.json")
+    assert "attributes that the model does not read: colour" in said.err
+    less = {**given, "nodes": [{"id": node["id"], "mass": node["mass"]} for node in given["nodes"]]}
+    Path("less.json").write_text(json.dumps(less))
+    assert (
+        "element of node 0 must be one of C, N, as in the data of the model; it is missing"
+        in shell(*predict, "less.json").err
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([*OWN, "gone.json"], "gone.json is missing"),
+        ([*OWN, "own.py"], "own.py is of no known kind"),
+        ([*OWN, "-", "graphs"], "- stands for standard input and is given alone"),
+        ([*OWN, "-", "--simultaneous"], "--simultaneous needs to know the number of graphs in advance"),
+        (["predict", "--model", "own:make", "--keep", 0.9, "graphs"], "does not say how many classes it has (give --classes)"),
+        (["predict", "--model", "own:make", "--classes", 2, "graphs"], "one must be given (--keep 0.9"),
+    ],
+)  # fmt: skip
+def test_what_it_refuses(arguments: list[Any], sentence: str, shell: Shell) -> None:
+    outcome = shell(*arguments)
+    assert outcome.code == 2
+    assert sentence in outcome.err
+    assert outcome.err.count("\n") == 1

@@ -1,0 +1,139 @@
+"""What was certified in Python is a run like any other: reported, exported, verified, continued, read back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch_geometric.loader import DataLoader
+
+import flipproof as fp
+from flipproof.datasets import Dataset, topologies
+from flipproof.report.reading import read_run
+from flipproof.report.report_page import report_page
+from support.command_line import call
+
+NOISE = fp.EdgeNoise(keep=0.8)
+
+
+def by_edges(graphs: list[fp.Graph]) -> list[int]:
+    return [int(graph.num_edges > 20) + int(graph.num_edges > 40) for graph in graphs]
+
+
+def defences() -> dict[str, tuple[Any, dict[str, Any]]]:
+    """Every defence, with a question."""
+    local = fp.models.Local(in_features=1, num_classes=8, seed=0).eval()
+    return {
+        "smoothing": (fp.SmoothedClassifier(by_edges, NOISE, num_classes=8), {"samples": 300}),
+        "voting": (fp.VotingClassifier(by_edges, groups=3, num_classes=8), {}),
+        "local": (fp.LocalClassifier(local, features="constant"), {}),
+        "edge-blind": (fp.EdgeBlindClassifier(by_edges, num_classes=8), {}),
+        "none": (fp.defences.defence_class("none")(by_edges, num_classes=8), {}),
+    }
+
+
+@pytest.mark.parametrize("name", fp.defences.defence_names()[:5])
+def test_a_run_from_python_is_one_like_any_other(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (defence, asked), graphs, out = defences()[name], topologies(16, seed=1), tmp_path / "run"
+    made = fp.certify_run(defence, graphs, out=out, **asked)
+    assert [(c.label, c.radius) for c in made] == [
+        (c.label, c.radius)
+        for c in defence.certify_all(graphs, **asked, **({"seed": 0} if name == "smoothing" else {}))
+    ]
+    assert call(monkeypatch, capsys, "verify", out).code == 0
+    shown = read_run(out, "mine")  # what a report shows
+    assert [row["radius"] for row in shown.rows] == [c.radius for c in made]
+    loaded = fp.load_run(out)
+    assert loaded.certificates == made
+    assert loaded.class_names == graphs.class_names
+    assert [graph.topology for graph in loaded.graphs] == [graph.topology for graph in graphs]
+    assert loaded.graphs.labels.tolist() == graphs.labels.tolist()
+    assert loaded.settings.data == "topologies"
+
+
+def test_it_continues_and_refuses_other_settings(tmp_path: Path) -> None:
+    graphs, asked = topologies(8), []
+
+    def counted(shown: list[fp.Graph]) -> list[int]:
+        asked.append(len(shown))
+        return by_edges(shown)
+
+    smooth = fp.SmoothedClassifier(counted, NOISE, num_classes=8)
+    first = fp.certify_run(smooth, graphs, out=tmp_path / "run", samples=200)
+    before = sum(asked)
+    assert fp.certify_run(smooth, graphs, out=tmp_path / "run", samples=200) == first
+    assert sum(asked) - before < 2000, "the probes alone"
+    with pytest.raises(fp.InputError, match="samples = 200; asked for samples = 300"):
+        fp.certify_run(smooth, graphs, out=tmp_path / "run", samples=300)
+    with pytest.raises(fp.InputError, match="data_sha256"):
+        fp.certify_run(smooth, graphs[1:], out=tmp_path / "run", samples=200)
+    other = fp.SmoothedClassifier(lambda shown: [0] * len(shown), NOISE, num_classes=8)
+    with pytest.raises(fp.InputError, match="model"):
+        fp.certify_run(other, graphs, out=tmp_path / "run", samples=200)
+
+
+def test_a_model_of_ours_has_the_identity_of_its_folder(tmp_path: Path) -> None:
+    model = fp.models.GCN(in_features=1, num_classes=8, seed=0).eval()
+    fp.models.save(model, tmp_path / "model")
+    fp.certify_run(
+        fp.SmoothedClassifier(model, NOISE, features="degree"), topologies(8), out=tmp_path / "run", samples=64
+    )
+    run = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
+    assert run["model_sha256"] == fp.models.load_metadata(tmp_path / "model").weights_hash
+    assert run["features"] == "degree"
+
+
+def test_graphs_without_labels_and_a_function_of_features(tmp_path: Path) -> None:
+    bare = [graph.replaced(label=None) for graph in topologies(8)]
+    smooth = fp.SmoothedClassifier(by_edges, NOISE, num_classes=3, features=lambda graph: graph.degrees[:, None])
+    fp.certify_run(smooth, bare, out=tmp_path / "run", name="molecules", samples=64, workers=2)
+    loaded = fp.load_run(tmp_path / "run")
+    assert loaded.settings.data == "molecules"
+    assert "lambda" in loaded.settings.features
+    assert {graph.label for graph in loaded.graphs} == {None}
+    page = report_page([read_run(tmp_path / "run", "mine")], figures=[])
+    assert "molecules" in page
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (lambda: (by_edges, topologies(8)), "defence must be a defended classifier"),
+        (lambda: (fp.SmoothedClassifier(by_edges, NOISE, num_classes=8), []), "at least one graph"),
+        (lambda: (fp.SmoothedClassifier(by_edges, NOISE, num_classes=3), topologies(8)), "has the label 7"),
+    ],
+)
+def test_what_is_refused_leaves_no_folder(given: Any, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(fp.InputError, match=sentence):
+        fp.certify_run(*given(), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_loaders_and_data_sets_are_taken_everywhere(tmp_path: Path) -> None:
+    graphs = topologies(8)
+    pyg = [graph.to_pyg() for graph in graphs]
+    loader = DataLoader(pyg, batch_size=3)
+    smooth = fp.SmoothedClassifier(by_edges, NOISE, num_classes=8)
+    expected = smooth.certify_all(graphs, samples=64, seed=0)
+    for given in (loader, next(iter(DataLoader(pyg, batch_size=8))), DataLoader(pyg, collate_fn=list, batch_size=2)):
+        found = smooth.certify_all(given, samples=64, seed=0)
+        assert [c.counts for c in found] == [c.counts for c in expected]
+    assert len(fp.to_dataframe(expected, loader)["label"]) == 8
+    assert len(Dataset(loader)) == 8
+    assert len(fp.datasets.split(loader, train=4).test) == 4
+    assert fp.certify_run(smooth, loader, out=tmp_path / "run", samples=64) == expected
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_the_features_in_run_json_are_those_that_the_model_saw(tmp_path: Path, own: bool) -> None:
+    """The default is the graph's own features, or degrees where it has none: the run says which."""
+    graphs = [graph.replaced(node_features=np.ones((graph.num_nodes, 1)) if own else None) for graph in topologies(8)]
+    smooth = fp.SmoothedClassifier(fp.models.GCN(in_features=1, num_classes=8, seed=0).eval(), NOISE)
+    fp.certify_run(smooth, graphs, out=tmp_path / "run", samples=64)
+    settings = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
+    assert settings["features"] == ("own" if own else "degree")

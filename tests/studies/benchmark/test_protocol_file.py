@@ -1,0 +1,108 @@
+"""The config of a benchmark: every mistake is one sentence with file and key, before any work; the published ones are fine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flipproof.errors import InputError
+from flipproof.studies.benchmark.protocol_file import read_protocols
+
+ROOT = Path(__file__).parents[3]
+GOOD = "[[row]]\ndefence = 'voting'\nsettings = [{ groups = 3 }]\n[[data]]\nname = 'topologies:40'\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "row must be one [[row]] table per method; got None"),
+        ("[[row]]\ndefence = 'voting'\nsettings = [{ groups = 3 }]\n", "data must be one [[data]] table per data set"),
+        (GOOD + "nam = 1\n", "data[0].nam is not a key of a benchmark (did you mean name?)"),
+        ("fold = [1]\n" + GOOD, "fold is not a key of a benchmark (did you mean folds?)"),
+        ("folds = [10]\n" + GOOD, "data[0].folds must be a list of folds below 10, none of them twice; got [10]"),
+        ("folds = []\n" + GOOD, "folds must be at least one fold"),
+        ("attacked = -1\n" + GOOD, "attacked must be a whole number of at least 0; got -1"),
+        ("limit = 1\n" + GOOD, "limit must be true or false; got 1"),
+        ("training = { epoch = 3 }\n" + GOOD, "training: epoch is not a training setting (did you mean epochs?)"),
+        ("training = { epochs = 0 }\n" + GOOD, "training: epochs must be"),
+        (GOOD.replace("'voting'", "'voted'"), "row[0].defence must be one of smoothing, voting, local"),
+        (
+            GOOD.replace("groups = 3", "group = 3"),
+            "row[0].settings: group is no setting of voting (did you mean groups?)",
+        ),
+        (GOOD.replace("groups = 3", "groups = 0"), "row[0].settings: "),
+        (GOOD.replace("[[data]]", "asked = { deep = 1 }\n[[data]]"), "row[0].asked.deep is nothing that voting takes"),
+        (GOOD.replace("[[data]]", "asked = { depth = -1 }\n[[data]]"), "row[0].asked: depth must be"),
+        (GOOD + "[[data]]\nname = 'topologies:40'\n", "data[1].name 'topologies:40' is there twice"),
+        ("[[row]]\ndefence = 'local'\nname = 'voting'\n" + GOOD, "row[1].name 'voting' is there twice"),
+        ("asked = { sampels = 9 }\n" + GOOD, "asked.sampels is nothing that a defence takes (did you mean samples?)"),
+        (
+            GOOD.replace("[[data]]", "readings = { counts = 'GNNCert' }\n[[data]]"),
+            "row[0].readings: counts is no other certificate of voting (known: voting, counts alone)",
+        ),
+        (
+            GOOD.replace("[[data]]", "readings = { 'voting, counts alone' = 'voting' }\n[[data]]"),
+            "row[0].readings must have names of their own; got voting, voting",
+        ),
+        (GOOD.replace("groups = 3", "groups = 3, worst_of = 9"), "row[0].settings: voting takes a number of groups"),
+        (
+            GOOD.replace("[[data]]", "data = ['topologies:41']\n[[data]]"),
+            "row[0].data: there is no data set topologies:41 (did you mean topologies:40?)",
+        ),
+        ("plugins = 'x'\n" + GOOD, "plugins must be a list of names of modules"),
+        ("x = [", "is not a TOML file"),
+    ],
+)
+def test_a_mistake_is_one_sentence_with_file_and_key(text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "b.toml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_protocols(path)
+    assert words in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_keys_of_a_data_set_take_precedence_and_tables_are_merged(tmp_path: Path) -> None:
+    path = tmp_path / "b.toml"
+    path.write_text(
+        "folds = [0]\ntraining = { epochs = 3, copies = 1 }\n" + GOOD + "training = { epochs = 5 }\nfolds = [4]\n"
+    )
+    (found,) = read_protocols(path)
+    assert (found.training, found.folds) == ({"epochs": 5, "copies": 1}, (4,))
+    assert [row.name for row in found.rows] == ["edge-blind", "voting"]  # the line is always there
+
+
+def test_rows_of_one_data_set_only(tmp_path: Path) -> None:
+    path = tmp_path / "b.toml"
+    path.write_text(
+        "[[row]]\nname = 'v'\ndefence = 'voting'\ndata = ['MUTAG']\nsettings = [{ groups = 9 }]\n"
+        + GOOD
+        + "[[data]]\nname = 'MUTAG'\n"
+    )
+    found, other = read_protocols(path)
+    assert [row.name for row in found.rows] == ["edge-blind", "voting"]
+    assert [row.name for row in other.rows] == ["edge-blind", "v", "voting"]
+
+
+@pytest.mark.parametrize("name", ["quick", "full"])
+def test_the_published_configs_have_all_rows_for_all_nine_data_sets(name: str) -> None:
+    found = read_protocols(ROOT / "benchmarks" / f"{name}.toml", root="data")
+    assert len(found) == 9
+    for protocol in found:
+        names = [each for row in protocol.rows for each in (row.name, *row.readings.values())]
+        assert names == [
+            "edge-blind",
+            "no defence, exhaustive r = 1",
+            "priced voting",
+            "GNNCert",
+            "smoothing, influence",
+            "smoothing, votes",
+            "smoothing, paper",
+            "local",
+        ]
+        assert len(protocol.folds) == (3 if name == "quick" else 10)
+        assert (ROOT / "benchmarks" / "splits" / f"{protocol.title}.json").is_file()
+        epochs = {{**protocol.training, **row.training}["epochs"] for row in protocol.rows}
+        assert len(epochs) == 1  # the same budget for every defence

@@ -1,0 +1,192 @@
+"""The noise as a PyG transform: fresh draws in every epoch and worker, the certificate's law, nothing else changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric import transforms as T
+from torch_geometric.data import Batch, Data, Dataset
+from torch_geometric.loader import DataLoader
+
+import flipproof as fp
+
+NOISE = fp.EdgeNoise(add=0.2, remove=0.3)
+PAIRS = [(0, 1), (1, 2), (2, 3), (3, 4), (0, 4)]
+
+
+def ring(**fields: Any) -> Data:
+    return fp.Graph(5, PAIRS, np.eye(5, 3, dtype=np.float32), 1).to_pyg().update(fields)
+
+
+def seen(loader: DataLoader) -> list[bytes]:
+    """The edges of every batch of one epoch."""
+    return [batch.edge_index.numpy().tobytes() for batch in loader]
+
+
+class Copies(Dataset):  # type: ignore[misc]
+    """Four equal graphs, as a PyG data set."""
+
+    def __init__(self, transform: Any) -> None:
+        super().__init__(None, transform)
+
+    def len(self) -> int:
+        return 4
+
+    def get(self, idx: int) -> Data:
+        return fp.Graph(12, PAIRS).to_pyg()
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+@pytest.mark.parametrize(
+    "options", [{"num_workers": 0}, {"num_workers": 2}, {"num_workers": 1, "persistent_workers": True}]
+)
+def test_epochs_are_fresh_and_a_run_is_repeatable(seed: int | None, options: dict[str, Any]) -> None:
+    def run() -> list[bytes]:
+        torch.manual_seed(3)
+        transform = fp.EdgeFlip(NOISE, seed=seed)
+        loader = DataLoader(Copies(transform), batch_size=1, **options)
+        return [edges for _ in range(2) for edges in seen(loader)]
+
+    first = run()
+    assert len(set(first)) == 8, "8 draws of a graph of 66 node pairs"
+    assert first == run()
+
+
+def test_a_seed_is_not_moved_by_other_uses_of_torch() -> None:
+    draws = []
+    for disturbed in (False, True):
+        flip = fp.EdgeFlip(NOISE, seed=0)
+        one = flip(ring())
+        if disturbed:
+            torch.rand(3)
+        draws.append([part.edge_index.tolist() for part in (one, flip(ring()))])
+    assert draws[0] == draws[1]
+    assert draws[0][0] != draws[0][1]
+
+
+def test_every_pair_flips_with_its_probability() -> None:
+    """1,000 draws: shares of 10 pairs within 5 standard errors; a false alarm is rarer than 1 in 100,000."""
+    flip, count = fp.EdgeFlip(NOISE, seed=1), 1000
+    present = sum(fp.Graph.from_pyg(flip(ring())).adjacency() for _ in range(count)) / count
+    clean = fp.Graph(5, PAIRS).adjacency()
+    for u in range(5):
+        for v in range(u + 1, 5):
+            law = 1 - NOISE.p_remove if clean[u, v] else NOISE.p_add
+            assert abs(present[u, v] - law) < 5 * np.sqrt(law * (1 - law) / count)
+
+
+def test_fields_survive_and_the_given_graph_stays() -> None:
+    given = ring(name="ring", target=torch.tensor([[0.5, 1.5]]), y=torch.tensor([-1]))
+    before = given.edge_index.clone()
+    noisy = fp.EdgeFlip(fp.EdgeNoise(add=0, remove=0.9), seed=0)(given)
+    assert noisy.num_edges < given.num_edges
+    assert torch.equal(given.edge_index, before)
+    assert (noisy.name, noisy.y.tolist(), noisy.target.tolist()) == ("ring", [-1], [[0.5, 1.5]])
+    assert noisy.x is given.x
+    assert noisy.is_undirected()
+    assert noisy.edge_index.dtype == torch.int64
+
+
+def test_nodes_that_lose_their_edges_are_still_there() -> None:
+    bare = Data(edge_index=torch.tensor([[0, 3], [3, 0]]), y=torch.tensor([0]))  # only the edges tell the 4 nodes
+    with pytest.warns(UserWarning, match="num_nodes"):  # PyG's own, to the user
+        lost = fp.EdgeFlip(fp.EdgeNoise(add=0, remove=0.999), seed=0)(bare)
+    assert (lost.num_nodes, lost.num_edges) == (4, 0)
+    assert Batch.from_data_list([lost, lost]).num_nodes == 8
+
+
+def test_a_batch_gets_a_draw_for_every_graph() -> None:
+    batch = Batch.from_data_list([ring() for _ in range(6)])
+    noisy = fp.EdgeFlip(NOISE, seed=0)(batch)
+    parts = noisy.to_data_list()
+    assert len({str(part.edge_index.tolist()) for part in parts}) > 3
+    assert noisy.batch.tolist() == batch.batch.tolist()
+    assert noisy.y.tolist() == batch.y.tolist()
+
+
+@pytest.mark.parametrize("field", ["edge_attr", "edge_weight", "bond"])
+def test_edge_features_are_refused_dropped_or_made_by_the_hook(field: str) -> None:
+    given = ring(**{field: torch.ones(10, 2)})
+    with pytest.raises(fp.InputError, match=rf"{field} has an entry per edge.*edge_features=function"):
+        fp.EdgeFlip(NOISE)(given)
+    with pytest.raises(fp.InputError, match=field):
+        NOISE.sample(given)
+    dropped = fp.EdgeFlip(NOISE, edge_features="drop")(given)
+    assert field not in dropped
+    assert field in given, "the given graph keeps it"
+    made = fp.EdgeFlip(NOISE, seed=0, edge_features=lambda source, target: source + target)
+    if field != "edge_attr":
+        with pytest.raises(fp.InputError, match=field):
+            made(given)
+        return
+    noisy = made(given)
+    assert torch.equal(noisy.edge_attr, noisy.x[noisy.edge_index[0]] + noisy.x[noisy.edge_index[1]])
+
+
+def test_it_composes_with_transforms_that_read_the_noisy_edges() -> None:
+    steps = T.Compose([fp.EdgeFlip(fp.EdgeNoise(add=0, remove=0.999), seed=0), T.OneHotDegree(5, cat=False)])
+    assert steps(ring()).x.argmax(dim=1).tolist() == [0] * 5
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: fp.EdgeFlip(0.9), "noise must be an EdgeNoise; got 0.9"),
+        (lambda: fp.EdgeFlip(NOISE, seed=-1), "seed must be an integer"),
+        (lambda: fp.EdgeFlip(NOISE, edge_features="zero"), "\"drop\"; got 'zero'"),
+        (lambda: fp.EdgeFlip(NOISE)(fp.Graph(3, [])), "takes a PyG Data; got Graph"),
+        (lambda: fp.EdgeFlip(NOISE)(Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2)), "undirected"),
+        (lambda: fp.EdgeFlip(NOISE, edge_features=torch.add)(ring(x=None)), "needs node features x"),
+    ],
+)
+def test_what_it_refuses(make: Any, sentence: str) -> None:
+    with pytest.raises(fp.InputError, match=sentence):
+        make()
+
+
+def test_a_sample_of_a_graph_keeps_everything_but_its_edges() -> None:
+    graph = fp.Graph(5, PAIRS, np.ones((5, 2)), 3, frozen=[(0, 1), (0, 2)], name="ring")
+    noise = fp.EdgeNoise(add=0.4, remove=0.5)
+    draws = [noise.sample(graph, seed=seed) for seed in range(30)]
+    for draw in draws:
+        assert (draw.label, draw.name, draw.frozen.tolist()) == (3, "ring", graph.frozen.tolist())
+        assert draw.node_features is graph.node_features or np.array_equal(draw.node_features, graph.node_features)
+        assert draw.adjacency()[0, 1] == 1
+        assert draw.adjacency()[0, 2] == 0
+    assert len({draw.topology for draw in draws}) > 20
+    assert noise.sample(graph, seed=4) == draws[4]
+    assert len({noise.sample(graph).topology for _ in range(8)}) > 4, "without a seed every draw is fresh"
+    assert isinstance(noise.sample(graph.to_networkx(), seed=0), fp.Graph)
+    assert isinstance(noise.sample(graph.to_pyg(), seed=0), Data)
+
+
+def test_draws_are_not_those_of_a_certificate_with_the_same_seed() -> None:
+    """A model trained on the very copies that it is certified with would make the certificate false."""
+    from flipproof.noise import SampleStream
+
+    graph = fp.Graph(12, [(u, u + 1) for u in range(11)])
+    for seed in range(20):
+        certified = [noisy.topology for noisy in SampleStream(graph, NOISE, seed=seed).batch(0, 50)[0].graphs()]
+        assert NOISE.sample(graph, seed=seed).topology not in certified
+
+
+def test_a_data_set_that_draws_noise_is_not_certified() -> None:
+    smooth = fp.SmoothedClassifier(lambda graphs: [0] * len(graphs), NOISE, num_classes=2)
+    noisy = Copies(T.Compose([fp.EdgeFlip(NOISE), T.Constant()]))
+    for given in (noisy, DataLoader(noisy)):
+        with pytest.raises(fp.InputError, match=r"whose transform adds noise.*without it"):
+            smooth.certify_all(given)
+    assert len(smooth.certify_all(Copies(None), samples=50)) == 4
+
+
+def test_a_data_gets_the_same_draw_as_its_graph() -> None:
+    for graph in (fp.Graph(12, PAIRS), fp.Graph(150, [(u, u + 1) for u in range(149)])):  # both samplers
+        for seed in range(5):
+            drawn = fp.Graph.from_pyg(NOISE.sample(graph.to_pyg(), seed=seed))
+            assert drawn.topology == NOISE.sample(graph, seed=seed).topology
+    large = fp.EdgeNoise(add=0.0001, remove=0.3)
+    graph = fp.Graph(400, [(u, u + 1) for u in range(399)])
+    assert fp.Graph.from_pyg(large.sample(graph.to_pyg(), seed=0)).topology == large.sample(graph, seed=0).topology

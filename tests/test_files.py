@@ -129,3 +129,23 @@ def test_a_killed_writer_leaves_whole_files_or_none(tmp_path: Path) -> None:
             assert len({path.read_bytes() for path in folder.iterdir()}) == 1
             assert (folder / "a").stat().st_size == 300_000
         shutil.rmtree(place)
+
+
+@pytest.mark.parametrize("waited", [True, False], ids=["gone", "zombie"])
+def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path, waited: bool) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended, subprocess.Popen(["sleep", "60"]) as running:
+        if waited:
+            ended.wait()
+        else:
+            os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        for process in (ended.pid, running.pid):
+            (tmp_path / f".folder.{process}.tmp").mkdir()
+            (tmp_path / f".folder.{process}.tmp" / f".a.{process}.tmp").write_bytes(b"half")
+            (tmp_path / f".folder.{process}.old").mkdir()
+            (tmp_path / f".file.{process}.tmp").write_bytes(b"half")
+        (tmp_path / ".folder.note.tmp").write_bytes(b"the user's own")
+        write_folder(tmp_path / "folder", {"a": b"whole"})
+        write_bytes(tmp_path / "file", b"whole")
+        kept = {".folder.note.tmp", f".folder.{running.pid}.tmp", f".folder.{running.pid}.old"}
+        assert set(names(tmp_path)) == {"file", "folder", f".file.{running.pid}.tmp", *kept}
+        running.kill()

@@ -1,11 +1,13 @@
 """The only writer of files: whole or not at all.
 
 Everything is written beside its place under a name that ends in ``.tmp`` and then renamed, so that a process that is
-killed, or a disk that is full, leaves the earlier content or none.
+killed, or a disk that is full, leaves the earlier content or none. What a killed process left beside a place is removed
+by the next that writes there.
 """
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import shutil
@@ -27,6 +29,7 @@ def write_bytes(path: Path, content: bytes, *, durable: bool = True) -> None:
 def written_file(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     """A file to write to, piece by piece; it takes its place when the ``with`` block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_leftovers(path)
     temporary = _beside(path, "tmp")
     try:
         with temporary.open("wb") as file:
@@ -51,14 +54,13 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
     """Write a folder that holds exactly these files; a folder that exists already is replaced with all its content."""
+    _remove_leftovers(path)
     temporary, old = _beside(path, "tmp"), _beside(path, "old")
-    shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)
         for name, content in files.items():
             write_bytes(temporary / name, content)
         if path.exists():
-            shutil.rmtree(old, ignore_errors=True)
             path.rename(old)
         temporary.rename(path)
     finally:
@@ -70,3 +72,33 @@ def write_folder(path: Path, files: Mapping[str, bytes]) -> None:
 
 def _beside(path: Path, ending: str) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.{ending}")
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what processes that no longer run, or an earlier write of this one, left beside a place."""
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*"):
+        process, _, ending = leftover.name.removeprefix(f".{path.name}.").partition(".")
+        if ending not in ("tmp", "old") or not process.isdecimal() or _runs_elsewhere(int(process)):
+            continue
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
+
+
+def _runs_elsewhere(process: int) -> bool:
+    """Whether another process of this number runs."""
+    if process == os.getpid():
+        return False
+    if os.name != "posix":  # signal 0 is not a question there
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    try:  # one that has ended and that nobody has waited for does not run
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return True

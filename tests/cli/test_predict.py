@@ -157,6 +157,7 @@ def test_features_get_the_columns_of_the_model(shell: Shell) -> None:
     ("arguments", "sentence"),
     [
         ([*OWN, "gone.json"], "gone.json is missing"),
+        ([*OWN, "gone"], "gone is missing"),
         ([*OWN, "own.py"], "own.py is of no known kind"),
         ([*OWN, "-", "graphs"], "- stands for standard input and is given alone"),
         ([*OWN, "-", "--simultaneous"], "--simultaneous needs to know the number of graphs in advance"),

@@ -29,6 +29,8 @@ def read_unlabelled(path: Path, *, symmetrise: bool = False) -> tuple[list[RawGr
     A file holds one graph; or several: a list of SMILES (``.smi``, or CSV with a column ``smiles``), JSON lines (``.jsonl``). A
     folder holds files, in alphabetical order, or the table ``edges.csv`` for all graphs.
     """
+    if not path.exists():
+        raise InputError(f"{path} is missing; expected a file or a folder of graphs (correct its name)")
     if not path.is_dir():
         return _of_file(path, symmetrise), []
     if has_edge_table(path):

@@ -34,7 +34,7 @@ def test_defences_cite_entries_that_exist() -> None:
 def test_the_citation_file_and_the_entry_have_the_package_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == flipproof.__version__
-    assert f"version = {{{flipproof.__version__}}}" in entries()["flipproof"]
+    assert f"note    = {{Software, version {flipproof.__version__}}}" in entries()["flipproof"]
     assert citation["title"] in entries()["flipproof"]
     assert citation["references"][0]["doi"] in entries()["gao2020certified"]
 

@@ -16,7 +16,7 @@ from flipproof.certificates.paired_tests import PairedTest, compare_radii
 from flipproof.errors import InputError
 from flipproof.graphs import IntArray
 from flipproof.report.content import ATTACKERS, curve_limit
-from flipproof.report.latex import latex_table, latex_text, share_cell
+from flipproof.report.latex import Cell, latex_table, latex_text, share_in_text
 from flipproof.runs.edge_blind_line import line_in
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.table import Row, columns_of, read_table
@@ -274,25 +274,25 @@ def _lines(runs: Sequence[TableRun]) -> list[str]:
     found = []
     for right, run in best.values():
         curve = Curve("edge-blind", (right,), len(run.rows))
-        cell = share_cell(curve.accuracy[0], *(end[0] for end in curve.band))
+        share = share_in_text(curve.accuracy[0], *(end[0] for end in curve.band))
         which = "the same graphs" if len(best) == 1 else f"the graphs of {latex_text(run.name)}"
-        found.append(f"A network that ignores edges is right on {cell} per cent of {which}, under any flips.")
+        found.append(f"A network that ignores edges is right on {share} per cent of {which}, under any flips.")
     return found
 
 
-def _share_cells(run: TableRun, attacker: str, shown: Sequence[int]) -> list[str]:
+def _share_cells(run: TableRun, attacker: str, shown: Sequence[int]) -> list[Cell]:
     curve = Curve.of(run.name, run.radii[attacker], max(shown))
     low, high = curve.band
-    return [share_cell(curve.accuracy[r], low[r], high[r]) for r in shown]
+    return [(f"{100 * curve.accuracy[r]:.1f}", f"[{100 * low[r]:.1f}, {100 * high[r]:.1f}]") for r in shown]
 
 
-def _average_cell(run: TableRun, attacker: str) -> str:
+def _average_cell(run: TableRun, attacker: str) -> Cell:
     if run.edge_blind:
         return "unlimited"
     found = run.radii[attacker]
     interval = mean_radius_interval(found)
-    ends = "" if interval is None else rf" {{\scriptsize [{interval[0]:.2f}, {interval[1]:.2f}]}}"
-    return f"{mean_radius(found):.2f}{ends}"
+    mean = f"{mean_radius(found):.2f}"
+    return mean if interval is None else (mean, f"[{interval[0]:.2f}, {interval[1]:.2f}]")
 
 
 def _paired_table(tests: Sequence[PairedTest]) -> str:

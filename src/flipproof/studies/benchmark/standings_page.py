@@ -11,7 +11,7 @@ from pathlib import Path
 from flipproof.files import write_text
 from flipproof.report.drawing import Panel
 from flipproof.report.html import asset, html_table, inline_svg
-from flipproof.report.latex import latex_table, latex_text
+from flipproof.report.latex import Cell, latex_table, latex_text
 from flipproof.report.markdown import markdown_table
 from flipproof.report.study_figures import standings_figure
 from flipproof.studies.benchmark.row_jobs import ATTACKERS, RADII
@@ -224,8 +224,8 @@ def _latex(found: Sequence[DataStandings]) -> str:
     return "\n\n".join(tables) + "\n"
 
 
-def _latex_rows(data: DataStandings) -> list[list[str]]:
-    rows = [["majority class", *[_percent(data.majority, best=False)] * len(RADII)]]
+def _latex_rows(data: DataStandings) -> list[list[Cell]]:
+    rows: list[list[Cell]] = [["majority class", *[_percent(data.majority, best=False)] * len(RADII)]]
     for row in data.rows:
         cells = [_percent(row.accuracy(r), best=data.best(r) is row) for r in RADII]
         rows.append([latex_text(row.name), *cells])
@@ -234,9 +234,8 @@ def _latex_rows(data: DataStandings) -> list[list[str]]:
     return rows
 
 
-def _percent(value: Measured, *, best: bool) -> str:
-    shown = f"{100 * value.mean:.1f}"
-    half = "" if value.half is None else rf" {{\scriptsize $\pm$ {100 * value.half:.1f}}}"
+def _percent(value: Measured, *, best: bool) -> Cell:
+    shown = rf"\textbf{{{100 * value.mean:.1f}}}" if best else f"{100 * value.mean:.1f}"
     if value.exact is not None:
-        half = rf" {{\scriptsize [{100 * value.exact[0]:.1f}, {100 * value.exact[1]:.1f}]}}"
-    return (rf"\textbf{{{shown}}}" if best else shown) + half
+        return shown, f"[{100 * value.exact[0]:.1f}, {100 * value.exact[1]:.1f}]"
+    return shown if value.half is None else (shown, rf"$\pm$ {100 * value.half:.1f}")

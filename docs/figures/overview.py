@@ -127,10 +127,10 @@ def main() -> None:
     fp.train(bare, data.train, features="degree", epochs=EPOCHS, seed=SEED)
     under_attack, attacks = attacked(bare, data.test)
     found = {name: certified(name, defence, data.test) for name, defence in defences(data.train).items()}
-    blind = fp.models.EdgeBlind(fp.models.GIN(in_features=1, num_classes=8, seed=SEED))
-    fp.train(blind, data.train, features="constant", epochs=EPOCHS, seed=SEED)
-    labels = fp.EdgeBlindClassifier(blind, features="constant").certify_all(data.test)
-    floor = float(fp.certified_accuracy(labels, data.test.labels, [0])[0])
+    blind = fp.models.NodeStatistics(num_classes=8)  # the better of a forest and a perceptron, chosen on training graphs
+    blind.fit(data.train, seed=SEED)
+    answers = fp.EdgeBlindClassifier(blind).certify_all(data.test)
+    floor = float(fp.certified_accuracy(answers, data.test.labels, [0])[0])
     curves = [curve for curve, _ in found.values()]
     with (PLACE / "overview.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")

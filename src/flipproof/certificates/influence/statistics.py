@@ -257,6 +257,14 @@ class HopedCounts(FlipCounts):
         return _taken(self.table(labels, order), slots, order)
 
 
+def _count_singles(packed: NDArray[np.uint8], labels: Labels, classes: int) -> IntArray:
+    """In how many of the samples of each class a slot was flipped, ``[C, 8 ceil(N / 8)]``: by how often each byte occurs."""
+    offsets = labels.astype(np.int64) * 256
+    found = [np.bincount(offsets + column, minlength=256 * classes) for column in np.ascontiguousarray(packed.T)]
+    by_slot = np.array(found, dtype=np.float32).reshape(-1, 256) @ _EIGHT
+    return np.asarray(by_slot.reshape(-1, classes, 8).swapaxes(0, 1).reshape(classes, -1).astype(np.int64))
+
+
 def _count_pairs(parts: Iterable[NDArray[np.uint8]], slots: int) -> FloatArray:
     """In how many of the samples two slots were both flipped, ``[N, N]``; 0 for a slot with itself."""
     table = np.zeros((slots, slots))
@@ -314,8 +322,7 @@ def count_flips(votes: Votes, order: int) -> FlipCounts:
     for flips, labels in again:
         if few:
             kept.append((flips, labels))
-        by_class = (labels == np.arange(classes)[:, None]).astype(np.float32)
-        singles += (by_class @ _unpacked(flips))[:, :slots].astype(np.int64)
+        singles += _count_singles(flips, labels, classes)[:, :slots]
     return FlipCounts(order, votes.counts, singles, kept if few else again)
 
 

@@ -141,6 +141,7 @@ class FlipCounts:
         gain, price = (_kinds(part, len(attack.groups), 3) for part in (test.top, test.rival))
         votes, lost = (_taken(self.table(labels, 2), attack.slots, 2) for labels in ([top], rivals))
         most = max(0.0, float(price.max())) * lost - min(0.0, float(gain.min())) * votes
+        assert found.double is not None
         return replace(found, double=found.double - most * ((attack.size - 2) / 3 * (1 + 2.0**-40)))
 
     def _weights(
@@ -222,7 +223,7 @@ class FlipCounts:
             doubt: Standard deviations by which its shares are raised.
         """
         order, tables = min(self.order, 2), []
-        for number in range(order + 1):
+        for number in range(max(order, 1) + 1):
             table = np.stack([self.table([label], number) for label in range(len(self.votes))]).astype(np.int64)
             now = table.sum(axis=0)
             trials = now * samples // int(self.votes.sum())
@@ -235,7 +236,7 @@ class FlipCounts:
             # what rounding left over, or where all votes so far were the top class's
             more[top] += trials - more.sum(axis=0)
             tables.append(more)
-        return HopedCounts(order, *tables[:2], (), tables[-1])
+        return HopedCounts(order, tables[0], tables[1], (), highest=tables[-1])
 
 
 @dataclass(frozen=True)
@@ -243,7 +244,7 @@ class HopedCounts(FlipCounts):
     """Counts that nobody has seen: there are no flips behind them.
 
     Attributes:
-        highest: Of every class by as many slots as the order says.
+        highest: Of every class by pairs, where the order is 2.
     """
 
     highest: IntArray

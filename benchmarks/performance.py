@@ -15,6 +15,7 @@ import multiprocessing
 import platform
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -340,6 +341,33 @@ def arithmetic(curves: Curves) -> str:
     )
 
 
+def beside(curves: Curves) -> str:
+    """What a graph costs beside its samples, and what other batch sizes would give."""
+    graph, rows, sizes = random_graph(15, 3), [], (64, 128, 256, 512, 1024)
+    for layer in ("GCNConv", "GINConv", "SAGEConv", "GraphConv", "GATConv"):
+        smooth = fp.SmoothedClassifier(user_net(layer), NOISE, num_classes=CLASSES, features="degree")
+        twin, stream = smooth.classifier.suited(graph, NOISE), SampleStream(graph, NOISE, seed=0)
+        chosen = twin.batch_size(graph, NOISE)
+        batches = {size: stream.batch(0, size)[0] for size in sizes}
+        labels = twin.labels(batches[chosen])
+        works: dict[str, Callable[[], object]] = {
+            "trial": lambda: smooth.check([graph]),  # noqa: B023
+            "alone": lambda: twin.asked_alone(batches[chosen], labels, np.array([5])),  # noqa: B023
+        }
+        times = in_turns(works, rounds=10)
+        by_size = in_turns({str(size): partial(twin.labels, batch) for size, batch in batches.items()}, rounds=40)
+        shown = [f"{by_size[str(size)] / size * 1e6:.1f}{' *' if size == chosen else ''}" for size in sizes]
+        rows.append([layer, *(f"{times[name] * 1000:.1f}" for name in works), *shown])
+    return "\n".join(
+        [
+            "## Beside the samples\n",
+            "A user's PyG model on a graph of 15 nodes. The trial of the model, once per graph; a copy that is asked about again "
+            "alone, once per block of 1,024; and the model's time per sample by batch size, in µs (* is what is used).\n",
+            table(["layers", "trial, ms", "lone copy, ms", *(f"{size:,} at once" for size in sizes)], rows),
+        ]
+    )
+
+
 def certificates(curves: Curves) -> str:
     """What reading a certificate costs beside the sampling, at the paper's three noises."""
     rows = []
@@ -526,6 +554,7 @@ SECTIONS: dict[str, Callable[[Curves], str]] = {
     "ratios": ratios,
     "layers": layers,
     "arithmetic": arithmetic,
+    "beside": beside,
     "certificates": certificates,
     "nodes": growth_with_nodes,
     "samples": growth_with_samples,

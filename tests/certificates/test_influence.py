@@ -15,7 +15,7 @@ from flipproof.certificates.influence.attack import Attack
 from flipproof.certificates.influence.climb import default_split
 from flipproof.certificates.influence.lead_test import Cells, LeadTest, log_excess
 from flipproof.certificates.influence.statistics import count_flips
-from flipproof.certificates.influence.worst_set import Quadruples, SetWeights, all_above
+from flipproof.certificates.influence.worst_set import Quadruples, SetWeights, all_above, some_below
 from flipproof.noise import BLOCK, SampleStream
 from support.cube import Cube, all_states, classifier
 from support.leads import log_mean_statistic
@@ -70,10 +70,11 @@ def test_counts_are_those_of_a_plain_loop(noise: EdgeNoise) -> None:
     flips = votes.stream().flips(0, 1500)
     for label in range(3):
         chosen = flips[votes.labels == label]
-        assert counts.tables[0][label] == len(chosen)
+        none, single, double = (counts.table([label], order) for order in range(3))
+        assert none == len(chosen)
         for i, j in itertools.combinations(range(10), 2):
-            assert counts.tables[1][label, i] == chosen[:, i].sum()
-            assert counts.tables[2][label, i, j] == counts.tables[2][label, j, i] == (chosen[:, i] & chosen[:, j]).sum()
+            assert single[i] == chosen[:, i].sum()
+            assert double[i, j] == double[j, i] == (chosen[:, i] & chosen[:, j]).sum()
         for i, j, k in itertools.permutations((0, 3, 4, 8, 9), 3):
             assert counts.table([label], 3)[i, j, k] == (chosen[:, i] & chosen[:, j] & chosen[:, k]).sum()
     both = counts.table([0, 2], 3)
@@ -82,13 +83,18 @@ def test_counts_are_those_of_a_plain_loop(noise: EdgeNoise) -> None:
 
 def test_counts_do_not_depend_on_how_samples_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     votes = linear_votes(KEEP8, nodes=5, samples=3500)
+    sets, few = ([0], [1, 2], [0, 1, 2]), np.array([1, 4, 9])
     whole = count_flips(votes, 3)
-    triples = whole.table([0, 1, 2], 3)
+    tables = [(labels, order, whole.table(labels, order)) for order in range(4) for labels in sets]
     monkeypatch.setattr(statistics, "_CHUNK", BLOCK)
-    cut = count_flips(votes, 3)
-    for first, second in zip(whole.tables, cut.tables, strict=True):
-        assert np.array_equal(first, second)
-    assert np.array_equal(triples, cut.table([0, 1, 2], 3))
+    for bits in (1 << 29, 0):  # flips that are kept, and flips that are made again
+        monkeypatch.setattr(statistics, "_KEPT_BITS", bits)
+        cut = count_flips(votes, 3)
+        for labels, order, table in tables:
+            part = cut.part(labels, order, few)
+            assert np.array_equal(table, cut.table(labels, order))
+            for places in itertools.permutations(range(3), order):
+                assert part[places] == table[tuple(few[list(places)])]
 
 
 def test_fewer_samples_read_the_same_as_if_no_more_had_been_cast() -> None:
@@ -124,6 +130,40 @@ def test_the_statistic_of_a_set_is_that_of_a_plain_loop(noise: EdgeNoise, order:
         cell = np.ravel_multi_index(tuple(by_group), shape)
         plain = np.where(votes.labels == 0, (top @ cells.features)[cell], -(rival @ cells.features)[cell]).sum()
         assert subset_sum(weights, places.tolist()) == pytest.approx(plain, rel=1e-5)
+
+
+@pytest.mark.parametrize("noise", [KEEP8, UNEQUAL])
+def test_pairs_bound_the_statistic_and_few_slots_have_that_of_all(noise: EdgeNoise) -> None:
+    votes = linear_votes(noise, nodes=6, samples=1500)
+    counts, states = count_flips(votes, 3), votes.graph.slot_states
+    rng = np.random.default_rng(0)
+    for adds, removes in ((3, 0), (2, 1), (3, 1), (0, 3)):
+        attack = Attack.of(noise, states, adds=adds, removes=removes)
+        cells = Cells.of(attack.groups, 1.0, 3)
+        for _ in range(10):
+            top, rival = rng.normal(size=(2, len(cells.kinds)))
+            test = LeadTest(*(dict(zip(cells.kinds, part, strict=True)) for part in (top, rival)), 0.0, 0.0)
+            few, bound, exact = (
+                make(test, attack, 0, [2, 1]) for make in (counts.few_weights, counts.pair_weights, counts.weights)
+            )
+            assert bound.triple is None
+            shares = [
+                np.sort(weights.single[weights.members == group])
+                for weights in (few, exact)
+                for group in range(len(attack.groups))
+            ]
+            for group in range(len(attack.groups)):
+                assert np.isin(shares[group], shares[len(attack.groups) + group]).all()
+            chosen = np.concatenate(
+                [
+                    rng.choice(np.flatnonzero(attack.members == group), size=count, replace=False)
+                    for group, count in enumerate(exact.counts)
+                ]
+            ).tolist()
+            assert subset_sum(bound, chosen) <= subset_sum(exact, chosen) + 1e-3
+            places = [int(np.flatnonzero(exact.single == few.single[place])[0]) for place in range(3)]
+            if len(set(exact.single)) == len(exact.single):
+                assert subset_sum(few, [0, 1, 2]) == pytest.approx(subset_sum(exact, places), rel=1e-5, abs=1e-3)
 
 
 def subset_sum(weights: SetWeights, chosen: list[int]) -> float:
@@ -233,13 +273,18 @@ class Nonsense:
         return type("Answer", (), {"x": np.abs(values) if kind == 2 else values})
 
 
+def forget_tests() -> None:
+    lead_test._designed.cache_clear()
+    LeadTest._of.cache_clear()
+
+
 def test_a_solver_that_returns_nonsense_only_makes_radii_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [linear_votes(noise, seed=seed) for noise in (KEEP8, EdgeNoise(add=0.2, remove=0.3)) for seed in range(3)]
     before = [certify_votes(votes).radius for votes in cases]
     monkeypatch.setattr(lead_test.optimize, "minimize", Nonsense(2).minimize)
-    lead_test._designed.cache_clear()
+    forget_tests()
     after = [certify_votes(votes).radius for votes in cases]
-    lead_test._designed.cache_clear()
+    forget_tests()
     assert all(low <= high for low, high in zip(after, before, strict=True))
     assert min(after) >= 0
     assert sum(after) < sum(before)
@@ -295,6 +340,10 @@ def test_the_worst_set_is_found(counts: tuple[int, ...], order: int) -> None:
         least = min(subset_sum(weights, [int(i) for part in chosen for i in part]) for chosen in sets)
         assert all_above(weights, least - 0.01, effort=10**7)
         assert not all_above(weights, least + 1e-6, effort=10**7)
+        assert not all_above(weights, least + 1e-6, effort=10**7, quick=True)
+        if order < 4:
+            assert some_below(weights, least + 1e-4)
+            assert not some_below(weights, least - 1e-4)
         if order > 1 and sum(counts) > 1:
             assert not all_above(weights, least - 0.01, effort=3)  # no proof, no certificate
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,7 +24,7 @@ def nodes_batch(graph: Graph, more: int = 0) -> NoisyBatch:
 
     ``more`` random graphs of all densities are added.
     """
-    return _batch(graph, _rows(graph, more))
+    return _batch(graph, _rows(graph.num_nodes, graph.num_slots, more))
 
 
 def probe_batch(graph: Graph, noise: EdgeNoise, more: int = 0) -> NoisyBatch:
@@ -31,7 +34,8 @@ def probe_batch(graph: Graph, noise: EdgeNoise, more: int = 0) -> NoisyBatch:
     kept = np.isin(own.slot, graph.frozen_edge_slots, invert=True)
     sample, slot = own.sample[kept], own.slot[kept]
     place = slot - np.searchsorted(graph.frozen_slots, slot)
-    return _batch(graph, [*_rows(graph, more), *(place[sample == index] for index in range(copies))])
+    rows = _rows(graph.num_nodes, graph.num_slots, more)
+    return _batch(graph, [*rows, *(place[sample == index] for index in range(copies))])
 
 
 def delicate(batch: NoisyBatch) -> NDArray[np.bool_]:
@@ -45,24 +49,22 @@ def delicate(batch: NoisyBatch) -> NDArray[np.bool_]:
     return found & (not found.all())
 
 
-def _rows(graph: Graph, more: int) -> list[IntArray]:
+@lru_cache(maxsize=64)
+def _rows(nodes: int, slots: int, more: int) -> tuple[IntArray, ...]:
     """Places of the edges among the slots, for each graph."""
-    slots = graph.num_slots
     full = (
-        int(np.ceil(_FULL * slots))
-        if slots <= _DENSE_SLOTS
-        else min(slots, max(_MOST_EDGES, _EDGES_PER_NODE * graph.num_nodes))
+        int(np.ceil(_FULL * slots)) if slots <= _DENSE_SLOTS else min(slots, max(_MOST_EDGES, _EDGES_PER_NODE * nodes))
     )
-    rng = np.random.default_rng(graph.num_nodes)
-    sparse = min(full, graph.num_nodes)
+    rng = np.random.default_rng(nodes)
+    sparse = min(full, nodes)
     counts = [0, full, sparse // 2] if slots > _DENSE_SLOTS else [0, full, full // 2, sparse, sparse // 2]
     counts += [*(full * rng.random(more)).astype(int).tolist()]
-    return [
+    return tuple(
         np.sort(rng.choice(slots, count, replace=False)) if count else np.empty(0, dtype=np.int64) for count in counts
-    ]
+    )
 
 
-def _batch(graph: Graph, rows: list[IntArray]) -> NoisyBatch:
+def _batch(graph: Graph, rows: Sequence[IntArray]) -> NoisyBatch:
     """Graphs on the same nodes with edges at these places of the slots, and all frozen edges."""
     frozen = graph.frozen_edge_slots
     if graph.num_slots <= _DENSE_SLOTS:

@@ -40,12 +40,12 @@ class DenseTwin(torch.nn.Module):
 
     def __init__(self, module: torch.nn.Module, call: Callable[..., Any]) -> None:
         super().__init__()
-        self._graph = _translated(module, call)
-        *_, batch = (node for node in self._graph.graph.nodes if node.op == "placeholder")
+        graph = _translated(module, call)
+        *_, batch = (node for node in graph.graph.nodes if node.op == "placeholder")
         self._wants_owner = bool(batch.users)
-
+        self._stays_shared = _only_rows_before_edges(graph)
+        self._graph = _Compiled(graph)
         self._by_degree = [part for part in self._graph.modules() if isinstance(part, DegreeRows)]
-        self._stays_shared = _only_rows_before_edges(self._graph)
 
     def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Any:
         return self._graph(x.flatten(0, 1), Edges(adj), self._owner(adj))
@@ -69,6 +69,20 @@ class DenseTwin(torch.nn.Module):
     def _owner(self, adj: Tensor) -> Tensor | None:
         """The graph of every node."""
         return torch.arange(len(adj), device=adj.device).repeat_interleave(adj.shape[1]) if self._wants_owner else None
+
+
+class _Compiled(torch.nn.Module):
+    """The code that torch.fx made of a graph, and the parts that it calls. A copy does not make the code again."""
+
+    def __init__(self, graph: fx.GraphModule) -> None:
+        super().__init__()
+        self._code = type(graph).forward
+        for name, held in graph.__dict__.items():
+            if name in ("_modules", "_parameters", "_buffers"):
+                self.__dict__[name].update(held)
+
+    def forward(self, *inputs: Any) -> Any:
+        return self._code(self, *inputs)
 
 
 class _Root(torch.nn.Module):
@@ -153,9 +167,8 @@ def _look_up_degree_rows(graph: fx.Graph, parts: dict[str, Any]) -> None:
         copies[node] = chain.node_copy(node, copies.__getitem__)
     chain.output(copies[[first, *steps][-1]])
     called = [_called(node, parts) for node in steps]
-    between = fx.GraphModule(
-        {str(node.target): parts[str(node.target)] for node in steps if node.op == "call_module"}, chain
-    )
+    inner = {str(node.target): parts[str(node.target)] for node in steps if node.op == "call_module"}
+    between = _Compiled(fx.GraphModule(inner, chain))
     name = "degree_rows"
     parts[name] = DegreeRows(parts[str(first.target)], between, called, parts[str(second.target)])
     with graph.inserting_before(second):

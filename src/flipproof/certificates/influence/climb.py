@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid
 from flipproof.certificates.influence.attack import Attack
 from flipproof.certificates.influence.lead_test import LeadTest
 from flipproof.certificates.influence.statistics import FlipCounts, count_flips
-from flipproof.certificates.influence.worst_set import all_above
+from flipproof.certificates.influence.worst_set import all_above, some_below
 from flipproof.certificates.sampled_votes import Votes
 from flipproof.noise import EdgeNoise
 
@@ -151,7 +152,8 @@ class _Tests:
         self.counts, self.noise, self.states = counts, noise, states
         self.top, self.alpha, self._split = top, alpha, split
         self.rivals = counts.rivals(top)
-        self.samples = int(counts.tables[0].sum())
+        self.samples = int(counts.votes.sum())
+        self._shares: dict[AlphaSplit, tuple[float, float]] = {}
 
     @property
     def grid_split(self) -> AlphaSplit:
@@ -177,7 +179,12 @@ class _Tests:
 
     def shares(self, split: AlphaSplit) -> tuple[float, float]:
         """Lower bound on the top class's share, upper bound on any rival's."""
-        counts = self.counts.tables[0]
+        if split not in self._shares:
+            self._shares[split] = self._share_bounds(split)
+        return self._shares[split]
+
+    def _share_bounds(self, split: AlphaSplit) -> tuple[float, float]:
+        counts = self.counts.votes
         p_lower = float(lower_bound(counts[self.top], self.samples, failure_prob=split.top * self.alpha))
         p_upper = np.nextafter(1 - p_lower, 2.0)
         if len(self.rivals) > 1 and split.rivals > 0:
@@ -215,8 +222,14 @@ class _Tests:
 
     def _leads(self, test: LeadTest, attack: Attack, rivals: list[int]) -> bool:
         """Whether the test passes for every attacked set and for these rivals together."""
-        weights = self.counts.weights(test, attack, self.top, rivals)
-        return all_above(weights, test.threshold, effort=_EFFORT * self.samples)
+        counts, asked, goal = self.counts, (test, attack, self.top, rivals), test.threshold
+        effort = _EFFORT * self.samples
+        # what decides in most cases needs few counts: a set of harmful slots that fails, or pairs that leave nothing to triples
+        if 1 < test.degree < 4 and some_below(counts.few_weights(*asked), goal):
+            return False
+        if test.degree == 3 and all_above(counts.pair_weights(*asked), goal, effort=effort, quick=True):
+            return True
+        return all_above(counts.weights(*asked), goal, effort=effort)
 
 
 def _symmetric_search(tests: _Tests, max_adds: int, max_removes: int) -> tuple[int, NDArray[np.bool_]]:
@@ -298,8 +311,14 @@ def _lead_tests(attack: Attack, slack: float, order: int, *, samples: int, level
     and, where quadruples are counted, one of degree four: it is stronger, but its counts are worth their time only if the first
     has failed.
     """
-    if not attack.exists or level <= 0 or float(lower_bound(samples, samples, failure_prob=level)) <= 1 - slack:
+    if not attack.exists or level <= 0 or _unanimous(samples, level) <= 1 - slack:
         return []
     degrees = (3, 4) if order == attack.size == 4 else (min(order, 3),)
     tests = (LeadTest.of(attack, degree, samples=samples, level=level / len(degrees)) for degree in degrees)
     return [test for test in tests if test is not None]
+
+
+@lru_cache(maxsize=4096)
+def _unanimous(samples: int, level: float) -> float:
+    """Lower bound on the share of a class that got all votes."""
+    return float(lower_bound(samples, samples, failure_prob=level))

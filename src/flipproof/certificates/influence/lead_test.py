@@ -92,19 +92,29 @@ class LeadTest:
     threshold: float
     needed: float
 
+    @property
+    def degree(self) -> int:
+        """Of the polynomials: slots of the largest subsets that are counted."""
+        return max(map(sum, self.top))
+
     @classmethod
     def of(cls, attack: Attack, order: int, *, samples: int, level: float) -> LeadTest | None:
         """The test, a function of sizes, noise and number of samples; ``None`` where it is not expected ever to pass."""
         degree = min(order, attack.size)
         if degree == 0 or attack.size > _LARGEST or level <= 0:
             return None
-        sets = sum(math.log(math.comb(group.size, group.count)) for group in attack.groups)
+        return cls._of(attack.groups, attack.overlap, degree, samples, level)
+
+    @classmethod
+    @lru_cache(maxsize=4096)
+    def _of(cls, groups: tuple[Group, ...], overlap: float, degree: int, samples: int, level: float) -> LeadTest | None:
+        sets = sum(math.log(math.comb(group.size, group.count)) for group in groups)
         # the number of slots plays no part in the formula, so graphs of like sizes share a test
-        alike = tuple(Group(group.count, group.count, group.flip, group.moved) for group in attack.groups)
-        found = _designed(alike, attack.overlap, degree, samples, round(-math.log(level)), round(math.sqrt(2 * sets)))
+        alike = tuple(Group(group.count, group.count, group.flip, group.moved) for group in groups)
+        found = _designed(alike, overlap, degree, samples, round(-math.log(level)), round(math.sqrt(2 * sets)))
         if found is None:
             return None
-        cells = Cells.of(alike, attack.overlap, degree)
+        cells = Cells.of(alike, overlap, degree)
         threshold = -math.log(level) * (1 + 2.0**-40) + samples * log_excess(cells, *found[:3])
         top, rival = (dict(zip(cells.kinds, part.tolist(), strict=True)) for part in found[:2])
         return cls(top, rival, threshold, found[3])

@@ -6,9 +6,9 @@ votes: flips that are not those the classifier saw would make every slot look ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import pairwise, product
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -22,76 +22,157 @@ from flipproof.certificates.sampled_votes import Votes
 from flipproof.errors import InputError
 from flipproof.noise import BLOCK, SampleStream
 
-__all__ = ["FlipCounts", "count_flips"]
+__all__ = ["FlipCounts", "HopedCounts", "count_flips"]
 
 IntArray = NDArray[np.int64]
+Labels = NDArray[np.unsignedinteger[Any]]
+Flips = tuple[NDArray[np.uint8], Labels]
+"""Flips of consecutive samples, eight slots a byte, ``[M, N / 8]``, and the labels that were voted on them, ``[M]``."""
 
 _CHUNK = 16 * BLOCK  # samples counted at once; below 2**24, so that float32 products of zeros and ones are exact
 _CHUNK_CELLS = 1 << 26  # at most this many flips in memory at once
+_KEPT_BITS = 1 << 29  # at most this many flips are kept for later counts; more are made again
+_FEW = 12  # most harmful slots, among which every set is tried first
 
 
 @dataclass(frozen=True)
 class FlipCounts:
-    """Votes by class, and by class and flipped slots.
+    """Votes by class, and by class and flipped slots. Pairs and triples are counted when they are first asked for.
 
     Attributes:
         order: The highest order that can be asked for.
-        tables: For each order ``k`` up to 2 and ``order``, the votes of every class among the samples in which ``k`` given slots
-            were all flipped: ``[C]``, ``[C, N]``, ``[C, N, N]`` (0 for a slot with itself).
-        packed: From order 3 on, the flips of all samples, eight slots a byte: ``[M, N / 8]``.
-        labels: The votes, ``[M]``.
+        votes: Of every class, ``[C]``.
+        singles: Of every class among the samples in which a slot was flipped, ``[C, N]``.
+        flips: Those of all samples, verified; can be gone through several times.
     """
 
     order: int
-    tables: tuple[IntArray, ...]
-    packed: NDArray[np.uint8]
-    labels: NDArray[np.unsignedinteger[Any]]
-
-    def __post_init__(self) -> None:
-        self.__dict__["_known"] = {}
+    votes: IntArray
+    singles: IntArray
+    flips: Iterable[Flips]
+    _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def rivals(self, top: int) -> list[int]:
         """All other classes, most votes first."""
-        ranked = np.argsort(-self.tables[0], kind="stable")
+        ranked = np.argsort(-self.votes, kind="stable")
         return [int(label) for label in ranked if label != top]
 
     def table(self, labels: list[int], order: int) -> NDArray[Any]:
-        """Votes for any of the classes among the samples in which ``order`` given slots were all flipped."""
-        if order < 3:
-            return np.asarray(self.tables[order][labels].sum(axis=0))
-        return self._triples(frozenset(label for label in labels if self.tables[0][label] > 0))
+        """Votes for any of the classes among the samples in which ``order`` given slots were all flipped, symmetric.
 
-    def _triples(self, labels: frozenset[int]) -> NDArray[np.float32]:
-        """Votes for some classes together by three flipped slots, symmetric ``[N, N, N]``; counted when first asked for."""
-        known: dict[Any, NDArray[np.float32]] = self.__dict__["_known"]
-        if labels not in known:
-            counted = [more for more in known if isinstance(more, frozenset)]
-            larger = next((more for more in counted if labels < more and more - labels in known), None)
-            known[labels] = (
-                _count_triples(self.packed[np.isin(self.labels, list(labels))], self.tables[1].shape[1])
-                if larger is None
-                else known[larger] - known[larger - labels]
-            )
-        return known[labels]
+        What stands for a slot twice means nothing.
+        """
+        if order < 2:
+            return np.asarray((self.votes, self.singles)[order][labels].sum(axis=0))
+        return self._counted(self._voted(labels), order)
+
+    def part(self, labels: list[int], order: int, slots: IntArray) -> NDArray[Any]:
+        """The entries of :meth:`table` for a few slots; the table itself is only made if it is there already."""
+        if order < 2 or (order, self._voted(labels)) in self._known:
+            return _taken(self.table(labels, order), slots, order)
+        key = (order, self._voted(labels), slots.tobytes())
+        if key not in self._known:
+            columns = self._columns(slots)[self._are(self._labels, key[1])]
+            i, j = np.triu_indices(len(slots), 1)
+            if order == 2:
+                found = columns.T @ columns
+            else:
+                found = np.zeros((len(slots),) * 3, dtype=np.float32)
+                found[i, j] = found[j, i] = (columns[:, i] * columns[:, j]).T @ columns
+            self._known[key] = found
+        return np.asarray(self._known[key])
+
+    def _are(self, voted: Labels, labels: frozenset[int]) -> NDArray[np.bool_]:
+        """Which votes are for some classes."""
+        chosen = np.zeros(len(self.votes), dtype=np.bool_)
+        chosen[list(labels)] = True
+        return chosen[voted]
+
+    def _voted(self, labels: list[int]) -> frozenset[int]:
+        return frozenset(label for label in labels if self.votes[label] > 0)
+
+    def _counted(self, labels: frozenset[int], order: int) -> NDArray[Any]:
+        """The table of pairs or triples for some classes together."""
+        if (order, labels) not in self._known:
+            counted = [more for kind, more, *rest in self._known if kind == order and not rest]
+            larger = next((more for more in counted if labels < more and (order, more - labels) in self._known), None)
+            if larger is not None:
+                found = self._known[order, larger] - self._known[order, larger - labels]
+            else:
+                rows = (flips[self._are(voted, labels)] for flips, voted in self.flips)
+                found = (_count_pairs if order == 2 else _count_triples)(rows, self.singles.shape[1])
+            self._known[order, labels] = found
+        return np.asarray(self._known[order, labels])
+
+    @property
+    def _labels(self) -> Labels:
+        if "labels" not in self._known:
+            self._known["labels"] = np.concatenate([labels for _, labels in self.flips])
+        return np.asarray(self._known["labels"])
+
+    def _columns(self, slots: IntArray) -> NDArray[np.float32]:
+        """Whether each of the slots was flipped, ``[M, k]``."""
+        key = ("columns", slots.tobytes())
+        if key not in self._known:
+            byte, bit = slots // 8, (128 >> slots % 8).astype(np.uint8)
+            self._known[key] = np.concatenate([flips[:, byte] & bit > 0 for flips, _ in self.flips]).astype(np.float32)
+        return np.asarray(self._known[key])
 
     def weights(self, test: LeadTest, attack: Attack, top: int, rivals: list[int]) -> SetWeights:
         """The statistic of a test of the lead over some rivals together, as a sum over the subsets of the attacked set."""
-        degree = max(sum(kind) for kind in test.top)
-        found: list[NDArray[Any] | None] = []
-        for order in range(4):
-            if order > degree:
-                found.append(None)
-                continue
-            votes, lost = (_taken(self.table(labels, order), attack.slots, order) for labels in ([top], rivals))
-            gain, price = (_by_group(part, attack, order) for part in (test.top, test.rival))
+        found = self._weights(test, attack, top, rivals, degree=min(test.degree, 3))
+        return replace(found, quadruple=self._quadruples(test, attack, top, rivals)) if test.degree > 3 else found
+
+    def few_weights(self, test: LeadTest, attack: Attack, top: int, rivals: list[int]) -> SetWeights:
+        """The same for the most harmful slots of every group only, which takes less time; of degree three at most."""
+        assert test.degree <= 3
+        ranked, groups = np.argsort(self._shares(top)[attack.slots], kind="stable"), len(attack.groups)
+        few = np.concatenate([ranked[attack.members[ranked] == group][: _FEW // groups] for group in range(groups)])
+        return self._weights(test, attack, top, rivals, degree=test.degree, few=few)
+
+    def pair_weights(self, test: LeadTest, attack: Attack, top: int, rivals: list[int]) -> SetWeights:
+        """Weights of slots and pairs alone whose sums are not above the statistic, whatever triples there are; degree three.
+
+        Three slots are flipped together no more often than two of them, so a triple counts for a rival at most a third of what
+        its pairs count, and each pair of a set of ``s`` slots is in ``s - 2`` triples.
+        """
+        assert test.degree == 3
+        found = self._weights(test, attack, top, rivals, degree=2)
+        gain, price = (_kinds(part, len(attack.groups), 3) for part in (test.top, test.rival))
+        votes, lost = (_taken(self.table(labels, 2), attack.slots, 2) for labels in ([top], rivals))
+        most = max(0.0, float(price.max())) * lost - min(0.0, float(gain.min())) * votes
+        assert found.double is not None
+        return replace(found, double=found.double - most * ((attack.size - 2) / 3 * (1 + 2.0**-40)))
+
+    def _weights(
+        self,
+        test: LeadTest,
+        attack: Attack,
+        top: int,
+        rivals: list[int],
+        *,
+        degree: int,
+        few: IntArray | None = None,
+    ) -> SetWeights:
+        """The statistic's part of all sets of so many slots at most; ``few``: places of those of the attack's slots to take."""
+        members = attack.members if few is None else attack.members[few]
+        found: list[NDArray[Any] | None] = [None] * 4
+        for order in range(degree + 1):
+            votes, lost = (
+                _taken(self.table(labels, order), attack.slots, order)
+                if few is None
+                else self.part(labels, order, attack.slots[few])
+                for labels in ([top], rivals)
+            )
+            gain, price = (_by_group(part, members, len(attack.groups), order) for part in (test.top, test.rival))
             if order == 3:
                 gain, price = gain.astype(np.float32), price.astype(np.float32)
-            found.append(gain * votes - price * lost)
+            found[order] = gain * votes
+            found[order] -= price * lost
         constant, single, double, triple = found
         assert constant is not None
         counts = tuple(group.count for group in attack.groups)
-        four = self._quadruples(test, attack, top, rivals) if degree > 3 else None
-        return SetWeights(float(constant), np.asarray(single), double, triple, attack.members, counts, four)
+        return SetWeights(float(constant), np.asarray(single), double, triple, members, counts)
 
     def _quadruples(self, test: LeadTest, attack: Attack, top: int, rivals: list[int]) -> Quadruples:
         """The statistic's part of all sets of four slots."""
@@ -116,25 +197,24 @@ class FlipCounts:
 
     def _ranked(self, top: int) -> IntArray:
         """The slots by the top class's share of votes where they are flipped, lowest first; for a quick end of the search."""
-        share = self.tables[1][top] / np.maximum(self.tables[1].sum(axis=0), 1)
-        return np.argsort(share, kind="stable").astype(np.int64)
+        return np.argsort(self._shares(top), kind="stable").astype(np.int64)
+
+    def _shares(self, top: int) -> FloatArray:
+        """The top class's share of votes where each slot was flipped, ``[N]``."""
+        return np.asarray(self.singles[top] / np.maximum(self.singles.sum(axis=0), 1))
 
     def _with_three(self, top: int, labels: list[int], rank: int) -> NDArray[np.float32]:
         """Votes for some classes together where the slot of a rank and three of higher ranks were flipped."""
-        known: dict[Any, NDArray[Any]] = self.__dict__["_known"]
-        voted = frozenset(label for label in labels if self.tables[0][label] > 0)
-        if (top, voted) not in known:
-            rows, ranked = self.packed[np.isin(self.labels, list(voted))], self._ranked(top)
-            pieces = [
-                np.packbits(np.unpackbits(rows[start : start + _CHUNK], axis=1)[:, ranked], axis=1)
-                for start in range(0, len(rows), _CHUNK)
-            ]
-            known[top, voted] = np.concatenate(pieces) if pieces else rows
-        ranked_flips = known[top, voted]
-        flipped = ranked_flips[:, rank // 8] & (128 >> rank % 8) > 0
-        return _count_triples(ranked_flips[flipped], self.tables[1].shape[1], first=rank + 1)
+        key = ("ranked", top, self._voted(labels))
+        if key not in self._known:
+            ranked = self._ranked(top)
+            rows = (flips[self._are(voted, key[2])] for flips, voted in self.flips)
+            self._known[key] = [np.packbits(np.unpackbits(part, axis=1)[:, ranked], axis=1) for part in rows]
+        byte, bit = rank // 8, 128 >> rank % 8
+        flipped = (flips[flips[:, byte] & bit > 0] for flips in self._known[key])
+        return _count_triples(flipped, self.singles.shape[1], first=rank + 1)
 
-    def hopeful(self, top: int, samples: int, *, doubt: float) -> FlipCounts:
+    def hopeful(self, top: int, samples: int, *, doubt: float) -> HopedCounts:
         """The counts that more samples would have if the top class's shares were well above what was seen.
 
         Args:
@@ -142,10 +222,11 @@ class FlipCounts:
             samples: How many there would be.
             doubt: Standard deviations by which its shares are raised.
         """
-        tables = []
-        for table in self.tables:
+        order, tables = min(self.order, 2), []
+        for number in range(max(order, 1) + 1):
+            table = np.stack([self.table([label], number) for label in range(len(self.votes))]).astype(np.int64)
             now = table.sum(axis=0)
-            trials = now * samples // len(self.labels)
+            trials = now * samples // int(self.votes.sum())
             share = (table[top] + 1) / (now + 2)
             share = np.minimum(1.0, share + doubt * np.sqrt(share * (1 - share) / np.maximum(now, 1)))
             hits = np.minimum(trials, np.ceil(share * trials)).astype(np.int64)
@@ -155,19 +236,58 @@ class FlipCounts:
             # what rounding left over, or where all votes so far were the top class's
             more[top] += trials - more.sum(axis=0)
             tables.append(more)
-        return FlipCounts(min(self.order, 2), tuple(tables), self.packed, self.labels)
+        return HopedCounts(order, tables[0], tables[1], (), highest=tables[-1])
 
 
-def _count_triples(packed: NDArray[np.uint8], slots: int, *, first: int = 0) -> NDArray[np.float32]:
+@dataclass(frozen=True)
+class HopedCounts(FlipCounts):
+    """Counts that nobody has seen: there are no flips behind them.
+
+    Attributes:
+        highest: Of every class by pairs, where the order is 2.
+    """
+
+    highest: IntArray
+
+    def table(self, labels: list[int], order: int) -> NDArray[Any]:
+        """See :class:`FlipCounts`."""
+        return super().table(labels, order) if order < 2 else np.asarray(self.highest[labels].sum(axis=0))
+
+    def part(self, labels: list[int], order: int, slots: IntArray) -> NDArray[Any]:
+        """See :class:`FlipCounts`."""
+        return _taken(self.table(labels, order), slots, order)
+
+
+def _count_singles(packed: NDArray[np.uint8], labels: Labels, classes: int) -> IntArray:
+    """In how many of the samples of each class a slot was flipped, ``[C, 8 ceil(N / 8)]``: by how often each byte occurs."""
+    offsets = labels.astype(np.int64) * 256
+    found = [np.bincount(offsets + column, minlength=256 * classes) for column in np.ascontiguousarray(packed.T)]
+    by_slot = np.array(found, dtype=np.float32).reshape(-1, 256) @ _EIGHT
+    return np.asarray(by_slot.reshape(-1, classes, 8).swapaxes(0, 1).reshape(classes, -1).astype(np.int64))
+
+
+def _count_pairs(parts: Iterable[NDArray[np.uint8]], slots: int) -> FloatArray:
+    """In how many of the samples two slots were both flipped, ``[N, N]``; 0 for a slot with itself."""
+    table = np.zeros((slots, slots))
+    for packed in parts:
+        numbers = _unpacked(packed)
+        table += (numbers.T @ numbers)[:slots, :slots]
+    np.fill_diagonal(table, 0)
+    return table
+
+
+def _count_triples(parts: Iterable[NDArray[np.uint8]], slots: int, *, first: int = 0) -> NDArray[np.float32]:
     """In how many of the samples three slots, from some first one on, were all flipped, symmetric ``[N, N, N]``."""
     begin, slots = first, slots - first
     table = np.zeros((slots,) * 3, dtype=np.float32)
-    for start in range(0, len(packed), _CHUNK):
-        numbers = _unpacked(packed[start : start + _CHUNK])[:, begin:]
+    for packed in parts:
         for first in range(slots - 2):
-            rest = slice(first + 1, None)
-            both = numbers[numbers[:, first] > 0, first + 1 : slots]
-            table[first, rest, rest] += both.T @ both
+            byte, bit = divmod(begin + first, 8)
+            start = (begin + first + 1) // 8
+            flipped = np.flatnonzero(packed[:, byte] & (128 >> bit))
+            skipped = begin + first + 1 - 8 * start
+            both = _unpacked(packed[flipped, start:])[:, skipped : skipped + slots - first - 1]
+            table[first, first + 1 :, first + 1 :] += both.T @ both
     for first in range(slots - 2):
         rest = slice(first + 1, None)
         table[rest, first, rest] = table[rest, rest, first] = table[first, rest, rest]
@@ -181,11 +301,10 @@ def _taken(table: NDArray[Any], slots: IntArray, order: int) -> NDArray[Any]:
     return np.asarray(table[np.ix_(*(slots,) * order)])
 
 
-def _by_group(values: dict[Kind, float], attack: Attack, order: int) -> FloatArray:
+def _by_group(values: dict[Kind, float], members: IntArray, groups: int, order: int) -> FloatArray:
     """The value of each subset's kind: a number where there is one kind, else ``[n]``, ``[n, n]`` or ``[n, n, n]``."""
-    groups = len(attack.groups)
     table = _kinds(values, groups, order)
-    return table.reshape(()) if groups == 1 else np.asarray(table[np.ix_(*(attack.members,) * order)])
+    return table.reshape(()) if groups == 1 else np.asarray(table[np.ix_(*(members,) * order)])
 
 
 def _kinds(values: dict[Kind, float], groups: int, order: int) -> FloatArray:
@@ -198,28 +317,24 @@ def _kinds(values: dict[Kind, float], groups: int, order: int) -> FloatArray:
 def count_flips(votes: Votes, order: int) -> FlipCounts:
     """Count votes and flipped slots; refuses if the flips are not those that the classifier saw."""
     classes, slots = votes.num_classes, votes.graph.num_slots
-    shapes = ((classes, slots), (classes, slots, slots))
-    tables = [votes.counts, *(np.zeros(shape, dtype=np.int64) for shape in shapes[:order])]
-    packed = []
-    for flips, labels in _verified_flips(votes):
-        if order >= 3:
-            packed.append(flips)
-        by_class = np.argsort(labels, kind="stable")
-        bounds = np.searchsorted(labels[by_class], np.arange(classes + 1))
-        numbers = _unpacked(flips[by_class])
-        for label, (start, stop) in enumerate(pairwise(bounds)):
-            if start == stop:
-                continue
-            part = numbers[start:stop]
-            if order == 1:
-                tables[1][label] += (np.ones(len(part), dtype=np.float32) @ part)[:slots].astype(np.int64)
-                continue
-            pairs = (part.T @ part)[:slots, :slots].astype(np.int64)
-            tables[1][label] += np.diagonal(pairs)
-            np.fill_diagonal(pairs, 0)
-            tables[2][label] += pairs
-    everything = np.concatenate(packed) if packed else np.empty((0, 0), dtype=np.uint8)
-    return FlipCounts(order, tuple(tables), everything, votes.labels)
+    singles, kept = np.zeros((classes, slots), dtype=np.int64), list[Flips]()
+    again = _AgainVerified(votes)
+    few = len(votes) * slots <= _KEPT_BITS
+    for flips, labels in again:
+        if few:
+            kept.append((flips, labels))
+        singles += _count_singles(flips, labels, classes)[:, :slots]
+    return FlipCounts(order, votes.counts, singles, kept if few else again)
+
+
+@dataclass(frozen=True)
+class _AgainVerified:
+    """Flips that are made, and verified, whenever they are gone through."""
+
+    votes: Votes
+
+    def __iter__(self) -> Iterator[Flips]:
+        return _verified_flips(self.votes)
 
 
 _EIGHT = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.float32)
@@ -228,10 +343,10 @@ _EIGHT = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(n
 
 def _unpacked(packed: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Rows of bits as float32 zeros and ones, a whole number of bytes each: ``[M, 8 ceil(N / 8)]``."""
-    return _EIGHT.take(packed, axis=0).reshape(len(packed), -1)
+    return _EIGHT.take(packed, axis=0).reshape(len(packed), 8 * packed.shape[1])
 
 
-def _verified_flips(votes: Votes) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.unsignedinteger[Any]]]]:
+def _verified_flips(votes: Votes) -> Iterator[Flips]:
     """Flips, eight slots a byte, and labels of consecutive samples, each whole block compared with its checksum."""
     stream = votes.stream()
     slots = max(1, votes.graph.num_slots)

@@ -15,17 +15,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations, product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates.bounds import FloatArray
 
-__all__ = ["Quadruples", "SetWeights", "all_above"]
+__all__ = ["Quadruples", "SetWeights", "all_above", "some_below"]
 
 IntArray = NDArray[np.int64]
 
 _STEP = 10_000  # what a step of the search costs beside the entries it looks at
+_SLAB = 16  # slots whose triples are looked at together: so many as the second-level cache holds
 _STARTS = 6
 _SWAPS = 20
 
@@ -74,13 +78,57 @@ class SetWeights:
         return sum(self.counts)
 
 
-def all_above(weights: SetWeights, goal: float, *, effort: int) -> bool:
+def some_below(weights: SetWeights, goal: float) -> bool:
+    """Whether the sum of the weights of all subsets of S is not above the goal for some S; all are tried, so for few slots only.
+
+    Every slot that is twice in a subset, or in one with itself, counts nothing.
+    """
+    sets = _all_sets(tuple(np.bincount(weights.members, minlength=len(weights.counts)).tolist()), weights.counts)
+    if not len(sets):
+        return False
+    values = weights.constant + sets @ weights.single
+    if weights.double is not None:
+        values += ((sets @ _distinct(weights.double)) * sets).sum(axis=1) / 2
+    if weights.triple is not None:
+        cube = _distinct(weights.triple)
+        pairs = (sets @ cube.reshape(len(cube), -1)).reshape(-1, *cube.shape[1:])
+        values += np.einsum("spq,sp,sq->s", pairs, sets, sets, optimize=True) / 6
+    return bool(values.min() <= goal)
+
+
+@lru_cache(maxsize=256)
+def _all_sets(sizes: tuple[int, ...], counts: tuple[int, ...]) -> FloatArray:
+    """Every set with so many slots of each group, as ones in a row, ``[sets, slots]``; slots stand group by group."""
+    starts = np.cumsum([0, *sizes[:-1]]).tolist()
+    choices = (
+        combinations(range(start, start + size), count)
+        for start, size, count in zip(starts, sizes, counts, strict=True)
+    )
+    chosen = [sum(parts, ()) for parts in product(*choices)]
+    sets = np.zeros((len(chosen), sum(sizes)))
+    for row, slots in enumerate(chosen):
+        sets[row, list(slots)] = 1
+    return sets
+
+
+def _distinct(table: NDArray[np.floating]) -> FloatArray:
+    """The table, double precision, with 0 where a slot stands twice."""
+    found, each = table.astype(np.float64), np.arange(len(table))
+    for first, second in combinations(range(table.ndim), 2):
+        places: list[Any] = [slice(None)] * table.ndim
+        places[first] = places[second] = each
+        found[tuple(places)] = 0
+    return found
+
+
+def all_above(weights: SetWeights, goal: float, *, effort: int, quick: bool = False) -> bool:
     """Whether the sum of the weights of all subsets of S is above the goal for every S; ``False`` where it is not known.
 
     Args:
         weights: Of the subsets.
         goal: To be exceeded.
         effort: Table entries that may be looked at.
+        quick: Give up where the first bound does not decide.
     """
     size = weights.size
     if size == 0:
@@ -97,7 +145,7 @@ def all_above(weights: SetWeights, goal: float, *, effort: int) -> bool:
     # sums of single-precision entries: fewer than 2**6 roundings of 2**-24 of what is summed
     goal += 2.0**-17 * largest + 2.0**-40 * (abs(weights.constant) + abs(goal))
     if weights.quadruple is None:
-        return _Search(weights, goal, effort).decided()
+        return _Search(weights, goal, effort).decided(quick=quick)
     assert size == 4  # a larger set holds four slots without the one that comes first
     for rank in range(len(weights.single)):
         rest = _with_slot(weights, weights.quadruple, rank)
@@ -133,21 +181,28 @@ class _Search:
     def __init__(self, weights: SetWeights, goal: float, effort: int) -> None:
         self.weights, self.goal, self.effort = weights, goal, effort
 
-    def decided(self) -> bool:
+    def decided(self, *, quick: bool = False) -> bool:
         """Whether every set is above the goal; ``False`` where that is not known."""
-        weights, size = self.weights, self.weights.size
+        weights = self.weights
         assert weights.double is not None
-        if size > 3 - (weights.triple is None) and self.fails_somewhere():
-            return False
         places = np.arange(len(weights.single))
-        return self.above(weights.constant, weights.single, weights.double, places, weights.counts)
+        # before the sets are divided, one that is not above the goal is looked for
+        give_up = (lambda: True) if quick else self.fails_somewhere
+        return self.above(weights.constant, weights.single, weights.double, places, weights.counts, give_up)
 
     def above(
-        self, constant: float, single: FloatArray, double: FloatArray, places: IntArray, counts: tuple[int, ...]
+        self,
+        constant: float,
+        single: FloatArray,
+        double: FloatArray,
+        places: IntArray,
+        counts: tuple[int, ...],
+        give_up: Callable[[], bool] = lambda: False,
     ) -> bool:
         """Whether every completion of a partial set, by so many of the places, is above the goal.
 
-        ``single`` and ``double`` hold the weights with the slots chosen so far added in; they run over the places.
+        ``single`` and ``double`` hold the weights with the slots chosen so far added in; they run over the places. ``give_up`` is
+        asked before the sets are divided.
         """
         members = self.weights.members[places]
         wanted = np.array(counts)[members] > 0
@@ -177,7 +232,7 @@ class _Search:
             double = double[open_][:, open_]
             if any(int((members == group).sum()) < count for group, count in enumerate(counts)):
                 return True
-        return self._branches(constant, single, double, places, members, counts, rows, parts)
+        return not give_up() and self._branches(constant, single, double, places, members, counts, rows, parts)
 
     def _branches(
         self,
@@ -224,16 +279,18 @@ class _Search:
             return 2, _row_sums(table, members, counts)
         pairs = double / (size - 2) + (single[:, None] + single) / (2 * math.comb(size - 1, 2))
         np.fill_diagonal(pairs, np.inf)  # a slot twice is no triple
-        cube = self.weights.triple[np.ix_(places, places, places)]
-        for spread in (pairs[:, :, None], pairs[:, None, :], pairs):
-            cube += spread.astype(np.float32)
+        narrow, triple = pairs.astype(np.float32), self.weights.triple
         rows = np.empty(len(places))
         for group in range(len(counts)):
-            own = members == group
-            if own.any():
-                rest = _less(counts, group)
-                inner = _row_sums(cube if own.all() else cube[own], members, rest)
-                rows[own] = _least(inner, members, rest) / 2
+            own, rest = np.flatnonzero(members == group), _less(counts, group)
+            for start in range(0, len(own), _SLAB):
+                part = own[start : start + _SLAB]
+                cube = triple[places[part]]
+                cube = cube if len(places) == len(triple) else cube[:, places[:, None], places]
+                cube += narrow[part][:, :, None]
+                cube += narrow[part][:, None, :]
+                cube += narrow
+                rows[part] = _least(_row_sums(cube, members, rest), members, rest) / 2
         return 3, rows
 
     def fails_somewhere(self) -> bool:

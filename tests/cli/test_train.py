@@ -204,7 +204,7 @@ def test_a_kernel_machine_is_trained_and_certified_with_the_same_commands(
         (["--model", "resnet"], "--model must be one of gcn, gin, sage, gat, diffpool, local, edge-blind"),
         (["--model", "edge-blind:edge-blind"], "--model must be one of"),
         (["--corrected"], "--corrected is for gin under noise; got --model gin and no noise"),
-        (["--objective", "votes"], "objective must be one of samples, majority, attacked; got 'votes'"),
+        (["--objective", "votes"], "objective must be one of samples, majority, attacked, attacked-votes; got 'votes'"),
         (["--objective", "majority", "--keep", 0.9], "the majority objective needs several noisy copies; got copies=1"),
         (["--model", "wl-svm", "--hidden", 8], "--hidden, --consistency and --objective belong to networks"),
         (

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from functools import cache
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from flipproof import EdgeNoise, radius
 from flipproof.certificates.influence.attack import Attack
 from flipproof.certificates.influence.climb import _lead_tests
 from flipproof.certificates.influence.lead_test import Cells, log_excess
+from flipproof.certificates.influence.sign_test import SignTest
 from flipproof.certificates.vote_share import certified_grid, slack, worst_case
 from support.cube import KINDS, Cube, classifier
 from support.leads import log_mean_statistic, mean_statistic
@@ -30,15 +33,18 @@ NOISES = (
 )
 
 
-def cubes(count: int, seed: int, sizes: tuple[int, ...]) -> list[Cube]:
+WEAK_NOISES = (EdgeNoise(keep=0.99), EdgeNoise(keep=0.95), EdgeNoise(add=0.01, remove=0.03))
+
+
+def cubes(count: int, seed: int, sizes: tuple[int, ...], noises: tuple[EdgeNoise, ...] = NOISES) -> list[Cube]:
     rng = np.random.default_rng(seed)
     found = []
     while len(found) < count:
         slots = int(rng.choice(sizes))
         clean = rng.random(slots) < rng.uniform(0.2, 0.8)
         num_classes = int(rng.choice((2, 3, 5)))
-        noise = NOISES[len(found) % len(NOISES)]
-        labels = classifier(KINDS[len(found) // len(NOISES) % len(KINDS)], slots, num_classes, clean, rng)
+        noise = noises[len(found) % len(noises)]
+        labels = classifier(KINDS[len(found) // len(noises) % len(KINDS)], slots, num_classes, clean, rng)
         cube = Cube(noise, clean, labels, num_classes)
         if np.sort(cube.shares)[-1] > np.sort(cube.shares)[-2]:
             found.append(cube)
@@ -149,3 +155,50 @@ def test_exact_references_agree_with_the_share_bound_for_a_junta_of_the_attacked
     assert cube.radius() == 0
     assert radius(cube.shares[0] * (1 - 1e-9), cube.noise) == 0
     assert certified_grid(0.9, cube.noise, 1, 1).sum() == 1
+
+
+def test_the_sign_test_passes_no_lost_lead_beyond_its_level() -> None:
+    """For every slot and rival: what the exact shares say, and how often the test then passes, exactly."""
+    tally: Counter[str] = Counter()
+    for cube in cubes(count=600, seed=3, sizes=(3, 5, 7), noises=(*NOISES[:6], *WEAK_NOISES)):
+        top = int(np.argmax(cube.shares))
+        for slot, rival in itertools.product(range(cube.slots), range(cube.num_classes)):
+            if rival == top:
+                continue
+            together, flipped = (np.array([cube.influences(label, 1)[k] for label in (top, rival)]) for k in (0, 1))
+            # votes for the top class among those for either, where the slot is not flipped and where it is
+            cases = np.array([together - flipped[:, slot], flipped[:, slot]])
+            attacked = cube.clean.copy()
+            attacked[slot] ^= True
+            after = cube.shares_after(attacked)
+            leads_in_both = bool((cases[:, 0] > cases[:, 1]).all())
+            if after[top] <= after[rival] - 1e-12:
+                tally["lost leads"] += 1
+                assert not leads_in_both
+                weaker = cases[np.argmin(cases[:, 0] - cases[:, 1])]
+                share = weaker[0] / weaker.sum() if weaker.sum() > 0 else 0.0
+                assert all(pass_probability(votes, share, LEVEL) <= LEVEL for votes in (1, 9, 60, 500))
+            else:
+                tally["kept leads"] += 1
+                tally["found"] += leads_in_both
+    assert tally["lost leads"] > 300
+    assert tally["found"] > 0.8 * tally["kept leads"]
+
+
+def pass_probability(votes: int, share: float, level: float) -> float:
+    """The exact probability that the sign test passes with so many votes for the two classes."""
+    return float(stats.binom.sf(fewest(votes, level) - 1, votes, share))
+
+
+@cache
+def fewest(votes: int, level: float) -> int:
+    """Votes for the top class with which the sign test passes; one more than there are if it never does."""
+    test = SignTest(level, needed=1.0)
+    return next((count for count in range(votes + 1) if test.passes([count], [votes - count])), votes + 1)
+
+
+@pytest.mark.parametrize("level", [0.3, 0.01, 0.0005])
+def test_the_sign_test_is_exact_at_one_half(level: float) -> None:
+    for votes in (5, 20, 100, 333):
+        count = fewest(votes, level)
+        assert stats.binom.sf(count - 1, votes, 0.5) <= level < stats.binom.sf(count - 2, votes, 0.5)

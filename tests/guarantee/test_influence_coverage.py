@@ -13,6 +13,9 @@ import pytest
 from scipy import stats
 
 from flipproof import EdgeNoise, Sequential, certify_votes
+from flipproof.certificates.influence.attack import Attack
+from flipproof.certificates.influence.sign_test import SignTest
+from flipproof.certificates.sampled_votes import Votes
 from support.cube import Cube, all_states
 
 SLOTS = 10
@@ -145,6 +148,50 @@ def test_false_certificates_stay_within_alpha_in_many_trials(
         )
     assert false <= stats.binom.isf(1e-6, trials, alpha)
     assert full > 0.2 * trials
+
+
+def weak_noise_votes(noise: EdgeNoise, shares: tuple[float, float], samples: int, seed: int) -> Votes:
+    """A classifier that looks at slot 0 alone and draws lots: shares of class 0 where it is not flipped and where it is."""
+    clean = np.zeros(SLOTS, dtype=np.bool_)
+    flipped = np.array([0, 1] * 2 ** (SLOTS - 1))
+    votes = Cube(noise, clean, flipped, 2).votes(samples, seed)
+    right = np.random.default_rng(seed).random(samples) < np.array(shares)[votes.labels]
+    return replace(votes, labels=(~right).astype(np.uint8))
+
+
+def false_sign_tests(keep: float, alpha: float, trials: int) -> int:
+    """How many of so many certificates withstand the flip of slot 0, which leaves class 0 one half of the votes exactly."""
+    noise, samples = EdgeNoise(keep=keep), 4000
+    elsewhere = 0.75 if keep < 0.98 else 0.9  # near one half, but high enough for all other slots to pass
+    attack = Attack.of(noise, np.zeros(SLOTS, dtype=np.bool_), adds=1, removes=0)
+    assert SignTest.of(attack, samples=samples, level=alpha / 2) is not None
+    shares = (elsewhere, (0.5 - noise.p_add * elsewhere) / (1 - noise.p_add))
+    found = [
+        certify_votes(weak_noise_votes(noise, shares, samples, seed), alpha=alpha, method="influence")
+        for seed in range(trials)
+    ]
+    assert sum(certificate.radius >= 0 for certificate in found) > 0.5 * trials
+    return sum(certificate.radius > 0 for certificate in found)
+
+
+@pytest.mark.parametrize("keep", [0.95, 0.99])
+def test_false_sign_tests_stay_within_alpha(keep: float) -> None:
+    alpha, trials = 0.3, 200
+    false = false_sign_tests(keep, alpha, trials)
+    assert 0 < false <= stats.binom.isf(1e-6, trials, alpha)
+
+
+@pytest.mark.guarantee
+@pytest.mark.parametrize("alpha", [0.02, 0.3])
+@pytest.mark.parametrize("keep", [0.95, 0.98, 0.99])
+def test_false_sign_tests_stay_within_alpha_in_many_trials(
+    keep: float, alpha: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trials = 3000
+    false = false_sign_tests(keep, alpha, trials)
+    with capsys.disabled():
+        print(f"\nsign test, keep {keep}, alpha {alpha:4}: false {false / trials:.4f}", end="")
+    assert false <= stats.binom.isf(1e-6, trials, alpha)
 
 
 @pytest.mark.guarantee

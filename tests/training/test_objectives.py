@@ -38,7 +38,7 @@ def test_majority_wins_where_no_sample_does():
     assert right["majority"] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("objective", ["majority", "attacked"])
+@pytest.mark.parametrize("objective", ["majority", "attacked", "attacked-votes"])
 @pytest.mark.parametrize("arguments", [{"copies": 1}, {"copies": 64, "noise": None}])
 def test_averages_need_noisy_copies(arguments, objective):
     with pytest.raises(fp.errors.InputError, match=f"the {objective} objective needs several noisy copies"):
@@ -101,6 +101,22 @@ def test_an_attack_without_slopes_takes_random_pairs():
         Messages(), graphs, noise=fp.EdgeNoise(keep=0.9), objective="attacked", copies=3, epochs=2, features="degree"
     )
     assert result.epochs == 2
+
+
+def test_votes_settle_what_the_cross_entropy_leaves_open():
+    """Seven graphs of one class and five of another that look alike: one class gets all votes, not its share of them."""
+    graphs = [fp.Graph(4, [(0, 1)], label=label) for label in [0] * 7 + [1] * 5]
+    share = {}
+    for objective in ("attacked", "attacked-votes"):
+        model = models.GCN(1, 2, hidden=4, seed=0)
+        options = {"copies": 4, "flips": 1, "epochs": 150, "batch_size": 12, "learning_rate": 0.05}
+        fp.train(model, graphs, noise=fp.EdgeNoise(keep=0.99), objective=objective, **options)
+        adjacency = torch.zeros(1, 4, 4)
+        adjacency[0, 0, 1] = adjacency[0, 1, 0] = 1
+        answer = model(adjacency.sum(2, keepdim=True), adjacency, torch.ones(1, 4, dtype=torch.bool))
+        share[objective] = float(answer.softmax(1)[0, 0].detach())
+    assert share["attacked"] == pytest.approx(7 / 12, abs=0.15)
+    assert share["attacked-votes"] > 0.95
 
 
 def test_an_objective_is_one_entry(monkeypatch):

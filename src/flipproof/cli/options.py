@@ -221,7 +221,8 @@ class TrainingOptions:
     )
     objective: str = option(
         "samples: every noisy copy is to be right. majority: most copies of every graph (with --copies 64, under noise). "
-        "attacked: every copy, after the two flips of the graph that hurt most (with --copies 4, under noise).",
+        "attacked: every copy, after the two flips of the graph that hurt most (with --copies 4, under noise). "
+        "attacked-votes: the same with a bounded loss, for a model already trained with attacked.",
         "samples",
         panel="Training",
     )

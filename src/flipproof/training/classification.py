@@ -29,7 +29,7 @@ from flipproof.training.views import Draws, View
 __all__ = ["GraphClassification"]
 
 _VALIDATION_BATCH = 256  # copies of validation graphs at a time
-_ATTACK = 2  # flips of the objective "attacked" where no other number is given
+_ATTACK = 2  # flips of the objectives with an attack where no other number is given
 
 
 class GraphClassification:

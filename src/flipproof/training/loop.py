@@ -87,7 +87,8 @@ def train(
         flips: Number of pairs to train against: every graph of a step is replaced by the worst of several variants with so many
             pairs flipped, with groups inside the sub-graph's group. It raises the price of votes; with ``groups=1`` it is
             adversarial training of the model as it is. Validation graphs are flipped likewise. 0 flips nothing. With the
-            objective ``"attacked"``, the most flips of the attack; validation graphs are then not flipped.
+            objectives ``"attacked"`` and ``"attacked-votes"``, the most flips of the attack; validation graphs are then not
+            flipped.
         worst_of: Number of variants, found by a forward pass: the graph as it is, the pairs of the steepest loss, random pairs.
         budget: For a :class:`flipproof.models.Local`: train it through its own certificate for attacks of at most so many
             flips, or of ``(additions, removals)``. The network then answers for any budget up to this one
@@ -105,7 +106,9 @@ def train(
             already trained for the samples; it gains accuracy under strong noise and lowers the largest shares of votes.
             ``"attacked"``: every noisy copy answered correctly after an attack on the graph: up to ``flips`` pairs (by default
             2) that raise the loss of the averaged answer most steeply are flipped before the noise is added. It trains for the
-            radius, needs several copies, and gives up some accuracy at radius 0.
+            radius, needs several copies, and gives up some accuracy at radius 0. ``"attacked-votes"``: the same with a bounded
+            loss, the probability of a wrong answer. Of two graphs that no classifier can both hold, it holds one, where the
+            cross-entropy holds neither. Start from a model trained with ``"attacked"``.
         consistency: Weight of a term that draws the answers on the copies of one graph together: the mean divergence
             ``KL(mean answer || answer)``. It needs at least two copies.
         label_smoothing: Share of the target that is spread over all classes.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 __all__ = ["OBJECTIVES", "Objective", "averaged_loss", "disagreement"]
@@ -47,10 +48,17 @@ def _majority(logits: Tensor, labels: Tensor, cross_entropy: CrossEntropy) -> Te
     return _TEMPERATURE * cross_entropy(evidence / _TEMPERATURE, labels) + cross_entropy(evidence, labels)
 
 
+def _wrong_votes(logits: Tensor, labels: Tensor, cross_entropy: CrossEntropy) -> Tensor:
+    """The probability of a wrong answer on every copy. Bounded: a graph that cannot be held does not govern the training."""
+    losses: Tensor = cross_entropy(logits.flatten(0, 1), labels.repeat(len(logits)), reduction="none")
+    return -torch.expm1(-losses).mean()
+
+
 OBJECTIVES = {
     "samples": Objective(_samples),
     "majority": Objective(_majority, needs_noise=True),
     "attacked": Objective(_samples, needs_noise=True, attacked=True),
+    "attacked-votes": Objective(_wrong_votes, needs_noise=True, attacked=True),
 }
 
 

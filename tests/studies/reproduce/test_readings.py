@@ -92,5 +92,5 @@ def test_the_experiment_is_the_papers() -> None:
     assert settings.alphas == (0.01, 0.001, 0.0001)
     assert settings.sample_counts == (1_000, 5_000, 10_000)
     jobs = settings.jobs()
-    assert len(set(jobs)) == len(jobs) == 16
+    assert len(set(jobs)) == len(jobs) == 17
     assert all(job.needs == Job("gcn", None) for job in jobs if job.network == "gcn" and job.keep)

@@ -14,6 +14,7 @@ from flipproof.certificates.bounds import AlphaSplit, label_pvalue, lower_bound,
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid
 from flipproof.certificates.influence.attack import Attack
 from flipproof.certificates.influence.lead_test import LeadTest
+from flipproof.certificates.influence.sign_test import SignTest
 from flipproof.certificates.influence.statistics import FlipCounts, count_flips
 from flipproof.certificates.influence.worst_set import all_above, some_below
 from flipproof.certificates.sampled_votes import Votes
@@ -220,8 +221,10 @@ class _Tests:
             waiting += [rivals[1:], rivals[:1]]
         return bool(tests)
 
-    def _leads(self, test: LeadTest, attack: Attack, rivals: list[int]) -> bool:
+    def _leads(self, test: LeadTest | SignTest, attack: Attack, rivals: list[int]) -> bool:
         """Whether the test passes for every attacked set and for these rivals together."""
+        if isinstance(test, SignTest):
+            return self._leads_either_way(test, attack, rivals)
         counts, asked, goal = self.counts, (test, attack, self.top, rivals), test.threshold
         effort = _EFFORT * self.samples
         # what decides in most cases needs few counts: a set of harmful slots that fails, or pairs that leave nothing to triples
@@ -230,6 +233,12 @@ class _Tests:
         if test.degree == 3 and all_above(counts.pair_weights(*asked), goal, effort=effort, quick=True):
             return True
         return all_above(counts.weights(*asked), goal, effort=effort)
+
+    def _leads_either_way(self, test: SignTest, attack: Attack, rivals: list[int]) -> bool:
+        votes = [self.counts.table(labels, 0) for labels in ([self.top], rivals)]
+        flipped = [self.counts.table(labels, 1)[attack.slots] for labels in ([self.top], rivals)]
+        unflipped = [total - part for total, part in zip(votes, flipped, strict=True)]
+        return test.passes(*unflipped) and test.passes(*flipped)
 
 
 def _symmetric_search(tests: _Tests, max_adds: int, max_removes: int) -> tuple[int, NDArray[np.bool_]]:
@@ -304,7 +313,9 @@ def default_split(
     return AlphaSplit(label=_LABEL, top=share - rivals, rivals=rivals, lead=(rest - share) * (1 - 2.0**-40))
 
 
-def _lead_tests(attack: Attack, slack: float, order: int, *, samples: int, level: float) -> list[LeadTest]:
+def _lead_tests(
+    attack: Attack, slack: float, order: int, *, samples: int, level: float
+) -> list[LeadTest] | list[SignTest]:
     """The tests of the lead, of which one must pass: they err with probability ``level`` at most together.
 
     None where even unanimous votes are too few for the vote share, and so for any test. Four slots have a test of degree three
@@ -313,6 +324,9 @@ def _lead_tests(attack: Attack, slack: float, order: int, *, samples: int, level
     """
     if not attack.exists or level <= 0 or _unanimous(samples, level) <= 1 - slack:
         return []
+    sign = SignTest.of(attack, samples=samples, level=level)
+    if sign is not None:
+        return [sign]
     degrees = (3, 4) if order == attack.size == 4 else (min(order, 3),)
     tests = (LeadTest.of(attack, degree, samples=samples, level=level / len(degrees)) for degree in degrees)
     return [test for test in tests if test is not None]

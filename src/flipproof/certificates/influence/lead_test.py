@@ -27,13 +27,13 @@ from scipy import optimize
 from flipproof.certificates.bounds import FloatArray
 from flipproof.certificates.influence.attack import Attack, Group
 
-__all__ = ["Cells", "LeadTest", "log_excess"]
+__all__ = ["NOMINAL", "RIVAL_PART", "Cells", "LeadTest", "log_excess"]
 
 Kind = tuple[int, ...]
 
 # Shares of votes of the nominal classifier, whatever is flipped; the test is made for the smallest that it can confirm.
-_NOMINAL = (0.455, 0.47, 0.49, 0.51, 0.53, 0.56, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.93, 0.96, 0.98, 0.99, 0.996)
-_RIVAL_PART = 0.8  # of the nominal classifier's other votes, those for the rival
+NOMINAL = (0.455, 0.47, 0.49, 0.51, 0.53, 0.56, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.93, 0.96, 0.98, 0.99, 0.996)
+RIVAL_PART = 0.8  # of the nominal classifier's other votes, those for the rival
 _CAPS = (3.0, 10.0, 40.0)  # of likelihood ratios (their roots), where the solver starts
 _LARGEST = 32  # attacks on more slots are left to the vote share
 
@@ -155,12 +155,12 @@ def _designed(
         spread: By how many standard deviations the worst of all sets is expected to fall below the mean.
     """
     design = _Design(Cells.of(groups, overlap, degree), samples, spread)
-    found, low, high = None, 0, len(_NOMINAL)
+    found, low, high = None, 0, len(NOMINAL)
     while low < high:
         middle = (low + high) // 2
-        proposal, value = design.solve(_NOMINAL[middle])
+        proposal, value = design.solve(NOMINAL[middle])
         if value > surprise:
-            found, high = (*proposal, _NOMINAL[middle]), middle
+            found, high = (*proposal, NOMINAL[middle]), middle
         else:
             low = middle + 1
     return found
@@ -217,7 +217,7 @@ class _Design:
 
     def _cost(self, point: FloatArray, share: float) -> float:
         a, b, _, excess = self._parts(point)
-        rival = _RIVAL_PART * (1 - share)
+        rival = RIVAL_PART * (1 - share)
         x = self.cells.x
         square = max(float(x @ (share * a**2 + rival * b**2)), 1e-18)
         mean = float(x @ (share * a - rival * b))
@@ -225,7 +225,7 @@ class _Design:
 
     def _slope(self, point: FloatArray, share: float) -> FloatArray:
         a, b, _, _ = self._parts(point)
-        rival = _RIVAL_PART * (1 - share)
+        rival = RIVAL_PART * (1 - share)
         x, m = self.cells.x, len(self.scale)
         square = max(float(x @ (share * a**2 + rival * b**2)), 1e-18)
         pull = self.spread * math.sqrt(self.samples / square)
@@ -262,7 +262,7 @@ class _Design:
 
     def _value(self, top: FloatArray, rival: FloatArray, balance: float, share: float) -> float:
         a, b, x = top @ self.cells.features, rival @ self.cells.features, self.cells.x
-        part = _RIVAL_PART * (1 - share)
+        part = RIVAL_PART * (1 - share)
         mean = float(x @ (share * a - part * b))
         square = max(float(x @ (share * a**2 + part * b**2)) - mean**2, 0.0)
         expected = self.samples * (mean - log_excess(self.cells, top, rival, balance))

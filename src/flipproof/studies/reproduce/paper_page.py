@@ -81,7 +81,7 @@ def _figures(settings: Settings, folder: Path, tables: Mapping[tuple[str, float]
                 tuple(tables[network, k].curve(method, method, alpha, samples, top) for method in ("paper", *_OURS)),
                 floor,
             )
-            for k in settings.shown_keeps
+            for k in settings.keeps
         ]
         for network, name in _NETWORKS.items()
     ]

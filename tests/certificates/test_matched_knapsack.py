@@ -8,7 +8,15 @@ import pytest
 
 from flipproof import Graph, InputError
 from flipproof.certificates.local_scores import LocalScores, answer_of, leads_over_rivals, rivals_of
-from flipproof.certificates.matched_knapsack import THETAS, NodeLosses, heaviest, worst_drops, worst_drops_up_to
+from flipproof.certificates.matched_knapsack import (
+    KINDS,
+    THETAS,
+    GreedyBounds,
+    NodeLosses,
+    heaviest,
+    touch_gains,
+    worst_drops,
+)
 from flipproof.certificates.node_views import NodeViews, compositions, count_neighbours
 from support.local_tables import looked_at, random_case
 
@@ -91,18 +99,39 @@ def test_a_bound_that_votes_exceed_is_refused():
         replace(evidence, bound=np.abs(evidence.scores).max(axis=0) / 2)
 
 
-def test_a_knapsack_for_all_numbers_of_flips_is_never_below_the_one_for_each():
+def test_greedy_bounds_enclose_the_knapsack():
+    """For every kind and number of flips; often they meet."""
     rng = np.random.default_rng(5)
-    above = 0
-    for _ in range(20):
-        evidence, _ = random_case(rng, nodes=5, kinds=2, classes=3)
-        losses = NodeLosses(evidence.views, leads_over_rivals(evidence.scores, 1, 3))
-        together = worst_drops_up_to(losses, 4)
-        each = np.stack([worst_drops(losses, flips) for flips in range(1, 5)])
-        assert (together[1:] >= each).all()
-        np.testing.assert_array_equal(together[4], each[3])
-        above += (together[1:] > each).any()
-    assert above
+    meet = 0
+    for depth in (None, 1, 2) * 8:
+        evidence, _ = random_case(rng, nodes=6, kinds=2, classes=3, frozen=0.1)
+        seen = evidence if depth is None else looked_at(evidence, depth)
+        bound = None if seen.bound is None else seen.bound[rivals_of(1, 3)[0]]
+        losses = NodeLosses(seen.views, leads_over_rivals(seen.scores, 1, 3), bound)
+        greedy = GreedyBounds(losses, 6)
+        for place, kind in enumerate(KINDS):
+            for flips in range(1, 7):
+                exact = worst_drops(losses, {"either": flips, "adds": (flips, 0), "removes": (0, flips)}[kind])
+                below = greedy.below(kind, flips)
+                assert (greedy.above[place, flips] >= exact - 1e-9).all()
+                assert (below <= exact + 1e-9).all()
+                meet += np.isclose(below, greedy.above[place, flips]).sum()
+    assert meet > 100
+
+
+def test_gains_are_the_slopes_of_the_smallest_concave_function_above():
+    rng = np.random.default_rng(9)
+    values = np.concatenate([np.zeros((200, 1)), rng.normal(size=(200, 7))], axis=1)
+    values[rng.random(values.shape) < 0.2] = -np.inf
+    values[:, 0] = 0
+    for row, gains in zip(values, touch_gains(values), strict=True):
+        sums = np.concatenate([[0.0], np.cumsum(gains)])
+        assert (sums >= row - 1e-9).all()
+        finite = gains[np.isfinite(gains)]
+        assert (np.diff(finite) <= 1e-9).all()
+        corners = [0, *(np.flatnonzero(np.diff(finite) < -1e-9) + 1), len(finite)]
+        np.testing.assert_allclose(sums[corners], row[corners])
+        assert not np.isfinite(row[len(finite) + 1 :]).any()
 
 
 def test_drops_are_upper_bounds_for_every_rival_and_number_of_flips():

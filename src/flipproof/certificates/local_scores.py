@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid
 from flipproof.certificates.evidence import Evidence
-from flipproof.certificates.matched_knapsack import NodeLosses, worst_drops, worst_drops_up_to
+from flipproof.certificates.matched_knapsack import KINDS, GreedyBounds, NodeLosses, worst_drops
 from flipproof.certificates.node_views import NodeViews, views_of
 from flipproof.certificates.weak_spots import WeakSpots
 from flipproof.certificates.worst_flips import FlipSearch
@@ -118,6 +118,9 @@ class LocalScores(Evidence):
         """The views, made again from the graph."""
         return views_of(self.graph, self.kinds.astype(np.int64), self.depth)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in super().__getstate__().items() if key != "views"}
+
     def __repr__(self) -> str:
         return f"LocalScores(views={len(self.scores)}, depth={self.depth}, label={self.label})"
 
@@ -156,14 +159,15 @@ class LocalScores(Evidence):
             grid=cut_grid(grid),
         )
 
-    def margin(self, flips: int) -> Floats:
-        """What all roundings together can be off by, of a lead before and after so many flips and of the bound, ``[P]``.
+    def margin(self, flips: int | IntArray) -> Floats:
+        """What all roundings together can be off by, of a lead before and after so many flips and of the bound, ``[..., P]``.
 
         With ``e`` the bound on a single score: both leads are sums of ``n + 1`` scores. Adding them up rounds by less than
         ``(n + 1)^2 u M``, where ``u`` is the unit roundoff and ``M`` bounds every score; since ``e >= 64 u M``, this is at most
         ``(n + 1)^2 e / 64``. The drop at a node that is touched ``k`` times is off by at most ``(2 + 2k) e`` and its own
         roundings; there are at most ``2q`` such nodes with ``2q`` touches in all, together ``8 q e``. Adding them up rounds by
-        at most ``16 q^3 u M <= q^3 e / 4``, and ``8 q + q^3 / 4 <= 16 (q + 1)^2`` for ``q <= 64``.
+        at most ``16 q^3 u M <= q^3 e / 4``, and ``8 q + q^3 / 4 <= 16 (q + 1)^2`` for ``q <= 64``. Sums of gains instead of
+        drops round each gain by a few ``u M`` more, together less than ``q e``, for which there is room.
         """
         nodes = self.graph.num_nodes + 1
         found: Floats = self.rounding * (4 * nodes * (1 + nodes / 64) + 16 * (flips + 1) ** 2)
@@ -179,6 +183,7 @@ class LocalScores(Evidence):
         # no node has more than n - 1 pairs: looked at so deep, nothing is left out
         whole = self.depth >= graph.num_nodes - 1
         deepest = _MOST_FLIPS if whole or bound is not None else self.depth
+        margins = self.margin(np.arange(_MOST_FLIPS + 1)[:, None])[:, columns]
 
         def stands(budget: tuple[int, int] | int) -> bool:
             """Whether no attack of exactly this budget changes the answer."""
@@ -191,29 +196,37 @@ class LocalScores(Evidence):
             # mixed budgets beyond the depth cost much and are mostly lost
             if flips > (self.depth if adds and removes and not whole else deepest):
                 return False
-            return bool((leads - worst_drops(losses, budget) > self.margin(flips)[columns]).all())
+            return bool((leads - worst_drops(losses, budget) > margins[flips]).all())
 
-        def at_once(most: int, kind: str, known: int = 0) -> int:
-            """Flips that knapsacks of all up to 4, 16 and 64 certify, at least those known: where they are many, few do."""
-            found = flips = known
-            while found == flips < most:
-                flips = min(max(4, 4 * flips), most)
-                margins = np.stack([self.margin(number)[columns] for number in range(flips + 1)])
-                holds = (leads - worst_drops_up_to(losses, flips, kind) > margins)[1:].all(axis=1)
-                found = max(known, flips if holds.all() else int(np.argmin(holds)))
+        most = [min(limit, GRID_LIMIT - 1) for limit in (graph.max_adds, graph.max_removes)]
+        limits = dict(zip(KINDS, (graph.num_slots, *most), strict=True))
+        looks, known = dict[str, GreedyBounds](), dict.fromkeys(KINDS, 0)
+        flips, left = 0, [kind for kind in KINDS if limits[kind]]
+        while left:
+            # where votes are bounded, a look at many flips costs no table of votes
+            flips = min(max(4 if bound is None else 16, 4 * flips), deepest, max(limits[kind] for kind in left))
+            greedy = GreedyBounds(losses, flips, left)
+            holds = np.all(leads - greedy.above[:, 1:] > margins[1 : flips + 1], axis=2)
+            looks |= dict.fromkeys(left, greedy)
+            known |= dict(zip(left, np.where(holds.all(axis=1), flips, holds.argmin(axis=1)).tolist(), strict=True))
+            left = [kind for kind in left if known[kind] == flips < min(limits[kind], deepest)]
+
+        def along(kind: str, least: int = 0) -> int:
+            """Flips of one kind up to which all are withstood; it is known of at least so many."""
+            found = min(max(known[kind], least), limits[kind])
+            while found < limits[kind]:
+                number = found + 1
+                # what greed reaches, a knapsack does
+                if number <= looks[kind].flips and (leads - looks[kind].below(kind, number) <= margins[number]).any():
+                    break
+                if not stands(number if kind == "either" else (number, 0) if kind == "adds" else (0, number)):
+                    break
+                found = number
             return found
 
-        radius = at_once(min(deepest, graph.num_slots), "either")
-        while radius < graph.num_slots and stands(radius + 1):
-            radius += 1
-        most = [min(limit, GRID_LIMIT - 1) for limit in (graph.max_adds, graph.max_removes)]
+        radius = along("either")
         grid = np.add.outer(np.arange(most[0] + 1), np.arange(most[1] + 1)) <= radius
-        adds = at_once(min(most[0], deepest), "adds", radius)
-        while adds < most[0] and stands((adds + 1, 0)):
-            adds += 1
-        removes = at_once(min(most[1], deepest), "removes", radius)
-        while removes < most[1] and stands((0, removes + 1)):
-            removes += 1
+        adds, removes = along("adds", radius), along("removes", radius)
         grid[: adds + 1, 0] = grid[0, : removes + 1] = True
         for adds in range(1, min(most[0], _MOST_MIXED) + 1):
             for removes in range(1, min(most[1], _MOST_MIXED) + 1):

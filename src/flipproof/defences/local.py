@@ -18,12 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.evidence import Evidence
 from flipproof.certificates.local_scores import LocalScores, answer_of, graph_scores, leads_over_rivals
 from flipproof.certificates.node_views import NodeViews, default_depth, kinds_of, unique_rows, views_of
 from flipproof.checks import checked_count
 from flipproof.classifiers import unwrapped
-from flipproof.defences.defence import Defence, Option, Question, Request
+from flipproof.defences.defence import Defence, Option, Question
 from flipproof.defences.target import Confirmation, Outcome, Target
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph
@@ -129,7 +128,6 @@ class LocalClassifier(Defence):
                 f"features of a local network must not depend on edges; got {self.hook.spec or self.hook} (it counts "
                 'neighbours itself: None for the graph\'s own features, or "constant")'
             )
-        self._latest: tuple[bytes, LocalScores | None] = b"", None
         self._refresh()
 
     @property
@@ -255,17 +253,6 @@ class LocalClassifier(Defence):
         nothing, sure = np.zeros((len(views), pairs)), np.ones(pairs)
         bound = None if graph.node_features is None else 0 * sure  # votes on views of labelled nodes are bounded
         return LocalScores(graph, num_classes, kinds, depth, sure, nothing, 0 * sure, bound).certify()
-
-    def work(self, graph: Graph, question: Any, request: Request) -> bytes:
-        found = self.ask(graph, question)
-        content = found.to_bytes()
-        self._latest = content, found
-        return content
-
-    def evidence(self, graph: Graph, question: Any, pieces: Mapping[str, bytes]) -> Evidence:
-        content, found = self._latest
-        # in one process the piece is mostly the one just made: reading it again would take as long as the certificate
-        return found if found is not None and pieces["answer"] is content else super().evidence(graph, question, pieces)
 
     def target(self, graph: Graph, **search: Any) -> Target:
         return LocalTarget(self, graph, search.get("max_calls"))

@@ -330,16 +330,14 @@ def _logarithmic(values: Tensor) -> Tensor:
 
 def _budget_code(budget: int, like: Tensor) -> Tensor:
     """A number of flips as shares of the two numbers around it that have a column, ``[B, columns]``: no jumps between them."""
-    knots = torch.tensor(_BUDGETS, dtype=like.dtype, device=like.device)
     flips = min(max(float(budget), _BUDGETS[0]), _BUDGETS[-1])
-    above = int(torch.searchsorted(knots, flips))
-    code = torch.zeros_like(knots)
-    if knots[above] == flips:
-        code[above] = 1
-    else:
-        share = (flips - knots[above - 1]) / (knots[above] - knots[above - 1])
+    above = next(place for place, knot in enumerate(_BUDGETS) if knot >= flips)
+    code = [0.0] * len(_BUDGETS)
+    code[above] = 1.0
+    if _BUDGETS[above] > flips:
+        share = (flips - _BUDGETS[above - 1]) / (_BUDGETS[above] - _BUDGETS[above - 1])
         code[above - 1], code[above] = 1 - share, share
-    return code.expand(len(like), -1)
+    return like.new_tensor(code).expand(len(like), -1)
 
 
 def _one_hot(values: Tensor, width: int) -> Tensor:

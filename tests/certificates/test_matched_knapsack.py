@@ -27,6 +27,9 @@ CASES = {
     "several classes": {"nodes": 4, "kinds": 2, "classes": 4},
     "frozen pairs": {"nodes": 5, "kinds": 2, "frozen": 0.3},
     "ties": {"nodes": 4, "kinds": 2, "classes": 3, "integers": True},
+    "edge labels": {"nodes": 4, "kinds": 2, "edge_labels": 2},
+    "edge labels and frozen pairs": {"nodes": 4, "kinds": 2, "edge_labels": 2, "frozen": 0.3, "classes": 3},
+    "edge labels alone": {"nodes": 4, "edge_labels": 3},
 }
 
 

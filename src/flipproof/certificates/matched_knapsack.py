@@ -23,6 +23,9 @@ can do. Everything is float64 and in a fixed order; the caller adds a margin for
 
 Views are enumerated up to a depth. Where votes are bounded, ``|h(v)| <= c``, a node that is touched more often loses at most
 ``h(v) + c`` whatever it then sees, and ``W_v(k)`` is at most that plus ``k`` times the largest of the ``-shift(v, w)``.
+
+With several edge labels, flips are removals and additions with a label, each with its own shift. An edge that is removed can be
+added with another label. That addition is no flip of the clean graph; its shift is taken as 0, which cancels as well.
 """
 
 from __future__ import annotations
@@ -81,24 +84,37 @@ class NodeLosses:
         """
         views, graph = self.views, self.views.graph
         n, number = graph.num_nodes, single.shape[1] // 2
-        joined = np.zeros((n, n), dtype=np.bool_)
-        joined[graph.edges[:, 0], graph.edges[:, 1]] = True
         free = ~np.eye(n, dtype=np.bool_)
         if len(graph.frozen):
             free[graph.frozen[:, 0], graph.frozen[:, 1]] = free[graph.frozen[:, 1], graph.frozen[:, 0]] = False
-        joined |= joined.T
-        order = np.argsort(views.kinds, kind="stable")
-        starts = np.searchsorted(views.kinds[order], np.arange(number))
+        order, width = np.argsort(views.kinds, kind="stable"), number // views.labels
+        starts = np.searchsorted(views.kinds[order], np.arange(width))
         slack = np.zeros((n, 2 * number, self.rivals))
-        moves = ((slice(0, number), free & ~joined), (slice(number, None), free & joined))
-        self._most = np.stack([pairs.sum(axis=1) for _, pairs in moves], axis=1)  # [n, 2]: additions, removals
-        for part, pairs in moves:
+        apart = free & (views.label_matrix < 0)
+        self._most = np.stack([apart.sum(axis=1), (free & ~apart).sum(axis=1)], axis=1)
+        for place in range(2 * views.labels):  # additions with each label, then removals
+            label = place - views.labels
+            pairs = apart if label < 0 else free & (views.label_matrix == label)
+            part = slice(place * width, (place + 1) * width)
             mine = single[views.class_of_node][:, part]  # [n, K, B]: what v loses by a partner of each kind
             theirs = np.where(pairs[order][:, :, None], mine[order][:, views.kinds], -np.inf)  # [w, v, B]
             best = np.maximum.reduceat(theirs, starts, axis=0).transpose(1, 0, 2)
             possible = np.isfinite(best)
             slack[:, part][possible] = (mine[possible] - best[possible]) / 2
         return slack
+
+    def _shifts(self, moves: IntArray) -> Floats:
+        """Sums of the smallest slacks of compositions, ``[n, M, B]``; their moves are ``[M, 2 L K]``."""
+        number, labels = moves.shape[1] // 2, self.views.labels
+        if labels == 1:
+            return np.matmul(moves.astype(np.float64), self._slack)
+        # of a kind that neighbours are removed from, additions may go to them: slack 0
+        removed = moves[:, number:].reshape(len(moves), labels, -1).sum(axis=1) > 0
+        loose = np.tile(removed, labels) * moves[:, :number]
+        strict = moves.astype(np.float64)
+        strict[:, :number] -= loose
+        least = np.minimum(self._slack[:, :number], 0)
+        return np.matmul(strict, self._slack) + np.matmul(loose.astype(np.float64), least)
 
     def table(self, flips: int) -> Floats:
         """``W_v`` for each theta, ``[n, thetas, B, additions, removals]``, for at least so many flips, as far as was looked;
@@ -133,6 +149,8 @@ class NodeLosses:
             most = self._most[:, :, None]
             # linear in the number of additions: as few or as many as there can be
             least, largest = np.maximum(0, number - most[:, 1]), np.minimum(number, most[:, 0])
+            if self.views.labels > 1:
+                largest = np.minimum(number, (most[:, 0] + number) // 2)  # one more for every removal
             ends = [self._beyond(adds, number - adds) for adds in (least, largest)]
             found[..., depth + 1 :] = np.maximum(*ends)
         return found
@@ -153,10 +171,13 @@ class NodeLosses:
         """Bounds on ``W_v`` for more flips than were looked at, ``[n, thetas, B, F]``, from numbers of them, ``[n, F]`` each."""
         number = self._slack.shape[1] // 2
         gain = np.stack([-self._slack[:, :number].min(axis=1), -self._slack[:, number:].min(axis=1)])  # [2, n, B]
+        if self.views.labels > 1:
+            gain[0] = np.maximum(gain[0], 0)
         shifts = adds[:, None] * gain[0][:, :, None] + removes[:, None] * gain[1][:, :, None]  # [n, B, F]
         worst = (self._parts + self._bound)[:, :, None]
         found = np.stack([worst + theta * shifts for theta in THETAS], axis=1)
-        impossible = (adds > self._most[:, :1]) | (removes > self._most[:, 1:])
+        again = removes if self.views.labels > 1 else 0
+        impossible = (adds > self._most[:, :1] + again) | (removes > self._most[:, 1:])
         found[np.broadcast_to(impossible[:, None, None], found.shape)] = -np.inf
         return found
 
@@ -164,7 +185,7 @@ class NodeLosses:
         steps = self.views.steps
         wanted = np.flatnonzero(steps.adds + steps.removes <= flips)
         drops = self._drops[self.views.class_of_node[:, None], wanted]  # [n, M, B]
-        shifts = np.matmul(steps.moves[wanted].astype(np.float64), self._slack)
+        shifts = self._shifts(steps.moves[wanted])
         found = np.full((len(drops), len(THETAS), self.rivals, flips + 1, flips + 1), -np.inf)
         found[..., 0, 0] = 0.0
         # compositions with as many additions and as many removals stand together

@@ -45,7 +45,8 @@ def random_case(
 ) -> tuple[LocalScores, Attacked]:
     """A random graph with random votes on all views, and the outcome of every attack.
 
-    With edge labels, an attack gives every pair that is not frozen any label or no edge; another label is a removal and an addition.
+    With edge labels, an attack gives every pair that is not frozen any label or no edge; another label is a removal and an
+    addition.
     """
     number, labels = nodes * (nodes - 1) // 2, max(1, edge_labels)
     pairs = pairs_of_slots(np.arange(number), nodes)
@@ -100,4 +101,19 @@ def all_attacks(graph: Graph) -> list[tuple[np.ndarray, Graph]]:
     for subset in range(2**graph.num_slots):
         pairs = pairs_of_slots(graph.slots[(subset >> np.arange(graph.num_slots)) & 1 == 1], graph.num_nodes)
         found.append((pairs, graph.flipped(pairs)))
+    return found
+
+
+def all_labelled_attacks(graph: Graph, labels: int) -> list[tuple[int, int, Graph]]:
+    """Every graph that differs in edges or edge labels, frozen pairs aside, with the additions and removals that lead to it."""
+    pairs = pairs_of_slots(graph.slots, graph.num_nodes)
+    known = dict(zip(map(tuple, graph.edges.tolist()), graph.edge_labels.tolist(), strict=True))
+    kept = {pair: label for pair, label in known.items() if pair not in set(map(tuple, pairs.tolist()))}
+    before = [known.get(pair, -1) for pair in map(tuple, pairs.tolist())]
+    found = []
+    for after in itertools.product(range(-1, labels), repeat=len(pairs)):
+        changed = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
+        edges = kept | {tuple(pair): new for pair, new in zip(pairs.tolist(), after, strict=True) if new >= 0}
+        attacked = graph.replaced(edges=list(edges) or np.zeros((0, 2), dtype=int), edge_labels=list(edges.values()))
+        found.append((sum(new >= 0 for _, new in changed), sum(old >= 0 for old, _ in changed), attacked))
     return found

@@ -25,7 +25,16 @@ from numpy.typing import NDArray
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
 
-__all__ = ["Compositions", "NodeViews", "compositions", "default_depth", "kinds_of", "most_touches", "unique_rows", "views_of"]
+__all__ = [
+    "Compositions",
+    "NodeViews",
+    "compositions",
+    "default_depth",
+    "kinds_of",
+    "most_touches",
+    "unique_rows",
+    "views_of",
+]
 
 _FEW_COMPOSITIONS, _MOST_COMPOSITIONS, _DEEP_ENOUGH = 300, 1000, 3
 _DEEPEST = 32
@@ -152,9 +161,7 @@ class NodeViews:
         return len(self.own)
 
     @classmethod
-    def of(
-        cls, graph: Graph, kinds: IntArray, depth: int, *, swaps: bool = True, edge_labels: int = 0
-    ) -> NodeViews:
+    def of(cls, graph: Graph, kinds: IntArray, depth: int, *, swaps: bool = True, edge_labels: int = 0) -> NodeViews:
         """The views that at most ``depth`` flips per node reach, where so many edge labels are told apart.
 
         >>> path = Graph(3, [(0, 1), (1, 2)])
@@ -248,15 +255,17 @@ def _labels_of(graph: Graph, labels: int) -> IntArray:
     if found is None or int(found.max(initial=0)) >= labels:
         given = "none" if found is None else str(int(found.max()))
         raise InputError(
-            f"the graph must have edge labels 0 to {labels - 1}, which the network reads; got {given} (build it with edge_labels, "
-            "or read the data with them)"
+            f"the graph must have edge labels 0 to {labels - 1}, which the network reads; got {given} (build it with "
+            "edge_labels, or read the data with them)"
         )
     return found
 
 
 def _by_kind(partners: IntArray, labels: int) -> IntArray:
     """Numbers of partners ``[..., L K]``, added up over edge labels, ``[..., K]``."""
-    found: IntArray = partners.reshape(*partners.shape[:-1], labels, -1).sum(axis=-2) if labels > 1 else partners
+    if labels == 1:
+        return partners
+    found: IntArray = partners.reshape(*partners.shape[:-1], labels, partners.shape[-1] // labels).sum(axis=-2)
     return found
 
 

@@ -256,8 +256,8 @@ def _edge_labels(files: _Files) -> tuple[IntArray, str]:
         raise InputError(f"{files.path('edge_labels')} is missing: {files.name} has no edge labels (leave them out)")
     if len(values) != len(pairs):
         raise InputError(
-            f"{files.path('edge_labels')} has {len(values)} lines; expected one per edge, {len(pairs)}, as {files.path('A').name} "
-            "(copy the files again)"
+            f"{files.path('edge_labels')} has {len(values)} lines; expected one per edge, {len(pairs)}, as "
+            f"{files.path('A').name} has (copy the files again)"
         )
     found, labels = np.unique(values[:, 0], return_inverse=True)
     ends = np.sort(pairs, axis=1)

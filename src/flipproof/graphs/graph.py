@@ -197,8 +197,8 @@ class Graph(Conversions):
 
         Args:
             pairs: Node pairs.
-            edge_labels: Where the graph has edge labels: one for each pair, that of the edge if it is added. Without them, a graph
-                that gains edges has no edge labels any more.
+            edge_labels: Where the graph has edge labels: one for each pair, that of the edge if it is added. Without them, a
+                graph that gains edges has no edge labels any more.
 
         >>> Graph(3, [(0, 1)]).flipped([(0, 1), (1, 2)]).edges.tolist()
         [[1, 2]]

@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 _FEW_COMPOSITIONS, _MOST_COMPOSITIONS, _DEEP_ENOUGH = 300, 1000, 3
+_MOST_WITH_LABELS = 20_000
 _DEEPEST = 32
 _MOST_ENTRIES = 2**27  # numbers in the table of reached views
 
@@ -64,22 +65,26 @@ class Compositions:
 
 
 @lru_cache(maxsize=256)
-def compositions(kinds: int, depth: int, *, swaps: bool = True) -> Compositions:
+def compositions(
+    kinds: int, depth: int, *, swaps: bool = True, moves_made: tuple[int, ...] | None = None
+) -> Compositions:
     """All compositions of 1 to ``depth`` flips at a node, where there are so many kinds.
 
     Args:
         kinds: Number of kinds ``K``.
         depth: Most flips.
         swaps: Whether to list those that both add and remove neighbours of one kind.
+        moves_made: The moves that several flips are made of; by default all ``2K``.
 
     >>> compositions(1, 2).moves.tolist()
     [[1, 0], [0, 1], [0, 2], [1, 1], [2, 0]]
     """
     single = np.eye(2 * kinds, dtype=np.int64)
     parts = [single[: 2 * kinds * (depth > 0)]]
+    made = range(2 * kinds) if moves_made is None else moves_made
     for size in range(2, depth + 1):
-        chosen = np.array(list(combinations_with_replacement(range(2 * kinds), size)), dtype=np.int64)
-        moves = single[chosen].sum(axis=1)
+        chosen = np.array(list(combinations_with_replacement(made, size)), dtype=np.int64)
+        moves = single[chosen.reshape(-1, size)].sum(axis=1)
         if not swaps:
             moves = moves[~((moves[:, :kinds] > 0) & (moves[:, kinds:] > 0)).any(axis=1)]
         parts.append(moves[np.argsort(moves[:, :kinds].sum(axis=1), kind="stable")])
@@ -88,16 +93,19 @@ def compositions(kinds: int, depth: int, *, swaps: bool = True) -> Compositions:
     return Compositions(moves, moves[:, :kinds].sum(axis=1), moves[:, kinds:].sum(axis=1))
 
 
-def default_depth(num_kinds: int, num_nodes: int) -> int:
+def default_depth(num_kinds: int, num_nodes: int, edge_labels: int = 0) -> int:
     """Flips per node that are looked at unless asked otherwise: as many as make few compositions, and up to 3 many; at least 1.
+
+    With edge labels there may be more of them, since many cannot happen: an edge is removed with the label that it has.
 
     >>> default_depth(1, 50), default_depth(4, 50), default_depth(8, 50), default_depth(50, 50)
     (23, 3, 3, 1)
     """
-    depth = 1
+    depth, labels = 1, max(1, edge_labels)
+    many = _MOST_COMPOSITIONS if labels == 1 else _MOST_WITH_LABELS
     while depth < min(_DEEPEST, num_nodes - 1):
-        most = _MOST_COMPOSITIONS if depth < _DEEP_ENOUGH else _FEW_COMPOSITIONS
-        if math.comb(2 * num_kinds + depth + 1, depth + 1) > most:
+        most = many if depth < _DEEP_ENOUGH else _FEW_COMPOSITIONS
+        if math.comb(2 * num_kinds * labels + depth + 1, depth + 1) > most:
             break
         depth += 1
     return depth
@@ -177,7 +185,12 @@ class NodeViews:
         addable = present - np.eye(len(present), dtype=np.int64)[kinds] - joined - shut
         parts = [kinds[:, None], counts] + ([removable, addable] if len(graph.frozen) else [])
         _, first, class_of_node = unique_rows(np.concatenate(parts, axis=1))
-        steps = compositions(number, depth, swaps=swaps)
+        made = None
+        if labels > 1:
+            removes = removable.any(axis=0)
+            adds = addable.any(axis=0) | _by_kind(removes.astype(np.int64), labels).astype(np.bool_)
+            made = tuple(np.flatnonzero(np.concatenate([np.tile(adds, labels), removes])).tolist())
+        steps = compositions(number, depth, swaps=swaps, moves_made=made)
         if len(first) * len(steps.moves) * number > _MOST_ENTRIES:
             raise InputError(
                 f"a graph of {graph.num_nodes} nodes with {number} distinct rows of node features makes too many views to look "

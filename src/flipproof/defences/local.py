@@ -393,7 +393,7 @@ class LocalTarget(Target):
 
 def _depth(asked: int | None, num_kinds: int, graph: Graph, edge_labels: int = 0) -> int:
     """Flips per node to look at."""
-    chosen = asked or default_depth(num_kinds * max(1, edge_labels), graph.num_nodes)
+    chosen = asked or default_depth(num_kinds, graph.num_nodes, edge_labels)
     return min(chosen, max(1, most_touches(graph, edge_labels)))
 
 

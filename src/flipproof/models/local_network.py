@@ -256,7 +256,7 @@ class Local(GraphNetwork):
         if self.edge_labels:
             raise InputError(
                 f"the network reads {self.edge_labels} edge labels, and a matrix of edges has none (ask it with "
-                "flipproof.LocalClassifier, and train it with flipproof.train(..., budget=3))"
+                "flipproof.LocalClassifier, and train it with flipproof.train(..., budget=3); attacks on it are not searched)"
             )
         x = x.to(next(self.parameters()).dtype)
         x = x if self.in_features else x[..., :0]

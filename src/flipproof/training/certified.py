@@ -14,6 +14,7 @@ and with the unbounded cross-entropy these would govern the training. Bounded fr
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -84,7 +85,7 @@ class CertifiedTraining:
         self.budget = budget if isinstance(budget, int) else list(self.most)
         self.features = _hook(features, model)
         members = as_graphs(graphs)
-        self._edge_labels = [graph.topology for graph in members] if model.edge_labels else []
+        self._edge_labels = hashlib.sha256("".join(graph.topology for graph in members).encode()).hexdigest()
         self.labelled = LabelledGraphs(members, "graphs")
         self._check_labels(self.labelled)
         depth = 1 if self._pairwise else self.flips
@@ -136,7 +137,7 @@ class CertifiedTraining:
         return {
             "features": self.features.spec or "a function",
             "graphs": self.labelled.digest(),
-            **({"edge labels": self._edge_labels} if self._edge_labels else {}),
+            **({"edge labels": self._edge_labels} if self.model.edge_labels else {}),
             "validation": None if self.held_out is None else len(self.held_out.labels),
         }
 

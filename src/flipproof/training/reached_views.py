@@ -47,7 +47,7 @@ class ReachedViews:
         for number, graph in enumerate(graphs):
             x = features.of(graph).to(torch.float32).numpy()[:, : model.in_features]
             kinds_rows, kinds = kinds_of(x)
-            most = default_depth(len(kinds_rows) * max(1, labels), graph.num_nodes)
+            most = default_depth(len(kinds_rows), graph.num_nodes, labels)
             depth = min(flips, most, max(1, graph.num_nodes - 1))
             views = NodeViews.of(graph, kinds, depth, swaps=False, edge_labels=labels)
             found.append(views)

@@ -208,7 +208,7 @@ class LocalScores(Evidence):
         flips, left = 0, [kind for kind in KINDS if limits[kind]]
         while left:
             # where votes are bounded, a look at many flips costs no table of votes
-            flips = min(max(4 if bound is None else 16, 4 * flips), deepest, max(limits[kind] for kind in left))
+            flips = min(max(4 if bound is None else 32, 4 * flips), deepest, max(limits[kind] for kind in left))
             greedy = GreedyBounds(losses, flips, left)
             holds = np.all(leads - greedy.above[:, 1:] > margins[1 : flips + 1], axis=2)
             looks |= dict.fromkeys(left, greedy)

@@ -169,17 +169,20 @@ class NodeLosses:
 
     def _beyond(self, adds: IntArray, removes: IntArray) -> Floats:
         """Bounds on ``W_v`` for more flips than were looked at, ``[n, thetas, B, F]``, from numbers of them, ``[n, F]`` each."""
-        number = self._slack.shape[1] // 2
-        gain = np.stack([-self._slack[:, :number].min(axis=1), -self._slack[:, number:].min(axis=1)])  # [2, n, B]
-        if self.views.labels > 1:
-            gain[0] = np.maximum(gain[0], 0)
-        shifts = adds[:, None] * gain[0][:, :, None] + removes[:, None] * gain[1][:, :, None]  # [n, B, F]
-        worst = (self._parts + self._bound)[:, :, None]
-        found = np.stack([worst + theta * shifts for theta in THETAS], axis=1)
+        added, removed = self._gains
+        shifts = (adds[:, None] * added + removes[:, None] * removed)[:, None]  # [n, 1, B, F]
         again = removes if self.views.labels > 1 else 0
-        impossible = (adds > self._most[:, :1] + again) | (removes > self._most[:, 1:])
-        found[np.broadcast_to(impossible[:, None, None], found.shape)] = -np.inf
+        possible = (adds <= self._most[:, :1] + again) & (removes <= self._most[:, 1:])
+        worst = (self._parts + self._bound)[:, None, :, None]
+        found: Floats = np.where(possible[:, None, None], worst + np.array(THETAS)[:, None, None] * shifts, -np.inf)
         return found
+
+    @cached_property
+    def _gains(self) -> tuple[Floats, Floats]:
+        """What a node can gain by the shift of one addition, and of one removal, ``[n, B, 1]`` each."""
+        number = self._slack.shape[1] // 2
+        added, removed = (-part.min(axis=1)[:, :, None] for part in (self._slack[:, :number], self._slack[:, number:]))
+        return (np.maximum(added, 0) if self.views.labels > 1 else added), removed
 
     def _tabulated(self, flips: int) -> Floats:
         steps = self.views.steps

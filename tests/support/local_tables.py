@@ -68,9 +68,10 @@ def random_case(
         (own, *counts): row for row, (own, counts) in enumerate(zip(views.own, views.counts.tolist(), strict=True))
     }
     before = views.label_matrix[*pairs_of_slots(graph.slots, nodes).T]
-    after = np.array(list(itertools.product(range(-1, labels), repeat=graph.num_slots)), dtype=np.int64)
-    after = after.reshape((labels + 1) ** graph.num_slots, graph.num_slots)
-    after = after[np.argsort((after != before).sum(axis=1), kind="stable")]  # the graph as it is comes first
+    # attack i changes slot s by the s-th digit of i: no attack comes first
+    base = labels + 1
+    digits = np.arange(base**graph.num_slots)[:, None] // base ** np.arange(graph.num_slots) % base
+    after = (before + 1 + digits) % base - 1
     u, v = pairs_of_slots(graph.slots, nodes).T
     matrices = np.tile(views.label_matrix, (len(after), 1, 1))
     matrices[:, u, v] = matrices[:, v, u] = after

@@ -107,14 +107,16 @@ class NodeLosses:
         """Sums of the smallest slacks of compositions, ``[n, M, B]``; their moves are ``[M, 2 L K]``."""
         number, labels = moves.shape[1] // 2, self.views.labels
         if labels == 1:
-            return np.matmul(moves.astype(np.float64), self._slack)
+            plain: Floats = np.matmul(moves.astype(np.float64), self._slack)
+            return plain
         # of a kind that neighbours are removed from, additions may go to them: slack 0
         removed = moves[:, number:].reshape(len(moves), labels, -1).sum(axis=1) > 0
         loose = np.tile(removed, labels) * moves[:, :number]
         strict = moves.astype(np.float64)
         strict[:, :number] -= loose
         least = np.minimum(self._slack[:, :number], 0)
-        return np.matmul(strict, self._slack) + np.matmul(loose.astype(np.float64), least)
+        found: Floats = np.matmul(strict, self._slack) + np.matmul(loose.astype(np.float64), least)
+        return found
 
     def table(self, flips: int) -> Floats:
         """``W_v`` for each theta, ``[n, thetas, B, additions, removals]``, for at least so many flips, as far as was looked;

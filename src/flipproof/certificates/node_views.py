@@ -187,9 +187,9 @@ class NodeViews:
         _, first, class_of_node = unique_rows(np.concatenate(parts, axis=1))
         made = None
         if labels > 1:
-            removes = removable.any(axis=0)
-            adds = addable.any(axis=0) | _by_kind(removes.astype(np.int64), labels).astype(np.bool_)
-            made = tuple(np.flatnonzero(np.concatenate([np.tile(adds, labels), removes])).tolist())
+            most = removable.max(axis=0, keepdims=True)
+            adds = (addable.max(axis=0, keepdims=True) > 0) | (_by_kind(most, labels) > 0)
+            made = tuple(np.flatnonzero(np.concatenate([np.tile(adds, labels), most > 0], axis=1)).tolist())
         steps = compositions(number, depth, swaps=swaps, moves_made=made)
         if len(first) * len(steps.moves) * number > _MOST_ENTRIES:
             raise InputError(

@@ -179,8 +179,8 @@ def parsed_json(content: Any, source: str, name: str, *, symmetrise: bool = Fals
             )
         ends.append((place[named[0]], place[named[1]]))
     edges = _undirected(ends, bool(content.get("directed")), bool(content.get("multigraph")), symmetrise, source)
-    named = {key for link in links for key in link} - {"source", "target"}
-    return RawGraph(name, source, attributes, edges, named, _edge_labels(ends, links, edges, source))
+    beside = {key for link in links for key in link} - {"source", "target"}
+    return RawGraph(name, source, attributes, edges, beside, _edge_labels(ends, links, edges, source))
 
 
 def _edge_labels(

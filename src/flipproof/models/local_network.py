@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import torch
@@ -58,6 +59,18 @@ class LocalViews(NamedTuple):
         together = apart.sum(dim=1)
         by_label = torch.cat([apart.sum(dim=2, keepdim=True), apart @ rows], dim=2).flatten(1)
         return cls(own, together @ rows, together.sum(dim=1), graph, by_label)
+
+    @classmethod
+    def joined(cls, parts: Sequence[LocalViews]) -> LocalViews:
+        """Several, one below the other."""
+        labelled = [part.by_label for part in parts if part.by_label is not None]
+        return cls(
+            torch.cat([part.own for part in parts]),
+            torch.cat([part.sums for part in parts]),
+            torch.cat([part.degrees for part in parts]),
+            torch.cat([part.graph for part in parts]),
+            torch.cat(labelled) if labelled else None,
+        )
 
 
 class Local(GraphNetwork):

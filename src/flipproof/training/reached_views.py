@@ -42,25 +42,25 @@ class ReachedViews:
 
     def __init__(self, graphs: list[Graph], labels: Tensor, features: NodeFeatures, model: Local, flips: int) -> None:
         self.labels, self.num_classes = labels, model.num_classes
-        labels, found, sums = model.edge_labels, [], []
+        found, sums = [], []
         parts = []
         for number, graph in enumerate(graphs):
             x = features.of(graph).to(torch.float32).numpy()[:, : model.in_features]
             kinds_rows, kinds = kinds_of(x)
-            most = default_depth(len(kinds_rows), graph.num_nodes, labels)
+            most = default_depth(len(kinds_rows), graph.num_nodes, model.edge_labels)
             depth = min(flips, most, max(1, graph.num_nodes - 1))
-            views = NodeViews.of(graph, kinds, depth, swaps=False, edge_labels=labels)
+            views = NodeViews.of(graph, kinds, depth, swaps=False, edge_labels=model.edge_labels)
             found.append(views)
             counts, each = torch.from_numpy(views.counts.astype(np.float32)), torch.from_numpy(kinds_rows)
             owner = torch.full((len(views),), number)
-            parts.append(LocalViews.counted(each[torch.from_numpy(views.own)], counts, each, owner, labels))
+            own = each[torch.from_numpy(views.own)]
+            parts.append(LocalViews.counted(own, counts, each, owner, model.edge_labels))
             sums.append(x.sum(axis=0))
         self.depth = flips
         self.sizes = torch.tensor([graph.num_nodes for graph in graphs], dtype=torch.float32)
         self.sums = torch.from_numpy(np.stack(sums))
         self.rows = _Parts([len(views) for views in found])
-        flat = LocalViews(*(None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True)))
-        self.inputs = model.view_inputs(flat, self.sizes)
+        self.inputs = model.view_inputs(LocalViews.joined(parts), self.sizes)
         self.nodes = _Parts([graph.num_nodes for graph in graphs])
         self.classes = _Parts([len(views.base) for views in found])
         self.class_of_node = torch.from_numpy(np.concatenate([views.class_of_node for views in found]))

@@ -38,7 +38,8 @@ BUDGETS = (1, 2, 3, 5, 10)
 def network(graphs: Sequence[fp.Graph], classes: int, options: argparse.Namespace, seed: int) -> Any:
     features = graphs[0].node_features
     width = 0 if features is None else features.shape[1]
-    return fp.models.Local(width, classes, hidden=options.hidden, members=options.members, seed=seed)
+    sizes = {"hidden": options.hidden, "members": options.members}
+    return fp.models.Local(width, classes, edge_labels=options.edge_labels, seed=seed, **sizes)
 
 
 def measure(
@@ -137,6 +138,7 @@ def main() -> None:
     parser.add_argument(
         "--attributes", action="store_true", help="read real-valued node attributes, too, not only labels"
     )
+    parser.add_argument("--edge-labels", action="store_true", help="read edge labels")
     parser.add_argument("--data-seed", type=int, default=0, help="seed that makes the paper's graphs and splits them")
     parser.add_argument("--budget", type=int, default=10, help="largest budget that networks are trained for")
     parser.add_argument("--epochs", type=int, default=400)
@@ -154,8 +156,11 @@ def main() -> None:
     data = (
         fp.datasets.topologies(480, seed=options.data_seed)
         if paper
-        else fp.datasets.tu(options.data, root=options.root, attributes=options.attributes)
+        else fp.datasets.tu(
+            options.data, root=options.root, attributes=options.attributes, edge_labels=options.edge_labels
+        )
     )
+    options.edge_labels = data.num_edge_labels
     if options.speed:
         speed(data, options)
         return
@@ -170,7 +175,8 @@ def main() -> None:
 
         def once(kind: str, make: Callable[[], Any], repeat: int = number) -> Any:
             numbers = [options.data_seed, repeat, options.budget, options.epochs, options.hidden, options.members]
-            path = options.kept / ("-".join(map(str, [options.data, kind, *numbers, options.folds])) + ".json")
+            name = options.data + "-edge-labels" * bool(options.edge_labels)
+            path = options.kept / ("-".join(map(str, [name, kind, *numbers, options.folds])) + ".json")
             if not path.exists():
                 found = make()
                 path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,7 +8,15 @@ import pytest
 
 from flipproof import Graph, InputError
 from flipproof.certificates.local_scores import LocalScores, answer_of, leads_over_rivals, rivals_of
-from flipproof.certificates.matched_knapsack import THETAS, NodeLosses, heaviest, worst_drops, worst_drops_up_to
+from flipproof.certificates.matched_knapsack import (
+    KINDS,
+    THETAS,
+    GreedyBounds,
+    NodeLosses,
+    heaviest,
+    touch_gains,
+    worst_drops,
+)
 from flipproof.certificates.node_views import NodeViews, compositions, count_neighbours
 from support.local_tables import looked_at, random_case
 
@@ -19,6 +27,9 @@ CASES = {
     "several classes": {"nodes": 4, "kinds": 2, "classes": 4},
     "frozen pairs": {"nodes": 5, "kinds": 2, "frozen": 0.3},
     "ties": {"nodes": 4, "kinds": 2, "classes": 3, "integers": True},
+    "edge labels": {"nodes": 4, "kinds": 2, "edge_labels": 2},
+    "edge labels and frozen pairs": {"nodes": 4, "kinds": 2, "edge_labels": 2, "frozen": 0.3, "classes": 3},
+    "edge labels alone": {"nodes": 4, "edge_labels": 3},
 }
 
 
@@ -85,24 +96,67 @@ def test_drops_beyond_the_depth_are_upper_bounds():
                     assert (bound >= (leads[0] - leads[inside]).max(axis=0) - 1e-9).all()
 
 
+@pytest.mark.parametrize("depth", [None, 1, 2])
+def test_drops_are_upper_bounds_where_labels_of_edges_can_change(depth):
+    """An edge that is removed and added again has a shift of its own: without it, some bounds would be too low."""
+    rng = np.random.default_rng(12)
+    changes = 0
+    for _ in range(40):
+        evidence, attacked = random_case(rng, nodes=4, kinds=2, edge_labels=2)
+        seen = evidence if depth is None else looked_at(evidence, depth)
+        leads = leads_over_rivals(attacked.totals, 0, 2)
+        losses = NodeLosses(seen.views, leads_over_rivals(seen.scores, 0, 2), seen.bound)
+        sizes = attacked.adds + attacked.removes
+        changes += sizes.max() > evidence.graph.num_slots
+        for flips in range(1, sizes.max() + 1):
+            assert (worst_drops(losses, flips) >= (leads[0] - leads[sizes == flips]).max(axis=0) - 1e-9).all()
+        for adds, removes in itertools.product(range(4), range(4)):
+            inside = (attacked.adds == adds) & (attacked.removes == removes)
+            if adds + removes and inside.any():
+                bound = worst_drops(losses, (adds, removes))
+                assert (bound >= (leads[0] - leads[inside]).max(axis=0) - 1e-9).all()
+    assert changes > 10
+
+
 def test_a_bound_that_votes_exceed_is_refused():
     evidence, _ = random_case(np.random.default_rng(0), nodes=4, kinds=2)
     with pytest.raises(InputError, match="within their bound"):
         replace(evidence, bound=np.abs(evidence.scores).max(axis=0) / 2)
 
 
-def test_a_knapsack_for_all_numbers_of_flips_is_never_below_the_one_for_each():
+def test_greedy_bounds_enclose_the_knapsack():
+    """For every kind and number of flips; often they meet."""
     rng = np.random.default_rng(5)
-    above = 0
-    for _ in range(20):
-        evidence, _ = random_case(rng, nodes=5, kinds=2, classes=3)
-        losses = NodeLosses(evidence.views, leads_over_rivals(evidence.scores, 1, 3))
-        together = worst_drops_up_to(losses, 4)
-        each = np.stack([worst_drops(losses, flips) for flips in range(1, 5)])
-        assert (together[1:] >= each).all()
-        np.testing.assert_array_equal(together[4], each[3])
-        above += (together[1:] > each).any()
-    assert above
+    meet = 0
+    for depth in (None, 1, 2) * 8:
+        evidence, _ = random_case(rng, nodes=6, kinds=2, classes=3, frozen=0.1)
+        seen = evidence if depth is None else looked_at(evidence, depth)
+        bound = None if seen.bound is None else seen.bound[rivals_of(1, 3)[0]]
+        losses = NodeLosses(seen.views, leads_over_rivals(seen.scores, 1, 3), bound)
+        greedy = GreedyBounds(losses, 6)
+        for place, kind in enumerate(KINDS):
+            for flips in range(1, 7):
+                exact = worst_drops(losses, {"either": flips, "adds": (flips, 0), "removes": (0, flips)}[kind])
+                below = greedy.below(kind, flips)
+                assert (greedy.above[place, flips] >= exact - 1e-9).all()
+                assert (below <= exact + 1e-9).all()
+                meet += np.isclose(below, greedy.above[place, flips]).sum()
+    assert meet > 100
+
+
+def test_gains_are_the_slopes_of_the_smallest_concave_function_above():
+    rng = np.random.default_rng(9)
+    values = np.concatenate([np.zeros((200, 1)), rng.normal(size=(200, 7))], axis=1)
+    values[rng.random(values.shape) < 0.2] = -np.inf
+    values[:, 0] = 0
+    for row, gains in zip(values, touch_gains(values), strict=True):
+        sums = np.concatenate([[0.0], np.cumsum(gains)])
+        assert (sums >= row - 1e-9).all()
+        finite = gains[np.isfinite(gains)]
+        assert (np.diff(finite) <= 1e-9).all()
+        corners = [0, *(np.flatnonzero(np.diff(finite) < -1e-9) + 1), len(finite)]
+        np.testing.assert_allclose(sums[corners], row[corners])
+        assert not np.isfinite(row[len(finite) + 1 :]).any()
 
 
 def test_drops_are_upper_bounds_for_every_rival_and_number_of_flips():

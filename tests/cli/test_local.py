@@ -71,3 +71,45 @@ def test_training_takes_what_suits_local_unless_asked(shell: Shell) -> None:
     assert shell(*TRAIN, "--replace", "--learning-rate", 0.02, "--batch-size", 16).code == 0
     stored = fp.models.load_metadata("model").metadata["training"]
     assert [stored[name] for name in ("learning_rate", "batch_size", "average")] == [0.02, 16, 0.99]
+
+
+def write_bonds(root: Path) -> None:
+    """Rings of six nodes as a TU data set; all bonds of a graph have one of two labels, which is its class."""
+    lines: dict[str, list[str]] = {kind: [] for kind in ("A", "edge_labels", "graph_indicator", "graph_labels")}
+    for graph in range(24):
+        lines["graph_labels"].append(str(graph % 2))
+        lines["graph_indicator"] += [str(graph + 1)] * 6
+        for node in range(6):
+            u, v = 6 * graph + node + 1, 6 * graph + (node + 1) % 6 + 1
+            lines["A"] += [f"{u}, {v}", f"{v}, {u}"]
+            lines["edge_labels"] += [str(10 + graph % 2)] * 2
+    for kind, rows in lines.items():
+        (root / f"BONDS_{kind}.txt").write_text("\n".join(rows))
+
+
+def test_edge_labels_are_read_trained_on_certified_and_answered(shell: Shell, tmp_path: Path) -> None:
+    write_bonds(tmp_path)
+    train = ["train", "--data", "BONDS", "--root", ".", "--edge-labels", "--out", "model", "--epochs", 40]
+    trained = shell(*train, "--defence", "local", "--budget", 2)
+    assert trained.code == 0, trained.err
+    assert "edge labels are read" in trained.err
+    assert fp.models.load_metadata("model").config["edge_labels"] == 2
+    certified = shell("certify", "--model", "model", "--out", "run", "--workers", 1, "--json")
+    assert certified.code == 0, certified.err
+    assert json.loads(certified.out)["certified_accuracy"]["1"] > 0.9
+    assert shell("verify", "run").code == 0
+    assert shell("report", "run", "--out", "page").code == 0
+    ring = {"num_nodes": 6, "edges": [[u, (u + 1) % 6] for u in range(6)]}
+    for label in (0, 1):
+        Path(f"ring-{label}.json").write_text(json.dumps({**ring, "edge_labels": [label] * 6}))
+    answered = shell("predict", "--model", "model", "ring-0.json", "ring-1.json", "--workers", 1, "--json")
+    assert [json.loads(line)["label"] for line in answered.out.splitlines()] == ["0", "1"]
+    Path("ring.json").write_text(json.dumps(ring))
+    for arguments, sentence in (
+        (("predict", "--model", "model", "ring.json", "--workers", 1), "and a graph has none"),
+        (("attack", "--model", "model", "--out", "attacked", "--workers", 1), "attacks on it are not searched"),
+        ((*train, "--replace", "--keep", 0.9), "--edge-labels are for local networks"),
+    ):
+        refused = shell(*arguments)
+        assert refused.code == 2
+        assert sentence in refused.err

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from flipproof import Graph
 from flipproof.certificates.local_scores import LocalScores, answer_of
-from flipproof.certificates.node_views import NodeViews
+from flipproof.certificates.node_views import NodeViews, most_touches
 from flipproof.graphs import pairs_of_slots
 
 
@@ -24,7 +25,7 @@ class Attacked:
     def radius(self, label: int | None, num_slots: int) -> int:
         """The true one."""
         sizes = (self.adds + self.removes)[[answer != label for answer in self.answers]]
-        return num_slots if not len(sizes) else int(sizes.min()) - 1
+        return num_slots if not len(sizes) else min(num_slots, int(sizes.min()) - 1)
 
     def withstood(self, label: int | None, adds: int, removes: int) -> bool:
         """Whether no attack of at most so many additions and removals changes the answer."""
@@ -40,34 +41,47 @@ def random_case(
     classes: int = 2,
     frozen: float = 0.0,
     integers: bool = False,
+    edge_labels: int = 0,
 ) -> tuple[LocalScores, Attacked]:
-    """A random graph with random votes on all views, and the outcome of every attack."""
-    number = nodes * (nodes - 1) // 2
+    """A random graph with random votes on all views, and the outcome of every attack.
+
+    With edge labels, an attack gives every pair that is not frozen any label or no edge; another label is a removal and an
+    addition.
+    """
+    number, labels = nodes * (nodes - 1) // 2, max(1, edge_labels)
     pairs = pairs_of_slots(np.arange(number), nodes)
-    graph = Graph(nodes, pairs[rng.random(number) < rng.uniform(0.1, 0.9)], frozen=pairs[rng.random(number) < frozen])
+    edges = pairs[rng.random(number) < rng.uniform(0.1, 0.9)]
+    kept = pairs[rng.random(number) < frozen]
+    graph = Graph(nodes, edges, frozen=kept, edge_labels=rng.integers(labels, size=len(edges)) if edge_labels else None)
     kind = np.unique(rng.integers(kinds, size=nodes), return_inverse=True)[1].astype(np.int64)
-    views = NodeViews.of(graph, kind, nodes - 1)
+    depth = most_touches(graph, edge_labels)
+    views = NodeViews.of(graph, kind, depth, edge_labels=edge_labels)
     columns = classes * (classes - 1) // 2
     scores = rng.normal(size=(len(views), columns))
     strengths, (first, second) = rng.normal(size=classes) * rng.choice([1.0, 3.0, 9.0]), np.triu_indices(classes, 1)
     offset = strengths[first] - strengths[second]
     if integers:
         scores, offset = np.rint(2 * scores), np.rint(offset)
-    evidence = LocalScores(graph, classes, kind, nodes - 1, offset, scores, np.full(columns, 1e-15))
+    small = np.full(columns, 1e-15)
+    evidence = LocalScores(graph, classes, kind, depth, offset, scores, small, edge_labels=edge_labels)
     table = {
         (own, *counts): row for row, (own, counts) in enumerate(zip(views.own, views.counts.tolist(), strict=True))
     }
-    flipped = (np.arange(2**graph.num_slots)[:, None] >> np.arange(graph.num_slots)) & 1 == 1
+    before = views.label_matrix[*pairs_of_slots(graph.slots, nodes).T]
+    # attack i changes slot s by the s-th digit of i: no attack comes first
+    base = labels + 1
+    digits = np.arange(base**graph.num_slots)[:, None] // base ** np.arange(graph.num_slots) % base
+    after = (before + 1 + digits) % base - 1
     u, v = pairs_of_slots(graph.slots, nodes).T
-    matrices = np.zeros((len(flipped), nodes, nodes), dtype=np.int64)
-    matrices[:, *graph.edges.T] = matrices[:, *graph.edges.T[::-1]] = 1
-    matrices[:, u, v] = matrices[:, v, u] = flipped ^ graph.slot_states
-    counts = matrices @ np.eye(views.counts.shape[1], dtype=np.int64)[kind]
+    matrices = np.tile(views.label_matrix, (len(after), 1, 1))
+    matrices[:, u, v] = matrices[:, v, u] = after
+    own = np.eye(int(kind.max()) + 1, dtype=np.int64)[kind]
+    counts = np.concatenate([(matrices == label).astype(np.int64) @ own for label in range(labels)], axis=2)
     rows = [[table[(own, *seen)] for own, seen in zip(kind, some, strict=True)] for some in counts.tolist()]
     totals = offset + scores[np.array(rows)].sum(axis=1)
-    removes = (flipped & graph.slot_states).sum(axis=1)
-    answers = [answer_of(total, classes) for total in totals]
-    return evidence, Attacked(flipped.sum(axis=1) - removes, removes, answers, totals)
+    changed = after != before
+    adds, removes = (changed & (after >= 0)).sum(axis=1), (changed & (before >= 0)).sum(axis=1)
+    return evidence, Attacked(adds, removes, [answer_of(total, classes) for total in totals], totals)
 
 
 def looked_at(evidence: LocalScores, depth: int) -> LocalScores:
@@ -76,7 +90,7 @@ def looked_at(evidence: LocalScores, depth: int) -> LocalScores:
     table = {
         (own, *counts): row for row, (own, counts) in enumerate(zip(whole.own, whole.counts.tolist(), strict=True))
     }
-    near = NodeViews.of(evidence.graph, evidence.kinds, depth)
+    near = NodeViews.of(evidence.graph, evidence.kinds, depth, edge_labels=evidence.edge_labels)
     rows = [table[(own, *counts)] for own, counts in zip(near.own, near.counts.tolist(), strict=True)]
     bound = np.abs(evidence.scores).max(axis=0)
     return replace(evidence, depth=depth, scores=evidence.scores[rows], bound=bound)
@@ -88,4 +102,19 @@ def all_attacks(graph: Graph) -> list[tuple[np.ndarray, Graph]]:
     for subset in range(2**graph.num_slots):
         pairs = pairs_of_slots(graph.slots[(subset >> np.arange(graph.num_slots)) & 1 == 1], graph.num_nodes)
         found.append((pairs, graph.flipped(pairs)))
+    return found
+
+
+def all_labelled_attacks(graph: Graph, labels: int) -> list[tuple[int, int, Graph]]:
+    """Every graph that differs in edges or edge labels, frozen pairs aside, with the additions and removals that lead to it."""
+    pairs = pairs_of_slots(graph.slots, graph.num_nodes)
+    known = dict(zip(map(tuple, graph.edges.tolist()), graph.edge_labels.tolist(), strict=True))
+    kept = {pair: label for pair, label in known.items() if pair not in set(map(tuple, pairs.tolist()))}
+    before = [known.get(pair, -1) for pair in map(tuple, pairs.tolist())]
+    found = []
+    for after in itertools.product(range(-1, labels), repeat=len(pairs)):
+        changed = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
+        edges = kept | {tuple(pair): new for pair, new in zip(pairs.tolist(), after, strict=True) if new >= 0}
+        attacked = graph.replaced(edges=list(edges) or np.zeros((0, 2), dtype=int), edge_labels=list(edges.values()))
+        found.append((sum(new >= 0 for _, new in changed), sum(old >= 0 for old, _ in changed), attacked))
     return found

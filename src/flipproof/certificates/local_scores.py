@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid
 from flipproof.certificates.evidence import Evidence
-from flipproof.certificates.matched_knapsack import NodeLosses, worst_drops, worst_drops_up_to
-from flipproof.certificates.node_views import NodeViews, views_of
+from flipproof.certificates.matched_knapsack import KINDS, GreedyBounds, NodeLosses, worst_drops
+from flipproof.certificates.node_views import NodeViews, most_touches, views_of
 from flipproof.certificates.weak_spots import WeakSpots
-from flipproof.certificates.worst_flips import FlipSearch
+from flipproof.certificates.worst_flips import Flip, FlipSearch
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
 
@@ -82,6 +82,7 @@ class LocalScores(Evidence):
         scores: Scores of the views in the order of :class:`NodeViews`, ``[R, P]``.
         rounding: Bound on the error of any single score, ``[P]``.
         bound: Largest absolute score that any view can have, ``[P]``; ``None`` if there is no such bound.
+        edge_labels: Number of edge labels that the network tells apart; 0 if it reads none.
     """
 
     kind = "local scores"
@@ -94,6 +95,7 @@ class LocalScores(Evidence):
     scores: Floats
     rounding: Floats
     bound: Floats | None = None
+    edge_labels: int = 0
 
     def __post_init__(self) -> None:
         pairs = self.num_classes * (self.num_classes - 1) // 2
@@ -116,7 +118,10 @@ class LocalScores(Evidence):
     @cached_property
     def views(self) -> NodeViews:
         """The views, made again from the graph."""
-        return views_of(self.graph, self.kinds.astype(np.int64), self.depth)
+        return views_of(self.graph, self.kinds.astype(np.int64), self.depth, self.edge_labels)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in super().__getstate__().items() if key != "views"}
 
     def __repr__(self) -> str:
         return f"LocalScores(views={len(self.scores)}, depth={self.depth}, label={self.label})"
@@ -156,14 +161,15 @@ class LocalScores(Evidence):
             grid=cut_grid(grid),
         )
 
-    def margin(self, flips: int) -> Floats:
-        """What all roundings together can be off by, of a lead before and after so many flips and of the bound, ``[P]``.
+    def margin(self, flips: int | IntArray) -> Floats:
+        """What all roundings together can be off by, of a lead before and after so many flips and of the bound, ``[..., P]``.
 
         With ``e`` the bound on a single score: both leads are sums of ``n + 1`` scores. Adding them up rounds by less than
         ``(n + 1)^2 u M``, where ``u`` is the unit roundoff and ``M`` bounds every score; since ``e >= 64 u M``, this is at most
         ``(n + 1)^2 e / 64``. The drop at a node that is touched ``k`` times is off by at most ``(2 + 2k) e`` and its own
         roundings; there are at most ``2q`` such nodes with ``2q`` touches in all, together ``8 q e``. Adding them up rounds by
-        at most ``16 q^3 u M <= q^3 e / 4``, and ``8 q + q^3 / 4 <= 16 (q + 1)^2`` for ``q <= 64``.
+        at most ``16 q^3 u M <= q^3 e / 4``, and ``8 q + q^3 / 4 <= 16 (q + 1)^2`` for ``q <= 64``. Sums of gains instead of
+        drops round each gain by a few ``u M`` more, together less than ``q e``, for which there is room.
         """
         nodes = self.graph.num_nodes + 1
         found: Floats = self.rounding * (4 * nodes * (1 + nodes / 64) + 16 * (flips + 1) ** 2)
@@ -176,51 +182,62 @@ class LocalScores(Evidence):
         bound = None if self.bound is None else self.bound[columns]
         losses = NodeLosses(self.views, leads_over_rivals(self.scores, label, classes), bound)
         leads = leads_over_rivals(self.totals, label, classes)
-        # no node has more than n - 1 pairs: looked at so deep, nothing is left out
-        whole = self.depth >= graph.num_nodes - 1
+        # an edge whose label changes is removed and added again
+        again = graph.max_removes if self.views.labels > 1 else 0
+        # looked at so deep, nothing is left out
+        whole = self.depth >= most_touches(graph, self.edge_labels)
         deepest = _MOST_FLIPS if whole or bound is not None else self.depth
+        margins = self.margin(np.arange(_MOST_FLIPS + 1)[:, None])[:, columns]
 
         def stands(budget: tuple[int, int] | int) -> bool:
             """Whether no attack of exactly this budget changes the answer."""
             adds, removes = (budget, 0) if isinstance(budget, int) else budget
             flips = adds + removes
-            if flips == 0 or flips > graph.num_slots:
+            if flips == 0 or flips > graph.num_slots + again:
                 return True
-            if not isinstance(budget, int) and (adds > graph.max_adds or removes > graph.max_removes):
+            if not isinstance(budget, int) and _no_such_attack(graph, adds, removes, again > 0):
                 return True
             # mixed budgets beyond the depth cost much and are mostly lost
             if flips > (self.depth if adds and removes and not whole else deepest):
                 return False
-            return bool((leads - worst_drops(losses, budget) > self.margin(flips)[columns]).all())
+            return bool((leads - worst_drops(losses, budget) > margins[flips]).all())
 
-        def at_once(most: int, kind: str, known: int = 0) -> int:
-            """Flips that knapsacks of all up to 4, 16 and 64 certify, at least those known: where they are many, few do."""
-            found = flips = known
-            while found == flips < most:
-                flips = min(max(4, 4 * flips), most)
-                margins = np.stack([self.margin(number)[columns] for number in range(flips + 1)])
-                holds = (leads - worst_drops_up_to(losses, flips, kind) > margins)[1:].all(axis=1)
-                found = max(known, flips if holds.all() else int(np.argmin(holds)))
+        most = [min(limit, GRID_LIMIT - 1) for limit in (graph.max_adds, graph.max_removes)]
+        limits = dict(zip(KINDS, (graph.num_slots, *most), strict=True))
+        looks, known = dict[str, GreedyBounds](), dict.fromkeys(KINDS, 0)
+        flips, left = 0, [kind for kind in KINDS if limits[kind]]
+        while left:
+            # where votes are bounded, a look at many flips costs no table of votes
+            flips = min(max(4 if bound is None else 32, 4 * flips), deepest, max(limits[kind] for kind in left))
+            greedy = GreedyBounds(losses, flips, left)
+            holds = np.all(leads - greedy.above[:, 1:] > margins[1 : flips + 1], axis=2)
+            looks |= dict.fromkeys(left, greedy)
+            known |= dict(zip(left, np.where(holds.all(axis=1), flips, holds.argmin(axis=1)).tolist(), strict=True))
+            left = [kind for kind in left if known[kind] == flips < min(limits[kind], deepest)]
+
+        def along(kind: str, least: int = 0) -> int:
+            """Flips of one kind up to which all are withstood; it is known of at least so many."""
+            found = min(max(known[kind], least), limits[kind])
+            while found < limits[kind]:
+                number = found + 1
+                # what greed reaches, a knapsack does
+                if number <= looks[kind].flips and (leads - looks[kind].below(kind, number) <= margins[number]).any():
+                    break
+                if not stands(number if kind == "either" else (number, 0) if kind == "adds" else (0, number)):
+                    break
+                found = number
             return found
 
-        radius = at_once(min(deepest, graph.num_slots), "either")
-        while radius < graph.num_slots and stands(radius + 1):
-            radius += 1
-        most = [min(limit, GRID_LIMIT - 1) for limit in (graph.max_adds, graph.max_removes)]
+        radius = along("either")
         grid = np.add.outer(np.arange(most[0] + 1), np.arange(most[1] + 1)) <= radius
-        adds = at_once(min(most[0], deepest), "adds", radius)
-        while adds < most[0] and stands((adds + 1, 0)):
-            adds += 1
-        removes = at_once(min(most[1], deepest), "removes", radius)
-        while removes < most[1] and stands((0, removes + 1)):
-            removes += 1
+        adds, removes = along("adds", radius), along("removes", radius)
         grid[: adds + 1, 0] = grid[0, : removes + 1] = True
         for adds in range(1, min(most[0], _MOST_MIXED) + 1):
             for removes in range(1, min(most[1], _MOST_MIXED) + 1):
                 if not grid[adds, removes]:
                     below = grid[adds - 1, removes] and grid[adds, removes - 1]
                     grid[adds, removes] = below and stands((adds, removes))
-        while radius < graph.num_slots and _diagonal(grid, radius + 1, graph):
+        while radius < graph.num_slots and _diagonal(grid, radius + 1, graph, again > 0):
             radius += 1
         return radius, grid
 
@@ -244,10 +261,13 @@ class LocalScores(Evidence):
         best = min(range(len(found)), key=lambda at: (not found[at][1], len(found[at][0]) * found[at][1], found[at][2]))
         flips, succeeds, falls = found[best][0], found[best][1], found[best][3]
         edges = {(u, v) for u, v in self.graph.edges.tolist()}
-        steps = ["no flip", *(f"{'remove' if flip in edges else 'add'} {flip[0]}–{flip[1]}" for flip in flips)]
+        steps = ["no flip"]
+        for u, v, added in flips:
+            what = "remove" if (u, v) in edges else "add"
+            steps.append(f"{what} {u}–{v}" + (f" with label {added}" if what == "add" and self.edge_labels > 1 else ""))
         return WeakSpots(
             rival=best + (best >= label),
-            flips=tuple(flips),
+            flips=tuple((u, v) for u, v, _ in flips),
             succeeds=succeeds,
             weights=parts[self.views.base[self.views.class_of_node], best],
             rest=float(leads_over_rivals(self.offset, label, self.num_classes)[best]),
@@ -258,13 +278,13 @@ class LocalScores(Evidence):
 
     def _worst_flips(
         self, search: FlipSearch, lead: float, column: int, radius: int
-    ) -> tuple[list[tuple[int, int]], bool, float, list[float]]:
+    ) -> tuple[list[Flip], bool, float, list[float]]:
         """Flips against one rival, whether they succeed, the lead that they leave, and the lead after 0, 1, 2, ... of them."""
 
         def enough(number: int, drop: float) -> bool:
             return lead - drop < -float(self.margin(number)[column])
 
-        flips = list[tuple[int, int]]()
+        flips = list[Flip]()
         if radius < self.graph.num_slots and self.graph.num_nodes <= _SEARCHED_NODES:
             flips = search.greedy(min(2 * radius + 3, _MOST_FLIPS, self.graph.num_slots), enough)
         succeeds = bool(flips) and enough(len(flips), search.drops(flips)[-1])
@@ -275,8 +295,9 @@ class LocalScores(Evidence):
         return flips, succeeds, min(falls), falls[: len(flips) + 1]
 
     def description(self) -> dict[str, Any]:
-        """How deep was looked."""
-        return {"num_classes": self.num_classes, "depth": self.depth}
+        """How deep was looked, and at which edge labels."""
+        labels = {"edge_labels": self.edge_labels} if self.edge_labels else {}
+        return {"num_classes": self.num_classes, "depth": self.depth, **labels}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Kinds and scores."""
@@ -300,6 +321,7 @@ class LocalScores(Evidence):
             arrays["scores"],
             arrays["rounding"],
             arrays.get("bound"),
+            description.get("edge_labels", 0),
         )
 
 
@@ -314,10 +336,17 @@ def graph_scores(views: NodeViews, offset: Floats, scores: Floats) -> Floats:
     return found
 
 
-def _diagonal(grid: NDArray[np.bool_], flips: int, graph: Graph) -> bool:
+def _no_such_attack(graph: Graph, adds: int, removes: int, again: bool) -> bool:
+    """Whether no attack has exactly so many additions and removals; ``again``: removed edges can be added with another label."""
+    return adds > graph.max_adds + (removes if again else 0) or removes > graph.max_removes
+
+
+def _diagonal(grid: NDArray[np.bool_], flips: int, graph: Graph, again: bool) -> bool:
     """Whether the grid says that every attack of exactly so many flips is withstood."""
-    for adds in range(max(0, flips - graph.max_removes), min(flips, graph.max_adds) + 1):
+    for adds in range(flips + 1):
         removes = flips - adds
+        if _no_such_attack(graph, adds, removes, again):
+            continue
         if adds >= grid.shape[0] or removes >= grid.shape[1] or not grid[adds, removes]:
             return False
     return True

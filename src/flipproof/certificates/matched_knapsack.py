@@ -23,11 +23,15 @@ can do. Everything is float64 and in a fixed order; the caller adds a margin for
 
 Views are enumerated up to a depth. Where votes are bounded, ``|h(v)| <= c``, a node that is touched more often loses at most
 ``h(v) + c`` whatever it then sees, and ``W_v(k)`` is at most that plus ``k`` times the largest of the ``-shift(v, w)``.
+
+With several edge labels, flips are removals and additions with a label, each with its own shift. An edge that is removed can be
+added with another label. That addition is no flip of the clean graph; its shift is taken as 0, which cancels as well.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -37,9 +41,11 @@ from numpy.typing import NDArray
 from flipproof.certificates.node_views import NodeViews
 from flipproof.graphs import IntArray
 
-__all__ = ["THETAS", "NodeLosses", "heaviest", "worst_drops", "worst_drops_up_to"]
+__all__ = ["KINDS", "THETAS", "GreedyBounds", "NodeLosses", "heaviest", "touch_gains", "worst_drops"]
 
 THETAS = (0.0, 0.5, 1.0)
+KINDS = ("either", "adds", "removes")  # of flips
+_LEVEL = 1e-12  # relative difference of slopes that only rounding makes
 _AT_ONCE = 2**16  # sums: beyond, a loop over the totals of one side is faster
 
 Floats = NDArray[np.float64]
@@ -63,6 +69,7 @@ class NodeLosses:
         self._drops = drops  # [V, M, B]
         self._parts = base[views.class_of_node]  # [n, B]
         self._slack = self._slacks(drops[:, : views.steps.moves.shape[1]])
+        self._along: dict[str, Floats] = {}
         self._table = np.zeros((views.graph.num_nodes, len(THETAS), self.rivals, 1, 1))
 
     @cached_property
@@ -77,24 +84,39 @@ class NodeLosses:
         """
         views, graph = self.views, self.views.graph
         n, number = graph.num_nodes, single.shape[1] // 2
-        joined = np.zeros((n, n), dtype=np.bool_)
-        joined[graph.edges[:, 0], graph.edges[:, 1]] = True
         free = ~np.eye(n, dtype=np.bool_)
         if len(graph.frozen):
             free[graph.frozen[:, 0], graph.frozen[:, 1]] = free[graph.frozen[:, 1], graph.frozen[:, 0]] = False
-        joined |= joined.T
-        order = np.argsort(views.kinds, kind="stable")
-        starts = np.searchsorted(views.kinds[order], np.arange(number))
+        order, width = np.argsort(views.kinds, kind="stable"), number // views.labels
+        starts = np.searchsorted(views.kinds[order], np.arange(width))
         slack = np.zeros((n, 2 * number, self.rivals))
-        moves = ((slice(0, number), free & ~joined), (slice(number, None), free & joined))
-        self._most = np.stack([pairs.sum(axis=1) for _, pairs in moves], axis=1)  # [n, 2]: additions, removals
-        for part, pairs in moves:
+        apart = free & (views.label_matrix < 0)
+        self._most = np.stack([apart.sum(axis=1), (free & ~apart).sum(axis=1)], axis=1)
+        for place in range(2 * views.labels):  # additions with each label, then removals
+            label = place - views.labels
+            pairs = apart if label < 0 else free & (views.label_matrix == label)
+            part = slice(place * width, (place + 1) * width)
             mine = single[views.class_of_node][:, part]  # [n, K, B]: what v loses by a partner of each kind
             theirs = np.where(pairs[order][:, :, None], mine[order][:, views.kinds], -np.inf)  # [w, v, B]
             best = np.maximum.reduceat(theirs, starts, axis=0).transpose(1, 0, 2)
             possible = np.isfinite(best)
             slack[:, part][possible] = (mine[possible] - best[possible]) / 2
         return slack
+
+    def _shifts(self, moves: IntArray) -> Floats:
+        """Sums of the smallest slacks of compositions, ``[n, M, B]``; their moves are ``[M, 2 L K]``."""
+        number, labels = moves.shape[1] // 2, self.views.labels
+        if labels == 1:
+            plain: Floats = np.matmul(moves.astype(np.float64), self._slack)
+            return plain
+        # of a kind that neighbours are removed from, additions may go to them: slack 0
+        removed = moves[:, number:].reshape(len(moves), labels, -1).sum(axis=1) > 0
+        loose = np.tile(removed, labels) * moves[:, :number]
+        strict = moves.astype(np.float64)
+        strict[:, :number] -= loose
+        least = np.minimum(self._slack[:, :number], 0)
+        found: Floats = np.matmul(strict, self._slack) + np.matmul(loose.astype(np.float64), least)
+        return found
 
     def table(self, flips: int) -> Floats:
         """``W_v`` for each theta, ``[n, thetas, B, additions, removals]``, for at least so many flips, as far as was looked;
@@ -106,16 +128,33 @@ class NodeLosses:
             self._table = self._tabulated(min(self.depth, max(flips, 2 * self._table.shape[-1])))
         return self._table
 
-    def of_either(self, flips: int) -> Floats:
-        """``W_v`` for 0, 1, ... flips of either kind, ``[n, thetas, B, flips + 1, 1]``."""
-        found = _either(self.table(flips), flips)
-        if flips > self.depth:
-            number = np.arange(self.depth + 1, flips + 1)
+    def along(self, kind: str, flips: int) -> Floats:
+        """``W_v`` for 0, 1, ... flips of one of :data:`KINDS`, ``[n, thetas, B, flips + 1]``."""
+        kept = self._along.get(kind)
+        if kept is None or kept.shape[-1] <= flips:
+            if kind == "either":
+                kept = self._of_either(flips)
+            else:
+                kept = self.of_both(flips, 0)[..., 0] if kind == "adds" else self.of_both(0, flips)[..., 0, :]
+            self._along[kind] = kept
+        return kept[..., : flips + 1]
+
+    def _of_either(self, flips: int) -> Floats:
+        looked, depth = self.table(flips), min(flips, self.depth)
+        found = np.full((*looked.shape[:-2], flips + 1), -np.inf)
+        for adds in range(depth + 1):
+            for removes in range(depth + 1 - adds):
+                part = found[..., adds + removes]
+                np.maximum(part, looked[..., adds, removes], out=part)
+        if flips > depth:
+            number = np.arange(depth + 1, flips + 1)
             most = self._most[:, :, None]
             # linear in the number of additions: as few or as many as there can be
             least, largest = np.maximum(0, number - most[:, 1]), np.minimum(number, most[:, 0])
+            if self.views.labels > 1:
+                largest = np.minimum(number, (most[:, 0] + number) // 2)  # one more for every removal
             ends = [self._beyond(adds, number - adds) for adds in (least, largest)]
-            found[..., self.depth + 1 :, 0] = np.maximum(*ends)
+            found[..., depth + 1 :] = np.maximum(*ends)
         return found
 
     def of_both(self, adds: int, removes: int) -> Floats:
@@ -132,20 +171,26 @@ class NodeLosses:
 
     def _beyond(self, adds: IntArray, removes: IntArray) -> Floats:
         """Bounds on ``W_v`` for more flips than were looked at, ``[n, thetas, B, F]``, from numbers of them, ``[n, F]`` each."""
-        number = self._slack.shape[1] // 2
-        gain = np.stack([-self._slack[:, :number].min(axis=1), -self._slack[:, number:].min(axis=1)])  # [2, n, B]
-        shifts = adds[:, None] * gain[0][:, :, None] + removes[:, None] * gain[1][:, :, None]  # [n, B, F]
-        worst = (self._parts + self._bound)[:, :, None]
-        found = np.stack([worst + theta * shifts for theta in THETAS], axis=1)
-        impossible = (adds > self._most[:, :1]) | (removes > self._most[:, 1:])
-        found[np.broadcast_to(impossible[:, None, None], found.shape)] = -np.inf
+        added, removed = self._gains
+        shifts = (adds[:, None] * added + removes[:, None] * removed)[:, None]  # [n, 1, B, F]
+        again = removes if self.views.labels > 1 else 0
+        possible = (adds <= self._most[:, :1] + again) & (removes <= self._most[:, 1:])
+        worst = (self._parts + self._bound)[:, None, :, None]
+        found: Floats = np.where(possible[:, None, None], worst + np.array(THETAS)[:, None, None] * shifts, -np.inf)
         return found
+
+    @cached_property
+    def _gains(self) -> tuple[Floats, Floats]:
+        """What a node can gain by the shift of one addition, and of one removal, ``[n, B, 1]`` each."""
+        number = self._slack.shape[1] // 2
+        added, removed = (-part.min(axis=1)[:, :, None] for part in (self._slack[:, :number], self._slack[:, number:]))
+        return (np.maximum(added, 0) if self.views.labels > 1 else added), removed
 
     def _tabulated(self, flips: int) -> Floats:
         steps = self.views.steps
         wanted = np.flatnonzero(steps.adds + steps.removes <= flips)
         drops = self._drops[self.views.class_of_node[:, None], wanted]  # [n, M, B]
-        shifts = np.matmul(steps.moves[wanted].astype(np.float64), self._slack)
+        shifts = self._shifts(steps.moves[wanted])
         found = np.full((len(drops), len(THETAS), self.rivals, flips + 1, flips + 1), -np.inf)
         found[..., 0, 0] = 0.0
         # compositions with as many additions and as many removals stand together
@@ -191,13 +236,6 @@ def _at(values: Floats, adds: int, removes: int) -> Floats:
     return values[adds, removes] if inside else np.full(values.shape[2:], -np.inf)
 
 
-def _heaviest_of_all(values: Floats, total: tuple[int, int]) -> Floats:
-    """As :func:`heaviest`, for every total up to the one given that can be handed out, ``[..., additions, removals]``."""
-    left, right = _halves(values, total)
-    found = right if left is None else _merged(left, right, total)
-    return np.moveaxis(found, (0, 1), (-2, -1))
-
-
 def _halves(values: Floats, total: tuple[int, int]) -> tuple[Floats | None, Floats]:
     """The best of each half of the nodes for every total, ``[additions, removals, ...]``; of a single node it is itself.
 
@@ -241,15 +279,6 @@ def _merged(left: Floats, right: Floats, total: tuple[int, int]) -> Floats:
     return out
 
 
-def _either(values: Floats, flips: int) -> Floats:
-    """The best of all splits into additions and removals: ``[..., A, D]`` becomes ``[..., flips + 1, 1]``."""
-    out = np.full((*values.shape[:-2], flips + 1, 1), -np.inf)
-    for a in range(min(values.shape[-2], flips + 1)):
-        for d in range(min(values.shape[-1], flips + 1 - a)):
-            np.maximum(out[..., a + d, 0], values[..., a, d], out=out[..., a + d, 0])
-    return out
-
-
 def worst_drops(losses: NodeLosses, budget: tuple[int, int] | int) -> Floats:
     """The largest drop of the lead over each rival in an attack of exactly so many flips, ``[B]``; ``-inf`` if there is none.
 
@@ -257,30 +286,81 @@ def worst_drops(losses: NodeLosses, budget: tuple[int, int] | int) -> Floats:
         losses: Of the nodes, looked at deep enough for the budget, or bounded.
         budget: Flips of either kind, or additions and removals.
     """
-    if isinstance(budget, int):
-        values, total = losses.of_either(budget), (2 * budget, 0)
+    adds, removes = (budget, 0) if isinstance(budget, int) else budget
+    if adds and removes:
+        values, total = losses.of_both(adds, removes), (2 * adds, 2 * removes)
     else:
-        values, total = losses.of_both(*budget), (2 * budget[0], 2 * budget[1])
+        kind = "either" if isinstance(budget, int) else "adds" if adds else "removes"
+        values, total = losses.along(kind, adds + removes)[..., None], (2 * (adds + removes), 0)
     found: Floats = heaviest(values, total).min(axis=0)
     return found
 
 
-def worst_drops_up_to(losses: NodeLosses, flips: int, kind: str = "either") -> Floats:
-    """Bounds on the drops of attacks of 0, 1, ..., ``flips`` flips, ``[flips + 1, B]``, from a single knapsack.
+class GreedyBounds:
+    """What touches handed out greedily tell of attacks of 0, 1, ..., ``flips`` flips of some kinds, without a knapsack.
 
-    Nodes may take more of a smaller attack than it has flips, so a bound can be above that of :func:`worst_drops`, never below.
+    ``W_v`` is at most a sum of gains, one per touch (:func:`touch_gains`), and an attack of ``q`` flips takes ``2q`` of all
+    gains: at most the largest ones. To hand out touches in this order is one of the ways that the knapsack chooses from.
 
     Args:
         losses: As for :func:`worst_drops`.
         flips: The largest number.
-        kind: ``either``, ``adds`` or ``removes``.
+        kinds: Some of :data:`KINDS`.
+
+    Attributes:
+        above: For each kind, bounds on :func:`worst_drops` from above, ``[kinds, flips + 1, B]``; mostly near it.
     """
-    if kind == "either":
-        values = losses.of_either(flips)
-    else:
-        values = losses.of_both(flips, 0) if kind == "adds" else losses.of_both(0, flips).swapaxes(-1, -2)
-    heaviest_of = _heaviest_of_all(values, (2 * flips, 0))[..., 0]  # [thetas, B, totals]
-    found = np.full((flips + 1, losses.rivals), -np.inf)
-    reached = heaviest_of.min(axis=0)[:, ::2].T
-    found[: len(reached)] = reached
-    return found
+
+    def __init__(self, losses: NodeLosses, flips: int, kinds: Sequence[str] = KINDS) -> None:
+        values = np.stack([losses.along(kind, flips) for kind in kinds])  # [kinds, n, thetas, B, flips + 1]
+        self.flips, self.kinds, self._nodes, self._shape = flips, kinds, values.shape[1], values.shape[2:4]
+        self._values = np.moveaxis(values, 1, 3).reshape(-1, self._nodes, flips + 1)
+        gains = touch_gains(self._values.reshape(-1, flips + 1)).reshape(len(self._values), -1)
+        self._order = np.argsort(-gains, axis=1, kind="stable")[:, : 2 * flips]
+        totals = np.full((len(gains), 2 * flips + 1), -np.inf)
+        totals[:, 0] = 0.0
+        totals[:, 1 : 1 + self._order.shape[1]] = np.cumsum(np.take_along_axis(gains, self._order, axis=1), axis=1)
+        self.above: Floats = totals[:, ::2].reshape(len(kinds), *self._shape, -1).min(axis=1).swapaxes(1, 2)
+
+    def below(self, kind: str, flips: int) -> Floats:
+        """A bound on :func:`worst_drops` from below, ``[B]``; ``-inf`` if touches in this order are not an attack."""
+        rows, place = len(self._order) // len(self.kinds), self.kinds.index(kind)
+        part = slice(place * rows, (place + 1) * rows)
+        owner = self._order[part, : 2 * flips] // self.flips + self._nodes * np.arange(rows)[:, None]
+        touches = np.bincount(owner.ravel(), minlength=rows * self._nodes).reshape(rows, self._nodes)
+        found = np.take_along_axis(self._values[part], touches[:, :, None], axis=2).sum(axis=(1, 2))
+        found[(touches > flips).any(axis=1) | (touches.sum(axis=1) < 2 * flips)] = -np.inf
+        least: Floats = found.reshape(self._shape).min(axis=0)
+        return least
+
+
+def touch_gains(values: Floats) -> Floats:
+    """What every touch of a node brings at most, ``[N, k]``: those of the first ``j`` sum up to at least what ``j`` bring.
+
+    They are the slopes of the smallest concave function above the values, but for rounding.
+
+    Args:
+        values: What ``0, 1, ..., k`` touches bring, ``[N, k + 1]``; 0 for none, ``-inf`` where there cannot be so many.
+
+    >>> touch_gains(np.array([[0.0, 1.0, 6.0, 7.0, -np.inf]])).tolist()
+    [[3.0, 3.0, 1.0, -inf]]
+    """
+    width = values.shape[1] - 1
+    gains = np.full((len(values), width), -np.inf)
+    touches = np.arange(1, width + 1)
+    rows, last, base = np.arange(len(values)), np.zeros((len(values), 1), dtype=np.int64), values[:, :1]
+    values = values[:, 1:]
+    while len(rows):
+        # from the last corner, the steepest line to a later value, up to the last value on it
+        further = touches - last
+        slopes = np.full(values.shape, -np.inf)
+        np.divide(values - base, further, out=slopes, where=further > 0)
+        best = slopes.max(axis=1, keepdims=True)
+        more = best[:, 0] > -np.inf
+        if not more.all():
+            rows, values, last, slopes, best = rows[more], values[more], last[more], slopes[more], best[more]
+        on = slopes >= best - _LEVEL * np.abs(best)
+        corner = width - on[:, ::-1].argmax(axis=1)[:, None]
+        gains[rows] = np.where((touches > last) & (touches <= corner), best, gains[rows])
+        last, base = corner, np.take_along_axis(values, corner - 1, axis=1)
+    return gains

@@ -3,6 +3,7 @@
 The matched knapsack bounds what an attack can do without naming one: the partners that it gives to a node need not exist. Here
 flips are chosen one by one, each lowering the lead as much as a single flip can by then. What they do together is read from the
 same scores as the certificate, without a model call. The first flip is a worst one, hence an attack wherever one flip suffices.
+Where edges have labels, an added edge has the label that lowers the lead most; labels of edges that stay are left alone.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from numpy.typing import NDArray
 
 from flipproof.certificates.node_views import Compositions, NodeViews
 
-__all__ = ["FlipSearch"]
+__all__ = ["Flip", "FlipSearch"]
 
 Floats = NDArray[np.float64]
-Pair = tuple[int, int]
+Flip = tuple[int, int, int]
+"""A pair of nodes, and the label of its edge: that it has, or that it gets."""
 
 
 class FlipSearch:
@@ -33,40 +35,37 @@ class FlipSearch:
         self._views, self._parts = views, parts
         graph = views.graph
         n = graph.num_nodes
-        self._joined = np.zeros((n, n), dtype=np.bool_)
-        self._joined[graph.edges[:, 0], graph.edges[:, 1]] = True
-        self._joined |= self._joined.T
+        self._joined = views.label_matrix >= 0
         self._free = np.triu(np.ones((n, n), dtype=np.bool_), 1)
         if len(graph.frozen):
             self._free[graph.frozen[:, 0], graph.frozen[:, 1]] = False
         # what a node loses by a first move, [n, 2K]: the first rows of the compositions are the single moves
-        kinds = views.steps.moves.shape[1] // 2
-        reached = views.reached[:, : 2 * kinds]
+        reached = views.reached[:, : self.num_moves]
         first = np.where(reached >= 0, parts[views.base][:, None] - parts[reached], -np.inf)
         self._first: Floats = first[views.class_of_node]
 
-    def drops(self, flips: list[Pair]) -> list[float]:
+    def drops(self, flips: list[Flip]) -> list[float]:
         """How far the first 0, 1, 2, ... flips lower the lead; ``-inf`` if a node is touched more often than was looked at."""
         state = _State(self)
-        return [0.0, *(state.flip(pair) for pair in flips)]
+        return [0.0, *(state.flip(flip) for flip in flips)]
 
-    def greedy(self, most: int, enough: Callable[[int, float], bool]) -> list[Pair]:
+    def greedy(self, most: int, enough: Callable[[int, float], bool]) -> list[Flip]:
         """Up to ``most`` flips, each the worst one by then, until ``enough(number, drop)``."""
-        flips, gains, free, state = list[Pair](), self._first.copy(), self._free.copy(), _State(self)
+        flips, gains, free, state = list[Flip](), self._first.copy(), self._free.copy(), _State(self)
         while len(flips) < most:
-            pair = self._worst(gains, free)
-            if pair is None:
+            flip = self._worst(gains, free)
+            if flip is None:
                 break
-            flips.append(pair)
-            free[pair] = False
-            drop = state.flip(pair)
+            flips.append(flip)
+            free[flip[:2]] = False
+            drop = state.flip(flip)
             if enough(len(flips), drop):
                 break
-            for node in pair:
+            for node in flip[:2]:
                 gains[node] = state.next(node)
         return flips
 
-    def pruned(self, flips: list[Pair], enough: Callable[[int, float], bool]) -> list[Pair]:
+    def pruned(self, flips: list[Flip], enough: Callable[[int, float], bool]) -> list[Flip]:
         """The flips without those that the others are enough without."""
         kept = list(flips)
         for flip in flips:
@@ -75,20 +74,25 @@ class FlipSearch:
                 kept = rest
         return kept
 
-    def _worst(self, gains: Floats, free: NDArray[np.bool_]) -> Pair | None:
-        kinds = self._views.kinds
-        number = gains.shape[1] // 2
-        added, removed = gains[:, kinds], gains[:, number + kinds]  # [n, n]: what the first loses by the second
-        one_way = np.where(self._joined, removed, added)
-        both = np.where(free, one_way + one_way.T, -np.inf)
-        at = int(both.argmax())
-        pair = (at // len(kinds), at % len(kinds))
-        return pair if np.isfinite(both[pair]) else None
+    def _worst(self, gains: Floats, free: NDArray[np.bool_]) -> Flip | None:
+        kinds, labels = self._views.kinds, self._views.labels
+        moves = gains.reshape(len(gains), 2, labels, -1)[..., kinds]  # [n, 2, L, n]: what the first loses by the last
+        both = moves + moves.transpose(3, 1, 2, 0)
+        label = self._views.label_matrix
+        added = both[:, 0].argmax(axis=1)  # [n, n]
+        chosen = np.where(self._joined, label, added)
+        nodes = np.arange(len(kinds))
+        drops = both[nodes[:, None], self._joined.astype(np.int64), chosen, nodes]
+        at = int(np.where(free, drops, -np.inf).argmax())
+        u, v = at // len(kinds), at % len(kinds)
+        return (u, v, int(chosen[u, v])) if free[u, v] and np.isfinite(drops[u, v]) else None
 
-    def place(self, pair: Pair) -> tuple[int, int]:
+    def place(self, flip: Flip) -> tuple[int, int]:
         """The moves that a flip makes at its two ends."""
-        shift = self._first.shape[1] // 2 * int(self._joined[pair])
-        return shift + int(self._views.kinds[pair[1]]), shift + int(self._views.kinds[pair[0]])
+        u, v, label = flip
+        width = self.num_moves // 2
+        first = width * int(self._joined[u, v]) + label * (width // self._views.labels)
+        return first + int(self._views.kinds[v]), first + int(self._views.kinds[u])
 
     def lost(self, node: int, moves: NDArray[np.int64]) -> float:
         """What a node loses by moves; ``-inf`` if they were not looked at."""
@@ -99,7 +103,7 @@ class FlipSearch:
 
     @property
     def num_moves(self) -> int:
-        """Neighbours of each kind can be added and removed."""
+        """Partners of each kind can be added and removed."""
         return 2 * int(self._views.counts.shape[1])
 
 
@@ -111,9 +115,9 @@ class _State:
         self._moves: dict[int, NDArray[np.int64]] = {}
         self._lost: dict[int, float] = {}
 
-    def flip(self, pair: Pair) -> float:
-        """Flip a pair; returns the drop by then."""
-        for node, move in zip(pair, self._search.place(pair), strict=True):
+    def flip(self, flip: Flip) -> float:
+        """Make a flip; returns the drop by then."""
+        for node, move in zip(flip[:2], self._search.place(flip), strict=True):
             self._moves.setdefault(node, np.zeros(self._search.num_moves, dtype=np.int64))[move] += 1
             self._lost[node] = self._search.lost(node, self._moves[node])
         return float(sum(self._lost.values()))

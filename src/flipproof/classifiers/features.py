@@ -63,8 +63,11 @@ class NodeFeatures(ABC):
 
     def of(self, graph: Graph) -> Tensor:
         """For one graph, ``[n, width]``."""
-        edges = torch.from_numpy(np.concatenate([graph.edges, graph.edges[:, ::-1]]).T.copy())
         own = None if graph.node_features is None else torch.from_numpy(graph.node_features.copy())
+        shared = self.shared(graph.num_nodes, own)
+        if shared is not None:
+            return shared
+        edges = torch.from_numpy(np.concatenate([graph.edges, graph.edges[:, ::-1]]).T.copy())
         return self.sparse(edges, torch.zeros(graph.num_nodes, dtype=torch.int64), own)
 
 

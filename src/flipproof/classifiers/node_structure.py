@@ -148,20 +148,33 @@ def _page_rank(nodes: Nodes) -> Floats:
     return rank
 
 
+def _shortest_paths(matrix: Floats) -> tuple[Floats, Floats]:
+    """Length and number of the shortest paths from each node to each, ``[n, n]``; infinite and 0 where there is none."""
+    paths = walks = np.eye(len(matrix))
+    distance = np.where(paths > 0, 0.0, np.inf)
+    for length in range(1, len(matrix)):
+        walks = walks @ matrix
+        new = (walks > 0) & np.isinf(distance)
+        if not new.any():
+            break
+        distance[new] = length
+        paths = np.where(new, walks, paths)
+    return distance, paths
+
+
 def _distances(graph: Graph) -> Floats:
     """Eccentricity, closeness and betweenness, ``[3, n]``; of a graph in parts, within the parts."""
     matrix, size = graph.adjacency().astype(np.float64), graph.num_nodes
-    distance = shortest_path(matrix, unweighted=True, directed=False)
+    if size > _BETWEEN:
+        distance, paths = shortest_path(matrix, unweighted=True, directed=False), matrix
+    else:
+        distance, paths = _shortest_paths(matrix)
     near = np.isfinite(distance)
     reached = np.where(near, distance, 0)
     sums, others = reached.sum(axis=1), near.sum(axis=1) - 1
     closeness = np.divide(others**2, sums * max(1, size - 1), out=np.zeros(size), where=sums > 0)
     if size > _BETWEEN:
         return np.stack([reached.max(axis=1), closeness, np.full(size, np.nan)])
-    paths = walks = np.eye(size)
-    for length in range(1, int(reached.max()) + 1):
-        walks = walks @ matrix
-        paths = np.where(distance == length, walks, paths)
     # [from, via, to]; paths that begin or end at the node itself are taken off again
     between = (distance[:, :, None] + distance[None] == distance[:, None]) & near[:, None]
     shares = np.where(between, paths[:, :, None] * paths[None] / np.maximum(1, paths[:, None]), 0)

@@ -15,6 +15,7 @@ from flipproof.cli.defending import given_defence, own_values, unused
 from flipproof.cli.options import DataOptions, Defended, FeatureOptions, OutputOptions, TrainingOptions, option
 from flipproof.cli.summary import print_lines
 from flipproof.datasets import Dataset, Split
+from flipproof.datasets.sources import DataSource
 from flipproof.defences import defence_class, defence_classes
 from flipproof.defences.defence import Defence
 from flipproof.errors import InputError
@@ -48,7 +49,18 @@ class Options(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, Defen
     hidden: int | None = option("Width of the layers.", None, panel="Training")
     layers: int | None = option("Number of layers, or of iterations of wl-svm.", None, panel="Training")
     members: int | None = option("Number of local networks whose mean answers.", None, panel="Training")
+    edge_labels: bool = option(
+        "Read the edge labels of a TU data set, for local networks; an attacker may give an added edge any label.",
+        False,
+        panel="Data",
+        flags=("--edge-labels",),
+    )
     replace: bool = option("Replace a model that stands in --out.", False)
+
+    @property
+    def source(self) -> DataSource:
+        """The data set that these options name."""
+        return replace(super().source, edge_labels=self.edge_labels)
 
     @property
     def checkpoint(self) -> Path:
@@ -159,7 +171,7 @@ def _trained(graphs: Dataset, parts: Split, hook: NodeFeatures, options: Options
     width = int(hook.of(parts.train[0]).shape[1])
     if options.model == _LOCAL and hook.spec == "constant":
         width = 0
-    network = _network(options, plan, width, graphs.num_classes)
+    network = _network(options, plan, width, graphs)
     finished = training.finished_epochs(options.checkpoint)
     arguments: dict[str, Any] = {
         "features": hook,
@@ -237,6 +249,11 @@ def _refuse_early(options: Options, plan: _Plan) -> None:
     needed = plan.defence.network
     if needed is not None and options.model != needed:
         raise InputError(f"{plan.defence.name} needs --model {needed}; got {options.model} (leave --model out)")
+    if options.edge_labels and options.model != _LOCAL:
+        raise InputError(
+            f"--edge-labels are for local networks, since no other model here reads them; got --model {options.model} (leave "
+            "them out, or train with --defence local)"
+        )
     noise = plan.arguments.get("noise")
     if options.corrected and (options.model != "gin" or noise is None):
         raise InputError(
@@ -260,7 +277,7 @@ def _default_features(model: str, graphs: Dataset) -> str:
     return "constant" if model in (_KERNEL, _LOCAL) or model.startswith(_BLIND) else "degree"
 
 
-def _network(options: Options, plan: _Plan, in_features: int, num_classes: int) -> GraphNetwork:
+def _network(options: Options, plan: _Plan, in_features: int, graphs: Dataset) -> GraphNetwork:
     from flipproof import models
 
     kind, _, blinded = options.model.partition(":")
@@ -270,7 +287,9 @@ def _network(options: Options, plan: _Plan, in_features: int, num_classes: int) 
             f"--model must be one of {', '.join(models.NAMES)} (edge-blind:gin to blind a network), {_KERNEL}; got "
             f"{options.model!r} (train a network of your own in Python, and certify it with --model package.module:factory)"
         )
-    config: dict[str, Any] = {"name": name, "in_features": in_features, "num_classes": num_classes}
+    config: dict[str, Any] = {"name": name, "in_features": in_features, "num_classes": graphs.num_classes}
+    if options.edge_labels:
+        config["edge_labels"] = graphs.num_edge_labels
     config |= {key: value for key in ("hidden", "layers", "members") if (value := getattr(options, key)) is not None}
     if options.corrected:
         noise = plan.arguments["noise"]

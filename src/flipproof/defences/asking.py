@@ -94,7 +94,7 @@ class _Open:
     """A graph under way."""
 
     graph: Graph
-    pieces: dict[str, bytes]
+    pieces: dict[str, Any]  # bytes; or the evidence itself, where it is one piece
     missing: dict[str, Request] = field(default_factory=dict)
     evidence: Evidence | None = None
 
@@ -150,7 +150,7 @@ class _Asking:
         self.work.defence.passed(task.graph)
         self.go_on(task.index)
 
-    def add(self, task: GraphTask, piece: bytes) -> int:
+    def add(self, task: GraphTask, piece: bytes | Evidence) -> int:
         """Take a piece; how much progress it is."""
         state, request = self.open[task.index], task.request
         if request.key not in state.missing:
@@ -160,7 +160,7 @@ class _Asking:
         if not state.missing:
             self.go_on(task.index)
         # the last piece goes straight into the graph's evidence
-        if self.store is not None and state.evidence is None:
+        if self.store is not None and state.evidence is None and isinstance(piece, bytes):
             self.store.keep(task.index, request.key, piece)
         return int(request.amount)
 

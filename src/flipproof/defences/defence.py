@@ -280,17 +280,18 @@ class Defence(ABC):
         """The pieces that are missing now; none if those that are there answer the question."""
         return [] if "answer" in pieces else [Request("answer")]
 
-    def work(self, graph: Graph, question: Any, request: Request) -> bytes:
-        """Do a piece of work, anywhere. By default the graph is one piece, :meth:`ask`."""
-        return self.ask(graph, question).to_bytes()
+    def work(self, graph: Graph, question: Any, request: Request) -> bytes | Evidence:
+        """Do a piece of work, anywhere. By default the graph is one piece, :meth:`ask`, which need not be packed."""
+        return self.ask(graph, question)
 
     def ask(self, graph: Graph, question: Any) -> Evidence:
         """Ask the model all that the question needs; for a defence that does so in one piece."""
         raise NotImplementedError
 
-    def evidence(self, graph: Graph, question: Any, pieces: Mapping[str, bytes]) -> Evidence:
+    def evidence(self, graph: Graph, question: Any, pieces: Mapping[str, Any]) -> Evidence:
         """Put together what the pieces say."""
-        return self.evidence_type.from_bytes(pieces["answer"], source="the answer")
+        found = pieces["answer"]
+        return found if isinstance(found, Evidence) else self.evidence_type.from_bytes(found, source="the answer")
 
     @classmethod
     def answered(cls, evidence: Any, settings: Mapping[str, Any], num_classes: int) -> bool:

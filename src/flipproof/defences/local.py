@@ -18,12 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.evidence import Evidence
 from flipproof.certificates.local_scores import LocalScores, answer_of, graph_scores, leads_over_rivals
-from flipproof.certificates.node_views import NodeViews, default_depth, kinds_of, unique_rows, views_of
+from flipproof.certificates.node_views import (
+    NodeViews,
+    default_depth,
+    kinds_of,
+    most_touches,
+    unique_rows,
+    views_of,
+)
 from flipproof.checks import checked_count
 from flipproof.classifiers import unwrapped
-from flipproof.defences.defence import Defence, Option, Question, Request
+from flipproof.defences.defence import Defence, Option, Question
 from flipproof.defences.target import Confirmation, Outcome, Target
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph
@@ -129,7 +135,6 @@ class LocalClassifier(Defence):
                 f"features of a local network must not depend on edges; got {self.hook.spec or self.hook} (it counts "
                 'neighbours itself: None for the graph\'s own features, or "constant")'
             )
-        self._latest: tuple[bytes, LocalScores | None] = b"", None
         self._refresh()
 
     @property
@@ -212,13 +217,26 @@ class LocalClassifier(Defence):
     def check(self, graphs: Sequence[Graph]) -> None:
         self._refresh()
         self.check_features(graphs)
-        super().check(graphs[:1])  # memory is no matter: the network sees views, not graphs
+        if self.model.edge_labels:
+            self._check_edge_labels(graphs)
+        else:
+            super().check(graphs[:1])  # memory is no matter: the network sees views, not graphs
         for graph in graphs if self.model.in_features else ():
             width = self.hook.of(graph).shape[1]
             if width != self.model.in_features:
                 raise InputError(
                     f"the network takes {self.model.in_features} node features; a graph has {width} (certify graphs like those "
                     "of training)"
+                )
+
+    def _check_edge_labels(self, graphs: Sequence[Graph]) -> None:
+        for graph in graphs:
+            labels, number = graph.edge_labels, self.model.edge_labels
+            if labels is None or int(labels.max(initial=0)) >= number:
+                given = "none" if labels is None else f"label {int(labels.max())}"
+                raise InputError(
+                    f"the network reads edge labels 0 to {number - 1}, and a graph has {given} (give every graph edge_labels, as "
+                    "in training)"
                 )
 
     def predict(self, graph: Any) -> int | None:
@@ -230,8 +248,9 @@ class LocalClassifier(Defence):
     def ask(self, graph: Graph, question: Any) -> LocalScores:
         """The votes on all views that attacks reach, of a graph that :meth:`check` has passed."""
         node_set = _NodeSet(self, graph)
-        depth = _depth(None if question is None else question.per_node, node_set.num_kinds, graph)
-        views = views_of(graph, node_set.kinds, depth)
+        labels = self.model.edge_labels
+        depth = _depth(None if question is None else question.per_node, node_set.num_kinds, graph, labels)
+        views = views_of(graph, node_set.kinds, depth, labels)
         clean = node_set.scores(views.own[: views.num_clean], views.counts[: views.num_clean])
         rest = node_set.scores(views.own[views.num_clean :], views.counts[views.num_clean :])
         return LocalScores(
@@ -243,6 +262,7 @@ class LocalClassifier(Defence):
             scores=np.concatenate([clean, rest]),
             rounding=node_set.rounding(views),
             bound=node_set.bound,
+            edge_labels=labels,
         )
 
     @classmethod
@@ -253,27 +273,22 @@ class LocalClassifier(Defence):
         depth, kinds = _depth(question.per_node, 1, graph), np.zeros(graph.num_nodes, dtype=np.int64)
         views, pairs = views_of(graph, kinds, depth), num_classes * (num_classes - 1) // 2
         nothing, sure = np.zeros((len(views), pairs)), np.ones(pairs)
-        bound = None if graph.node_features is None else 0 * sure  # votes on views of labelled nodes are bounded
+        labelled = graph.node_features is not None or graph.edge_labels is not None
+        bound = 0 * sure if labelled else None  # votes are bounded where neighbours differ
         return LocalScores(graph, num_classes, kinds, depth, sure, nothing, 0 * sure, bound).certify()
 
-    def work(self, graph: Graph, question: Any, request: Request) -> bytes:
-        found = self.ask(graph, question)
-        content = found.to_bytes()
-        self._latest = content, found
-        return content
-
-    def evidence(self, graph: Graph, question: Any, pieces: Mapping[str, bytes]) -> Evidence:
-        content, found = self._latest
-        # in one process the piece is mostly the one just made: reading it again would take as long as the certificate
-        return found if found is not None and pieces["answer"] is content else super().evidence(graph, question, pieces)
-
     def target(self, graph: Graph, **search: Any) -> Target:
+        if self.model.edge_labels:
+            raise InputError(
+                "attacks on a local network that reads edge labels are not searched, since an added edge would need a label (the "
+                "report shows the worst flips that the evidence knows of, with labels)"
+            )
         return LocalTarget(self, graph, search.get("max_calls"))
 
     def _totals(self, graph: Graph) -> Floats:
         """The scores of all pairs of classes, ``[P]``, in the same arithmetic as :meth:`ask`."""
         node_set = _NodeSet(self, graph)
-        views = NodeViews.of(graph, node_set.kinds, 0)
+        views = NodeViews.of(graph, node_set.kinds, 0, edge_labels=self.model.edge_labels)
         return graph_scores(views, node_set.offset, node_set.scores(views.own, views.counts))
 
 
@@ -318,12 +333,16 @@ class _NodeSet:
         """Bound on the error of any score."""
         import torch
 
+        from flipproof.models.local_network import LocalViews
+
         with torch.inference_mode():
             # sums of absolute values: rounding in a sum of features is relative to them
             rows, counts = self.rows.abs(), torch.from_numpy(views.counts.max(axis=0, keepdims=True).astype(np.float64))
             degree = torch.tensor([float(views.counts.sum(axis=1).max())], dtype=torch.float64)
-            most = self.network.largest_inputs(rows.amax(dim=0, keepdim=True), counts @ rows, degree, self.sizes)
-            found: Floats = self.network.rounding(most, self.context).numpy().copy()
+            graph = torch.zeros(1, dtype=torch.int64)
+            most = LocalViews.counted(rows.amax(dim=0, keepdim=True), counts, rows, graph, self.network.edge_labels)
+            inputs = self.network.largest_inputs(most._replace(degrees=degree), self.sizes)
+            found: Floats = self.network.rounding(inputs, self.context).numpy().copy()
         return found
 
     def _inputs(self, own: IntArray, counts: IntArray) -> tuple[Any, Any]:
@@ -333,7 +352,8 @@ class _NodeSet:
 
         graph = torch.zeros(len(own), dtype=torch.int64)
         neighbours = torch.from_numpy(counts.astype(np.float64))
-        views = LocalViews(self.rows[torch.from_numpy(own)], neighbours @ self.rows, neighbours.sum(dim=1), graph)
+        own_rows = self.rows[torch.from_numpy(own)]
+        views = LocalViews.counted(own_rows, neighbours, self.rows, graph, self.network.edge_labels)
         return self.network.view_inputs(views, self.sizes), graph
 
 
@@ -371,9 +391,10 @@ class LocalTarget(Target):
         return Confirmation(fooled, margin, 0.0 if fooled else 1.0)
 
 
-def _depth(asked: int | None, num_kinds: int, graph: Graph) -> int:
+def _depth(asked: int | None, num_kinds: int, graph: Graph, edge_labels: int = 0) -> int:
     """Flips per node to look at."""
-    return min(asked or default_depth(num_kinds, graph.num_nodes), max(1, graph.num_nodes - 1))
+    chosen = asked or default_depth(num_kinds, graph.num_nodes, edge_labels)
+    return min(chosen, max(1, most_touches(graph, edge_labels)))
 
 
 def _checked_budget(budget: Any) -> int | list[int]:

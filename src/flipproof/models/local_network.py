@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from flipproof.checks import checked_count
+from flipproof.errors import InputError
 from flipproof.models.layout import DenseLayout, Layout, SparseLayout
 from flipproof.models.network import GraphNetwork, seeded_weights
 
@@ -30,12 +32,45 @@ class LocalViews(NamedTuple):
         sums: Sums of the neighbours' features, ``[R, d]``.
         degrees: Numbers of neighbours, ``[R]``.
         graph: The graph of each, ``[R]``.
+        by_label: For each of ``L`` edge labels the number of neighbours behind it and the sums of their features,
+            ``[R, L (1 + d)]``; ``None`` for a network that reads no edge labels.
     """
 
     own: Tensor
     sums: Tensor
     degrees: Tensor
     graph: Tensor
+    by_label: Tensor | None = None
+
+    @classmethod
+    def counted(cls, own: Tensor, counts: Tensor, rows: Tensor, graph: Tensor, edge_labels: int = 0) -> LocalViews:
+        """Views from own features and numbers of neighbours.
+
+        Args:
+            own: Own features, ``[R, d]``.
+            counts: Neighbours of each kind, ``[R, K]``; with edge labels behind each label, ``[R, L K]``.
+            rows: Features of each kind, ``[K, d]``.
+            graph: The graph of each, ``[R]``.
+            edge_labels: ``L``; 0 if labels are not told apart.
+        """
+        if not edge_labels:
+            return cls(own, counts @ rows, counts.sum(dim=1), graph)
+        apart = counts.view(len(counts), edge_labels, -1)
+        together = apart.sum(dim=1)
+        by_label = torch.cat([apart.sum(dim=2, keepdim=True), apart @ rows], dim=2).flatten(1)
+        return cls(own, together @ rows, together.sum(dim=1), graph, by_label)
+
+    @classmethod
+    def joined(cls, parts: Sequence[LocalViews]) -> LocalViews:
+        """Several, one below the other."""
+        labelled = [part.by_label for part in parts if part.by_label is not None]
+        return cls(
+            torch.cat([part.own for part in parts]),
+            torch.cat([part.sums for part in parts]),
+            torch.cat([part.degrees for part in parts]),
+            torch.cat([part.graph for part in parts]),
+            torch.cat(labelled) if labelled else None,
+        )
 
 
 class Local(GraphNetwork):
@@ -67,6 +102,8 @@ class Local(GraphNetwork):
         num_classes: Number of classes ``C``.
         hidden: Width of the layers.
         members: Number of networks whose mean answers.
+        edge_labels: Number ``L`` of edge labels that views tell apart; 0 for networks that read none. Such a network needs graphs
+            with ``edge_labels``, and is asked by :class:`flipproof.LocalClassifier` alone: adjacency matrices have no labels.
         seed: Makes the initial weights; ``None`` takes torch's own generator.
 
     >>> model = Local(in_features=0, num_classes=8, seed=0).eval()
@@ -87,9 +124,11 @@ class Local(GraphNetwork):
         *,
         hidden: int = 64,
         members: int = 1,
+        edge_labels: int = 0,
         seed: int | None = None,
     ) -> None:
         super().__init__()
+        self.edge_labels = checked_count(edge_labels, "edge_labels", 0, "0 for a network that reads none")
         self.in_features = checked_count(in_features, "in_features", 0, "0 for graphs without node features")
         self.config = {
             "name": self.name,
@@ -98,13 +137,17 @@ class Local(GraphNetwork):
             "hidden": checked_count(hidden, "hidden", 1, "for instance 64"),
             "members": checked_count(members, "members", 1, "for instance 3"),
         }
+        if self.edge_labels:
+            self.config["edge_labels"] = self.edge_labels
         self.register_buffer("budget", torch.tensor(1))
         self.register_buffer("trained_for", torch.tensor(0))
         self.register_buffer("recurring", torch.tensor(0))
         node_set = 2 + 2 * self.in_features + (0 if self.in_features else _SIZES)
         pairs = num_classes * (num_classes - 1) // 2
         with seeded_weights(seed):
-            self.voters = nn.ModuleList(Voters(self.in_features, node_set, hidden, pairs) for _ in range(members))
+            self.voters = nn.ModuleList(
+                Voters(self.in_features, node_set, hidden, pairs, self.edge_labels) for _ in range(members)
+            )
 
     def for_budget(self, budget: int, *, trained: bool = False) -> None:
         """Answer for so many flips from now on.
@@ -120,6 +163,11 @@ class Local(GraphNetwork):
     def learn_sizes(self, recurring: bool) -> None:
         """Whether to know every number of nodes apart: only where graphs of training come back, see :func:`flipproof.train`."""
         self.recurring.fill_(int(recurring and not self.in_features))
+
+    @property
+    def labelled(self) -> bool:
+        """Whether neighbours differ, by their features or by the labels of their edges."""
+        return self.in_features > 0 or self.edge_labels > 1
 
     @property
     def each(self) -> list[Voters]:
@@ -149,19 +197,18 @@ class Local(GraphNetwork):
         parts = [shape, _one_hot(degrees, _DEGREES)]
         if self.in_features:
             parts += [views.own, views.sums / 4, _logarithmic(views.sums)]
+        if views.by_label is not None:
+            parts += [views.by_label / 4, _logarithmic(views.by_label)]
         return torch.cat(parts, dim=1)
 
-    def largest_inputs(self, own: Tensor, sums: Tensor, degree: Tensor, sizes: Tensor) -> Tensor:
+    def largest_inputs(self, most_views: LocalViews, sizes: Tensor) -> Tensor:
         """Bounds on the absolute values of :meth:`view_inputs`, one row ``[...]``, from bounds on what views are made of.
 
         Args:
-            own: Bounds on absolute features, ``[1, d]``.
-            sums: Bounds on sums of absolute features, ``[1, d]``.
-            degree: The largest degree, ``[1]``.
+            most_views: One row: absolute features, sums of them, and numbers, each as large as it can be.
             sizes: Number of nodes, ``[1]``.
         """
-        graph = torch.zeros(1, dtype=torch.int64)
-        most = self.view_inputs(LocalViews(own, sums, degree, graph), sizes)[0].clone()
+        most = self.view_inputs(most_views, sizes)[0].clone()
         most[3] = (sizes[0] - 1) / 8  # the only input that falls with the degree
         most[4 : 4 + _DEGREES] = 1
         return most
@@ -175,11 +222,11 @@ class Local(GraphNetwork):
         return _sum_in_order(found) / len(self.voters)
 
     def largest_votes(self, context: Tensor) -> Tensor | None:
-        """What no vote exceeds in absolute value, ``[B, 1]``; ``None`` without node features, where all views can be looked at.
+        """What no vote exceeds in absolute value, ``[B, 1]``; ``None`` without labels, where all views can be looked at.
 
         The more flips are to be withstood, the less a node may say: a half over their number.
         """
-        if not self.in_features:
+        if not self.labelled:
             return None
         flips = context[:, -len(_BUDGETS) :] @ context.new_tensor(_BUDGETS)
         return (_LARGEST_VOTE / flips).unsqueeze(1)
@@ -219,6 +266,11 @@ class Local(GraphNetwork):
         return self._logits(x, SparseLayout(edge_index, batch), batch)
 
     def _logits(self, x: Tensor, layout: Layout, graph: Tensor) -> Tensor:
+        if self.edge_labels:
+            raise InputError(
+                f"the network reads {self.edge_labels} edge labels, and a matrix of edges has none (ask it with "
+                "flipproof.LocalClassifier, and train it with flipproof.train(..., budget=3); attacks on it are not searched)"
+            )
         x = x.to(next(self.parameters()).dtype)
         x = x if self.in_features else x[..., :0]
         rows = len(graph)
@@ -243,13 +295,14 @@ class Voters(nn.Module):
         node_set: Columns of the context that describe the node set; the budget has the others.
         hidden: Width of the layers.
         pairs: Number ``P`` of pairs of classes.
+        edge_labels: Number ``L`` of edge labels.
     """
 
-    def __init__(self, in_features: int, node_set: int, hidden: int, pairs: int) -> None:
+    def __init__(self, in_features: int, node_set: int, hidden: int, pairs: int, edge_labels: int = 0) -> None:
         super().__init__()
         self._node_set = node_set
         told = _SUMMARY if in_features else node_set
-        self.view = nn.Linear(3 * in_features + 4 + _DEGREES, hidden)
+        self.view = nn.Linear(3 * in_features + 4 + _DEGREES + 2 * edge_labels * (1 + in_features), hidden)
         # votes that know the node set in detail are learnt by heart: on NCI1 they certify .03 less at one flip
         self.summary = nn.Linear(node_set, told, bias=False) if in_features else None
         self.setting = nn.Linear(told + len(_BUDGETS), hidden, bias=False)
@@ -330,16 +383,14 @@ def _logarithmic(values: Tensor) -> Tensor:
 
 def _budget_code(budget: int, like: Tensor) -> Tensor:
     """A number of flips as shares of the two numbers around it that have a column, ``[B, columns]``: no jumps between them."""
-    knots = torch.tensor(_BUDGETS, dtype=like.dtype, device=like.device)
     flips = min(max(float(budget), _BUDGETS[0]), _BUDGETS[-1])
-    above = int(torch.searchsorted(knots, flips))
-    code = torch.zeros_like(knots)
-    if knots[above] == flips:
-        code[above] = 1
-    else:
-        share = (flips - knots[above - 1]) / (knots[above] - knots[above - 1])
+    above = next(place for place, knot in enumerate(_BUDGETS) if knot >= flips)
+    code = [0.0] * len(_BUDGETS)
+    code[above] = 1.0
+    if _BUDGETS[above] > flips:
+        share = (flips - _BUDGETS[above - 1]) / (_BUDGETS[above] - _BUDGETS[above - 1])
         code[above - 1], code[above] = 1 - share, share
-    return code.expand(len(like), -1)
+    return like.new_tensor(code).expand(len(like), -1)
 
 
 def _one_hot(values: Tensor, width: int) -> Tensor:

@@ -666,7 +666,7 @@
   }
   function weakWords(graph, weak, number) {
     const size = weak.flips.length / 2, told = flipWords(graph, weak, 12), { radius } = graph.runs[number];
-    if (!size) return radius >= graph.runs[number].slots ? "No flips can change the answer." : "No flips are known that bring the rival nearer.";
+    if (!size) return radius >= graph.runs[number].slots ? `No ${flips(graph.runs[number].slots)} can change the answer.` : "No flips are known that bring the rival nearer.";
     if (!weak.success) return `The worst ${size === 1 ? "flip" : flips(size)} found: ${told}. ${size > radius ? `${size === 1 ? "It is" : "They are"} not known to change the answer.` : "So few cannot change the answer."}`;
     const sharp = size === radius + 1 ? " No smaller attack exists." : ` Whether ${radius + 2 === size ? flips(radius + 1) : `${radius + 1} to ${flips(size - 1)}`} can is not known.`;
     return `${flips(size)} ${size === 1 ? "is" : "are"} known to change the answer: ${told}.${sharp}`;

@@ -14,6 +14,7 @@ and with the unbounded cross-entropy these would govern the training. Bounded fr
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -50,7 +51,7 @@ _VALIDATION_BATCH = 128
 
 def recipe(model: Any) -> dict[str, float]:
     """What suits the training of a local network, unless asked otherwise."""
-    return {"learning_rate": _RATES[getattr(model, "in_features", 0) > 0], "weight_decay": 1e-3, "average": 0.99}
+    return {"learning_rate": _RATES[getattr(model, "labelled", False)], "weight_decay": 1e-3, "average": 0.99}
 
 
 class CertifiedTraining:
@@ -84,6 +85,7 @@ class CertifiedTraining:
         self.budget = budget if isinstance(budget, int) else list(self.most)
         self.features = _hook(features, model)
         members = as_graphs(graphs)
+        self._edge_labels = hashlib.sha256("".join(graph.topology for graph in members).encode()).hexdigest()
         self.labelled = LabelledGraphs(members, "graphs")
         self._check_labels(self.labelled)
         depth = 1 if self._pairwise else self.flips
@@ -116,7 +118,7 @@ class CertifiedTraining:
         With node features a node has so many views a few flips away that the plain knapsack is far above the truth, and slow.
         Several times the worst flip is no bound, and no certificate rests on it, but as a training target it is nearer.
         """
-        return self.model.in_features > 0 and not self._both
+        return self.model.labelled and not self._both
 
     @property
     def flips(self) -> int:
@@ -135,6 +137,7 @@ class CertifiedTraining:
         return {
             "features": self.features.spec or "a function",
             "graphs": self.labelled.digest(),
+            **({"edge labels": self._edge_labels} if self.model.edge_labels else {}),
             "validation": None if self.held_out is None else len(self.held_out.labels),
         }
 
@@ -142,7 +145,7 @@ class CertifiedTraining:
         return shuffled(self.labelled.sizes, self.chosen.batch_size, seed=self.chosen.seed, epoch=epoch)
 
     def losses(self, members: Tensor, step: int) -> Iterator[Outcome]:
-        ramp = _between(step / max(1, self.steps), *_RAMP[self.model.in_features > 0])
+        ramp = _between(step / max(1, self.steps), *_RAMP[self.model.labelled])
         voters = self.model.each
         draws = keyed_draws("training budget", self.chosen.seed, step, (len(voters), 4)).astype(np.int64) / 2**32
         bound = _BOUND * _between(step / max(1, self.steps), *_BOUNDED)

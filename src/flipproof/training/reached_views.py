@@ -43,29 +43,24 @@ class ReachedViews:
     def __init__(self, graphs: list[Graph], labels: Tensor, features: NodeFeatures, model: Local, flips: int) -> None:
         self.labels, self.num_classes = labels, model.num_classes
         found, sums = [], []
-        rows, own, counts = [], [], []
-        for graph in graphs:
+        parts = []
+        for number, graph in enumerate(graphs):
             x = features.of(graph).to(torch.float32).numpy()[:, : model.in_features]
             kinds_rows, kinds = kinds_of(x)
-            depth = min(flips, default_depth(len(kinds_rows), graph.num_nodes), max(1, graph.num_nodes - 1))
-            views = NodeViews.of(graph, kinds, depth, swaps=False)
+            most = default_depth(len(kinds_rows), graph.num_nodes, model.edge_labels)
+            depth = min(flips, most, max(1, graph.num_nodes - 1))
+            views = NodeViews.of(graph, kinds, depth, swaps=False, edge_labels=model.edge_labels)
             found.append(views)
-            rows.append((views.counts.astype(np.float32)) @ kinds_rows)
-            own.append(kinds_rows[views.own])
-            counts.append(views.counts.sum(axis=1))
+            counts, each = torch.from_numpy(views.counts.astype(np.float32)), torch.from_numpy(kinds_rows)
+            owner = torch.full((len(views),), number)
+            own = each[torch.from_numpy(views.own)]
+            parts.append(LocalViews.counted(own, counts, each, owner, model.edge_labels))
             sums.append(x.sum(axis=0))
         self.depth = flips
         self.sizes = torch.tensor([graph.num_nodes for graph in graphs], dtype=torch.float32)
         self.sums = torch.from_numpy(np.stack(sums))
         self.rows = _Parts([len(views) for views in found])
-        graph_of_row = torch.repeat_interleave(torch.arange(len(graphs)), self.rows.counts)
-        flat = LocalViews(
-            torch.from_numpy(np.concatenate(own)),
-            torch.from_numpy(np.concatenate(rows)),
-            torch.from_numpy(np.concatenate(counts).astype(np.float32)),
-            graph_of_row,
-        )
-        self.inputs = model.view_inputs(flat, self.sizes)
+        self.inputs = model.view_inputs(LocalViews.joined(parts), self.sizes)
         self.nodes = _Parts([graph.num_nodes for graph in graphs])
         self.classes = _Parts([len(views.base) for views in found])
         self.class_of_node = torch.from_numpy(np.concatenate([views.class_of_node for views in found]))
@@ -108,9 +103,15 @@ class ReachedViews:
             first = np.zeros((0, 5), dtype=np.int64)
             if len(slots):
                 u, w = np.triu_indices(graph.num_nodes, 1)
-                u, w, state = u[slots], w[slots], graph.slot_states
+                u, w = u[slots], w[slots]
+                # an edge is removed with its label, or added with any
+                label = views.label_matrix[u, w]
+                apart = np.flatnonzero(label < 0)
+                place = np.concatenate([np.flatnonzero(label >= 0), np.tile(apart, views.labels)])
+                chosen = np.concatenate([label[label >= 0], np.repeat(np.arange(views.labels), len(apart))])
+                u, w, state = u[place], w[place], label[place] >= 0
                 cu, cw = views.class_of_node[u], views.class_of_node[w]
-                shift = np.where(state, number, 0)
+                shift = np.where(state, number, 0) + chosen * (number // views.labels)
                 first = np.unique(
                     np.stack(
                         [

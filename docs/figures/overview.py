@@ -127,7 +127,9 @@ def main() -> None:
     fp.train(bare, data.train, features="degree", epochs=EPOCHS, seed=SEED)
     under_attack, attacks = attacked(bare, data.test)
     found = {name: certified(name, defence, data.test) for name, defence in defences(data.train).items()}
-    blind = fp.models.NodeStatistics(num_classes=8)  # the better of a forest and a perceptron, chosen on training graphs
+    blind = fp.models.NodeStatistics(
+        num_classes=8
+    )  # the better of a forest and a perceptron, chosen on training graphs
     blind.fit(data.train, seed=SEED)
     answers = fp.EdgeBlindClassifier(blind).certify_all(data.test)
     floor = float(fp.certified_accuracy(answers, data.test.labels, [0])[0])

@@ -187,7 +187,7 @@ def test_false_sign_tests_stay_within_alpha(keep: float) -> None:
 def test_false_sign_tests_stay_within_alpha_in_many_trials(
     keep: float, alpha: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trials = 3000
+    trials = 1500
     false = false_sign_tests(keep, alpha, trials)
     with capsys.disabled():
         print(f"\nsign test, keep {keep}, alpha {alpha:4}: false {false / trials:.4f}", end="")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from flipproof.studies.reproduce.claims import judge
-from flipproof.studies.reproduce.experiment import Job, Settings, data_split
+from flipproof.studies.reproduce.experiment import Job, Settings, data_split, train_network
 from flipproof.studies.reproduce.paper_page import _gain_table
 from flipproof.studies.reproduce.readings import Table, read_certificates
 
@@ -94,3 +95,13 @@ def test_the_experiment_is_the_papers() -> None:
     jobs = settings.jobs()
     assert len(set(jobs)) == len(jobs) == 17
     assert all(job.needs == Job("gcn", None) for job in jobs if job.network == "gcn" and job.keep)
+
+
+@pytest.mark.parametrize(
+    ("keep", "objectives"), [(0.95, ["samples", "attacked"]), (0.99, ["samples", "attacked", "attacked-votes"])]
+)
+def test_a_network_for_the_radius_is_trained_in_stages(keep: float, objectives: list[str]) -> None:
+    tiny = replace(Settings.quick(), gin_epochs=(1, 1), radius_epochs=1, one_flip_epochs=(1, 1))
+    _, stages = train_network(Job("gin-radius", keep), tiny, seed=0)
+    assert [stage["objective"] for stage in stages] == objectives
+    assert [stage.get("flips") for stage in stages[1:]] == ([2] if keep < 0.99 else [1, 1])

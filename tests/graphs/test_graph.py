@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipproof import Graph, InputError
+from flipproof import EdgeNoise, Graph, InputError
 from support.graphs import graphs
 
 
@@ -129,6 +129,13 @@ def test_edge_labels_follow_their_edges() -> None:
     assert graph.replaced(edges=[(0, 1)]).edge_labels is None
     with pytest.raises(ValueError, match="read-only"):
         graph.edge_labels[0] = 0
+
+
+def test_noisy_copies_have_no_edge_labels() -> None:
+    """They would tell edges that were there from those that the noise added."""
+    graph = Graph(5, [(0, 1), (1, 2), (2, 3)], edge_labels=[0, 1, 0])
+    noise = EdgeNoise(add=0.0, remove=0.5)
+    assert all(noise.sample(graph, seed=seed).edge_labels is None for seed in range(5))
 
 
 def test_attacks_on_graphs_with_edge_labels() -> None:

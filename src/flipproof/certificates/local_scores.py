@@ -1,7 +1,7 @@
 """Local scores: what a network that only sees views says of every view of a graph. The evidence of the local defence.
 
-For each unordered pair of classes ``(A, B)``, ``A < B``, the network gives a score ``b(z)`` to the node set and a score
-``h(view)`` to every node. Their sum is the lead of ``A`` over ``B``; the answer is the class that leads over every other, and
+For each unordered pair of classes ``(A, B)``, ``A < B``, the network gives a score ``b(z, m)`` to the node set with its number of
+edges and a score ``h(view)`` to every node. Their sum is the lead of ``A`` over ``B``; the answer is the class that leads over every other, and
 there is no answer where no class does.
 
 With the scores of all views that attacks reach, the certificate is arithmetic: :mod:`flipproof.certificates.matched_knapsack`.
@@ -26,7 +26,7 @@ from flipproof.certificates.worst_flips import FlipSearch
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
 
-__all__ = ["METHOD", "LocalScores", "answer_of", "leads_over_rivals", "rivals_of"]
+__all__ = ["METHOD", "LocalScores", "answer_of", "edge_changes", "leads_over_rivals", "rivals_of"]
 
 METHOD = "local"
 _MOST_MIXED = (
@@ -78,10 +78,11 @@ class LocalScores(Evidence):
         num_classes: Number of classes ``C``; there are ``P = C (C - 1) / 2`` pairs.
         kinds: Kind of every node, ``[n]``.
         depth: Flips per node that were looked at. Without a bound, the radius is at most this.
-        offset: Score of the node set, ``[P]``.
+        offset: Score of the node set and its number of edges, ``[P]``.
         scores: Scores of the views in the order of :class:`NodeViews`, ``[R, P]``.
         rounding: Bound on the error of any single score, ``[P]``.
         bound: Largest absolute score that any view can have, ``[P]``; ``None`` if there is no such bound.
+        offsets: The offset after each of :func:`edge_changes`, ``[E, P]``; ``None`` if it does not depend on edges.
     """
 
     kind = "local scores"
@@ -94,6 +95,7 @@ class LocalScores(Evidence):
     scores: Floats
     rounding: Floats
     bound: Floats | None = None
+    offsets: Floats | None = None
 
     def __post_init__(self) -> None:
         pairs = self.num_classes * (self.num_classes - 1) // 2
@@ -110,6 +112,14 @@ class LocalScores(Evidence):
         parts = (self.offset, self.scores, self.rounding)
         if not all(part.dtype == np.float64 and np.isfinite(part).all() for part in parts) or (self.rounding < 0).any():
             raise InputError("local scores must be finite 64-bit numbers (check the weights of the network)")
+        if self.offsets is not None:
+            changes = edge_changes(self.graph, self.depth)
+            fits = self.offsets.shape == (len(changes), pairs) and self.offsets.dtype == np.float64
+            if not fits or not np.isfinite(self.offsets).all() or (self.offsets[changes == 0] != self.offset).any():
+                raise InputError(
+                    f"offsets of local scores must be {len(changes)} rows of finite 64-bit numbers, the offset among them "
+                    "(certify again)"
+                )
         if self.bound is not None and not (np.abs(self.scores) <= self.bound).all():
             raise InputError("local scores must lie within their bound (certify again)")
 
@@ -163,7 +173,8 @@ class LocalScores(Evidence):
         ``(n + 1)^2 u M``, where ``u`` is the unit roundoff and ``M`` bounds every score; since ``e >= 64 u M``, this is at most
         ``(n + 1)^2 e / 64``. The drop at a node that is touched ``k`` times is off by at most ``(2 + 2k) e`` and its own
         roundings; there are at most ``2q`` such nodes with ``2q`` touches in all, together ``8 q e``. Adding them up rounds by
-        at most ``16 q^3 u M <= q^3 e / 4``, and ``8 q + q^3 / 4 <= 16 (q + 1)^2`` for ``q <= 64``.
+        at most ``16 q^3 u M <= q^3 e / 4``, and ``8 q + q^3 / 4 <= 16 (q + 1)^2`` for ``q <= 64``. The drop of the offset is off
+        by less than ``3 e``; the two leads take up only half of the first term, which is more than that.
         """
         nodes = self.graph.num_nodes + 1
         found: Floats = self.rounding * (4 * nodes * (1 + nodes / 64) + 16 * (flips + 1) ** 2)
@@ -176,9 +187,9 @@ class LocalScores(Evidence):
         bound = None if self.bound is None else self.bound[columns]
         losses = NodeLosses(self.views, leads_over_rivals(self.scores, label, classes), bound)
         leads = leads_over_rivals(self.totals, label, classes)
-        # no node has more than n - 1 pairs: looked at so deep, nothing is left out
-        whole = self.depth >= graph.num_nodes - 1
-        deepest = _MOST_FLIPS if whole or bound is not None else self.depth
+        offset = _OffsetDrops(self, label)
+        whole = _is_whole(graph, self.depth)
+        deepest = _MOST_FLIPS if whole or (bound is not None and self.offsets is None) else self.depth
 
         def stands(budget: tuple[int, int] | int) -> bool:
             """Whether no attack of exactly this budget changes the answer."""
@@ -191,7 +202,8 @@ class LocalScores(Evidence):
             # mixed budgets beyond the depth cost much and are mostly lost
             if flips > (self.depth if adds and removes and not whole else deepest):
                 return False
-            return bool((leads - worst_drops(losses, budget) > self.margin(flips)[columns]).all())
+            lost = worst_drops(losses, budget) + (offset.any(flips) if isinstance(budget, int) else offset.of(*budget))
+            return bool((leads - lost > self.margin(flips)[columns]).all())
 
         def at_once(most: int, kind: str, known: int = 0) -> int:
             """Flips that knapsacks of all up to 4, 16 and 64 certify, at least those known: where they are many, few do."""
@@ -199,7 +211,8 @@ class LocalScores(Evidence):
             while found == flips < most:
                 flips = min(max(4, 4 * flips), most)
                 margins = np.stack([self.margin(number)[columns] for number in range(flips + 1)])
-                holds = (leads - worst_drops_up_to(losses, flips, kind) > margins)[1:].all(axis=1)
+                lost = worst_drops_up_to(losses, flips, kind) + offset.up_to(flips, kind)
+                holds = (leads - lost > margins)[1:].all(axis=1)
                 found = max(known, flips if holds.all() else int(np.argmin(holds)))
             return found
 
@@ -236,8 +249,14 @@ class LocalScores(Evidence):
         parts = leads_over_rivals(self.scores, label, self.num_classes)
         leads = leads_over_rivals(self.totals, label, self.num_classes)
         columns, _ = rivals_of(label, self.num_classes)
+        by_edges = _OffsetDrops(self, label).table
         found = [
-            self._worst_flips(FlipSearch(self.views, parts[:, at]), float(leads[at]), int(column), radius)
+            self._worst_flips(
+                FlipSearch(self.views, parts[:, at], {change: drop[at] for change, drop in by_edges.items()}),
+                float(leads[at]),
+                int(column),
+                radius,
+            )
             for at, column in enumerate(columns.tolist())
         ]
         # by whether it succeeds, by its size, by the lead that is left
@@ -286,6 +305,7 @@ class LocalScores(Evidence):
             "scores": self.scores,
             "rounding": self.rounding,
             **({} if self.bound is None else {"bound": self.bound}),
+            **({} if self.offsets is None else {"offsets": self.offsets}),
         }
 
     @classmethod
@@ -300,7 +320,51 @@ class LocalScores(Evidence):
             arrays["scores"],
             arrays["rounding"],
             arrays.get("bound"),
+            arrays.get("offsets"),
         )
+
+
+def _is_whole(graph: Graph, depth: int) -> bool:
+    """Whether all views were looked at: no node has more than n - 1 pairs."""
+    return depth >= graph.num_nodes - 1
+
+
+def edge_changes(graph: Graph, depth: int) -> IntArray:
+    """By how much attacks that are looked at can change the number of edges, ascending.
+
+    >>> edge_changes(Graph(3, [(0, 1)]), 2).tolist()
+    [-1, 0, 1, 2]
+    """
+    flips = _MOST_FLIPS if _is_whole(graph, depth) else depth
+    return np.arange(-min(flips, graph.max_removes), min(flips, graph.max_adds) + 1)
+
+
+class _OffsetDrops:
+    """What attacks take from the offset's part in the leads of the answer, ``[C - 1]``: it depends on additions less removals."""
+
+    def __init__(self, evidence: LocalScores, label: int) -> None:
+        self.graph, classes = evidence.graph, evidence.num_classes
+        self.table = dict[int, Floats]()
+        self._nothing: Floats = np.zeros(classes - 1)
+        if evidence.offsets is not None:
+            after = leads_over_rivals(evidence.offsets, label, classes)
+            drops = leads_over_rivals(evidence.offset, label, classes) - after
+            self.table.update(zip(edge_changes(evidence.graph, evidence.depth).tolist(), drops, strict=True))
+
+    def of(self, adds: int, removes: int) -> Floats:
+        """Of so many additions and removals."""
+        return self.table[adds - removes] if self.table else self._nothing
+
+    def any(self, flips: int) -> Floats:
+        """The largest of exactly so many flips."""
+        adds = range(max(0, flips - self.graph.max_removes), min(flips, self.graph.max_adds) + 1)
+        found: Floats = np.max([self.of(number, flips - number) for number in adds], axis=0)
+        return found
+
+    def up_to(self, flips: int, kind: str) -> Floats:
+        """Of 0, 1, ..., ``flips`` flips, ``[flips + 1, C - 1]``; kinds as for :func:`worst_drops_up_to`."""
+        drop = {"either": self.any, "adds": lambda number: self.of(number, 0), "removes": lambda number: self.of(0, number)}
+        return np.stack([drop[kind](number) for number in range(flips + 1)])
 
 
 def _shortened(rows: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:

@@ -7,7 +7,7 @@ same scores as the certificate, without a model call. The first flip is a worst 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 import numpy as np
@@ -27,10 +27,11 @@ class FlipSearch:
     Args:
         views: The views and what reaches them.
         parts: Part that each view has in the lead, ``[R]``.
+        by_edges: What the lead loses besides by a change of the number of edges; by default nothing.
     """
 
-    def __init__(self, views: NodeViews, parts: Floats) -> None:
-        self._views, self._parts = views, parts
+    def __init__(self, views: NodeViews, parts: Floats, by_edges: Mapping[int, float] | None = None) -> None:
+        self._views, self._parts, self._by_edges = views, parts, by_edges
         graph = views.graph
         n = graph.num_nodes
         self._joined = np.zeros((n, n), dtype=np.bool_)
@@ -54,7 +55,7 @@ class FlipSearch:
         """Up to ``most`` flips, each the worst one by then, until ``enough(number, drop)``."""
         flips, gains, free, state = list[Pair](), self._first.copy(), self._free.copy(), _State(self)
         while len(flips) < most:
-            pair = self._worst(gains, free)
+            pair = self._worst(gains, free, state.change)
             if pair is None:
                 break
             flips.append(pair)
@@ -75,12 +76,14 @@ class FlipSearch:
                 kept = rest
         return kept
 
-    def _worst(self, gains: Floats, free: NDArray[np.bool_]) -> Pair | None:
+    def _worst(self, gains: Floats, free: NDArray[np.bool_], change: int) -> Pair | None:
         kinds = self._views.kinds
         number = gains.shape[1] // 2
         added, removed = gains[:, kinds], gains[:, number + kinds]  # [n, n]: what the first loses by the second
         one_way = np.where(self._joined, removed, added)
-        both = np.where(free, one_way + one_way.T, -np.inf)
+        fewer, same, more = (self.lost_by_edges(change + step) for step in (-1, 0, 1))
+        both = one_way + one_way.T + np.where(self._joined, fewer - same, more - same)
+        both = np.where(free, both, -np.inf)
         at = int(both.argmax())
         pair = (at // len(kinds), at % len(kinds))
         return pair if np.isfinite(both[pair]) else None
@@ -89,6 +92,14 @@ class FlipSearch:
         """The moves that a flip makes at its two ends."""
         shift = self._first.shape[1] // 2 * int(self._joined[pair])
         return shift + int(self._views.kinds[pair[1]]), shift + int(self._views.kinds[pair[0]])
+
+    def edges_added(self, pair: Pair) -> int:
+        """1 or -1: by how much a flip changes the number of edges."""
+        return -1 if self._joined[pair] else 1
+
+    def lost_by_edges(self, change: int) -> float:
+        """What the lead loses by so many edges more alone; ``-inf`` if that was not looked at."""
+        return float(self._by_edges.get(change, -np.inf)) if self._by_edges else 0.0
 
     def lost(self, node: int, moves: NDArray[np.int64]) -> float:
         """What a node loses by moves; ``-inf`` if they were not looked at."""
@@ -110,13 +121,15 @@ class _State:
         self._search = search
         self._moves: dict[int, NDArray[np.int64]] = {}
         self._lost: dict[int, float] = {}
+        self.change = 0
 
     def flip(self, pair: Pair) -> float:
         """Flip a pair; returns the drop by then."""
         for node, move in zip(pair, self._search.place(pair), strict=True):
             self._moves.setdefault(node, np.zeros(self._search.num_moves, dtype=np.int64))[move] += 1
             self._lost[node] = self._search.lost(node, self._moves[node])
-        return float(sum(self._lost.values()))
+        self.change += self._search.edges_added(pair)
+        return float(sum(self._lost.values())) + self._search.lost_by_edges(self.change)
 
     def next(self, node: int) -> Floats:
         """What a node that was touched loses by one move more, ``[2K]``."""

@@ -17,6 +17,7 @@ _DEGREES = 16  # degrees that have an input of their own
 _BUDGETS = (1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0)  # flips that have one; between two, both are on in part
 _SIZES = 64  # numbers of nodes that have an input of their own, where graphs recur
 _SIZE_WIDTH = 0.7  # of the bump around each
+_COUNTS = 6  # inputs that say how many edges there are, where nodes have no features
 _SUMMARY = 4  # numbers in which nodes are told of all node features
 _LARGEST_VOTE = 0.5  # of a node for one flip, where node features make too many views to look at all
 _UNIT_ROUNDOFF = 2.0**-53
@@ -184,11 +185,23 @@ class Local(GraphNetwork):
         flips = context[:, -len(_BUDGETS) :] @ context.new_tensor(_BUDGETS)
         return (_LARGEST_VOTE / flips).unsqueeze(1)
 
-    def offsets(self, context: Tensor) -> Tensor:
-        """The scores ``b`` of the node sets, ``[B, P]``: the mean over members."""
-        return _sum_in_order([voters.offsets(context) for voters in self.each]) / len(self.voters)
+    def count_inputs(self, sizes: Tensor, edges: Tensor) -> Tensor:
+        """What the offset reads of numbers of edges ``[B]`` between so many nodes, ``[B, ...]``; each rises or falls with them.
 
-    def rounding(self, largest_inputs: Tensor, context: Tensor) -> Tensor:
+        Nothing with node features.
+        """
+        if self.in_features:
+            return sizes.new_zeros(len(sizes), 0)
+        slots = (sizes * (sizes - 1) / 2).clamp_min(1)
+        free = (slots - edges).clamp_min(0)
+        known = [edges / sizes / 4, edges.log1p(), edges / slots, free / 20, free.log1p(), _logarithmic(edges - sizes)]
+        return torch.stack(known, dim=1)
+
+    def offsets(self, context: Tensor, counts: Tensor) -> Tensor:
+        """The scores ``b`` of node sets with so many edges, ``[B, P]``: the mean over members."""
+        return _sum_in_order([voters.offsets(context, counts) for voters in self.each]) / len(self.voters)
+
+    def rounding(self, largest_inputs: Tensor, context: Tensor, sizes: Tensor) -> Tensor:
         """A bound on the rounding error of any score in 64-bit arithmetic, in whatever order its sums are taken, ``[P]``.
 
         The mean of ``k`` numbers with bounds ``e_i`` on their errors and ``M_i <= e_i / (64 u)`` on their values is off by at
@@ -198,9 +211,12 @@ class Local(GraphNetwork):
         Args:
             largest_inputs: For each column, a bound on its absolute values; see :meth:`largest_inputs`.
             context: Of their graph, ``[1, z]``.
+            sizes: Number of nodes, ``[1]``.
         """
         members = len(self.voters)
-        found = _sum_in_order([voters.rounding(largest_inputs, context.abs()) for voters in self.each])
+        ends = [self.count_inputs(sizes, edges).abs() for edges in (0 * sizes, sizes * (sizes - 1) / 2)]
+        known = torch.cat([context.abs(), torch.maximum(*ends)], dim=1)
+        found = _sum_in_order([voters.rounding(largest_inputs, context.abs(), known) for voters in self.each])
         return found * ((1.5 + members / 16) / members)
 
     def _size_code(self, sizes: Tensor) -> Tensor:
@@ -231,7 +247,8 @@ class Local(GraphNetwork):
         sizes = layout.sizes.squeeze(1).to(x.dtype)
         context = self.context(sizes, layout.sums(x))
         votes = self.view_scores(self.view_inputs(views, sizes), context, graph)
-        scores = self.offsets(context) + layout.sums(votes.view(*x.shape[:-1], -1))
+        counts = self.count_inputs(sizes, layout.sums(layout.degrees()).squeeze(1).to(x.dtype) / 2)
+        scores = self.offsets(context, counts) + layout.sums(votes.view(*x.shape[:-1], -1))
         return class_scores(scores, self.num_classes)
 
 
@@ -255,8 +272,8 @@ class Voters(nn.Module):
         self.setting = nn.Linear(told + len(_BUDGETS), hidden, bias=False)
         self.inner = nn.Linear(hidden, hidden)
         self.outer = nn.Linear(hidden, pairs)
-        known = node_set + len(_BUDGETS)
-        self.blind = nn.Sequential(
+        known = node_set + len(_BUDGETS) + (0 if in_features else _COUNTS)
+        self.offset = nn.Sequential(
             nn.Linear(known, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, pairs)
         )
         # some tens of votes are added up; but where node features say much, small votes never outgrow the offset
@@ -270,12 +287,12 @@ class Voters(nn.Module):
         scores: Tensor = self.outer(self.inner(hidden).relu())
         return scores
 
-    def offsets(self, context: Tensor) -> Tensor:
-        """The scores of the node sets, ``[B, P]``."""
-        scores: Tensor = self.blind(context)
+    def offsets(self, context: Tensor, counts: Tensor) -> Tensor:
+        """The scores of node sets with so many edges, ``[B, P]``."""
+        scores: Tensor = self.offset(torch.cat([context, counts], dim=1))
         return scores
 
-    def rounding(self, largest_inputs: Tensor, context: Tensor) -> Tensor:
+    def rounding(self, largest_inputs: Tensor, context: Tensor, known: Tensor) -> Tensor:
         r"""A bound on the rounding error of any score, ``[P]``, from bounds on absolute inputs.
 
         A layer of ``m`` inputs computes :math:`W x + b` with an error of at most :math:`(m + 2) u (|W| |x| + |b|)`, ``u`` the
@@ -286,13 +303,13 @@ class Voters(nn.Module):
         """
         value = _absolute(self.view, largest_inputs.unsqueeze(0)) + _absolute(self.setting, self._told(context, True))
         value = _absolute(self.outer, _absolute(self.inner, value))
-        blind = context
-        for layer in self.blind:
+        offset = known
+        for layer in self.offset:
             if isinstance(layer, nn.Linear):
-                blind = _absolute(layer, blind)
+                offset = _absolute(layer, offset)
         widths = [layer.in_features for layer in self.modules() if isinstance(layer, nn.Linear)]
         factor = 64 + 2 * sum(width + 8 for width in widths)
-        return factor * _UNIT_ROUNDOFF * torch.maximum(value, blind).squeeze(0)
+        return factor * _UNIT_ROUNDOFF * torch.maximum(value, offset).squeeze(0)
 
     def _told(self, context: Tensor, absolute: bool = False) -> Tensor:
         """What nodes are told of the context, ``[B, ...]``."""

@@ -20,6 +20,7 @@ def wild(in_features=0, num_classes=2, *, members=1, seed=0):
         for voters in model.voters:
             voters.outer.weight.mul_(30)
             voters.view.weight.mul_(3)
+            voters.offset[-1].weight.mul_(10)
     return model
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flipproof import Graph
-from flipproof.certificates.local_scores import LocalScores, answer_of
+from flipproof.certificates.local_scores import LocalScores, answer_of, edge_changes
 from flipproof.certificates.node_views import NodeViews
 from flipproof.graphs import pairs_of_slots
 
@@ -40,8 +40,9 @@ def random_case(
     classes: int = 2,
     frozen: float = 0.0,
     integers: bool = False,
+    counted: bool = False,
 ) -> tuple[LocalScores, Attacked]:
-    """A random graph with random votes on all views, and the outcome of every attack."""
+    """A random graph with random votes on all views, and the outcome of every attack; ``counted``: edges count in the offset."""
     number = nodes * (nodes - 1) // 2
     pairs = pairs_of_slots(np.arange(number), nodes)
     graph = Graph(nodes, pairs[rng.random(number) < rng.uniform(0.1, 0.9)], frozen=pairs[rng.random(number) < frozen])
@@ -53,7 +54,14 @@ def random_case(
     offset = strengths[first] - strengths[second]
     if integers:
         scores, offset = np.rint(2 * scores), np.rint(offset)
-    evidence = LocalScores(graph, classes, kind, nodes - 1, offset, scores, np.full(columns, 1e-15))
+    changes = edge_changes(graph, nodes - 1)
+    offsets = np.tile(offset, (len(changes), 1))
+    if counted:
+        offsets += np.cumsum(rng.normal(size=offsets.shape), axis=0)
+    offset = offsets[changes == 0][0]
+    evidence = LocalScores(
+        graph, classes, kind, nodes - 1, offset, scores, np.full(columns, 1e-15), offsets=offsets if counted else None
+    )
     table = {
         (own, *counts): row for row, (own, counts) in enumerate(zip(views.own, views.counts.tolist(), strict=True))
     }
@@ -64,10 +72,11 @@ def random_case(
     matrices[:, u, v] = matrices[:, v, u] = flipped ^ graph.slot_states
     counts = matrices @ np.eye(views.counts.shape[1], dtype=np.int64)[kind]
     rows = [[table[(own, *seen)] for own, seen in zip(kind, some, strict=True)] for some in counts.tolist()]
-    totals = offset + scores[np.array(rows)].sum(axis=1)
     removes = (flipped & graph.slot_states).sum(axis=1)
+    adds = flipped.sum(axis=1) - removes
+    totals = offsets[adds - removes - changes[0]] + scores[np.array(rows)].sum(axis=1)
     answers = [answer_of(total, classes) for total in totals]
-    return evidence, Attacked(flipped.sum(axis=1) - removes, removes, answers, totals)
+    return evidence, Attacked(adds, removes, answers, totals)
 
 
 def looked_at(evidence: LocalScores, depth: int) -> LocalScores:
@@ -78,8 +87,10 @@ def looked_at(evidence: LocalScores, depth: int) -> LocalScores:
     }
     near = NodeViews.of(evidence.graph, evidence.kinds, depth)
     rows = [table[(own, *counts)] for own, counts in zip(near.own, near.counts.tolist(), strict=True)]
-    bound = np.abs(evidence.scores).max(axis=0)
-    return replace(evidence, depth=depth, scores=evidence.scores[rows], bound=bound)
+    bound, offsets = np.abs(evidence.scores).max(axis=0), evidence.offsets
+    if offsets is not None:
+        offsets = offsets[np.isin(*(edge_changes(evidence.graph, deep) for deep in (evidence.depth, depth)))]
+    return replace(evidence, depth=depth, scores=evidence.scores[rows], bound=bound, offsets=offsets)
 
 
 def all_attacks(graph: Graph) -> list[tuple[np.ndarray, Graph]]:

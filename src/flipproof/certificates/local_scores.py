@@ -1,10 +1,11 @@
 """Local scores: what a network that only sees views says of every view of a graph. The evidence of the local defence.
 
-For each unordered pair of classes ``(A, B)``, ``A < B``, the network gives a score ``b(z, m)`` to the node set with its number of
-edges and a score ``h(view)`` to every node. Their sum is the lead of ``A`` over ``B``; the answer is the class that leads over every other, and
-there is no answer where no class does.
+For each unordered pair of classes ``(A, B)``, ``A < B``, the network gives a score ``b(z, m)`` to the node set and its number of
+edges, the offset, and a score ``h(view)`` to every node. Their sum is the lead of ``A`` over ``B``; the answer is the class that
+leads over every other, and there is no answer where no class does.
 
-With the scores of all views that attacks reach, the certificate is arithmetic: :mod:`flipproof.certificates.matched_knapsack`.
+With the scores of all views that attacks reach, the certificate is arithmetic: :mod:`flipproof.certificates.matched_knapsack`
+bounds what the votes lose, and the offset loses what its value at ``m`` plus additions less removals says.
 """
 
 from __future__ import annotations
@@ -202,7 +203,9 @@ class LocalScores(Evidence):
             # mixed budgets beyond the depth cost much and are mostly lost
             if flips > (self.depth if adds and removes and not whole else deepest):
                 return False
-            lost = worst_drops(losses, budget) + (offset.any(flips) if isinstance(budget, int) else offset.of(*budget))
+            lost = worst_drops(losses, budget) + (
+                offset.either(flips) if isinstance(budget, int) else offset.of(*budget)
+            )
             return bool((leads - lost > self.margin(flips)[columns]).all())
 
         def at_once(most: int, kind: str, known: int = 0) -> int:
@@ -252,7 +255,11 @@ class LocalScores(Evidence):
         by_edges = _OffsetDrops(self, label).table
         found = [
             self._worst_flips(
-                FlipSearch(self.views, parts[:, at], {change: drop[at] for change, drop in by_edges.items()}),
+                FlipSearch(
+                    self.views,
+                    parts[:, at],
+                    by_edges and {change: float(lost[at]) for change, lost in by_edges.items()},
+                ),
                 float(leads[at]),
                 int(column),
                 radius,
@@ -343,28 +350,33 @@ class _OffsetDrops:
     """What attacks take from the offset's part in the leads of the answer, ``[C - 1]``: it depends on additions less removals."""
 
     def __init__(self, evidence: LocalScores, label: int) -> None:
-        self.graph, classes = evidence.graph, evidence.num_classes
-        self.table = dict[int, Floats]()
-        self._nothing: Floats = np.zeros(classes - 1)
+        graph, classes = evidence.graph, evidence.num_classes
+        self.table: dict[int, Floats] | None = None
+        self._most, self._nothing = (graph.max_adds, graph.max_removes), np.zeros(classes - 1)
         if evidence.offsets is not None:
             after = leads_over_rivals(evidence.offsets, label, classes)
             drops = leads_over_rivals(evidence.offset, label, classes) - after
-            self.table.update(zip(edge_changes(evidence.graph, evidence.depth).tolist(), drops, strict=True))
+            self.table = dict(zip(edge_changes(graph, evidence.depth).tolist(), drops, strict=True))
 
     def of(self, adds: int, removes: int) -> Floats:
         """Of so many additions and removals."""
-        return self.table[adds - removes] if self.table else self._nothing
+        return self._nothing if self.table is None else self.table[adds - removes]
 
-    def any(self, flips: int) -> Floats:
+    def either(self, flips: int) -> Floats:
         """The largest of exactly so many flips."""
-        adds = range(max(0, flips - self.graph.max_removes), min(flips, self.graph.max_adds) + 1)
-        found: Floats = np.max([self.of(number, flips - number) for number in adds], axis=0)
+        if self.table is None:
+            return self._nothing
+        adds, removes = self._most
+        splits = range(max(0, flips - removes), min(flips, adds) + 1)
+        found: Floats = np.max([self.of(number, flips - number) for number in splits], axis=0)
         return found
 
     def up_to(self, flips: int, kind: str) -> Floats:
         """Of 0, 1, ..., ``flips`` flips, ``[flips + 1, C - 1]``; kinds as for :func:`worst_drops_up_to`."""
-        drop = {"either": self.any, "adds": lambda number: self.of(number, 0), "removes": lambda number: self.of(0, number)}
-        return np.stack([drop[kind](number) for number in range(flips + 1)])
+        if kind == "either":
+            return np.stack([self.either(number) for number in range(flips + 1)])
+        sign = 1 if kind == "adds" else -1
+        return np.stack([self.of(max(0, sign * number), max(0, -sign * number)) for number in range(flips + 1)])
 
 
 def _shortened(rows: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:

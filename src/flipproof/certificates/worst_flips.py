@@ -99,7 +99,7 @@ class FlipSearch:
 
     def lost_by_edges(self, change: int) -> float:
         """What the lead loses by so many edges more alone; ``-inf`` if that was not looked at."""
-        return float(self._by_edges.get(change, -np.inf)) if self._by_edges else 0.0
+        return 0.0 if self._by_edges is None else self._by_edges.get(change, -np.inf)
 
     def lost(self, node: int, moves: NDArray[np.int64]) -> float:
         """What a node loses by moves; ``-inf`` if they were not looked at."""

@@ -17,7 +17,7 @@ _DEGREES = 16  # degrees that have an input of their own
 _BUDGETS = (1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0)  # flips that have one; between two, both are on in part
 _SIZES = 64  # numbers of nodes that have an input of their own, where graphs recur
 _SIZE_WIDTH = 0.7  # of the bump around each
-_COUNTS = 6  # inputs that say how many edges there are, where nodes have no features
+_COUNTS = 7  # inputs that say how many edges there are, where nodes have no features
 _SUMMARY = 4  # numbers in which nodes are told of all node features
 _LARGEST_VOTE = 0.5  # of a node for one flip, where node features make too many views to look at all
 _UNIT_ROUNDOFF = 2.0**-53
@@ -46,12 +46,12 @@ class Local(GraphNetwork):
     the node set that no edge has a part in (number of nodes, mean and sum of node features). Two perceptrons give, for each
     unordered pair of classes ``(A, B)``,
 
-    .. math:: s_{AB} = b_{AB}(z) + \sum_v h_{AB}(\mathrm{view}(v)),
+    .. math:: s_{AB} = b_{AB}(z, m) + \sum_v h_{AB}(\mathrm{view}(v)),
 
-    the lead of ``A`` over ``B``. The answer is the class that leads over every other. ``b`` alone sees no edges: with ``h =
-    0`` this is an edge-blind network. With node features, votes know all those of a graph only in four numbers, which are
-    learnt, and are bounded: :math:`h = c \tanh(h' / c)`, ``c`` a half over the budget. However often a node is touched, it does
-    no more harm than that.
+    the lead of ``A`` over ``B``. The answer is the class that leads over every other. Where nodes have no features, the offset
+    ``b`` knows the number of edges ``m``, which a flip changes by one; with features it sees no edges. With node features, votes
+    know all those of a graph only in four numbers, which are learnt, and are bounded: :math:`h = c \tanh(h' / c)`, ``c`` a half
+    over the budget. However often a node is touched, it does no more harm than that.
 
     A network is a family: how many flips its answers are to withstand, ``budget``, is part of the context. Trained for up to
     ``R`` flips, it answers for any budget up to ``R``, carefully where many flips must do no harm and sharply where few do.
@@ -194,8 +194,8 @@ class Local(GraphNetwork):
             return sizes.new_zeros(len(sizes), 0)
         slots = (sizes * (sizes - 1) / 2).clamp_min(1)
         free = (slots - edges).clamp_min(0)
-        known = [edges / sizes / 4, edges.log1p(), edges / slots, free / 20, free.log1p(), _logarithmic(edges - sizes)]
-        return torch.stack(known, dim=1)
+        known = [edges / sizes / 4, edges.log1p(), edges / slots, _logarithmic(edges - sizes)]
+        return torch.stack([*known, free / 20, free.log1p(), (-free / 3).exp()], dim=1)
 
     def offsets(self, context: Tensor, counts: Tensor) -> Tensor:
         """The scores ``b`` of node sets with so many edges, ``[B, P]``: the mean over members."""
@@ -280,6 +280,9 @@ class Voters(nn.Module):
         with torch.no_grad():
             self.outer.weight.mul_(5 if in_features else 0.1)
             self.outer.bias.zero_()
+            if not in_features:  # most of their inputs, the numbers of nodes one by one, are zero
+                self.setting.weight.mul_(2)
+                cast(nn.Linear, self.offset[0]).weight.mul_(2)
 
     def view_scores(self, inputs: Tensor, context: Tensor, graph: Tensor) -> Tensor:
         """The votes of views, ``[R, P]``."""

@@ -191,7 +191,13 @@ class ReachedBatch:
         return scorer.offsets(context.repeat_interleave(number, 0), counts).view(len(members), number, -1)
 
     def _worst_offset(
-        self, model: Local, scorer: Local | Voters, context: Tensor, attack: TrainingAttack, columns: Tensor, signs: Tensor
+        self,
+        model: Local,
+        scorer: Local | Voters,
+        context: Tensor,
+        attack: TrainingAttack,
+        columns: Tensor,
+        signs: Tensor,
     ) -> Tensor:
         """What the worst number of edges takes from the leads, ``[B, C - 1]``."""
         most = self.views.most[self.members]

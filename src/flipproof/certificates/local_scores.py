@@ -252,17 +252,10 @@ class LocalScores(Evidence):
         parts = leads_over_rivals(self.scores, label, self.num_classes)
         leads = leads_over_rivals(self.totals, label, self.num_classes)
         columns, _ = rivals_of(label, self.num_classes)
-        by_edges = _OffsetDrops(self, label).table
+        offset = _OffsetDrops(self, label)
         found = [
             self._worst_flips(
-                FlipSearch(
-                    self.views,
-                    parts[:, at],
-                    by_edges and {change: float(lost[at]) for change, lost in by_edges.items()},
-                ),
-                float(leads[at]),
-                int(column),
-                radius,
+                FlipSearch(self.views, parts[:, at], offset.over(at)), float(leads[at]), int(column), radius
             )
             for at, column in enumerate(columns.tolist())
         ]
@@ -351,20 +344,24 @@ class _OffsetDrops:
 
     def __init__(self, evidence: LocalScores, label: int) -> None:
         graph, classes = evidence.graph, evidence.num_classes
-        self.table: dict[int, Floats] | None = None
+        self._table: dict[int, Floats] | None = None
         self._most, self._nothing = (graph.max_adds, graph.max_removes), np.zeros(classes - 1)
         if evidence.offsets is not None:
             after = leads_over_rivals(evidence.offsets, label, classes)
             drops = leads_over_rivals(evidence.offset, label, classes) - after
-            self.table = dict(zip(edge_changes(graph, evidence.depth).tolist(), drops, strict=True))
+            self._table = dict(zip(edge_changes(graph, evidence.depth).tolist(), drops, strict=True))
+
+    def over(self, rival: int) -> dict[int, float] | None:
+        """Of the lead over one rival, for each change of the number of edges; ``None`` if it is never anything."""
+        return None if self._table is None else {change: float(lost[rival]) for change, lost in self._table.items()}
 
     def of(self, adds: int, removes: int) -> Floats:
         """Of so many additions and removals."""
-        return self._nothing if self.table is None else self.table[adds - removes]
+        return self._nothing if self._table is None else self._table[adds - removes]
 
     def either(self, flips: int) -> Floats:
         """The largest of exactly so many flips."""
-        if self.table is None:
+        if self._table is None:
             return self._nothing
         adds, removes = self._most
         splits = range(max(0, flips - removes), min(flips, adds) + 1)

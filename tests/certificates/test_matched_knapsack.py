@@ -31,9 +31,14 @@ CASES = {
     "edge labels and frozen pairs": {"nodes": 4, "kinds": 2, "edge_labels": 2, "frozen": 0.3, "classes": 3},
     "edge labels alone": {"nodes": 4, "edge_labels": 3},
 }
+COUNTED = {
+    "edges counted": {"nodes": 5, "counted": True},
+    "edges counted, several classes": {"nodes": 4, "classes": 4, "counted": True},
+    "edges counted, labelled, frozen pairs": {"nodes": 5, "kinds": 2, "frozen": 0.3, "counted": True},
+}
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize("case", (CASES | COUNTED).values(), ids=(CASES | COUNTED).keys())
 def test_no_certificate_above_the_truth_and_exact_for_one_flip(case):
     """The radius and every cell of the grid, over all attacks; one flip is decided exactly."""
     rng = np.random.default_rng(0)
@@ -76,6 +81,26 @@ def test_beyond_the_depth_a_bound_on_votes_takes_the_place_of_a_look(case, depth
             assert attacked.withstood(certificate.label, adds, removes)
         deeper += certificate.radius > depth
     assert deeper
+
+
+@pytest.mark.parametrize("case", COUNTED.values(), ids=COUNTED.keys())
+def test_with_counted_edges_nothing_beyond_the_depth_is_certified(case):
+    rng = np.random.default_rng(6)
+    reached = 0
+    for _ in range(25):
+        evidence, _ = random_case(rng, **case)
+        whole, certificate = evidence.certify(), looked_at(evidence, 1).certify()
+        assert certificate.radius <= min(whole.radius, 1)
+        reached += certificate.radius == 1
+    assert reached
+
+
+def test_a_counted_offset_must_be_the_offset():
+    evidence, _ = random_case(np.random.default_rng(0), nodes=4, counted=True)
+    with pytest.raises(InputError, match="the offset among them"):
+        replace(evidence, offset=evidence.offset + 1)
+    with pytest.raises(InputError, match="rows of finite"):
+        replace(evidence, offsets=evidence.offsets[1:])
 
 
 def test_drops_beyond_the_depth_are_upper_bounds():

@@ -24,12 +24,13 @@ def place_of(evidence: LocalScores, flips: tuple[tuple[int, int], ...]) -> int:
     return sum(1 << int(bit) for bit in bits)
 
 
-def test_local_flips_do_what_is_said_of_them() -> None:
+@pytest.mark.parametrize("counted", [False, True])
+def test_local_flips_do_what_is_said_of_them(counted: bool) -> None:
     rng = np.random.default_rng(0)
     sizes = {"succeeds": 0, "smallest": 0, "breakable": 0}
     for _ in range(150):
         classes, nodes, kinds = int(rng.integers(2, 5)), int(rng.integers(2, 6)), int(rng.integers(1, 4))
-        evidence, attacked = random_case(rng, nodes=nodes, kinds=kinds, classes=classes, frozen=0.2)
+        evidence, attacked = random_case(rng, nodes=nodes, kinds=kinds, classes=classes, frozen=0.2, counted=counted)
         certificate = evidence.certify()
         if certificate.label is None:
             assert evidence.weak_spots(-1) is None

@@ -20,6 +20,7 @@ def wild(in_features=0, num_classes=2, *, members=1, edge_labels=0, seed=0):
         for voters in model.voters:
             voters.outer.weight.mul_(30)
             voters.view.weight.mul_(3)
+            voters.offset[-1].weight.mul_(10)
     return model
 
 
@@ -208,7 +209,7 @@ def test_depth_is_the_most_that_is_certified():
     with torch.no_grad():
         model = Local(0, 2, hidden=4, seed=0).eval()
         model.voters[0].outer.weight.zero_()
-        model.voters[0].blind[-1].bias.fill_(50.0)
+        model.voters[0].offset[-1].bias.fill_(50.0)
     sure = fp.LocalClassifier(model)
     assert sure.certify(graph, per_node=2).radius == 2
     assert sure.certify(graph).radius == 66 or sure.certify(graph).radius >= 11
@@ -333,7 +334,7 @@ def test_certificates_are_those_of_the_network_as_it_is_now():
     local = fp.LocalClassifier(model)
     before = local.certify(graph).label
     with torch.no_grad():
-        for layer in (model.voters[0].outer, model.voters[0].blind[-1]):
+        for layer in (model.voters[0].outer, model.voters[0].offset[-1]):
             layer.weight.neg_()
             layer.bias.neg_()
     assert local.certify(graph).label == local.predict(graph) == 1 - before

@@ -24,6 +24,9 @@ CASES = {
         {"nodes": 4, "kinds": 2, "classes": 3, "edge_labels": 2, "frozen": 0.3},
         0.75,
     ),
+    "edges counted": ({"nodes": 5, "counted": True}, 0.6),
+    "edges counted, several classes": ({"nodes": 5, "classes": 4, "counted": True}, 0.6),
+    "edges counted, frozen pairs": ({"nodes": 5, "kinds": 2, "frozen": 0.3, "counted": True}, 0.6),
 }
 
 

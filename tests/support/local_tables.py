@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flipproof import Graph
-from flipproof.certificates.local_scores import LocalScores, answer_of
+from flipproof.certificates.local_scores import LocalScores, answer_of, edge_changes
 from flipproof.certificates.node_views import NodeViews, most_touches
 from flipproof.graphs import pairs_of_slots
 
@@ -42,11 +42,12 @@ def random_case(
     frozen: float = 0.0,
     integers: bool = False,
     edge_labels: int = 0,
+    counted: bool = False,
 ) -> tuple[LocalScores, Attacked]:
     """A random graph with random votes on all views, and the outcome of every attack.
 
     With edge labels, an attack gives every pair that is not frozen any label or no edge; another label is a removal and an
-    addition.
+    addition. ``counted``: edges count in the offset.
     """
     number, labels = nodes * (nodes - 1) // 2, max(1, edge_labels)
     pairs = pairs_of_slots(np.arange(number), nodes)
@@ -62,8 +63,22 @@ def random_case(
     offset = strengths[first] - strengths[second]
     if integers:
         scores, offset = np.rint(2 * scores), np.rint(offset)
-    small = np.full(columns, 1e-15)
-    evidence = LocalScores(graph, classes, kind, depth, offset, scores, small, edge_labels=edge_labels)
+    changes = edge_changes(graph, nodes - 1)
+    offsets = np.tile(offset, (len(changes), 1))
+    if counted:
+        offsets += np.cumsum(rng.normal(size=offsets.shape), axis=0)
+    offset, small = offsets[changes == 0][0], np.full(columns, 1e-15)
+    evidence = LocalScores(
+        graph,
+        classes,
+        kind,
+        depth,
+        offset,
+        scores,
+        small,
+        edge_labels=edge_labels,
+        offsets=offsets if counted else None,
+    )
     table = {
         (own, *counts): row for row, (own, counts) in enumerate(zip(views.own, views.counts.tolist(), strict=True))
     }
@@ -78,9 +93,9 @@ def random_case(
     own = np.eye(int(kind.max()) + 1, dtype=np.int64)[kind]
     counts = np.concatenate([(matrices == label).astype(np.int64) @ own for label in range(labels)], axis=2)
     rows = [[table[(own, *seen)] for own, seen in zip(kind, some, strict=True)] for some in counts.tolist()]
-    totals = offset + scores[np.array(rows)].sum(axis=1)
     changed = after != before
     adds, removes = (changed & (after >= 0)).sum(axis=1), (changed & (before >= 0)).sum(axis=1)
+    totals = offsets[adds - removes - changes[0]] + scores[np.array(rows)].sum(axis=1)
     return evidence, Attacked(adds, removes, [answer_of(total, classes) for total in totals], totals)
 
 
@@ -92,8 +107,10 @@ def looked_at(evidence: LocalScores, depth: int) -> LocalScores:
     }
     near = NodeViews.of(evidence.graph, evidence.kinds, depth, edge_labels=evidence.edge_labels)
     rows = [table[(own, *counts)] for own, counts in zip(near.own, near.counts.tolist(), strict=True)]
-    bound = np.abs(evidence.scores).max(axis=0)
-    return replace(evidence, depth=depth, scores=evidence.scores[rows], bound=bound)
+    bound, offsets = np.abs(evidence.scores).max(axis=0), evidence.offsets
+    if offsets is not None:
+        offsets = offsets[np.isin(*(edge_changes(evidence.graph, deep) for deep in (evidence.depth, depth)))]
+    return replace(evidence, depth=depth, scores=evidence.scores[rows], bound=bound, offsets=offsets)
 
 
 def all_attacks(graph: Graph) -> list[tuple[np.ndarray, Graph]]:

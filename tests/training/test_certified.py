@@ -1,5 +1,6 @@
 """Training through the certificate: the knapsack in torch is the certificate's own."""
 
+import copy
 import itertools
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 
 import flipproof as fp
 from flipproof import InputError
-from flipproof.certificates.local_scores import leads_over_rivals
+from flipproof.certificates.local_scores import edge_changes, leads_over_rivals
 from flipproof.certificates.matched_knapsack import NodeLosses, heaviest
 from flipproof.models import GIN, Local
 from flipproof.training.certified import CertifiedTraining, recurrence
@@ -102,6 +103,34 @@ def test_the_drop_in_training_is_the_certificates(budget):
                 most[: graph.num_nodes, :, k] = np.maximum(most[: graph.num_nodes, :, k - 1], best)
             found = heaviest(most[..., None], (2 * flips, 0))
         np.testing.assert_allclose(worst[index].detach(), found, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("attack", [(1, 1, 1), (3, 3, 3), (2, 0, 2), (0, 2, 2), (2, 1, 3)])
+def test_the_offset_drops_by_the_worst_number_of_edges(attack):
+    """Beside what nodes lose: the same network whose offset does not count edges loses only that."""
+    graphs = [fp.Graph(graph.num_nodes, graph.edges, label=graph.label) for graph in labelled_graphs(8, 4)]
+    model = Local(0, 3, hidden=8, seed=0).eval()
+    with torch.no_grad():
+        model.voters[0].offset[-1].weight.mul_(20)
+    learnt = task(graphs, 3, model)
+    deaf = copy.deepcopy(model)
+    with torch.no_grad():
+        deaf.voters[0].offset[0].weight[:, -len(model.count_inputs(torch.ones(1), torch.ones(1))[0]) :] = 0
+    adds, removes, flips = attack
+    worst, nodes = (
+        learnt.graphs.batch(torch.arange(8)).leads(network, TrainingAttack(3, *attack))[1].detach()
+        for network in (model, deaf)
+    )
+    seen = 0
+    for index, graph in enumerate(graphs):
+        evidence = fp.LocalClassifier(model).ask(graph, None)
+        changes = edge_changes(graph, evidence.depth)
+        within = (changes >= -min(removes, flips)) & (changes <= min(adds, flips))
+        leads = leads_over_rivals(evidence.offsets, graph.label, 3)
+        drop = (leads[changes == 0] - leads[within]).max(axis=0)
+        np.testing.assert_allclose(worst[index] - nodes[index], drop, rtol=1e-3, atol=1e-4)
+        seen += (drop > 0.01).sum()
+    assert seen > 4
 
 
 def test_gradients_are_those_of_the_drop():

@@ -1,10 +1,11 @@
 """Local scores: what a network that only sees views says of every view of a graph. The evidence of the local defence.
 
-For each unordered pair of classes ``(A, B)``, ``A < B``, the network gives a score ``b(z)`` to the node set and a score
-``h(view)`` to every node. Their sum is the lead of ``A`` over ``B``; the answer is the class that leads over every other, and
-there is no answer where no class does.
+For each unordered pair of classes ``(A, B)``, ``A < B``, the network gives a score ``b(z, m)`` to the node set and its number of
+edges, the offset, and a score ``h(view)`` to every node. Their sum is the lead of ``A`` over ``B``; the answer is the class that
+leads over every other, and there is no answer where no class does.
 
-With the scores of all views that attacks reach, the certificate is arithmetic: :mod:`flipproof.certificates.matched_knapsack`.
+With the scores of all views that attacks reach, the certificate is arithmetic: :mod:`flipproof.certificates.matched_knapsack`
+bounds what the votes lose, and the offset loses what its value at ``m`` plus additions less removals says.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from flipproof.certificates.worst_flips import Flip, FlipSearch
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
 
-__all__ = ["METHOD", "LocalScores", "answer_of", "leads_over_rivals", "rivals_of"]
+__all__ = ["METHOD", "LocalScores", "answer_of", "edge_changes", "leads_over_rivals", "rivals_of"]
 
 METHOD = "local"
 _MOST_MIXED = (
@@ -78,11 +79,12 @@ class LocalScores(Evidence):
         num_classes: Number of classes ``C``; there are ``P = C (C - 1) / 2`` pairs.
         kinds: Kind of every node, ``[n]``.
         depth: Flips per node that were looked at. Without a bound, the radius is at most this.
-        offset: Score of the node set, ``[P]``.
+        offset: Score of the node set and its number of edges, ``[P]``.
         scores: Scores of the views in the order of :class:`NodeViews`, ``[R, P]``.
         rounding: Bound on the error of any single score, ``[P]``.
         bound: Largest absolute score that any view can have, ``[P]``; ``None`` if there is no such bound.
         edge_labels: Number of edge labels that the network tells apart; 0 if it reads none.
+        offsets: The offset after each of :func:`edge_changes`, ``[E, P]``; ``None`` if it does not depend on edges.
     """
 
     kind = "local scores"
@@ -96,6 +98,7 @@ class LocalScores(Evidence):
     rounding: Floats
     bound: Floats | None = None
     edge_labels: int = 0
+    offsets: Floats | None = None
 
     def __post_init__(self) -> None:
         pairs = self.num_classes * (self.num_classes - 1) // 2
@@ -112,6 +115,16 @@ class LocalScores(Evidence):
         parts = (self.offset, self.scores, self.rounding)
         if not all(part.dtype == np.float64 and np.isfinite(part).all() for part in parts) or (self.rounding < 0).any():
             raise InputError("local scores must be finite 64-bit numbers (check the weights of the network)")
+        if self.offsets is not None:
+            if self.edge_labels:
+                raise InputError("local scores with edge labels must have one offset (certify again)")
+            changes = edge_changes(self.graph, self.depth)
+            fits = self.offsets.shape == (len(changes), pairs) and self.offsets.dtype == np.float64
+            if not fits or not np.isfinite(self.offsets).all() or (self.offsets[changes == 0] != self.offset).any():
+                raise InputError(
+                    f"offsets of local scores must be {len(changes)} rows of finite 64-bit numbers, the offset among them "
+                    "(certify again)"
+                )
         if self.bound is not None and not (np.abs(self.scores) <= self.bound).all():
             raise InputError("local scores must lie within their bound (certify again)")
 
@@ -169,7 +182,8 @@ class LocalScores(Evidence):
         ``(n + 1)^2 e / 64``. The drop at a node that is touched ``k`` times is off by at most ``(2 + 2k) e`` and its own
         roundings; there are at most ``2q`` such nodes with ``2q`` touches in all, together ``8 q e``. Adding them up rounds by
         at most ``16 q^3 u M <= q^3 e / 4``, and ``8 q + q^3 / 4 <= 16 (q + 1)^2`` for ``q <= 64``. Sums of gains instead of
-        drops round each gain by a few ``u M`` more, together less than ``q e``, for which there is room.
+        drops round each gain by a few ``u M`` more, together less than ``q e``, for which there is room. The drop of
+        the offset is off by less than ``3 e``; the two leads take up only half of the first term, which is more than that.
         """
         nodes = self.graph.num_nodes + 1
         found: Floats = self.rounding * (4 * nodes * (1 + nodes / 64) + 16 * (flips + 1) ** 2)
@@ -182,11 +196,12 @@ class LocalScores(Evidence):
         bound = None if self.bound is None else self.bound[columns]
         losses = NodeLosses(self.views, leads_over_rivals(self.scores, label, classes), bound)
         leads = leads_over_rivals(self.totals, label, classes)
+        offset = _OffsetDrops(self, label)
         # an edge whose label changes is removed and added again
         again = graph.max_removes if self.views.labels > 1 else 0
         # looked at so deep, nothing is left out
         whole = self.depth >= most_touches(graph, self.edge_labels)
-        deepest = _MOST_FLIPS if whole or bound is not None else self.depth
+        deepest = _MOST_FLIPS if whole or (bound is not None and self.offsets is None) else self.depth
         margins = self.margin(np.arange(_MOST_FLIPS + 1)[:, None])[:, columns]
 
         def stands(budget: tuple[int, int] | int) -> bool:
@@ -200,7 +215,10 @@ class LocalScores(Evidence):
             # mixed budgets beyond the depth cost much and are mostly lost
             if flips > (self.depth if adds and removes and not whole else deepest):
                 return False
-            return bool((leads - worst_drops(losses, budget) > margins[flips]).all())
+            lost = worst_drops(losses, budget) + (
+                offset.either(flips) if isinstance(budget, int) else offset.of(*budget)
+            )
+            return bool((leads - lost > margins[flips]).all())
 
         most = [min(limit, GRID_LIMIT - 1) for limit in (graph.max_adds, graph.max_removes)]
         limits = dict(zip(KINDS, (graph.num_slots, *most), strict=True))
@@ -210,7 +228,8 @@ class LocalScores(Evidence):
             # where votes are bounded, a look at many flips costs no table of votes
             flips = min(max(4 if bound is None else 32, 4 * flips), deepest, max(limits[kind] for kind in left))
             greedy = GreedyBounds(losses, flips, left)
-            holds = np.all(leads - greedy.above[:, 1:] > margins[1 : flips + 1], axis=2)
+            lost = greedy.above + np.stack([offset.up_to(flips, kind) for kind in left])
+            holds = np.all(leads - lost[:, 1:] > margins[1 : flips + 1], axis=2)
             looks |= dict.fromkeys(left, greedy)
             known |= dict(zip(left, np.where(holds.all(axis=1), flips, holds.argmin(axis=1)).tolist(), strict=True))
             left = [kind for kind in left if known[kind] == flips < min(limits[kind], deepest)]
@@ -221,8 +240,10 @@ class LocalScores(Evidence):
             while found < limits[kind]:
                 number = found + 1
                 # what greed reaches, a knapsack does
-                if number <= looks[kind].flips and (leads - looks[kind].below(kind, number) <= margins[number]).any():
-                    break
+                if number <= looks[kind].flips:
+                    lost = looks[kind].below(kind, number) + offset.up_to(number, kind)[-1]
+                    if (leads - lost <= margins[number]).any():
+                        break
                 if not stands(number if kind == "either" else (number, 0) if kind == "adds" else (0, number)):
                     break
                 found = number
@@ -253,8 +274,11 @@ class LocalScores(Evidence):
         parts = leads_over_rivals(self.scores, label, self.num_classes)
         leads = leads_over_rivals(self.totals, label, self.num_classes)
         columns, _ = rivals_of(label, self.num_classes)
+        offset = _OffsetDrops(self, label)
         found = [
-            self._worst_flips(FlipSearch(self.views, parts[:, at]), float(leads[at]), int(column), radius)
+            self._worst_flips(
+                FlipSearch(self.views, parts[:, at], offset.over(at)), float(leads[at]), int(column), radius
+            )
             for at, column in enumerate(columns.tolist())
         ]
         # by whether it succeeds, by its size, by the lead that is left
@@ -307,6 +331,7 @@ class LocalScores(Evidence):
             "scores": self.scores,
             "rounding": self.rounding,
             **({} if self.bound is None else {"bound": self.bound}),
+            **({} if self.offsets is None else {"offsets": self.offsets}),
         }
 
     @classmethod
@@ -322,7 +347,57 @@ class LocalScores(Evidence):
             arrays["rounding"],
             arrays.get("bound"),
             description.get("edge_labels", 0),
+            arrays.get("offsets"),
         )
+
+
+def edge_changes(graph: Graph, depth: int) -> IntArray:
+    """By how much attacks that are looked at can change the number of edges, ascending.
+
+    >>> edge_changes(Graph(3, [(0, 1)]), 2).tolist()
+    [-1, 0, 1, 2]
+    """
+    flips = _MOST_FLIPS if depth >= most_touches(graph) else depth
+    return np.arange(-min(flips, graph.max_removes), min(flips, graph.max_adds) + 1)
+
+
+class _OffsetDrops:
+    """What attacks take from the offset's part in the leads of the answer, ``[C - 1]``: it depends on additions less removals."""
+
+    def __init__(self, evidence: LocalScores, label: int) -> None:
+        graph, classes = evidence.graph, evidence.num_classes
+        self._table: dict[int, Floats] | None = None
+        self._most, self._nothing = (graph.max_adds, graph.max_removes), np.zeros(classes - 1)
+        if evidence.offsets is not None:
+            after = leads_over_rivals(evidence.offsets, label, classes)
+            drops = leads_over_rivals(evidence.offset, label, classes) - after
+            self._table = dict(zip(edge_changes(graph, evidence.depth).tolist(), drops, strict=True))
+
+    def over(self, rival: int) -> dict[int, float] | None:
+        """Of the lead over one rival, for each change of the number of edges; ``None`` if it is never anything."""
+        return None if self._table is None else {change: float(lost[rival]) for change, lost in self._table.items()}
+
+    def of(self, adds: int, removes: int) -> Floats:
+        """Of so many additions and removals; ``-inf`` if there is no room for them."""
+        return self._nothing if self._table is None else self._table.get(adds - removes, self._nothing - np.inf)
+
+    def either(self, flips: int) -> Floats:
+        """The largest of exactly so many flips."""
+        if self._table is None:
+            return self._nothing
+        adds, removes = self._most
+        splits = range(max(0, flips - removes), min(flips, adds) + 1)
+        found: Floats = np.max(
+            [self._nothing - np.inf, *(self.of(number, flips - number) for number in splits)], axis=0
+        )
+        return found
+
+    def up_to(self, flips: int, kind: str) -> Floats:
+        """Of 0, 1, ..., ``flips`` flips, ``[flips + 1, C - 1]``; kinds as for :func:`worst_drops_up_to`."""
+        if kind == "either":
+            return np.stack([self.either(number) for number in range(flips + 1)])
+        sign = 1 if kind == "adds" else -1
+        return np.stack([self.of(max(0, sign * number), max(0, -sign * number)) for number in range(flips + 1)])
 
 
 def _shortened(rows: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:

@@ -8,7 +8,7 @@ Where edges have labels, an added edge has the label that lowers the lead most; 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 import numpy as np
@@ -29,10 +29,11 @@ class FlipSearch:
     Args:
         views: The views and what reaches them.
         parts: Part that each view has in the lead, ``[R]``.
+        by_edges: What the lead loses besides by a change of the number of edges; by default nothing.
     """
 
-    def __init__(self, views: NodeViews, parts: Floats) -> None:
-        self._views, self._parts = views, parts
+    def __init__(self, views: NodeViews, parts: Floats, by_edges: Mapping[int, float] | None = None) -> None:
+        self._views, self._parts, self._by_edges = views, parts, by_edges
         graph = views.graph
         n = graph.num_nodes
         self._joined = views.label_matrix >= 0
@@ -53,7 +54,7 @@ class FlipSearch:
         """Up to ``most`` flips, each the worst one by then, until ``enough(number, drop)``."""
         flips, gains, free, state = list[Flip](), self._first.copy(), self._free.copy(), _State(self)
         while len(flips) < most:
-            flip = self._worst(gains, free)
+            flip = self._worst(gains, free, state.change)
             if flip is None:
                 break
             flips.append(flip)
@@ -74,7 +75,7 @@ class FlipSearch:
                 kept = rest
         return kept
 
-    def _worst(self, gains: Floats, free: NDArray[np.bool_]) -> Flip | None:
+    def _worst(self, gains: Floats, free: NDArray[np.bool_], change: int) -> Flip | None:
         kinds, labels = self._views.kinds, self._views.labels
         moves = gains.reshape(len(gains), 2, labels, -1)[..., kinds]  # [n, 2, L, n]: what the first loses by the last
         both = moves + moves.transpose(3, 1, 2, 0)
@@ -83,6 +84,8 @@ class FlipSearch:
         chosen = np.where(self._joined, label, added)
         nodes = np.arange(len(kinds))
         drops = both[nodes[:, None], self._joined.astype(np.int64), chosen, nodes]
+        fewer, same, more = (self.lost_by_edges(change + step) for step in (-1, 0, 1))
+        drops += np.where(self._joined, fewer - same, more - same)
         at = int(np.where(free, drops, -np.inf).argmax())
         u, v = at // len(kinds), at % len(kinds)
         return (u, v, int(chosen[u, v])) if free[u, v] and np.isfinite(drops[u, v]) else None
@@ -93,6 +96,14 @@ class FlipSearch:
         width = self.num_moves // 2
         first = width * int(self._joined[u, v]) + label * (width // self._views.labels)
         return first + int(self._views.kinds[v]), first + int(self._views.kinds[u])
+
+    def edges_added(self, flip: Flip) -> int:
+        """1 or -1: by how much a flip changes the number of edges."""
+        return -1 if self._joined[flip[:2]] else 1
+
+    def lost_by_edges(self, change: int) -> float:
+        """What the lead loses by so many edges more alone; ``-inf`` if that was not looked at."""
+        return 0.0 if self._by_edges is None else self._by_edges.get(change, -np.inf)
 
     def lost(self, node: int, moves: NDArray[np.int64]) -> float:
         """What a node loses by moves; ``-inf`` if they were not looked at."""
@@ -114,13 +125,15 @@ class _State:
         self._search = search
         self._moves: dict[int, NDArray[np.int64]] = {}
         self._lost: dict[int, float] = {}
+        self.change = 0
 
     def flip(self, flip: Flip) -> float:
         """Make a flip; returns the drop by then."""
         for node, move in zip(flip[:2], self._search.place(flip), strict=True):
             self._moves.setdefault(node, np.zeros(self._search.num_moves, dtype=np.int64))[move] += 1
             self._lost[node] = self._search.lost(node, self._moves[node])
-        return float(sum(self._lost.values()))
+        self.change += self._search.edges_added(flip)
+        return float(sum(self._lost.values())) + self._search.lost_by_edges(self.change)
 
     def next(self, node: int) -> Floats:
         """What a node that was touched loses by one move more, ``[2K]``."""

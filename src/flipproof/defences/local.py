@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.local_scores import LocalScores, answer_of, graph_scores, leads_over_rivals
+from flipproof.certificates.local_scores import LocalScores, answer_of, edge_changes, graph_scores, leads_over_rivals
 from flipproof.certificates.node_views import (
     NodeViews,
     default_depth,
@@ -253,16 +253,19 @@ class LocalClassifier(Defence):
         views = views_of(graph, node_set.kinds, depth, labels)
         clean = node_set.scores(views.own[: views.num_clean], views.counts[: views.num_clean])
         rest = node_set.scores(views.own[views.num_clean :], views.counts[views.num_clean :])
+        changes = edge_changes(graph, depth)
+        offsets = node_set.offsets(graph.num_edges + changes)
         return LocalScores(
             graph=graph,
             num_classes=self.num_classes,
             kinds=node_set.kinds.astype(np.uint32),
             depth=depth,
-            offset=node_set.offset,
+            offset=offsets[changes == 0][0],
             scores=np.concatenate([clean, rest]),
             rounding=node_set.rounding(views),
             bound=node_set.bound,
             edge_labels=labels,
+            offsets=offsets if self.model.counts_edges else None,
         )
 
     @classmethod
@@ -305,7 +308,7 @@ class _NodeSet:
         self.sizes = torch.tensor([graph.num_nodes], dtype=torch.float64)
         with torch.inference_mode():
             self.context = self.network.context(self.sizes, torch.from_numpy(features.sum(axis=0, keepdims=True)))
-            self.offset: Floats = self.network.offsets(self.context)[0].numpy().copy()
+        self.offset: Floats = self.offsets(np.array([graph.num_edges]))[0]
 
     @property
     def bound(self) -> Floats | None:
@@ -317,6 +320,16 @@ class _NodeSet:
     @property
     def num_kinds(self) -> int:
         return int(self.kinds.max()) + 1
+
+    def offsets(self, edges: IntArray) -> Floats:
+        """The scores of the node set with these numbers of edges, ``[E, P]``."""
+        import torch
+
+        number = len(edges)
+        with torch.inference_mode():
+            counts = self.network.count_inputs(self.sizes.expand(number), torch.from_numpy(edges).double())
+            found: Floats = self.network.offsets(self.context.expand(number, -1), counts).numpy().copy()
+        return found
 
     def scores(self, own: IntArray, counts: IntArray) -> Floats:
         """The votes on views, ``[R, P]``."""
@@ -342,7 +355,7 @@ class _NodeSet:
             graph = torch.zeros(1, dtype=torch.int64)
             most = LocalViews.counted(rows.amax(dim=0, keepdim=True), counts, rows, graph, self.network.edge_labels)
             inputs = self.network.largest_inputs(most._replace(degrees=degree), self.sizes)
-            found: Floats = self.network.rounding(inputs, self.context).numpy().copy()
+            found: Floats = self.network.rounding(inputs, self.context, self.sizes).numpy().copy()
         return found
 
     def _inputs(self, own: IntArray, counts: IntArray) -> tuple[Any, Any]:
@@ -375,7 +388,8 @@ class LocalTarget(Target):
         rows = np.concatenate([np.tile(nodes.kinds, len(states))[:, None], counts.reshape(-1, nodes.num_kinds)], axis=1)
         distinct, _, place = unique_rows(rows)
         votes = nodes.scores(distinct[:, 0], distinct[:, 1:])[place].reshape(len(states), len(nodes.kinds), -1)
-        margins = leads_over_rivals(nodes.offset + votes.sum(axis=1), self.label, self.local.num_classes).min(axis=1)
+        offsets = nodes.offsets(np.rint(adjacency.sum(axis=(1, 2)) / 2).astype(np.int64))
+        margins = leads_over_rivals(offsets + votes.sum(axis=1), self.label, self.local.num_classes).min(axis=1)
         return Outcome(margins, margins, margins <= 0)
 
     def prediction(self) -> int:

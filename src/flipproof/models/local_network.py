@@ -19,6 +19,7 @@ _DEGREES = 16  # degrees that have an input of their own
 _BUDGETS = (1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0)  # flips that have one; between two, both are on in part
 _SIZES = 64  # numbers of nodes that have an input of their own, where graphs recur
 _SIZE_WIDTH = 0.7  # of the bump around each
+_COUNTS = 7  # inputs that say how many edges there are, where neither nodes nor edges tell more
 _SUMMARY = 4  # numbers in which nodes are told of all node features
 _LARGEST_VOTE = 0.5  # of a node for one flip, where node features make too many views to look at all
 _UNIT_ROUNDOFF = 2.0**-53
@@ -80,12 +81,12 @@ class Local(GraphNetwork):
     the node set that no edge has a part in (number of nodes, mean and sum of node features). Two perceptrons give, for each
     unordered pair of classes ``(A, B)``,
 
-    .. math:: s_{AB} = b_{AB}(z) + \sum_v h_{AB}(\mathrm{view}(v)),
+    .. math:: s_{AB} = b_{AB}(z, m) + \sum_v h_{AB}(\mathrm{view}(v)),
 
-    the lead of ``A`` over ``B``. The answer is the class that leads over every other. ``b`` alone sees no edges: with ``h =
-    0`` this is an edge-blind network. With node features, votes know all those of a graph only in four numbers, which are
-    learnt, and are bounded: :math:`h = c \tanh(h' / c)`, ``c`` a half over the budget. However often a node is touched, it does
-    no more harm than that.
+    the lead of ``A`` over ``B``. The answer is the class that leads over every other. Where nodes have no features and edges no
+    labels, the offset ``b`` knows the number of edges ``m``, which a flip changes by one; otherwise it sees no edges. With node
+    features, votes know all those of a graph only in four numbers, which are learnt, and are bounded:
+    :math:`h = c \tanh(h' / c)`, ``c`` a half over the budget. However often a node is touched, it does no more harm than that.
 
     A network is a family: how many flips its answers are to withstand, ``budget``, is part of the context. Trained for up to
     ``R`` flips, it answers for any budget up to ``R``, carefully where many flips must do no harm and sharply where few do.
@@ -170,6 +171,11 @@ class Local(GraphNetwork):
         return self.in_features > 0 or self.edge_labels > 1
 
     @property
+    def counts_edges(self) -> bool:
+        """Whether the offset knows how many edges there are."""
+        return not (self.in_features or self.edge_labels)
+
+    @property
     def each(self) -> list[Voters]:
         """The members."""
         return [cast(Voters, voters) for voters in self.voters]
@@ -231,11 +237,23 @@ class Local(GraphNetwork):
         flips = context[:, -len(_BUDGETS) :] @ context.new_tensor(_BUDGETS)
         return (_LARGEST_VOTE / flips).unsqueeze(1)
 
-    def offsets(self, context: Tensor) -> Tensor:
-        """The scores ``b`` of the node sets, ``[B, P]``: the mean over members."""
-        return _sum_in_order([voters.offsets(context) for voters in self.each]) / len(self.voters)
+    def count_inputs(self, sizes: Tensor, edges: Tensor) -> Tensor:
+        """What the offset reads of numbers of edges ``[B]`` between so many nodes, ``[B, ...]``; each rises or falls with them.
 
-    def rounding(self, largest_inputs: Tensor, context: Tensor) -> Tensor:
+        Nothing with node features or edge labels.
+        """
+        if not self.counts_edges:
+            return sizes.new_zeros(len(sizes), 0)
+        slots = (sizes * (sizes - 1) / 2).clamp_min(1)
+        free = (slots - edges).clamp_min(0)
+        known = [edges / sizes / 4, edges.log1p(), edges / slots, _logarithmic(edges - sizes)]
+        return torch.stack([*known, free / 20, free.log1p(), (-free / 3).exp()], dim=1)
+
+    def offsets(self, context: Tensor, counts: Tensor) -> Tensor:
+        """The scores ``b`` of node sets with so many edges, ``[B, P]``: the mean over members."""
+        return _sum_in_order([voters.offsets(context, counts) for voters in self.each]) / len(self.voters)
+
+    def rounding(self, largest_inputs: Tensor, context: Tensor, sizes: Tensor) -> Tensor:
         """A bound on the rounding error of any score in 64-bit arithmetic, in whatever order its sums are taken, ``[P]``.
 
         The mean of ``k`` numbers with bounds ``e_i`` on their errors and ``M_i <= e_i / (64 u)`` on their values is off by at
@@ -245,9 +263,12 @@ class Local(GraphNetwork):
         Args:
             largest_inputs: For each column, a bound on its absolute values; see :meth:`largest_inputs`.
             context: Of their graph, ``[1, z]``.
+            sizes: Number of nodes, ``[1]``.
         """
         members = len(self.voters)
-        found = _sum_in_order([voters.rounding(largest_inputs, context.abs()) for voters in self.each])
+        ends = [self.count_inputs(sizes, edges).abs() for edges in (0 * sizes, sizes * (sizes - 1) / 2)]
+        known = torch.cat([context.abs(), torch.maximum(*ends)], dim=1)
+        found = _sum_in_order([voters.rounding(largest_inputs, context.abs(), known) for voters in self.each])
         return found * ((1.5 + members / 16) / members)
 
     def _size_code(self, sizes: Tensor) -> Tensor:
@@ -283,7 +304,8 @@ class Local(GraphNetwork):
         sizes = layout.sizes.squeeze(1).to(x.dtype)
         context = self.context(sizes, layout.sums(x))
         votes = self.view_scores(self.view_inputs(views, sizes), context, graph)
-        scores = self.offsets(context) + layout.sums(votes.view(*x.shape[:-1], -1))
+        counts = self.count_inputs(sizes, layout.sums(layout.degrees()).squeeze(1).to(x.dtype) / 2)
+        scores = self.offsets(context, counts) + layout.sums(votes.view(*x.shape[:-1], -1))
         return class_scores(scores, self.num_classes)
 
 
@@ -308,14 +330,17 @@ class Voters(nn.Module):
         self.setting = nn.Linear(told + len(_BUDGETS), hidden, bias=False)
         self.inner = nn.Linear(hidden, hidden)
         self.outer = nn.Linear(hidden, pairs)
-        known = node_set + len(_BUDGETS)
-        self.blind = nn.Sequential(
+        known = node_set + len(_BUDGETS) + (0 if in_features or edge_labels else _COUNTS)
+        self.offset = nn.Sequential(
             nn.Linear(known, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, pairs)
         )
         # some tens of votes are added up; but where node features say much, small votes never outgrow the offset
         with torch.no_grad():
             self.outer.weight.mul_(5 if in_features else 0.1)
             self.outer.bias.zero_()
+            if not in_features:  # most of their inputs, the numbers of nodes one by one, are zero
+                self.setting.weight.mul_(2)
+                cast(nn.Linear, self.offset[0]).weight.mul_(2)
 
     def view_scores(self, inputs: Tensor, context: Tensor, graph: Tensor) -> Tensor:
         """The votes of views, ``[R, P]``."""
@@ -323,12 +348,12 @@ class Voters(nn.Module):
         scores: Tensor = self.outer(self.inner(hidden).relu())
         return scores
 
-    def offsets(self, context: Tensor) -> Tensor:
-        """The scores of the node sets, ``[B, P]``."""
-        scores: Tensor = self.blind(context)
+    def offsets(self, context: Tensor, counts: Tensor) -> Tensor:
+        """The scores of node sets with so many edges, ``[B, P]``."""
+        scores: Tensor = self.offset(torch.cat([context, counts], dim=1))
         return scores
 
-    def rounding(self, largest_inputs: Tensor, context: Tensor) -> Tensor:
+    def rounding(self, largest_inputs: Tensor, context: Tensor, known: Tensor) -> Tensor:
         r"""A bound on the rounding error of any score, ``[P]``, from bounds on absolute inputs.
 
         A layer of ``m`` inputs computes :math:`W x + b` with an error of at most :math:`(m + 2) u (|W| |x| + |b|)`, ``u`` the
@@ -339,13 +364,13 @@ class Voters(nn.Module):
         """
         value = _absolute(self.view, largest_inputs.unsqueeze(0)) + _absolute(self.setting, self._told(context, True))
         value = _absolute(self.outer, _absolute(self.inner, value))
-        blind = context
-        for layer in self.blind:
+        offset = known
+        for layer in self.offset:
             if isinstance(layer, nn.Linear):
-                blind = _absolute(layer, blind)
+                offset = _absolute(layer, offset)
         widths = [layer.in_features for layer in self.modules() if isinstance(layer, nn.Linear)]
         factor = 64 + 2 * sum(width + 8 for width in widths)
-        return factor * _UNIT_ROUNDOFF * torch.maximum(value, blind).squeeze(0)
+        return factor * _UNIT_ROUNDOFF * torch.maximum(value, offset).squeeze(0)
 
     def _told(self, context: Tensor, absolute: bool = False) -> Tensor:
         """What nodes are told of the context, ``[B, ...]``."""

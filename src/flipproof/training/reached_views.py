@@ -59,6 +59,8 @@ class ReachedViews:
         self.depth = flips
         self.sizes = torch.tensor([graph.num_nodes for graph in graphs], dtype=torch.float32)
         self.sums = torch.from_numpy(np.stack(sums))
+        self.edges = torch.tensor([graph.num_edges for graph in graphs], dtype=torch.float32)
+        self.most = torch.tensor([[graph.max_adds, graph.max_removes] for graph in graphs], dtype=torch.float32)
         self.rows = _Parts([len(views) for views in found])
         self.inputs = model.view_inputs(LocalViews.joined(parts), self.sizes)
         self.nodes = _Parts([graph.num_nodes for graph in graphs])
@@ -164,7 +166,8 @@ class ReachedBatch:
         graph = owner[distinct]
         scores = scorer.view_scores(views.inputs[rows[distinct]], context, graph)
         count = torch.bincount(place, minlength=len(distinct)).unsqueeze(1)
-        totals = scorer.offsets(context).index_add(0, graph, scores * count)
+        offsets = self._offsets(model, scorer, context, torch.zeros(len(members), 1))[:, 0]
+        totals = offsets.index_add(0, graph, scores * count)
         leads = totals.gather(1, columns) * signs
         right = class_scores(totals, views.num_classes).argmax(dim=1) == labels
         if not attacked:
@@ -175,8 +178,37 @@ class ReachedBatch:
         used, place = torch.unique(torch.cat([before, after]), return_inverse=True)
         known = lead(used, owner[used])[place, rival.repeat(2)]
         drops = known[: len(before)] - known[len(before) :]
-        worst = leads.new_zeros(leads.numel()).index_add(0, of_graph * leads.shape[1] + rival, drops)
-        return leads, worst.view_as(leads), right
+        worst = leads.new_zeros(leads.numel()).index_add(0, of_graph * leads.shape[1] + rival, drops).view_as(leads)
+        if model.counts_edges:
+            worst = worst + self._worst_offset(model, scorer, context, attack, columns, signs)
+        return leads, worst, right
+
+    def _offsets(self, model: Local, scorer: Local | Voters, context: Tensor, changes: Tensor) -> Tensor:
+        """The offsets with so many edges more, ``[B, K, P]`` for ``[B, K]``."""
+        views, members = self.views, self.members
+        number = changes.shape[1]
+        sizes = views.sizes[members].repeat_interleave(number)
+        counts = model.count_inputs(sizes, (views.edges[members].unsqueeze(1) + changes).flatten())
+        return scorer.offsets(context.repeat_interleave(number, 0), counts).view(len(members), number, -1)
+
+    def _worst_offset(
+        self,
+        model: Local,
+        scorer: Local | Voters,
+        context: Tensor,
+        attack: TrainingAttack,
+        columns: Tensor,
+        signs: Tensor,
+    ) -> Tensor:
+        """What the worst number of edges takes from the leads, ``[B, C - 1]``."""
+        most = self.views.most[self.members]
+        changes = torch.arange(-min(attack.removes, attack.flips), min(attack.adds, attack.flips) + 1.0)
+        changes = torch.maximum(torch.minimum(changes, most[:, :1]), -most[:, 1:])
+        offsets = self._offsets(model, scorer, context, changes)
+        leads = offsets.gather(2, columns.unsqueeze(1).expand(-1, changes.shape[1], -1)) * signs.unsqueeze(1)
+        now = (changes == 0).float().argmax(dim=1)
+        own = leads[torch.arange(len(leads)), now]
+        return own - leads.amin(dim=1)
 
     def _node_rows(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """The view of every node as a row of the batch, and the graph of every node."""

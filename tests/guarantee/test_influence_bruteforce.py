@@ -123,7 +123,7 @@ def confirmed(
 def parted_votes(cube: Cube, slot: int, top: int, rival: int) -> np.ndarray:
     """Exact shares of the votes for either class, ``[2, 2]``: where the slot is not flipped, and where it is."""
     together, flipped = (np.array([cube.influences(label, 1)[k] for label in (top, rival)]) for k in (0, 1))
-    return np.array([together - flipped[:, slot], flipped[:, slot]])
+    return np.maximum(0, [together - flipped[:, slot], flipped[:, slot]])  # a share of 0 rounds either way
 
 
 def test_cells_have_the_laws_of_the_flips() -> None:

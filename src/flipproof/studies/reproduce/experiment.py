@@ -215,9 +215,13 @@ class TrainWork:
 
 def train_network(job: Job, settings: Settings, *, seed: int, start: Any = None) -> tuple[Any, list[dict[str, Any]]]:
     """The network of a job, trained with a seed, and how; from the weights of ``start``, or of the job that it needs."""
+    from flipproof import models
     from flipproof.training import train
 
     graphs = data_split(settings).train
+    if job.network == _BLIND:  # a weak line would flatter every certificate
+        line = models.NodeStatistics(graphs.num_classes)
+        return line, [asdict(line.fit(graphs, features=job.features, seed=seed))]
     network = start
     if network is None:
         network = _fresh(job, settings, seed) if job.needs is None else train_network(job.needs, settings, seed=seed)[0]
@@ -236,8 +240,6 @@ def _stages(job: Job, settings: Settings) -> list[dict[str, Any]]:
     if job.network == "gcn":
         return [_GCN | {"epochs": settings.clean_epochs if job.keep is None else settings.gcn_epochs}]
     first, second = settings.gin_epochs
-    if job.network == _BLIND:
-        return [_GIN | {"epochs": first}]
     if job.network == _RADIUS:
         noisy, attacked = _GIN | {"copies": 4}, {"objective": "attacked", "flips": settings.radius_flips}
         slow = {"learning_rate": 0.003}
@@ -260,8 +262,7 @@ def _fresh(job: Job, settings: Settings, seed: int) -> Any:
     if job.network == "gcn":
         return models.GCN(in_features=1, num_classes=num_classes, seed=seed)
     sizes = _SIZES if job.network == _RADIUS and job.keep is not None and job.keep <= settings.sized_keep else None
-    network = models.GIN(in_features=1, num_classes=num_classes, noise=noise, sizes=sizes, seed=seed)
-    return models.EdgeBlind(network) if job.network == _BLIND else network
+    return models.GIN(in_features=1, num_classes=num_classes, noise=noise, sizes=sizes, seed=seed)
 
 
 def _certify(job: Job, settings: Settings, folder: Path, *, workers: int | None, quiet: bool) -> None:

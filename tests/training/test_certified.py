@@ -173,8 +173,8 @@ def test_training_for_a_budget_certifies_more():
 
 def test_one_network_answers_for_every_budget_up_to_its_own():
     """Asked for few flips it is right more often on graphs it has not seen; asked for more than it was trained for it refuses."""
-    model = Local(0, 8, hidden=32, seed=0)
-    fp.train(model, fp.datasets.topologies(64, seed=0), epochs=80, budget=8, batch_size=16)
+    model = Local(0, 8, seed=0)
+    fp.train(model, fp.datasets.topologies(160, seed=0), epochs=100, budget=8, batch_size=32)
     graphs = fp.datasets.topologies(96, seed=1)
     labels = [graph.label for graph in graphs]
     shares = [

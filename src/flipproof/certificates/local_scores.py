@@ -393,7 +393,7 @@ class _OffsetDrops:
         return found
 
     def up_to(self, flips: int, kind: str) -> Floats:
-        """Of 0, 1, ..., ``flips`` flips, ``[flips + 1, C - 1]``; kinds as for :func:`worst_drops_up_to`."""
+        """Of 0, 1, ..., ``flips`` flips, ``[flips + 1, C - 1]``; of one of :data:`KINDS`."""
         if kind == "either":
             return np.stack([self.either(number) for number in range(flips + 1)])
         sign = 1 if kind == "adds" else -1

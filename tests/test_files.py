@@ -146,6 +146,6 @@ def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path, waited
         (tmp_path / ".folder.note.tmp").write_bytes(b"the user's own")
         write_folder(tmp_path / "folder", {"a": b"whole"})
         write_bytes(tmp_path / "file", b"whole")
+        running.kill()
         kept = {".folder.note.tmp", f".folder.{running.pid}.tmp", f".folder.{running.pid}.old"}
         assert set(names(tmp_path)) == {"file", "folder", f".file.{running.pid}.tmp", *kept}
-        running.kill()

@@ -160,13 +160,22 @@ class ReachedBatch:
             scores = scorer.view_scores(views.inputs[rows[chosen]], context, graph)
             return scores.gather(1, columns[graph]) * signs[graph]
 
+        offsets = self._offsets(model, scorer, context, torch.zeros(len(members), 1))[:, 0]
+        if model.counts_only:
+            leads = offsets.gather(1, columns) * signs
+            right = class_scores(offsets, views.num_classes).argmax(dim=1) == labels
+            lost = (
+                self._worst_offset(model, scorer, context, attack, columns, signs)
+                if attacked
+                else torch.zeros_like(leads)
+            )
+            return leads, lost, right
         # views of the graphs as they are, and how many nodes have each
         node_rows, node_owner = self._node_rows(rows)
         distinct, place = torch.unique(node_rows, return_inverse=True)
         graph = owner[distinct]
         scores = scorer.view_scores(views.inputs[rows[distinct]], context, graph)
         count = torch.bincount(place, minlength=len(distinct)).unsqueeze(1)
-        offsets = self._offsets(model, scorer, context, torch.zeros(len(members), 1))[:, 0]
         totals = offsets.index_add(0, graph, scores * count)
         leads = totals.gather(1, columns) * signs
         right = class_scores(totals, views.num_classes).argmax(dim=1) == labels

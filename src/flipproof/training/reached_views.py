@@ -152,14 +152,8 @@ class ReachedBatch:
         scorer = model if voters is None else voters
         views, members = self.views, self.members
         context = model.context(views.sizes[members], views.sums[members], budget=attack.budget)
-        rows, owner = views.rows.select(members)
         labels = views.labels[members]
         columns, signs = views.columns[labels], views.signs[labels]
-
-        def lead(chosen: Tensor, graph: Tensor) -> Tensor:
-            scores = scorer.view_scores(views.inputs[rows[chosen]], context, graph)
-            return scores.gather(1, columns[graph]) * signs[graph]
-
         offsets = self._offsets(model, scorer, context, torch.zeros(len(members), 1))[:, 0]
         if model.counts_only:
             leads = offsets.gather(1, columns) * signs
@@ -170,6 +164,12 @@ class ReachedBatch:
                 else torch.zeros_like(leads)
             )
             return leads, lost, right
+        rows, owner = views.rows.select(members)
+
+        def lead(chosen: Tensor, graph: Tensor) -> Tensor:
+            scores = scorer.view_scores(views.inputs[rows[chosen]], context, graph)
+            return scores.gather(1, columns[graph]) * signs[graph]
+
         # views of the graphs as they are, and how many nodes have each
         node_rows, node_owner = self._node_rows(rows)
         distinct, place = torch.unique(node_rows, return_inverse=True)

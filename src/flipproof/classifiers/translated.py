@@ -15,6 +15,7 @@ from torch_geometric.nn import GATConv
 from flipproof.classifiers.agreement import agree
 from flipproof.classifiers.classifier import Classifier, Probed
 from flipproof.classifiers.dense import DenseClassifier, prefers_matrices
+from flipproof.classifiers.edges import Edges
 from flipproof.classifiers.features import NodeFeatures
 from flipproof.classifiers.message_passing import EdgeFeatures, MessagePassingClassifier
 from flipproof.classifiers.probes import nodes_batch
@@ -161,11 +162,11 @@ class _TwinClassifier(DenseClassifier):
         shared = self.features.shared(batch.num_nodes, own)
         if shared is None and not self.features.only_degree(own):
             return super().logits(batch)
-        adjacency = self.matrices(batch)
+        edges = Edges(self.matrices(batch))
         if shared is None:
-            result: Tensor = self.module.on_degrees(adjacency)
+            result: Tensor = self.module.on_degrees(edges)
         else:
-            result = self.module.on_shared(self.as_number(shared.to(self.device)), adjacency)
+            result = self.module.on_shared(self.as_number(shared.to(self.device)), edges)
         return result
 
     def asked_alone(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> int:

@@ -212,7 +212,7 @@ def ratios(curves: Curves) -> str:
     smooth = fp.SmoothedClassifier(user, NOISE, num_classes=CLASSES, features="degree")
     built_in = fp.SmoothedClassifier(own("gcn"), NOISE, features="degree")
     for graph in graphs:
-        assert smooth.classifier.suited(graph, NOISE).path == "dense twin"
+        assert smooth.classifier.suited(graph, NOISE).path == "compiled twin"
         best = dict.fromkeys([*WAYS, "kept", "twin", "own"], np.inf)
         for _ in range(5):
             for way in WAYS:

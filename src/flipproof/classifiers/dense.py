@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from copy import copy
+from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from flipproof.classifiers.agreement import agree
 from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier, assumed_edges
+from flipproof.classifiers.edges import Edges
 from flipproof.classifiers.features import NodeFeatures
 from flipproof.classifiers.message_passing import MessagePassingClassifier
+from flipproof.classifiers.neighbour_lists import MOST_NODES, NeighbourLists, can_compile
 from flipproof.classifiers.piecewise_linear import state_of
 from flipproof.classifiers.torch_module import (
     TorchClassifier,
@@ -28,11 +32,13 @@ from flipproof.noise import EdgeNoise, NoisyBatch
 __all__ = ["DenseClassifier", "prefers_matrices"]
 
 _CACHE = 2**21  # bytes of one batch's matrices and of one layer's values: measured fastest
+_LISTS_CACHE = 2**23  # bytes of one layer's values where edges are lists of neighbours: measured fastest
 _MEMORY = 2**24  # bytes that a batch of few graphs may take all the same
 _FEW = 32
 _MATRICES, _COPIES = 8, 4  # copies of a sample's matrix, and of its layers' values, that are alive at once
 _ALWAYS_DENSE = 100  # nodes up to which matrices are always faster
 _TOLERANCE = 1e-4
+_COMPILED = (torch.float32, torch.float64)
 _EDGES_PER_NODE = 4  # that a usual graph of more nodes has
 
 
@@ -44,6 +50,10 @@ class DenseClassifier(TorchClassifier):
     """
 
     path = "dense"
+    compiled_path = "compiled"
+    compiled = False
+    """Whether edges are lists of neighbours for compiled loops, instead of matrices."""
+
     entries_per_edge = 120
     """An edge's message costs as much as this many entries of a matrix: measured for our networks."""
 
@@ -63,11 +73,33 @@ class DenseClassifier(TorchClassifier):
         self._sparse = sparse and MessagePassingClassifier(
             module, num_classes=num_classes, features=features, memory=memory, call=sparse
         )
+        self._compiled = self._made_compiled() if can_compile() else None
 
     def suited(self, graph: Graph, noise: EdgeNoise) -> Classifier:
-        return self._sparse if self._sparse and not prefers_matrices(self, graph, noise) else self
+        return self._sparse if self._sparse and not prefers_matrices(self, graph, noise) else self.fastest(graph)
+
+    def fastest(self, graph: Graph) -> DenseClassifier:
+        """The classifier itself, or the same with compiled loops if those are for graphs of so many nodes and such features."""
+        if self._compiled is None or graph.num_nodes > MOST_NODES or not self._looks_up(graph):
+            return self
+        weight = next(self.module.parameters(), None)  # the model may have moved since it was prepared
+        known = weight is not None and weight.device.type == "cpu" and weight.dtype in _COMPILED
+        return self._compiled if known else self
+
+    _compiled: DenseClassifier | None = None
+
+    def _looks_up(self, graph: Graph) -> bool:
+        own = None if graph.node_features is None else torch.empty(0)
+        return hasattr(self.module, "on_degrees") and self.features.only_degree(own)
+
+    def _made_compiled(self) -> Self:
+        found = copy(self)
+        found.compiled, found.path = True, self.compiled_path
+        return found
 
     def wanted_size(self, graph: Graph, edges: float) -> int:
+        if self.compiled:
+            return largest_batch(4 * graph.num_nodes * hidden_width(graph), _LISTS_CACHE)
         cached = 4 * graph.num_nodes * (graph.num_nodes + hidden_width(graph))
         return max(largest_batch(cached, _CACHE), min(_FEW, largest_batch(cached, _MEMORY)))
 
@@ -79,9 +111,15 @@ class DenseClassifier(TorchClassifier):
         """Adjacency matrices ``[B, n, n]`` as the module takes them."""
         return to_device(batch.adjacency(), self.device).to(self.dtype)
 
+    def edges(self, batch: NoisyBatch) -> Edges:
+        """The edges as layers use them."""
+        return NeighbourLists(batch, self.dtype) if self.compiled else Edges(self.matrices(batch))
+
     def begin(self) -> None:
         super().begin()
         self._pieces = None
+        if self._compiled is not None:
+            self._compiled.begin()
 
     def take_double(self) -> None:
         super().take_double()
@@ -91,14 +129,14 @@ class DenseClassifier(TorchClassifier):
         None  # state of the weights, tables, sizes for which they are right
     )
 
-    def _by_degrees(self, adjacency: Tensor) -> Tensor | None:
+    def _by_degrees(self, batch: NoisyBatch) -> Tensor | None:
         """The answer of a network that knows a faster way where the degree is the only feature; ``None`` of others.
 
         The faster way is used for graphs of so many nodes if it gives the module's own logits, but for rounding, on four graphs
         on these nodes.
         """
         module: Any = self.module
-        if not hasattr(module, "on_degrees") or adjacency.dtype not in (torch.float32, torch.float64):
+        if not hasattr(module, "on_degrees") or self.dtype not in _COMPILED:
             return None
         state = state_of(module.parameters())
         if self._pieces is None or self._pieces[0] != state:
@@ -106,22 +144,24 @@ class DenseClassifier(TorchClassifier):
         _, pieces, right = self._pieces
         if pieces is None:
             return None
-        nodes = adjacency.shape[1]
+        nodes = batch.num_nodes
         if nodes not in right:
-            graphs = _four_graphs(nodes).to(adjacency)
-            mask = torch.ones(graphs.shape[:2], dtype=torch.bool, device=graphs.device)
-            wanted = module(graphs.sum(dim=2, keepdim=True), graphs, mask)
-            found = module.on_degrees(graphs, pieces)
+            graphs = _four_graphs(nodes)
+            wanted, found = self._layer_by_layer(graphs), module.on_degrees(self.edges(graphs), pieces)
             right[nodes] = agree(wanted.cpu().numpy(), found.cpu().numpy(), tolerance=_TOLERANCE)
-        result: Tensor | None = module.on_degrees(adjacency, pieces) if right[nodes] else None
+        result: Tensor | None = module.on_degrees(self.edges(batch), pieces) if right[nodes] else None
         return result
 
     def logits(self, batch: NoisyBatch) -> Tensor:
-        adjacency = self.matrices(batch)
         if self.features.only_degree(self.own_features(batch)):
-            found = self._by_degrees(adjacency)
+            found = self._by_degrees(batch)
             if found is not None:
                 return found
+        return self._layer_by_layer(batch)
+
+    def _layer_by_layer(self, batch: NoisyBatch) -> Tensor:
+        """The module's own answer."""
+        adjacency = self.matrices(batch)
         mask = torch.ones(adjacency.shape[:2], dtype=torch.bool, device=self.device)
         own = self.own_features(batch)
         if own is not None:
@@ -134,14 +174,11 @@ class DenseClassifier(TorchClassifier):
         return f"(x, adj, mask) with {feature_width(self.features, graph)} a graph"
 
 
-def _four_graphs(nodes: int) -> Tensor:
-    """A graph without edges, the complete one, a star and a path, ``[4, n, n]``."""
-    found = torch.zeros(4, nodes, nodes)
-    found[1] = 1 - torch.eye(nodes)
-    found[2, 0, 1:] = found[2, 1:, 0] = 1
-    places = torch.arange(nodes - 1)
-    found[3, places, places + 1] = found[3, places + 1, places] = 1
-    return found
+def _four_graphs(nodes: int) -> NoisyBatch:
+    """A graph without edges, the complete one, a star and a path."""
+    first, second = np.triu_indices(nodes, 1)
+    states = np.stack([first < 0, first >= 0, first == 0, second == first + 1])
+    return NoisyBatch(nodes, 4, None, np.arange(len(first)), np.empty(0, dtype=np.int64), states, None)
 
 
 def prefers_matrices(classifier: DenseClassifier, graph: Graph, noise: EdgeNoise) -> bool:

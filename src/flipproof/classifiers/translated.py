@@ -15,7 +15,6 @@ from torch_geometric.nn import GATConv
 from flipproof.classifiers.agreement import agree
 from flipproof.classifiers.classifier import Classifier, Probed
 from flipproof.classifiers.dense import DenseClassifier, prefers_matrices
-from flipproof.classifiers.edges import Edges
 from flipproof.classifiers.features import NodeFeatures
 from flipproof.classifiers.message_passing import EdgeFeatures, MessagePassingClassifier
 from flipproof.classifiers.probes import nodes_batch
@@ -81,7 +80,8 @@ class TranslatedClassifier(MessagePassingClassifier):
                 self._stale = False
                 self._translate(afresh=True)
                 difference = self._difference(graph)
-            self._verdicts[key] = self._twin if difference is None and self._twin is not None else copy(self)
+            suits = difference is None and self._twin is not None
+            self._verdicts[key] = self._twin.fastest(graph) if suits and self._twin is not None else copy(self)
             if difference is not None:
                 self._verdicts[key].remark = difference
         return self._verdicts[key]
@@ -120,7 +120,7 @@ class TranslatedClassifier(MessagePassingClassifier):
         except Exception:
             return "the model itself fails"  # it is probed next, and says so in full
         try:
-            found = self._twin.scores(batch)
+            found = self._twin.fastest(graph).scores(batch)
         except Exception as error:
             return f"its dense twin fails with {type(error).__name__}"
         return (
@@ -134,6 +134,7 @@ class _TwinClassifier(DenseClassifier):
     """The dense twin of a PyG model."""
 
     path = "dense twin"
+    compiled_path = "compiled twin"
     module: DenseTwin
 
     def __init__(self, original: MessagePassingClassifier, twin: DenseTwin) -> None:
@@ -152,6 +153,10 @@ class _TwinClassifier(DenseClassifier):
         super().begin()
         self.module.forget()
 
+    def _looks_up(self, graph: Graph) -> bool:
+        own = None if graph.node_features is None else torch.empty(0)
+        return self.features.only_degree(own) or self.features.shared(graph.num_nodes, own) is not None
+
     def take_double(self) -> None:
         self._original.module.double()
         self.module.forget()
@@ -162,7 +167,7 @@ class _TwinClassifier(DenseClassifier):
         shared = self.features.shared(batch.num_nodes, own)
         if shared is None and not self.features.only_degree(own):
             return super().logits(batch)
-        edges = Edges(self.matrices(batch))
+        edges = self.edges(batch)
         if shared is None:
             result: Tensor = self.module.on_degrees(edges)
         else:

@@ -66,6 +66,7 @@ class DenseClassifier(TorchClassifier):
         num_classes: int,
         features: NodeFeatures,
         memory: int = DEFAULT_MEMORY,
+        compiles: bool | None = None,
     ) -> None:
         super().__init__(module, num_classes=num_classes, features=features, memory=memory)
         self._with_mask = len(inspect.signature(module.forward).parameters) != 2
@@ -73,14 +74,14 @@ class DenseClassifier(TorchClassifier):
         self._sparse = sparse and MessagePassingClassifier(
             module, num_classes=num_classes, features=features, memory=memory, call=sparse
         )
-        self._compiled = self._made_compiled() if can_compile() else None
+        self._compiled = self._made_compiled() if (can_compile() if compiles is None else compiles) else None
 
     def suited(self, graph: Graph, noise: EdgeNoise) -> Classifier:
         return self._sparse if self._sparse and not prefers_matrices(self, graph, noise) else self.fastest(graph)
 
     def fastest(self, graph: Graph) -> DenseClassifier:
         """The classifier itself, or the same with compiled loops if those are for graphs of so many nodes and such features."""
-        if self._compiled is None or graph.num_nodes > MOST_NODES or not self._looks_up(graph):
+        if self._compiled is None or graph.num_nodes > MOST_NODES or not self.knows_lists(graph):
             return self
         weight = next(self.module.parameters(), None)  # the model may have moved since it was prepared
         known = weight is not None and weight.device.type == "cpu" and weight.dtype in _COMPILED
@@ -88,7 +89,8 @@ class DenseClassifier(TorchClassifier):
 
     _compiled: DenseClassifier | None = None
 
-    def _looks_up(self, graph: Graph) -> bool:
+    def knows_lists(self, graph: Graph) -> bool:
+        """Whether the module can do with lists of neighbours on such a graph."""
         own = None if graph.node_features is None else torch.empty(0)
         return hasattr(self.module, "on_degrees") and self.features.only_degree(own)
 
@@ -162,16 +164,24 @@ class DenseClassifier(TorchClassifier):
     def _layer_by_layer(self, batch: NoisyBatch) -> Tensor:
         """The module's own answer."""
         adjacency = self.matrices(batch)
-        mask = torch.ones(adjacency.shape[:2], dtype=torch.bool, device=self.device)
-        own = self.own_features(batch)
-        if own is not None:
-            own = own.expand(batch.size, *own.shape)
-        x = self.as_number(self.features.dense(adjacency, mask, own))
+        x, mask = self.node_rows(batch, adjacency), _everyone(adjacency)
         result: Tensor = self.module(x, adjacency, mask) if self._with_mask else self.module(x, adjacency)
         return result
 
+    def node_rows(self, batch: NoisyBatch, adjacency: Tensor) -> Tensor:
+        """The node features, ``[B, n, d]``."""
+        own = self.own_features(batch)
+        if own is not None:
+            own = own.expand(batch.size, *own.shape)
+        return self.as_number(self.features.dense(adjacency, _everyone(adjacency), own))
+
     def expectation(self, graph: Graph) -> str:
         return f"(x, adj, mask) with {feature_width(self.features, graph)} a graph"
+
+
+def _everyone(adjacency: Tensor) -> Tensor:
+    """The mask of a batch without padding."""
+    return torch.ones(adjacency.shape[:2], dtype=torch.bool, device=adjacency.device)
 
 
 def _four_graphs(nodes: int) -> NoisyBatch:

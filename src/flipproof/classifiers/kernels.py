@@ -27,7 +27,7 @@ LANES = 64
 # ---- several columns at once, in registers: numba has no such type, and its plain loops are less than half as fast --------
 
 
-class _Lanes(types.Type):  # type: ignore[misc]
+class _Lanes(types.Type):
     def __init__(self, number: Any) -> None:
         self.number = number
         super().__init__(name=f"Lanes({number})")

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from flipproof.classifiers.edges import NO_ENDING, Edges, Ending
 from flipproof.classifiers.piecewise_linear import PiecewiseLinear
+from flipproof.errors import MissingExtraError
 from flipproof.graphs import pairs_of_slots
 from flipproof.noise import NoisyBatch
 
@@ -34,11 +35,24 @@ def can_compile() -> bool:
     return True
 
 
+@cache
+def kernels() -> Any:
+    """The compiled loops; refuses to go another way where a model was to be asked with them."""
+    try:
+        from flipproof.classifiers import kernels as found
+    except ImportError as error:
+        raise MissingExtraError(
+            "the model is asked with compiled loops, which need numba, and numba is not installed here (pip install numba, on "
+            "every machine)"
+        ) from error
+    return found
+
+
 class Rows(NamedTuple):
-    """Rows of nodes by look-up: ``table[index] + factor * rise[index]``, or ``table[index]`` alone without a rise."""
+    """Rows of nodes by look-up: ``table[places] + factor * rise[places]``, or ``table[places]`` alone without a rise."""
 
     table: Tensor
-    index: NDArray[np.int64]
+    places: NDArray[np.int64]
     rise: Tensor | None = None
     factor: Tensor | None = None
 
@@ -61,13 +75,11 @@ class NeighbourLists(Edges):
     """
 
     def __init__(self, batch: NoisyBatch, dtype: torch.dtype) -> None:
-        from flipproof.classifiers import kernels
-
-        self._kernels, self._batch = kernels, batch
+        self._kernels, self._batch = kernels(), batch
         self.copies, self.num_nodes, self.dtype, self.device = batch.size, batch.num_nodes, dtype, torch.device("cpu")
         self._normalised: dict[float, Any] = {}
         states, first, second = _states(batch)
-        found = kernels.listed(states, first, second, self.num_nodes)
+        found = self._kernels.listed(states, first, second, self.num_nodes)
         self._ends, self._degrees, self._starts, self._neighbours = found
 
     @cached_property
@@ -116,7 +128,7 @@ class NeighbourLists(Edges):
 
     def _by_degree(self, *tables: Tensor) -> _Matrix:
         """A matrix whose factors follow from degrees."""
-        target, source, own = (_array(table)[self._degrees] for table in tables)
+        target, source, own = (_array(table).take(self._degrees) for table in tables)
         return _Matrix(target, source, own, target[:0])
 
     # ---- products ----
@@ -135,10 +147,10 @@ class NeighbourLists(Edges):
             *matrix,
             self._wide(rows.table),
             found[:0] if rows.rise is None else self._wide(rows.rise),
-            rows.index,
+            rows.places,
             found[0, :0] if rows.factor is None else _array(rows.factor),
             self._wide(plus.table),
-            plus.index,
+            plus.places,
             ending.relu,
             bool(ending.pool),
             found,
@@ -186,7 +198,7 @@ class NeighbourLists(Edges):
     def plain(self, rows: Any) -> Tensor:
         if isinstance(rows, Tensor):
             return rows
-        index = torch.from_numpy(rows.index)
+        index = torch.from_numpy(rows.places)
         found: Tensor = rows.table.index_select(0, index)
         return (
             found if rows.rise is None else found.addcmul_(rows.rise.index_select(0, index), rows.factor.unsqueeze(1))

@@ -17,9 +17,10 @@ from flipproof.classifiers.classifier import Classifier, Probed
 from flipproof.classifiers.dense import DenseClassifier, prefers_matrices
 from flipproof.classifiers.features import NodeFeatures
 from flipproof.classifiers.message_passing import EdgeFeatures, MessagePassingClassifier
+from flipproof.classifiers.neighbour_lists import can_compile
 from flipproof.classifiers.probes import nodes_batch
 from flipproof.classifiers.translation import DenseTwin, Untranslatable, call_with_fields
-from flipproof.errors import InputError
+from flipproof.errors import InputError, MissingExtraError
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch
 
@@ -48,6 +49,7 @@ class TranslatedClassifier(MessagePassingClassifier):
         self._state: tuple[Any, ...] = ()
         self._verdicts: dict[tuple[Any, ...], Classifier] = {}
         self._stale = True
+        self.compiles = can_compile()  # decided once: a worker without numba must not go another way
         super().__init__(
             module,
             num_classes=num_classes,
@@ -121,6 +123,8 @@ class TranslatedClassifier(MessagePassingClassifier):
             return "the model itself fails"  # it is probed next, and says so in full
         try:
             found = self._twin.fastest(graph).scores(batch)
+        except MissingExtraError:
+            raise
         except Exception as error:
             return f"its dense twin fails with {type(error).__name__}"
         return (
@@ -137,12 +141,18 @@ class _TwinClassifier(DenseClassifier):
     compiled_path = "compiled twin"
     module: DenseTwin
 
-    def __init__(self, original: MessagePassingClassifier, twin: DenseTwin) -> None:
+    def __init__(self, original: TranslatedClassifier, twin: DenseTwin) -> None:
         self._original = original
         # PyG's messages cost more than ours; attention costs several passes over the matrices
         attention = any(isinstance(part, GATConv) for part in original.module.modules())
         self.entries_per_edge = 45 if attention else 180
-        super().__init__(twin, num_classes=original.num_classes, features=original.features, memory=original.memory)
+        super().__init__(
+            twin,
+            num_classes=original.num_classes,
+            features=original.features,
+            memory=original.memory,
+            compiles=original.compiles,
+        )
 
     def prepare(self) -> None:
         self._original.prepare()
@@ -153,9 +163,8 @@ class _TwinClassifier(DenseClassifier):
         super().begin()
         self.module.forget()
 
-    def _looks_up(self, graph: Graph) -> bool:
-        own = None if graph.node_features is None else torch.empty(0)
-        return self.features.only_degree(own) or self.features.shared(graph.num_nodes, own) is not None
+    def knows_lists(self, graph: Graph) -> bool:
+        return True
 
     def take_double(self) -> None:
         self._original.module.double()
@@ -163,15 +172,14 @@ class _TwinClassifier(DenseClassifier):
         super().take_double()
 
     def logits(self, batch: NoisyBatch) -> Tensor:
-        own = self.own_features(batch)
+        own, edges = self.own_features(batch), self.edges(batch)
         shared = self.features.shared(batch.num_nodes, own)
-        if shared is None and not self.features.only_degree(own):
-            return super().logits(batch)
-        edges = self.edges(batch)
-        if shared is None:
-            result: Tensor = self.module.on_degrees(edges)
+        if shared is not None:
+            result: Tensor = self.module.on_shared(self.as_number(shared.to(self.device)), edges)
+        elif self.features.only_degree(own):
+            result = self.module.on_degrees(edges)
         else:
-            result = self.module.on_shared(self.as_number(shared.to(self.device)), edges)
+            result = self.module.on_rows(self.node_rows(batch, edges.adjacency), edges)
         return result
 
     def asked_alone(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> int:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
 import torch
@@ -19,7 +18,8 @@ from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, SAGEConv, g
 from flipproof import EdgeNoise, Graph, SmoothedClassifier, models
 from flipproof.classifiers import as_classifier, kernels, neighbour_lists
 from flipproof.classifiers.edges import Edges, Ending
-from flipproof.classifiers.neighbour_lists import MOST_NODES, NeighbourLists, can_compile
+from flipproof.classifiers.neighbour_lists import MOST_NODES, NeighbourLists
+from flipproof.compiling import can_compile
 from flipproof.errors import InputError, MissingExtraError
 from flipproof.noise import NoisyBatch, SampleStream, SlotLists
 
@@ -235,23 +235,6 @@ def test_a_worker_without_numba_does_not_go_another_way(request: pytest.FixtureR
 
 def gin_net() -> nn.Module:
     return Net("GINConv").eval()
-
-
-def test_no_folder_for_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    """numba refuses to be told to keep what it compiled; the loops are then compiled in every process."""
-    plain = numba.njit
-
-    def refusing(*given: Any, cache: bool = False, **more: Any) -> Any:
-        def decorate(function: Any) -> Any:
-            if cache:
-                raise RuntimeError("cannot cache function: no locator available")
-            return plain(**more)(function)
-
-        return decorate
-
-    monkeypatch.setattr(numba, "njit", refusing)
-    found = kernels._compiled(lambda number: number + 1)
-    assert found(2) == 3
 
 
 def test_kernels_know_no_sizes() -> None:

@@ -15,7 +15,7 @@ from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier, assumed
 from flipproof.classifiers.edges import Edges
 from flipproof.classifiers.features import NodeFeatures
 from flipproof.classifiers.message_passing import MessagePassingClassifier
-from flipproof.classifiers.neighbour_lists import MOST_NODES, NeighbourLists, can_compile
+from flipproof.classifiers.neighbour_lists import MOST_NODES, NeighbourLists
 from flipproof.classifiers.piecewise_linear import state_of
 from flipproof.classifiers.torch_module import (
     TorchClassifier,
@@ -25,6 +25,7 @@ from flipproof.classifiers.torch_module import (
     to_device,
     widest_layer,
 )
+from flipproof.compiling import can_compile
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch

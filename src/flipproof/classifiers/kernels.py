@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic, models, register_model
+
+from flipproof.compiling import compiled
 
 __all__ = ["LANES", "attend", "listed", "mix", "pieces_of", "pool", "scores", "sums", "weighted_sums"]
 
@@ -106,16 +107,7 @@ def _rectified(typing: Any, lanes: Any) -> Any:
 # ---- kernels -----------------------------------------------------------------------------------------------------------
 
 
-def _compiled(function: Callable[..., Any]) -> Any:
-    """Compiled on its first call, and kept on disk for later processes where a folder can be written."""
-    options = {"nogil": True, "error_model": "numpy"}
-    try:
-        return numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # no folder for the cache
-        return numba.njit(**options)(function)
-
-
-@_compiled
+@compiled
 def listed(states: Any, first: Any, second: Any, nodes: Any) -> Any:
     """Ends, degrees, starts and neighbours of graphs with these states of slots ``[B, N]``, between these nodes ``[N]``."""
     copies, slots = states.shape
@@ -152,7 +144,7 @@ def listed(states: Any, first: Any, second: Any, nodes: Any) -> Any:
     return ends, degrees, starts, neighbours
 
 
-@_compiled
+@compiled
 def sums(ends: Any, values: Any) -> Any:
     """The sum of the values of every node's neighbours."""
     found = np.zeros_like(values)
@@ -163,7 +155,7 @@ def sums(ends: Any, values: Any) -> Any:
     return found
 
 
-@_compiled
+@compiled
 def weighted_sums(starts: Any, neighbours: Any, nodes: Any, entries: Any, values: Any) -> Any:
     """The same with an entry for every neighbour."""
     found = np.zeros_like(values)
@@ -174,7 +166,7 @@ def weighted_sums(starts: Any, neighbours: Any, nodes: Any, entries: Any, values
     return found
 
 
-@_compiled
+@compiled
 def pieces_of(values: Any, knots: Any) -> Any:
     """The number of knots below every value."""
     found = np.empty(len(values), np.int64)
@@ -186,7 +178,7 @@ def pieces_of(values: Any, knots: Any) -> Any:
     return found
 
 
-@_compiled
+@compiled
 def mix(
     starts: Any,
     neighbours: Any,
@@ -247,7 +239,7 @@ def mix(
                 _store(found, copy, column, whole)
 
 
-@_compiled
+@compiled
 def pool(rows: Any, nodes: Any, relu: Any, found: Any) -> None:
     """The sums of ``rows [B * n, d]`` over the nodes, after a ReLU if asked for."""
     nothing = np.zeros((1, rows.shape[1]), rows.dtype)
@@ -260,7 +252,7 @@ def pool(rows: Any, nodes: Any, relu: Any, found: Any) -> None:
             _store(found, copy, column, whole)
 
 
-@_compiled
+@compiled
 def scores(starts: Any, neighbours: Any, nodes: Any, source: Any, target: Any, slope: Any, loops: Any) -> Any:
     """The exponents of attention, at most 0: every entry's and every node's own (minus infinity without loops)."""
     entries, own = np.empty(len(neighbours), source.dtype), np.empty_like(target)
@@ -284,7 +276,7 @@ def scores(starts: Any, neighbours: Any, nodes: Any, source: Any, target: Any, s
     return entries, own
 
 
-@_compiled
+@compiled
 def attend(entries: Any, own: Any, starts: Any) -> None:
     """Divide the exponentials of every node's scores by their sum."""
     for node in range(len(own)):

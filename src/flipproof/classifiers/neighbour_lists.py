@@ -19,20 +19,10 @@ from flipproof.errors import MissingExtraError
 from flipproof.graphs import pairs_of_slots
 from flipproof.noise import NoisyBatch
 
-__all__ = ["MOST_NODES", "NeighbourLists", "Rows", "can_compile"]
+__all__ = ["MOST_NODES", "NeighbourLists", "Rows"]
 
 MOST_NODES = 90
 """Beyond, noisy graphs are not states of slots."""
-
-
-@cache
-def can_compile() -> bool:
-    """Whether numba is installed."""
-    try:
-        import numba  # noqa: F401
-    except ImportError:
-        return False
-    return True
 
 
 @cache

@@ -17,9 +17,9 @@ from flipproof.classifiers.classifier import Classifier, Probed
 from flipproof.classifiers.dense import DenseClassifier, prefers_matrices
 from flipproof.classifiers.features import NodeFeatures
 from flipproof.classifiers.message_passing import EdgeFeatures, MessagePassingClassifier
-from flipproof.classifiers.neighbour_lists import can_compile
 from flipproof.classifiers.probes import nodes_batch
 from flipproof.classifiers.translation import DenseTwin, Untranslatable, call_with_fields
+from flipproof.compiling import can_compile
 from flipproof.errors import InputError, MissingExtraError
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch

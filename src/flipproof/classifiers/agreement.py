@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FLOAT32", "Precise", "agree", "tied"]
+__all__ = ["FLOAT32", "ROUNDING", "Precise", "agree", "tied"]
 
 FLOAT32 = 2.0**-24
 """The unit roundoff of most networks."""
+
+ROUNDING = 1e-4
+"""Of the highest logit (at least 1): well above what float32 networks differ by from batch to batch."""
 
 _SPREAD = 160  # roundings, of scores as far as they differ between graphs: sums of large numbers that cancel leave about so much
 _ROUGH = 0.3  # of the scores, where rounding is divided by rounding
@@ -143,10 +146,10 @@ class Precise:
         most = _OTHER_ORDER * len(self._single) * self._alone
         return bool((self._gap <= most + _LAST * FLOAT32 * largest).all())
 
-    @property
-    def error(self) -> NDArray[np.float64]:
-        """The largest rounding seen in each score, ``[B, C]``."""
-        return self._error
+    def harmless(self, scores: NDArray[Any]) -> bool:
+        """Whether the largest rounding seen is too small to turn an answer that is not close; ``scores [B, C]`` of the graphs."""
+        size = np.maximum(np.abs(scores), np.abs(scores.max(axis=1, keepdims=True)))
+        return bool((2 * self._error <= ROUNDING * np.maximum(1.0, size)).all())
 
 
 def _differences(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.float64]:

@@ -30,13 +30,14 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch
 
-__all__ = ["DenseClassifier", "prefers_matrices"]
+__all__ = ["DenseClassifier"]
 
 _CACHE = 2**21  # bytes of one batch's matrices and of one layer's values: measured fastest
 _LISTS_CACHE = 2**23  # bytes of one layer's values where edges are lists of neighbours: measured fastest
 _MEMORY = 2**24  # bytes that a batch of few graphs may take all the same
 _FEW = 32
 _MATRICES, _COPIES = 8, 4  # copies of a sample's matrix, and of its layers' values, that are alive at once
+_BYTES_PER_EDGE = 32  # of lists of neighbours
 _ALWAYS_DENSE = 100  # nodes up to which matrices are always faster
 _TOLERANCE = 1e-4
 _COMPILED = (torch.float32, torch.float64)
@@ -55,6 +56,9 @@ class DenseClassifier(TorchClassifier):
     compiled = False
     """Whether edges are lists of neighbours for compiled loops, instead of matrices."""
 
+    compiles: bool | None = None
+    """Whether numba is installed, once it was looked for. A copy in a worker without numba must not go another way."""
+
     entries_per_edge = 120
     """An edge's message costs as much as this many entries of a matrix: measured for our networks."""
 
@@ -67,7 +71,6 @@ class DenseClassifier(TorchClassifier):
         num_classes: int,
         features: NodeFeatures,
         memory: int = DEFAULT_MEMORY,
-        compiles: bool | None = None,
     ) -> None:
         super().__init__(module, num_classes=num_classes, features=features, memory=memory)
         self._with_mask = len(inspect.signature(module.forward).parameters) != 2
@@ -75,18 +78,24 @@ class DenseClassifier(TorchClassifier):
         self._sparse = sparse and MessagePassingClassifier(
             module, num_classes=num_classes, features=features, memory=memory, call=sparse
         )
-        self._compiled = self._made_compiled() if (can_compile() if compiles is None else compiles) else None
+        self._compiled = self._made_compiled()
 
     def suited(self, graph: Graph, noise: EdgeNoise) -> Classifier:
-        return self._sparse if self._sparse and not prefers_matrices(self, graph, noise) else self.fastest(graph)
+        return self.way(graph, noise) or self._sparse or self
 
-    def fastest(self, graph: Graph) -> DenseClassifier:
-        """The classifier itself, or the same with compiled loops if those are for graphs of so many nodes and such features."""
-        if self._compiled is None or graph.num_nodes > MOST_NODES or not self.knows_lists(graph):
-            return self
+    def way(self, graph: Graph, noise: EdgeNoise) -> DenseClassifier | None:
+        """Compiled loops if the model can be asked so, else matrices, or ``None`` where messages are faster or neither fits."""
+        if self._compiled is not None and self._can_use_lists(graph):
+            if self.compiles is None:
+                self.compiles = can_compile()
+            if self.compiles and _fits(self._compiled, graph, noise):
+                return self._compiled
+        return self if _prefers_matrices(self, graph, noise) else None
+
+    def _can_use_lists(self, graph: Graph) -> bool:
         weight = next(self.module.parameters(), None)  # the model may have moved since it was prepared
         known = weight is not None and weight.device.type == "cpu" and weight.dtype in _COMPILED
-        return self._compiled if known else self
+        return known and graph.num_nodes <= MOST_NODES and self.knows_lists(graph)
 
     _compiled: DenseClassifier | None = None
 
@@ -107,8 +116,8 @@ class DenseClassifier(TorchClassifier):
         return max(largest_batch(cached, _CACHE), min(_FEW, largest_batch(cached, _MEMORY)))
 
     def bytes_each(self, graph: Graph, edges: float) -> float:
-        nodes = graph.num_nodes
-        return 4 * nodes * (_MATRICES * nodes + _COPIES * widest_layer(self.module, graph))
+        nodes, values = graph.num_nodes, 4 * graph.num_nodes * _COPIES * widest_layer(self.module, graph)
+        return values + (nodes**2 + _BYTES_PER_EDGE * edges if self.compiled else 4 * _MATRICES * nodes**2)
 
     def matrices(self, batch: NoisyBatch) -> Tensor:
         """Adjacency matrices ``[B, n, n]`` as the module takes them."""
@@ -192,12 +201,14 @@ def _four_graphs(nodes: int) -> NoisyBatch:
     return NoisyBatch(nodes, 4, None, np.arange(len(first)), np.empty(0, dtype=np.int64), states, None)
 
 
-def prefers_matrices(classifier: DenseClassifier, graph: Graph, noise: EdgeNoise) -> bool:
+def _prefers_matrices(classifier: DenseClassifier, graph: Graph, noise: EdgeNoise) -> bool:
     """Whether dense batches are faster than messages for noisy graphs of so many nodes, and fit the memory."""
     edges = assumed_edges(graph.num_nodes, noise, _EDGES_PER_NODE)
     few_edges = classifier.entries_per_edge * edges < graph.num_nodes**2
-    if graph.num_nodes > _ALWAYS_DENSE and few_edges:
-        return False
+    return not (graph.num_nodes > _ALWAYS_DENSE and few_edges) and _fits(classifier, graph, noise)
+
+
+def _fits(classifier: DenseClassifier, graph: Graph, noise: EdgeNoise) -> bool:
     try:
         classifier.batch_size(graph, noise)
     except InputError:

@@ -172,6 +172,23 @@ def test_every_product(nodes: int, width: int, seed: int, relu: bool, mean: bool
                 torch.testing.assert_close(ours[index * count : (index + 1) * count], alone, rtol=0, atol=0)
 
 
+def test_rows_that_are_not_the_nodes_are_refused() -> None:
+    """Compiled loops would read beyond the end of an array."""
+    edges = NeighbourLists(some_batch(graph_of(5), 3), torch.float32)
+    matrix, rows = edges.gathering("sum"), torch.ones(15, 4)
+    for wrong in (rows[:-1], rows[:3], rows.double()):
+        with pytest.raises((TypeError, ValueError), match="rows"):
+            edges.product(matrix, wrong)
+        with pytest.raises((TypeError, ValueError), match="rows"):
+            edges.product(matrix, rows, wrong)
+        with pytest.raises((TypeError, ValueError), match="rows"):
+            edges.ended(wrong, Ending(pool="mean"))
+    with pytest.raises(ValueError, match="4 columns"):
+        edges.product(matrix, rows, torch.ones(15, 3))
+    with pytest.raises(ValueError, match="15 rows"):
+        edges.sums(matrix, torch.ones(2, 5, 1))
+
+
 def test_lists_of_edges_are_the_same_graphs() -> None:
     graph = graph_of(9)
     batch = some_batch(graph)

@@ -9,7 +9,6 @@ neighbours of node ``r`` are ``neighbours[starts[r] : starts[r + 1]]``, numbered
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -41,11 +40,6 @@ class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
         super().__init__(manager, kind, ir.VectorType(number, LANES))
 
 
-def _operation(make: Callable[..., Any], result: Any, *given: Any) -> Any:
-    """Of an intrinsic function: its signature, and what makes its instructions."""
-    return result(*given), lambda context, builder, signature, values: make(context, builder, signature, values)
-
-
 def _place(context: Any, builder: Any, signature: Any, values: Any) -> Any:
     """The address of the columns from ``values[2]`` on, in a row of an array."""
     kind = signature.args[0]
@@ -59,7 +53,7 @@ def _load(typing: Any, array: Any, row: Any, column: Any) -> Any:
     def make(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         return builder.load(_place(context, builder, signature, values), align=array.dtype.bitwidth // 8)
 
-    return _operation(make, _Lanes(array.dtype), array, types.intp, types.intp)
+    return _Lanes(array.dtype)(array, types.intp, types.intp), make
 
 
 @intrinsic
@@ -68,7 +62,7 @@ def _store(typing: Any, array: Any, row: Any, column: Any, lanes: Any) -> Any:
         builder.store(values[3], _place(context, builder, signature, values), align=array.dtype.bitwidth // 8)
         return context.get_dummy_value()
 
-    return _operation(make, types.void, array, types.intp, types.intp, lanes)
+    return types.void(array, types.intp, types.intp, lanes), make
 
 
 @intrinsic
@@ -82,7 +76,7 @@ def _plus_times(typing: Any, lanes: Any, weight: Any, others: Any) -> Any:
         weights = builder.shuffle_vector(single, nothing, ir.Constant(ir.VectorType(number, LANES), [0] * LANES))
         return builder.fadd(values[0], builder.fmul(weights, values[2]))
 
-    return _operation(make, lanes, lanes, lanes.number, others)
+    return lanes(lanes, lanes.number, others), make
 
 
 @intrinsic
@@ -90,7 +84,7 @@ def _plus(typing: Any, lanes: Any, others: Any) -> Any:
     def make(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         return builder.fadd(*values)
 
-    return _operation(make, lanes, lanes, others)
+    return lanes(lanes, others), make
 
 
 @intrinsic
@@ -101,7 +95,7 @@ def _rectified(typing: Any, lanes: Any) -> Any:
         zero = ir.Constant(values[0].type, [0.0] * LANES)
         return builder.select(builder.fcmp_ordered("<", values[0], zero), zero, values[0])
 
-    return _operation(make, lanes, lanes)
+    return lanes(lanes), make
 
 
 # ---- kernels -----------------------------------------------------------------------------------------------------------

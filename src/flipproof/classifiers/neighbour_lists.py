@@ -129,6 +129,8 @@ class NeighbourLists(Edges):
         plus = self._as_rows(torch.zeros(width, dtype=self.dtype) if added is None else added)
         if plus.rise is not None:
             plus = self._as_rows(self.plain(plus))
+        if plus.table.shape[1] != width:
+            raise ValueError(f"rows have {width} columns, and what is added to them {plus.table.shape[1]}")
         found = self._empty(ending, width)
         self._kernels.mix(
             self._starts,
@@ -154,6 +156,8 @@ class NeighbourLists(Edges):
 
     def _wide(self, rows: Tensor) -> NDArray[Any]:
         """Rows with as many columns as kernels add at once, or a multiple."""
+        if rows.dtype != self.dtype:
+            raise TypeError(f"rows must be {self.dtype}; got {rows.dtype}")
         missing = -rows.shape[1] % self._kernels.LANES
         return _array(torch.nn.functional.pad(rows, (0, missing)) if missing else rows)
 
@@ -162,7 +166,9 @@ class NeighbourLists(Edges):
         return result.div_(self.num_nodes) if ending.pool == "mean" else result
 
     def sums(self, matrix: Any, values: Tensor) -> Tensor:
-        given = _array(values.flatten())
+        values = values.flatten()
+        self._check(values)
+        given = _array(values)
         if len(matrix.entries):
             found = self._kernels.weighted_sums(self._starts, self._neighbours, self.num_nodes, matrix.entries, given)
         else:
@@ -174,6 +180,7 @@ class NeighbourLists(Edges):
     def ended(self, rows: Tensor, ending: Ending) -> Tensor:
         if not ending.pool:
             return rows.relu_() if ending.relu else rows
+        self._check(rows)
         found = self._empty(ending, rows.shape[1])
         self._kernels.pool(self._wide(rows), self.num_nodes, ending.relu, found)
         return self._ended(found, rows.shape[1], ending)
@@ -199,7 +206,14 @@ class NeighbourLists(Edges):
         if isinstance(rows, Rows):
             return rows
         table: Tensor = rows.unsqueeze(0) if rows.ndim == 1 else rows
+        if rows.ndim == 2 and len(rows) != self.num_nodes:
+            self._check(rows)
         return Rows(table, np.tile(np.arange(len(table)), self.copies * self.num_nodes // len(table)))
+
+    def _check(self, rows: Tensor) -> None:
+        """Compiled loops do not look whether there is a row for every node."""
+        if len(rows) != self.copies * self.num_nodes:
+            raise ValueError(f"there must be {self.copies * self.num_nodes} rows of nodes; got {len(rows)}")
 
 
 def _states(batch: NoisyBatch) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:

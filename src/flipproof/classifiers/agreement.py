@@ -53,12 +53,15 @@ def agree(
         return bool(np.array_equal(first, second))
     one, other = first.astype(np.float64), second.astype(np.float64)
     finite = np.isfinite(one)
-    if not np.array_equal(finite, np.isfinite(other)) or not np.array_equal(
-        one[~finite], other[~finite], equal_nan=True
-    ):
+    if (finite != np.isfinite(other)).any():
+        return False
+    every = bool(finite.all())
+    if not every and not np.array_equal(one[~finite], other[~finite], equal_nan=True):
         return False
     leaders = _leaders(one)
-    leads = np.abs(leaders[:, 1:] - np.where(finite, one, leaders[:, 1:]))  # of the first class over each
+    leads = np.abs(
+        leaders[:, 1:] - (one if every else np.where(finite, one, leaders[:, 1:]))
+    )  # of the first class over each
     leads = np.maximum(leads, (leaders[:, 1] - leaders[:, 0])[:, None])
     rounding = _rounding(leaders, unit, leaders if among is None else _leaders(among.astype(np.float64)))
     allowed = tolerance * leads + rounding[:, None]
@@ -68,7 +71,7 @@ def agree(
     with np.errstate(invalid="ignore"):
         close = ~finite | (np.abs(one - other) <= allowed)
     changed = one.argmax(axis=1) != other.argmax(axis=1)
-    return bool(close.all() and (_near(leaders, rounding) | ~changed).all())
+    return bool(close.all() and (not changed.any() or (_near(leaders, rounding) | ~changed).all()))
 
 
 def tied(scores: NDArray[Any], *, unit: float = FLOAT32) -> NDArray[np.bool_]:
@@ -83,7 +86,10 @@ def _near(leaders: NDArray[np.float64], rounding: NDArray[np.float64]) -> NDArra
 
 def _leaders(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """The two leading scores of each graph, the larger one last, ``[B, 2]``; for one that is not finite, the other or 0."""
-    ordered = np.sort(np.where(np.isfinite(scores), scores, -np.inf), axis=1)[:, -2:]
+    finite = np.isfinite(scores)
+    if finite.all():
+        return np.sort(scores, axis=1)[:, -2:]
+    ordered = np.sort(np.where(finite, scores, -np.inf), axis=1)[:, -2:]
     first = np.where(np.isfinite(ordered[:, 1]), ordered[:, 1], 0.0)
     return np.stack([np.where(np.isfinite(ordered[:, 0]), ordered[:, 0], first), first], axis=1)
 

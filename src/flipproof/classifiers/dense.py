@@ -30,7 +30,7 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch
 
-__all__ = ["DenseClassifier"]
+__all__ = ["ALWAYS_DENSE", "DenseClassifier"]
 
 _CACHE = 2**21  # bytes of one batch's matrices and of one layer's values: measured fastest
 _LISTS_CACHE = 2**23  # bytes of one layer's values where edges are lists of neighbours: measured fastest
@@ -38,7 +38,9 @@ _MEMORY = 2**24  # bytes that a batch of few graphs may take all the same
 _FEW = 32
 _MATRICES, _COPIES = 8, 4  # copies of a sample's matrix, and of its layers' values, that are alive at once
 _BYTES_PER_EDGE = 32  # of lists of neighbours
-_ALWAYS_DENSE = 100  # nodes up to which matrices are always faster
+ALWAYS_DENSE = 100
+"""Nodes up to which matrices are always faster than messages."""
+
 _TOLERANCE = 1e-4
 _COMPILED = (torch.float32, torch.float64)
 _EDGES_PER_NODE = 4  # that a usual graph of more nodes has
@@ -47,8 +49,9 @@ _EDGES_PER_NODE = 4  # that a usual graph of more nodes has
 class DenseClassifier(TorchClassifier):
     """``forward(x [B, n, d], adj [B, n, n], mask [B, n]) -> [B, C]``.
 
-    A module that also has ``forward_sparse(x, edge_index, batch)`` is called so on large graphs with few edges, and one with
-    ``degree_pieces`` and ``on_degrees``, such as :class:`flipproof.models.GCN`, where the degree is its only feature.
+    A module that also has ``forward_sparse(x, edge_index, batch)`` is called so on large graphs with few edges. One with
+    ``looks_up_degrees``, ``degree_pieces`` and ``on_degrees``, such as :class:`flipproof.models.GCN`, is called so where the
+    degree is its only feature.
     """
 
     path = "dense"
@@ -102,7 +105,7 @@ class DenseClassifier(TorchClassifier):
     def knows_lists(self, graph: Graph) -> bool:
         """Whether the module can do with lists of neighbours on such a graph."""
         own = None if graph.node_features is None else torch.empty(0)
-        return hasattr(self.module, "on_degrees") and self.features.only_degree(own)
+        return getattr(self.module, "looks_up_degrees", False) and self.features.only_degree(own)
 
     def _made_compiled(self) -> Self:
         found = copy(self)
@@ -117,7 +120,12 @@ class DenseClassifier(TorchClassifier):
 
     def bytes_each(self, graph: Graph, edges: float) -> float:
         nodes, values = graph.num_nodes, 4 * graph.num_nodes * _COPIES * widest_layer(self.module, graph)
-        return values + (nodes**2 + _BYTES_PER_EDGE * edges if self.compiled else 4 * _MATRICES * nodes**2)
+        lists = self.compiled and not self.needs_matrices(graph)
+        return values + (nodes**2 + _BYTES_PER_EDGE * edges if lists else 4 * _MATRICES * nodes**2)
+
+    def needs_matrices(self, graph: Graph) -> bool:
+        """Whether the node features of such a graph are made from matrices."""
+        return False
 
     def matrices(self, batch: NoisyBatch) -> Tensor:
         """Adjacency matrices ``[B, n, n]`` as the module takes them."""
@@ -205,7 +213,7 @@ def _prefers_matrices(classifier: DenseClassifier, graph: Graph, noise: EdgeNois
     """Whether dense batches are faster than messages for noisy graphs of so many nodes, and fit the memory."""
     edges = assumed_edges(graph.num_nodes, noise, _EDGES_PER_NODE)
     few_edges = classifier.entries_per_edge * edges < graph.num_nodes**2
-    return not (graph.num_nodes > _ALWAYS_DENSE and few_edges) and _fits(classifier, graph, noise)
+    return not (graph.num_nodes > ALWAYS_DENSE and few_edges) and _fits(classifier, graph, noise)
 
 
 def _fits(classifier: DenseClassifier, graph: Graph, noise: EdgeNoise) -> bool:

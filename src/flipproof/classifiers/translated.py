@@ -15,8 +15,8 @@ from torch_geometric.nn import GATConv
 
 from flipproof.classifiers.agreement import Precise, agree
 from flipproof.classifiers.classifier import Classifier, Probed
-from flipproof.classifiers.dense import DenseClassifier
-from flipproof.classifiers.features import NodeFeatures
+from flipproof.classifiers.dense import ALWAYS_DENSE, DenseClassifier
+from flipproof.classifiers.features import NodeFeatures, Own
 from flipproof.classifiers.message_passing import EdgeFeatures, MessagePassingClassifier
 from flipproof.classifiers.probes import nodes_batch
 from flipproof.classifiers.translation import DenseTwin, Untranslatable, call_with_fields
@@ -168,7 +168,13 @@ class _TwinClassifier(DenseClassifier):
         self._original.compiles = value
 
     def knows_lists(self, graph: Graph) -> bool:
-        return True
+        return graph.num_nodes <= ALWAYS_DENSE or not self.needs_matrices(graph)
+
+    def needs_matrices(self, graph: Graph) -> bool:
+        own = None if graph.node_features is None else torch.empty(0)
+        if self.features.only_degree(own) or isinstance(self.features, Own):
+            return False
+        return self.features.shared(graph.num_nodes, own) is None
 
     def take_double(self) -> None:
         self._original.module.double()

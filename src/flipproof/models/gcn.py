@@ -67,9 +67,14 @@ class GCN(GraphNetwork):
         logits: Tensor = self.head(pooled)
         return logits
 
+    @property
+    def looks_up_degrees(self) -> bool:
+        """Whether the network can be computed by :meth:`on_degrees`."""
+        return bool(self.config["in_features"] == 1 and self.config["layers"] > 1)
+
     def degree_pieces(self) -> PiecewiseLinear | None:
         """What :meth:`on_degrees` needs to know of the weights; ``None`` if the network cannot be computed so."""
-        if self.config["in_features"] != 1 or self.config["layers"] < 2:
+        if not self.looks_up_degrees:
             return None
         first, second = self.convolutions[0], self.convolutions[1]
         assert isinstance(first, nn.Linear)

@@ -50,8 +50,8 @@ class DenseClassifier(TorchClassifier):
     """``forward(x [B, n, d], adj [B, n, n], mask [B, n]) -> [B, C]``.
 
     A module that also has ``forward_sparse(x, edge_index, batch)`` is called so on large graphs with few edges. One with
-    ``looks_up_degrees``, ``degree_pieces`` and ``on_degrees``, such as :class:`flipproof.models.GCN`, has rows looked up where the
-    degree is its only feature.
+    ``looks_up_degrees``, ``degree_pieces`` and ``on_degrees``, such as :class:`flipproof.models.GCN`, looks its rows up
+    where the degree is its only feature.
     """
 
     path = "dense"

@@ -4,7 +4,7 @@
 
 One process, two workers, and two processes that know nothing of each other with half of the graphs each: what the last one
 gains is the most that this machine has to give, since two cores share memory and clock. The paper's test graphs, 10,000 samples;
-flipproof's GCN, or a user's GCNConv net through its dense twin. Wall times in turns, best of the rounds; certificates must be
+flipproof's GCN, or a user's GCNConv net through its twin. Wall times in turns, best of the rounds; certificates must be
 the same. Prints Markdown, with processor times beside, which other work on the machine changes less.
 """
 

@@ -23,6 +23,7 @@ def test_import_alone_loads_nothing_heavy() -> None:
     loaded = loaded_after("import flipproof")
     assert "flipproof" in loaded
     heavy = {"torch", "torch_geometric", "scipy", "numpy", "matplotlib", "networkx", "pandas", "ray", "rich", "typer"}
+    heavy |= {"numba"}
     assert not loaded & heavy
 
 
@@ -47,7 +48,7 @@ def test_help_imports_nothing_that_computes() -> None:
         "try:\n    main()\nexcept SystemExit as ended:\n    assert not ended.code"
     )
     assert "typer" in loaded
-    assert not loaded & {"numpy", "torch", "scipy", "pyarrow", "networkx", "matplotlib"}
+    assert not loaded & {"numpy", "torch", "scipy", "pyarrow", "networkx", "matplotlib", "numba"}
 
 
 @pytest.mark.parametrize("options", [["--keep", "0.8", "--samples", "1100"], ["--groups", "3"], ["--defence", "none"]])

@@ -91,7 +91,7 @@ def compared(model: nn.Module, graph: Graph, features: str) -> Any:
     classifier = as_classifier(model, num_classes=CLASSES, features=features)
     for noise in (NOISE, EdgeNoise(add=0.02, remove=0.8)):
         used = classifier.suited(graph, noise)
-        assert (used.path, used.remark) == ("dense twin", "")
+        assert (used.path, used.remark) == ("compiled twin", "")
         for size in (1, 48):
             batch, _ = SampleStream(graph, noise, seed=3).batch(0, size)
             wanted = classifier.scores(batch)

@@ -72,7 +72,7 @@ def test_the_twin_answers_as_the_model() -> None:
         model.dense_twin = twin  # type: ignore[assignment]
         smooth = fp.SmoothedClassifier(model, NOISE, num_classes=2, features="degree")
         paths = {smooth.classifier.suited(graph, NOISE).path for graph in (DENSE,)}
-        assert paths == {"dense twin" if twin else "message passing"}
+        assert paths == {"compiled twin" if twin else "message passing"}
         votes.append(smooth.sample(DENSE, samples=600, seed=0).labels.tolist())
     assert votes[0] == votes[1]
     assert 0 < sum(votes[0]) < 600

@@ -281,7 +281,7 @@ def test_the_twin_has_the_models_logits_and_votes(name: str) -> None:
     # few edges: nodes without a neighbour, and graphs without an edge
     for noise in (NOISE, EdgeNoise(add=0.02, remove=0.8)):
         used, found, wanted = both_ways(model, some_graph(), noise)
-        assert (used.path, used.remark) == ("dense twin", "")
+        assert (used.path, used.remark) == ("compiled twin", "")
         largest = np.abs(wanted).max()
         np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-5 * largest)
         top = np.sort(wanted, axis=1)
@@ -320,7 +320,7 @@ def test_the_twin_follows_the_model() -> None:
     model.scale = nn.Parameter(torch.tensor(3.0))  # another tensor
     model.norm.eps = 0.1  # a plain attribute
     used = classifier.suited(graph, NOISE)
-    assert used.path == "dense twin"
+    assert used.path == "compiled twin"
     np.testing.assert_allclose(used.scores(batch), classifier.scores(batch), rtol=1e-3)
     assert not np.allclose(before, used.scores(batch))
 
@@ -330,7 +330,7 @@ def test_a_translated_classifier_can_be_copied_and_pickled() -> None:
     smooth = SmoothedClassifier(built(Tutorial), NOISE, num_classes=CLASSES, features="degree")
     votes = smooth.sample(graph, samples=200, seed=1)
     for other in (pickle.loads(pickle.dumps(smooth)), copy.deepcopy(smooth)):
-        assert other.classifier.suited(graph, NOISE).path == "dense twin"
+        assert other.classifier.suited(graph, NOISE).path == "compiled twin"
         assert np.array_equal(other.sample(graph, samples=200, seed=1).labels, votes.labels)
 
 

@@ -320,9 +320,8 @@ def test_the_run_says_which_way_the_model_was_asked_and_with_how_much_memory(she
     (shell.folder / "pyg_models.py").write_text(PYG_MODEL)
     reasons = {
         "fast": {
-            "dense twin, 512 at a time": 2,
-            "dense twin, 1024 at a time": 2,
-        },  # larger batches of the smaller graphs
+            "compiled twin, 1024 at a time": 4,
+        },
         "slow": {
             "message passing (no dense twin: layer conv: TransformerConv has no dense form here), 1024 at a time": 4
         },

@@ -111,7 +111,7 @@ FEW = ["--samples", 64, "--graphs", 4, "--method", "votes", "--alpha", 0.05, "--
 
 @pytest.mark.parametrize(
     ("package", "project", "way"),
-    [("chemistry", PYG_PROJECT, "dense twin"), ("kernels", GRAKEL_PROJECT, "callable")],
+    [("chemistry", PYG_PROJECT, "compiled twin"), ("kernels", GRAKEL_PROJECT, "callable")],
 )
 def test_a_project_of_ones_own_without_a_change(
     package: str, project: str, way: str, shell: Callable[..., dict[str, Any]]

@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FLOAT32", "Precise", "agree", "tied"]
+__all__ = ["FLOAT32", "ROUNDING", "Precise", "agree", "tied"]
 
 FLOAT32 = 2.0**-24
 """The unit roundoff of most networks."""
+
+ROUNDING = 1e-4
+"""Of the highest logit (at least 1): well above what float32 networks differ by from batch to batch."""
 
 _SPREAD = 160  # roundings, of scores as far as they differ between graphs: sums of large numbers that cancel leave about so much
 _ROUGH = 0.3  # of the scores, where rounding is divided by rounding
@@ -50,12 +53,15 @@ def agree(
         return bool(np.array_equal(first, second))
     one, other = first.astype(np.float64), second.astype(np.float64)
     finite = np.isfinite(one)
-    if not np.array_equal(finite, np.isfinite(other)) or not np.array_equal(
-        one[~finite], other[~finite], equal_nan=True
-    ):
+    if (finite != np.isfinite(other)).any():
+        return False
+    every = bool(finite.all())
+    if not every and not np.array_equal(one[~finite], other[~finite], equal_nan=True):
         return False
     leaders = _leaders(one)
-    leads = np.abs(leaders[:, 1:] - np.where(finite, one, leaders[:, 1:]))  # of the first class over each
+    leads = np.abs(
+        leaders[:, 1:] - (one if every else np.where(finite, one, leaders[:, 1:]))
+    )  # of the first class over each
     leads = np.maximum(leads, (leaders[:, 1] - leaders[:, 0])[:, None])
     rounding = _rounding(leaders, unit, leaders if among is None else _leaders(among.astype(np.float64)))
     allowed = tolerance * leads + rounding[:, None]
@@ -65,7 +71,7 @@ def agree(
     with np.errstate(invalid="ignore"):
         close = ~finite | (np.abs(one - other) <= allowed)
     changed = one.argmax(axis=1) != other.argmax(axis=1)
-    return bool(close.all() and (_near(leaders, rounding) | ~changed).all())
+    return bool(close.all() and (not changed.any() or (_near(leaders, rounding) | ~changed).all()))
 
 
 def tied(scores: NDArray[Any], *, unit: float = FLOAT32) -> NDArray[np.bool_]:
@@ -80,7 +86,10 @@ def _near(leaders: NDArray[np.float64], rounding: NDArray[np.float64]) -> NDArra
 
 def _leaders(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     """The two leading scores of each graph, the larger one last, ``[B, 2]``; for one that is not finite, the other or 0."""
-    ordered = np.sort(np.where(np.isfinite(scores), scores, -np.inf), axis=1)[:, -2:]
+    finite = np.isfinite(scores)
+    if finite.all():
+        return np.sort(scores, axis=1)[:, -2:]
+    ordered = np.sort(np.where(finite, scores, -np.inf), axis=1)[:, -2:]
     first = np.where(np.isfinite(ordered[:, 1]), ordered[:, 1], 0.0)
     return np.stack([np.where(np.isfinite(ordered[:, 0]), ordered[:, 0], first), first], axis=1)
 
@@ -143,10 +152,10 @@ class Precise:
         most = _OTHER_ORDER * len(self._single) * self._alone
         return bool((self._gap <= most + _LAST * FLOAT32 * largest).all())
 
-    @property
-    def error(self) -> NDArray[np.float64]:
-        """The largest rounding seen in each score, ``[B, C]``."""
-        return self._error
+    def harmless(self, scores: NDArray[Any]) -> bool:
+        """Whether the largest rounding seen is too small to turn an answer that is not close; ``scores [B, C]`` of the graphs."""
+        size = np.maximum(np.abs(scores), np.abs(scores.max(axis=1, keepdims=True)))
+        return bool((2 * self._error <= ROUNDING * np.maximum(1.0, size)).all())
 
 
 def _differences(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.float64]:

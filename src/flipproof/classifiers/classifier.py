@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.classifiers.agreement import FLOAT32, Precise, agree, tied
+from flipproof.classifiers.agreement import FLOAT32, ROUNDING, Precise, agree, tied
 from flipproof.classifiers.probes import delicate, probe_batch
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
@@ -27,7 +27,6 @@ _FINE = 1e-6  # the same in double precision
 _MANY_NODES = 2_000
 _EDGES_PER_NODE = 16  # reckoned with; a batch of denser graphs takes more memory, up to what is allowed
 MORE_PROBES = 24  # random graphs on which a model is tried in addition where only labels tell
-_ROUNDING = 1e-4  # of the highest logit (at least 1): well above what float32 networks differ by from batch to batch
 _COARSE = 64  # roundings, for networks in coarser arithmetic
 
 
@@ -73,7 +72,8 @@ class Classifier(ABC):
 
     Attributes:
         num_classes: Declared classes ``C``.
-        path: How batches reach the model: ``dense``, ``dense twin``, ``message passing`` or ``callable``.
+        path: How batches reach the model: ``dense``, ``dense twin``, ``compiled``, ``compiled twin``, ``message passing`` or
+            ``callable``.
         remark: Why no faster path is taken, if a model is expected to have one.
         memory: Bytes that a batch and the model's work on it may take.
         reads_own_features: Whether the model may see the graph's own ``node_features``, which no noise reaches.
@@ -196,7 +196,7 @@ class Classifier(ABC):
         found: NDArray[np.uint8] = 2 * answer.astype(np.uint8)
         if scores.ndim == 2:
             highest = np.where(answer, scores, -np.inf).max(axis=1, keepdims=True)
-            share = max(_ROUNDING, _COARSE * self.unit_roundoff)
+            share = max(ROUNDING, _COARSE * self.unit_roundoff)
             with np.errstate(invalid="ignore"):  # of infinite logits
                 near = scores >= highest - share * np.maximum(1.0, np.abs(highest))
             found |= (near & ~answer).astype(np.uint8)
@@ -271,8 +271,7 @@ class Classifier(ABC):
             return False
         if not precise.usual():
             return False
-        size = np.maximum(np.abs(together[exact]), np.abs(together[exact].max(axis=1, keepdims=True)))
-        if (2 * precise.error > _ROUNDING * np.maximum(1.0, size)).any():
+        if not precise.harmless(together[exact]):
             raise InputError(
                 "the model's scores are the small difference of large numbers, and rounding in single precision could turn its "
                 "answers; certificates would be false (certify it in double precision, model.double(), or train it again with "

@@ -15,15 +15,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, fx
 
-from flipproof.classifiers.layers import Combining, Convolution, DenseLayer, Edges
-from flipproof.classifiers.piecewise_linear import PiecewiseLinear, state_of
+from flipproof.classifiers.edges import Edges, Ending
+from flipproof.classifiers.layers import Combining, Convolution, DenseLayer
+from flipproof.classifiers.neighbour_lists import NeighbourLists, Rows
+from flipproof.classifiers.piecewise_linear import PiecewiseLinear, RowMap, state_of
 
 __all__ = ["DegreeRows", "is_relu", "row_by_row"]
 
 _MOST_NODES = 64  # beyond, pairs of degrees hardly repeat
+_ALL_PAIRS = 32  # nodes up to which rows of all pairs are computed at once
 
 _MODULES = (
     torch.nn.BatchNorm1d,
@@ -101,42 +106,70 @@ class DegreeRows(torch.nn.Module):
         self._second: Convolution = second.convolution
         self._weights = [*self.parameters(), *self.buffers()]
         self._kept: tuple[Any, PiecewiseLinear | None] | None = None
+        self._pairs: tuple[Any, NDArray[np.int64], list[Tensor]] | None = None
 
-    def forward(self, x: Tensor | None, edges: Edges) -> Tensor:
+    def forward(self, x: Tensor | None, edges: Edges, relu: bool = False, pool: str = "") -> Tensor:
         """As the calls one after the other; ``x`` is ``None`` where it is the degree."""
+        ending = Ending(relu, pool)
         if x is None:
             rows = self._by_pairs(edges) if isinstance(self._first, Combining) else self._by_pieces(edges)
             if rows is not None:
-                return self._second.mix(rows, edges)
+                return self._second.mix(rows, edges, ending)
             x = edges.degrees.flatten(0, 1)
-        return self._second(self._between(self._first(x, edges)), edges)
+        return self._second(self._between(self._first(x, edges)), edges, ending)
 
     def forget(self) -> None:
         """Make the tables again when they are needed next."""
-        self._kept = None
+        self._kept = self._pairs = None
 
-    def _by_pairs(self, edges: Edges) -> list[Tensor] | None:
+    def _by_pairs(self, edges: Edges) -> list[Any] | None:
         """The rows that the second convolution adds up, computed once per pair of degree and sum of degrees around."""
         assert isinstance(self._first, Combining)
-        nodes, maps = edges.adjacency.shape[1], self._second.maps()
+        nodes, maps = edges.num_nodes, self._second.maps()
         if nodes > _MOST_NODES or maps is None or self._first.maps() is None:
             return None
-        around = (edges.adjacency * edges.degrees.mT).sum(dim=2)
-        keys = around.add_(edges.degrees.squeeze(2), alpha=nodes * nodes).flatten().long()
+        if isinstance(edges, NeighbourLists):
+            if nodes <= _ALL_PAIRS:
+                first, tables = self._all_pairs(nodes, maps)
+                index = edges.pair_index(first)
+                return [Rows(table, index) for table in tables]
+            keys = torch.from_numpy(edges.pair_index(np.arange(nodes) * nodes**2))
+        else:
+            around = (edges.adjacency * edges.degrees.mT).sum(dim=2)
+            keys = around.add_(edges.degrees.squeeze(2), alpha=nodes * nodes).flatten().long()
         pairs, place = _distinct(keys, nodes**3)
-        own, sums = (part.to(around.dtype).unsqueeze(1) for part in (pairs // nodes**2, pairs % nodes**2))
+        tables = self._of_pairs(pairs // nodes**2, pairs % nodes**2, maps)
+        if isinstance(edges, NeighbourLists):
+            return [Rows(table, place.numpy()) for table in tables]
+        return [table.index_select(0, place) for table in tables]
+
+    def _all_pairs(self, nodes: int, maps: list[RowMap]) -> tuple[NDArray[np.int64], list[Tensor]]:
+        """Tables of all pairs on so many nodes, and the first place of every degree in them."""
+        state = nodes, state_of(self._weights)
+        if self._pairs is None or self._pairs[0] != state:
+            most = np.arange(nodes) * (nodes - 1)  # of the degrees around a node of every degree
+            first = np.cumsum(most + 1) - most - 1
+            degrees = np.repeat(np.arange(nodes), most + 1)
+            around = np.arange(len(degrees)) - first[degrees]
+            self._pairs = state, first, self._of_pairs(torch.from_numpy(degrees), torch.from_numpy(around), maps)
+        return self._pairs[1:]
+
+    def _of_pairs(self, degrees: Tensor, around: Tensor, maps: list[RowMap]) -> list[Tensor]:
+        """The rows for given degrees and sums of degrees around, ``[P]``."""
+        assert isinstance(self._first, Combining)
+        own, sums = (part.to(maps[0][0].dtype).unsqueeze(1) for part in (degrees, around))
         if self._first.layer.aggr == "mean":
             sums = sums / own.clamp(min=1)
         hidden = self._between(self._first.combine(own, sums))
-        return [_functional.linear(hidden, *one).index_select(0, place) for one in maps]
+        return [_functional.linear(hidden, *one) for one in maps]
 
-    def _by_pieces(self, edges: Edges) -> list[Tensor] | None:
+    def _by_pieces(self, edges: Edges) -> list[Any] | None:
         """The rows that the second convolution adds up, from tables; made again when a weight has changed."""
         state = state_of(self._weights)
         if self._kept is None or self._kept[0] != state:
             self._kept = state, self._made_pieces()
         pieces = self._kept[1]
-        return None if pieces is None else pieces.rows(self._first.numbers(edges.degrees, edges).flatten())
+        return None if pieces is None else edges.looked_up(pieces, self._first.numbers(edges.degrees, edges))
 
     def _made_pieces(self) -> PiecewiseLinear | None:
         line, maps = self._first.line(), self._second.maps()

@@ -11,82 +11,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import torch
 import torch_geometric.nn as pyg
 from torch import Tensor
 
+from flipproof.classifiers.edges import NO_ENDING, Edges, Ending
 from flipproof.classifiers.piecewise_linear import RowMap
 
-__all__ = ["BY_GRAPH", "POOLS", "Combining", "Convolution", "DenseLayer", "Edges", "convolution", "refusal"]
-
-
-class Edges:
-    """The edges of a dense batch; stands where a model expects ``edge_index``. What layers share is computed once."""
-
-    def __init__(self, adjacency: Tensor) -> None:
-        self.adjacency = adjacency  # [B, n, n], symmetric, empty diagonal
-        self._normalised: dict[float, Tensor] = {}
-
-    def nodes(self, x: Tensor) -> Tensor:
-        """``[B * n, d]`` as ``[B, n, d]``."""
-        return x.view(*self.adjacency.shape[:2], x.shape[1])
-
-    def product(self, matrix: Tensor, rows: Tensor, added: Tensor | None = None) -> Tensor:
-        """``matrix @ rows + added`` for every graph, ``[B * n, d]``.
-
-        Args:
-            matrix: ``[B, n, n]``.
-            rows: ``[B * n, d]``, or ``[n, d]`` where all graphs share them.
-            added: ``[d]``, or as ``rows``.
-        """
-        batch, nodes = matrix.shape[:2]
-        if len(rows) == nodes and batch > 1:
-            result = matrix.view(batch * nodes, nodes) @ rows
-            if added is not None:
-                self.nodes(result).add_(added)
-            return result
-        if added is None:
-            return torch.bmm(matrix, self.nodes(rows)).flatten(0, 1)
-        return torch.baddbmm(self.nodes(added) if added.ndim == 2 else added, matrix, self.nodes(rows)).flatten(0, 1)
-
-    @cached_property
-    def degrees(self) -> Tensor:
-        """Row sums, ``[B, n, 1]``."""
-        return self.adjacency.sum(dim=-1, keepdim=True)
-
-    @cached_property
-    def averaging(self) -> Tensor:
-        """Rows divided by their sums: a product is the mean over the neighbours, 0 without any."""
-        return self.adjacency / self.degrees.clamp(min=1)
-
-    @cached_property
-    def unreachable(self) -> Tensor:
-        """For pairs without an edge a number below all scores, 0 for edges and for a node and itself: added before a softmax."""
-        return (self.adjacency + self.itself).sub_(1).mul_(torch.finfo(self.adjacency.dtype).max / 4)
-
-    @property
-    def itself(self) -> Tensor:
-        """The identity matrix."""
-        return torch.eye(self.adjacency.shape[1], dtype=self.adjacency.dtype, device=self.adjacency.device)
-
-    def gathering(self, how: str) -> Tensor:
-        """The matrix whose product with rows is their mean or sum over the neighbours."""
-        return self.averaging if how == "mean" else self.adjacency
-
-    def normalised(self, loop: float) -> Tensor:
-        """``D^-1/2 (A + loop I) D^-1/2``; ``D`` holds the row sums of ``A + loop I``."""
-        if loop not in self._normalised:
-            scale = (self.degrees + loop).rsqrt()
-            if loop == 0:
-                scale = scale.masked_fill(scale == torch.inf, 0)
-            matrix = self.adjacency * (scale * scale.mT)
-            if loop:
-                matrix.diagonal(dim1=1, dim2=2).add_(scale.squeeze(2).square(), alpha=loop)
-            self._normalised[loop] = matrix
-        return self._normalised[loop]
+__all__ = ["BY_GRAPH", "POOLS", "POOL_ENDINGS", "Combining", "Convolution", "DenseLayer", "convolution", "refusal"]
 
 
 # ---- convolutions ------------------------------------------------------------------------------------------------------
@@ -109,8 +43,8 @@ class Convolution(ABC):
         """The linear maps of rows that may go before the sums; ``None`` if the layer has been given others than PyG's."""
 
     @abstractmethod
-    def mix(self, rows: list[Tensor], edges: Edges) -> Tensor:
-        """The rest, given the rows of every map, ``[B * n, k]`` or ``[n, k]``."""
+    def mix(self, rows: list[Any], edges: Edges, ending: Ending = NO_ENDING) -> Tensor:
+        """The rest, given the rows of every map, ``[B * n, k]`` or ``[n, k]`` or looked up; then the ending."""
 
     @abstractmethod
     def gather_first(self, x: Tensor, edges: Edges) -> Tensor:
@@ -124,18 +58,18 @@ class Convolution(ABC):
         """The number ``s`` of every node, ``[B, n]``, for inputs ``[B, n, 1]``; where :meth:`line` has one."""
         raise NotImplementedError
 
-    def __call__(self, x: Tensor, edges: Edges) -> Tensor:
-        """From rows ``[B * n, d]``, or ``[n, d]`` where all graphs share them, to ``[B * n, k]``."""
-        maps, shared = self.maps(), len(x) == edges.adjacency.shape[1]
+    def __call__(self, x: Tensor, edges: Edges, ending: Ending = NO_ENDING) -> Tensor:
+        """From rows ``[B * n, d]``, or ``[n, d]`` where all graphs share them, to ``[B * n, k]``, or ``[B, k]`` where pooled."""
+        maps, shared = self.maps(), len(x) == edges.num_nodes
         if maps is None or (not shared and maps[0][0].shape[1] < maps[0][0].shape[0]):
-            return self.gather_first(x if not shared else x.repeat(len(edges.adjacency), 1), edges)
-        return self.mix([torch.nn.functional.linear(x, *one) for one in maps], edges)
+            return edges.ended(self.gather_first(x if not shared else x.repeat(edges.copies, 1), edges), ending)
+        return self.mix([torch.nn.functional.linear(x, *one) for one in maps], edges, ending)
 
 
 class _GCN(Convolution):
-    def matrix(self, edges: Edges) -> Tensor:
+    def matrix(self, edges: Edges) -> Any:
         if not self.layer.normalize:
-            return edges.adjacency
+            return edges.gathering("sum")
         # without edge weights PyG's loops weigh 1, improved or not
         return edges.normalised(1.0 if self.layer.add_self_loops else 0.0)
 
@@ -146,10 +80,10 @@ class _GCN(Convolution):
         return _line(self.layer.lin, self.layer.bias)
 
     def numbers(self, x: Tensor, edges: Edges) -> Tensor:
-        return _sums(self.matrix(edges), x)
+        return edges.sums(self.matrix(edges), x)
 
-    def mix(self, rows: list[Tensor], edges: Edges) -> Tensor:
-        return edges.product(self.matrix(edges), rows[0], self.layer.bias)
+    def mix(self, rows: list[Any], edges: Edges, ending: Ending = NO_ENDING) -> Tensor:
+        return edges.product(self.matrix(edges), rows[0], self.layer.bias, ending)
 
     def gather_first(self, x: Tensor, edges: Edges) -> Tensor:
         result: Tensor = self.layer.lin(edges.product(self.matrix(edges), x))
@@ -179,14 +113,14 @@ class _GIN(Combining):
         first = self._first()
         return None if first is None else [(first.weight, None)]
 
-    def mix(self, rows: list[Tensor], edges: Edges) -> Tensor:
-        matrix = edges.gathering(self.layer.aggr) + (1 + self.layer.eps) * edges.itself
-        return self._rest(edges.product(matrix, rows[0], self._first().bias))
-
-    def _rest(self, values: Tensor) -> Tensor:
-        for part in self.layer.nn[1:]:
+    def mix(self, rows: list[Any], edges: Edges, ending: Ending = NO_ENDING) -> Tensor:
+        matrix = edges.gathering(self.layer.aggr, itself=1 + self.layer.eps)
+        _, *rest = self.layer.nn
+        relu = bool(rest) and type(rest[0]) is torch.nn.ReLU
+        values = edges.product(matrix, rows[0], self._first().bias, Ending(relu=relu))
+        for part in rest[relu:]:
             values = part(values)
-        return values
+        return edges.ended(values, ending)
 
     def combine(self, x: Tensor, gathered: Tensor) -> Tensor:
         result: Tensor = self.layer.nn(torch.add(gathered, x * (1 + self.layer.eps)))
@@ -201,9 +135,12 @@ class _SAGE(Combining):
         own = [(layer.lin_r.weight, layer.lin_l.bias)] if layer.root_weight else []
         return [(layer.lin_l.weight, None), *own]
 
-    def mix(self, rows: list[Tensor], edges: Edges) -> Tensor:
+    def mix(self, rows: list[Any], edges: Edges, ending: Ending = NO_ENDING) -> Tensor:
+        matrix = edges.gathering(self.layer.aggr)
         added = rows[1] if self.layer.root_weight else self.layer.lin_l.bias
-        return self._normalised(edges.product(edges.gathering(self.layer.aggr), rows[0], added))
+        if not self.layer.normalize:
+            return edges.product(matrix, rows[0], added, ending)
+        return edges.ended(self._normalised(edges.product(matrix, rows[0], added)), ending)
 
     def gather_first(self, x: Tensor, edges: Edges) -> Tensor:
         projected = self.layer.lin(x).relu() if self.layer.project else x
@@ -224,8 +161,8 @@ class _GraphConv(Combining):
             return None
         return [(layer.lin_rel.weight, None), (layer.lin_root.weight, layer.lin_rel.bias)]
 
-    def mix(self, rows: list[Tensor], edges: Edges) -> Tensor:
-        return edges.product(edges.gathering(self.layer.aggr), *rows)
+    def mix(self, rows: list[Any], edges: Edges, ending: Ending = NO_ENDING) -> Tensor:
+        return edges.product(edges.gathering(self.layer.aggr), rows[0], rows[1], ending)
 
     def combine(self, x: Tensor, gathered: Tensor) -> Tensor:
         result: Tensor = self.layer.lin_rel(gathered) + self.layer.lin_root(x)
@@ -242,41 +179,33 @@ class _GAT(Convolution):
         rest: list[RowMap] = [] if layer.res is None else [(layer.res.weight, layer.bias)]
         return [(layer.lin.weight, None), (torch.cat(scores), None), *rest]
 
-    def mix(self, rows: list[Tensor], edges: Edges) -> Tensor:
-        values, scores = rows[:2]
+    def mix(self, rows: list[Any], edges: Edges, ending: Ending = NO_ENDING) -> Tensor:
+        values, scores = rows[0], edges.plain(rows[1])
         added = rows[2] if len(rows) > 2 else self.layer.bias
-        shares = [self.shares(scores, edges, head) for head in range(self.layer.heads)]
+        shares = [self._shares(scores, edges, head) for head in range(self.layer.heads)]
         if len(shares) == 1:
-            return edges.product(shares[0], values, added)
-        parts = values.chunk(len(shares), dim=1)
+            return edges.product(shares[0], values, added, ending)
+        parts = edges.plain(values).chunk(len(shares), dim=1)
         heads = [edges.product(share, part.contiguous()) for share, part in zip(shares, parts, strict=True)]
         result = torch.cat(heads, dim=1) if self.layer.concat else torch.stack(heads).mean(dim=0)
-        if added is None:
-            return result
-        own = added.ndim == 2 and len(added) == len(result)
-        return result + added if own else (edges.nodes(result) + added).flatten(0, 1)
+        if added is not None:
+            added = edges.plain(added)
+            own = added.ndim == 2 and len(added) == len(result)
+            result = result + added if own else (edges.nodes(result) + added).flatten(0, 1)
+        return edges.ended(result, ending)
 
-    def shares(self, scores: Tensor, edges: Edges, head: int = 0) -> Tensor:
-        """How every node shares its attention between itself and its neighbours, ``[B, n, n]``.
+    def _shares(self, scores: Tensor, edges: Edges, head: int = 0) -> Any:
+        """How every node shares its attention.
 
         Args:
             scores: What a node adds to its share at its neighbours, then what it adds to their shares at itself,
                 ``[B * n, 2H]`` or ``[n, 2H]``.
-            edges: The edges, which may be weighted where a gradient is wanted.
+            edges: The edges.
             head: Number of the head.
         """
-        layer, nodes = self.layer, edges.adjacency.shape[1]
-        source, target = (scores[:, column].reshape(-1, nodes) for column in (head, layer.heads + head))
-        pairs = target.unsqueeze(2) + source.unsqueeze(1)
-        if layer.add_self_loops and not torch.is_grad_enabled():
-            torch.nn.functional.leaky_relu_(pairs, layer.negative_slope)
-            return (pairs.add_(edges.unreachable) if len(pairs) > 1 else pairs + edges.unreachable).softmax(dim=2)
-        pairs = torch.nn.functional.leaky_relu(pairs, layer.negative_slope)
-        weights = edges.adjacency + edges.itself if layer.add_self_loops else edges.adjacency
-        highest = pairs.masked_fill(weights == 0, -torch.inf).amax(dim=2, keepdim=True)
-        # a neighbour's score is at most the highest; others are kept from overflowing before their weight of 0 removes them
-        found = (pairs - highest.masked_fill(highest == -torch.inf, 0)).clamp(max=30).exp() * weights
-        return found / (found.sum(dim=2, keepdim=True) + 1e-16)
+        layer = self.layer
+        source, target = (scores[:, column].reshape(-1, edges.num_nodes) for column in (head, layer.heads + head))
+        return edges.attention(source, target, slope=layer.negative_slope, loops=layer.add_self_loops)
 
     def line(self) -> tuple[Tensor, Tensor] | None:
         plain = self.layer.heads == 1 and self.layer.res is None
@@ -285,7 +214,7 @@ class _GAT(Convolution):
     def numbers(self, x: Tensor, edges: Edges) -> Tensor:
         layer = self.layer
         scores = [(attention * layer.lin.weight.mT).sum() for attention in (layer.att_src, layer.att_dst)]
-        return _sums(self.shares(x.flatten(0, 1) * torch.stack(scores), edges), x)
+        return edges.sums(self._shares(x.flatten(0, 1) * torch.stack(scores), edges), x)
 
     def gather_first(self, x: Tensor, edges: Edges) -> Tensor:
         layer = self.layer
@@ -296,11 +225,6 @@ class _GAT(Convolution):
         if layer.res is not None:
             rest = [layer.res(x) if layer.bias is None else layer.res(x) + layer.bias]
         return self.mix([values, torch.cat(scores, dim=1), *rest], edges)
-
-
-def _sums(matrix: Tensor, values: Tensor) -> Tensor:
-    """``matrix @ values`` for one number per node, ``[B, n]``: faster than many small products by the library."""
-    return (matrix * values.mT).sum(dim=2)
 
 
 def _line(linear: Any, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:
@@ -332,7 +256,7 @@ def _add_pool(x: Tensor, edges: Edges) -> Tensor:
 
 
 def _mean_pool(x: Tensor, edges: Edges) -> Tensor:
-    return _add_pool(x, edges).div_(edges.adjacency.shape[1])
+    return _add_pool(x, edges).div_(edges.num_nodes)
 
 
 def _max_pool(x: Tensor, edges: Edges) -> Tensor:
@@ -345,6 +269,9 @@ POOLS: dict[Any, Callable[[Tensor, Edges], Tensor]] = {
     pyg.global_max_pool: _max_pool,
 }
 """Readouts by PyG's function; each takes node rows and edges."""
+
+POOL_ENDINGS: dict[Any, str] = {_add_pool: "add", _mean_pool: "mean"}
+"""Those that a convolution can do along with its sums, by their name in :class:`Ending`."""
 
 _CONVOLUTIONS: dict[type, type[Convolution]] = {
     pyg.GCNConv: _GCN,
@@ -393,7 +320,7 @@ class DenseLayer(torch.nn.Module):
         self.layer = layer
         self.convolution = None if type(layer) in BY_GRAPH else convolution(layer)
 
-    def forward(self, x: Tensor, edges: Edges) -> Tensor:
+    def forward(self, x: Tensor, edges: Edges, relu: bool = False, pool: str = "") -> Tensor:
         if self.convolution is None:
             return BY_GRAPH[type(self.layer)](self.layer, x, edges)
-        return self.convolution(x, edges)
+        return self.convolution(x, edges, Ending(relu, pool))

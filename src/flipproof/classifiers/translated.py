@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from copy import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.nn import GATConv
 
-from flipproof.classifiers.agreement import agree
+from flipproof.classifiers.agreement import Precise, agree
 from flipproof.classifiers.classifier import Classifier, Probed
-from flipproof.classifiers.dense import DenseClassifier, prefers_matrices
-from flipproof.classifiers.features import NodeFeatures
+from flipproof.classifiers.dense import ALWAYS_DENSE, DenseClassifier
+from flipproof.classifiers.features import NodeFeatures, Own
 from flipproof.classifiers.message_passing import EdgeFeatures, MessagePassingClassifier
 from flipproof.classifiers.probes import nodes_batch
 from flipproof.classifiers.translation import DenseTwin, Untranslatable, call_with_fields
-from flipproof.errors import InputError
+from flipproof.errors import InputError, MissingExtraError
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch
 
@@ -48,6 +49,7 @@ class TranslatedClassifier(MessagePassingClassifier):
         self._state: tuple[Any, ...] = ()
         self._verdicts: dict[tuple[Any, ...], Classifier] = {}
         self._stale = True
+        self.compiles: bool | None = None  # see DenseClassifier
         super().__init__(
             module,
             num_classes=num_classes,
@@ -70,20 +72,25 @@ class TranslatedClassifier(MessagePassingClassifier):
 
     def suited(self, graph: Graph, noise: EdgeNoise) -> Classifier:
         self._translate()
-        if self._twin is None or not prefers_matrices(self._twin, graph, noise):
+        twin = self._way(graph, noise)
+        if twin is None:
             return self
         features = graph.node_features
-        key = (graph.num_nodes, None if features is None else hash(features.tobytes()))
+        key = (graph.num_nodes, None if features is None else hash(features.tobytes()), twin.path)
         if key not in self._verdicts:
-            difference = self._difference(graph)
+            difference = self._difference(graph, twin)
             if difference is not None and self._stale:  # perhaps it was traced from an earlier state of the model
                 self._stale = False
                 self._translate(afresh=True)
-                difference = self._difference(graph)
-            self._verdicts[key] = self._twin if difference is None and self._twin is not None else copy(self)
+                twin = self._way(graph, noise)
+                difference = self.remark if twin is None else self._difference(graph, twin)
+            self._verdicts[key] = twin if difference is None and twin is not None else copy(self)
             if difference is not None:
                 self._verdicts[key].remark = difference
         return self._verdicts[key]
+
+    def _way(self, graph: Graph, noise: EdgeNoise) -> DenseClassifier | None:
+        return None if self._twin is None else self._twin.way(graph, noise)
 
     def _translate(self, *, afresh: bool = False) -> None:
         """Make the twin, again if the module has changed in a way that the twin does not follow by itself.
@@ -109,17 +116,17 @@ class TranslatedClassifier(MessagePassingClassifier):
             return
         self._twin = _TwinClassifier(self, twin)
 
-    def _difference(self, graph: Graph) -> str | None:
+    def _difference(self, graph: Graph, twin: DenseClassifier) -> str | None:
         """What the twin does otherwise than the model, on graphs of these nodes; ``None`` if nothing."""
-        if self._twin is None:
-            return self.remark
         batch = nodes_batch(graph)
         try:
             wanted = self.scores(batch)
         except Exception:
             return "the model itself fails"  # it is probed next, and says so in full
         try:
-            found = self._twin.scores(batch)
+            found = twin.scores(batch)
+        except MissingExtraError:
+            raise
         except Exception as error:
             return f"its dense twin fails with {type(error).__name__}"
         return (
@@ -133,9 +140,10 @@ class _TwinClassifier(DenseClassifier):
     """The dense twin of a PyG model."""
 
     path = "dense twin"
+    compiled_path = "compiled twin"
     module: DenseTwin
 
-    def __init__(self, original: MessagePassingClassifier, twin: DenseTwin) -> None:
+    def __init__(self, original: TranslatedClassifier, twin: DenseTwin) -> None:
         self._original = original
         # PyG's messages cost more than ours; attention costs several passes over the matrices
         attention = any(isinstance(part, GATConv) for part in original.module.modules())
@@ -151,21 +159,37 @@ class _TwinClassifier(DenseClassifier):
         super().begin()
         self.module.forget()
 
+    @property
+    def compiles(self) -> bool | None:
+        return self._original.compiles
+
+    @compiles.setter
+    def compiles(self, value: bool | None) -> None:
+        self._original.compiles = value
+
+    def knows_lists(self, graph: Graph) -> bool:
+        return graph.num_nodes <= ALWAYS_DENSE or not self.needs_matrices(graph)
+
+    def needs_matrices(self, graph: Graph) -> bool:
+        own = None if graph.node_features is None else torch.empty(0)
+        if self.features.only_degree(own) or isinstance(self.features, Own):
+            return False
+        return self.features.shared(graph.num_nodes, own) is None
+
     def take_double(self) -> None:
         self._original.module.double()
         self.module.forget()
         super().take_double()
 
     def logits(self, batch: NoisyBatch) -> Tensor:
-        own = self.own_features(batch)
+        own, edges = self.own_features(batch), self.edges(batch)
         shared = self.features.shared(batch.num_nodes, own)
-        if shared is None and not self.features.only_degree(own):
-            return super().logits(batch)
-        adjacency = self.matrices(batch)
-        if shared is None:
-            result: Tensor = self.module.on_degrees(adjacency)
+        if shared is not None:
+            result: Tensor = self.module.on_shared(self.as_number(shared.to(self.device)), edges)
+        elif self.features.only_degree(own):
+            result = self.module.on_degrees(edges)
         else:
-            result = self.module.on_shared(self.as_number(shared.to(self.device)), adjacency)
+            result = self.module.on_rows(self.node_rows(batch, edges.adjacency), edges)
         return result
 
     def asked_alone(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> int:
@@ -177,12 +201,30 @@ class _TwinClassifier(DenseClassifier):
         if twin.batch.size < model.batch.size:
             twin = model._replace(scores=self.scores(model.batch))
         wanted = model.scores if twin.batch.size == model.batch.size else self._original.scores(twin.batch)
-        if not agree(wanted, twin.scores, tolerance=_TOLERANCE, unit=self.unit_roundoff, delicate=twin.delicate):
+        same = agree(wanted, twin.scores, tolerance=_TOLERANCE, unit=self.unit_roundoff, delicate=twin.delicate)
+        if not same and not self._differs_by_rounding(twin, wanted):
             raise InputError(
                 "the model's dense twin gives other answers than the model itself on noisy copies of a graph, perhaps since a "
                 "branch of forward depends on the edges (set model.dense_twin = False to have the model asked as it is)"
             )
         return twin
+
+    def _differs_by_rounding(self, tried: Probed, wanted: NDArray[Any]) -> bool:
+        """Whether what the twin says otherwise than the model vanishes in double precision, and cannot turn an answer."""
+        finer = self._original.finer(), self.finer()
+        exact = np.flatnonzero(~tried.delicate)
+        if finer[0] is None or finer[1] is None or not len(exact):
+            return False
+        roughly, some = partial(agree, tolerance=_TOLERANCE, unit=self.unit_roundoff, among=wanted), tried.delicate
+        if some.any() and not roughly(wanted[some], tried.scores[some], delicate=some[some]):
+            return False
+        try:
+            one, other = (each.scores(tried.batch.only(exact)) for each in finer if each is not None)
+        except Exception:  # whatever a user's module makes of double precision, it is not shown to round only
+            return False
+        precise = Precise(wanted[exact], one)
+        precise.add(np.arange(len(exact)), tried.scores[exact], other)
+        return precise.only_rounding() and precise.harmless(wanted[exact])
 
 
 def _state_of(module: torch.nn.Module) -> tuple[Any, ...]:

@@ -19,7 +19,8 @@ import torch_geometric.nn as pyg
 from torch import Tensor, fx
 
 from flipproof.classifiers.degree_rows import DegreeRows, is_relu, row_by_row
-from flipproof.classifiers.layers import BY_GRAPH, POOLS, DenseLayer, Edges, refusal
+from flipproof.classifiers.edges import Edges
+from flipproof.classifiers.layers import BY_GRAPH, POOL_ENDINGS, POOLS, DenseLayer, refusal
 
 __all__ = ["DenseTwin", "Untranslatable", "call_with_fields"]
 
@@ -48,27 +49,34 @@ class DenseTwin(torch.nn.Module):
         self._by_degree = [part for part in self._graph.modules() if isinstance(part, DegreeRows)]
 
     def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Any:
-        return self._graph(x.flatten(0, 1), Edges(adj), self._owner(adj))
+        return self.on_rows(x, Edges(adj))
 
-    def on_shared(self, x: Tensor, adj: Tensor) -> Any:
+    def on_rows(self, x: Tensor, edges: Edges) -> Any:
+        """As :meth:`forward`, for edges in another form."""
+        return self._graph(x.flatten(0, 1), edges, self._owner(edges))
+
+    def on_shared(self, x: Tensor, edges: Edges) -> Any:
         """As :meth:`forward`, for features ``[n, d]`` that all graphs of the batch share; not for gradients."""
-        rows = x if self._stays_shared else x.repeat(len(adj), 1)
-        return self._graph(rows, Edges(adj), self._owner(adj))
+        rows = x if self._stays_shared else x.repeat(edges.copies, 1)
+        return self._graph(rows, edges, self._owner(edges))
 
-    def on_degrees(self, adj: Tensor) -> Any:
+    def on_degrees(self, edges: Edges) -> Any:
         """As :meth:`forward`, where the degree is the only feature; not for gradients, nor for weighted edges."""
-        edges = Edges(adj)
-        exact = adj.dtype in (torch.float32, torch.float64)
-        return self._graph(None if self._by_degree and exact else edges.degrees.flatten(0, 1), edges, self._owner(adj))
+        exact = edges.dtype in (torch.float32, torch.float64)
+        return self._graph(
+            None if self._by_degree and exact else edges.degrees.flatten(0, 1), edges, self._owner(edges)
+        )
 
     def forget(self) -> None:
         """Forget what was computed from weights that may have changed."""
         for part in self._by_degree:
             part.forget()
 
-    def _owner(self, adj: Tensor) -> Tensor | None:
+    def _owner(self, edges: Edges) -> Tensor | None:
         """The graph of every node."""
-        return torch.arange(len(adj), device=adj.device).repeat_interleave(adj.shape[1]) if self._wants_owner else None
+        if not self._wants_owner:
+            return None
+        return torch.arange(edges.copies, device=edges.device).repeat_interleave(edges.num_nodes)
 
 
 class _Compiled(torch.nn.Module):
@@ -144,7 +152,7 @@ def _translated(module: torch.nn.Module, call: Callable[..., Any]) -> fx.GraphMo
         else:
             parts[node.target] = DenseLayer(layer)
     _look_up_degree_rows(graph, parts)
-    _rectify_in_place(graph, parts)
+    _end_convolutions(graph, parts)
     return fx.GraphModule(parts, graph)
 
 
@@ -178,14 +186,25 @@ def _look_up_degree_rows(graph: fx.Graph, parts: dict[str, Any]) -> None:
         graph.erase_node(node)
 
 
-def _rectify_in_place(graph: fx.Graph, parts: dict[str, Any]) -> None:
-    """A ReLU right behind a convolution writes into its rows, which nothing else reads."""
+def _end_convolutions(graph: fx.Graph, parts: dict[str, Any]) -> None:
+    """A ReLU right behind a convolution, and a readout behind that, become its ending: nothing else reads its rows."""
     for node in list(graph.nodes):
-        rows = node.all_input_nodes[0] if node.all_input_nodes else None
-        if is_relu(_called(node, parts)) and rows is not None and len(rows.users) == 1 and _is_convolution(rows, parts):
-            with graph.inserting_before(node):
-                node.replace_all_uses_with(graph.call_method("relu_", (rows,)))
-            graph.erase_node(node)
+        if not _is_convolution(node, parts):
+            continue
+        user = _only_user(node)
+        if user is not None and is_relu(_called(user, parts)):
+            node.update_kwarg("relu", True)
+            user = _merged(graph, node, user)
+        if user is not None and user.op == "call_function" and user.target in POOL_ENDINGS:
+            node.update_kwarg("pool", POOL_ENDINGS[user.target])
+            _merged(graph, node, user)
+
+
+def _merged(graph: fx.Graph, node: fx.Node, user: fx.Node) -> fx.Node | None:
+    """Let a call do the work of its only user; who uses it then."""
+    user.replace_all_uses_with(node)
+    graph.erase_node(user)
+    return _only_user(node)
 
 
 def _called(node: fx.Node, parts: dict[str, Any]) -> Any:

@@ -7,6 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from flipproof.classifiers.edges import Edges, Ending
 from flipproof.classifiers.piecewise_linear import PiecewiseLinear
 from flipproof.models.label_model import checked_config
 from flipproof.models.network import GraphNetwork, degrees, neighbour_sums, seeded_weights
@@ -66,9 +67,14 @@ class GCN(GraphNetwork):
         logits: Tensor = self.head(pooled)
         return logits
 
+    @property
+    def looks_up_degrees(self) -> bool:
+        """Whether the network can be computed by :meth:`on_degrees`."""
+        return bool(self.config["in_features"] == 1 and self.config["layers"] > 1)
+
     def degree_pieces(self) -> PiecewiseLinear | None:
         """What :meth:`on_degrees` needs to know of the weights; ``None`` if the network cannot be computed so."""
-        if self.config["in_features"] != 1 or self.config["layers"] < 2:
+        if not self.looks_up_degrees:
             return None
         first, second = self.convolutions[0], self.convolutions[1]
         assert isinstance(first, nn.Linear)
@@ -76,22 +82,20 @@ class GCN(GraphNetwork):
         ones = torch.ones_like(first.bias)
         return PiecewiseLinear(first.weight[:, 0], first.bias, ones, 0 * ones, [(second.weight, None)])
 
-    def on_degrees(self, adj: Tensor, pieces: PiecewiseLinear) -> Tensor:
+    def on_degrees(self, edges: Edges, pieces: PiecewiseLinear) -> Tensor:
         """As :meth:`forward`, for graphs without padding whose only feature is the degree; not for gradients.
 
         The first layer then depends on one number per node, and is looked up.
         """
-        nodes, degrees = adj.shape[1], adj.sum(dim=2)
-        scale = (degrees + 1).rsqrt()
-        matrix = adj * (scale.unsqueeze(2) * scale.unsqueeze(1))
-        matrix.diagonal(dim1=1, dim2=2).add_(scale.square())
-        (rows,) = pieces.rows((matrix * degrees.unsqueeze(1)).sum(dim=2).flatten())
+        matrix = edges.normalised(1.0)
+        (rows,) = edges.looked_up(pieces, edges.sums(matrix, edges.degrees))
         _, second, *others = self.convolutions
         assert isinstance(second, nn.Linear)
-        hidden = torch.baddbmm(second.bias, matrix, rows.view(len(adj), nodes, -1)).relu_()
-        for linear in others:
-            hidden = linear(torch.bmm(matrix, hidden)).relu_()
-        logits: Tensor = self.head(hidden.sum(dim=1).div_(nodes))
+        inner, last = Ending(relu=True), Ending(relu=True, pool="mean")
+        hidden = edges.product(matrix, rows, second.bias, inner if others else last)
+        for number, linear in enumerate(others, 1):
+            hidden = edges.ended(linear(edges.product(matrix, hidden)), last if number == len(others) else inner)
+        logits: Tensor = self.head(hidden)
         return logits
 
     def forward_sparse(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from flipproof.certificates.influence.attack import Attack
 from flipproof.certificates.influence.lead_test import Kind, LeadTest
 from flipproof.certificates.influence.worst_set import Quadruples, SetWeights
 from flipproof.certificates.sampled_votes import Votes
+from flipproof.compiling import can_compile
 from flipproof.errors import InputError
 from flipproof.noise import BLOCK, SampleStream
 
@@ -269,6 +270,12 @@ def _count_singles(packed: NDArray[np.uint8], labels: Labels, classes: int) -> I
 def _count_pairs(parts: Iterable[NDArray[np.uint8]], slots: int) -> FloatArray:
     """In how many of the samples two slots were both flipped, ``[N, N]``; 0 for a slot with itself."""
     table = np.zeros((slots, slots))
+    if can_compile():
+        from flipproof.certificates.influence import bit_counts
+
+        for packed in parts:
+            bit_counts.add_pairs(bit_counts.by_slot(packed), table)
+        return table
     for packed in parts:
         numbers = _unpacked(packed)
         table += (numbers.T @ numbers)[:slots, :slots]
@@ -280,6 +287,12 @@ def _count_triples(parts: Iterable[NDArray[np.uint8]], slots: int, *, first: int
     """In how many of the samples three slots, from some first one on, were all flipped, symmetric ``[N, N, N]``."""
     begin, slots = first, slots - first
     table = np.zeros((slots,) * 3, dtype=np.float32)
+    if can_compile():
+        from flipproof.certificates.influence import bit_counts
+
+        for packed in parts:
+            bit_counts.add_triples(bit_counts.by_slot(packed)[begin:], table)
+        parts = ()
     for packed in parts:
         for first in range(slots - 2):
             byte, bit = divmod(begin + first, 8)

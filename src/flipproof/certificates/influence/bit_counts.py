@@ -1,0 +1,86 @@
+"""Counts of slots that were flipped together, 64 samples at a time; compiled by numba, and imported only where it is installed.
+
+The counts are whole numbers, and the same as those that :mod:`flipproof.certificates.influence.statistics` makes without.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba.core import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from flipproof.compiling import compiled
+
+__all__ = ["add_pairs", "add_triples", "by_slot"]
+
+
+def by_slot(packed: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """For flips of ``M`` samples, eight slots a byte ``[M, N / 8]``, a bit per sample ``[8 ceil(N / 8), M / 64]``."""
+    rows = np.zeros((len(packed) + -len(packed) % 64, packed.shape[1]), dtype=np.uint8)
+    rows[: len(packed)] = packed
+    return np.asarray(_turned(rows)).view(np.uint64)
+
+
+@compiled
+def _turned(rows: Any) -> Any:
+    """A byte per eight samples, for every slot: blocks of eight by eight bits, turned by exchanges of ever larger parts."""
+    samples, width = rows.shape
+    found = np.empty((8 * width, samples // 8), np.uint8)
+    for eight in range(samples // 8):
+        for byte in range(width):
+            block = np.uint64(0)
+            for row in range(8):
+                block |= np.uint64(rows[8 * eight + row, byte]) << np.uint64(8 * row)
+            part = (block ^ (block >> np.uint64(7))) & np.uint64(0x00AA00AA00AA00AA)
+            block ^= part ^ (part << np.uint64(7))
+            part = (block ^ (block >> np.uint64(14))) & np.uint64(0x0000CCCC0000CCCC)
+            block ^= part ^ (part << np.uint64(14))
+            part = (block ^ (block >> np.uint64(28))) & np.uint64(0x00000000F0F0F0F0)
+            block ^= part ^ (part << np.uint64(28))
+            for bit in range(8):  # the first slot of a byte is its highest bit
+                found[8 * byte + 7 - bit, eight] = (block >> np.uint64(8 * bit)) & np.uint64(255)
+    return found
+
+
+@intrinsic
+def _ones(typing: Any, word: Any) -> Any:
+    """The number of ones among the bits of a word."""
+
+    def make(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.ctpop(values[0])
+
+    return types.uint64(types.uint64), make
+
+
+@compiled
+def add_pairs(words: Any, table: Any) -> None:
+    """Add to ``table [N, N]`` in how many samples two slots were both flipped."""
+    for i in range(len(table)):
+        first = words[i]
+        for j in range(i + 1, len(table)):
+            second, count = words[j], np.uint64(0)
+            for place in range(len(first)):
+                count += _ones(first[place] & second[place])
+            table[i, j] += count
+            table[j, i] += count
+
+
+@compiled
+def add_triples(words: Any, table: Any) -> None:
+    """Add to ``table [N, N, N]`` in how many samples three slots ``i < j < k`` were all flipped, at ``[i, j, k]``."""
+    both = np.empty(words.shape[1], np.uint64)
+    for i in range(len(table)):
+        first = words[i]
+        for j in range(i + 1, len(table)):
+            second = words[j]
+            for place in range(len(both)):
+                both[place] = first[place] & second[place]
+            for k in range(j + 1, len(table)):
+                third, count = words[k], np.uint64(0)
+                for place in range(len(both)):
+                    count += _ones(both[place] & third[place])
+                table[i, j, k] += count
+                table[i, k, j] += count

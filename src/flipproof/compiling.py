@@ -1,0 +1,30 @@
+"""Loops that numba compiles, where it is installed; everything works without it, more slowly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+__all__ = ["can_compile", "compiled"]
+
+
+@cache
+def can_compile() -> bool:
+    """Whether numba is installed."""
+    try:
+        import numba  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def compiled(function: Callable[..., Any]) -> Any:
+    """Compiled on its first call, and kept on disk for later processes where a folder can be written."""
+    import numba
+
+    options = {"nogil": True, "error_model": "numpy"}
+    try:
+        return numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # no folder for the cache
+        return numba.njit(**options)(function)

@@ -253,19 +253,22 @@ class LocalClassifier(Defence):
         views = views_of(graph, node_set.kinds, depth, labels)
         clean = node_set.scores(views.own[: views.num_clean], views.counts[: views.num_clean])
         rest = node_set.scores(views.own[views.num_clean :], views.counts[views.num_clean :])
-        changes = edge_changes(graph, depth)
-        offsets = node_set.offsets(graph.num_edges + changes)
+        offsets = None
+        if self.model.counts_edges:
+            changes = edge_changes(graph, depth)
+            offsets = node_set.offsets(graph.num_edges + changes)
+            offsets[changes == 0] = node_set.offset  # in a batch of another shape it may round differently
         return LocalScores(
             graph=graph,
             num_classes=self.num_classes,
             kinds=node_set.kinds.astype(np.uint32),
             depth=depth,
-            offset=offsets[changes == 0][0],
+            offset=node_set.offset,
             scores=np.concatenate([clean, rest]),
             rounding=node_set.rounding(views),
             bound=node_set.bound,
             edge_labels=labels,
-            offsets=offsets if self.model.counts_edges else None,
+            offsets=offsets,
         )
 
     @classmethod

@@ -262,6 +262,20 @@ def test_rounding_covers_other_orders_of_summation():
     assert (evidence.rounding < 1e-8).all()
 
 
+def test_features_are_judged_on_all_graphs_together():
+    """On the first graph alone they look like degrees."""
+    path = [(0, 1), (1, 2), (2, 3), (3, 4)]
+    graphs = [Graph(5, path, [[1.0], [2.0], [2.0], [2.0], [1.0]])]
+    local = fp.LocalClassifier(wild(1))
+    with pytest.raises(InputError, match="degrees"):
+        local.certify_all(graphs)
+    graphs += [
+        Graph(5, path, [[2.0], [1.0], [1.0], [2.0], [2.0]]),
+        Graph(5, path[1:], [[2.0], [2.0], [1.0], [2.0], [1.0]]),
+    ]
+    assert len(local.certify_all(graphs)) == 3
+
+
 def test_refusals():
     with pytest.raises(InputError, match="must be a local network"):
         fp.LocalClassifier(GIN(1, 2, seed=0).eval())

@@ -241,7 +241,7 @@ class LocalScores(Evidence):
                 number = found + 1
                 hopeful: NDArray[np.bool_] | slice = slice(None)
                 if number <= looks[kind].flips:
-                    # what greed reaches, a knapsack does: a theta under which it helps every rival to win proves nothing
+                    # what greed reaches, a knapsack does; a theta under which greed beats every lead proves nothing
                     lost = looks[kind].below(kind, number) + offset.up_to(number, kind)[-1]
                     held = leads - lost > margins[number]  # [thetas, rivals]
                     if not held.any(axis=0).all():

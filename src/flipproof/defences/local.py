@@ -220,7 +220,7 @@ class LocalClassifier(Defence):
         if self.model.edge_labels:
             self._check_edge_labels(graphs)
         else:
-            super().check(graphs[:1])  # memory is no matter: the network sees views, not graphs
+            self._guard.check_model(graphs[:1], self.noise)  # memory is no matter: the network sees views, not graphs
         for graph in graphs if self.model.in_features else ():
             width = self.hook.of(graph).shape[1]
             if width != self.model.in_features:

@@ -50,6 +50,17 @@ def test_train_certify_verify_attack(shell: Shell) -> None:
     assert attacked.code == 0, attacked.err
 
 
+def test_counts_only(shell: Shell) -> None:
+    trained = shell(*TRAIN, "--counts-only")
+    assert trained.code == 0, trained.err
+    assert fp.models.load_metadata("model").config["counts_only"] is True
+    assert shell("certify", "--model", "model", "--out", "run", "--graphs", 5, "--workers", 1).code == 0
+    assert shell("verify", "run").code == 0
+    refused = shell("train", "--counts-only", "--keep", 0.9, "--data", "topologies", "--out", "other")
+    assert refused.code == 2
+    assert "--counts-only belongs to local" in refused.err
+
+
 def test_the_model_alone_says_the_defence_and_another_model_is_refused(shell: Shell) -> None:
     trained = shell("train", "--model", "local", "--data", "topologies", "--epochs", 1, "--out", "model", "--json")
     assert trained.code == 0, trained.err

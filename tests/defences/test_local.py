@@ -64,6 +64,50 @@ def test_no_attack_inside_the_radius_and_one_flip_is_exact(features, frozen, mem
     assert len(radii) >= 4
 
 
+@pytest.mark.parametrize("members", [1, 3])
+def test_without_votes_the_radius_is_the_truth(members):
+    """The answer follows from the number of edges, so every number that attacks reach can be asked about."""
+    rng = np.random.default_rng(7)
+    radii = []
+    for seed in range(12):
+        model = Local(0, 2 + seed % 2, hidden=8, members=members, counts_only=True, seed=seed).eval()
+        model.standardise(torch.tensor([3.0, 4.0, 9.0]), torch.tensor([2.0, 5.0, 7.0]))
+        with torch.no_grad():
+            for voters in model.voters:
+                voters.offset[-1].weight.mul_(10)
+        local = fp.LocalClassifier(model)
+        graph = random_graph(rng, 4, None, 0.3 * (seed % 3 > 0))
+        certificate = local.certify(graph)
+        assert certificate.label == local.predict(graph)
+        if certificate.abstains:
+            continue
+        fooling = [len(flips) for flips, attacked in all_attacks(graph) if local.predict(attacked) != certificate.label]
+        assert certificate.radius == min(fooling, default=graph.num_slots + 1) - 1
+        radii.append(certificate.radius)
+    assert len(set(radii)) >= 3
+
+
+def test_without_votes_nodes_say_nothing_and_a_folder_remembers(tmp_path):
+    graphs = [graph.replaced(label=graph.label % 2) for graph in fp.datasets.topologies(16)]
+    model = Local(0, 2, hidden=8, seed=0)
+    fp.train(model, graphs, budget=2, counts_only=True, epochs=2)
+    local = fp.LocalClassifier(model)
+    evidence = local.ask(graphs[0], None)
+    assert (evidence.scores == 0).all()
+    star, path = Graph(5, [(0, 1), (0, 2), (0, 3), (0, 4)]), Graph(5, [(0, 1), (1, 2), (2, 3), (3, 4)])
+    assert (local.ask(star, None).totals == local.ask(path, None).totals).all()
+    local.save(tmp_path / "model")
+    again = fp.LocalClassifier.load(tmp_path / "model")
+    assert again.model.counts_only
+    assert again.ask(graphs[0], None) == evidence
+    # the weights tell the two kinds apart, since they are a network's identity
+    assert set(model.state_dict()) - set(Local(0, 2, hidden=8).state_dict()) == {"centre", "spread"}
+    with pytest.raises(InputError, match="counts_only is for local networks that read neither"):
+        Local(3, 2, counts_only=True)
+    with pytest.raises(InputError, match="counts_only is for local networks, which are trained for a budget"):
+        fp.train(Local(0, 2), graphs, counts_only=True, epochs=1)
+
+
 def labelled_graph(rng, nodes, labels, features=None, frozen=0.0):
     graph = random_graph(rng, nodes, features, frozen)
     return graph.replaced(edge_labels=rng.integers(labels, size=graph.num_edges))
@@ -304,6 +348,14 @@ def test_settings_and_words():
     assert fp.LocalClassifier.title({"budget": 3}) == "local 3"
     assert fp.LocalClassifier.training({"budget": 3})["budget"] == 3
     assert fp.LocalClassifier.candidates(fp.datasets.topologies(8))[0] == {"budget": 1}
+    counting = fp.LocalClassifier.entry({"budget": 3, "counts_only": True})
+    assert counting == {"budget": 3, "counts_only": True}
+    assert fp.LocalClassifier.title(counting) == "local counts 3"
+    assert fp.LocalClassifier.words(counting) == "budget 3, counts only"
+    assert fp.LocalClassifier.training(counting)["counts_only"]
+    assert fp.LocalClassifier.build(DEGREES, counting).describe() == {"name": "local", "budget": 3}
+    with pytest.raises(InputError, match="budget and counts_only"):
+        fp.LocalClassifier.entry({"budgets": 3})
 
 
 class MindsTheOthers(fp.models.Local):

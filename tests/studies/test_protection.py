@@ -7,9 +7,10 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from flipproof.datasets import folder, topologies
+from flipproof.datasets import Dataset, folder, topologies
 from flipproof.datasets.sources import DataSource
 from flipproof.defences import defence_class
 from flipproof.models import load_metadata
@@ -62,8 +63,8 @@ def test_what_it_hands_over_is_what_the_commands_make(
     kept = {name for name in trials(out) if not name.startswith("final")}
     assert len(kept) == len(found["trials"])
     assert {"edge-blind", "clean, 3 epochs", "local 3, 3 epochs"} <= kept
-    assert sum(name.startswith("local") and name.endswith(" 3 epochs") for name in kept) == 3
-    assert sum(name.startswith("local") and name.endswith(" 24 epochs") for name in kept) == 1
+    assert sum(name.startswith("local") and name.endswith(" 3 epochs") for name in kept) == 6
+    assert sum(name.startswith("local") and name.endswith(" 24 epochs") for name in kept) <= 2
     assert sum(name.startswith("local") and name.endswith(" 48 epochs") for name in kept) <= 1  # while it helps
     # certified were the test graphs, all of them, with a model that knows its data
     certified = json.loads((out / "run" / "run.json").read_text())["settings"]
@@ -194,7 +195,12 @@ def test_every_defence_proposes_settings_for_the_attack() -> None:
         for name in ("local", "voting", "edge-blind", "none")
         for kind in [defence_class(name)]
     }
-    assert proposed["local"] == ["local 3", "local 4", "local 7"]
+    plain, counting = ["local 3", "local 4", "local 7"], ["local counts 3", "local counts 4", "local counts 7"]
+    assert proposed["local"] == [*plain, *counting]
     assert proposed["voting"][:2] == ["voting 7", "voting 13"]
     assert proposed["edge-blind"] == ["edge-blind"]
-    assert defence_class("local").candidates_against(graphs, (2, 1)) == [{"budget": [2, 1]}, {"budget": [4, 2]}]
+    both = defence_class("local").candidates_against(graphs, (2, 1))
+    assert both[:2] == [{"budget": [2, 1]}, {"budget": [4, 2]}]
+    assert both[2:] == [{**budget, "counts_only": True} for budget in both[:2]]
+    labelled = Dataset([graph.replaced(node_features=np.eye(graph.num_nodes)[:, :3]) for graph in graphs])
+    assert [*defence_class("local").candidates_against(labelled, 3)] == [{"budget": budget} for budget in (3, 4, 7)]

@@ -191,6 +191,19 @@ def test_what_cannot_be_used_is_refused(
     assert not out.exists()
 
 
+def test_local_networks_without_votes_are_a_candidate_by_name_and_by_default() -> None:
+    (named,) = given_candidates({}, ["local budget=1 counts_only=true"])
+    assert named.title == "local counts 1"
+    assert named.training["counts_only"]
+    assert {"budget": 1, "counts_only": True}.items() <= named.arguments.items()
+    (plain,) = given_candidates({}, ["local budget=1 counts_only=false"])
+    assert plain.title == "local 1"
+    with pytest.raises(fp.InputError, match="must read local"):
+        given_candidates({}, ["local budget=1 counts_only=perhaps"])
+    offered = Search(DataSource("topologies:48", validation=0.2), 1).candidates()
+    assert named.title in [candidate.title for candidate in offered]
+
+
 def test_training_against_flips_is_a_candidate_by_name_and_by_default() -> None:
     (named,) = given_candidates({}, ["voting groups=1 flips=1"])
     assert named.title == "voting 1 flips 1"

@@ -242,7 +242,7 @@ class LocalScores(Evidence):
                 hopeful: NDArray[np.bool_] | slice = slice(None)
                 if number <= looks[kind].flips:
                     # what greed reaches, a knapsack does; a theta under which greed beats every lead proves nothing
-                    lost = looks[kind].below(kind, number) + offset.up_to(number, kind)[-1]
+                    lost = looks[kind].below(kind, number) + offset.exactly(number, kind)
                     held = leads - lost > margins[number]  # [thetas, rivals]
                     if not held.any(axis=0).all():
                         break
@@ -370,40 +370,48 @@ class _OffsetDrops:
 
     def __init__(self, evidence: LocalScores, label: int) -> None:
         graph, classes = evidence.graph, evidence.num_classes
-        self._table: dict[int, Floats] | None = None
         self._most, self._nothing = (graph.max_adds, graph.max_removes), np.zeros(classes - 1)
+        self._changes = np.zeros(0, dtype=np.int64)
         if evidence.offsets is not None:
             after = leads_over_rivals(evidence.offsets, label, classes)
-            drops = leads_over_rivals(evidence.offset, label, classes) - after
-            self._table = dict(zip(edge_changes(graph, evidence.depth).tolist(), drops, strict=True))
+            self._changes = edge_changes(graph, evidence.depth)
+            self._table = leads_over_rivals(evidence.offset, label, classes) - after
 
     def over(self, rival: int) -> dict[int, float] | None:
         """Of the lead over one rival, for each change of the number of edges; ``None`` if it is never anything."""
-        return None if self._table is None else {change: float(lost[rival]) for change, lost in self._table.items()}
+        if not len(self._changes):
+            return None
+        return dict(zip(self._changes.tolist(), self._table[:, rival].tolist(), strict=True))
 
     def of(self, adds: int, removes: int) -> Floats:
         """Of so many additions and removals; ``-inf`` if there is no room for them."""
-        return self._nothing if self._table is None else self._table.get(adds - removes, self._nothing - np.inf)
+        return self._largest(adds - removes, adds - removes)
 
     def either(self, flips: int) -> Floats:
         """The largest of exactly so many flips."""
-        if self._table is None:
-            return self._nothing
         adds, removes = self._most
-        splits = range(max(0, flips - removes), min(flips, adds) + 1)
-        found: Floats = np.max(
-            [self._nothing - np.inf, *(self.of(number, flips - number) for number in splits)], axis=0
-        )
-        return found
+        return self._largest(flips - 2 * min(flips, removes), 2 * min(flips, adds) - flips)
+
+    def exactly(self, flips: int, kind: str) -> Floats:
+        """The largest of exactly so many flips of one of :data:`KINDS`."""
+        if kind == "either":
+            return self.either(flips)
+        return self.of(flips, 0) if kind == "adds" else self.of(0, flips)
 
     def up_to(self, flips: int, kind: str) -> Floats:
-        """Of 0, 1, ..., ``flips`` flips, ``[flips + 1, C - 1]``; of one of :data:`KINDS`."""
-        if self._table is None:
+        """Of 0, 1, ..., ``flips`` flips of one of :data:`KINDS`, ``[flips + 1, C - 1]``."""
+        if not len(self._changes):
             return np.zeros((flips + 1, len(self._nothing)))
-        if kind == "either":
-            return np.stack([self.either(number) for number in range(flips + 1)])
-        sign = 1 if kind == "adds" else -1
-        return np.stack([self.of(max(0, sign * number), max(0, -sign * number)) for number in range(flips + 1)])
+        return np.stack([self.exactly(number, kind) for number in range(flips + 1)])
+
+    def _largest(self, least: int, most: int) -> Floats:
+        """The largest drop of every second change from one to another; ``-inf`` if there is none."""
+        if not len(self._changes):
+            return self._nothing
+        first = int(self._changes[0])
+        start = least - first if least >= first else (least - first) % 2
+        chosen = self._table[start : max(0, most - first + 1) : 2]
+        return chosen.max(axis=0) if len(chosen) else self._nothing - np.inf
 
 
 def _shortened(rows: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:

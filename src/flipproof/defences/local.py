@@ -101,6 +101,9 @@ class LocalClassifier(Defence):
             least=1,
         ),
     )
+    training_options = (
+        Option("counts_only", bool, "Let no node vote: learn from numbers of nodes and edges alone, for local.", False),
+    )
     asking = (
         Option(
             "per_node",
@@ -161,29 +164,45 @@ class LocalClassifier(Defence):
     @classmethod
     def checked(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         budget = given.get("budget")
-        return {} if budget is None else {"budget": _checked_budget(budget)}
+        # the second is no part of the defence: it says how its network was trained
+        return {
+            **({} if budget is None else {"budget": _checked_budget(budget)}),
+            **({"counts_only": True} if given.get("counts_only") else {}),
+        }
+
+    @classmethod
+    def build(cls, model: Any, settings: Mapping[str, Any], **wrapped: Any) -> LocalClassifier:
+        return cls(model, settings.get("budget"), **wrapped)
 
     def describe(self) -> dict[str, Any]:
         return {"name": self.name, **self.checked({"budget": self.budget})}
 
     @classmethod
     def title(cls, settings: Mapping[str, Any]) -> str:
-        return " ".join(["local", *(str(value) for value in settings.values())])
+        counts = " counts" if settings.get("counts_only") else ""
+        return f"local{counts} {settings['budget']}" if "budget" in settings else f"local{counts}"
 
     @classmethod
     def words(cls, settings: Mapping[str, Any]) -> str:
-        return f"budget {settings['budget']}" if "budget" in settings else ""
+        counts = "counts only" if settings.get("counts_only") else ""
+        return ", ".join(
+            [*([f"budget {settings['budget']}"] if "budget" in settings else []), *([counts] if counts else [])]
+        )
 
     @classmethod
     def training(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
         # None: as fp.train finds best with a budget
         recipe = dict.fromkeys(("learning_rate", "batch_size", "weight_decay", "average"))
-        return {"budget": settings.get("budget", 3), **recipe}
+        counts = {"counts_only": True} if settings.get("counts_only") else {}
+        return {"budget": settings.get("budget", 3), **counts, **recipe}
 
     @classmethod
     def entry(cls, value: Any) -> dict[str, Any]:
-        """A budget."""
-        return super().entry(value if isinstance(value, Mapping) else {"budget": value})
+        """A budget, or a table that may also say to count only."""
+        given = value if isinstance(value, Mapping) else {"budget": value}
+        if given.keys() - {"budget", "counts_only"}:
+            raise InputError(f"local takes a budget, or tables with budget and counts_only; got {value!r}")
+        return cls.checked(given)
 
     @classmethod
     def effect(cls, settings: Mapping[str, Any], graphs: Dataset) -> str:
@@ -195,7 +214,7 @@ class LocalClassifier(Defence):
 
     @classmethod
     def candidates(cls, graphs: Dataset) -> list[dict[str, Any]]:
-        return [{"budget": number} for number in _CANDIDATES]
+        return cls._with_counts([{"budget": number} for number in _CANDIDATES], graphs)
 
     @classmethod
     def candidates_against(cls, graphs: Dataset, attack: int | tuple[int, int]) -> list[dict[str, Any]]:
@@ -205,7 +224,12 @@ class LocalClassifier(Defence):
             budgets: list[Any] = [[adds, removes], [2 * adds, 2 * removes]] if adds + removes else [1]
         else:
             budgets = sorted({max(1, attack), attack + 1, 2 * attack + 1})
-        return [{"budget": budget} for budget in budgets]
+        return cls._with_counts([{"budget": budget} for budget in budgets], graphs)
+
+    @staticmethod
+    def _with_counts(found: list[dict[str, Any]], graphs: Dataset) -> list[dict[str, Any]]:
+        """The same without votes, too, where there are no node features."""
+        return found if graphs.num_node_features else [*found, *({**one, "counts_only": True} for one in found)]
 
     @classmethod
     def network_config(cls, features: str | None, width: int, num_classes: int) -> dict[str, Any]:

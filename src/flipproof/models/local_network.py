@@ -94,6 +94,9 @@ class Local(GraphNetwork):
     A sum of local networks is again one. With ``members=k``, ``k`` of them are trained side by side and their mean is
     certified: votes that one alone learnt by heart count for less. It takes ``k`` times as long.
 
+    With ``counts_only=True`` no node votes: the answer follows from the numbers of nodes and edges. Of graphs in which these say
+    most, it certifies more, since a flip changes one number by one and nothing else. It is quick to train.
+
     :class:`flipproof.LocalClassifier` certifies its answers exactly where one flip is concerned, without sampling;
     ``flipproof.train(model, graphs, budget=3)`` trains it through the certificate. Called as any other network, it returns for
     each class its smallest lead, so that the largest logit is the answer.
@@ -105,6 +108,7 @@ class Local(GraphNetwork):
         members: Number of networks whose mean answers.
         edge_labels: Number ``L`` of edge labels that views tell apart; 0 for networks that read none. Such a network needs graphs
             with ``edge_labels``, and is asked by :class:`flipproof.LocalClassifier` alone: adjacency matrices have no labels.
+        counts_only: Read numbers of nodes and edges alone, for graphs without node features and edge labels.
         seed: Makes the initial weights; ``None`` takes torch's own generator.
 
     >>> model = Local(in_features=0, num_classes=8, seed=0).eval()
@@ -117,6 +121,8 @@ class Local(GraphNetwork):
     budget: Tensor
     trained_for: Tensor
     recurring: Tensor
+    centre: Tensor
+    spread: Tensor
 
     def __init__(
         self,
@@ -126,6 +132,7 @@ class Local(GraphNetwork):
         hidden: int = 64,
         members: int = 1,
         edge_labels: int = 0,
+        counts_only: bool = False,
         seed: int | None = None,
     ) -> None:
         super().__init__()
@@ -143,6 +150,8 @@ class Local(GraphNetwork):
         self.register_buffer("budget", torch.tensor(1))
         self.register_buffer("trained_for", torch.tensor(0))
         self.register_buffer("recurring", torch.tensor(0))
+        if counts_only:
+            self.read_counts_only()
         node_set = 2 + 2 * self.in_features + (0 if self.in_features else _SIZES)
         pairs = num_classes * (num_classes - 1) // 2
         with seeded_weights(seed):
@@ -161,6 +170,22 @@ class Local(GraphNetwork):
         if trained:
             self.trained_for.fill_(budget)
 
+    def read_counts_only(self) -> None:
+        """Let no node vote from now on."""
+        if not self.counts_edges:
+            raise InputError(
+                "counts_only is for local networks that read neither node features nor edge labels; this one does (leave it out)"
+            )
+        self.config["counts_only"] = True
+        self.register_buffer("centre", torch.zeros(2 + _COUNTS))
+        self.register_buffer("spread", torch.ones(2 + _COUNTS))
+
+    def standardise(self, sizes: Tensor, edges: Tensor) -> None:
+        """Measure numbers of nodes and edges by those of graphs that are learnt from; for a network that reads counts only."""
+        known = torch.cat([_size_numbers(sizes), self._count_numbers(sizes, edges)], dim=1)
+        self.centre.copy_(known.mean(dim=0))
+        self.spread.copy_(known.std(dim=0, correction=0).clamp_min(1e-3))
+
     def learn_sizes(self, recurring: bool) -> None:
         """Whether to know every number of nodes apart: only where graphs of training come back, see :func:`flipproof.train`."""
         self.recurring.fill_(int(recurring and not self.in_features))
@@ -174,6 +199,11 @@ class Local(GraphNetwork):
     def counts_edges(self) -> bool:
         """Whether the offset knows how many edges there are."""
         return not (self.in_features or self.edge_labels)
+
+    @property
+    def counts_only(self) -> bool:
+        """Whether no node votes."""
+        return "counts_only" in self.config
 
     @property
     def each(self) -> list[Voters]:
@@ -190,7 +220,7 @@ class Local(GraphNetwork):
             sums: Sums of node features.
             budget: Number of flips that answers are to withstand, by default the network's own.
         """
-        known = [(sizes / 20).unsqueeze(1), sizes.log().unsqueeze(1)]
+        known = [self._standard(_size_numbers(sizes), 0)]
         # sizes apart only if graphs recur: on IMDB-BINARY the classes of sizes were learnt by heart, and .06 of accuracy lost
         known += [sums / sizes.unsqueeze(1), _logarithmic(sums)] if self.in_features else [self._size_code(sizes)]
         known.append(_budget_code(int(self.budget) if budget is None else budget, sizes))
@@ -221,6 +251,8 @@ class Local(GraphNetwork):
 
     def view_scores(self, inputs: Tensor, context: Tensor, graph: Tensor) -> Tensor:
         """The votes ``h`` of views, ``[R, P]``: the mean over members, each bounded by :meth:`largest_votes`."""
+        if self.counts_only:
+            return inputs.new_zeros(len(inputs), self.num_classes * (self.num_classes - 1) // 2)
         found = [voters.view_scores(inputs, context, graph) for voters in self.each]
         largest = self.largest_votes(context)
         if largest is not None:
@@ -244,6 +276,10 @@ class Local(GraphNetwork):
         """
         if not self.counts_edges:
             return sizes.new_zeros(len(sizes), 0)
+        return self._standard(self._count_numbers(sizes, edges), 2)
+
+    def _count_numbers(self, sizes: Tensor, edges: Tensor) -> Tensor:
+        """The same as they are, before they are measured by those of training."""
         slots = (sizes * (sizes - 1) / 2).clamp_min(1)
         free = (slots - edges).clamp_min(0)
         known = [edges / sizes / 4, edges.log1p(), edges / slots, _logarithmic(edges - sizes)]
@@ -268,8 +304,19 @@ class Local(GraphNetwork):
         members = len(self.voters)
         ends = [self.count_inputs(sizes, edges).abs() for edges in (0 * sizes, sizes * (sizes - 1) / 2)]
         known = torch.cat([context.abs(), torch.maximum(*ends)], dim=1)
+        if self.counts_only:  # what is subtracted may cancel
+            far = 2 * (self.centre / self.spread).abs()
+            known[:, :2] += far[:2]
+            known[:, -_COUNTS:] += far[2:]
         found = _sum_in_order([voters.rounding(largest_inputs, context.abs(), known) for voters in self.each])
         return found * ((1.5 + members / 16) / members)
+
+    def _standard(self, numbers: Tensor, place: int) -> Tensor:
+        """Numbers that stand at a place among those that are measured by the graphs of training, measured."""
+        if not self.counts_only:
+            return numbers
+        part = slice(place, place + numbers.shape[1])
+        return (numbers - self.centre[part]) / self.spread[part]
 
     def _size_code(self, sizes: Tensor) -> Tensor:
         """A bump around every number of nodes, so that neighbouring numbers share something, ``[B, columns]``; or zeros."""
@@ -400,6 +447,10 @@ def class_scores(scores: Tensor, num_classes: int) -> Tensor:
 def _absolute(layer: nn.Linear, value: Tensor) -> Tensor:
     found = value @ layer.weight.abs().T
     return found if layer.bias is None else found + layer.bias.abs()
+
+
+def _size_numbers(sizes: Tensor) -> Tensor:
+    return torch.stack([sizes / 20, sizes.log()], dim=1)
 
 
 def _logarithmic(values: Tensor) -> Tensor:

@@ -178,6 +178,10 @@ def given_candidates(values: Mapping[str, Sequence[Any]], texts: Sequence[str] =
     return tuple({candidate.title: candidate for candidate in [*found, *map(_from_text, texts)]}.values())
 
 
+def _value(kind: type, text: str) -> Any:
+    return {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
+
+
 def _from_text(text: str) -> Candidate:
     name, *pairs = text.split() or [""]
     defence = defence_class(name)
@@ -185,7 +189,7 @@ def _from_text(text: str) -> Candidate:
         raise InputError(f"--candidate: {name} is something to compare with, and always there (leave it out)")
     kinds = {option.name: option.kind for option in (*defence.settings, *defence.training_options)}
     try:
-        settings = {key: kinds[key](value) for key, value in (pair.split("=") for pair in pairs)}
+        settings = {key: _value(kinds[key], value) for key, value in (pair.split("=") for pair in pairs)}
     except (KeyError, ValueError) as error:
         known = " ".join(f"{option.name}=VALUE" for option in defence.settings)
         raise InputError(f"--candidate must read {f'{name} {known}'.strip()}; got {text!r} (quote it)") from error

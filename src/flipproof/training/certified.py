@@ -61,6 +61,7 @@ class CertifiedTraining:
         model: The network.
         graphs: Labelled graphs.
         budget: Flips to prepare for, or additions and removals.
+        counts_only: Whether to let no node vote.
         features: Node features, which must not depend on edges.
         validation: Labelled graphs on which the epoch is chosen, or ``None``.
         chosen: The other arguments of :func:`flipproof.train`.
@@ -72,6 +73,7 @@ class CertifiedTraining:
         graphs: Iterable[Any],
         *,
         budget: int | Sequence[int],
+        counts_only: bool = False,
         features: Any,
         validation: Iterable[Any] | None,
         chosen: Hyperparameters,
@@ -80,6 +82,8 @@ class CertifiedTraining:
             raise InputError(
                 f"budget is for local networks; got {type(model).__name__} (train a flipproof.models.Local, or leave it out)"
             )
+        if counts_only and not model.counts_only:
+            model.read_counts_only()
         self.model, self.chosen = model, chosen
         self.most = _checked_budget(budget)
         self.budget = budget if isinstance(budget, int) else list(self.most)
@@ -88,7 +92,7 @@ class CertifiedTraining:
         self._edge_labels = hashlib.sha256("".join(graph.topology for graph in members).encode()).hexdigest()
         self.labelled = LabelledGraphs(members, "graphs")
         self._check_labels(self.labelled)
-        depth = 1 if self._pairwise else self.flips
+        depth = 1 if self._pairwise or model.counts_only else self.flips
         self.graphs = ReachedViews(members, self.labelled.labels, self.features, model, depth)
         self.held_out = None
         if validation is not None:
@@ -97,6 +101,8 @@ class CertifiedTraining:
             self._check_labels(labelled)
             self.held_out = ReachedViews(kept, labelled.labels, self.features, model, self.graphs.depth)
         self.steps = chosen.epochs * -(-len(members) // chosen.batch_size)
+        if model.counts_only:
+            model.standardise(self.graphs.sizes, self.graphs.edges)
         model.for_budget(self.flips, trained=True)
         model.learn_sizes(recurrence(members, self.labelled.labels.tolist()) >= _RECURRENT)
         self.class_weight = torch.ones(model.num_classes)

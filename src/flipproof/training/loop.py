@@ -51,6 +51,7 @@ def train(
     flips: int = 0,
     worst_of: int = 4,
     budget: int | Sequence[int] | None = None,
+    counts_only: bool = False,
     features: Any = None,
     epochs: int = 200,
     learning_rate: float | None = None,
@@ -93,6 +94,7 @@ def train(
         budget: For a :class:`flipproof.models.Local`: train it through its own certificate for attacks of at most so many
             flips, or of ``(additions, removals)``. The network then answers for any budget up to this one
             (``LocalClassifier(model, budget=2)``), by default for this one.
+        counts_only: With a budget, let no node vote: the network learns from numbers of nodes and edges alone.
         features: As for :class:`flipproof.SmoothedClassifier` (by default the graphs' own, or the degree where they have none);
             computed on the noisy graphs or sub-graphs. With a budget, the graphs' own.
         epochs: Passes over the graphs.
@@ -156,6 +158,10 @@ def train(
     view = as_view(noise, groups, renumber=renumber)
     task: Task
     if budget is None:
+        if counts_only:
+            raise InputError(
+                "counts_only is for local networks, which are trained for a budget; got none (pass budget=3)"
+            )
         task = GraphClassification(
             model,
             graphs,
@@ -167,7 +173,15 @@ def train(
             flips=Flips(flips, worst_of) if flips else None,
         )
     elif isinstance(view, Clean) and not flips:
-        task = CertifiedTraining(model, graphs, budget=budget, features=features, validation=validation, chosen=chosen)
+        task = CertifiedTraining(
+            model,
+            graphs,
+            budget=budget,
+            counts_only=counts_only,
+            features=features,
+            validation=validation,
+            chosen=chosen,
+        )
     else:
         raise InputError(
             f"give either a budget, for local, or noise, groups or flips; got budget={budget} beside another"

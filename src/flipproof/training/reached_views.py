@@ -152,9 +152,19 @@ class ReachedBatch:
         scorer = model if voters is None else voters
         views, members = self.views, self.members
         context = model.context(views.sizes[members], views.sums[members], budget=attack.budget)
-        rows, owner = views.rows.select(members)
         labels = views.labels[members]
         columns, signs = views.columns[labels], views.signs[labels]
+        offsets = self._offsets(model, scorer, context, torch.zeros(len(members), 1))[:, 0]
+        if model.counts_only:
+            leads = offsets.gather(1, columns) * signs
+            right = class_scores(offsets, views.num_classes).argmax(dim=1) == labels
+            lost = (
+                self._worst_offset(model, scorer, context, attack, columns, signs)
+                if attacked
+                else torch.zeros_like(leads)
+            )
+            return leads, lost, right
+        rows, owner = views.rows.select(members)
 
         def lead(chosen: Tensor, graph: Tensor) -> Tensor:
             scores = scorer.view_scores(views.inputs[rows[chosen]], context, graph)
@@ -166,7 +176,6 @@ class ReachedBatch:
         graph = owner[distinct]
         scores = scorer.view_scores(views.inputs[rows[distinct]], context, graph)
         count = torch.bincount(place, minlength=len(distinct)).unsqueeze(1)
-        offsets = self._offsets(model, scorer, context, torch.zeros(len(members), 1))[:, 0]
         totals = offsets.index_add(0, graph, scores * count)
         leads = totals.gather(1, columns) * signs
         right = class_scores(totals, views.num_classes).argmax(dim=1) == labels

@@ -282,6 +282,16 @@ def test_evidence_is_read_without_the_model(tmp_path):
     np.testing.assert_allclose(evidence.offset + evidence.node_scores.sum(axis=0), evidence.totals)
 
 
+@pytest.mark.parametrize("features", [None, "labels", "numbers"])
+def test_the_certified_scores_are_those_of_the_deployed_answer(features):
+    """To the last bit: no lead is so small that the certificate and the answer could differ."""
+    rng = np.random.default_rng(6)
+    local = fp.LocalClassifier(wild(0 if features is None else 3, 4), trust_features=True)
+    for nodes in (2, 5, 9):
+        graph = random_graph(rng, nodes, features)
+        assert np.array_equal(local.ask(graph, None).totals, local._totals(graph))
+
+
 def test_rounding_covers_other_orders_of_summation():
     """Scores in 32-bit-like disorder: computed one by one and all at once they differ by less than the bound."""
     rng = np.random.default_rng(3)
@@ -294,6 +304,20 @@ def test_rounding_covers_other_orders_of_summation():
     alone = np.concatenate([nodes.scores(views.own[[row]], views.counts[[row]]) for row in range(len(views))])
     assert (np.abs(alone - evidence.scores) <= evidence.rounding).all()
     assert (evidence.rounding < 1e-8).all()
+
+
+def test_features_are_judged_on_all_graphs_together():
+    """On the first graph alone they look like degrees."""
+    path = [(0, 1), (1, 2), (2, 3), (3, 4)]
+    graphs = [Graph(5, path, [[1.0], [2.0], [2.0], [2.0], [1.0]])]
+    local = fp.LocalClassifier(wild(1))
+    with pytest.raises(InputError, match="degrees"):
+        local.certify_all(graphs)
+    graphs += [
+        Graph(5, path, [[2.0], [1.0], [1.0], [2.0], [2.0]]),
+        Graph(5, path[1:], [[2.0], [2.0], [1.0], [2.0], [1.0]]),
+    ]
+    assert len(local.certify_all(graphs)) == 3
 
 
 def test_refusals():

@@ -204,8 +204,8 @@ class LocalScores(Evidence):
         deepest = _MOST_FLIPS if whole or (bound is not None and self.offsets is None) else self.depth
         margins = self.margin(np.arange(_MOST_FLIPS + 1)[:, None])[:, columns]
 
-        def stands(budget: tuple[int, int] | int) -> bool:
-            """Whether no attack of exactly this budget changes the answer."""
+        def stands(budget: tuple[int, int] | int, thetas: NDArray[np.bool_] | slice = slice(None)) -> bool:
+            """Whether no attack of exactly this budget changes the answer, as far as bounds of these thetas tell."""
             adds, removes = (budget, 0) if isinstance(budget, int) else budget
             flips = adds + removes
             if flips == 0 or flips > graph.num_slots + again:
@@ -215,7 +215,7 @@ class LocalScores(Evidence):
             # mixed budgets beyond the depth cost much and are mostly lost
             if flips > (self.depth if adds and removes and not whole else deepest):
                 return False
-            lost = worst_drops(losses, budget) + (
+            lost = worst_drops(losses, budget, thetas) + (
                 offset.either(flips) if isinstance(budget, int) else offset.of(*budget)
             )
             return bool((leads - lost > margins[flips]).all())
@@ -239,12 +239,16 @@ class LocalScores(Evidence):
             found = min(max(known[kind], least), limits[kind])
             while found < limits[kind]:
                 number = found + 1
-                # what greed reaches, a knapsack does
+                hopeful: NDArray[np.bool_] | slice = slice(None)
                 if number <= looks[kind].flips:
+                    # what greed reaches, a knapsack does; a theta under which greed beats every lead proves nothing
                     lost = looks[kind].below(kind, number) + offset.exactly(number, kind)
-                    if (leads - lost <= margins[number]).any():
+                    held = leads - lost > margins[number]  # [thetas, rivals]
+                    if not held.any(axis=0).all():
                         break
-                if not stands(number if kind == "either" else (number, 0) if kind == "adds" else (0, number)):
+                    hopeful = held.any(axis=1)
+                budget = number if kind == "either" else (number, 0) if kind == "adds" else (0, number)
+                if not stands(budget, hopeful):
                     break
                 found = number
             return found
@@ -396,6 +400,8 @@ class _OffsetDrops:
 
     def up_to(self, flips: int, kind: str) -> Floats:
         """Of 0, 1, ..., ``flips`` flips of one of :data:`KINDS`, ``[flips + 1, C - 1]``."""
+        if not len(self._changes):
+            return np.zeros((flips + 1, len(self._nothing)))
         return np.stack([self.exactly(number, kind) for number in range(flips + 1)])
 
     def _largest(self, least: int, most: int) -> Floats:

@@ -279,12 +279,15 @@ def _merged(left: Floats, right: Floats, total: tuple[int, int]) -> Floats:
     return out
 
 
-def worst_drops(losses: NodeLosses, budget: tuple[int, int] | int) -> Floats:
+def worst_drops(
+    losses: NodeLosses, budget: tuple[int, int] | int, thetas: NDArray[np.bool_] | slice = slice(None)
+) -> Floats:
     """The largest drop of the lead over each rival in an attack of exactly so many flips, ``[B]``; ``-inf`` if there is none.
 
     Args:
         losses: Of the nodes, looked at deep enough for the budget, or bounded.
         budget: Flips of either kind, or additions and removals.
+        thetas: Those of :data:`THETAS` to take the smallest bound of; by default all.
     """
     adds, removes = (budget, 0) if isinstance(budget, int) else budget
     if adds and removes:
@@ -292,7 +295,7 @@ def worst_drops(losses: NodeLosses, budget: tuple[int, int] | int) -> Floats:
     else:
         kind = "either" if isinstance(budget, int) else "adds" if adds else "removes"
         values, total = losses.along(kind, adds + removes)[..., None], (2 * (adds + removes), 0)
-    found: Floats = heaviest(values, total).min(axis=0)
+    found: Floats = heaviest(values[:, thetas], total).min(axis=0)
     return found
 
 
@@ -323,15 +326,15 @@ class GreedyBounds:
         self.above: Floats = totals[:, ::2].reshape(len(kinds), *self._shape, -1).min(axis=1).swapaxes(1, 2)
 
     def below(self, kind: str, flips: int) -> Floats:
-        """A bound on :func:`worst_drops` from below, ``[B]``; ``-inf`` if touches in this order are not an attack."""
+        """Bounds on :func:`worst_drops` of each theta from below, ``[thetas, B]``; ``-inf`` if this order makes no attack."""
         rows, place = len(self._order) // len(self.kinds), self.kinds.index(kind)
         part = slice(place * rows, (place + 1) * rows)
         owner = self._order[part, : 2 * flips] // self.flips + self._nodes * np.arange(rows)[:, None]
         touches = np.bincount(owner.ravel(), minlength=rows * self._nodes).reshape(rows, self._nodes)
         found = np.take_along_axis(self._values[part], touches[:, :, None], axis=2).sum(axis=(1, 2))
         found[(touches > flips).any(axis=1) | (touches.sum(axis=1) < 2 * flips)] = -np.inf
-        least: Floats = found.reshape(self._shape).min(axis=0)
-        return least
+        each: Floats = found.reshape(self._shape)
+        return each
 
 
 def touch_gains(values: Floats) -> Floats:
@@ -348,19 +351,19 @@ def touch_gains(values: Floats) -> Floats:
     width = values.shape[1] - 1
     gains = np.full((len(values), width), -np.inf)
     touches = np.arange(1, width + 1)
-    rows, last, base = np.arange(len(values)), np.zeros((len(values), 1), dtype=np.int64), values[:, :1]
-    values = values[:, 1:]
+    ends = np.where(values > -np.inf, np.arange(width + 1), 0).max(axis=1)
+    rows = np.flatnonzero(ends)
+    ends, last, base, values = ends[rows], np.zeros((len(rows), 1), dtype=np.int64), values[rows, :1], values[rows, 1:]
     while len(rows):
         # from the last corner, the steepest line to a later value, up to the last value on it
         further = touches - last
         slopes = np.full(values.shape, -np.inf)
         np.divide(values - base, further, out=slopes, where=further > 0)
         best = slopes.max(axis=1, keepdims=True)
-        more = best[:, 0] > -np.inf
-        if not more.all():
-            rows, values, last, slopes, best = rows[more], values[more], last[more], slopes[more], best[more]
         on = slopes >= best - _LEVEL * np.abs(best)
         corner = width - on[:, ::-1].argmax(axis=1)[:, None]
         gains[rows] = np.where((touches > last) & (touches <= corner), best, gains[rows])
-        last, base = corner, np.take_along_axis(values, corner - 1, axis=1)
+        more = corner[:, 0] < ends
+        rows, ends, values, last = rows[more], ends[more], values[more], corner[more]
+        base = np.take_along_axis(values, last - 1, axis=1)
     return gains

@@ -29,17 +29,28 @@ class Guard:
     def check(self, graphs: Sequence[Graph], noise: EdgeNoise, *, first: int | None = None) -> None:
         """Refuse graphs or a model for which certificates would be false, or asking would fail.
 
-        The model is tried on every graph: on noisy copies, and on deliberately different graphs on the same nodes; on a graph of
-        usual size in double precision too, where a dependence on other graphs of the batch cannot hide behind rounding. Node
-        features are compared with the edges of all the graphs: check a data set as a whole.
+        Node features are compared with the edges of all the graphs: check a data set as a whole.
 
         Args:
             graphs: Everything that is to be asked about.
             noise: Random changes such as the model will meet.
+            first: As for :meth:`check_model`.
+        """
+        self.check_features(graphs)
+        self.check_model(graphs, noise, first=first)
+
+    def check_model(self, graphs: Sequence[Graph], noise: EdgeNoise, *, first: int | None = None) -> None:
+        """The part of :meth:`check` that is about the model.
+
+        It is tried on every graph: on noisy copies, and on deliberately different graphs on the same nodes; on a graph of usual
+        size in double precision too, where a dependence on other graphs of the batch cannot hide behind rounding.
+
+        Args:
+            graphs: Those to try it on.
+            noise: Random changes such as the model will meet.
             first: Try the model on so many graphs now; the others are :meth:`untried`, and :meth:`try_on` must be called for each
                 before anything that was asked about it counts. By default the model is tried on all.
         """
-        self.check_features(graphs)
         self.classifier.begin()
         self._tried.clear()
         seen = set[bytes]()

@@ -244,7 +244,7 @@ class LocalClassifier(Defence):
         if self.model.edge_labels:
             self._check_edge_labels(graphs)
         else:
-            super().check(graphs[:1])  # memory is no matter: the network sees views, not graphs
+            self._guard.check_model(graphs[:1], self.noise)  # memory is no matter: the network sees views, not graphs
         for graph in graphs if self.model.in_features else ():
             width = self.hook.of(graph).shape[1]
             if width != self.model.in_features:
@@ -277,19 +277,22 @@ class LocalClassifier(Defence):
         views = views_of(graph, node_set.kinds, depth, labels)
         clean = node_set.scores(views.own[: views.num_clean], views.counts[: views.num_clean])
         rest = node_set.scores(views.own[views.num_clean :], views.counts[views.num_clean :])
-        changes = edge_changes(graph, depth)
-        offsets = node_set.offsets(graph.num_edges + changes)
+        offsets = None
+        if self.model.counts_edges:
+            changes = edge_changes(graph, depth)
+            offsets = node_set.offsets(graph.num_edges + changes)
+            offsets[changes == 0] = node_set.offset  # in a batch of another shape it may round differently
         return LocalScores(
             graph=graph,
             num_classes=self.num_classes,
             kinds=node_set.kinds.astype(np.uint32),
             depth=depth,
-            offset=offsets[changes == 0][0],
+            offset=node_set.offset,
             scores=np.concatenate([clean, rest]),
             rounding=node_set.rounding(views),
             bound=node_set.bound,
             edge_labels=labels,
-            offsets=offsets if self.model.counts_edges else None,
+            offsets=offsets,
         )
 
     @classmethod

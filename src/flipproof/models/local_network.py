@@ -471,5 +471,5 @@ def _budget_code(budget: int, like: Tensor) -> Tensor:
 
 def _one_hot(values: Tensor, width: int) -> Tensor:
     """Columns for 0, 1, ..., and a last one for all above."""
-    places = values.round().clamp(0, width - 1).long()
-    return nn.functional.one_hot(places, width).to(values.dtype)
+    places = values.round().clamp(0, width - 1).unsqueeze(1)
+    return (places == torch.arange(width, device=values.device)).to(values.dtype)

@@ -58,15 +58,43 @@ def test_tasks_may_depend_on_results(engine: Callable[[], Engine]) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES[1:])
-def test_tasks_are_taken_as_workers_become_free(engine: Callable[[], Engine]) -> None:
+@pytest.mark.parametrize(("seconds", "at_once"), [(0.03, 1), (0.0, 16)])
+def test_tasks_are_taken_as_workers_become_free(engine: Callable[[], Engine], seconds: float, at_once: int) -> None:
     taken = itertools.count()
-    results = engine().run(lambda task: task, taken)
+    results = engine().run(lambda task: time.sleep(seconds), taken)
     for number, _ in enumerate(results):
         if number == 20:
             break
-    assert next(taken) <= 21 + 2 * 3
+    ahead = next(taken) - 21
     results.close()  # type: ignore[attr-defined]
+    assert ahead <= 2 * 3 * at_once
     assert multiprocessing.active_children() == []
+
+
+def test_what_is_done_before_a_failure_is_handed_out() -> None:
+    """Also where tasks were handed out several at a time."""
+
+    def fails(task: int) -> int:
+        if task == 60:
+            raise fp.InputError("task 60 is bad")
+        return task
+
+    results = Processes(1).run(fails, range(100))
+    found = [task for task, _ in itertools.islice(results, 60)]
+    with pytest.raises(fp.InputError, match=r"^task 60 is bad$"):
+        next(results)
+    assert found == list(range(60))
+
+
+def test_a_worker_that_dies_over_one_of_many_tasks_loses_none(tmp_path: Path) -> None:
+    def dies_once(task: int) -> int:
+        if task == 60 and not (tmp_path / "died").exists():
+            (tmp_path / "died").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return task
+
+    assert sorted(task for task, _ in Processes(2).run(dies_once, range(100))) == list(range(100))
+    assert (tmp_path / "died").exists()
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -33,8 +33,8 @@ class Engine(Protocol):
     def run(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         """Every task with ``work(task)``, in any order.
 
-        Tasks are taken one at a time, as workers become free, so that what follows may depend on results so far. A task
-        ``None`` says that none is ready before another result has been handed out. If ``work`` has a method ``in_worker``,
+        Tasks are taken as workers become free, several short ones at a time, so that what follows may depend on results so far. A
+        task ``None`` says that none is ready before another result has been handed out. If ``work`` has a method ``in_worker``,
         the context manager that it returns is entered once in every worker.
         """
 

@@ -1,7 +1,7 @@
 """All cores of this machine: forked processes, or threads where a process cannot be forked.
 
-Each worker has one task at a time and one torch thread, so that nothing is oversubscribed and a block is computed just as it is
-in one process.
+Each worker does one task at a time with one torch thread, so that nothing is oversubscribed and a block is computed just as it is
+in one process. Short tasks are handed out several at a time: asking for the next one would cost as much as doing it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import threading
 import time
 import traceback
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -28,6 +29,8 @@ from flipproof.errors import InputError
 __all__ = ["Processes", "Threads", "cores", "local_engine"]
 
 _DEATHS = 3  # of workers over the same task, after which it is given up
+_AT_ONCE = 0.02  # seconds of work that are handed out together
+_MOST_AT_ONCE = 16
 
 
 def cores() -> int:
@@ -59,7 +62,7 @@ def local_engine(workers: int, *, forks: bool = True, threads: bool = True) -> t
 class Processes:
     """Processes of this machine. Forked, they inherit the work with its model; only tasks and results travel.
 
-    A worker that dies is replaced and its task is done again; at the third death over the same task it is given up.
+    A worker that dies is replaced and its tasks are done again, one by one; at the third death over the same task it is given up.
 
     Args:
         workers: How many.
@@ -71,44 +74,58 @@ class Processes:
 
     def run(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         """See :class:`flipproof.engines.Engine`."""
-        source, team = iter(tasks), list[_Worker]()
+        source, team, again = iter(tasks), list[_Worker](), deque[Any]()
         deaths: dict[int, int] = {}
         exhausted = False
+
+        def taken(number: int) -> list[Any]:
+            """Up to so many tasks that are ready now; those of a worker that has died one by one."""
+            nonlocal exhausted
+            if again:
+                return [again.popleft()]
+            found = list[Any]()
+            while len(found) < number and not exhausted:
+                task = next(source, _NOTHING)
+                exhausted = task is _NOTHING
+                if exhausted or task is None:
+                    break
+                found.append(task)
+            return found
+
         try:
             idle = [_Worker(work, team, self.start) for _ in range(self.workers)]
             while True:
-                while idle and not exhausted:
-                    task = next(source, _NOTHING)
-                    exhausted = task is _NOTHING
-                    if exhausted or task is None:
-                        break
-                    idle.pop().give(task)
-                busy = [worker for worker in team if worker.task is not _NOTHING]
+                while idle and (chosen := taken(idle[-1].number)):
+                    idle.pop().give(chosen)
+                busy = [worker for worker in team if worker.tasks]
                 if not busy:
                     assert exhausted, "no result is under way that could be waited for"
                     return
                 ready = connection.wait([worker.pipe for worker in busy])
                 for worker in [worker for worker in busy if worker.pipe in ready]:
-                    task = worker.task
+                    given = worker.tasks
                     try:
-                        result = worker.result()
+                        results, failure = worker.results()
                     except EOFError:
                         worker.end()
-                        deaths[id(task)] = deaths.get(id(task), 0) + 1
-                        if deaths[id(task)] == _DEATHS:
-                            raise InputError(_fate(worker)) from None
-                        _Worker(work, team, self.start).give(task)
+                        if len(given) == 1:
+                            deaths[id(given[0])] = deaths.get(id(given[0]), 0) + 1
+                            if deaths[id(given[0])] == _DEATHS:
+                                raise InputError(_fate(worker)) from None
+                        again.extend(given)
+                        idle.append(_Worker(work, team, self.start))
                         continue
-                    deaths.pop(id(task), None)
-                    # the worker goes on before the result is looked at, unless what to do next depends on it
-                    following = next(source, _NOTHING) if not exhausted else None
-                    if following is _NOTHING:
-                        exhausted = True
-                    if following is None or following is _NOTHING:
-                        idle.append(worker)
-                    else:
+                    # the worker goes on before the results are looked at, unless what to do next depends on them
+                    following = taken(worker.number) if failure is None else []
+                    if following:
                         worker.give(following)
-                    yield task, result
+                    else:
+                        idle.append(worker)
+                    for task, result in zip(given, results, strict=False):
+                        deaths.pop(id(task), None)
+                        yield task, result
+                    if failure is not None:
+                        raise failure
         finally:
             for worker in list(team):
                 worker.end()
@@ -119,13 +136,14 @@ _SAME: Any = None  # in place of a graph: the one that the worker has got last
 
 
 class _Worker:
-    """A process, the pipe to it, and the task that it has."""
+    """A process, the pipe to it, and the tasks that it has; ``number`` is how many of them it should be given at once."""
 
     def __init__(self, work: Callable[[Any], Any], team: list[_Worker], start: str) -> None:
         context: Any = multiprocessing.get_context(start)
         self.pipe, theirs = context.Pipe()
-        self.task, self.team = _NOTHING, team
+        self.tasks, self.team = list[Any](), team
         self.graph: Any = None
+        self.number, self._given = 1, 0.0
         inherited = [self.pipe, *(worker.pipe for worker in team)] if start == "fork" else []
         self.process = context.Process(target=_work, args=(work, theirs, inherited, os.getpid()), daemon=True)
         # Ctrl-C must not reach the child before it has learnt to leave it to the parent
@@ -139,25 +157,26 @@ class _Worker:
         theirs.close()
         team.append(self)
 
-    def give(self, task: Any) -> None:
-        self.task, sent = task, task
-        if isinstance(task, GraphTask):  # a graph travels once, not with each piece of work on it
-            if task.graph is self.graph:
-                sent = GraphTask(task.index, _SAME, task.request)
-            self.graph = task.graph
-        with suppress(ConnectionError):  # it has died: seen when its result is waited for
+    def give(self, tasks: list[Any]) -> None:
+        self.tasks, self._given, sent = tasks, time.monotonic(), []
+        for task in tasks:
+            if isinstance(task, GraphTask):  # a graph travels once, not with each piece of work on it
+                same, self.graph = task.graph is self.graph, task.graph
+                task = GraphTask(task.index, _SAME, task.request) if same else task
+            sent.append(task)
+        with suppress(ConnectionError):  # it has died: seen when its results are waited for
             self.pipe.send(sent)
 
-    def result(self) -> Any:
-        """What the worker sent; ``EOFError`` if it died, and its own exception if it failed."""
+    def results(self) -> tuple[list[Any], BaseException | None]:
+        """What the worker sent, for its tasks in their order up to one that failed; ``EOFError`` if it died."""
         try:
-            failed, result = self.pipe.recv()
+            results, failure = self.pipe.recv()
         except (ConnectionError, pickle.UnpicklingError):
             raise EOFError from None
-        self.task = _NOTHING
-        if failed:
-            raise result
-        return result
+        each = (time.monotonic() - self._given) / len(self.tasks)
+        self.number = max(1, min(_MOST_AT_ONCE, int(_AT_ONCE / max(each, 1e-6))))
+        self.tasks = []
+        return results, failure
 
     def end(self) -> None:
         self.team.remove(self)
@@ -185,15 +204,17 @@ def _work(work: Callable[[Any], Any], pipe: Any, inherited: list[Any], parent: i
             threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
             graph: Any = None
             while True:
-                task = pipe.recv()
-                if isinstance(task, GraphTask):
-                    graph = graph if task.graph is _SAME else task.graph
-                    task = GraphTask(task.index, graph, task.request)
-                try:
-                    answer = (False, work(task))
-                except Exception as error:
-                    answer = (True, _sendable(error))
-                pipe.send(answer)
+                results, failure = [], None
+                for task in pipe.recv():
+                    if isinstance(task, GraphTask):
+                        graph = graph if task.graph is _SAME else task.graph
+                        task = GraphTask(task.index, graph, task.request)
+                    try:
+                        results.append(work(task))
+                    except Exception as error:
+                        failure = _sendable(error)
+                        break
+                pipe.send((results, failure))
     except (EOFError, OSError):
         return  # the parent has gone; what is finished is on disk
 

@@ -184,10 +184,8 @@ class LocalClassifier(Defence):
 
     @classmethod
     def words(cls, settings: Mapping[str, Any]) -> str:
-        counts = "counts only" if settings.get("counts_only") else ""
-        return ", ".join(
-            [*([f"budget {settings['budget']}"] if "budget" in settings else []), *([counts] if counts else [])]
-        )
+        said = {"budget": f"budget {settings.get('budget')}", "counts_only": "counts only"}
+        return ", ".join(text for name, text in said.items() if settings.get(name))
 
     @classmethod
     def training(cls, settings: Mapping[str, Any]) -> dict[str, Any]:

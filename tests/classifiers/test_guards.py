@@ -509,6 +509,64 @@ def test_samples_are_asked_about_again_alone() -> None:
     assert late.asked == 10
 
 
+def test_which_twins_are_known_to_mind_no_company() -> None:
+    def known(model: nn.Module, features: Any = "degree") -> bool:
+        twin: Any = fp.SmoothedClassifier(model, NOISES[0], features=features).classifier.suited(TREE, NOISES[0])
+        return twin.path.endswith("twin") and bool(twin._known())
+
+    perceptron = nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 8))
+    layers = [pyg.GCNConv(1, 8), pyg.GINConv(perceptron), pyg.SAGEConv(1, 8), pyg.GraphConv(1, 8), pyg.GATConv(1, 8)]
+    assert all(known(Zoo(layer, pyg.GraphConv(8, 8))) for layer in layers)
+    assert known(ByBatch(nn.BatchNorm1d(WIDTH)))
+    assert not known(ByBatch(Applied(torch.tanh)))  # a user's own part
+    assert not known(ByBatch(nn.Sequential(Applied(torch.tanh))))
+    assert not known(Zoo(pyg.GINConv(nn.Sequential(nn.Linear(1, 8), Applied(torch.tanh)))))
+    assert not known(Branching())  # a product with a number, and cat
+    assert not known(Zoo(pyg.GCNConv(1, 8)), lambda graph: np.ones((graph.num_nodes, 1)))  # a user's own features
+    hooked, replaced = Zoo(pyg.GCNConv(1, 8)), Zoo(pyg.GCNConv(1, 8))
+    hooked.head.register_forward_hook(lambda module, inputs, output: output - output.mean(0))
+    replaced.head.forward = lambda rows: rows[:, :3] - rows[:, :3].mean(0)  # type: ignore[method-assign]
+    assert not known(hooked)
+    assert not known(replaced)
+
+
+@pytest.mark.parametrize("part", [nn.ReLU(), Applied(torch.relu)], ids=["known", "a user's own"])
+def test_a_twin_that_errs_on_noisy_copies_is_refused(part: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    smooth = fp.SmoothedClassifier(ByBatch(part), NOISES[0], features="degree")
+    smooth.check([TREE])
+    right, _ = smooth.sample_block(TREE, 0, samples=3000, seed=0)
+    twin: Any = smooth.classifier.suited(TREE, NOISES[0])
+    assert twin.path.endswith("twin")
+    assert twin._known() == isinstance(part, nn.ReLU)
+    assert len(np.unique(right)) > 1
+    scores = type(twin).scores
+    monkeypatch.setattr(type(twin), "scores", lambda self, batch: np.roll(scores(self, batch), 1, axis=1))
+    with pytest.raises(fp.InputError, match="dense twin gives other answers"):
+        smooth.sample_block(TREE, 0, samples=3000, seed=0)
+
+
+class Fickle(ByData):
+    """Answers one way for some calls, and another way ever after."""
+
+    dense_twin = False
+    left = 0
+
+    def forward(self, data: Any) -> Tensor:
+        self.left -= 1
+        logits: Tensor = super().forward(data)
+        return logits.roll(1, dims=1) if self.left >= 0 else logits
+
+
+def test_a_model_that_changes_its_mind_in_between_is_refused() -> None:
+    model = Fickle(nn.ReLU())
+    smooth = fp.SmoothedClassifier(model, NOISES[0], features="degree")
+    smooth.check([TREE])
+    size = smooth.classifier.suited(TREE, NOISES[0]).batch_size(TREE, NOISES[0])
+    model.left = 1024 // size  # the votes of a block, and not what is asked about again
+    with pytest.raises(fp.InputError, match="about the same graph alone"):
+        smooth.sample_block(TREE, 0, samples=1024, seed=0)
+
+
 @pytest.mark.parametrize("nodes", [12, 120, 600])
 def test_how_the_model_is_run_depends_on_no_edge(nodes: int) -> None:
     ring = [(node, (node + 1) % nodes) for node in range(nodes)]

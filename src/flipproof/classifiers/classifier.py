@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -17,7 +17,16 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch, SampleStream
 
-__all__ = ["DEFAULT_MEMORY", "MORE_PROBES", "Classifier", "Probed", "assumed_edges", "shown_bytes"]
+__all__ = [
+    "DEFAULT_MEMORY",
+    "MORE_PROBES",
+    "Classifier",
+    "Companies",
+    "Probed",
+    "assumed_edges",
+    "companies",
+    "shown_bytes",
+]
 
 DEFAULT_MEMORY = 2**30
 """Bytes that the noisy copies of a graph and the model's work on them may take at once."""
@@ -44,7 +53,10 @@ def assumed_edges(num_nodes: int, noise: EdgeNoise, per_node: int) -> float:
     return min(slots, min(slots, per_node * num_nodes) * (1 - noise.p_remove) + slots * noise.p_add)
 
 
-def _companies(size: int) -> list[tuple[str, NDArray[np.int64]]]:
+Companies = list[tuple[str, NDArray[np.int64]]]
+
+
+def companies(size: int) -> Companies:
     """The graphs of a batch to ask about again, and how, in words."""
     everyone = np.arange(size)
     alone = [("alone", everyone[[index]]) for index in (1, 2, size - 1)]
@@ -205,11 +217,16 @@ class Classifier(ABC):
     def prepare(self) -> None:  # noqa: B027  (nothing to refuse in a black box)
         """Refuse a model whose state makes certificates false; called before every sampling."""
 
-    def probe(self, graph: Graph, noise: EdgeNoise) -> Probed:
+    def probe(self, graph: Graph, noise: EdgeNoise, chosen: Callable[[int], Companies] = companies) -> Probed:
         """Try the model on deliberately different graphs, together and alone, and refuse it if the answers differ.
 
         Catches wrong shapes before any long work, randomness inside the model, and answers that depend on which other
         graphs are in the batch or came before (batch statistics, caches).
+
+        Args:
+            graph: Whose nodes the graphs have.
+            noise: Of its noisy copies.
+            chosen: From the number of graphs to those that are asked about again.
         """
         batch = probe_batch(graph, noise, self.more_probes)
         together = self._tried(batch, graph)
@@ -218,7 +235,7 @@ class Classifier(ABC):
             batch = probe_batch(graph, noise, MORE_PROBES)
             together = self._tried(batch, graph)
         loosely = delicate(batch)
-        for how, company in _companies(batch.size):
+        for how, company in chosen(batch.size):
             if not self._agree(together, self._tried(batch.only(company), graph), company, loosely):
                 if self._only_rounds(batch, together, loosely):
                     break
@@ -258,7 +275,7 @@ class Classifier(ABC):
             return False
         try:
             precise = Precise(together[exact], finer.scores(batch)[exact])
-            for company in (*(some for _, some in _companies(batch.size)), *everyone[:, None]):
+            for company in (*(some for _, some in companies(batch.size)), *everyone[:, None]):
                 single, double = self.scores(batch.only(company)), finer.scores(batch.only(company))
                 known = ~loosely[company]
                 if known.any():
@@ -290,12 +307,16 @@ class Classifier(ABC):
         loosely = delicate(batch)
         try:
             together = finer.scores(batch)
-            found = [(how, company, finer.scores(batch.only(company))) for how, company in _companies(batch.size)]
+            found = [(how, company, finer.scores(batch.only(company))) for how, company in companies(batch.size)]
         except Exception:  # a module without double precision has been compared as it is
             return
         for how, company, scores in found:
             if not self._agree(together, scores, company, loosely, _FINE):
                 raise _minds_company(how)
+
+    def asked_again(self, graph: Graph, start: int) -> int:
+        """About how many samples of the block of a graph that begins at ``start`` the model is asked a second time."""
+        return 1
 
     def asked_alone(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> int:
         """Ask again about some samples of a batch, each alone, and refuse the model if an answer differs but by a tie.
@@ -306,7 +327,7 @@ class Classifier(ABC):
             scores = self.scores(batch.only(np.array([index])))
             if int(self._checked_labels(scores, 1)[0]) == labels[index]:
                 continue
-            if scores.ndim == 2 and self._is_tie(batch, index, scores):
+            if scores.ndim == 2 and self._is_tie(batch, index, int(labels[index]), scores):
                 continue
             raise InputError(
                 f"the model answered class {labels[index]} about a noisy graph among others and another class about the same "
@@ -315,13 +336,13 @@ class Classifier(ABC):
             )
         return len(chosen)
 
-    def _is_tie(self, batch: NoisyBatch, index: int, alone: NDArray[Any]) -> bool:
+    def _is_tie(self, batch: NoisyBatch, index: int, label: int, alone: NDArray[Any]) -> bool:
         """Whether rounding explains that a graph of a batch got another answer alone; if in doubt, double precision tells."""
         together, company = self.scores(batch), np.array([index])
         if tied(together, unit=self.unit_roundoff)[index]:
             return True
         finer = self.finer()
-        if finer is None:
+        if finer is None or together[index].argmax() != label:
             return False
         try:
             precise = Precise(together[company], finer.scores(batch)[company])

@@ -25,12 +25,12 @@ from flipproof.classifiers.layers import Combining, Convolution, DenseLayer
 from flipproof.classifiers.neighbour_lists import NeighbourLists, Rows
 from flipproof.classifiers.piecewise_linear import PiecewiseLinear, RowMap, state_of
 
-__all__ = ["DegreeRows", "is_relu", "row_by_row"]
+__all__ = ["ROW_MODULES", "DegreeRows", "is_relu", "row_by_row"]
 
 _MOST_NODES = 64  # beyond, pairs of degrees hardly repeat
 _ALL_PAIRS = 32  # nodes up to which rows of all pairs are computed at once
 
-_MODULES = (
+ROW_MODULES = (
     torch.nn.BatchNorm1d,
     torch.nn.Dropout,
     torch.nn.ELU,
@@ -71,9 +71,14 @@ def row_by_row(node: fx.Node, parts: dict[str, Any]) -> bool:
     if len(node.all_input_nodes) != 1 or not node.args or node.args[0] is not node.all_input_nodes[0]:
         return False
     if node.op == "call_module":
-        return type(parts.get(str(node.target))) in _MODULES
+        return type(parts.get(str(node.target))) in ROW_MODULES
     known: Iterable[Any] = {"call_function": _FUNCTIONS, "call_method": _METHODS}.get(node.op, ())
-    return node.target in known
+    return node.target in known and (node.target is not _functional.dropout or _is_off(node))
+
+
+def _is_off(dropout: fx.Node) -> bool:
+    """Whether a traced dropout drops nothing: by default it does, whatever the mode of the model."""
+    return (dropout.args[2] if len(dropout.args) > 2 else dropout.kwargs.get("training", True)) is False
 
 
 def is_relu(called: Any) -> bool:

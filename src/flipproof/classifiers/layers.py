@@ -20,7 +20,17 @@ from torch import Tensor
 from flipproof.classifiers.edges import NO_ENDING, Edges, Ending
 from flipproof.classifiers.piecewise_linear import RowMap
 
-__all__ = ["BY_GRAPH", "POOLS", "POOL_ENDINGS", "Combining", "Convolution", "DenseLayer", "convolution", "refusal"]
+__all__ = [
+    "BY_GRAPH",
+    "CONVOLUTIONS",
+    "POOLS",
+    "POOL_ENDINGS",
+    "Combining",
+    "Convolution",
+    "DenseLayer",
+    "convolution",
+    "refusal",
+]
 
 
 # ---- convolutions ------------------------------------------------------------------------------------------------------
@@ -273,13 +283,15 @@ POOLS: dict[Any, Callable[[Tensor, Edges], Tensor]] = {
 POOL_ENDINGS: dict[Any, str] = {_add_pool: "add", _mean_pool: "mean"}
 """Those that a convolution can do along with its sums, by their name in :class:`Ending`."""
 
-_CONVOLUTIONS: dict[type, type[Convolution]] = {
+CONVOLUTIONS: dict[type, type[Convolution]] = {
     pyg.GCNConv: _GCN,
     pyg.GINConv: _GIN,
     pyg.SAGEConv: _SAGE,
     pyg.GraphConv: _GraphConv,
     pyg.GATConv: _GAT,
 }
+"""Dense forms by PyG's layer."""
+
 BY_GRAPH: dict[type, Callable[[Any, Tensor, Edges], Tensor]] = {
     pyg.GraphNorm: _graph_norm,
     pyg.SumAggregation: lambda layer, x, edges: _add_pool(x, edges),
@@ -292,9 +304,9 @@ BY_GRAPH: dict[type, Callable[[Any, Tensor, Edges], Tensor]] = {
 def refusal(layer: Any) -> str | None:
     """Why a convolution cannot be translated, or ``None`` if it can."""
     kind = type(layer).__name__
-    if type(layer) not in _CONVOLUTIONS:
+    if type(layer) not in CONVOLUTIONS:
         return f"{kind} has no dense form here"
-    if layer.aggr not in _CONVOLUTIONS[type(layer)].aggregations:
+    if layer.aggr not in CONVOLUTIONS[type(layer)].aggregations:
         return f"{kind} with aggregation {layer.aggr!r} has no dense form here"
     if layer.decomposed_layers != 1 or getattr(layer, "edge_dim", None) is not None:
         return f"{kind} with decomposed layers or edge attributes has no dense form here"
@@ -309,7 +321,7 @@ def refusal(layer: Any) -> str | None:
 
 def convolution(layer: Any) -> Convolution:
     """The dense form of a convolution that :func:`refusal` does not refuse."""
-    return _CONVOLUTIONS[type(layer)](layer)
+    return CONVOLUTIONS[type(layer)](layer)
 
 
 class DenseLayer(torch.nn.Module):

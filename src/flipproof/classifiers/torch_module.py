@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from abc import abstractmethod
+from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
 from typing import Any
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from flipproof.classifiers import unwrapped
 from flipproof.classifiers.agreement import FLOAT32
-from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier, Probed
+from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier, Companies, Probed, companies
 from flipproof.classifiers.features import NodeFeatures
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
@@ -100,8 +101,8 @@ class TorchClassifier(Classifier):
 
     _one_logit = False  # of the last answer
 
-    def probe(self, graph: Graph, noise: EdgeNoise) -> Probed:
-        tried = super().probe(graph, noise)
+    def probe(self, graph: Graph, noise: EdgeNoise, chosen: Callable[[int], Companies] = companies) -> Probed:
+        tried = super().probe(graph, noise, chosen)
         if self._one_logit:
             found = tried.scores[:, 1]
             if ((found >= 0) & (found <= 1)).all():

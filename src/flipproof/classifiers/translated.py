@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from copy import copy
 from functools import partial
 from typing import Any
@@ -13,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.nn import GATConv
 
-from flipproof.classifiers.agreement import Precise, agree
-from flipproof.classifiers.classifier import Classifier, Probed
+from flipproof.classifiers.agreement import Precise, agree, tied
+from flipproof.classifiers.classifier import Classifier, Companies, Probed, companies
 from flipproof.classifiers.dense import ALWAYS_DENSE, DenseClassifier
 from flipproof.classifiers.features import NodeFeatures, Own
 from flipproof.classifiers.message_passing import EdgeFeatures, MessagePassingClassifier
@@ -27,6 +28,12 @@ from flipproof.noise import EdgeNoise, NoisyBatch
 __all__ = ["TranslatedClassifier"]
 
 _TOLERANCE = 1e-4
+_AT_ONCE = 16  # samples of a graph that are held against the model's own answers in one call
+_OTHER_ANSWERS = (
+    "the model's dense twin gives other answers than the model itself on noisy copies of a graph, perhaps since a branch of "
+    "forward depends on the edges (set model.dense_twin = False to have the model asked as it is)"
+)
+_FEW_NODES = 64  # beyond, one at a time: the model takes more memory than its twin
 
 
 class TranslatedClassifier(MessagePassingClassifier):
@@ -142,6 +149,7 @@ class _TwinClassifier(DenseClassifier):
     path = "dense twin"
     compiled_path = "compiled twin"
     module: DenseTwin
+    _at_once: bool | None = None  # once it was asked: see _known
 
     def __init__(self, original: TranslatedClassifier, twin: DenseTwin) -> None:
         self._original = original
@@ -149,6 +157,10 @@ class _TwinClassifier(DenseClassifier):
         attention = any(isinstance(part, GATConv) for part in original.module.modules())
         self.entries_per_edge = 45 if attention else 180
         super().__init__(twin, num_classes=original.num_classes, features=original.features, memory=original.memory)
+
+    def _known(self) -> bool:
+        """Whether it can be told without a trial that the twin's answer about a graph depends on this graph alone."""
+        return self.features.spec is not None and self.module.graph_by_graph()
 
     def prepare(self) -> None:
         self._original.prepare()
@@ -158,6 +170,7 @@ class _TwinClassifier(DenseClassifier):
     def begin(self) -> None:
         super().begin()
         self.module.forget()
+        self._at_once = None
 
     @property
     def compiles(self) -> bool | None:
@@ -192,22 +205,41 @@ class _TwinClassifier(DenseClassifier):
             result = self.module.on_rows(self.node_rows(batch, edges.adjacency), edges)
         return result
 
-    def asked_alone(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> int:
-        return self._original.asked_alone(batch, labels, chosen)
+    def asked_again(self, graph: Graph, start: int) -> int:
+        # the twin's answers know no company, so those of all blocks can be held against the model at once
+        if self._at_once is None:
+            self._at_once = self._known()
+        few = graph.num_nodes > _FEW_NODES or not self._at_once
+        return super().asked_again(graph, start) if few else _AT_ONCE * (start == 0)
 
-    def probe(self, graph: Graph, noise: EdgeNoise) -> Probed:
+    def asked_alone(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> int:
+        some = batch.only(chosen)
+        wanted = self._original.scores(some)
+        other = self._original._checked_labels(wanted, some.size) != labels[chosen]
+        other &= ~tied(wanted, unit=self.unit_roundoff)
+        if other.any():
+            tried = Probed(some, self.scores(some), np.zeros(some.size, dtype=np.bool_))
+            if not self._differs_by_rounding(tried, wanted):
+                raise InputError(_OTHER_ANSWERS)
+        return len(chosen)
+
+    def probe(self, graph: Graph, noise: EdgeNoise, chosen: Callable[[int], Companies] = companies) -> Probed:
         # a model with a memory of its own would be refused, though its twin has none
-        model, twin = self._original.probe(graph, noise), super().probe(graph, noise)
+        if self._known():  # a model that agrees with such a twin in company minds none
+            model, twin = self._original.probe(graph, noise, _last_alone), super().probe(graph, noise, _nobody)
+        else:
+            model, twin = self._original.probe(graph, noise, chosen), super().probe(graph, noise, chosen)
         if twin.batch.size < model.batch.size:
             twin = model._replace(scores=self.scores(model.batch))
         wanted = model.scores if twin.batch.size == model.batch.size else self._original.scores(twin.batch)
         same = agree(wanted, twin.scores, tolerance=_TOLERANCE, unit=self.unit_roundoff, delicate=twin.delicate)
         if not same and not self._differs_by_rounding(twin, wanted):
-            raise InputError(
-                "the model's dense twin gives other answers than the model itself on noisy copies of a graph, perhaps since a "
-                "branch of forward depends on the edges (set model.dense_twin = False to have the model asked as it is)"
-            )
+            raise InputError(_OTHER_ANSWERS)
         return twin
+
+    def probe_finely(self, graph: Graph, noise: EdgeNoise) -> None:
+        if not self._known():
+            super().probe_finely(graph, noise)
 
     def _differs_by_rounding(self, tried: Probed, wanted: NDArray[Any]) -> bool:
         """Whether what the twin says otherwise than the model vanishes in double precision, and cannot turn an answer."""
@@ -225,6 +257,14 @@ class _TwinClassifier(DenseClassifier):
         precise = Precise(wanted[exact], one)
         precise.add(np.arange(len(exact)), tried.scores[exact], other)
         return precise.only_rounding() and precise.harmless(wanted[exact])
+
+
+def _last_alone(size: int) -> Companies:
+    return companies(size)[-1:]
+
+
+def _nobody(size: int) -> Companies:
+    return []
 
 
 def _state_of(module: torch.nn.Module) -> tuple[Any, ...]:

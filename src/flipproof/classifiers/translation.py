@@ -18,9 +18,9 @@ import torch
 import torch_geometric.nn as pyg
 from torch import Tensor, fx
 
-from flipproof.classifiers.degree_rows import DegreeRows, is_relu, row_by_row
+from flipproof.classifiers.degree_rows import ROW_MODULES, DegreeRows, is_relu, row_by_row
 from flipproof.classifiers.edges import Edges
-from flipproof.classifiers.layers import BY_GRAPH, POOL_ENDINGS, POOLS, DenseLayer, refusal
+from flipproof.classifiers.layers import BY_GRAPH, CONVOLUTIONS, POOL_ENDINGS, POOLS, DenseLayer, refusal
 
 __all__ = ["DenseTwin", "Untranslatable", "call_with_fields"]
 
@@ -45,6 +45,7 @@ class DenseTwin(torch.nn.Module):
         *_, batch = (node for node in graph.graph.nodes if node.op == "placeholder")
         self._wants_owner = bool(batch.users)
         self._stays_shared = _only_rows_before_edges(graph)
+        self._known_calls = _only_known_calls(graph)
         self._graph = _Compiled(graph)
         self._by_degree = [part for part in self._graph.modules() if isinstance(part, DegreeRows)]
 
@@ -66,6 +67,14 @@ class DenseTwin(torch.nn.Module):
         return self._graph(
             None if self._by_degree and exact else edges.degrees.flatten(0, 1), edges, self._owner(edges)
         )
+
+    def graph_by_graph(self) -> bool:
+        """Whether it can be told from the code that a graph's logits are made from the rows of this graph alone.
+
+        So it is if all calls and parts are known ones, which work row by row or graph by graph, and nobody has put code of
+        their own into a part. Otherwise only a trial can tell.
+        """
+        return self._known_calls and all(_is_known(part) for part in self._graph.modules())
 
     def forget(self) -> None:
         """Forget what was computed from weights that may have changed."""
@@ -91,6 +100,21 @@ class _Compiled(torch.nn.Module):
 
     def forward(self, *inputs: Any) -> Any:
         return self._code(self, *inputs)
+
+
+_KNOWN = {
+    *ROW_MODULES,
+    *CONVOLUTIONS,
+    *BY_GRAPH,
+    pyg.Linear,
+    torch.nn.Module,  # holds others
+    torch.nn.ModuleList,
+    torch.nn.Sequential,
+    DegreeRows,
+    DenseLayer,
+    _Compiled,
+}
+"""Parts of a twin of which it is known that they work row by row, or graph by graph."""
 
 
 class _Root(torch.nn.Module):
@@ -224,6 +248,24 @@ def _only_rows_before_edges(graph: fx.GraphModule) -> bool:
             elif not _is_convolution(user, parts):
                 return False
     return True
+
+
+def _only_known_calls(graph: fx.GraphModule) -> bool:
+    """Whether every call works row by row, or graph by graph in a way of our own; the parts that are called apart."""
+    parts = dict(graph.named_modules())
+    return all(
+        node.op in ("placeholder", "output")
+        or isinstance(_called(node, parts), DegreeRows | DenseLayer)
+        or node.target in POOLS.values()
+        or row_by_row(node, parts)
+        for node in graph.graph.nodes
+    )
+
+
+def _is_known(part: torch.nn.Module) -> bool:
+    """Whether a part works row by row or graph by graph, as it was made by torch, by PyG or here."""
+    altered = any(name == "forward" or ("hooks" in name and held) for name, held in vars(part).items())
+    return type(part) in _KNOWN and not altered
 
 
 def _only_user(node: fx.Node) -> fx.Node | None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flipproof.certificates.bounds import checked_alpha, label_pvalue
 from flipproof.certificates.certificate import Certificate
@@ -21,6 +22,7 @@ from flipproof.certificates.methods import DEFAULT_METHOD
 from flipproof.certificates.reach import unanimous_certificate
 from flipproof.certificates.sampled_votes import Block, Votes
 from flipproof.checks import checked_samples
+from flipproof.classifiers.classifier import Classifier
 from flipproof.defences.asking import ask_all
 from flipproof.defences.defence import Defence, Option, Request, label_dtype
 from flipproof.defences.sampled_question import SampledQuestion
@@ -324,8 +326,7 @@ class SmoothedClassifier(Defence):
         classifier.prepare()
         size = classifier.batch_size(graph, self.noise)
         checksum, labels, contents = stream.new_checksum(), [], []
-        # one sample of the block is asked about again, alone: a guard against models that mind their company
-        again = int(keyed_draws(f"alone {graph.topology}", seed, start, (1,))[0]) % min(BLOCK, samples - start)
+        again = self._again(graph, classifier, start, samples=samples, seed=seed)
         for begin in range(start, start + BLOCK, size):
             batch, flips = stream.batch(begin, begin + size)
             checksum.update(flips)
@@ -334,16 +335,27 @@ class SmoothedClassifier(Defence):
             if begin < samples:
                 found = classifier.labels(batch)
                 labels.append(found)
-                if begin <= start + again < begin + size:
-                    classifier.asked_alone(batch, found, np.array([start + again - begin]))
+                here = again[(begin <= again) & (again < begin + size)] - begin
+                if len(here):
+                    classifier.asked_alone(batch, found, here)
         if stream.small:
             stream.remember(start, b"".join(contents))
         kept = np.concatenate(labels)[: samples - start]
         return kept.astype(label_dtype(self.num_classes)), checksum.hexdigest()
 
+    @staticmethod
+    def _again(graph: Graph, classifier: Classifier, start: int, *, samples: int, seed: int) -> NDArray[np.int64]:
+        """Samples of a block that the model is asked about a second time: a guard against models that mind their company."""
+        block = min(BLOCK, samples - start)
+        count = min(block, classifier.asked_again(graph, start))
+        first = int(keyed_draws(f"alone {graph.topology}", seed, start, (1,))[0]) % block
+        return start + (first + np.arange(count) * (block // max(1, count))) % block
+
     def votes_of(self, graph: Graph, blocks: Iterable[Block], *, seed: int, looks: tuple[int, ...] = ()) -> Votes:
         """The votes of a graph from the blocks that :meth:`sample_block` returned, in order."""
         labels, checksums = zip(*blocks, strict=True)
+        classifier, cast = self.classifier.suited(graph, self.noise), sum(map(len, labels))
+        again = [classifier.asked_again(graph, start) for start in range(0, cast, BLOCK)]
         return Votes(
             np.concatenate(labels),
             graph,
@@ -352,7 +364,7 @@ class SmoothedClassifier(Defence):
             seed,
             checksums,
             looks=looks,
-            compared=len(checksums),
+            compared=min(cast, sum(again)),
         )
 
     def _block(self, piece: bytes) -> Block:

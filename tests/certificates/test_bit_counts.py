@@ -59,3 +59,30 @@ def test_every_bit_finds_its_slot() -> None:
     found = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")[:19, :130]
     np.testing.assert_array_equal(np.sort(found, axis=1), np.sort(flips.T, axis=1))
     np.testing.assert_array_equal(found, flips.T)
+
+
+@pytest.mark.parametrize("samples", [1, 63, 130, 3000])
+def test_singles_and_parts_without_numba(samples: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(samples)
+    flips, labels = rng.random((samples, 19)) < 0.3, rng.integers(0, 3, samples).astype(np.uint8)
+    cut, slots = samples // 3 // 64 * 64, np.array([4, 0, 17, 9])
+    parts = [(np.packbits(flips[part], axis=1), labels[part]) for part in (slice(cut), slice(cut, None))]
+    found = []
+    for compiles in (True, False):
+        monkeypatch.setattr(statistics, "can_compile", lambda compiles=compiles: compiles)
+        words = [bit_counts.by_slot(packed) for packed, _ in parts]
+        by_class = (
+            [statistics._singles_of_words(*given, 3) for given in zip(words, (each for _, each in parts), strict=True)]
+            if compiles
+            else [statistics._count_singles(*part, 3) for part in parts]
+        )
+        singles = sum(by_class)[:, :19]
+        counts = statistics.FlipCounts(3, np.bincount(labels, minlength=3), singles, parts, words if compiles else [])
+        found.append((singles, counts.part([0, 2], 2, slots), counts.part([1], 3, slots)))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    for label in range(3):
+        np.testing.assert_array_equal(found[0][0][label], flips[labels == label].sum(axis=0))
+    for i, j in combinations(range(4), 2):
+        assert found[0][1][i, j] == found[1][1][i, j] == found[0][1][j, i]
+    for i, j, k in combinations(range(4), 3):
+        assert found[0][2][i, j, k] == found[1][2][i, j, k] == found[0][2][k, i, j]

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from flipproof.noise import EdgeNoise
 
-__all__ = ["GRID_LIMIT", "Certificate", "cut_grid"]
+__all__ = ["GRID_LIMIT", "Certificate", "cut_grid", "up_to"]
 
 GRID_LIMIT = 64
 
@@ -125,6 +125,12 @@ class Certificate:
 def _run(cells: ArrayLike) -> int:
     """Index of the last entry before the first ``False``."""
     return int(np.argmin(np.append(cells, False))) - 1
+
+
+def up_to(radius: int, max_adds: int, max_removes: int) -> NDArray[np.bool_]:
+    """The grid of an answer that withstands so many flips, whichever they are; at most 64 each way."""
+    adds, removes = np.ogrid[: min(max_adds, GRID_LIMIT - 1) + 1, : min(max_removes, GRID_LIMIT - 1) + 1]
+    return np.asarray(adds + removes <= radius)
 
 
 def cut_grid(grid: NDArray[np.bool_]) -> NDArray[np.bool_]:

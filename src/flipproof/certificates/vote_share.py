@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flipproof.certificates.bounds import AlphaSplit, FloatArray, label_pvalue, lower_bound, upper_bound
-from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid
+from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid, up_to
 from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.noise import EdgeNoise
@@ -349,6 +349,8 @@ def certify_shares(
         )
     if found < 0:
         grid = np.zeros((0, 0), dtype=np.bool_)
+    elif noise.symmetric:
+        grid = up_to(found, max_adds, max_removes)
     else:
         size = (min(max_adds, GRID_LIMIT - 1), min(max_removes, GRID_LIMIT - 1))
         grid = certified_grid(p_lower, noise, *size, p_upper)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from flipproof.compiling import compiled
 
-__all__ = ["add_pairs", "add_triples", "by_slot"]
+__all__ = ["add_pairs", "add_triples", "by_slot", "chosen", "singles"]
 
 
 def by_slot(packed: NDArray[np.uint8]) -> NDArray[np.uint64]:
@@ -22,6 +22,13 @@ def by_slot(packed: NDArray[np.uint8]) -> NDArray[np.uint64]:
     rows = np.zeros((len(packed) + -len(packed) % 64, packed.shape[1]), dtype=np.uint8)
     rows[: len(packed)] = packed
     return np.asarray(_turned(rows)).view(np.uint64)
+
+
+def chosen(samples: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    """A bit per sample, ``[M / 64]``, in the order of :func:`by_slot`."""
+    padded = np.zeros(len(samples) + -len(samples) % 64, dtype=np.bool_)
+    padded[: len(samples)] = samples
+    return np.packbits(padded, bitorder="little").view(np.uint64)
 
 
 @compiled
@@ -56,6 +63,19 @@ def _ones(typing: Any, word: Any) -> Any:
 
 
 @compiled
+def singles(words: Any, voted: Any) -> Any:
+    """In how many of the samples of each of some sets of samples ``[C, M / 64]`` a slot was flipped, ``[C, N]``."""
+    found = np.zeros((len(voted), len(words)), np.int64)
+    for label in range(len(voted)):
+        for slot in range(len(words)):
+            count = np.uint64(0)
+            for place in range(words.shape[1]):
+                count += _ones(words[slot, place] & voted[label, place])
+            found[label, slot] = count
+    return found
+
+
+@compiled
 def add_pairs(words: Any, table: Any) -> None:
     """Add to ``table [N, N]`` in how many samples two slots were both flipped."""
     for i in range(len(table)):
@@ -70,7 +90,7 @@ def add_pairs(words: Any, table: Any) -> None:
 
 @compiled
 def add_triples(words: Any, table: Any) -> None:
-    """Add to ``table [N, N, N]`` in how many samples three slots ``i < j < k`` were all flipped, at ``[i, j, k]``."""
+    """Add to a symmetric ``table [N, N, N]`` in how many samples three slots were all flipped."""
     both = np.empty(words.shape[1], np.uint64)
     for i in range(len(table)):
         first = words[i]
@@ -83,4 +103,5 @@ def add_triples(words: Any, table: Any) -> None:
                 for place in range(len(both)):
                     count += _ones(both[place] & third[place])
                 table[i, j, k] += count
-                table[i, k, j] += count
+                for a, b, c in ((i, k, j), (j, i, k), (j, k, i), (k, i, j), (k, j, i)):
+                    table[a, b, c] = table[i, j, k]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from flipproof.certificates import vote_share as by_votes
 from flipproof.certificates.bounds import AlphaSplit, label_pvalue, lower_bound, upper_bound
-from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid
+from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid, up_to
 from flipproof.certificates.influence.attack import Attack
 from flipproof.certificates.influence.lead_test import LeadTest
 from flipproof.certificates.influence.sign_test import SignTest
@@ -246,8 +246,7 @@ def _symmetric_search(tests: _Tests, max_adds: int, max_removes: int) -> tuple[i
     radius = 0
     while radius < max_adds + max_removes and tests.passes(0, radius + 1):
         radius += 1
-    adds, removes = np.ogrid[: min(max_adds, GRID_LIMIT - 1) + 1, : min(max_removes, GRID_LIMIT - 1) + 1]
-    return radius, adds + removes <= radius
+    return radius, up_to(radius, max_adds, max_removes)
 
 
 def _search(tests: _Tests, max_adds: int, max_removes: int) -> tuple[int, NDArray[np.bool_]]:

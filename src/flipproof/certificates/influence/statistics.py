@@ -45,12 +45,14 @@ class FlipCounts:
         votes: Of every class, ``[C]``.
         singles: Of every class among the samples in which a slot was flipped, ``[C, N]``.
         flips: Those of all samples, verified; can be gone through several times.
+        words: The same, a bit per sample of every slot, where they are kept.
     """
 
     order: int
     votes: IntArray
     singles: IntArray
     flips: Iterable[Flips]
+    words: list[NDArray[np.uint64]] = field(default_factory=list)
     _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def rivals(self, top: int) -> list[int]:
@@ -73,15 +75,28 @@ class FlipCounts:
             return _taken(self.table(labels, order), slots, order)
         key = (order, self._voted(labels), slots.tobytes())
         if key not in self._known:
-            columns = self._columns(slots)[self._are(self._labels, key[1])]
-            i, j = np.triu_indices(len(slots), 1)
-            if order == 2:
-                found = columns.T @ columns
-            else:
-                found = np.zeros((len(slots),) * 3, dtype=np.float32)
-                found[i, j] = found[j, i] = (columns[:, i] * columns[:, j]).T @ columns
-            self._known[key] = found
+            self._known[key] = self._counted_part(key[1], order, slots)
         return np.asarray(self._known[key])
+
+    def _counted_part(self, labels: frozenset[int], order: int, slots: IntArray) -> NDArray[Any]:
+        """The counts of pairs or triples of a few slots for some classes together."""
+        if can_compile():
+            from flipproof.certificates.influence import bit_counts
+
+            key = ("words", slots.tobytes())
+            if key not in self._known:
+                kept = self.words or (bit_counts.by_slot(flips) for flips, _ in self.flips)
+                self._known[key] = np.concatenate([words[slots] for words in kept], axis=1)
+            voted = [bit_counts.chosen(self._are(part, labels)) for _, part in self.flips]
+            found = self._known[key] & np.concatenate(voted)
+            return (_pairs_of_words if order == 2 else _triples_of_words)([found], len(slots))
+        columns = self._columns(slots)[self._are(self._labels, labels)]
+        if order == 2:
+            return np.asarray(columns.T @ columns)
+        i, j = np.triu_indices(len(slots), 1)
+        found = np.zeros((len(slots),) * 3, dtype=np.float32)
+        found[i, j] = found[j, i] = (columns[:, i] * columns[:, j]).T @ columns
+        return found
 
     def _are(self, voted: Labels, labels: frozenset[int]) -> NDArray[np.bool_]:
         """Which votes are for some classes."""
@@ -248,7 +263,7 @@ class HopedCounts(FlipCounts):
         highest: Of every class by pairs, where the order is 2.
     """
 
-    highest: IntArray
+    highest: IntArray = field(kw_only=True)
 
     def table(self, labels: list[int], order: int) -> NDArray[Any]:
         """See :class:`FlipCounts`."""
@@ -267,15 +282,21 @@ def _count_singles(packed: NDArray[np.uint8], labels: Labels, classes: int) -> I
     return np.asarray(by_slot.reshape(-1, classes, 8).swapaxes(0, 1).reshape(classes, -1).astype(np.int64))
 
 
+def _singles_of_words(words: NDArray[np.uint64], labels: Labels, classes: int) -> IntArray:
+    """The same from a bit per sample of every slot."""
+    from flipproof.certificates.influence import bit_counts
+
+    voted = [bit_counts.chosen(labels == label) for label in range(classes)]
+    return np.asarray(bit_counts.singles(words, np.array(voted)))
+
+
 def _count_pairs(parts: Iterable[NDArray[np.uint8]], slots: int) -> FloatArray:
     """In how many of the samples two slots were both flipped, ``[N, N]``; 0 for a slot with itself."""
-    table = np.zeros((slots, slots))
     if can_compile():
         from flipproof.certificates.influence import bit_counts
 
-        for packed in parts:
-            bit_counts.add_pairs(bit_counts.by_slot(packed), table)
-        return table
+        return _pairs_of_words(map(bit_counts.by_slot, parts), slots)
+    table = np.zeros((slots, slots))
     for packed in parts:
         numbers = _unpacked(packed)
         table += (numbers.T @ numbers)[:slots, :slots]
@@ -283,16 +304,24 @@ def _count_pairs(parts: Iterable[NDArray[np.uint8]], slots: int) -> FloatArray:
     return table
 
 
+def _pairs_of_words(parts: Iterable[NDArray[np.uint64]], slots: int) -> FloatArray:
+    """The same from a bit per sample of every slot."""
+    from flipproof.certificates.influence import bit_counts
+
+    table = np.zeros((slots, slots))
+    for words in parts:
+        bit_counts.add_pairs(words, table)
+    return table
+
+
 def _count_triples(parts: Iterable[NDArray[np.uint8]], slots: int, *, first: int = 0) -> NDArray[np.float32]:
     """In how many of the samples three slots, from some first one on, were all flipped, symmetric ``[N, N, N]``."""
     begin, slots = first, slots - first
-    table = np.zeros((slots,) * 3, dtype=np.float32)
     if can_compile():
         from flipproof.certificates.influence import bit_counts
 
-        for packed in parts:
-            bit_counts.add_triples(bit_counts.by_slot(packed)[begin:], table)
-        parts = ()
+        return _triples_of_words((bit_counts.by_slot(packed)[begin:] for packed in parts), slots)
+    table = np.zeros((slots,) * 3, dtype=np.float32)
     for packed in parts:
         for first in range(slots - 2):
             byte, bit = divmod(begin + first, 8)
@@ -304,6 +333,16 @@ def _count_triples(parts: Iterable[NDArray[np.uint8]], slots: int, *, first: int
     for first in range(slots - 2):
         rest = slice(first + 1, None)
         table[rest, first, rest] = table[rest, rest, first] = table[first, rest, rest]
+    return table
+
+
+def _triples_of_words(parts: Iterable[NDArray[np.uint64]], slots: int) -> NDArray[np.float32]:
+    """The same from a bit per sample of every slot."""
+    from flipproof.certificates.influence import bit_counts
+
+    table = np.zeros((slots,) * 3, dtype=np.float32)
+    for words in parts:
+        bit_counts.add_triples(words, table)
     return table
 
 
@@ -330,14 +369,22 @@ def _kinds(values: dict[Kind, float], groups: int, order: int) -> FloatArray:
 def count_flips(votes: Votes, order: int) -> FlipCounts:
     """Count votes and flipped slots; refuses if the flips are not those that the classifier saw."""
     classes, slots = votes.num_classes, votes.graph.num_slots
-    singles, kept = np.zeros((classes, slots), dtype=np.int64), list[Flips]()
+    singles, kept, kept_words = np.zeros((classes, slots), dtype=np.int64), list[Flips](), list[NDArray[np.uint64]]()
     again = _AgainVerified(votes)
     few = len(votes) * slots <= _KEPT_BITS
     for flips, labels in again:
         if few:
             kept.append((flips, labels))
-        singles += _count_singles(flips, labels, classes)[:, :slots]
-    return FlipCounts(order, votes.counts, singles, kept if few else again)
+        if can_compile():
+            from flipproof.certificates.influence import bit_counts
+
+            words = bit_counts.by_slot(flips)
+            singles += _singles_of_words(words, labels, classes)[:, :slots]
+            if few:
+                kept_words.append(words)
+        else:
+            singles += _count_singles(flips, labels, classes)[:, :slots]
+    return FlipCounts(order, votes.counts, singles, kept if few else again, kept_words)
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ def test_our_own_network(layers: int, nodes: int) -> None:
 @given(st.integers(1, 12), st.sampled_from([1, 7, 64, 70]), st.integers(0, 2**32 - 1), st.booleans(), st.booleans())
 def test_every_product(nodes: int, width: int, seed: int, relu: bool, mean: bool) -> None:
     """Any matrix, any width, rows of one graph or of all, against matrices of torch; and each graph alone, to the last bit."""
-    rng, size = np.random.default_rng(seed), 6
+    rng, size = np.random.default_rng(seed), 20
     slots = np.arange(nodes * (nodes - 1) // 2)
     states = rng.random((size, len(slots))) < rng.random((size, 1))
     batch = NoisyBatch(nodes, size, None, slots, np.empty(0, dtype=np.int64), states, None)
@@ -145,6 +145,7 @@ def test_every_product(nodes: int, width: int, seed: int, relu: bool, mean: bool
     shared, rows, row = torch.randn(nodes, width), torch.randn(size * nodes, width), torch.randn(width)
     scores = torch.randn(2, size, nodes)
     ending = Ending(relu, "mean" if mean else "")
+    linear = nn.Linear(width, 150 - 2 * width, bias=relu)
 
     def found(edges: Edges, chosen: slice) -> list[Tensor]:
         part = edges.nodes(rows[: edges.copies * nodes]) if edges.copies == size else rows.view(size, nodes, -1)[chosen]
@@ -162,6 +163,7 @@ def test_every_product(nodes: int, width: int, seed: int, relu: bool, mean: bool
             *(edges.product(matrix, own, own, ending) for matrix in matrices),
             *(edges.product(matrix, shared, None, ending) for matrix in matrices),
             *(edges.sums(matrix, values) for matrix in matrices),
+            *(edges.perceptron(matrix, own, row, linear, ending) for matrix in matrices),
         ]
 
     with torch.no_grad():
@@ -190,6 +192,8 @@ def test_rows_that_are_not_the_nodes_are_refused() -> None:
             edges.ended(wrong, Ending(pool="mean"))
     with pytest.raises(ValueError, match="4 columns"):
         edges.product(matrix, rows, torch.ones(15, 3))
+    with pytest.raises(ValueError, match="the linear layer takes 3"):
+        edges.perceptron(matrix, rows, torch.ones(4), nn.Linear(3, 2), Ending())
     with pytest.raises(ValueError, match="15 rows"):
         edges.sums(matrix, torch.ones(2, 5, 1))
 

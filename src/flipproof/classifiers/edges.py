@@ -125,6 +125,11 @@ class Edges:
             result = torch.baddbmm(own, matrix, self.nodes(rows)).flatten(0, 1)
         return self.ended(result, ending)
 
+    def perceptron(self, matrix: Any, rows: Any, added: Any, linear: Any, ending: Ending) -> Tensor:
+        """As :meth:`product` with a ReLU, then a linear layer and what follows."""
+        found: Tensor = linear(self.product(matrix, rows, added, Ending(relu=True)))
+        return self.ended(found, ending)
+
     def sums(self, matrix: Any, values: Tensor) -> Tensor:
         """``matrix @ values`` for one number per node, ``[B, n]``: faster than many small products by the library."""
         found: Tensor = (matrix * values.mT).sum(dim=2)

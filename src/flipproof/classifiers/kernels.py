@@ -18,10 +18,12 @@ from numba.extending import intrinsic, models, register_model
 
 from flipproof.compiling import compiled
 
-__all__ = ["LANES", "attend", "listed", "mix", "pieces_of", "pool", "scores", "sums", "weighted_sums"]
+__all__ = ["LANES", "attend", "listed", "mix", "perceptron", "pieces_of", "pool", "scores", "sums", "weighted_sums"]
 
 LANES = 64
 """Columns that are added at once; rows must have a multiple of it."""
+
+_AT_A_TIME = 16  # graphs
 
 
 # ---- several columns at once, in registers: numba has no such type, and its plain loops are less than half as fast --------
@@ -96,6 +98,27 @@ def _rectified(typing: Any, lanes: Any) -> Any:
         return builder.select(builder.fcmp_ordered("<", values[0], zero), zero, values[0])
 
     return lanes(lanes), make
+
+
+@intrinsic
+def _not_zero(typing: Any, lanes: Any) -> Any:
+    """A bit for every column, the lowest for the first: whether it is not zero."""
+
+    def make(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        zero = ir.Constant(values[0].type, [0.0] * LANES)
+        return builder.bitcast(builder.fcmp_unordered("!=", values[0], zero), ir.IntType(LANES))
+
+    return types.uint64(lanes), make
+
+
+@intrinsic
+def _lowest(typing: Any, word: Any) -> Any:
+    """The number of zeros below the lowest one among the bits of a word."""
+
+    def make(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.cttz(values[0], ir.IntType(1)(1))
+
+    return types.int64(types.uint64), make
 
 
 # ---- kernels -----------------------------------------------------------------------------------------------------------
@@ -231,6 +254,75 @@ def mix(
                     _store(found, base + node, column, row)
             if pooled:
                 _store(found, copy, column, whole)
+
+
+@compiled
+def perceptron(
+    starts: Any,
+    neighbours: Any,
+    nodes: Any,
+    target: Any,
+    source: Any,
+    own: Any,
+    entries: Any,
+    table: Any,
+    rise: Any,
+    index: Any,
+    factor: Any,
+    added: Any,
+    added_index: Any,
+    weights: Any,
+    bias: Any,
+    relu: Any,
+    pooled: Any,
+    found: Any,
+) -> None:
+    """As :func:`mix` with a ReLU, then the rows' product with ``weights``, plus ``bias [1, d]``, and what follows.
+
+    A few graphs at a time: their rows stay in the cache. What the ReLU has made zero is left out.
+    """
+    rows = np.empty((_AT_A_TIME * nodes, table.shape[1]), table.dtype)
+    nothing = np.zeros((1, weights.shape[1]), weights.dtype)
+    for first in range(0, len(own) // nodes, _AT_A_TIME):
+        last = min(len(own) // nodes, first + _AT_A_TIME)
+        begin, end = first * nodes, last * nodes
+        mix(
+            starts[begin : end + 1],
+            neighbours,
+            nodes,
+            target[begin:end],
+            source[begin:end],
+            own[begin:end],
+            entries,
+            table,
+            rise,
+            index[begin:end],
+            factor[begin:end],
+            added,
+            added_index[begin:end],
+            True,
+            False,
+            rows,
+        )
+        for column in range(0, weights.shape[1], LANES):
+            for copy in range(first, last):
+                whole = _load(nothing, 0, column)
+                for node in range(copy * nodes, copy * nodes + nodes):
+                    row = _load(bias, 0, column)
+                    for part in range(0, rows.shape[1], LANES):
+                        left = _not_zero(_load(rows, node - begin, part))
+                        while left:
+                            place = part + _lowest(left)
+                            row = _plus_times(row, rows[node - begin, place], _load(weights, place, column))
+                            left &= left - np.uint64(1)
+                    if relu:
+                        row = _rectified(row)
+                    if pooled:
+                        whole = _plus(whole, row)
+                    else:
+                        _store(found, node, column, row)
+                if pooled:
+                    _store(found, copy, column, whole)
 
 
 @compiled

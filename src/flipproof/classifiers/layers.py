@@ -127,6 +127,8 @@ class _GIN(Combining):
         matrix = edges.gathering(self.layer.aggr, itself=1 + self.layer.eps)
         _, *rest = self.layer.nn
         relu = bool(rest) and type(rest[0]) is torch.nn.ReLU
+        if relu and len(rest) == 2 and _plain(rest[1]):
+            return edges.perceptron(matrix, rows[0], self._first().bias, rest[1], ending)
         values = edges.product(matrix, rows[0], self._first().bias, Ending(relu=relu))
         for part in rest[relu:]:
             values = part(values)

@@ -56,6 +56,13 @@ class _Matrix(NamedTuple):
     entries: NDArray[Any]
 
 
+class _Terms(NamedTuple):
+    """What a product is made of, as kernels take it, and its columns."""
+
+    width: int
+    arrays: tuple[Any, ...]
+
+
 class NeighbourLists(Edges):
     """As :class:`Edges`, with lists of neighbours in place of matrices; not for gradients.
 
@@ -124,6 +131,23 @@ class NeighbourLists(Edges):
     # ---- products ----
 
     def product(self, matrix: Any, rows: Any, added: Any = None, ending: Ending = NO_ENDING) -> Tensor:
+        given = self._terms(matrix, rows, added)
+        found = self._empty(ending, given.width)
+        self._kernels.mix(*given.arrays, ending.relu, bool(ending.pool), found)
+        return self._ended(found, given.width, ending)
+
+    def perceptron(self, matrix: Any, rows: Any, added: Any, linear: Any, ending: Ending) -> Tensor:
+        given, (width, before) = self._terms(matrix, rows, added), linear.weight.shape
+        if before != given.width:
+            raise ValueError(f"rows have {given.width} columns, and the linear layer takes {before}")
+        weights = self._wide(linear.weight.mT)
+        bias = torch.zeros(width, dtype=self.dtype) if linear.bias is None else linear.bias
+        found = self._empty(ending, width)
+        ends = weights, self._wide(bias.unsqueeze(0)), ending.relu, bool(ending.pool), found
+        self._kernels.perceptron(*given.arrays, *ends)
+        return self._ended(found, width, ending)
+
+    def _terms(self, matrix: Any, rows: Any, added: Any) -> _Terms:
         rows = self._as_rows(rows)
         width = rows.table.shape[1]
         plus = self._as_rows(torch.zeros(width, dtype=self.dtype) if added is None else added)
@@ -131,23 +155,15 @@ class NeighbourLists(Edges):
             plus = self._as_rows(self.plain(plus))
         if plus.table.shape[1] != width:
             raise ValueError(f"rows have {width} columns, and what is added to them {plus.table.shape[1]}")
-        found = self._empty(ending, width)
-        self._kernels.mix(
-            self._starts,
-            self._neighbours,
-            self.num_nodes,
-            *matrix,
-            self._wide(rows.table),
-            found[:0] if rows.rise is None else self._wide(rows.rise),
-            rows.places,
-            found[0, :0] if rows.factor is None else _array(rows.factor),
-            self._wide(plus.table),
-            plus.places,
-            ending.relu,
-            bool(ending.pool),
-            found,
+        table = self._wide(rows.table)
+        rise, factor = (
+            (table[:0], table[0, :0])
+            if rows.rise is None or rows.factor is None
+            else (self._wide(rows.rise), _array(rows.factor))
         )
-        return self._ended(found, width, ending)
+        lists = self._starts, self._neighbours, self.num_nodes
+        arrays = (*lists, *matrix, table, rise, rows.places, factor, self._wide(plus.table), plus.places)
+        return _Terms(width, arrays)
 
     def _empty(self, ending: Ending, width: int) -> NDArray[Any]:
         """Where rows go, or their sums."""

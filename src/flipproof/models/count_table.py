@@ -1,0 +1,144 @@
+"""Classes by the numbers of nodes and edges alone, so that as many graphs as possible keep theirs when edges are flipped."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+__all__ = ["CountTable"]
+
+_SIZES, _BUDGETS, _CELLS = 128, 12, 256  # rows of the table: numbers of nodes, budgets, and parts of the numbers of edges
+_SIZE_WIDTHS = (0.05, 0.1, 0.2)  # of the logarithm of the number of nodes: how far graphs stand for others
+_DENSITY_WIDTHS = (0.01, 0.02, 0.04)  # the same of the share of node pairs that are edges
+_DENSITIES = 400  # at which it is reckoned how common a class is
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class CountTable(nn.Module):
+    """For every number of nodes the classes of all numbers of edges, as intervals; a table of whole numbers.
+
+    An answer withstands ``r`` flips if all numbers of edges at most ``r`` away have the same class. For each number of nodes and
+    each budget ``r``, :meth:`learn` finds the intervals that certify most of what can be expected, by dynamic programming: training
+    graphs stand for graphs of about their number of nodes and share of edges, with weights that fall off like a bell curve.
+    Nothing is learnt by steps, and nothing is rounded: the same answers on every machine.
+    """
+
+    sizes: Tensor
+    budgets: Tensor
+    classes: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("sizes", torch.zeros(_SIZES, dtype=torch.int64))
+        self.register_buffer("budgets", torch.zeros(_BUDGETS, dtype=torch.int64))
+        self.register_buffer("classes", torch.zeros(_SIZES, _BUDGETS, _CELLS, dtype=torch.int64))
+
+    def forward(self, sizes: Tensor, edges: Tensor, budget: Tensor) -> Tensor:
+        """The classes of graphs with so many nodes and edges that are to withstand so many flips, each ``[B]``, integers.
+
+        What lies between rows of the table takes the next row; what lies beyond, the last.
+        """
+        size = torch.searchsorted(self.sizes, sizes).clamp_max(_SIZES - 1)
+        row = torch.searchsorted(self.budgets, budget).clamp_max(_BUDGETS - 1)
+        slots = sizes * (sizes - 1) // 2
+        cell = edges * _CELLS // (slots + 1)
+        return self.classes[size, row, cell.clamp(0, _CELLS - 1)]
+
+    def learn(self, sizes: Ints, edges: Ints, labels: Ints, weights: Floats, most: tuple[int, int]) -> None:
+        """Fill the table.
+
+        Args:
+            sizes, edges, labels: Of the training graphs, each ``[T]``.
+            weights: Of each class, ``[C]``.
+            most: Additions and removals to prepare for; a budget below takes at most as many of each.
+        """
+        flips = sum(most) if most[0] != most[1] else most[0]
+        rows, budgets = _spread_out(int(sizes.max()), _SIZES), _spread_out(flips, _BUDGETS)
+        common = _common(sizes, edges, labels, weights, rows)
+        chosen = np.empty((_SIZES, _BUDGETS, _CELLS), dtype=np.int64)
+        for place, budget in enumerate(budgets):
+            adds, removes = (min(int(budget), part) for part in most)
+            chosen[:, place] = _best_intervals(common, rows, adds, removes)
+        for buffer, values in ((self.sizes, rows), (self.budgets, budgets), (self.classes, chosen)):
+            buffer.copy_(torch.from_numpy(values))
+
+
+def _spread_out(largest: int, number: int) -> Ints:
+    """So many whole numbers from 1 up to the largest, ascending, all small ones among them; the largest several times if need be.
+
+    >>> _spread_out(10, 12).tolist(), _spread_out(3, 5).tolist()
+    ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 10], [1, 2, 3, 3, 3])
+    """
+    if largest <= number:
+        return np.minimum(np.arange(1, number + 1), largest)
+    found = np.geomspace(1, largest, number)
+    for place in range(1, number):  # the small ones one by one, then ever larger steps
+        found[place:] = np.geomspace(max(found[place], round(found[place - 1]) + 1), largest, number - place)
+    return np.rint(found).astype(np.int64)
+
+
+def _starts(nodes: Ints) -> Ints:
+    """The first number of edges of every cell, and one more than the last, ``[S, cells + 1]``."""
+    last = nodes * (nodes - 1) // 2 + 1
+    return -(-np.arange(_CELLS + 1) * last[:, None] // _CELLS)
+
+
+def _common(sizes: Ints, edges: Ints, labels: Ints, weights: Floats, rows: Ints) -> Floats:
+    """How common each class is expected to be at each density, for each of some numbers of nodes, ``[S, C, densities]``."""
+    density = edges / np.maximum(1, sizes * (sizes - 1) / 2)
+    away = np.linspace(0, 1, _DENSITIES)[:, None] - density
+    bells = [np.exp(-0.5 * (away / width) ** 2) for width in _DENSITY_WIDTHS]
+    near = sum(bell / bell.sum(axis=0) for bell in bells)
+    apart = np.log(rows)[:, None] - np.log(sizes)
+    # nothing underflows: far from all graphs the nearest ones count
+    scaled = [-0.5 * (apart / width) ** 2 for width in _SIZE_WIDTHS]
+    shares = [np.exp(part - part.max(axis=1, keepdims=True)) for part in scaled]
+    alike = sum(share / share.sum(axis=1, keepdims=True) for share in shares)
+    by_class = (labels[:, None] == np.arange(len(weights))) * weights
+    return np.einsum("dt,st,tc->scd", near, alike, by_class, optimize=True)
+
+
+def _best_intervals(common: Floats, rows: Ints, adds: int, removes: int) -> Ints:
+    """The class of every cell, ``[S, cells]``: what certifies most against so many additions and removals.
+
+    An interval of a class certifies the numbers of edges in it from which the attack cannot leave it: all but the first
+    ``removes`` and the last ``adds``, and at the ends of the axis those, too. The best division of all cells up to one that ends
+    with a class is the best over the start of its last interval.
+    """
+    starts, (sizes, classes, _) = _starts(rows), common.shape
+    sums = np.concatenate([np.zeros((sizes, classes, 1)), np.cumsum(common, axis=2)], axis=2)
+
+    def below(edges: Ints) -> Floats:
+        """How common each class is below some numbers of edges, ``[S, C, ...]``."""
+        share = np.clip(edges / starts[:, -1:], 0, 1) * _DENSITIES
+        place = np.minimum(share.astype(np.int64), _DENSITIES - 1)
+        low, high = (np.take_along_axis(sums, (place + more)[:, None], axis=2) for more in (0, 1))
+        return np.asarray(low + (share - place)[:, None] * (high - low))
+
+    first = below(np.where(starts == 0, 0, starts + removes))  # what lies before the part that an interval from here certifies
+    last = below(np.where(starts == starts[:, -1:], starts, starts - adds))
+    best = np.zeros((sizes, classes, _CELLS + 1))  # of what lies below, if the class ends here
+    other = np.zeros_like(best)  # the same of all other classes: who comes before
+    came, before = (np.zeros(best.shape, dtype=np.int64) for _ in range(2))
+    everyone = np.arange(classes)
+    for end in range(1, _CELLS + 1):
+        values = other[:, :, :end] + np.maximum(0, last[:, :, end, None] - first[:, :, :end])
+        came[:, :, end] = values.argmax(axis=2)
+        best[:, :, end] = values.max(axis=2)
+        ranked = np.argsort(-best[:, :, end], axis=1, kind="stable")
+        before[:, :, end] = np.where(ranked[:, :1] == everyone, ranked[:, 1:2], ranked[:, :1])
+        other[:, :, end] = np.take_along_axis(best[:, :, end], before[:, :, end], axis=1)
+    found, each = np.empty((sizes, _CELLS), dtype=np.int64), np.arange(sizes)
+    label, end = best[:, :, -1].argmax(axis=1), np.full(sizes, _CELLS)
+    for cell in range(_CELLS - 1, -1, -1):
+        done = came[each, label, end] > cell  # the interval begins after this cell: on to the one before
+        while done.any():
+            start = came[each, label, end]
+            label, end = np.where(done, before[each, label, start], label), np.where(done, start, end)
+            done = came[each, label, end] > cell
+        found[:, cell] = label
+    return found

@@ -101,8 +101,7 @@ class CertifiedTraining:
             self._check_labels(labelled)
             self.held_out = ReachedViews(kept, labelled.labels, self.features, model, self.graphs.depth)
         self.steps = chosen.epochs * -(-len(members) // chosen.batch_size)
-        if model.counts_only:
-            model.standardise(self.graphs.sizes, self.graphs.edges)
+        model.standardise(self.graphs.sizes, self.graphs.sums, self.graphs.edges)
         model.for_budget(self.flips, trained=True)
         model.learn_sizes(recurrence(members, self.labelled.labels.tolist()) >= _RECURRENT)
         self.class_weight = torch.ones(model.num_classes)

@@ -50,6 +50,8 @@ def test_no_attack_inside_the_radius_and_one_flip_is_exact(features, frozen, mem
     for seed in range(6):
         model = wild(0 if features is None else 3, 2 + seed % 2, members=members, seed=seed)
         model.learn_sizes(features is None)
+        if seed % 2:
+            model.standardise(*(torch.from_numpy(rng.uniform(2, 9, size)) for size in (5, (5, model.in_features), 5)))
         local = fp.LocalClassifier(model, trust_features=True)
         graph = random_graph(rng, 4, features, frozen)
         certificate = local.certify(graph)
@@ -71,7 +73,7 @@ def test_without_votes_the_radius_is_the_truth(members):
     radii = []
     for seed in range(12):
         model = Local(0, 2 + seed % 2, hidden=8, members=members, counts_only=True, seed=seed).eval()
-        model.standardise(torch.tensor([3.0, 4.0, 9.0]), torch.tensor([2.0, 5.0, 7.0]))
+        model.standardise(torch.tensor([3.0, 4.0, 9.0]), torch.zeros(3, 0), torch.tensor([2.0, 5.0, 7.0]))
         with torch.no_grad():
             for voters in model.voters:
                 voters.offset[-1].weight.mul_(10)

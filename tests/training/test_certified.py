@@ -208,6 +208,15 @@ def test_one_network_answers_for_every_budget_up_to_its_own():
         fp.LocalClassifier(model, budget=9)
 
 
+@pytest.mark.parametrize(("budget", "least", "most"), [(3, 0.35, 0.5), (10, 0.1, 0.2)])
+def test_a_large_budget_leaves_most_batches_to_small_ones(budget, least, most):
+    training = task(labelled_graphs(4, 0), budget, Local(0, 3, hidden=8, seed=0))
+    rng = np.random.default_rng(0)
+    drawn = np.array([training._drawn(rng.random(4)).budget for _ in range(1000)])
+    assert least < (drawn == budget).mean() < most
+    assert all((drawn == smaller).any() for smaller in range(1, budget))
+
+
 def test_graphs_that_come_back_are_recognised():
     graphs = list(fp.datasets.topologies(200, seed=1))
     labels = [graph.label for graph in graphs]

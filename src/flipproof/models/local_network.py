@@ -21,6 +21,7 @@ _SIZES = 64  # numbers of nodes that have an input of their own, where graphs re
 _SIZE_WIDTH = 0.7  # of the bump around each
 _COUNTS = 7  # inputs that say how many edges there are, where neither nodes nor edges tell more
 _SUMMARY = 4  # numbers in which nodes are told of all node features
+_LEAST_SPREAD = 0.1  # of a number that is measured: what training hardly saw must not outweigh all else
 _LARGEST_VOTE = 0.5  # of a node for one flip, where node features make too many views to look at all
 _UNIT_ROUNDOFF = 2.0**-53
 
@@ -87,6 +88,7 @@ class Local(GraphNetwork):
     labels, the offset ``b`` knows the number of edges ``m``, which a flip changes by one; otherwise it sees no edges. With node
     features, votes know all those of a graph only in four numbers, which are learnt, and are bounded:
     :math:`h = c \tanh(h' / c)`, ``c`` a half over the budget. However often a node is touched, it does no more harm than that.
+    Node sets are then measured by the mean and deviation of those of training.
 
     A network is a family: how many flips its answers are to withstand, ``budget``, is part of the context. Trained for up to
     ``R`` flips, it answers for any budget up to ``R``, carefully where many flips must do no harm and sharply where few do.
@@ -152,6 +154,8 @@ class Local(GraphNetwork):
         self.register_buffer("recurring", torch.tensor(0))
         if counts_only:
             self.read_counts_only()
+        elif self.in_features:
+            self._measure(2 + 2 * self.in_features)
         node_set = 2 + 2 * self.in_features + (0 if self.in_features else _SIZES)
         pairs = num_classes * (num_classes - 1) // 2
         with seeded_weights(seed):
@@ -177,14 +181,28 @@ class Local(GraphNetwork):
                 "counts_only is for local networks that read neither node features nor edge labels; this one does (leave it out)"
             )
         self.config["counts_only"] = True
-        self.register_buffer("centre", torch.zeros(2 + _COUNTS))
-        self.register_buffer("spread", torch.ones(2 + _COUNTS))
+        self._measure(2 + _COUNTS)
 
-    def standardise(self, sizes: Tensor, edges: Tensor) -> None:
-        """Measure numbers of nodes and edges by those of graphs that are learnt from; for a network that reads counts only."""
-        known = torch.cat([_size_numbers(sizes), self._count_numbers(sizes, edges)], dim=1)
-        self.centre.copy_(known.mean(dim=0))
-        self.spread.copy_(known.std(dim=0, correction=0).clamp_min(1e-3))
+    def _measure(self, columns: int) -> None:
+        """Let so many numbers be measured by those of training; see :meth:`standardise`."""
+        self.register_buffer("centre", torch.zeros(columns))
+        self.register_buffer("spread", torch.ones(columns))
+
+    def standardise(self, sizes: Tensor, sums: Tensor, edges: Tensor) -> None:
+        """Measure node sets by the mean and deviation of those that are learnt from; without votes, numbers of edges as well.
+
+        A network with votes and without node features reads the numbers as they are.
+
+        Args:
+            sizes: Numbers of nodes ``[B]``.
+            sums: Sums of node features ``[B, d]``.
+            edges: Numbers of edges ``[B]``.
+        """
+        if self._measured:
+            known = [self._node_set(sizes, sums)] + [self._count_numbers(sizes, edges)] * self.counts_only
+            numbers = torch.cat(known, dim=1)
+            self.centre.copy_(numbers.mean(dim=0))
+            self.spread.copy_(numbers.std(dim=0, correction=0).clamp_min(_LEAST_SPREAD))
 
     def learn_sizes(self, recurring: bool) -> None:
         """Whether to know every number of nodes apart: only where graphs of training come back, see :func:`flipproof.train`."""
@@ -206,6 +224,11 @@ class Local(GraphNetwork):
         return "counts_only" in self.config
 
     @property
+    def _measured(self) -> bool:
+        """Whether node sets are measured by those of training."""
+        return self.in_features > 0 or self.counts_only
+
+    @property
     def each(self) -> list[Voters]:
         """The members."""
         return [cast(Voters, voters) for voters in self.voters]
@@ -220,10 +243,18 @@ class Local(GraphNetwork):
             sums: Sums of node features.
             budget: Number of flips that answers are to withstand, by default the network's own.
         """
-        known = [self._standard(_size_numbers(sizes), 0)]
-        # sizes apart only if graphs recur: on IMDB-BINARY the classes of sizes were learnt by heart, and .06 of accuracy lost
-        known += [sums / sizes.unsqueeze(1), _logarithmic(sums)] if self.in_features else [self._size_code(sizes)]
+        known = [self._standard(self._node_set(sizes, sums), 0)]
+        if not self.in_features:
+            # only if graphs recur: on IMDB-BINARY the classes of sizes were learnt by heart, and .06 of accuracy lost
+            known.append(self._size_code(sizes))
         known.append(_budget_code(int(self.budget) if budget is None else budget, sizes))
+        return torch.cat(known, dim=1)
+
+    def _node_set(self, sizes: Tensor, sums: Tensor) -> Tensor:
+        """Number of nodes and their features, ``[B, ...]``, as they are."""
+        known = [torch.stack([sizes / 20, sizes.log()], dim=1)]
+        if self.in_features:
+            known += [sums / sizes.unsqueeze(1), _logarithmic(sums)]
         return torch.cat(known, dim=1)
 
     def view_inputs(self, views: LocalViews, sizes: Tensor) -> Tensor:
@@ -303,17 +334,19 @@ class Local(GraphNetwork):
         """
         members = len(self.voters)
         ends = [self.count_inputs(sizes, edges).abs() for edges in (0 * sizes, sizes * (sizes - 1) / 2)]
-        known = torch.cat([context.abs(), torch.maximum(*ends)], dim=1)
-        if self.counts_only:  # what is subtracted may cancel
+        told, counted = context.abs(), torch.maximum(*ends)
+        if self._measured:  # what is subtracted may cancel
             far = 2 * (self.centre / self.spread).abs()
-            known[:, :2] += far[:2]
-            known[:, -_COUNTS:] += far[2:]
-        found = _sum_in_order([voters.rounding(largest_inputs, context.abs(), known) for voters in self.each])
+            columns = len(far) - counted.shape[1]
+            told[:, :columns] += far[:columns]
+            counted += far[columns:]
+        known = torch.cat([told, counted], dim=1)
+        found = _sum_in_order([voters.rounding(largest_inputs, told, known) for voters in self.each])
         return found * ((1.5 + members / 16) / members)
 
     def _standard(self, numbers: Tensor, place: int) -> Tensor:
         """Numbers that stand at a place among those that are measured by the graphs of training, measured."""
-        if not self.counts_only:
+        if not self._measured:
             return numbers
         part = slice(place, place + numbers.shape[1])
         return (numbers - self.centre[part]) / self.spread[part]
@@ -447,10 +480,6 @@ def class_scores(scores: Tensor, num_classes: int) -> Tensor:
 def _absolute(layer: nn.Linear, value: Tensor) -> Tensor:
     found = value @ layer.weight.abs().T
     return found if layer.bias is None else found + layer.bias.abs()
-
-
-def _size_numbers(sizes: Tensor) -> Tensor:
-    return torch.stack([sizes / 20, sizes.log()], dim=1)
 
 
 def _logarithmic(values: Tensor) -> Tensor:

@@ -40,7 +40,9 @@ __all__ = ["CertifiedTraining", "recipe", "recurrence"]
 _RATES = 0.006, 0.003  # learning rates without and with node features
 _MIX = 0.9  # weight of the lead under attack
 _BOUND = 0.7  # q of the loss
-_TOP = 0.3  # share of the batches that prepare for the largest budget; the others for any, on a logarithmic scale
+_TOP = (
+    0.3  # largest share of the batches that prepare for the largest budget; the others for any, on a logarithmic scale
+)
 _FULL = 0.8  # share of the batches that face all flips of their budget
 # parts of the training between which the drop comes to count in full; with node features later, or edges are never learnt
 _RAMP = (0.0, 0.5), (0.3, 0.7)
@@ -101,8 +103,7 @@ class CertifiedTraining:
             self._check_labels(labelled)
             self.held_out = ReachedViews(kept, labelled.labels, self.features, model, self.graphs.depth)
         self.steps = chosen.epochs * -(-len(members) // chosen.batch_size)
-        if model.counts_only:
-            model.standardise(self.graphs.sizes, self.graphs.edges)
+        model.standardise(self.graphs.sizes, self.graphs.sums, self.graphs.edges)
         model.for_budget(self.flips, trained=True)
         model.learn_sizes(recurrence(members, self.labelled.labels.tolist()) >= _RECURRENT)
         self.class_weight = torch.ones(model.num_classes)
@@ -132,12 +133,17 @@ class CertifiedTraining:
         return self.most[0] if isinstance(self.budget, int) else sum(self.most)
 
     @property
+    def _top(self) -> float:
+        """Share of the batches that prepare for the largest budget: a large one must not crowd out small ones."""
+        return _TOP if self.model.counts_only else min(_TOP, 1 / self.flips)
+
+    @property
     def entries(self) -> int:
         return 0
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {"budget": self.budget, "mix": _MIX, "bound": _BOUND, "full": _FULL, "top": _TOP}
+        return {"budget": self.budget, "mix": _MIX, "bound": _BOUND, "full": _FULL, "top": self._top}
 
     def fingerprint(self) -> dict[str, Any]:
         return {
@@ -171,7 +177,7 @@ class CertifiedTraining:
         """The attack of a step, from numbers in [0, 1)."""
         if isinstance(self.budget, int):
             budget = flips = self.flips
-            if draws[0] >= _TOP:
+            if draws[0] >= self._top:
                 budget = flips = max(1, round(0.5 * (2 * budget + 1) ** float(draws[1])))
             if draws[2] >= _FULL:
                 flips = 1 + int(draws[3] * budget)

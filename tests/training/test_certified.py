@@ -105,25 +105,6 @@ def test_the_drop_in_training_is_the_certificates(budget):
         np.testing.assert_allclose(worst[index].detach(), found, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("attack", [(1, 1, 1), (3, 3, 3), (2, 0, 2), (0, 2, 2)])
-def test_without_votes_the_drop_in_training_is_the_certificates(attack):
-    graphs = [fp.Graph(graph.num_nodes, graph.edges, label=graph.label) for graph in labelled_graphs(8, 4, frozen=0.2)]
-    model = Local(0, 3, hidden=8, counts_only=True, seed=0).eval()
-    learnt = task(graphs, 3, model)
-    leads, worst, right = learnt.graphs.batch(torch.arange(8)).leads(model, TrainingAttack(3, *attack))
-    adds, removes, flips = attack
-    for index, graph in enumerate(graphs):
-        evidence = fp.LocalClassifier(model).ask(graph, None)
-        changes = edge_changes(graph, evidence.depth)
-        within = (changes >= -min(removes, flips)) & (changes <= min(adds, flips))
-        found = leads_over_rivals(evidence.offsets, graph.label, 3)
-        np.testing.assert_allclose(leads[index].detach(), found[changes == 0][0], rtol=1e-3, atol=1e-4)
-        np.testing.assert_allclose(
-            worst[index].detach(), (found[changes == 0] - found[within]).max(axis=0), rtol=1e-3, atol=1e-4
-        )
-        assert bool(right[index]) == (evidence.label == graph.label)
-
-
 @pytest.mark.parametrize("attack", [(1, 1, 1), (3, 3, 3), (2, 0, 2), (0, 2, 2), (2, 1, 3)])
 def test_the_offset_drops_by_the_worst_number_of_edges(attack):
     """Beside what nodes lose: the same network whose offset does not count edges loses only that."""

@@ -9,7 +9,11 @@ from torch import Tensor, nn
 
 __all__ = ["CountTable"]
 
-_SIZES, _BUDGETS, _CELLS = 128, 12, 256  # rows of the table: numbers of nodes, budgets, and parts of the numbers of edges
+_SIZES, _BUDGETS, _CELLS = (
+    128,
+    12,
+    256,
+)  # rows of the table: numbers of nodes, budgets, and parts of the numbers of edges
 _SIZE_WIDTHS = (0.05, 0.1, 0.2)  # of the logarithm of the number of nodes: how far graphs stand for others
 _DENSITY_WIDTHS = (0.01, 0.02, 0.04)  # the same of the share of node pairs that are edges
 _DENSITIES = 400  # at which it is reckoned how common a class is
@@ -22,9 +26,9 @@ class CountTable(nn.Module):
     """For every number of nodes the classes of all numbers of edges, as intervals; a table of whole numbers.
 
     An answer withstands ``r`` flips if all numbers of edges at most ``r`` away have the same class. For each number of nodes and
-    each budget ``r``, :meth:`learn` finds the intervals that certify most of what can be expected, by dynamic programming: training
+    each budget ``r``, :meth:`learn` finds the intervals that are expected to certify most, by dynamic programming. Training
     graphs stand for graphs of about their number of nodes and share of edges, with weights that fall off like a bell curve.
-    Nothing is learnt by steps, and nothing is rounded: the same answers on every machine.
+    Nothing is learnt by steps, and no answer is rounded: it is the same on every machine.
     """
 
     sizes: Tensor
@@ -42,21 +46,21 @@ class CountTable(nn.Module):
 
         What lies between rows of the table takes the next row; what lies beyond, the last.
         """
-        size = torch.searchsorted(self.sizes, sizes).clamp_max(_SIZES - 1)
-        row = torch.searchsorted(self.budgets, budget).clamp_max(_BUDGETS - 1)
+        size = torch.searchsorted(self.sizes, sizes.contiguous()).clamp_max(_SIZES - 1)
+        row = torch.searchsorted(self.budgets, budget.contiguous()).clamp_max(_BUDGETS - 1)
         slots = sizes * (sizes - 1) // 2
         cell = edges * _CELLS // (slots + 1)
         return self.classes[size, row, cell.clamp(0, _CELLS - 1)]
 
-    def learn(self, sizes: Ints, edges: Ints, labels: Ints, weights: Floats, most: tuple[int, int]) -> None:
+    def learn(self, sizes: Ints, edges: Ints, labels: Ints, weights: Floats, flips: int, most: tuple[int, int]) -> None:
         """Fill the table.
 
         Args:
             sizes, edges, labels: Of the training graphs, each ``[T]``.
             weights: Of each class, ``[C]``.
-            most: Additions and removals to prepare for; a budget below takes at most as many of each.
+            flips: The largest budget to prepare for.
+            most: Additions and removals that any budget has at most.
         """
-        flips = sum(most) if most[0] != most[1] else most[0]
         rows, budgets = _spread_out(int(sizes.max()), _SIZES), _spread_out(flips, _BUDGETS)
         common = _common(sizes, edges, labels, weights, rows)
         chosen = np.empty((_SIZES, _BUDGETS, _CELLS), dtype=np.int64)
@@ -92,14 +96,23 @@ def _common(sizes: Ints, edges: Ints, labels: Ints, weights: Floats, rows: Ints)
     density = edges / np.maximum(1, sizes * (sizes - 1) / 2)
     away = np.linspace(0, 1, _DENSITIES)[:, None] - density
     bells = [np.exp(-0.5 * (away / width) ** 2) for width in _DENSITY_WIDTHS]
-    near = sum(bell / bell.sum(axis=0) for bell in bells)
+    near = np.sum([bell / bell.sum(axis=0) for bell in bells], axis=0)
     apart = np.log(rows)[:, None] - np.log(sizes)
     # nothing underflows: far from all graphs the nearest ones count
     scaled = [-0.5 * (apart / width) ** 2 for width in _SIZE_WIDTHS]
     shares = [np.exp(part - part.max(axis=1, keepdims=True)) for part in scaled]
-    alike = sum(share / share.sum(axis=1, keepdims=True) for share in shares)
+    alike = np.sum([share / share.sum(axis=1, keepdims=True) for share in shares], axis=0)
     by_class = (labels[:, None] == np.arange(len(weights))) * weights
-    return np.einsum("dt,st,tc->scd", near, alike, by_class, optimize=True)
+    return np.asarray(np.einsum("dt,st,tc->scd", near, alike, by_class, optimize=True))
+
+
+def _below(common: Floats, rows: Ints, edges: Ints) -> Floats:
+    """How common each class is below some numbers of edges ``[S, E]``, for each number of nodes: ``[S, C, E]``."""
+    sums = np.concatenate([np.zeros((*common.shape[:2], 1)), np.cumsum(common, axis=2)], axis=2)
+    share = np.clip(edges / _starts(rows)[:, -1:], 0, 1) * _DENSITIES
+    place = np.minimum(share.astype(np.int64), _DENSITIES - 1)
+    low, high = (np.take_along_axis(sums, (place + more)[:, None], axis=2) for more in (0, 1))
+    return np.asarray(low + (share - place)[:, None] * (high - low))
 
 
 def _best_intervals(common: Floats, rows: Ints, adds: int, removes: int) -> Ints:
@@ -110,17 +123,9 @@ def _best_intervals(common: Floats, rows: Ints, adds: int, removes: int) -> Ints
     with a class is the best over the start of its last interval.
     """
     starts, (sizes, classes, _) = _starts(rows), common.shape
-    sums = np.concatenate([np.zeros((sizes, classes, 1)), np.cumsum(common, axis=2)], axis=2)
-
-    def below(edges: Ints) -> Floats:
-        """How common each class is below some numbers of edges, ``[S, C, ...]``."""
-        share = np.clip(edges / starts[:, -1:], 0, 1) * _DENSITIES
-        place = np.minimum(share.astype(np.int64), _DENSITIES - 1)
-        low, high = (np.take_along_axis(sums, (place + more)[:, None], axis=2) for more in (0, 1))
-        return np.asarray(low + (share - place)[:, None] * (high - low))
-
-    first = below(np.where(starts == 0, 0, starts + removes))  # what lies before the part that an interval from here certifies
-    last = below(np.where(starts == starts[:, -1:], starts, starts - adds))
+    # what lies before the part that an interval from here certifies, and before the end of that part if it ends here
+    first = _below(common, rows, np.where(starts == 0, 0, starts + removes))
+    last = _below(common, rows, np.where(starts == starts[:, -1:], starts, starts - adds))
     best = np.zeros((sizes, classes, _CELLS + 1))  # of what lies below, if the class ends here
     other = np.zeros_like(best)  # the same of all other classes: who comes before
     came, before = (np.zeros(best.shape, dtype=np.int64) for _ in range(2))
@@ -133,12 +138,12 @@ def _best_intervals(common: Floats, rows: Ints, adds: int, removes: int) -> Ints
         before[:, :, end] = np.where(ranked[:, :1] == everyone, ranked[:, 1:2], ranked[:, :1])
         other[:, :, end] = np.take_along_axis(best[:, :, end], before[:, :, end], axis=1)
     found, each = np.empty((sizes, _CELLS), dtype=np.int64), np.arange(sizes)
-    label, end = best[:, :, -1].argmax(axis=1), np.full(sizes, _CELLS)
+    label, stop = best[:, :, -1].argmax(axis=1), np.full(sizes, _CELLS)
     for cell in range(_CELLS - 1, -1, -1):
-        done = came[each, label, end] > cell  # the interval begins after this cell: on to the one before
-        while done.any():
-            start = came[each, label, end]
-            label, end = np.where(done, before[each, label, start], label), np.where(done, start, end)
-            done = came[each, label, end] > cell
+        while (
+            done := came[each, label, stop] > cell
+        ).any():  # the interval begins after this cell: on to the one before
+            start = came[each, label, stop]
+            label, stop = np.where(done, before[each, label, start], label), np.where(done, start, stop)
         found[:, cell] = label
     return found

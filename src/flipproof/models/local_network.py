@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from flipproof.checks import checked_count
 from flipproof.errors import InputError
+from flipproof.models.count_table import CountTable
 from flipproof.models.layout import DenseLayout, Layout, SparseLayout
 from flipproof.models.network import GraphNetwork, seeded_weights
 
@@ -96,8 +97,9 @@ class Local(GraphNetwork):
     A sum of local networks is again one. With ``members=k``, ``k`` of them are trained side by side and their mean is
     certified: votes that one alone learnt by heart count for less. It takes ``k`` times as long.
 
-    With ``counts_only=True`` no node votes: the answer follows from the numbers of nodes and edges. Of graphs in which these say
-    most, it certifies more, since a flip changes one number by one and nothing else. It is quick to train.
+    With ``counts_only=True`` no node votes: the answer follows from the numbers of nodes and edges, by a
+    :class:`flipproof.models.count_table.CountTable`. Of graphs in which these say most, it certifies more, since a flip changes
+    one number by one and nothing else. It is learnt at once.
 
     :class:`flipproof.LocalClassifier` certifies its answers exactly where one flip is concerned, without sampling;
     ``flipproof.train(model, graphs, budget=3)`` trains it through the certificate. Called as any other network, it returns for
@@ -152,16 +154,17 @@ class Local(GraphNetwork):
         self.register_buffer("budget", torch.tensor(1))
         self.register_buffer("trained_for", torch.tensor(0))
         self.register_buffer("recurring", torch.tensor(0))
-        if counts_only:
-            self.read_counts_only()
-        elif self.in_features:
-            self._measure(2 + 2 * self.in_features)
+        if self.in_features:
+            self.register_buffer("centre", torch.zeros(2 + 2 * self.in_features))
+            self.register_buffer("spread", torch.ones(2 + 2 * self.in_features))
         node_set = 2 + 2 * self.in_features + (0 if self.in_features else _SIZES)
         pairs = num_classes * (num_classes - 1) // 2
         with seeded_weights(seed):
             self.voters = nn.ModuleList(
                 Voters(self.in_features, node_set, hidden, pairs, self.edge_labels) for _ in range(members)
             )
+        if counts_only:
+            self.read_counts_only()
 
     def for_budget(self, budget: int, *, trained: bool = False) -> None:
         """Answer for so many flips from now on.
@@ -181,26 +184,17 @@ class Local(GraphNetwork):
                 "counts_only is for local networks that read neither node features nor edge labels; this one does (leave it out)"
             )
         self.config["counts_only"] = True
-        self._measure(2 + _COUNTS)
+        self.table, self.voters = CountTable(), nn.ModuleList()
 
-    def _measure(self, columns: int) -> None:
-        """Let so many numbers be measured by those of training; see :meth:`standardise`."""
-        self.register_buffer("centre", torch.zeros(columns))
-        self.register_buffer("spread", torch.ones(columns))
-
-    def standardise(self, sizes: Tensor, sums: Tensor, edges: Tensor) -> None:
-        """Measure node sets by the mean and deviation of those that are learnt from; without votes, numbers of edges as well.
-
-        A network with votes and without node features reads the numbers as they are.
+    def standardise(self, sizes: Tensor, sums: Tensor) -> None:
+        """Measure node sets by the mean and deviation of those that are learnt from; a network without node features does not.
 
         Args:
             sizes: Numbers of nodes ``[B]``.
             sums: Sums of node features ``[B, d]``.
-            edges: Numbers of edges ``[B]``.
         """
-        if self._measured:
-            known = [self._node_set(sizes, sums)] + [self._count_numbers(sizes, edges)] * self.counts_only
-            numbers = torch.cat(known, dim=1)
+        if self.in_features:
+            numbers = self._node_set(sizes, sums)
             self.centre.copy_(numbers.mean(dim=0))
             self.spread.copy_(numbers.std(dim=0, correction=0).clamp_min(_LEAST_SPREAD))
 
@@ -224,11 +218,6 @@ class Local(GraphNetwork):
         return "counts_only" in self.config
 
     @property
-    def _measured(self) -> bool:
-        """Whether node sets are measured by those of training."""
-        return self.in_features > 0 or self.counts_only
-
-    @property
     def each(self) -> list[Voters]:
         """The members."""
         return [cast(Voters, voters) for voters in self.voters]
@@ -243,11 +232,16 @@ class Local(GraphNetwork):
             sums: Sums of node features.
             budget: Number of flips that answers are to withstand, by default the network's own.
         """
-        known = [self._standard(self._node_set(sizes, sums), 0)]
-        if not self.in_features:
+        asked = int(self.budget) if budget is None else budget
+        if self.counts_only:
+            return torch.stack([sizes, torch.full_like(sizes, asked)], dim=1)
+        known = [self._node_set(sizes, sums)]
+        if self.in_features:
+            known = [(known[0] - self.centre) / self.spread]
+        else:
             # only if graphs recur: on IMDB-BINARY the classes of sizes were learnt by heart, and .06 of accuracy lost
             known.append(self._size_code(sizes))
-        known.append(_budget_code(int(self.budget) if budget is None else budget, sizes))
+        known.append(_budget_code(asked, sizes))
         return torch.cat(known, dim=1)
 
     def _node_set(self, sizes: Tensor, sums: Tensor) -> Tensor:
@@ -283,7 +277,7 @@ class Local(GraphNetwork):
     def view_scores(self, inputs: Tensor, context: Tensor, graph: Tensor) -> Tensor:
         """The votes ``h`` of views, ``[R, P]``: the mean over members, each bounded by :meth:`largest_votes`."""
         if self.counts_only:
-            return inputs.new_zeros(len(inputs), self.num_classes * (self.num_classes - 1) // 2)
+            return 0 * inputs[:, :1].expand(-1, self.num_classes * (self.num_classes - 1) // 2)
         found = [voters.view_scores(inputs, context, graph) for voters in self.each]
         largest = self.largest_votes(context)
         if largest is not None:
@@ -307,17 +301,22 @@ class Local(GraphNetwork):
         """
         if not self.counts_edges:
             return sizes.new_zeros(len(sizes), 0)
-        return self._standard(self._count_numbers(sizes, edges), 2)
-
-    def _count_numbers(self, sizes: Tensor, edges: Tensor) -> Tensor:
-        """The same as they are, before they are measured by those of training."""
+        if self.counts_only:
+            return edges.unsqueeze(1)
         slots = (sizes * (sizes - 1) / 2).clamp_min(1)
         free = (slots - edges).clamp_min(0)
         known = [edges / sizes / 4, edges.log1p(), edges / slots, _logarithmic(edges - sizes)]
         return torch.stack([*known, free / 20, free.log1p(), (-free / 3).exp()], dim=1)
 
     def offsets(self, context: Tensor, counts: Tensor) -> Tensor:
-        """The scores ``b`` of node sets with so many edges, ``[B, P]``: the mean over members."""
+        """The scores ``b`` of node sets with so many edges, ``[B, P]``: the mean over members, or from the table."""
+        if self.counts_only:
+            sizes, budget = context.round().long().unbind(dim=1)
+            label = self.table(sizes, counts[:, 0].round().long(), budget)
+            first, second = torch.triu_indices(self.num_classes, self.num_classes, 1, device=label.device)
+            wins, loses = (label.unsqueeze(1) == each for each in (first, second))
+            found: Tensor = wins.to(context.dtype) - loses.to(context.dtype)
+            return found
         return _sum_in_order([voters.offsets(context, counts) for voters in self.each]) / len(self.voters)
 
     def rounding(self, largest_inputs: Tensor, context: Tensor, sizes: Tensor) -> Tensor:
@@ -332,24 +331,17 @@ class Local(GraphNetwork):
             context: Of their graph, ``[1, z]``.
             sizes: Number of nodes, ``[1]``.
         """
+        if self.counts_only:  # ones, minus ones and zeros
+            return context.new_zeros(self.num_classes * (self.num_classes - 1) // 2)
         members = len(self.voters)
         ends = [self.count_inputs(sizes, edges).abs() for edges in (0 * sizes, sizes * (sizes - 1) / 2)]
         told, counted = context.abs(), torch.maximum(*ends)
-        if self._measured:  # what is subtracted may cancel
+        if self.in_features:  # what is subtracted may cancel
             far = 2 * (self.centre / self.spread).abs()
-            columns = len(far) - counted.shape[1]
-            told[:, :columns] += far[:columns]
-            counted += far[columns:]
+            told[:, : len(far)] += far
         known = torch.cat([told, counted], dim=1)
         found = _sum_in_order([voters.rounding(largest_inputs, told, known) for voters in self.each])
         return found * ((1.5 + members / 16) / members)
-
-    def _standard(self, numbers: Tensor, place: int) -> Tensor:
-        """Numbers that stand at a place among those that are measured by the graphs of training, measured."""
-        if not self._measured:
-            return numbers
-        part = slice(place, place + numbers.shape[1])
-        return (numbers - self.centre[part]) / self.spread[part]
 
     def _size_code(self, sizes: Tensor) -> Tensor:
         """A bump around every number of nodes, so that neighbouring numbers share something, ``[B, columns]``; or zeros."""
@@ -372,7 +364,7 @@ class Local(GraphNetwork):
                 f"the network reads {self.edge_labels} edge labels, and a matrix of edges has none (ask it with "
                 "flipproof.LocalClassifier, and train it with flipproof.train(..., budget=3); attacks on it are not searched)"
             )
-        x = x.to(next(self.parameters()).dtype)
+        x = x.to(next(self.parameters(), x).dtype)
         x = x if self.in_features else x[..., :0]
         rows = len(graph)
         views = LocalViews(

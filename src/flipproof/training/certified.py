@@ -35,7 +35,7 @@ from flipproof.training.hyperparameters import Hyperparameters
 from flipproof.training.reached_views import ReachedViews, TrainingAttack
 from flipproof.training.task import Outcome
 
-__all__ = ["CertifiedTraining", "recipe", "recurrence"]
+__all__ = ["CertifiedTraining", "check_labels", "check_local", "checked_budget", "recipe", "recurrence"]
 
 _RATES = 0.006, 0.003  # learning rates without and with node features
 _MIX = 0.9  # weight of the lead under attack
@@ -63,7 +63,6 @@ class CertifiedTraining:
         model: The network.
         graphs: Labelled graphs.
         budget: Flips to prepare for, or additions and removals.
-        counts_only: Whether to let no node vote.
         features: Node features, which must not depend on edges.
         validation: Labelled graphs on which the epoch is chosen, or ``None``.
         chosen: The other arguments of :func:`flipproof.train`.
@@ -75,35 +74,29 @@ class CertifiedTraining:
         graphs: Iterable[Any],
         *,
         budget: int | Sequence[int],
-        counts_only: bool = False,
         features: Any,
         validation: Iterable[Any] | None,
         chosen: Hyperparameters,
     ) -> None:
-        if not isinstance(model, Local):
-            raise InputError(
-                f"budget is for local networks; got {type(model).__name__} (train a flipproof.models.Local, or leave it out)"
-            )
-        if counts_only and not model.counts_only:
-            model.read_counts_only()
+        check_local(model)
         self.model, self.chosen = model, chosen
-        self.most = _checked_budget(budget)
+        self.most = checked_budget(budget)
         self.budget = budget if isinstance(budget, int) else list(self.most)
         self.features = _hook(features, model)
         members = as_graphs(graphs)
         self._edge_labels = hashlib.sha256("".join(graph.topology for graph in members).encode()).hexdigest()
         self.labelled = LabelledGraphs(members, "graphs")
-        self._check_labels(self.labelled)
-        depth = 1 if self._pairwise or model.counts_only else self.flips
+        check_labels(self.labelled, model)
+        depth = 1 if self._pairwise else self.flips
         self.graphs = ReachedViews(members, self.labelled.labels, self.features, model, depth)
         self.held_out = None
         if validation is not None:
             kept = as_graphs(validation)
             labelled = LabelledGraphs(kept, "validation")
-            self._check_labels(labelled)
+            check_labels(labelled, model)
             self.held_out = ReachedViews(kept, labelled.labels, self.features, model, self.graphs.depth)
         self.steps = chosen.epochs * -(-len(members) // chosen.batch_size)
-        model.standardise(self.graphs.sizes, self.graphs.sums, self.graphs.edges)
+        model.standardise(self.graphs.sizes, self.graphs.sums)
         model.for_budget(self.flips, trained=True)
         model.learn_sizes(recurrence(members, self.labelled.labels.tolist()) >= _RECURRENT)
         self.class_weight = torch.ones(model.num_classes)
@@ -135,7 +128,7 @@ class CertifiedTraining:
     @property
     def _top(self) -> float:
         """Share of the batches that prepare for the largest budget: a large one must not crowd out small ones."""
-        return _TOP if self.model.counts_only else min(_TOP, 1 / self.flips)
+        return min(_TOP, 1 / self.flips)
 
     @property
     def entries(self) -> int:
@@ -206,13 +199,23 @@ class CertifiedTraining:
         weights = self.class_weight[views.labels[members]]
         return Outcome((each * weights).sum() / weights.sum(), float(right.sum()), len(members))
 
-    def _check_labels(self, labelled: LabelledGraphs) -> None:
-        highest = int(labelled.labels.max())
-        if highest >= self.model.num_classes:
-            raise InputError(
-                f"the model must have a class for every label; got {self.model.num_classes} classes and label {highest} "
-                f"(build it with num_classes={highest + 1})"
-            )
+
+def check_local(model: Any) -> None:
+    """Refuse anything but a local network."""
+    if not isinstance(model, Local):
+        raise InputError(
+            f"budget is for local networks; got {type(model).__name__} (train a flipproof.models.Local, or leave it out)"
+        )
+
+
+def check_labels(labelled: LabelledGraphs, model: Local) -> None:
+    """Refuse labels without a class."""
+    highest = int(labelled.labels.max())
+    if highest >= model.num_classes:
+        raise InputError(
+            f"the model must have a class for every label; got {model.num_classes} classes and label {highest} "
+            f"(build it with num_classes={highest + 1})"
+        )
 
 
 def recurrence(graphs: Sequence[Graph], labels: Sequence[int]) -> float:
@@ -241,7 +244,7 @@ def _between(done: float, start: float, end: float) -> float:
     return min(1.0, max(0.0, (done - start) / (end - start)))
 
 
-def _checked_budget(budget: Any) -> tuple[int, int]:
+def checked_budget(budget: Any) -> tuple[int, int]:
     """Additions and removals; a single number stands for either kind."""
     if isinstance(budget, Sequence) and not isinstance(budget, str) and len(budget) == 2:
         adds, removes = (checked_count(part, "budget", 0, "for instance (2, 1)") for part in budget)

@@ -27,6 +27,7 @@ from flipproof.progress import watched
 from flipproof.training.certified import CertifiedTraining, recipe
 from flipproof.training.checkpoints import Checkpoint, digest, read_checkpoint, write_checkpoint
 from flipproof.training.classification import GraphClassification
+from flipproof.training.counting import learn_counts
 from flipproof.training.flips import Flips
 from flipproof.training.hyperparameters import Hyperparameters
 from flipproof.training.result import Epoch, TrainingResult
@@ -94,7 +95,8 @@ def train(
         budget: For a :class:`flipproof.models.Local`: train it through its own certificate for attacks of at most so many
             flips, or of ``(additions, removals)``. The network then answers for any budget up to this one
             (``LocalClassifier(model, budget=2)``), by default for this one.
-        counts_only: With a budget, let no node vote: the network learns from numbers of nodes and edges alone.
+        counts_only: With a budget, let no node vote: the network learns from numbers of nodes and edges alone. It learns at
+            once, so epochs and all that concerns steps and weights have no part in it.
         features: As for :class:`flipproof.SmoothedClassifier` (by default the graphs' own, or the degree where they have none);
             computed on the noisy graphs or sub-graphs. With a budget, the graphs' own.
         epochs: Passes over the graphs.
@@ -173,11 +175,12 @@ def train(
             flips=Flips(flips, worst_of) if flips else None,
         )
     elif isinstance(view, Clean) and not flips:
+        if counts_only or getattr(model, "counts_only", False):
+            return learn_counts(model, graphs, budget=budget, validation=validation, chosen=chosen, progress=progress)
         task = CertifiedTraining(
             model,
             graphs,
             budget=budget,
-            counts_only=counts_only,
             features=features,
             validation=validation,
             chosen=chosen,

@@ -155,15 +155,6 @@ class ReachedBatch:
         labels = views.labels[members]
         columns, signs = views.columns[labels], views.signs[labels]
         offsets = self._offsets(model, scorer, context, torch.zeros(len(members), 1))[:, 0]
-        if model.counts_only:
-            leads = offsets.gather(1, columns) * signs
-            right = class_scores(offsets, views.num_classes).argmax(dim=1) == labels
-            lost = (
-                self._worst_offset(model, scorer, context, attack, columns, signs)
-                if attacked
-                else torch.zeros_like(leads)
-            )
-            return leads, lost, right
         rows, owner = views.rows.select(members)
 
         def lead(chosen: Tensor, graph: Tensor) -> Tensor:

@@ -1,0 +1,104 @@
+"""Classes by numbers of nodes and edges: intervals that certify most, and a table that says the same on every machine."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+import flipproof as fp
+from flipproof.models import count_table
+from flipproof.models.count_table import CountTable
+
+
+def certified(labels: np.ndarray, adds: int, removes: int) -> np.ndarray:
+    """Which numbers of edges keep their class under so many additions and removals."""
+    last = len(labels) - 1
+    reached = [labels[max(0, m - removes) : min(last, m + adds) + 1] for m in range(last + 1)]
+    return np.array([len(set(part.tolist())) == 1 for part in reached])
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize(("adds", "removes"), [(0, 0), (1, 1), (2, 2), (0, 2), (3, 1)])
+def test_no_other_classes_certify_more(classes: int, adds: int, removes: int) -> None:
+    """Against all ways to give seven numbers of edges a class."""
+    rng = np.random.default_rng(10 * adds + removes)
+    rows = np.array([4, 4, 4])
+    assert count_table._CELLS == 256
+    numbers = np.arange(7)
+    for _ in range(5):
+        common = rng.random((3, classes, count_table._DENSITIES)) ** 8
+        found = count_table._best_intervals(common, rows, adds, removes)
+        shares = np.diff(count_table._below(common, rows, np.tile(np.arange(8), (3, 1))), axis=2)
+        for share, cells in zip(shares, found, strict=True):
+            ways = [np.array(labels) for labels in product(range(classes), repeat=7)]
+            worth = [
+                share[labels, numbers][certified(labels, adds, removes)].sum()
+                for labels in [*ways, cells[numbers * 256 // 7]]
+            ]
+            assert worth[-1] == pytest.approx(max(worth))
+
+
+def test_what_is_learnt_and_looked_up() -> None:
+    sizes, edges = np.repeat([6, 30], 20), np.concatenate([np.tile([3, 12], 10), np.tile([60, 300], 10)])
+    labels = np.tile([0, 1], 20)
+    table = CountTable()
+    assert table(*(torch.tensor([value]) for value in (6, 3, 1))).tolist() == [0]
+    table.learn(sizes, edges, labels, np.ones(2), 4, (4, 4))
+    for nodes, number, label in ((6, 3, 0), (6, 12, 1), (30, 60, 0), (30, 300, 1), (29, 62, 0), (500, 9, 0), (1, 0, 0)):
+        assert table(*(torch.tensor([value]) for value in (nodes, number, 3))).tolist() == [label], (nodes, number)
+    line = table(torch.full((16,), 6), torch.arange(16), torch.full((16,), 4))
+    assert (line.diff() != 0).sum() == 1
+    assert certified(line.numpy(), 4, 4)[[3, 12]].all()
+
+
+def test_one_kind_of_flips_only() -> None:
+    """Who can only remove edges is kept from one side alone."""
+    graphs = [
+        fp.Graph(6, list(edges), label=label)
+        for label, edges in enumerate([[(0, 1), (1, 2)], [(0, 1), (1, 3), (2, 4), (3, 5)]])
+    ]
+    one_sided, both = fp.models.Local(0, 2), fp.models.Local(0, 2)
+    result = fp.train(one_sided, graphs * 5, budget=(0, 1), counts_only=True)
+    assert (result.settings["budget"], int(one_sided.budget)) == ([0, 1], 1)
+    fp.train(both, graphs * 5, budget=1, counts_only=True)
+    lines = [
+        model.table(torch.full((16,), 6), torch.arange(16), torch.ones(16).long()).numpy()
+        for model in (one_sided, both)
+    ]
+    assert certified(lines[0], 0, 1)[[2, 4]].all()
+    assert lines[0][[2, 4]].tolist() == [0, 1]
+    assert not certified(lines[0], 1, 1)[[2, 4]].all()  # with three edges either graph could have been meant
+    assert certified(lines[1], 1, 1)[[2, 4]].any()
+
+
+def test_classes_of_few_graphs_can_be_given_the_same_weight() -> None:
+    few, many = fp.Graph(5, [(0, 1), (1, 2)], label=0), fp.Graph(5, [(0, 1), (1, 2)], label=1)
+    answers = []
+    for even in (False, True):
+        model = fp.models.Local(0, 2)
+        fp.train(
+            model,
+            [few] * 3 + [many] * 4 + [fp.Graph(5, [], label=1)] * 9,
+            budget=1,
+            counts_only=True,
+            class_weights=even,
+        )
+        answers.append(fp.LocalClassifier(model).predict(few))
+    assert answers == [1, 0]
+
+
+def test_a_table_is_the_same_after_a_journey(tmp_path) -> None:
+    data = fp.datasets.topologies(40)
+    model = fp.models.Local(0, 8, counts_only=True)
+    shown = []
+    result = fp.train(model, data, budget=2, validation=data, progress=lambda done, of: shown.append((done, of)))
+    assert shown == [(200, 200)]
+    assert result.final.accuracy == result.final.validation_accuracy > 0.2
+    local = fp.LocalClassifier(model)
+    local.save(tmp_path / "model")
+    again = fp.LocalClassifier.load(tmp_path / "model")
+    assert again.predict_all(data) == local.predict_all(data)
+    assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in again.model.state_dict().items())

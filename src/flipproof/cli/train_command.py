@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from flipproof.checks import checked_seed
 from flipproof.cli.defending import given_defence, own_values, unused
 from flipproof.cli.options import DataOptions, Defended, FeatureOptions, OutputOptions, TrainingOptions, option
@@ -101,6 +103,9 @@ def run(options: Options) -> int:
 
     graphs = options.source.load()
     parts = options.source.split(graphs)
+    if plan.arguments.get("counts_only"):  # there is no epoch to choose: all are learnt from
+        known = np.union1d(parts.train_indices, parts.validation_indices)
+        parts = replace(parts, train_indices=known, validation_indices=known[:0])
     spec = _default_features(options.model, graphs) if options.features is None else options.features
     hook = load_features(spec)
     if hook.spec is None:
@@ -180,7 +185,11 @@ def _trained(graphs: Dataset, parts: Split, hook: NodeFeatures, options: Options
         "seed": options.seed,
         "checkpoint": options.checkpoint,
     }
-    with progress("training", options.epochs, unit="epochs", quiet=options.silent, done=finished) as advance:
+    at_once = bool(arguments.get("counts_only"))
+    if at_once:
+        note("learning numbers of nodes and edges: a moment, without epochs", quiet=options.silent)
+    quiet = options.silent or at_once
+    with progress("training", options.epochs, unit="epochs", quiet=quiet, done=finished) as advance:
 
         def watch(done: int, of: int) -> None:
             if done == finished + 1 > 1:  # the checkpoint was this training's
@@ -189,9 +198,12 @@ def _trained(graphs: Dataset, parts: Split, hook: NodeFeatures, options: Options
 
         result = training.train(network, parts.train, **arguments, progress=watch)
     final = result.final
-    summary = {
-        "epochs": result.epochs,
-        "best_epoch": result.best_epoch,
+    summary: dict[str, Any] = {
+        **(
+            {"chosen": "by numbers of nodes and edges"}
+            if at_once
+            else {"epochs": result.epochs, "best_epoch": result.best_epoch}
+        ),
         "train_accuracy": final.accuracy,
         "validation_accuracy": final.validation_accuracy,
         "seconds": round(result.seconds, 3),

@@ -98,6 +98,10 @@ class LocalClassifier(Defence):
     exact: if a radius is 0, there is a flip that changes the answer (rounding aside). Beyond, it may be smaller than the truth,
     never larger. The classifier abstains where no class leads over every other.
 
+    ``certify(graph, nodes=1)`` also says how many flips the answer withstands beside one removed, added or changed node, in
+    ``node_radii``. ``kinds`` are the rows of node features that such a node can get; by default every label, where features
+    are labels.
+
     Args:
         model: A :class:`flipproof.models.Local`, best trained with ``flipproof.train(model, graphs, budget=3)``.
         budget: Number of flips that the answers are to withstand, or additions and removals: at most what the network was trained

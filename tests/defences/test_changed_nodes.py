@@ -120,6 +120,17 @@ def test_evidence_that_withstands_more_with_changed_nodes_than_without_is_refuse
         type(evidence).from_bytes(evidence.to_bytes()).certify()
 
 
+def test_features_of_the_users_own_making_are_refused():
+    class Numbered(fp.features.Own):
+        spec = None
+
+    local = fp.LocalClassifier(Local(3, 2, seed=0).eval(), features=Numbered(), trust_features=True)
+    with pytest.raises(InputError, match="got Numbered"):
+        local.certify(Graph(3, [(0, 1)], np.eye(3)), nodes=1)
+    local = fp.LocalClassifier(wild(4, strength=0.1, seed=0), features="own+constant", trust_features=True)
+    assert local.certify(Graph(3, [(0, 1)], np.eye(3)), nodes=1).node_radii is not None
+
+
 @pytest.mark.parametrize(
     ("features", "given", "sentence"),
     [

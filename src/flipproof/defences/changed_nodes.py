@@ -92,12 +92,12 @@ def _smallest(
 
 def _kinds(local: LocalClassifier, question: LocalQuestion, graph: Graph) -> NDArray[np.float64] | None:
     """Rows of node features that a node can get, ``[K, d]``; ``None`` if the network reads none."""
-    read, given, features = local.hook.spec, question.kinds, graph.node_features
-    if read not in ("own", "constant"):
+    given, features = question.kinds, graph.node_features
+    if local.hook.spec is None:  # it may depend on how nodes are numbered, and the attacker can number them
         raise InputError(
-            f"changes of nodes need the graph's own node features, or none; got {read or 'a function'} (leave features out)"
+            f"changes of nodes need the graph's own node features, or none; got {type(local.hook).__name__} (leave features out)"
         )
-    if read == "constant" or features is None:
+    if features is None or not local.hook.reads_own:
         if given is not None:
             raise InputError("kinds are for networks that read node features; this one reads none (leave kinds out)")
         return None

@@ -7,9 +7,9 @@ import torch
 import flipproof as fp
 from flipproof import Graph, InputError
 from flipproof.certificates.certificate import NodeRadii
-from flipproof.graphs import NODE_CHANGES
+from flipproof.graphs import NODE_CHANGES, pairs_of_slots
 from flipproof.models import Local
-from support.changed_nodes import CASES, compared, random_graph, true_radius, wild
+from support.changed_nodes import CASES, compared, random_graph, removed_by_hand, true_radius, wild
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
@@ -85,19 +85,27 @@ def test_an_answer_that_abstains_withstands_nothing():
     assert certificate.node_radii == NodeRadii(1, -1, -1, -1)
 
 
-def test_nodes_with_the_same_views_are_looked_at_once(monkeypatch):
-    """A ring has one graph without a node, however large it is; frozen pairs tell nodes apart."""
-    local = fp.LocalClassifier(Local(0, 2, seed=0).eval())
-    looked, look = [], fp.LocalClassifier.look
-    monkeypatch.setattr(
-        fp.LocalClassifier, "look", lambda self, graph, *a, **k: looked.append(graph) or look(self, graph, *a, **k)
-    )
-    ring = [(node, (node + 1) % 12) for node in range(12)]
-    assert local.certify(Graph(12, ring), nodes=1).node_radii.removed > 0
-    assert sorted(graph.num_nodes for graph in looked) == [11, 12, 13]
-    looked.clear()
-    local.certify(Graph(12, ring, frozen=[(0, 5)]), nodes=1)
-    assert len(looked) > 3
+def test_graphs_with_the_same_views_can_differ_under_attack():
+    """Without the end of either longer leg of a spider the degrees are the same. In one of these two trees the nodes of degree 2 are
+    joined already; in the other they are not, and joining them is the only flip that changes the answer here.
+    """
+    spider = Graph(7, [(6, 0), (6, 1), (1, 2), (6, 3), (3, 4), (4, 5)])
+    first, second = (removed_by_hand(spider, leaf) for leaf in (2, 5))
+    assert sorted(first.degrees) == sorted(second.degrees)
+    local = fp.LocalClassifier(wild(strength=0.18, seed=659))
+    certificate = local.certify(spider, nodes=1)
+    assert certificate.radius == 1
+    fooled = [
+        [
+            pair
+            for pair in pairs_of_slots(tree.slots, 6).tolist()
+            if local.predict(tree.flipped([pair])) != certificate.label
+        ]
+        for tree in (first, second)
+    ]
+    assert not fooled[0]
+    assert [second.degrees[pair].tolist() for pair in fooled[1]] == [[2, 2]]
+    assert certificate.node_radii.removed == 0
 
 
 def test_the_certificate_carries_it_through_evidence_and_table(tmp_path):

@@ -67,27 +67,30 @@ def _smallest(
     change: str,
     kinds: NDArray[np.float64] | None,
 ) -> int:
-    """The smallest radius of the graph and of all that changes of one sort make of it; -1 if an answer differs."""
-    seen = {local.seen(graph)[1]}
-    latest, found = [graph], list[Graph]()
+    """The smallest radius of the graph and of all that changes of one sort make of it; -1 if an answer differs.
+
+    Graphs with the same views are not taken for the same: their views can be joined in other pairs, so attacks can differ.
+    """
+    found, latest = {_identity(graph): graph}, [graph]
     for _ in range(question.nodes or 0):
-        following = []
-        for before in latest:
-            for after in changed_graphs(before, change, kinds):
-                answer, views = local.seen(after)
-                if answer != certificate.label:
-                    return -1
-                if views not in seen:
-                    seen.add(views)
-                    following.append(after)
-        found, latest = found + following, following
+        made = {_identity(after): after for before in latest for after in changed_graphs(before, change, kinds)}
+        latest = [after for identity, after in made.items() if identity not in found]
+        if any(local.answer_to(after) != certificate.label for after in latest):
+            return -1
+        found |= made
     radius = certificate.radius
-    for after in found:
+    for after in list(found.values())[1:]:
         if not radius:
             break
         other = local.look(after, question.per_node, most=radius).certify()
         radius = min(radius, other.radius if other.label == certificate.label else -1)
     return radius
+
+
+def _identity(graph: Graph) -> tuple[str, bytes]:
+    """The same for equal graphs."""
+    features = graph.node_features
+    return graph.topology, b"" if features is None else features.astype(np.float64).tobytes()
 
 
 def _kinds(local: LocalClassifier, question: LocalQuestion, graph: Graph) -> NDArray[np.float64] | None:

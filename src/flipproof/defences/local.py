@@ -306,7 +306,7 @@ class LocalClassifier(Defence):
         """The class that leads over every other, or ``None`` where there is none."""
         graph = as_graph(graph)
         self.check([graph])
-        return answer_of(self._totals(graph), self.num_classes)
+        return self.answer_to(graph)
 
     def ask(self, graph: Graph, question: Any) -> LocalScores:
         """The votes on all views that attacks reach, of a graph that :meth:`check` has passed."""
@@ -363,23 +363,15 @@ class LocalClassifier(Defence):
             )
         return LocalTarget(self, graph, search.get("max_calls"))
 
-    def seen(self, graph: Graph) -> tuple[int | None, tuple[bytes, ...]]:
-        """The answer, and what the network sees of a graph: where this is the same, so are all attacks and what they do."""
-        node_set, views, totals = self._clean(graph)
-        parts = [views.own, views.counts, views.clean_nodes]
-        if len(graph.frozen):  # which pairs are frozen matters, too
-            parts = [node_set.kinds, np.frombuffer(graph.topology.encode(), dtype=np.uint8)]
-        return answer_of(totals, self.num_classes), tuple(part.tobytes() for part in (node_set.rows.numpy(), *parts))
+    def answer_to(self, graph: Graph) -> int | None:
+        """As :meth:`predict`, of a graph that :meth:`check` has passed."""
+        return answer_of(self._totals(graph), self.num_classes)
 
     def _totals(self, graph: Graph) -> Floats:
         """The scores of all pairs of classes, ``[P]``, in the same arithmetic as :meth:`ask`."""
-        return self._clean(graph)[2]
-
-    def _clean(self, graph: Graph) -> tuple[_NodeSet, NodeViews, Floats]:
-        """The nodes of a graph, their views, and :meth:`_totals`."""
         node_set = _NodeSet(self, graph)
         views = NodeViews.of(graph, node_set.kinds, 0, edge_labels=self.model.edge_labels)
-        return node_set, views, graph_scores(views, node_set.offset, node_set.scores(views.own, views.counts))
+        return graph_scores(views, node_set.offset, node_set.scores(views.own, views.counts))
 
 
 class _NodeSet:

@@ -86,8 +86,8 @@ def test_an_answer_that_abstains_withstands_nothing():
 
 
 def test_graphs_with_the_same_views_can_differ_under_attack():
-    """Without the end of either longer leg of a spider the degrees are the same. In one of these two trees the nodes of degree 2 are
-    joined already; in the other they are not, and joining them is the only flip that changes the answer here.
+    """Without the end of either longer leg of a spider the degrees are the same. In one of these two trees the nodes of degree 2
+    are joined already; in the other they are not, and joining them is the only flip that changes the answer here.
     """
     spider = Graph(7, [(6, 0), (6, 1), (1, 2), (6, 3), (3, 4), (4, 5)])
     first, second = (removed_by_hand(spider, leaf) for leaf in (2, 5))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flipproof import Certificate, EdgeNoise, certify_counts
-from flipproof.certificates.certificate import GRID_LIMIT, cut_grid
+from flipproof.certificates.certificate import GRID_LIMIT, NodeRadii, cut_grid
 from support.certificates import ABSTAINED, certificate
 
 # ---- the object --------------------------------------------------------------------------------------------
@@ -47,8 +47,9 @@ def test_equality() -> None:
 def test_to_dict_is_ready_for_json(found: Certificate) -> None:
     plain = found.to_dict()
     assert json.loads(json.dumps(plain)) == plain
-    names = {field.name for field in dataclasses.fields(Certificate)} - {"noise"}
-    assert names <= set(plain), "nothing is left out"
+    names = {field.name for field in dataclasses.fields(Certificate)} - {"noise", "node_radii"}
+    beside = {f"{field.name}_nodes_radius" for field in dataclasses.fields(NodeRadii)} - {"nodes_nodes_radius"}
+    assert names | beside | {"node_changes"} <= set(plain), "nothing is left out"
     assert plain["radius"] == found.radius
     assert plain["p_add"] == (None if found.noise is None else found.noise.p_add)
 

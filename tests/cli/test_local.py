@@ -50,6 +50,50 @@ def test_train_certify_verify_attack(shell: Shell) -> None:
     assert attacked.code == 0, attacked.err
 
 
+def test_changes_of_nodes(shell: Shell) -> None:
+    assert shell(*TRAIN).code == 0
+    certify = ["certify", "--model", "model", "--out", "run", "--graphs", 5, "--workers", 1, "--nodes", 1]
+    first = shell(*certify, "--json")
+    assert first.code == 0, first.err
+    summary = json.loads(first.out)
+    assert summary["node_changes"] == 1
+    for change in ("removed", "added", "changed"):
+        found = summary[f"certified_accuracy_{change}_nodes"]
+        assert all(found[r] <= share for r, share in summary["certified_accuracy"].items())
+    assert shell(*certify, "--json").out == first.out
+    assert "1 node removed" in shell(*certify).out
+    other = shell(*certify[:-2])
+    assert other.code == 2
+    assert "nodes" in other.err
+    verified = shell("verify", "run")
+    assert verified.code == 0
+    assert "not derived again: flips withstood beside changed nodes" in verified.out
+    assert "scores" in json.loads(shell("verify", "run", "--json").out)["not_derived"]
+    exported = shell("export", "run")
+    assert "removed_nodes_radius" in exported.out, exported.err
+    assert shell("report", "run", "--out", "page").code == 0
+    assert "one node removed" in Path("page/report.html").read_text()
+    Path("ring.json").write_text(json.dumps({"num_nodes": 6, "edges": [[u, (u + 1) % 6] for u in range(6)]}))
+    predict = ["predict", "--model", "model", "ring.json", "--workers", 1, "--nodes", 1]
+    answered = shell(*predict)
+    assert "with 1 node removed: " in answered.out, answered.err
+    assert json.loads(shell(*predict, "--json").out)["node_changes"] == 1
+
+
+def test_changes_of_nodes_are_refused_before_any_work(shell: Shell, tmp_path: Path) -> None:
+    assert shell(*TRAIN).code == 0
+    refused = shell("certify", "--model", "model", "--out", "run", "--nodes", 9, "--workers", 1)
+    assert refused.code == 2
+    assert "are looked at" in refused.err
+    assert not (tmp_path / "run").exists()
+    train = ["train", "--keep", 0.9, "--data", "topologies", "--epochs", 1, "--out", "smooth"]
+    assert shell(*train).code == 0
+    refused = shell("certify", "--model", "smooth", "--out", "run", "--nodes", 1, "--workers", 1)
+    assert refused.code == 2
+    assert "--nodes belongs to local" in refused.err
+    assert not (tmp_path / "run").exists()
+
+
 def test_counts_only(shell: Shell) -> None:
     trained = shell(*(part for part in TRAIN if part != "--json"), "--counts-only")
     assert trained.code == 0, trained.err

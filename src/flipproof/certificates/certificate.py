@@ -10,9 +10,34 @@ from numpy.typing import ArrayLike, NDArray
 
 from flipproof.noise import EdgeNoise
 
-__all__ = ["GRID_LIMIT", "Certificate", "cut_grid", "up_to"]
+__all__ = ["GRID_LIMIT", "Certificate", "NodeRadii", "cut_grid", "up_to"]
 
 GRID_LIMIT = 64
+
+
+@dataclass(frozen=True)
+class NodeRadii:
+    """Flips that an answer withstands together with changes of nodes; -1 if not even the changes alone.
+
+    Attributes:
+        nodes: Largest number of nodes that are changed, all in the same way.
+        removed: Flips withstood beside removed nodes.
+        added: Beside added nodes; joining them to others counts as flips.
+        changed: Beside nodes with other features.
+
+    >>> print(NodeRadii(nodes=1, removed=0, added=2, changed=-1))
+    with 1 node removed: 0, added: 2, changed: not certified
+    """
+
+    nodes: int
+    removed: int
+    added: int
+    changed: int
+
+    def __str__(self) -> str:
+        radii = {"removed": self.removed, "added": self.added, "changed": self.changed}
+        parts = [f"{change}: {'not certified' if radius < 0 else radius}" for change, radius in radii.items()]
+        return f"with {self.nodes} node{'s' * (self.nodes != 1)} {', '.join(parts)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +66,7 @@ class Certificate:
         seed: Seed of the noise, where known.
         looks: With ``samples="auto"``, the numbers of samples at which was looked; the last is ``samples``.
         spent_alpha: The part of alpha that those looks had; all of it for a fixed number of samples.
+        node_radii: Flips withstood together with changes of nodes, where this was asked.
     """
 
     label: int | None
@@ -59,6 +85,7 @@ class Certificate:
     seed: int | None = None
     looks: tuple[int, ...] = ()
     spent_alpha: float | None = None
+    node_radii: NodeRadii | None = None
 
     @property
     def abstains(self) -> bool:
@@ -95,6 +122,7 @@ class Certificate:
         return (
             f"class {self.label}, certified against {flips} ({self.method}, alpha {self.alpha:g}, "
             f"{self.samples:,} samples, share of votes at least {self.p_lower:.4f})"
+            f"{'' if self.node_radii is None else f'; {self.node_radii}'}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -107,6 +135,10 @@ class Certificate:
             "votes_radius": self.votes_radius,
             "adds_radius": self.adds_radius,
             "removes_radius": self.removes_radius,
+            "node_changes": None if self.node_radii is None else self.node_radii.nodes,
+            "removed_nodes_radius": None if self.node_radii is None else self.node_radii.removed,
+            "added_nodes_radius": None if self.node_radii is None else self.node_radii.added,
+            "changed_nodes_radius": None if self.node_radii is None else self.node_radii.changed,
             "alpha": self.alpha,
             "samples": self.samples,
             "counts": list(self.counts),

@@ -11,14 +11,14 @@ bounds what the votes lose, and the offset loses what its value at ``m`` plus ad
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid
+from flipproof.certificates.certificate import GRID_LIMIT, Certificate, NodeRadii, cut_grid
 from flipproof.certificates.evidence import Evidence
 from flipproof.certificates.matched_knapsack import KINDS, GreedyBounds, NodeLosses, worst_drops
 from flipproof.certificates.node_views import NodeViews, most_touches, views_of
@@ -85,6 +85,7 @@ class LocalScores(Evidence):
         bound: Largest absolute score that any view can have, ``[P]``; ``None`` if there is no such bound.
         edge_labels: Number of edge labels that the network tells apart; 0 if it reads none.
         offsets: The offset after each of :func:`edge_changes`, ``[E, P]``; ``None`` if it does not depend on edges.
+        node_radii: What follows from the scores of graphs with other nodes, which are not kept; ``None`` if it was not asked.
     """
 
     kind = "local scores"
@@ -99,6 +100,7 @@ class LocalScores(Evidence):
     bound: Floats | None = None
     edge_labels: int = 0
     offsets: Floats | None = None
+    node_radii: NodeRadii | None = None
 
     def __post_init__(self) -> None:
         pairs = self.num_classes * (self.num_classes - 1) // 2
@@ -158,6 +160,9 @@ class LocalScores(Evidence):
         """The answer and the flips that it withstands: alpha 0. Abstains where no class leads over every other."""
         label, graph = self.label, self.graph
         radius, grid = (-1, np.zeros((0, 0), dtype=np.bool_)) if label is None else self._withstood(label)
+        found = self.node_radii
+        if found is not None and not all(-1 <= part <= radius for part in (found.removed, found.added, found.changed)):
+            raise InputError(f"flips withstood beside changed nodes must be -1 to {radius}, the radius (certify again)")
         counts = np.zeros(self.num_classes, dtype=int)
         counts[[] if label is None else [label]] = 1
         return Certificate(
@@ -172,6 +177,7 @@ class LocalScores(Evidence):
             noise=None,
             num_slots=graph.num_slots,
             grid=cut_grid(grid),
+            node_radii=found,
         )
 
     def margin(self, flips: int | IntArray) -> Floats:
@@ -336,6 +342,7 @@ class LocalScores(Evidence):
             "rounding": self.rounding,
             **({} if self.bound is None else {"bound": self.bound}),
             **({} if self.offsets is None else {"offsets": self.offsets}),
+            **({} if self.node_radii is None else {"node_radii": np.array(astuple(self.node_radii))}),
         }
 
     @classmethod
@@ -352,6 +359,7 @@ class LocalScores(Evidence):
             arrays.get("bound"),
             description.get("edge_labels", 0),
             arrays.get("offsets"),
+            NodeRadii(*arrays["node_radii"].tolist()) if "node_radii" in arrays else None,
         )
 
 

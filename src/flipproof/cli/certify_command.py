@@ -80,6 +80,7 @@ def run(options: Options) -> int:
         memory=memory,
     )
     defence.check_ahead(chosen.dataset.subset(chosen.graphs))
+    defence.check_question(question, list(chosen.graphs.values()))
     if options.part == "test":
         warn_of_training_graphs(loaded, chosen, quiet=options.quiet)
     to_beat = LineToBeat(

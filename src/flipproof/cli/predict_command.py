@@ -22,6 +22,7 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.models.loading import LoadedModel, load_model
 from flipproof.progress import note
+from flipproof.runs.table import NODE_COLUMNS
 
 __all__ = ["DEFAULTS", "JOINED", "Options", "run"]
 
@@ -152,6 +153,7 @@ class _Predictor:
         """Every graph with its certificate, in order. The noise is drawn after the graphs are known."""
         question = self.defence.question(graphs=len(graphs), **self.asked)
         self.defence.check(graphs)
+        self.defence.check_question(question, graphs)
         workers = None if alone else options.workers or (1 if len(graphs) < 2 else 0)
         engine = self.defence.engine(workers, quiet=options.silent)
         done: dict[int, Certificate] = {}
@@ -167,7 +169,18 @@ class _Predictor:
 
     def plain(self, graph: Graph, certificate: Certificate) -> dict[str, Any]:
         """An answer as plain JSON."""
-        kept = ("radius", "adds_radius", "removes_radius", "method", "alpha", "samples", "counts", "p_lower", "seed")
+        kept: tuple[str, ...] = (
+            "radius",
+            "adds_radius",
+            "removes_radius",
+            "method",
+            "alpha",
+            "samples",
+            "counts",
+            "p_lower",
+            "seed",
+        )
+        kept += () if certificate.node_radii is None else NODE_COLUMNS
         values = certificate.to_dict()
         label = certificate.label
         return {
@@ -187,6 +200,8 @@ class _Predictor:
         flips = f"any {radius} edge flip{'s' * (radius != 1)}" if radius else "no edge flip"
         alone = {"additions": certificate.adds_radius, "removals": certificate.removes_radius}
         more = [f"{count} if only {what}" for what, count in alone.items() if count > radius]
+        if certificate.node_radii is not None:
+            more.append(str(certificate.node_radii))
         beside = f" ({', '.join(more)})" if more else ""
         return f"{self.class_names[certificate.label]}, certified against {flips}{beside}"
 

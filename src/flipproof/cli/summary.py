@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flipproof.certificates.metrics import mean_radius, only_class, right_radii, share_interval, shares, short_interval
-from flipproof.graphs import IntArray
+from flipproof.graphs import NODE_CHANGES, IntArray
 from flipproof.runs.edge_blind_line import Line
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.table import Row, columns_of
@@ -22,11 +22,16 @@ if TYPE_CHECKING:
 __all__ = ["RADII", "narrow_table", "print_lines", "print_summary", "stacked", "summarise"]
 
 RADII = (0, 1, 2, 3, 5, 10)
-_ATTACKERS = {"radius": "any flips", "adds_radius": "additions only", "removes_radius": "removals only"}
+_ATTACKERS = {
+    "radius": ("certified_accuracy", "any flips"),
+    "adds_radius": ("certified_accuracy_additions", "additions only"),
+    "removes_radius": ("certified_accuracy_removals", "removals only"),
+}
+"""Columns of the table of certificates; their keys in the summary, and the attacker in words."""
+
 _COLLAPSED = (
     "the defended model tells no classes apart, and its certificates say nothing (train it longer, or with less noise)"
 )
-_KEYS = ("certified_accuracy", "certified_accuracy_additions", "certified_accuracy_removals")
 
 
 def summarise(rows: Sequence[Row], settings: CertifySettings, line: Line | None = None) -> dict[str, Any]:
@@ -39,11 +44,13 @@ def summarise(rows: Sequence[Row], settings: CertifySettings, line: Line | None 
     """
     line = line or Line()
     blind, majority = line.right(rows), line.majority_right(rows)
-    found = columns_of(rows, "predicted", "label", "method", "alpha", "samples", "looks", *_ATTACKERS)
+    nodes = settings.question.get("nodes")
+    attackers = _attackers(nodes)
+    found = columns_of(rows, "predicted", "label", "method", "alpha", "samples", "looks", *attackers)
     predicted = found["predicted"]
-    radii = {column: right_radii(found[column], predicted, found["label"]) for column in _ATTACKERS}
+    radii = {column: right_radii(found[column], predicted, found["label"]) for column in attackers}
     certified = {
-        column: dict(zip(map(str, RADII), shares(values, RADII).tolist(), strict=True))
+        attackers[column][0]: dict(zip(map(str, RADII), shares(values, RADII).tolist(), strict=True))
         for column, values in radii.items()
     }
     defence, only = settings.defence_class, only_class(predicted, found["label"])
@@ -62,16 +69,26 @@ def summarise(rows: Sequence[Row], settings: CertifySettings, line: Line | None 
         "only_class": None if only is None else names[only] if only < len(names) else f"class {only}",
         "abstained": sum(answer is None for answer in predicted),
         "average_certified_radius": mean_radius(radii["radius"]),
-        "certified_accuracy": certified["radius"],
-        "certified_accuracy_additions": certified["adds_radius"],
-        "certified_accuracy_removals": certified["removes_radius"],
-        "intervals": {key: _intervals(radii[column]) for key, column in zip(_KEYS, _ATTACKERS, strict=True)},
+        **({} if nodes is None else {"node_changes": nodes}),
+        **certified,
+        "intervals": {key: _intervals(radii[column]) for column, (key, _) in attackers.items()},
         "edge_blind": defence.edge_blind,
         "edge_blind_accuracy": None if blind is None else blind / len(rows),
         "edge_blind_interval": None if blind is None else _ends(blind, len(rows)),
         "edge_blind_missing": line.missing or None,
         "majority_accuracy": None if majority is None else majority / len(rows),
         "majority_interval": None if majority is None else _ends(majority, len(rows)),
+    }
+
+
+def _attackers(nodes: int | None) -> dict[str, tuple[str, str]]:
+    """As :data:`_ATTACKERS`, with those who change so many nodes, too."""
+    if nodes is None:
+        return _ATTACKERS
+    number = f"{nodes} node{'s' * (nodes != 1)}"
+    return _ATTACKERS | {
+        f"{change}_nodes_radius": (f"certified_accuracy_{change}_nodes", f"{number} {change}")
+        for change in NODE_CHANGES
     }
 
 
@@ -101,7 +118,7 @@ def print_summary(summary: dict[str, Any]) -> None:
     part = "" if summary["part"] == "all" else f"{summary['part']} "
     title = f"{summary['model']} on {summary['data']}: certified accuracy of {summary['graphs']} {part}graphs"
     table = Table("attacker", *(f"r = {r}" for r in RADII), title=title)
-    for key, attacker in zip(_KEYS, _ATTACKERS.values(), strict=True):
+    for key, attacker in _attackers(summary.get("node_changes")).values():
         ends = [short_interval(summary["intervals"][key][str(r)]) for r in RADII]
         table.add_row(attacker, *(f"{summary[key][str(r)]:.3f}" for r in RADII))
         table.add_row("  95% interval", *ends, style="dim")

@@ -23,11 +23,13 @@ class Options(OutputOptions):
 
 def run(options: Options) -> int:
     """0 if everything agrees; 1, with the graphs named, if not."""
-    graphs = len(CertifySettings.read(options.folder).graphs)
+    settings = CertifySettings.read(options.folder)
+    graphs, not_derived = len(settings.graphs), settings.asked().not_derived
     with progress("verifying", graphs, unit="graphs", quiet=options.silent) as advance:
         problems = problems_of_run(options.folder, advance)
     if options.as_json:
-        print(json.dumps({"run": str(options.folder), "graphs": graphs, "ok": not problems, "problems": problems}))
+        found = {"run": str(options.folder), "graphs": graphs, "ok": not problems, "problems": problems}
+        print(json.dumps(found | ({"not_derived": not_derived} if not_derived else {})))
     for problem in problems:
         what = "the run" if problem["graph"] is None else f"graph {problem['graph']}"
         note(f"{what}: {problem['problem']}")
@@ -35,4 +37,6 @@ def run(options: Options) -> int:
         print(
             f"verified: {graphs} certificates follow from their evidence, and what the model was shown can be made again"
         )
+        if not_derived:
+            print(f"not derived again: {not_derived}")
     return 1 if problems else 0

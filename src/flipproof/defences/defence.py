@@ -251,6 +251,9 @@ class Defence(ABC):
         else:
             self.check(graphs)
 
+    def check_question(self, question: Any, graphs: Sequence[Graph]) -> None:  # noqa: B027  (most refuse nothing)
+        """Refuse, before any work, what cannot be asked about some of the graphs, which :meth:`check_ahead` has passed."""
+
     def untried(self, graph: Graph) -> bool:
         """Whether the model must be tried on a graph before it is asked about."""
         return self.tried_where_asked and self._guard.untried(graph)
@@ -396,6 +399,7 @@ class Defence(ABC):
         from flipproof.defences.asking import ask_all
 
         self.check_ahead(graphs)
+        self.check_question(question, graphs)
         chosen = engine or self.engine(workers)
         found: dict[int, tuple[Evidence, Certificate | None]] = {}
         with watched(progress, "certifying" if read else "asking", len(graphs), unit="graphs") as advance:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from flipproof.certificates.node_views import (
 )
 from flipproof.checks import checked_count
 from flipproof.classifiers import unwrapped
+from flipproof.defences.changed_nodes import check_node_changes, checked_kinds, node_radii
 from flipproof.defences.defence import Defence, Option, Question
 from flipproof.defences.target import Confirmation, Outcome, Target
 from flipproof.errors import InputError
@@ -53,15 +54,41 @@ class LocalQuestion(Question):
     Attributes:
         per_node: Largest number of flips at one node to look at; without node features the radius cannot exceed it. ``None`` for
             as many as are cheap.
+        nodes: Number of nodes that an attacker can remove, add or change beside the flips; ``None`` if this is not asked.
+        kinds: Rows of node features that an added or changed node can have; ``None`` for labels, which can be any.
     """
 
     per_node: int | None = None
+    nodes: int | None = None
+    kinds: list[list[float]] | None = None
 
     @classmethod
     def of(cls, *, graphs: int = 1, **asked: Any) -> LocalQuestion:
-        per_node = asked.pop("per_node", None)
+        per_node, nodes, kinds = (asked.pop(name, None) for name in ("per_node", "nodes", "kinds"))
         Question.of(graphs=graphs, **asked)
-        return cls(None if per_node is None else checked_count(per_node, "per_node", 1, "for instance 3"))
+        if kinds is not None and nodes is None:
+            raise InputError("kinds are for changes of nodes; got kinds without nodes (give nodes=1, too)")
+        return cls(
+            None if per_node is None else checked_count(per_node, "per_node", 1, "for instance 3"),
+            None if nodes is None else checked_count(nodes, "nodes", 1, "for instance 1"),
+            None if kinds is None else checked_kinds(kinds),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON; what concerns nodes only where it was asked."""
+        asked = {"nodes": self.nodes, "kinds": self.kinds}
+        return {"per_node": self.per_node, **{key: value for key, value in asked.items() if value is not None}}
+
+    def fits(self, evidence: Any) -> bool:
+        """See :class:`Question`."""
+        return self.nodes == (None if evidence.node_radii is None else evidence.node_radii.nodes)
+
+    @property
+    def not_derived(self) -> str:
+        """See :class:`Question`."""
+        if self.nodes is None:
+            return ""
+        return "flips withstood beside changed nodes were compared with the evidence, which does not hold the scores behind them"
 
 
 class LocalClassifier(Defence):
@@ -70,6 +97,10 @@ class LocalClassifier(Defence):
     The certificate holds against every attack of so many edge flips, with full knowledge of the network. For a single flip it is
     exact: if a radius is 0, there is a flip that changes the answer (rounding aside). Beyond, it may be smaller than the truth,
     never larger. The classifier abstains where no class leads over every other.
+
+    ``certify(graph, nodes=1)`` also says how many flips the answer withstands beside one removed, added or changed node, in
+    ``node_radii``. ``kinds`` are the rows of node features that such a node can get; by default every label, where features
+    are labels.
 
     Args:
         model: A :class:`flipproof.models.Local`, best trained with ``flipproof.train(model, graphs, budget=3)``.
@@ -110,6 +141,12 @@ class LocalClassifier(Defence):
             int,
             "Largest number of flips at one node to look at; without node features, the radius cannot exceed it. By default "
             "as many as are cheap.",
+            least=1,
+        ),
+        Option(
+            "nodes",
+            int,
+            "Number of nodes that an attacker can remove, add or relabel beside the flips; certified in addition.",
             least=1,
         ),
     )
@@ -261,17 +298,30 @@ class LocalClassifier(Defence):
                     "in training)"
                 )
 
+    def check_question(self, question: LocalQuestion, graphs: Sequence[Graph]) -> None:
+        if question.nodes:
+            check_node_changes(self, question, graphs)
+
     def predict(self, graph: Any) -> int | None:
         """The class that leads over every other, or ``None`` where there is none."""
         graph = as_graph(graph)
         self.check([graph])
-        return answer_of(self._totals(graph), self.num_classes)
+        return self.answer_to(graph)
 
     def ask(self, graph: Graph, question: Any) -> LocalScores:
         """The votes on all views that attacks reach, of a graph that :meth:`check` has passed."""
+        asked = LocalQuestion() if question is None else question
+        found = self.look(graph, asked.per_node)
+        if asked.nodes is None:
+            return found
+        return replace(found, node_radii=node_radii(self, graph, found.certify(), asked))
+
+    def look(self, graph: Graph, per_node: int | None, *, most: int | None = None) -> LocalScores:
+        """The votes on all views that attacks reach; no deeper than attacks of ``most`` flips need."""
         node_set = _NodeSet(self, graph)
         labels = self.model.edge_labels
-        depth = _depth(None if question is None else question.per_node, node_set.num_kinds, graph, labels)
+        depth = _depth(per_node, node_set.num_kinds, graph, labels)
+        depth = depth if most is None else min(depth, most)
         views = views_of(graph, node_set.kinds, depth, labels)
         clean = node_set.scores(views.own[: views.num_clean], views.counts[: views.num_clean])
         rest = node_set.scores(views.own[views.num_clean :], views.counts[views.num_clean :])
@@ -312,6 +362,10 @@ class LocalClassifier(Defence):
                 "report shows the worst flips that the evidence knows of, with labels)"
             )
         return LocalTarget(self, graph, search.get("max_calls"))
+
+    def answer_to(self, graph: Graph) -> int | None:
+        """As :meth:`predict`, of a graph that :meth:`check` has passed."""
+        return answer_of(self._totals(graph), self.num_classes)
 
     def _totals(self, graph: Graph) -> Floats:
         """The scores of all pairs of classes, ``[P]``, in the same arithmetic as :meth:`ask`."""

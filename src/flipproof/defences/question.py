@@ -79,6 +79,11 @@ class Question:
         return found
 
     @property
+    def not_derived(self) -> str:
+        """What in a certificate is taken from the evidence as it is, rather than derived from scores or votes, in words."""
+        return ""
+
+    @property
     def other_readings(self) -> tuple[str, ...]:
         """The names that :meth:`readings` may give."""
         return ()

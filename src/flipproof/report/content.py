@@ -19,7 +19,7 @@ from flipproof.certificates.paired_tests import PairedTest, compare_radii
 from flipproof.certificates.weak_spots import WeakSpots
 from flipproof.graphs import Graph, IntArray
 from flipproof.runs.settings import CertifySettings
-from flipproof.runs.table import Row
+from flipproof.runs.table import Row, columns_of
 
 __all__ = [
     "ATTACKERS",
@@ -172,6 +172,17 @@ class CertifiedRun:
             known[key] = right_radii(radii, [reading.label for reading in found], [row["label"] for row in self.rows])
             known[key].flags.writeable = False
         return known[key]
+
+    @property
+    def nodes(self) -> int | None:
+        """Number of nodes that an attacker could change beside the flips; ``None`` if this was not asked."""
+        found: int | None = self.settings.question.get("nodes")
+        return found
+
+    def right_beside(self, change: str) -> IntArray:
+        """The flips that each graph withstands beside one of ``NODE_CHANGES``; -1 where it is wrong or the answer changes."""
+        columns = columns_of(self.rows, f"{change}_nodes_radius", "predicted", "label")
+        return right_radii(*columns.values())
 
     def curve(self, method: str | None = None, attacker: str = "radius", *, top: int, name: str = "") -> Curve:
         """Certified accuracy for r = 0..top."""

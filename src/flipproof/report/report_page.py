@@ -13,6 +13,7 @@ from typing import Any
 
 from flipproof import __version__
 from flipproof.certificates.metrics import Curve, mean_radius, mean_radius_interval
+from flipproof.graphs import NODE_CHANGES
 from flipproof.report.content import CertifiedRun, curve_range, paired, percent, share_text
 from flipproof.report.html import asset, embedded_json, html_table, policy
 from flipproof.report.script_data import script_data
@@ -59,10 +60,12 @@ def _headline(runs: Sequence[CertifiedRun]) -> str:
     notes = "".join(f"<p>{html.escape(note)}</p>" for note in _notes(runs))
     parts = [f'<div class="note">{notes}</div>'] if notes else []
     if len(runs) == 1:
-        return "".join([*parts, f'<p class="lead">{_sentences(runs[0])}</p>', _tiles(runs[0]), _bar(runs[0])])
+        return "".join(
+            [*parts, f'<p class="lead">{_sentences(runs[0])}</p>', _tiles(runs[0]), _bar(runs[0]), _beside(runs[0])]
+        )
     cards = "".join(
         f'<article class="card"><h3>{_swatch(f"run{number % 6} fill")}{html.escape(run.name)}</h3>'
-        f'<p class="soft">{html.escape(_subtitle(run))}</p><p>{_sentences(run)}</p>{_bar(run)}</article>'
+        f'<p class="soft">{html.escape(_subtitle(run))}</p><p>{_sentences(run)}</p>{_bar(run)}{_beside(run)}</article>'
         for number, run in enumerate(runs)
     )
     return "".join([*parts, f'<div class="cards">{cards}</div>', html_table(_comparison(runs)), _tests(runs)])
@@ -223,6 +226,18 @@ def _bar(run: CertifiedRun) -> str:
         f'<figure class="bar"><svg viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true">{"".join(rects)}</svg>'
         f'<figcaption><ul class="key"><li>Graphs by flips withstood:</li>{"".join(key)}</ul></figcaption></figure>'
     )
+
+
+def _beside(run: CertifiedRun) -> str:
+    """What is certified beside changes of nodes, where this was asked; HTML."""
+    if run.nodes is None:
+        return ""
+    number = "one node" if run.nodes == 1 else f"up to {run.nodes} nodes"
+    rows = [["right although", "no flip", *(_flips(r) for r in (1, 2, 3))]]
+    for change in NODE_CHANGES:
+        curve = Curve.of(change, run.right_beside(change), 3)
+        rows.append([f"{number} {change}", *(share_text(curve, r) for r in range(4))])
+    return f"<p>Beyond edges: graphs whose answer stays right when {number} can change, too.</p>{html_table(rows)}"
 
 
 def _swatch(classes: str) -> str:

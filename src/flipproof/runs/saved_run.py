@@ -90,6 +90,7 @@ def certify_run(
     question = given if chosen is defence else chosen.question(graphs=len(data))
     members = dict(enumerate(data))
     chosen.check_ahead(data)
+    chosen.check_question(question, data)
     settings = CertifySettings(
         data=data.name if name is None else str(name),
         data_sha256=fingerprint(data),

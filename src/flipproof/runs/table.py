@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, overload
 
 import numpy as np
 
-from flipproof.certificates.certificate import Certificate, cut_grid
+from flipproof.certificates.certificate import Certificate, NodeRadii, cut_grid
 from flipproof.certificates.evidence import Evidence
 from flipproof.errors import InputError
 from flipproof.files import written_file
@@ -28,6 +28,7 @@ from flipproof.noise import EdgeNoise
 __all__ = [
     "COLUMNS",
     "FORMATS",
+    "NODE_COLUMNS",
     "Row",
     "StoredRows",
     "certificate_of",
@@ -53,6 +54,10 @@ COLUMNS = {
     "radius": "int64",
     "adds_radius": "int64",
     "removes_radius": "int64",
+    "node_changes": "int64",
+    "removed_nodes_radius": "int64",
+    "added_nodes_radius": "int64",
+    "changed_nodes_radius": "int64",
     "votes_radius": "int64",
     "order": "int64",
     "method": "string",
@@ -72,10 +77,12 @@ COLUMNS = {
 }
 """Columns and their types. ``graph`` is the position in the data set; ``predicted`` is empty where it abstains.
 
-Where nothing is sampled, ``seed``, ``p_add`` and ``p_remove`` are empty.
+Where nothing is sampled, ``seed``, ``p_add`` and ``p_remove`` are empty. ``node_changes`` and the three radii behind it are empty
+where changes of nodes were not asked about.
 """
 
 FILE = "certificates.parquet"
+NODE_COLUMNS = ("node_changes", "removed_nodes_radius", "added_nodes_radius", "changed_nodes_radius")
 _GROUP = 10_000  # rows that are made into columns at a time
 
 
@@ -119,6 +126,7 @@ def certificate_of(row: Row) -> Certificate:
         looks=tuple(row["looks"]),
         seed=row["seed"],
         spent_alpha=row["spent_alpha"],
+        node_radii=None if row["node_changes"] is None else NodeRadii(*(row[column] for column in NODE_COLUMNS)),
         **{key: row[key] for key in kept},
     )
 

@@ -1,0 +1,119 @@
+"""Beyond edges: what an answer of a local network withstands beside removed, added or changed nodes.
+
+An attack that changes nodes and flips edges is a flip attack on one of the graphs that the changes of nodes alone make
+(:mod:`flipproof.graphs.node_changes`). Each of them is certified, and the smallest radius counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flipproof.certificates.certificate import Certificate, NodeRadii
+from flipproof.errors import InputError
+from flipproof.graphs import NODE_CHANGES, Graph, changed_graphs, number_of_changes
+
+if TYPE_CHECKING:
+    from flipproof.defences.local import LocalClassifier, LocalQuestion
+
+__all__ = ["check_node_changes", "checked_kinds", "node_radii"]
+
+_MOST_GRAPHS = 50_000  # that are made of one graph
+
+
+def checked_kinds(kinds: Any) -> list[list[float]]:
+    """Rows of node features that a node can get, as plain JSON, each once."""
+    try:
+        found = np.asarray(kinds, dtype=np.float64)
+    except (TypeError, ValueError):
+        found = np.zeros(0)
+    if found.ndim != 2 or not found.size or not np.isfinite(found).all():
+        raise InputError(
+            f"kinds must be rows of node features, finite numbers of shape [K, d]; got {kinds!r} (for instance numpy.eye(3))"
+        )
+    rows: list[list[float]] = np.unique(found, axis=0).tolist()
+    return rows
+
+
+def check_node_changes(local: LocalClassifier, question: LocalQuestion, graphs: Sequence[Graph]) -> None:
+    """Refuse graphs whose changes of nodes cannot be listed, or are too many."""
+    for graph in graphs:
+        kinds = _kinds(local, question, graph)
+        number = number_of_changes(graph.num_nodes, 1 if kinds is None else len(kinds), question.nodes or 0)
+        if number > _MOST_GRAPHS:
+            raise InputError(
+                f"nodes = {question.nodes} makes {number:,} graphs of a graph with {graph.num_nodes} nodes; at most "
+                f"{_MOST_GRAPHS:,} are looked at (change fewer nodes, or leave large graphs out)"
+            )
+
+
+def node_radii(local: LocalClassifier, graph: Graph, certificate: Certificate, question: LocalQuestion) -> NodeRadii:
+    """What the certified answer withstands beside changes of up to ``question.nodes`` nodes."""
+    nodes, kinds = question.nodes or 0, _kinds(local, question, graph)
+    if certificate.label is None:
+        return NodeRadii(nodes, -1, -1, -1)
+    graph = graph if kinds is not None else graph.replaced(node_features=None)
+    return NodeRadii(nodes, *(_smallest(local, graph, certificate, question, change, kinds) for change in NODE_CHANGES))
+
+
+def _smallest(
+    local: LocalClassifier,
+    graph: Graph,
+    certificate: Certificate,
+    question: LocalQuestion,
+    change: str,
+    kinds: NDArray[np.float64] | None,
+) -> int:
+    """The smallest radius of the graph and of all that changes of one sort make of it; -1 if an answer differs.
+
+    Graphs with the same views are not taken for the same: their views can be joined in other pairs, so attacks can differ.
+    """
+    found, latest = {_identity(graph): graph}, [graph]
+    for _ in range(question.nodes or 0):
+        made = {_identity(after): after for before in latest for after in changed_graphs(before, change, kinds)}
+        latest = [after for identity, after in made.items() if identity not in found]
+        if any(local.answer_to(after) != certificate.label for after in latest):
+            return -1
+        found |= made
+    radius = certificate.radius
+    for after in list(found.values())[1:]:
+        if not radius:
+            break
+        other = local.look(after, question.per_node, most=radius).certify()
+        radius = min(radius, other.radius if other.label == certificate.label else -1)
+    return radius
+
+
+def _identity(graph: Graph) -> tuple[str, bytes]:
+    """The same for equal graphs."""
+    features = graph.node_features
+    return graph.topology, b"" if features is None else features.astype(np.float64).tobytes()
+
+
+def _kinds(local: LocalClassifier, question: LocalQuestion, graph: Graph) -> NDArray[np.float64] | None:
+    """Rows of node features that a node can get, ``[K, d]``; ``None`` if the network reads none."""
+    given, features = question.kinds, graph.node_features
+    if local.hook.spec is None:  # it may depend on how nodes are numbered, and the attacker can number them
+        raise InputError(
+            f"changes of nodes need the graph's own node features, or none; got {type(local.hook).__name__} (leave features out)"
+        )
+    if features is None or not local.hook.reads_own:
+        if given is not None:
+            raise InputError("kinds are for networks that read node features; this one reads none (leave kinds out)")
+        return None
+    width = features.shape[1]
+    if given is not None:
+        if len(given[0]) != width:
+            raise InputError(
+                f"kinds must have as many columns as the node features, {width}; got {len(given[0])} (one row per kind)"
+            )
+        return np.array(given)
+    if not ((features == 1).sum(axis=1) == 1).all() or not np.isin(features, (0, 1)).all():
+        raise InputError(
+            "changes of nodes must be listed, and node features that are not labels (one 1 in each row, and 0) have no list; "
+            "got other features (in Python, give kinds, the rows of features that an attacker can choose from)"
+        )
+    return np.eye(width)

@@ -1,0 +1,159 @@
+"""Local networks under removed, added and changed nodes: all attacks on small graphs, and what is refused."""
+
+import numpy as np
+import pytest
+import torch
+
+import flipproof as fp
+from flipproof import Graph, InputError
+from flipproof.certificates.certificate import NodeRadii
+from flipproof.graphs import NODE_CHANGES, pairs_of_slots
+from flipproof.models import Local
+from support.changed_nodes import CASES, compared, random_graph, removed_by_hand, true_radius, wild
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_no_attack_on_nodes_and_edges_inside_the_radius(case):
+    """Every change of a node with every set of flips: no radius above the truth, and a change alone is decided exactly."""
+    found = list(compared(networks=6, nodes=3, **case))
+    for radius, truth in found:
+        assert radius <= truth
+        assert (radius < 0) == (truth < 0)
+    assert len(found) >= 9
+    assert max(radius for radius, _ in found) > 0
+
+
+def test_two_changes():
+    rng = np.random.default_rng(5)
+    radii = []
+    for seed in range(2):
+        local = fp.LocalClassifier(wild(2, strength=0.05, seed=seed), trust_features=True)
+        graph = random_graph(rng, 3, labels=2)
+        one, two = (local.certify(graph, nodes=nodes).node_radii for nodes in (1, 2))
+        assert two.nodes == 2
+        for change in NODE_CHANGES:
+            radius, truth = getattr(two, change), true_radius(local, graph, change, nodes=2, labels=2)
+            assert radius <= min(truth, getattr(one, change))
+            assert (radius < 0) == (truth < 0)
+            radii.append(radius)
+    assert max(radii) >= 0
+
+
+def test_the_number_of_nodes_is_part_of_what_the_network_sees():
+    """A network that reads nothing but the number of nodes: no view of a node changes, and the answer does."""
+    model = Local(0, 2, hidden=8, counts_only=True, seed=0).eval()
+    with torch.no_grad():
+        for voters in model.voters:
+            voters.offset[-1].weight.mul_(100)
+    local = fp.LocalClassifier(model)
+    answers = [local.predict(Graph(nodes, [])) for nodes in range(1, 40)]
+    place = next(at for at in range(1, 38) if answers[at] != answers[at + 1])
+    before, after = (local.certify(Graph(nodes, []), nodes=1).node_radii for nodes in (place + 1, place + 2))
+    assert before.added == after.removed == -1
+    assert before.changed >= 0
+
+
+def test_a_single_node_cannot_be_removed_and_features_that_are_not_read_cannot_matter():
+    local = fp.LocalClassifier(wild(seed=1))
+    alone = local.certify(Graph(1, []), nodes=1)
+    assert alone.node_radii.removed == alone.radius
+    graph = Graph(4, [(0, 1), (1, 2)])
+    plain, labelled = (local.certify(one, nodes=1) for one in (graph, graph.replaced(node_features=np.eye(4))))
+    assert plain.node_radii == labelled.node_radii
+    assert plain.node_radii.changed == plain.radius
+
+
+def test_kinds_that_an_attacker_can_choose_from():
+    rng = np.random.default_rng(1)
+    graph = Graph(4, [(0, 1), (1, 2)], rng.normal(size=(4, 3)))
+    local = fp.LocalClassifier(wild(3, strength=0.05, seed=2), trust_features=True)
+    few, more = rng.normal(size=(1, 3)), rng.normal(size=(12, 3)) * 20
+    one = local.certify(graph, nodes=1, kinds=few).node_radii
+    many = local.certify(graph, nodes=1, kinds=np.concatenate([few, more])).node_radii
+    assert one.removed == many.removed
+    assert many.added <= one.added
+    assert many.changed < one.changed
+
+
+def test_an_answer_that_abstains_withstands_nothing():
+    model = Local(0, 2, seed=0).eval()
+    with torch.no_grad():
+        for weights in model.parameters():
+            weights.zero_()
+    certificate = fp.LocalClassifier(model).certify(Graph(3, [(0, 1)]), nodes=1)
+    assert certificate.abstains
+    assert certificate.node_radii == NodeRadii(1, -1, -1, -1)
+
+
+def test_graphs_with_the_same_views_can_differ_under_attack():
+    """Without the end of either longer leg of a spider the degrees are the same. In one of these two trees the nodes of degree 2
+    are joined already; in the other they are not, and joining them is the only flip that changes the answer here.
+    """
+    spider = Graph(7, [(6, 0), (6, 1), (1, 2), (6, 3), (3, 4), (4, 5)])
+    first, second = (removed_by_hand(spider, leaf) for leaf in (2, 5))
+    assert sorted(first.degrees) == sorted(second.degrees)
+    local = fp.LocalClassifier(wild(strength=0.18, seed=659))
+    certificate = local.certify(spider, nodes=1)
+    assert certificate.radius == 1
+    fooled = [
+        [
+            pair
+            for pair in pairs_of_slots(tree.slots, 6).tolist()
+            if local.predict(tree.flipped([pair])) != certificate.label
+        ]
+        for tree in (first, second)
+    ]
+    assert not fooled[0]
+    assert [second.degrees[pair].tolist() for pair in fooled[1]] == [[2, 2]]
+    assert certificate.node_radii.removed == 0
+
+
+def test_the_certificate_carries_it_through_evidence_and_table(tmp_path):
+    local = fp.LocalClassifier(wild(seed=1, strength=0.1))
+    graphs = [Graph(5, [(0, 1), (1, 2), (2, 3)], label=0), Graph(4, [(0, 1)], label=1)]
+    made = fp.certify_run(local, graphs, out=tmp_path / "run", nodes=1)
+    assert all(certificate.node_radii is not None for certificate in made)
+    assert fp.load_run(tmp_path / "run").certificates == made == local.certify_all(graphs, nodes=1)
+    assert "with 1 node removed" in str(made[0])
+    assert local.certify(graphs[0]).node_radii is None
+    with pytest.raises(InputError, match="nodes"):
+        fp.certify_run(local, graphs, out=tmp_path / "run", nodes=2)
+
+
+def test_evidence_that_withstands_more_with_changed_nodes_than_without_is_refused():
+    local = fp.LocalClassifier(wild(seed=1, strength=0.1))
+    evidence = local.ask(Graph(4, [(0, 1)]), local.question(nodes=1))
+    evidence.__dict__["node_radii"] = NodeRadii(1, 99, 0, 0)
+    with pytest.raises(InputError, match="beside changed nodes"):
+        type(evidence).from_bytes(evidence.to_bytes()).certify()
+
+
+def test_features_of_the_users_own_making_are_refused():
+    class Numbered(fp.features.Own):
+        spec = None
+
+    local = fp.LocalClassifier(Local(3, 2, seed=0).eval(), features=Numbered(), trust_features=True)
+    with pytest.raises(InputError, match="got Numbered"):
+        local.certify(Graph(3, [(0, 1)], np.eye(3)), nodes=1)
+    local = fp.LocalClassifier(wild(4, strength=0.1, seed=0), features="own+constant", trust_features=True)
+    assert local.certify(Graph(3, [(0, 1)], np.eye(3)), nodes=1).node_radii is not None
+
+
+@pytest.mark.parametrize(
+    ("features", "given", "sentence"),
+    [
+        ("numbers", {"nodes": 1}, "give kinds"),
+        ("labels", {"nodes": 0}, "nodes must be"),
+        ("labels", {"nodes": 1, "kinds": [[1.0, 0.0]]}, "as many columns"),
+        ("labels", {"nodes": 1, "kinds": [[np.nan, 0.0, 0.0]]}, "kinds must be rows"),
+        ("labels", {"nodes": 1, "kinds": "C"}, "kinds must be rows"),
+        ("labels", {"kinds": np.eye(3)}, "kinds without nodes"),
+        ("labels", {"nodes": 9}, "at most 50,000"),
+        (None, {"nodes": 1, "kinds": np.eye(3)}, "reads none"),
+    ],
+)
+def test_refused_in_one_sentence(features, given, sentence):
+    x = {None: None, "labels": np.eye(3)[np.arange(12) % 3], "numbers": np.random.default_rng(0).normal(size=(12, 3))}
+    local = fp.LocalClassifier(Local(3 if features else 0, 2, seed=0).eval(), trust_features=True)
+    with pytest.raises(InputError, match=sentence):
+        local.certify(Graph(12, [(0, 1)], x[features]), **given)

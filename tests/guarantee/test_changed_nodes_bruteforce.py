@@ -1,0 +1,17 @@
+"""Changes of nodes: certificates of local networks against all attacks on nodes and edges of small graphs."""
+
+import pytest
+
+from support.changed_nodes import CASES, compared
+
+pytestmark = pytest.mark.guarantee
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_brute_force(name):
+    """12 random networks each: no radius above the truth, and most of the true radius found."""
+    found = list(compared(networks=12, nodes=3 if name == "edge labels" else 4, **CASES[name]))
+    for radius, truth in found:
+        assert radius <= truth
+        assert (radius < 0) == (truth < 0)
+    assert sum(radius == truth for radius, truth in found) >= 0.75 * len(found)

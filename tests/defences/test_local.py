@@ -8,7 +8,7 @@ import flipproof as fp
 from flipproof import Graph, InputError
 from flipproof.certificates.local_scores import LocalScores
 from flipproof.models import GIN, Local
-from support.local_tables import all_attacks, all_labelled_attacks
+from support.local_tables import all_attacks, all_labelled_attacks, fill_table
 
 DEGREES = Local(in_features=0, num_classes=3, hidden=8, seed=1).eval()
 
@@ -73,10 +73,7 @@ def test_without_votes_the_radius_is_the_truth():
     for seed in range(12):
         classes = 2 + seed % 2
         model = Local(0, classes, counts_only=True).eval()
-        cells = model.table.classes.shape
-        model.table.classes.copy_(
-            torch.from_numpy(rng.integers(0, classes, (*cells[:2], 4))).repeat_interleave(cells[2] // 4, 2)
-        )
+        fill_table(model, rng)
         local = fp.LocalClassifier(model)
         graph = random_graph(rng, 4, None, 0.3 * (seed % 3 > 0))
         certificate = local.certify(graph)

@@ -10,7 +10,7 @@ from flipproof import Graph
 from flipproof.certificates.local_scores import answer_of
 from flipproof.graphs import NODE_CHANGES
 from flipproof.models import Local
-from support.local_tables import all_attacks, all_labelled_attacks
+from support.local_tables import all_attacks, all_labelled_attacks, fill_table
 
 CASES = {
     "unlabelled": {},
@@ -27,11 +27,12 @@ CASES = {
 def wild(in_features=0, num_classes=2, *, strength=1.0, **given):
     """A network whose votes and offset differ much from graph to graph."""
     model = Local(in_features, num_classes, hidden=8, **given).eval()
+    if model.counts_only:
+        fill_table(model, np.random.default_rng(given.get("seed")))
     with torch.no_grad():
         for voters in model.voters:
-            if not model.counts_only:
-                voters.outer.weight.mul_(30 * strength)
-                voters.view.weight.mul_(3)
+            voters.outer.weight.mul_(30 * strength)
+            voters.view.weight.mul_(3)
             voters.offset[-1].weight.mul_(10)
     return model
 

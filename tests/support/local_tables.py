@@ -6,6 +6,7 @@ import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 
 from flipproof import Graph
 from flipproof.certificates.local_scores import LocalScores, answer_of, edge_changes
@@ -135,3 +136,11 @@ def all_labelled_attacks(graph: Graph, labels: int) -> list[tuple[int, int, Grap
         attacked = graph.replaced(edges=list(edges) or np.zeros((0, 2), dtype=int), edge_labels=list(edges.values()))
         found.append((sum(new >= 0 for _, new in changed), sum(old >= 0 for old, _ in changed), attacked))
     return found
+
+
+def fill_table(model, rng):
+    """Classes for a network without votes: for every number of nodes and budget, four parts of the numbers of edges."""
+    sizes, budgets, cells = model.table.classes.shape
+    parts = torch.from_numpy(rng.integers(0, model.num_classes, (sizes, budgets, 4)))
+    model.table.sizes.copy_(torch.arange(1, sizes + 1))
+    model.table.classes.copy_(parts.repeat_interleave(cells // 4, dim=2))

@@ -62,11 +62,12 @@ class CountTable(nn.Module):
             most: Additions and removals that any budget has at most.
         """
         rows, budgets = _spread_out(int(sizes.max()), _SIZES), _spread_out(flips, _BUDGETS)
-        common = _common(sizes, edges, labels, weights, rows)
+        known, place = np.unique(rows, return_inverse=True)
+        common = _common(sizes, edges, labels, weights, known)
         chosen = np.empty((_SIZES, _BUDGETS, _CELLS), dtype=np.int64)
-        for place, budget in enumerate(budgets):
+        for budget in np.unique(budgets):
             adds, removes = (min(int(budget), part) for part in most)
-            chosen[:, place] = _best_intervals(common, rows, adds, removes)
+            chosen[:, budgets == budget] = _best_intervals(common, known, adds, removes)[place][:, None]
         for buffer, values in ((self.sizes, rows), (self.budgets, budgets), (self.classes, chosen)):
             buffer.copy_(torch.from_numpy(values))
 

@@ -20,25 +20,25 @@ def certified(labels: np.ndarray, adds: int, removes: int) -> np.ndarray:
     return np.array([len(set(part.tolist())) == 1 for part in reached])
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize(("adds", "removes"), [(0, 0), (1, 1), (2, 2), (0, 2), (3, 1)])
-def test_no_other_classes_certify_more(classes: int, adds: int, removes: int) -> None:
-    """Against all ways to give seven numbers of edges a class."""
-    rng = np.random.default_rng(10 * adds + removes)
-    rows = np.array([4, 4, 4])
-    assert count_table._CELLS == 256
-    numbers = np.arange(7)
+@pytest.mark.parametrize(("classes", "nodes"), [(2, 5), (3, 4)])
+@pytest.mark.parametrize(("adds", "removes"), [(0, 0), (1, 1), (0, 2), (1, 0), (3, 1)])
+def test_no_other_classes_certify_more(classes: int, nodes: int, adds: int, removes: int) -> None:
+    """Against all ways to give every number of edges a class, where classes are common at densities of their own."""
+    rng, rows = np.random.default_rng(10 * adds + removes), np.full(3, nodes)
+    numbers = np.arange(nodes * (nodes - 1) // 2 + 1)
+    places = numbers * count_table._CELLS // len(numbers)
+    ways = [np.array(labels) for labels in product(range(classes), repeat=len(numbers))]
+    kept = [certified(labels, adds, removes) for labels in ways]
     for _ in range(5):
-        common = rng.random((3, classes, count_table._DENSITIES)) ** 8
+        peaks = (np.arange(classes) + rng.random((3, classes))) / classes
+        away = np.linspace(0, 1, count_table._DENSITIES) - peaks[:, :, None]
+        common = rng.random((3, classes, count_table._DENSITIES)) * np.exp(-0.5 * (away / 0.1) ** 2)
         found = count_table._best_intervals(common, rows, adds, removes)
-        shares = np.diff(count_table._below(common, rows, np.tile(np.arange(8), (3, 1))), axis=2)
-        for share, cells in zip(shares, found, strict=True):
-            ways = [np.array(labels) for labels in product(range(classes), repeat=7)]
-            worth = [
-                share[labels, numbers][certified(labels, adds, removes)].sum()
-                for labels in [*ways, cells[numbers * 256 // 7]]
-            ]
-            assert worth[-1] == pytest.approx(max(worth))
+        ends = np.tile(np.arange(len(numbers) + 1), (3, 1))
+        for share, cells in zip(np.diff(count_table._below(common, rows, ends), axis=2), found, strict=True):
+            best = max(share[labels, numbers][those].sum() for labels, those in zip(ways, kept, strict=True))
+            labels = cells[places]
+            assert share[labels, numbers][certified(labels, adds, removes)].sum() == pytest.approx(best)
 
 
 def test_what_is_learnt_and_looked_up() -> None:

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import gammaln
 from scipy.stats import rankdata
@@ -32,6 +33,7 @@ Found = tuple[int | None, str] | None
 
 _NODES = 20_000  # on which quantities are compared; beyond that, graphs are sampled
 _QUICK = 1_500  # nodes on which nearly all columns are told apart from nearly all quantities
+_FIRST = 64  # nodes that are compared before all others
 _WIDEST = 256  # columns that are tried as sources of neighbour sums
 _EXCEPTIONS = 0.01  # share of the nodes
 _OF_MINORITY = 0.1  # share of the nodes that do not have the most frequent value
@@ -115,7 +117,7 @@ def _degrees(nodes: Nodes) -> Found:
         "the inverses of the degrees": inverse,
     }
     for what, values in forms.items():
-        equal = np.isclose(nodes.columns, values, rtol=1e-5, atol=1e-6).all(axis=1)
+        equal = _equal(nodes.columns, values)
         # a column of zeros and ones agrees by accident too easily
         if equal.any() and not set(np.unique(values)) <= {0.0, 1.0}:
             return int(np.argmax(equal)), what
@@ -131,6 +133,13 @@ def _degrees(nodes: Nodes) -> Found:
     cuts = np.arange(3, int(degrees.max()))[:20]
     forms |= {f"the degrees, cut off at {cut}": np.minimum(degrees, cut) for cut in cuts}
     return _affine(nodes, forms)
+
+
+def _equal(columns: Floats, values: Floats) -> NDArray[np.bool_]:
+    """Which columns hold these values, but for rounding; most differ in one of the first nodes."""
+    found = np.asarray(np.isclose(columns[:, :_FIRST], values[:_FIRST], rtol=1e-5, atol=1e-6).all(axis=1))
+    found[found] = np.isclose(columns[found], values, rtol=1e-5, atol=1e-6).all(axis=1)
+    return found
 
 
 def _affine(nodes: Nodes, forms: dict[str, Floats]) -> Found:
@@ -191,7 +200,7 @@ def _quantities(nodes: Nodes) -> Found:
         if not known.all():
             part = Nodes([graph for graph, start in zip(nodes.graphs, nodes.starts, strict=True) if known[start]])
         group = _codes(quantity[known])
-        same = np.isclose(nodes.columns[nodes.varying][:, known], quantity[known], rtol=1e-5, atol=1e-6).all(axis=1)
+        same = _equal(nodes.columns[nodes.varying][:, known], quantity[known])
         if same.any() and not set(np.unique(quantity[known])) <= {0.0, 1.0}:
             place = int(same.argmax())
             nothing = np.zeros(len(part), dtype=np.int64)

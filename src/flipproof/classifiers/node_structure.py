@@ -24,6 +24,7 @@ COUNTS = ("the degree", "the number of triangles", "the clustering coefficient",
 _FAR = 500  # nodes of a graph up to which distances are computed,
 _BETWEEN = 100  # and betweenness
 _PAIRS = 2**17  # node pairs of which distances are computed, beyond the first graph
+_TRIPLES = 2**17  # of nodes, looked at together
 _VALENCE = 6  # degrees of atoms; graphs with larger ones are no molecules
 _EVIDENCE = float(np.log(1e6))
 
@@ -115,11 +116,16 @@ def structure(nodes: Nodes) -> Iterator[tuple[str, Floats]]:
     yield "a random walk's return probability in 4 steps", np.asarray(steps.multiply(steps.T).sum(axis=1)).ravel()
     yield "the number of nodes within two steps", np.diff(two.indptr).astype(np.float64)
     far = np.full((3, len(nodes)), np.nan)
-    pairs = 0
-    for graph, start in zip(nodes.graphs, nodes.starts, strict=True):
+    pairs, alike = 0, dict[int, list[tuple[int, Floats]]]()
+    for graph, start in zip(nodes.graphs, nodes.starts.tolist(), strict=True):
         if graph.num_nodes <= _FAR and pairs < _PAIRS:
             pairs += graph.num_nodes**2
-            far[:, start : start + graph.num_nodes] = _distances(graph)
+            alike.setdefault(graph.num_nodes, []).append((start, graph.adjacency().astype(np.float64)))
+    for size, members in alike.items():
+        number = max(1, _TRIPLES // size**3)
+        for first in range(0, len(members), number):
+            starts, matrices = zip(*members[first : first + number], strict=True)
+            far[:, np.array(starts)[:, None] + np.arange(size)] = _distances(np.stack(matrices))
     yield from zip(("the eccentricity", "the closeness", "the betweenness"), far, strict=True)
 
 
@@ -148,34 +154,36 @@ def _page_rank(nodes: Nodes) -> Floats:
     return rank
 
 
-def _shortest_paths(matrix: Floats) -> tuple[Floats, Floats]:
-    """Length and number of the shortest paths from each node to each, ``[n, n]``; infinite and 0 where there is none."""
-    paths = walks = np.eye(len(matrix))
-    distance = np.where(paths > 0, 0.0, np.inf)
-    for length in range(1, len(matrix)):
-        walks = walks @ matrix
-        new = (walks > 0) & np.isinf(distance)
+def _shortest_paths(matrices: Floats) -> tuple[Floats, Floats]:
+    """Length and number of the shortest paths from each node to each, ``[g, n, n]``; infinite and 0 where there is none."""
+    walks = np.broadcast_to(np.eye(matrices.shape[1]), matrices.shape)
+    paths, distance = walks.copy(), np.where(walks > 0, 0.0, np.inf)
+    for length in range(1, matrices.shape[1]):
+        walks = walks @ matrices
+        new = (walks > 0) & (paths == 0)
         if not new.any():
             break
-        distance[new] = length
-        paths = np.where(new, walks, paths)
+        np.copyto(distance, length, where=new)
+        np.copyto(paths, walks, where=new)
     return distance, paths
 
 
-def _distances(graph: Graph) -> Floats:
-    """Eccentricity, closeness and betweenness, ``[3, n]``; of a graph in parts, within the parts."""
-    matrix, size = graph.adjacency().astype(np.float64), graph.num_nodes
+def _distances(matrices: Floats) -> Floats:
+    """Eccentricity, closeness and betweenness of graphs of equal size, ``[3, g, n]``; of a graph in parts, within the parts."""
+    size = matrices.shape[1]
     if size > _BETWEEN:
-        distance, paths = shortest_path(matrix, unweighted=True, directed=False), matrix
+        distance = np.stack([shortest_path(matrix, unweighted=True, directed=False) for matrix in matrices])
     else:
-        distance, paths = _shortest_paths(matrix)
+        distance, paths = _shortest_paths(matrices)
     near = np.isfinite(distance)
     reached = np.where(near, distance, 0)
-    sums, others = reached.sum(axis=1), near.sum(axis=1) - 1
-    closeness = np.divide(others**2, sums * max(1, size - 1), out=np.zeros(size), where=sums > 0)
+    sums, others = reached.sum(axis=2), near.sum(axis=2) - 1
+    closeness = np.divide(others**2, sums * max(1, size - 1), out=np.zeros(sums.shape), where=sums > 0)
     if size > _BETWEEN:
-        return np.stack([reached.max(axis=1), closeness, np.full(size, np.nan)])
-    # [from, via, to]; paths that begin or end at the node itself are taken off again
-    between = (distance[:, :, None] + distance[None] == distance[:, None]) & near[:, None]
-    shares = np.where(between, paths[:, :, None] * paths[None] / np.maximum(1, paths[:, None]), 0)
-    return np.stack([reached.max(axis=1), closeness, shares.sum(axis=(0, 2)) - 2 * others - 1])
+        return np.stack([reached.max(axis=2), closeness, np.full(sums.shape, np.nan)])
+    # [from, via, to]; where there is no path, there is none from or none to the node between
+    between = distance[:, :, :, None] + distance[:, None] == distance[:, :, None]
+    shares = np.where(between, 1 / np.maximum(1, paths)[:, :, None], 0)
+    through = np.einsum("gsv,gsvt,gvt->gv", paths, shares, paths)
+    # paths that begin or end at the node itself are taken off again
+    return np.stack([reached.max(axis=2), closeness, through - 2 * others - 1])

@@ -57,11 +57,17 @@ class Compositions:
     adds: IntArray
     removes: IntArray
 
-    @property
+    @cached_property
     def net(self) -> IntArray:
         """Change of the counts, ``[M, K]``."""
         kinds = self.moves.shape[1] // 2
         return self.moves[:, :kinds] - self.moves[:, kinds:]
+
+    @cached_property
+    def groups(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Those with as many additions and as many removals stand together: both numbers, where each starts, and the end."""
+        starts = np.flatnonzero(np.diff(np.stack([self.adds, self.removes]), prepend=-1).any(axis=0))
+        return self.adds[starts], self.removes[starts], np.append(starts, len(self.moves))
 
 
 @lru_cache(maxsize=256)
@@ -129,10 +135,9 @@ def views_of(graph: Graph, kinds: IntArray, depth: int, edge_labels: int = 0) ->
 def kinds_of(features: NDArray[np.floating]) -> tuple[NDArray[np.floating], IntArray]:
     """The distinct rows of node features ``[K, d]``, in an order of their own, and the kind of every node ``[n]``."""
     keys = [row.tobytes() for row in features + 0.0]  # no negative zeros
-    number = {key: place for place, key in enumerate(sorted(set(keys)))}
-    kinds = np.array([number[key] for key in keys], dtype=np.int64)
-    first = np.unique(kinds, return_index=True)[1]
-    return features[first], kinds
+    distinct = sorted(set(keys))
+    number = {key: place for place, key in enumerate(distinct)}
+    return features[[keys.index(key) for key in distinct]], np.array([number[key] for key in keys], dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,19 +201,18 @@ class NodeViews:
                 f"a graph of {graph.num_nodes} nodes with {number} distinct rows of node features makes too many views to look "
                 "at (drop real-valued features, or round them to few values)"
             )
-        own, seen, kinds_add, kinds_rem = kinds[first], counts[first], addable[first], removable[first]
+        own, seen = kinds[first], counts[first]
         added, removed = (_by_kind(part, labels) for part in (steps.moves[:, :number], steps.moves[:, number:]))
         if labels > 1:
             added = added - removed  # what was removed can be added with another label
-        possible = (added <= kinds_add[:, None]).all(axis=2)
-        possible &= (steps.moves[:, number:] <= kinds_rem[:, None]).all(axis=2)
+        # kinds first: numpy is slow at many short rows
+        taken = np.concatenate([added.T, steps.moves[:, number:].T])
+        room = np.concatenate([addable[first], removable[first]], axis=1).T
+        possible = (taken[:, None] <= room[:, :, None]).all(axis=0)
         of_class, step = np.nonzero(possible)
-        views = np.concatenate(
-            [
-                np.concatenate([own[:, None], seen], axis=1),
-                np.concatenate([own[of_class, None], seen[of_class] + steps.net[step]], axis=1),
-            ]
-        )
+        views = np.empty((len(first) + len(step), 1 + number), dtype=np.int64)
+        views[: len(first), 0], views[: len(first), 1:] = own, seen
+        views[len(first) :, 0], views[len(first) :, 1:] = own[of_class], seen[of_class] + steps.net[step]
         distinct, _, place = unique_rows(views)
         clean = np.zeros(len(distinct), dtype=np.bool_)
         clean[place[: len(first)]] = True

@@ -171,6 +171,27 @@ def test_greedy_bounds_enclose_the_knapsack():
     assert meet > 100
 
 
+def test_corners_are_all_that_greedy_bounds_need(monkeypatch):
+    """Looked at for every number of touches, also beyond what a node has room for, the bounds are the same."""
+    rng = np.random.default_rng(15)
+
+    def everywhere(losses, flips, kinds):
+        values = np.stack([losses.along(kind, flips) for kind in kinds])
+        return np.broadcast_to(np.arange(flips + 1), (*values.shape[:2], flips + 1)), np.moveaxis(values, 1, 3)
+
+    bent = 0
+    for depth in (1, 2) * 8:
+        evidence, _ = random_case(rng, nodes=6, kinds=2, classes=3, frozen=0.1)
+        seen = looked_at(evidence, depth)
+        losses = NodeLosses(seen.views, leads_over_rivals(seen.scores, 1, 3), seen.bound[rivals_of(1, 3)[0]])
+        few = GreedyBounds(losses, 12).above
+        bent += losses.corners(12, KINDS)[0].shape[-1] < 13
+        with monkeypatch.context() as patched:
+            patched.setattr(NodeLosses, "corners", everywhere)
+            np.testing.assert_allclose(few, GreedyBounds(losses, 12).above, atol=1e-12)
+    assert bent == 16
+
+
 def test_gains_are_the_slopes_of_the_smallest_concave_function_above():
     rng = np.random.default_rng(9)
     values = np.concatenate([np.zeros((200, 1)), rng.normal(size=(200, 7))], axis=1)

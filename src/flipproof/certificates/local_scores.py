@@ -108,7 +108,8 @@ class LocalScores(Evidence):
             raise InputError(
                 f"local scores must have {pairs} columns and a kind for each of {self.graph.num_nodes} nodes"
             )
-        if not np.array_equal(np.unique(self.kinds), np.arange(int(self.kinds.max()) + 1)):
+        distinct = set(self.kinds.tolist())
+        if distinct != set(range(len(distinct))):
             raise InputError("the kinds of local scores must be 0, 1, 2, ..., each with a node (certify again)")
         if self.scores.shape != (len(self.views), pairs):
             raise InputError(
@@ -232,7 +233,9 @@ class LocalScores(Evidence):
         flips, left = 0, [kind for kind in KINDS if limits[kind]]
         while left:
             # where votes are bounded, a look at many flips costs no table of votes
-            flips = min(max(4 if bound is None else 32, 4 * flips), deepest, max(limits[kind] for kind in left))
+            flips = min(
+                max(4 if bound is None else _MOST_FLIPS, 4 * flips), deepest, max(limits[kind] for kind in left)
+            )
             greedy = GreedyBounds(losses, flips, left)
             lost = greedy.above + np.stack([offset.up_to(flips, kind) for kind in left])
             holds = np.all(leads - lost[:, 1:] > margins[1 : flips + 1], axis=2)

@@ -39,6 +39,7 @@ __all__ = [
 _FEW_COMPOSITIONS, _MOST_COMPOSITIONS, _DEEP_ENOUGH = 300, 1000, 3
 _MOST_WITH_LABELS = 20_000
 _DEEPEST = 32
+_FEW_NUMBERS = 2**14  # up to which a table tells numbers apart faster than sorting does
 _MOST_ENTRIES = 2**27  # numbers in the table of reached views
 
 
@@ -205,9 +206,9 @@ class NodeViews:
         added, removed = (_by_kind(part, labels) for part in (steps.moves[:, :number], steps.moves[:, number:]))
         if labels > 1:
             added = added - removed  # what was removed can be added with another label
-        # kinds first: numpy is slow at many short rows
-        taken = np.concatenate([added.T, steps.moves[:, number:].T])
-        room = np.concatenate([addable[first], removable[first]], axis=1).T
+        # kinds first, and rows side by side in memory: numpy is slow at many short rows
+        taken = np.ascontiguousarray(np.concatenate([added, steps.moves[:, number:]], axis=1).T)
+        room = np.ascontiguousarray(np.concatenate([addable[first], removable[first]], axis=1).T)
         possible = (taken[:, None] <= room[:, :, None]).all(axis=0)
         of_class, step = np.nonzero(possible)
         views = np.empty((len(first) + len(step), 1 + number), dtype=np.int64)
@@ -299,9 +300,18 @@ def count_neighbours(
 def unique_rows(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Distinct rows in lexicographic order, where each first occurs, and which one every row is."""
     ranges = [int(most) + 1 for most in rows.max(axis=0)]
-    if math.prod(ranges) < 2**62:  # a row as one number: many times faster
+    size = math.prod(ranges)
+    if size < 2**62:  # a row as one number: many times faster
         weights = np.array([math.prod(ranges[place + 1 :]) for place in range(len(ranges))], dtype=np.int64)
-        _, first, place = np.unique(rows @ weights, return_index=True, return_inverse=True)
+        numbers = rows @ weights
+        if size <= _FEW_NUMBERS:
+            table = np.full(size, -1)
+            table[numbers[::-1]] = np.arange(len(rows))[::-1]  # of equals, the first one stays
+            there = np.flatnonzero(table >= 0)
+            first = table[there]
+            table[there] = np.arange(len(there))
+            return rows[first], first, table[numbers]
+        _, first, place = np.unique(numbers, return_index=True, return_inverse=True)
     else:
         _, first, place = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     return rows[first], first, place.reshape(-1)

@@ -189,8 +189,8 @@ def test_networks_with_edge_labels_are_trained_saved_and_refuse_what_has_none(tm
         local.certify(graphs[0].replaced(edge_labels=None))
     with pytest.raises(InputError, match="a graph has label 2"):
         local.certify(graphs[0].replaced(edge_labels=np.full(graphs[0].num_edges, 2)))
-    with pytest.raises(InputError, match="are not searched"):
-        fp.attacks.greedy(local, graphs[0], budget=2)
+    with pytest.raises(InputError, match="gradient attack cannot be made on a network that reads edge labels"):
+        fp.attacks.gradient(local, graphs[0], budget=2)
     with pytest.raises(InputError, match="a matrix of edges has none"):
         fp.train(model, graphs, epochs=1)
 

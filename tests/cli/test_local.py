@@ -12,7 +12,7 @@ import pytest
 
 import flipproof as fp
 from flipproof.runs.attacking import read_attacks
-from support.command_line import Outcome, call
+from support.command_line import Outcome, call, write_bonds
 
 Shell = Callable[..., Outcome]
 TRAIN = [
@@ -132,20 +132,6 @@ def test_training_takes_what_suits_local_unless_asked(shell: Shell) -> None:
     assert shell(*TRAIN, "--replace", "--learning-rate", 0.02, "--batch-size", 16).code == 0
     stored = fp.models.load_metadata("model").metadata["training"]
     assert [stored[name] for name in ("learning_rate", "batch_size", "average")] == [0.02, 16, 0.99]
-
-
-def write_bonds(root: Path) -> None:
-    """Rings of six nodes as a TU data set; all bonds of a graph have one of two labels, which is its class."""
-    lines: dict[str, list[str]] = {kind: [] for kind in ("A", "edge_labels", "graph_indicator", "graph_labels")}
-    for graph in range(24):
-        lines["graph_labels"].append(str(graph % 2))
-        lines["graph_indicator"] += [str(graph + 1)] * 6
-        for node in range(6):
-            u, v = 6 * graph + node + 1, 6 * graph + (node + 1) % 6 + 1
-            lines["A"] += [f"{u}, {v}", f"{v}, {u}"]
-            lines["edge_labels"] += [str(10 + graph % 2)] * 2
-    for kind, rows in lines.items():
-        (root / f"BONDS_{kind}.txt").write_text("\n".join(rows))
 
 
 def test_edge_labels_are_read_trained_on_certified_and_answered(shell: Shell, tmp_path: Path) -> None:

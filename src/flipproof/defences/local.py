@@ -272,6 +272,10 @@ class LocalClassifier(Defence):
         # a constant says nothing beside the number of nodes, which the network knows
         return super().network_config(features, 0 if features == "constant" else width, num_classes)
 
+    @classmethod
+    def reads_edge_labels(cls, settings: Mapping[str, Any]) -> bool:
+        return not settings.get("counts_only")
+
     # ---- asking ---------------------------------------------------------------------------------------------------------------
 
     def check(self, graphs: Sequence[Graph]) -> None:

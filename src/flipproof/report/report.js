@@ -778,8 +778,9 @@
     };
     const kept = new Map(edges.map((pair) => [pair.join("-"), pair]));
     const added = flipped.filter((pair) => !kept.delete(pair.join("-")));
+    const removed = edges.filter((pair) => !kept.has(pair.join("-")));
     for (const pair of kept.values()) svg.append(line(pair, "edge"));
-    for (const pair of edges) if (!kept.has(pair.join("-"))) svg.append(line(pair, "edge removed"));
+    for (const pair of removed) svg.append(line(pair, "edge removed"));
     for (const [u, v] of added) {
       // bent a little, so that it cannot hide edges that it runs along
       const [x1, y1] = at(u), [x2, y2] = at(v);
@@ -801,8 +802,8 @@
       svg.append(circle);
     }
     const told = roving(svg, items, "Arrow keys move among the nodes.");
-    if (weights) return h("div", { class: "drawing" }, svg, told, weightKey(graph, option, flipped.size, removed.length));
-    const key = removed.length + flipped.size ? h("p", { class: "soft" }, [flipped.size ? "Red: added. " : "", removed.length ? "Dashed: removed." : ""]) : null;
+    if (weights) return h("div", { class: "drawing" }, svg, told, weightKey(graph, option, added.length, removed.length));
+    const key = flipped.length ? h("p", { class: "soft" }, [added.length ? "Red: added. " : "", removed.length ? "Dashed: removed." : ""]) : null;
     return h("div", { class: "drawing" }, svg, told, key);
   }
   // the sign is told by a disc or a ring, the amount by its size: neither needs colour

@@ -195,11 +195,12 @@ def test_networks_with_edge_labels_are_trained_saved_and_refuse_what_has_none(tm
         fp.train(model, graphs, epochs=1)
 
 
-def test_target_agrees_with_predict():
+@pytest.mark.parametrize("features", ["labels", None])  # without features the network counts edges, too
+def test_target_agrees_with_predict(features):
     """Many attacked graphs at once have the same answers as one by one."""
     rng = np.random.default_rng(1)
-    local = fp.LocalClassifier(wild(3, 3))
-    graph = random_graph(rng, 6, "labels", 0.1)
+    local = fp.LocalClassifier(wild(3 if features else 0, 3))
+    graph = random_graph(rng, 6, features, 0.1)
     target = local.target(graph)
     target.aim(None)
     flips = np.sort(np.stack([rng.permutation(graph.num_slots)[:3] for _ in range(40)]), axis=1)

@@ -144,6 +144,11 @@ def run(options: Options) -> int:
         with written_run(options.out, settings) as held:
             for sentence in chosen.notes:
                 note(sentence, quiet=options.silent)
+            if "base" not in attacked:
+                note(
+                    "the base model is not attacked: a network that reads edge labels answers through its defence alone",
+                    quiet=options.silent,
+                )
             outcome = attack_into(held, work, edge_blind=blind, radii=radii, engine=engine, quiet=options.silent)
     except KeyboardInterrupt:
         note(f"stopped; what is finished is kept. continue with: {options.again}")

@@ -136,6 +136,7 @@ def test_benchmark_reads_labels_for_the_rows_that_can(shell: Shell) -> None:
         "benchmark", "labels.toml", "--out", "b", "--workers", 1, "--method", "local", "--method", "edge-blind"
     )
     assert done.err.count("BONDS: edge labels are read by local; every other method ignores them") == 1
+    assert "Edge labels are read by local; every other method ignores them." in Path("b/page.md").read_text()
     (protocol,) = read_protocols(Path("labels.toml"))
     assert fold(protocol, 0).dataset.num_edge_labels == 0
     job = next(job for job in jobs_of([protocol]) if job.row == "local")

@@ -189,17 +189,18 @@ def test_networks_with_edge_labels_are_trained_saved_and_refuse_what_has_none(tm
         local.certify(graphs[0].replaced(edge_labels=None))
     with pytest.raises(InputError, match="a graph has label 2"):
         local.certify(graphs[0].replaced(edge_labels=np.full(graphs[0].num_edges, 2)))
-    with pytest.raises(InputError, match="are not searched"):
-        fp.attacks.greedy(local, graphs[0], budget=2)
+    with pytest.raises(InputError, match="gradient attack cannot be made on a network that reads edge labels"):
+        fp.attacks.gradient(local, graphs[0], budget=2)
     with pytest.raises(InputError, match="a matrix of edges has none"):
         fp.train(model, graphs, epochs=1)
 
 
-def test_target_agrees_with_predict():
+@pytest.mark.parametrize("features", ["labels", None])  # without features the network counts edges, too
+def test_target_agrees_with_predict(features):
     """Many attacked graphs at once have the same answers as one by one."""
     rng = np.random.default_rng(1)
-    local = fp.LocalClassifier(wild(3, 3))
-    graph = random_graph(rng, 6, "labels", 0.1)
+    local = fp.LocalClassifier(wild(3 if features else 0, 3))
+    graph = random_graph(rng, 6, features, 0.1)
     target = local.target(graph)
     target.aim(None)
     flips = np.sort(np.stack([rng.permutation(graph.num_slots)[:3] for _ in range(40)]), axis=1)

@@ -17,7 +17,6 @@ from flipproof.cli.defending import given_defence, own_values, unused
 from flipproof.cli.options import DataOptions, Defended, FeatureOptions, OutputOptions, TrainingOptions, option
 from flipproof.cli.summary import print_lines
 from flipproof.datasets import Dataset, Split
-from flipproof.datasets.sources import DataSource
 from flipproof.defences import defence_class, defence_classes
 from flipproof.defences.defence import Defence
 from flipproof.errors import InputError
@@ -51,18 +50,7 @@ class Options(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, Defen
     hidden: int | None = option("Width of the layers.", None, panel="Training")
     layers: int | None = option("Number of layers, or of iterations of wl-svm.", None, panel="Training")
     members: int | None = option("Number of local networks whose mean answers.", None, panel="Training")
-    edge_labels: bool = option(
-        "Read the edge labels of a TU data set, for local networks; an attacker may give an added edge any label.",
-        False,
-        panel="Data",
-        flags=("--edge-labels",),
-    )
     replace: bool = option("Replace a model that stands in --out.", False)
-
-    @property
-    def source(self) -> DataSource:
-        """The data set that these options name."""
-        return replace(super().source, edge_labels=self.edge_labels)
 
     @property
     def checkpoint(self) -> Path:

@@ -52,7 +52,7 @@ class DataSource:
         checked_seed(self.seed)
         graphs = self._loaded(like)
         if self.edge_labels and not graphs.num_edge_labels:
-            raise InputError(f"edge labels are read from TU data sets only; got {self.data} (leave --edge-labels out)")
+            raise InputError(f"edge labels are read from TU data sets only; got {self.data} (leave them out)")
         return graphs
 
     def _loaded(self, like: Sequence[Attribute]) -> Dataset:

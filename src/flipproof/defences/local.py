@@ -21,6 +21,7 @@ from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.local_scores import LocalScores, answer_of, edge_changes, graph_scores, leads_over_rivals
 from flipproof.certificates.node_views import (
     NodeViews,
+    count_neighbours,
     default_depth,
     kinds_of,
     most_touches,
@@ -31,9 +32,9 @@ from flipproof.checks import checked_count
 from flipproof.classifiers import unwrapped
 from flipproof.defences.changed_nodes import check_node_changes, checked_kinds, node_radii
 from flipproof.defences.defence import Defence, Option, Question
-from flipproof.defences.target import Confirmation, Outcome, Target
+from flipproof.defences.target import Confirmation, Outcome, Target, clean_states
 from flipproof.errors import InputError
-from flipproof.graphs import Graph, IntArray, as_graph
+from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots
 
 if TYPE_CHECKING:
     from flipproof.datasets import Dataset
@@ -271,6 +272,10 @@ class LocalClassifier(Defence):
         # a constant says nothing beside the number of nodes, which the network knows
         return super().network_config(features, 0 if features == "constant" else width, num_classes)
 
+    @classmethod
+    def reads_edge_labels(cls, settings: Mapping[str, Any]) -> bool:
+        return not settings.get("counts_only")
+
     # ---- asking ---------------------------------------------------------------------------------------------------------------
 
     def check(self, graphs: Sequence[Graph]) -> None:
@@ -356,11 +361,6 @@ class LocalClassifier(Defence):
         return LocalScores(graph, num_classes, kinds, depth, sure, nothing, 0 * sure, bound).certify()
 
     def target(self, graph: Graph, **search: Any) -> Target:
-        if self.model.edge_labels:
-            raise InputError(
-                "attacks on a local network that reads edge labels are not searched, since an added edge would need a label (the "
-                "report shows the worst flips that the evidence knows of, with labels)"
-            )
         return LocalTarget(self, graph, search.get("max_calls"))
 
     def answer_to(self, graph: Graph) -> int | None:
@@ -450,24 +450,40 @@ class _NodeSet:
 
 
 class LocalTarget(Target):
-    """A local network's answer on attacked graphs, many at a time: exact; the margin is the label's smallest lead."""
+    """A local network's answer on attacked graphs, many at a time: exact; the margin is the label's smallest lead.
+
+    A flip changes what its two ends see, so only the votes of nodes that an attack touches are asked for anew.
+    """
 
     cost = 1
 
     def __init__(self, local: LocalClassifier, graph: Graph, max_calls: int | None) -> None:
         self.local = local
+        self.edge_labels = local.model.edge_labels
         local.check([graph])
         super().__init__(local.classifier, graph, local.noise, max_calls)
-        self._node_set = _NodeSet(local, graph)
+        self._node_set = nodes = _NodeSet(local, graph)
+        self._clean, self._pairs = clean_states(graph, self.edge_labels), pairs_of_slots(graph.slots, graph.num_nodes)
+        told = () if not self.edge_labels else (graph.edge_labels, self.edge_labels)
+        self._counts = count_neighbours(graph.edges, nodes.kinds, nodes.num_kinds, *told)
+        self._votes = nodes.scores(nodes.kinds, self._counts)
 
     def _evaluate(self, states: NDArray[np.bool_]) -> Outcome:
-        nodes = self._node_set
-        adjacency = self.batch(states).adjacency()
-        counts = np.rint(adjacency @ np.eye(nodes.num_kinds, dtype=np.float32)[nodes.kinds]).astype(np.int64)
-        rows = np.concatenate([np.tile(nodes.kinds, len(states))[:, None], counts.reshape(-1, nodes.num_kinds)], axis=1)
-        distinct, _, place = unique_rows(rows)
-        votes = nodes.scores(distinct[:, 0], distinct[:, 1:])[place].reshape(len(states), len(nodes.kinds), -1)
-        offsets = nodes.offsets(np.rint(adjacency.sum(axis=(1, 2)) / 2).astype(np.int64))
+        nodes, n = self._node_set, self.graph.num_nodes
+        flip, position = np.nonzero(states != self._clean)
+        label, slot = np.divmod(position, max(1, self.graph.num_slots))
+        change = np.where(states[flip, position], 1, -1)
+        ends = self._pairs[slot]
+        touched, row = np.unique(flip[:, None] * n + ends, return_inverse=True)
+        counts = self._counts[touched % n]
+        partner = label[:, None] * nodes.num_kinds + nodes.kinds[ends[:, ::-1]]
+        np.add.at(counts, (row.reshape(-1, 2), partner), change[:, None])
+        votes = np.repeat(self._votes[None], len(states), axis=0)
+        if len(touched):
+            distinct, _, place = unique_rows(np.column_stack([nodes.kinds[touched % n], counts]))
+            votes[touched // n, touched % n] = nodes.scores(distinct[:, 0], distinct[:, 1:])[place]
+        edges = self.graph.num_edges + np.bincount(flip, change, len(states)).astype(np.int64)
+        offsets = nodes.offsets(edges)
         margins = leads_over_rivals(offsets + votes.sum(axis=1), self.label, self.local.num_classes).min(axis=1)
         return Outcome(margins, margins, margins <= 0)
 

@@ -362,7 +362,7 @@ class Local(GraphNetwork):
         if self.edge_labels:
             raise InputError(
                 f"the network reads {self.edge_labels} edge labels, and a matrix of edges has none (ask it with "
-                "flipproof.LocalClassifier, and train it with flipproof.train(..., budget=3); attacks on it are not searched)"
+                "flipproof.LocalClassifier, and train it with flipproof.train(..., budget=3))"
             )
         x = x.to(next(self.parameters(), x).dtype)
         x = x if self.in_features else x[..., :0]

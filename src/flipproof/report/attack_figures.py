@@ -109,6 +109,7 @@ def _draw_graph(axes: Any, graph: Graph, result: AttackResult) -> None:
     edges = {tuple(pair) for pair in graph.edges.tolist()}
     for u, v in result.flips:
         gone = (u, v) in edges
+        edges.discard((u, v))  # one whose label changes is removed, then added
         # an added edge is bent a little, so that it cannot hide others that it runs along
         axes.plot(
             *_bow(places[u], places[v], 0.0 if gone else 0.1, centre),

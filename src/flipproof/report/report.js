@@ -660,9 +660,10 @@
   }
   function flipWords(graph, found, most = Infinity) {
     const present = new Set(pairs(graph.edges || []).map((pair) => pair.join("-")));
-    const told = pairs(found.flips);
+    const told = pairs(found.flips), label = (place) => (found.labels ? ` with label ${found.labels[place]}` : "");
     const rest = told.length > most ? ` and ${told.length - most} more` : "";
-    return told.slice(0, most).map(([u, v]) => (graph.edges ? `${present.has(`${u}-${v}`) ? "remove" : "add"} ${u}–${v}` : `flip ${u}–${v}`)).join(", ") + rest;
+    // an edge whose label changes is there twice: it is removed, then added
+    return told.slice(0, most).map(([u, v], place) => (!graph.edges ? `flip ${u}–${v}` : present.delete(`${u}-${v}`) ? `remove ${u}–${v}` : `add ${u}–${v}${label(place)}`)).join(", ") + rest;
   }
   function weakWords(graph, weak, number) {
     const size = weak.flips.length / 2, told = flipWords(graph, weak, 12), { radius } = graph.runs[number];
@@ -766,22 +767,21 @@
     const edges = pairs(graph.edges);
     const places = layout(graph.nodes, edges);
     const option = attacksOn(graph).find((one) => one.key === marked);
-    const flipped = new Map((option ? pairs(option.found.flips) : []).map((pair) => [pair.join("-"), pair]));
-    const touched = new Set([...flipped.values()].flat());
+    const flipped = option ? pairs(option.found.flips) : [];
+    const touched = new Set(flipped.flat());
     const width = 420, height = 360, edge = 22;
     const at = (number) => [edge + places[number][0] * (width - 2 * edge), edge + places[number][1] * (height - 2 * edge)];
-    const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, "aria-label": `drawing of ${title(graph)}: ${graph.nodes} nodes, ${graph.count} edges${flipped.size ? `, ${flips(flipped.size)} marked` : ""}` });
+    const svg = s("svg", { viewBox: `0 0 ${width} ${height}`, "aria-label": `drawing of ${title(graph)}: ${graph.nodes} nodes, ${graph.count} edges${flipped.length ? `, ${flips(flipped.length)} marked` : ""}` });
     const line = ([u, v], name) => {
       const [x1, y1] = at(u), [x2, y2] = at(v);
       return s("line", { class: name, x1, y1, x2, y2 });
     };
-    const removed = [];
-    for (const pair of edges) {
-      if (flipped.delete(pair.join("-"))) removed.push(pair);
-      else svg.append(line(pair, "edge"));
-    }
+    const kept = new Map(edges.map((pair) => [pair.join("-"), pair]));
+    const added = flipped.filter((pair) => !kept.delete(pair.join("-")));
+    const removed = edges.filter((pair) => !kept.has(pair.join("-")));
+    for (const pair of kept.values()) svg.append(line(pair, "edge"));
     for (const pair of removed) svg.append(line(pair, "edge removed"));
-    for (const [u, v] of flipped.values()) {
+    for (const [u, v] of added) {
       // bent a little, so that it cannot hide edges that it runs along
       const [x1, y1] = at(u), [x2, y2] = at(v);
       const bend = 0.12 * ((x1 + x2 - width) * (y2 - y1) - (y1 + y2 - height) * (x2 - x1) > 0 ? -1 : 1);
@@ -802,8 +802,8 @@
       svg.append(circle);
     }
     const told = roving(svg, items, "Arrow keys move among the nodes.");
-    if (weights) return h("div", { class: "drawing" }, svg, told, weightKey(graph, option, flipped.size, removed.length));
-    const key = removed.length + flipped.size ? h("p", { class: "soft" }, [flipped.size ? "Red: added. " : "", removed.length ? "Dashed: removed." : ""]) : null;
+    if (weights) return h("div", { class: "drawing" }, svg, told, weightKey(graph, option, added.length, removed.length));
+    const key = flipped.length ? h("p", { class: "soft" }, [added.length ? "Red: added. " : "", removed.length ? "Dashed: removed." : ""]) : null;
     return h("div", { class: "drawing" }, svg, told, key);
   }
   // the sign is told by a disc or a ring, the amount by its size: neither needs colour

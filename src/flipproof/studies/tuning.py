@@ -25,7 +25,7 @@ from flipproof.runs.run_folder import written_run
 from flipproof.runs.settings import StudySettings
 from flipproof.studies.benchmark.protocol_file import checked_training
 from flipproof.studies.candidate import Candidate, trainable_networks
-from flipproof.studies.halving import Clock, Search, Tried, asked_of, halved, ladder_of, refuse_clean_edges
+from flipproof.studies.halving import Clock, Search, Tried, asked_of, halved, ladder_of, refuse_clean_edges, remarks_on
 
 __all__ = ["Choice", "Target", "tune", "tuning_search", "typed_command"]
 
@@ -131,8 +131,7 @@ def tuning_search(
     if not search.validation_indices():
         raise InputError("--validation holds no graph (ask for a larger share)")
     refuse_clean_edges(search)
-    sentence = search.reachable()[1]
-    if sentence:
+    for sentence in remarks_on(search):
         note(sentence, quiet=quiet)
     return search
 
@@ -239,11 +238,13 @@ def _flips(number: int, word: str) -> str:
 
 def _commands(best: Tried, search: Search, folder: Path) -> list[str]:
     """Training on all but the test graphs with the settings that won, and certifying the test graphs, unseen so far."""
-    source, candidate, model = search.source, best.trial.candidate, str(folder / "model")
+    candidate, model = best.trial.candidate, str(folder / "model")
+    source = candidate.source(search.source)
     given: dict[str, Any] = {
         "data": source.data,
         "root": source.root,
         "symmetrise": source.symmetrise,
+        "edge_labels": source.edge_labels,
         "model": candidate.model,
         "features": search.features,
     }

@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -64,9 +64,14 @@ class Job:
         return self.effort
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)
 def _graphs(source: DataSource) -> Dataset:
     return source.load()
+
+
+def _plain(protocol: Protocol) -> DataSource:
+    """The data without edge labels, to which published folds belong."""
+    return replace(protocol.source, edge_labels=False)
 
 
 @lru_cache(maxsize=2)
@@ -75,15 +80,19 @@ def _folds(source: DataSource, path: Path | None) -> list[Split]:
     return folds(data, number=FOLDS, validation=True) if path is None else read_folds(path, data)
 
 
-def fold(protocol: Protocol, number: int) -> Split:
-    """The graphs of a fold: those of the published file, or of the folds that ``make_splits`` would publish."""
+def fold(protocol: Protocol, number: int, *, edge_labels: bool = False) -> Split:
+    """The graphs of a fold: those of the published file, or of the folds that ``make_splits`` would publish.
+
+    They have edge labels if these are wanted and the protocol reads them.
+    """
     path = None if protocol.splits is None else protocol.splits / f"{_file_name(protocol)}"
     if path is not None and not path.is_file():
         raise InputError(
             f"there is no file of folds {path} (leave splits out, and the benchmark writes its own; or publish one with "
             "benchmarks/make_splits.py)"
         )
-    return _folds(protocol.source, path)[number]
+    parts = _folds(_plain(protocol), path)[number]
+    return replace(parts, dataset=_graphs(protocol.source)) if edge_labels and protocol.source.edge_labels else parts
 
 
 def _file_name(protocol: Protocol) -> str:
@@ -96,7 +105,11 @@ def jobs_of(protocols: Sequence[Protocol]) -> list[Job]:
 
     jobs = []
     for protocol in protocols:
-        data = _graphs(protocol.source)
+        data = _graphs(_plain(protocol))
+        try:
+            _graphs(protocol.source)
+        except InputError as error:
+            raise InputError(f"edge_labels of {protocol.name}: {error}") from error
         if protocol.limit:
             jobs.append(Job(protocol.name, LIMIT, -1, _digest([fingerprint(data), RADII, __version__])))
         hooks = [_features(protocol, row, data) for row in protocol.rows]
@@ -107,7 +120,7 @@ def jobs_of(protocols: Sequence[Protocol]) -> list[Job]:
         for row in protocol.rows:
             effort = (1 + row.defence.effort) * len(row.candidates)
             for number in protocol.folds:
-                digest = _digest(_asked(protocol, row, fold(protocol, number), number))
+                digest = _digest(_asked(protocol, row, number))
                 jobs.append(Job(protocol.name, row.name, number, digest, effort))
     return jobs
 
@@ -122,8 +135,9 @@ def _features(protocol: Protocol, row: Row, graphs: Dataset) -> Any:
     return asked
 
 
-def _asked(protocol: Protocol, row: Row, parts: Split, number: int) -> dict[str, Any]:
+def _asked(protocol: Protocol, row: Row, number: int) -> dict[str, Any]:
     """All that a result depends on, as plain JSON."""
+    parts = fold(protocol, number, edge_labels=row.reads_edge_labels)
     return {
         "data": protocol.name,
         "graphs": fingerprint(parts.dataset),
@@ -167,8 +181,10 @@ def finished_jobs(
         done = f", {len(found)} of them done already" if found else ""
         note(f"{len(jobs)} jobs{done}; {len(missing)} to do", quiet=quiet)
         for protocol in protocols:
+            if remark := protocol.remark():
+                note(f"{protocol.name}: {remark}", quiet=quiet)
             if protocol.splits is None:
-                write_folds(folder / "splits" / _file_name(protocol), _graphs(protocol.source))
+                write_folds(folder / "splits" / _file_name(protocol), _graphs(_plain(protocol)))
         work = JobWork({protocol.name: protocol for protocol in protocols})
         for job, content in run_jobs("working", missing, work, workers=workers, engine=engine, quiet=quiet):
             run.store.finish(job.name, json.dumps(content).encode())
@@ -196,9 +212,9 @@ class JobWork:
         try:
             with one_thread():
                 if job.fold < 0:
-                    return _limit(_graphs(protocol.source))
+                    return _limit(_graphs(_plain(protocol)))
                 row = next(row for row in protocol.rows if row.name == job.row)
-                return _result(protocol, row, fold(protocol, job.fold), job.fold)
+                return _result(protocol, row, job.fold)
         except InputError as error:
             raise InputError(f"{job.name}: {error}") from error
 
@@ -220,22 +236,20 @@ class _Tried:
     seconds: float
 
 
-def _result(protocol: Protocol, row: Row, parts: Split, number: int) -> dict[str, Any]:
-    hook = _features(protocol, row, parts.dataset)
-    validation = parts.validation
-    if protocol.validation_graphs is not None:
-        validation = validation.subset(drawn(validation, protocol.validation_graphs, seed=number).tolist())
+def _result(protocol: Protocol, row: Row, number: int) -> dict[str, Any]:
+    hook = _features(protocol, row, fold(protocol, number).dataset)
     started = time.process_time()
-    tried = [_tried(protocol, row, candidate, hook, parts.train, validation, number) for candidate in row.candidates]
+    tried = [_tried(protocol, row, candidate, hook, number) for candidate in row.candidates]
     chosen = max(tried, key=lambda one: one.score)  # of equals the first
     searched = time.process_time() - started
+    parts = fold(protocol, number, edge_labels=chosen.candidate.reads_edge_labels)
     defence = _built(chosen.candidate, chosen.model, hook)
     graphs = parts.test.graphs
     question = chosen.candidate.question({**protocol.asked, **row.asked}, graphs=len(graphs))
     certified, calls, seconds = _certified(defence, question, graphs, {row.name: "", **_swapped(row.readings)})
     labels = parts.test.labels.tolist()
     return {
-        "asked": _asked(protocol, row, parts, number),
+        "asked": _asked(protocol, row, number),
         "chosen": dict(chosen.candidate.settings),
         "tried": [{"settings": dict(one.candidate.settings), "validation": round(one.score, 6)} for one in tried],
         "train_graphs": len(parts.train),
@@ -254,12 +268,20 @@ def _swapped(readings: Mapping[str, str]) -> dict[str, str]:
     return {name: method for method, name in readings.items()}
 
 
-def _tried(
-    protocol: Protocol, row: Row, candidate: Candidate, hook: Any, train: Dataset, validation: Dataset, number: int
-) -> _Tried:
+def _tried(protocol: Protocol, row: Row, candidate: Candidate, hook: Any, number: int) -> _Tried:
+    parts = fold(protocol, number, edge_labels=candidate.reads_edge_labels)
+    validation = parts.validation
+    if protocol.validation_graphs is not None:
+        validation = validation.subset(drawn(validation, protocol.validation_graphs, seed=number).tolist())
     started = time.process_time()
     model = learned(
-        candidate, train, features=hook, seed=number, network=row.network, **{**protocol.training, **row.training}
+        candidate,
+        parts.train,
+        features=hook,
+        seed=number,
+        network=row.network,
+        edge_labels=parts.dataset.num_edge_labels,
+        **{**protocol.training, **row.training},
     )
     seconds = time.process_time() - started
     if len(row.candidates) == 1:

@@ -58,7 +58,7 @@ def test_the_stored_numbers_answer_as_the_machine_that_was_fitted(
     monkeypatch.setattr(module, "_settings", lambda seed: {kind: machines[kind]})
     graphs = graphs_by_kinds(classes=classes)
     model = fitted(graphs, 4)
-    inputs = np.array([node_statistics(graph, graph.node_features) for graph in graphs])[:, model._state["columns"]]
+    inputs = np.array([node_statistics(graph.node_features) for graph in graphs])[:, model._state["columns"]]
     np.testing.assert_array_equal(model(graphs), machines[kind].predict(inputs))
     models.save(model, tmp_path / "m")
     loaded = models.load(tmp_path / "m")

@@ -5,7 +5,6 @@ A weak line flatters every certificate. This one is fitted in seconds, and no at
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,16 +16,24 @@ from flipproof.checks import checked_seed
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graphs
 from flipproof.models.label_model import LabelModel, checked_config
+from flipproof.models.machines import (
+    fitted,
+    folds,
+    forest,
+    forest_scores,
+    forest_state,
+    perceptron,
+    perceptron_scores,
+    perceptron_state,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["NodeFit", "NodeStatistics", "node_statistics"]
+__all__ = ["NodeFit", "NodeStatistics", "node_statistics", "worth_having"]
 
 _Array = NDArray[np.float64]
 _FOLDS = 3
-_TREES = 100
-_BATCH = 256  # graphs that go through the trees together
 
 
 @dataclass(frozen=True)
@@ -80,10 +87,10 @@ class NodeStatistics(LabelModel):
         """Scores of the classes, ``[graphs, C]``; those of a graph do not depend on the graphs beside it."""
         if not self._state:
             raise InputError("NodeStatistics must be fitted before it is asked (call fit, or load a model folder)")
-        rows = [self._inputs(node_statistics(graph, graph.node_features)) for graph in graphs]
+        rows = [self._inputs(node_statistics(_own(graph))) for graph in graphs]
         if "roots" in self._state:
-            return _forest_scores(self._state, rows, self.num_classes)
-        return np.array([_perceptron_scores(self._state, row) for row in rows]).reshape(len(rows), self.num_classes)
+            return forest_scores(self._state, rows, self.num_classes)
+        return np.array([perceptron_scores(self._state, row) for row in rows]).reshape(len(rows), self.num_classes)
 
     def _inputs(self, statistics: _Array) -> _Array:
         width = int(self._state["width"][0])
@@ -126,16 +133,16 @@ class NodeStatistics(LabelModel):
         if len({len(row) for row in rows}) > 1:
             raise InputError("graphs must have node features of one width (give all of them the same columns)")
         inputs = np.array(rows)
-        columns = _worth_having(inputs)
+        columns = worth_having(inputs)
         self._state = {"width": np.array([inputs.shape[1]]), "columns": columns}
         inputs = inputs[:, columns]
         learn = np.arange(len(truth) - (0 if held_out is None else len(held_out)))
-        folds = _folds(truth, seed) if held_out is None else [(learn, np.arange(len(learn), len(truth)))]
+        parts = folds(truth, seed, _FOLDS) if held_out is None else [(learn, np.arange(len(learn), len(truth)))]
         settings = _settings(seed)
-        compared = {name: _right(settings[name], inputs, truth, folds) for name in settings}
+        compared = {name: _right(settings[name], inputs, truth, parts) for name in settings}
         kind = max(compared, key=lambda name: compared[name])
-        machine = _fitted(settings[kind], inputs, truth)
-        self._state |= (_forest_state if kind.startswith("forest") else _perceptron_state)(machine, self.num_classes)
+        machine = fitted(settings[kind], inputs, truth)
+        self._state |= (forest_state if kind.startswith("forest") else perceptron_state)(machine, self.num_classes)
         accuracy = float(np.mean(machine.predict(inputs) == truth))
         return NodeFit(kind, accuracy, compared[kind], compared)
 
@@ -154,27 +161,31 @@ class NodeStatistics(LabelModel):
         self._state = found
 
 
-def node_statistics(graph: Graph, features: NDArray[Any] | None) -> _Array:
-    """All that can be said of a graph without its edges, ``[2 + 6 d]`` for ``d`` node features.
+def node_statistics(features: NDArray[Any]) -> _Array:
+    """All that can be said of a graph without its edges, ``[2 + 6 d]``, from the features of its nodes, ``[n, d]``.
 
-    >>> node_statistics(Graph(2, [(0, 1)]), np.array([[1.0], [3.0]])).round(2).tolist()
+    >>> node_statistics(np.array([[1.0], [3.0]])).round(2).tolist()
     [2.0, 0.69, 4.0, 1.61, 2.0, 1.0, 1.0, 3.0]
     """
-    count = graph.num_nodes
+    count = len(features)
     size = [count, np.log(max(count, 1))]
-    if features is None or not count:
-        return np.array([*size, *np.zeros(0 if features is None else 6 * features.shape[1])])
-    x = np.asarray(features, dtype=np.float64)
+    if not features.size:
+        return np.array([*size, *np.zeros(6 * features.shape[1])])
+    x = np.sort(np.asarray(features, dtype=np.float64), axis=0)  # sums must not depend on how nodes are numbered
     sums = x.sum(axis=0)
     logarithms = np.sign(sums) * np.log1p(np.abs(sums))
     return np.concatenate([size, sums, logarithms, sums / count, x.std(axis=0), x.min(axis=0), x.max(axis=0)])
+
+
+def _own(graph: Graph) -> NDArray[Any]:
+    return np.zeros((graph.num_nodes, 0)) if graph.node_features is None else graph.node_features
 
 
 def _columns(width: int) -> int:
     return (width - 2) // 6
 
 
-def _worth_having(inputs: _Array) -> NDArray[np.int64]:
+def worth_having(inputs: _Array) -> NDArray[np.int64]:
     """The columns that tell graphs apart; of features that are 0 or 1 alone the counts say all there is."""
     own = _columns(inputs.shape[1])
     smallest, largest = inputs[:, 2 + 4 * own : 2 + 5 * own], inputs[:, 2 + 5 * own :]
@@ -189,7 +200,7 @@ def _labelled(graphs: Iterable[Any], features: Any, argument: str) -> tuple[list
     if not given or any(graph.label is None for graph in given):
         raise InputError(f"{argument} must be labelled graphs, at least one (build them with label=0, 1, 2, ...)")
     if features is None:
-        rows = [node_statistics(graph, graph.node_features) for graph in given]
+        rows = [node_statistics(_own(graph)) for graph in given]
         return rows, np.array([int(graph.label or 0) for graph in given])
     from flipproof.classifiers.features import as_features
 
@@ -199,113 +210,21 @@ def _labelled(graphs: Iterable[Any], features: Any, argument: str) -> tuple[list
             f"an edge-blind model needs features that do not depend on edges; got {hook.spec or 'a function'} "
             '(pass features=None for the graphs\' own, or features="constant")'
         )
-    rows = [node_statistics(graph, np.asarray(hook.of(graph))) for graph in given]
+    rows = [node_statistics(np.asarray(hook.of(graph))) for graph in given]
     return rows, np.array([int(graph.label or 0) for graph in given])
-
-
-def _folds(truth: NDArray[np.int64], seed: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Pairs of graphs to learn from and to judge by, every class in proportion."""
-    order = np.random.default_rng(seed).permutation(len(truth))
-    order = order[np.argsort(truth[order], kind="stable")]  # class by class, dealt out in turn
-    count = max(2, min(_FOLDS, len(truth)))
-    parts = [np.sort(order[start::count]) for start in range(count)]
-    everything = np.arange(len(truth))
-    return [(np.setdiff1d(everything, part), part) for part in parts if len(part) and len(part) < len(truth)]
 
 
 def _settings(seed: int) -> dict[str, Any]:
     """Every setting that is tried, as an estimator that is not fitted."""
-    from sklearn.ensemble import RandomForestClassifier
-    from sklearn.neural_network import MLPClassifier
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    found: dict[str, Any] = {
-        f"forest, {leaf} graphs per leaf": RandomForestClassifier(
-            _TREES, min_samples_leaf=leaf, random_state=seed % 2**32
-        )
-        for leaf in (1, 5)
+    return {
+        **{f"forest, {leaf} graphs per leaf": forest(seed, leaf=leaf) for leaf in (1, 5)},
+        **{f"perceptron, weight decay {decay:g}": perceptron(seed, decay=decay) for decay in (0.1, 1.0)},
     }
-    for decay in (0.1, 1.0):
-        perceptron = MLPClassifier(
-            (64, 64), alpha=decay, learning_rate_init=0.003, batch_size=64, max_iter=60, random_state=seed % 2**32
-        )
-        found[f"perceptron, weight decay {decay:g}"] = make_pipeline(StandardScaler(), perceptron)
-    return found
 
 
-def _fitted(machine: Any, inputs: _Array, truth: NDArray[np.int64]) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a perceptron that has not converged is one that stopped early
-        return machine.fit(inputs, truth)
-
-
-def _right(machine: Any, inputs: _Array, truth: NDArray[np.int64], folds: Sequence[Any]) -> float:
+def _right(machine: Any, inputs: _Array, truth: NDArray[np.int64], parts: Sequence[Any]) -> float:
     """Share of the graphs that are right when they are not learned from."""
     right = [
-        _fitted(machine, inputs[learn], truth[learn]).predict(inputs[judge]) == truth[judge] for learn, judge in folds
+        fitted(machine, inputs[learn], truth[learn]).predict(inputs[judge]) == truth[judge] for learn, judge in parts
     ]
     return float(np.mean(np.concatenate(right))) if right else 0.0
-
-
-def _forest_state(machine: Any, num_classes: int) -> dict[str, NDArray[Any]]:
-    """All trees in one table of nodes: where to go, and at the leaves the shares of the classes."""
-    trees = [estimator.tree_ for estimator in machine.estimators_]
-    starts = np.cumsum([0, *(tree.node_count for tree in trees)])
-    value = np.zeros((starts[-1], num_classes), dtype=np.float32)
-    shares = np.concatenate([tree.value[:, 0, :] for tree in trees])
-    value[:, machine.classes_] = shares / shares.sum(axis=1, keepdims=True)
-
-    def joined(name: str, kind: Any) -> NDArray[Any]:
-        return np.concatenate([getattr(tree, name) for tree in trees]).astype(kind)
-
-    leaves = joined("children_left", np.int64) < 0
-    own = np.arange(starts[-1])
-    offsets = np.repeat(starts[:-1], np.diff(starts))
-    children = {
-        side: np.where(leaves, own, joined(f"children_{side}", np.int64) + offsets).astype(np.int32)
-        for side in ("left", "right")
-    }
-    feature = np.where(leaves, 0, joined("feature", np.int32)).astype(np.int32)
-    threshold = np.where(leaves, 0.0, joined("threshold", np.float64))
-    roots = starts[:-1].astype(np.int32)
-    return {"roots": roots, **children, "feature": feature, "threshold": threshold, "value": value}
-
-
-def _forest_scores(state: Mapping[str, NDArray[Any]], rows: Sequence[_Array], num_classes: int) -> _Array:
-    found = [np.zeros((0, num_classes))]
-    for start in range(0, len(rows), _BATCH):
-        part = np.array(rows[start : start + _BATCH]).astype(np.float32)  # what the trees have learned from
-        node = np.tile(state["roots"], (len(part), 1))
-        while True:
-            below = np.take_along_axis(part, state["feature"][node], axis=1) <= state["threshold"][node]
-            after = np.where(below, state["left"][node], state["right"][node])
-            if (after == node).all():
-                break
-            node = after
-        found.append(state["value"][node].sum(axis=1, dtype=np.float64))
-    return np.concatenate(found)
-
-
-def _perceptron_state(machine: Any, num_classes: int) -> dict[str, NDArray[Any]]:
-    scaler, perceptron = (step for _, step in machine.steps)
-    weights, biases = list(perceptron.coefs_), list(perceptron.intercepts_)
-    if len(perceptron.classes_) == 2:  # a single output, for the second class
-        weights[-1], biases[-1] = np.hstack([-weights[-1], weights[-1]]) / 2, np.array([-0.5, 0.5]) * biases[-1]
-    last, bias = np.zeros((len(weights[-1]), num_classes)), np.full(num_classes, -np.finfo(np.float64).max)
-    last[:, perceptron.classes_], bias[perceptron.classes_] = weights[-1], biases[-1]
-    weights[-1], biases[-1] = last, bias
-    state = {"mean": scaler.mean_, "scale": scaler.scale_, "layers": np.array([len(weights)])}
-    for place, (matrix, offset) in enumerate(zip(weights, biases, strict=True)):
-        state |= {f"weights_{place}": matrix, f"bias_{place}": offset}
-    return state
-
-
-def _perceptron_scores(state: Mapping[str, NDArray[Any]], row: _Array) -> _Array:
-    value: _Array = (row - state["mean"]) / state["scale"]
-    last = int(state["layers"][0]) - 1
-    for place in range(last + 1):
-        value = value @ state[f"weights_{place}"] + state[f"bias_{place}"]
-        if place < last:
-            value = np.maximum(value, 0)
-    return value

@@ -189,6 +189,7 @@ def main() -> None:
         def once(kind: str, make: Callable[[], Any], repeat: int = number) -> Any:
             numbers = [options.data_seed, repeat, options.budget, options.epochs, options.hidden, options.members]
             name = options.data + "-edge-labels" * bool(options.edge_labels) + "-counts" * options.counts_only
+            name += "-attributes" * options.attributes
             path = options.kept / ("-".join(map(str, [name, kind, *numbers, options.folds])) + ".json")
             if not path.exists():
                 found = make()

@@ -1,5 +1,7 @@
 """The local defence: answers, certificates, attacks, folders."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,8 @@ import flipproof as fp
 from flipproof import Graph, InputError
 from flipproof.certificates.local_scores import LocalScores
 from flipproof.models import GIN, Local
-from support.local_tables import all_attacks, all_labelled_attacks, fill_table
+from flipproof.models.local_network import LocalViews
+from support.local_tables import all_attacks, all_labelled_attacks, fill_odds, fill_table
 
 DEGREES = Local(in_features=0, num_classes=3, hidden=8, seed=1).eval()
 
@@ -20,7 +23,11 @@ def wild(in_features=0, num_classes=2, *, members=1, edge_labels=0, seed=0):
         for voters in model.voters:
             voters.outer.weight.mul_(30)
             voters.view.weight.mul_(3)
-            voters.offset[-1].weight.mul_(10)
+            voters.offset[-1].weight.mul_(1 if model.in_features else 10)
+    if model.in_features:
+        rng = np.random.default_rng(seed)
+        fill_odds(model, rng)
+        model.hear([rng.uniform(0.5, 1)])
     return model
 
 
@@ -47,7 +54,7 @@ def test_no_attack_inside_the_radius_and_one_flip_is_exact(features, frozen, mem
     """The deployed answer on every attacked graph, asked for one by one."""
     rng = np.random.default_rng(0)
     radii = []
-    for seed in range(6):
+    for seed in range(10):
         model = wild(0 if features is None else 3, 2 + seed % 2, members=members, seed=seed)
         model.learn_sizes(features is None)
         if seed % 2:
@@ -64,6 +71,7 @@ def test_no_attack_inside_the_radius_and_one_flip_is_exact(features, frozen, mem
         assert (certificate.radius > 0) == (truth > 0)
         radii.append(certificate.radius)
     assert len(radii) >= 4
+    assert min(radii) < 6
 
 
 def test_without_votes_the_radius_is_the_truth():
@@ -425,3 +433,52 @@ def test_wrapped_networks_are_unwrapped():
     graph = fp.Graph(6, [(0, 1), (1, 2), (2, 3)])
     for wrapped in (torch.compile(model), torch.nn.DataParallel(model)):
         assert fp.LocalClassifier(wrapped).certify(graph) == fp.LocalClassifier(model).certify(graph)
+
+
+def test_rounding_covers_sums_of_features_that_cancel():
+    """A logarithm of a sum is off by as much as the sum, however small the logarithm is."""
+    rng = np.random.default_rng(0)
+    model = Local(1, 2, hidden=2, seed=0).eval()
+    with torch.no_grad():
+        model.voters[0].view.weight.zero_()
+        model.voters[0].view.weight[:, -1] = 1.0  # nothing but the logarithm
+    local = fp.LocalClassifier(model, trust_features=True)
+    x = rng.normal(size=(40, 1)) * 1e6
+    x[0] = -x[1:].sum()
+    graph = Graph(40, [(0, v) for v in range(1, 40)], x)
+    evidence = local.ask(graph, None)
+    inputs = model.double().view_inputs(
+        LocalViews(*(torch.zeros(1, 1, dtype=torch.float64) for _ in range(2)), torch.ones(1), torch.zeros(1).long()),
+        torch.tensor([40.0], dtype=torch.float64),
+    )
+    off = 40 * 2.0**-53 * np.abs(x).sum()  # of a sum, and so of its logarithm near 0
+    hidden = torch.zeros_like(inputs)
+    hidden[0, -1] = off
+    context = model.context(torch.tensor([40.0], dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64))
+    graph_of = torch.zeros(1, dtype=torch.int64)
+    with torch.no_grad():
+        first, second = (model.voters[0].view_scores(part, context, graph_of) for part in (inputs, inputs + hidden))
+    assert float((first - second).abs().max()) <= evidence.rounding.max()
+    assert off > 1e-9
+
+
+def test_evidence_with_a_bound_of_another_shape_is_refused():
+    graph = Graph(5, [(0, 1), (1, 2)], np.eye(3)[[0, 1, 2, 0, 1]])
+    evidence = fp.LocalClassifier(wild(3, 3)).ask(graph, None)
+    for bound in (np.tile(evidence.bound, (2, 1)), evidence.bound[:1], evidence.bound * np.inf, evidence.bound * 0):
+        with pytest.raises(InputError, match="within their bound"):
+            replace(evidence, bound=bound)
+
+
+def test_silent_votes_withstand_everything_and_nothing_else_does():
+    rng = np.random.default_rng(1)
+    model = wild(3, 3)
+    graph = random_graph(rng, 5, "labels", 0.2)
+    model.hear([0.0])
+    local = fp.LocalClassifier(model, trust_features=True)
+    certificate = local.certify(graph)
+    assert certificate.radius == graph.num_slots
+    assert certificate.grid.all()
+    assert {local.predict(attacked) for _, attacked in all_attacks(graph)} == {certificate.label}
+    model.hear([1e-30])  # next to nothing is not nothing
+    assert fp.LocalClassifier(model, trust_features=True).ask(graph, None).bound.any()

@@ -10,7 +10,7 @@ from flipproof import Graph
 from flipproof.certificates.local_scores import answer_of
 from flipproof.graphs import NODE_CHANGES
 from flipproof.models import Local
-from support.local_tables import all_attacks, all_labelled_attacks, fill_table
+from support.local_tables import all_attacks, all_labelled_attacks, fill_odds, fill_table
 
 CASES = {
     "unlabelled": {},
@@ -34,6 +34,8 @@ def wild(in_features=0, num_classes=2, *, strength=1.0, **given):
             voters.outer.weight.mul_(30 * strength)
             voters.view.weight.mul_(3)
             voters.offset[-1].weight.mul_(10)
+    if model.in_features:
+        fill_odds(model, np.random.default_rng(given.get("seed")))
     return model
 
 

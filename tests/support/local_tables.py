@@ -144,3 +144,30 @@ def fill_table(model, rng):
     parts = torch.from_numpy(rng.integers(0, model.num_classes, (sizes, budgets, 4)))
     model.table.sizes.copy_(torch.arange(1, sizes + 1))
     model.table.classes.copy_(parts.repeat_interleave(cells // 4, dim=2))
+
+
+def fill_odds(model, rng):
+    """Log-odds of a network that reads node features by chance: a tree of three leaves, a perceptron, and a shift."""
+    classes, width = model.num_classes, 2 + 6 * model.in_features
+    shares = rng.random((5, classes))
+    state = {
+        "roots": [0],
+        "left": [1, 1, 3, 3, 4],
+        "right": [2, 1, 4, 3, 4],
+        "feature": [2, 0, width - 1, 0, 0],
+        "threshold": [1.5, 0.0, 0.5, 0.0, 0.0],
+        "value": shares / shares.sum(axis=1, keepdims=True),
+        "columns": np.arange(width),
+        "mean": np.zeros((1, width)),
+        "scale": np.full((1, width), 3.0),
+        "weights_0": rng.normal(size=(1, width, 4)),
+        "bias_0": rng.normal(size=(1, 4)),
+        "weights_1": rng.normal(size=(1, 4, 4)),
+        "bias_1": rng.normal(size=(1, 4)),
+        "weights_2": 4 * rng.normal(size=(1, 4, classes)),
+        "bias_2": rng.normal(size=(1, classes)),
+        "sharpness": np.full(1, 0.05),
+        "shift": 0.05 * rng.normal(size=classes),
+    }
+    kinds = {name: value.dtype for name, value in model.odds.named_buffers()}
+    model.odds.load_state_dict({name: torch.tensor(np.array(value)).to(kinds[name]) for name, value in state.items()})

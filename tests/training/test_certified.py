@@ -79,6 +79,8 @@ def test_the_drop_in_training_is_the_certificates(budget):
         model.voters[0].outer.weight.mul_(20)
     model = model.float().eval()
     learnt = task(graphs, (2, 1), model)  # looks three flips deep
+    # graphs of training are known to machines that have not seen them, and to all of them once the network answers
+    learnt.graphs.odds = torch.from_numpy(model.odds.of(learnt._statistics(graphs)))
     leads, worst, right = learnt.graphs.batch(torch.arange(6)).leads(model, TrainingAttack(3, *budget))
     local = fp.LocalClassifier(model)
     adds, removes, flips = budget
@@ -270,3 +272,95 @@ def test_refusals():
         fp.train(GIN(3, 3, seed=0), graphs, budget=2)
     with pytest.raises(InputError, match="class for every label"):
         fp.train(Local(3, 2, seed=0), graphs, budget=2)
+
+
+def test_votes_are_heard_where_edges_tell_the_class_and_silent_where_they_are_noise():
+    """Stars and paths with labels by chance: nodes alone say nothing, and votes all. With classes by chance, votes are noise."""
+    rng = np.random.default_rng(0)
+    graphs = []
+    for index in range(80):
+        n = int(rng.integers(16, 25))
+        edges = [(0, v) for v in range(1, n)] if index % 2 else [(v, v + 1) for v in range(n - 1)]
+        graphs.append(fp.Graph(n, edges, np.eye(2)[rng.integers(2, size=n)], label=index % 2))
+    told = Local(2, 2, hidden=32, seed=0)
+    fp.train(told, graphs, budget=2, epochs=40)
+    assert (told.loudness[:2] > 0).all()
+    certificates = fp.LocalClassifier(told, trust_features=True).certify_all(graphs)
+    assert np.mean([c.radius >= 2 and c.label == g.label for c, g in zip(certificates, graphs, strict=True)]) > 0.8
+    chance = [fp.Graph(g.num_nodes, g.edges, g.node_features, label=int(rng.integers(2))) for g in graphs]
+    idle = Local(2, 2, hidden=8, seed=0)
+    fp.train(idle, chance, budget=3, epochs=10)
+    assert not idle.loudness[2:].any()
+    # an answer without votes withstands everything
+    local = fp.LocalClassifier(idle, budget=3, trust_features=True)
+    for graph in graphs[:4]:
+        assert local.certify(graph).radius == graph.num_slots
+        assert local.certify(graph).label == local.predict(graph.flipped([(0, 1), (0, 2), (3, 4)]))
+
+
+def test_no_member_learns_from_the_graphs_that_judge_it():
+    """Other labels of these graphs do not change its weights, where their log-odds stay the same."""
+    graphs = labelled_graphs(24, 3)
+    learnt = task(graphs, 2, Local(3, 3, hidden=4, members=2, seed=0))
+    assert set(learnt.not_shown_to.tolist()) == {-1, 0, 1}
+    everyone = torch.arange(24)
+    learnt.model.train()
+    sizes = [outcome.size for outcome in learnt.losses(everyone, 0)]
+    assert sizes == [24 - int((learnt.not_shown_to == number).sum()) for number in range(2)]
+    before = [outcome.loss.item() for outcome in learnt.losses(everyone, 0)]
+    learnt.graphs.labels[learnt.not_shown_to == 0] = (learnt.graphs.labels[learnt.not_shown_to == 0] + 1) % 3
+    after = [outcome.loss.item() for outcome in learnt.losses(everyone, 0)]
+    assert before[0] == after[0]
+    assert before[1] != after[1]
+
+
+def test_real_valued_features_are_measured_by_those_of_training():
+    rng = np.random.default_rng(1)
+    graphs = [
+        fp.Graph(5, [(0, 1)], np.stack([rng.normal(500, 40, 5), np.eye(5)[0], np.full(5, 3.0)], axis=1), label=i % 2)
+        for i in range(8)
+    ]
+    model = Local(3, 2, hidden=4, seed=0)
+    task(graphs, 1, model)
+    nodes = torch.tensor(np.concatenate([graph.node_features for graph in graphs]), dtype=torch.float32)
+    measured = model.measured(nodes)
+    torch.testing.assert_close(measured[:, 0].mean(), torch.tensor(0.0), atol=1e-4, rtol=0)
+    torch.testing.assert_close(measured[:, 0].std(correction=0), torch.tensor(1.0))
+    assert torch.equal(measured[:, 1], nodes[:, 1])
+    assert not measured[:, 2].any()
+    # what hardly varies in training does not outweigh all else later
+    constant = [fp.Graph(7, [(0, 1)], np.full((7, 3), 0.1), label=i % 2) for i in range(5)]
+    task(constant, 1, model)
+    assert model.measured(torch.tensor([[1.1, 0.1, -0.9]])).abs().max() < 2000
+
+
+def test_each_number_of_flips_has_its_own_volume():
+    model = Local(3, 3, hidden=4, seed=0).eval()
+    model.hear([1.0, 1.0, 0.5, 0.0, 0.25])
+    largest = []
+    for budget in (1, 3, 4, 5, 7, 30):
+        model.for_budget(budget)
+        context = model.context(torch.ones(1, dtype=torch.float64), torch.zeros(1, 3, dtype=torch.float64))
+        largest.append(float(model.largest_votes(context)) * min(budget, 20) * 2)
+    assert largest == pytest.approx([1.0, 0.5, 0.0, 0.25, 0.25, 0.25])
+    model.loudness.fill_(1e9)  # a file that was altered
+    assert float(model.largest_votes(context)) == pytest.approx(4 * 0.5 / 20)
+
+
+def test_nothing_is_left_of_an_earlier_training():
+    graphs = labelled_graphs(12, 5)
+    model = Local(3, 3, hidden=4, seed=0)
+    model.hear([0.0])
+    learnt = task(graphs, 1, model)
+    assert (model.loudness == 1).all()
+    task(graphs[:1], 1, model)
+    assert len(model.odds) == 0
+    learnt = task(graphs[:3], 1, Local(3, 3, hidden=4, members=6, seed=0))  # more members than graphs
+    learnt.model.eval()
+    learnt.finish()
+
+
+def test_other_numbers_of_node_features_are_refused_before_any_work():
+    graphs = [fp.Graph(3, [(0, 1)], np.ones((3, 1)), label=i % 2) for i in range(4)]
+    with pytest.raises(fp.InputError, match=r"takes 3 node features; a graph has 1 \(build it with in_features=1\)"):
+        fp.train(Local(3, 2, hidden=4, seed=0), graphs, budget=1, epochs=1)

@@ -222,6 +222,10 @@ class _Line:
     def validation(self) -> Iterator[Outcome] | None:
         return self._validated() if self.held_out else None
 
+    def finish(self) -> None:
+        assert not self.model.training
+        self.finished_with = weights_of(self.model)
+
     def _validated(self) -> Iterator[Outcome]:
         assert not self.model.training
         assert not torch.is_grad_enabled()
@@ -251,7 +255,10 @@ def test_the_loop_knows_nothing_of_graphs(held_out, tmp_path):
         model = nn.Linear(1, 1)
         nn.init.zeros_(model.weight)
         nn.init.zeros_(model.bias)
-        return fit(model, _Line(model, held_out=held_out), chosen, **options), weights_of(model)
+        line = _Line(model, held_out=held_out)
+        result = fit(model, line, chosen, **options)
+        assert torch.equal(line.finished_with, weights_of(model))
+        return result, weights_of(model)
 
     result, weights = trained()
     assert result.final.accuracy == 1.0

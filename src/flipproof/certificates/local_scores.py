@@ -128,8 +128,10 @@ class LocalScores(Evidence):
                     f"offsets of local scores must be {len(changes)} rows of finite 64-bit numbers, the offset among them "
                     "(certify again)"
                 )
-        if self.bound is not None and not (np.abs(self.scores) <= self.bound).all():
-            raise InputError("local scores must lie within their bound (certify again)")
+        if self.bound is not None:
+            fits = self.bound.shape == (pairs,) and self.bound.dtype == np.float64
+            if not fits or not (np.abs(self.scores) <= self.bound).all() or np.isinf(self.bound).any():
+                raise InputError("local scores must lie within their bound (certify again)")
 
     @cached_property
     def views(self) -> NodeViews:
@@ -203,6 +205,10 @@ class LocalScores(Evidence):
         bound = None if self.bound is None else self.bound[columns]
         losses = NodeLosses(self.views, leads_over_rivals(self.scores, label, classes), bound)
         leads = leads_over_rivals(self.totals, label, classes)
+        most = [min(limit, GRID_LIMIT - 1) for limit in (graph.max_adds, graph.max_removes)]
+        silent = bound is not None and self.offsets is None and not bound.any()
+        if silent and (leads > self.margin(0)[columns]).all():  # no node says anything
+            return graph.num_slots, np.ones((most[0] + 1, most[1] + 1), dtype=np.bool_)
         offset = _OffsetDrops(self, label)
         # an edge whose label changes is removed and added again
         again = graph.max_removes if self.views.labels > 1 else 0
@@ -227,15 +233,13 @@ class LocalScores(Evidence):
             )
             return bool((leads - lost > margins[flips]).all())
 
-        most = [min(limit, GRID_LIMIT - 1) for limit in (graph.max_adds, graph.max_removes)]
         limits = dict(zip(KINDS, (graph.num_slots, *most), strict=True))
         looks, known = dict[str, GreedyBounds](), dict.fromkeys(KINDS, 0)
         flips, left = 0, [kind for kind in KINDS if limits[kind]]
+        # where votes are bounded, a look at many flips costs no table of votes; with edge labels it costs more than without
+        first = 4 if bound is None else 32 if self.views.labels > 1 else _MOST_FLIPS
         while left:
-            # where votes are bounded, a look at many flips costs no table of votes
-            flips = min(
-                max(4 if bound is None else _MOST_FLIPS, 4 * flips), deepest, max(limits[kind] for kind in left)
-            )
+            flips = min(max(first, 4 * flips), deepest, max(limits[kind] for kind in left))
             greedy = GreedyBounds(losses, flips, left)
             lost = greedy.above + np.stack([offset.up_to(flips, kind) for kind in left])
             holds = np.all(leads - lost[:, 1:] > margins[1 : flips + 1], axis=2)

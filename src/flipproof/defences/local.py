@@ -380,13 +380,21 @@ class _NodeSet:
     def __init__(self, defence: LocalClassifier, graph: Graph) -> None:
         import torch
 
+        from flipproof.models.node_statistics import node_statistics
+
         self.network = defence._exact
-        features = defence.hook.of(graph).to(torch.float32).numpy()[:, : self.network.in_features].astype(np.float64)
+        nodes = defence.hook.of(graph).to(torch.float32)[:, : self.network.in_features]
+        features = self.network.measured(nodes.double()).numpy()
+        odds = None
+        if self.network.in_features:
+            odds = torch.from_numpy(self.network.odds.of(node_statistics(nodes.numpy())[None]))
         rows, self.kinds = kinds_of(features)
         self.rows = torch.from_numpy(rows)
         self.sizes = torch.tensor([graph.num_nodes], dtype=torch.float64)
         with torch.inference_mode():
-            self.context = self.network.context(self.sizes, torch.from_numpy(features.sum(axis=0, keepdims=True)))
+            self.context = self.network.context(
+                self.sizes, torch.from_numpy(np.sort(features, axis=0).sum(axis=0, keepdims=True)), odds
+            )
         self.offset: Floats = self.offsets(np.array([graph.num_edges]))[0]
 
     @property

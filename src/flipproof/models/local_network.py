@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,18 +14,19 @@ from flipproof.errors import InputError
 from flipproof.models.count_table import CountTable
 from flipproof.models.layout import DenseLayout, Layout, SparseLayout
 from flipproof.models.network import GraphNetwork, seeded_weights
+from flipproof.models.node_odds import NodeOdds
+from flipproof.models.node_statistics import node_statistics
+from flipproof.models.voters import BUDGET_INPUTS, DEGREE_INPUTS, UNIT_ROUNDOFF, Voters
 
-__all__ = ["Local", "LocalViews", "Voters", "class_scores"]
+__all__ = ["LOUDEST", "Local", "LocalViews", "class_scores"]
 
-_DEGREES = 16  # degrees that have an input of their own
 _BUDGETS = (1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0)  # flips that have one; between two, both are on in part
 _SIZES = 64  # numbers of nodes that have an input of their own, where graphs recur
 _SIZE_WIDTH = 0.7  # of the bump around each
-_COUNTS = 7  # inputs that say how many edges there are, where neither nodes nor edges tell more
-_SUMMARY = 4  # numbers in which nodes are told of all node features
 _LEAST_SPREAD = 0.1  # of a number that is measured: what training hardly saw must not outweigh all else
+LOUDEST = 4.0  # of members beside log-odds
+_LEAST_COLUMN_SPREAD = 0.01  # of a node feature that is measured, over its largest value
 _LARGEST_VOTE = 0.5  # of a node for one flip, where node features make too many views to look at all
-_UNIT_ROUNDOFF = 2.0**-53
 
 
 class LocalViews(NamedTuple):
@@ -80,16 +82,20 @@ class Local(GraphNetwork):
     r"""A network in which an edge flip changes the votes of two nodes and nothing else.
 
     The **view** of a node ``v`` is its own features, the sum of its neighbours' features, its degree, and a context ``z`` of
-    the node set that no edge has a part in (number of nodes, mean and sum of node features). Two perceptrons give, for each
-    unordered pair of classes ``(A, B)``,
+    the node set that no edge has a part in (number of nodes, mean and sum of node features). For each unordered pair of classes
+    ``(A, B)`` the network gives
 
     .. math:: s_{AB} = b_{AB}(z, m) + \sum_v h_{AB}(\mathrm{view}(v)),
 
     the lead of ``A`` over ``B``. The answer is the class that leads over every other. Where nodes have no features and edges no
-    labels, the offset ``b`` knows the number of edges ``m``, which a flip changes by one; otherwise it sees no edges. With node
-    features, votes know all those of a graph only in four numbers, which are learnt, and are bounded:
+    labels, the offset ``b`` knows the number of edges ``m``, which a flip changes by one; otherwise it sees no edges.
+
+    With node features there is a second offset, the word of forests and perceptrons on the node set
+    (:class:`flipproof.models.node_odds.NodeOdds`). How loud the network's own offset and votes are beside it is found for each
+    budget on training graphs that they were not learnt from; where they gain nothing that withstands the flips, they are silent.
+    Votes know all node features of a graph only in four numbers, which are learnt, and are bounded:
     :math:`h = c \tanh(h' / c)`, ``c`` a half over the budget. However often a node is touched, it does no more harm than that.
-    Node sets are then measured by the mean and deviation of those of training.
+    Real-valued features and node sets are measured by the mean and deviation of those of training.
 
     A network is a family: how many flips its answers are to withstand, ``budget``, is part of the context. Trained for up to
     ``R`` flips, it answers for any budget up to ``R``, carefully where many flips must do no harm and sharply where few do.
@@ -127,6 +133,9 @@ class Local(GraphNetwork):
     recurring: Tensor
     centre: Tensor
     spread: Tensor
+    column_centre: Tensor
+    column_spread: Tensor
+    loudness: Tensor
 
     def __init__(
         self,
@@ -155,8 +164,12 @@ class Local(GraphNetwork):
         self.register_buffer("trained_for", torch.tensor(0))
         self.register_buffer("recurring", torch.tensor(0))
         if self.in_features:
+            self.register_buffer("column_centre", torch.zeros(self.in_features))
+            self.register_buffer("column_spread", torch.ones(self.in_features))
             self.register_buffer("centre", torch.zeros(2 + 2 * self.in_features))
             self.register_buffer("spread", torch.ones(2 + 2 * self.in_features))
+            self.register_buffer("loudness", torch.ones(int(_BUDGETS[-1])))
+            self.odds = NodeOdds(self.in_features, num_classes)
         node_set = 2 + 2 * self.in_features + (0 if self.in_features else _SIZES)
         pairs = num_classes * (num_classes - 1) // 2
         with seeded_weights(seed):
@@ -224,12 +237,28 @@ class Local(GraphNetwork):
 
     # ---- the parts that the certificate reads --------------------------------------------------------------------------------
 
-    def context(self, sizes: Tensor, sums: Tensor, *, budget: int | None = None) -> Tensor:
+    def measure_columns(self, nodes: Tensor) -> None:
+        """Measure real-valued features by the mean and deviation of the nodes ``[V, d]`` that are learnt from."""
+        nodes = nodes.double()
+        real = ~((nodes == 0) | (nodes == 1)).all(dim=0)
+        least = _LEAST_COLUMN_SPREAD * nodes.abs().amax(dim=0)
+        spread = torch.maximum(nodes.std(dim=0, correction=0), least)
+        self.column_centre.copy_(torch.where(real, nodes.mean(dim=0), 0))
+        self.column_spread.copy_(torch.where(real & (spread > 0), spread, 1))
+
+    def measured(self, x: Tensor) -> Tensor:
+        """Node features ``[..., d]`` as views hold them: numbers of 32 bits, whose sums hardly round in 64."""
+        if not self.in_features:
+            return x
+        return ((x.double() - self.column_centre) / self.column_spread).float().to(x.dtype)
+
+    def context(self, sizes: Tensor, sums: Tensor, odds: Tensor | None = None, *, budget: int | None = None) -> Tensor:
         """What is known of the node sets, ``[B, z]``, from their sizes ``[B]`` and the sums of their features ``[B, d]``.
 
         Args:
             sizes: Numbers of nodes.
             sums: Sums of node features.
+            odds: Log-odds of the classes from the nodes alone, ``[B, C]``; only with node features.
             budget: Number of flips that answers are to withstand, by default the network's own.
         """
         asked = int(self.budget) if budget is None else budget
@@ -242,6 +271,8 @@ class Local(GraphNetwork):
             # only if graphs recur: on IMDB-BINARY the classes of sizes were learnt by heart, and .06 of accuracy lost
             known.append(self._size_code(sizes))
         known.append(_budget_code(asked, sizes))
+        if self.in_features:
+            known.append(sizes.new_zeros(len(sizes), self.num_classes) if odds is None else odds.to(sizes))
         return torch.cat(known, dim=1)
 
     def _node_set(self, sizes: Tensor, sums: Tensor) -> Tensor:
@@ -255,7 +286,7 @@ class Local(GraphNetwork):
         """The numbers that a node's perceptron reads, ``[R, ...]``, but for the context."""
         degrees, size = views.degrees, sizes[views.graph]
         shape = torch.stack([degrees / 8, degrees.log1p(), degrees / size, (size - 1 - degrees) / 8], dim=1)
-        parts = [shape, _one_hot(degrees, _DEGREES)]
+        parts = [shape, _one_hot(degrees, DEGREE_INPUTS)]
         if self.in_features:
             parts += [views.own, views.sums / 4, _logarithmic(views.sums)]
         if views.by_label is not None:
@@ -271,28 +302,58 @@ class Local(GraphNetwork):
         """
         most = self.view_inputs(most_views, sizes)[0].clone()
         most[3] = (sizes[0] - 1) / 8  # the only input that falls with the degree
-        most[4 : 4 + _DEGREES] = 1
+        most[4 : 4 + DEGREE_INPUTS] = 1
+        # a logarithm is off by as much as the sum that it is taken of, which is off by a unit per node
+        longer = 1 + sizes[0] / 64
+        place = 4 + DEGREE_INPUTS + self.in_features
+        for sums in (most_views.sums[0], *(() if most_views.by_label is None else (most_views.by_label[0],))):
+            if len(sums):
+                most[place : place + len(sums)] *= longer
+                most[place + len(sums) : place + 2 * len(sums)] = sums * longer
+            place += 2 * len(sums)
         return most
 
-    def view_scores(self, inputs: Tensor, context: Tensor, graph: Tensor) -> Tensor:
-        """The votes ``h`` of views, ``[R, P]``: the mean over members, each bounded by :meth:`largest_votes`."""
+    def view_scores(self, inputs: Tensor, context: Tensor, graph: Tensor, voters: Voters | None = None) -> Tensor:
+        """The votes ``h`` of views, ``[R, P]``: the mean over members, bounded by :meth:`largest_votes`.
+
+        With ``voters``, those of one member alone, at full volume; while it is trained, they are not bounded.
+        """
         if self.counts_only:
             return 0 * inputs[:, :1].expand(-1, self.num_classes * (self.num_classes - 1) // 2)
-        found = [voters.view_scores(inputs, context, graph) for voters in self.each]
-        largest = self.largest_votes(context)
-        if largest is not None:
-            found = [(votes / largest[graph]).tanh() * largest[graph] for votes in found]
-        return _sum_in_order(found) / len(self.voters)
+        found = [member.view_scores(inputs, context, graph) for member in ([voters] if voters else self.each)]
+        if self.labelled and not (voters and self.training):
+            largest = self._bounds(context)[graph]
+            found = [(votes / largest).tanh() * largest for votes in found]
+        mean = _sum_in_order(found) / len(found)
+        return mean * self._volume(context)[graph] if self.in_features and not voters else mean
 
     def largest_votes(self, context: Tensor) -> Tensor | None:
-        """What no vote exceeds in absolute value, ``[B, 1]``; ``None`` without labels, where all views can be looked at.
-
-        The more flips are to be withstood, the less a node may say: a half over their number.
-        """
+        """What no vote exceeds in absolute value, ``[B, 1]``; ``None`` without labels, where all views can be looked at."""
         if not self.labelled:
             return None
-        flips = context[:, -len(_BUDGETS) :] @ context.new_tensor(_BUDGETS)
-        return (_LARGEST_VOTE / flips).unsqueeze(1)
+        return self._bounds(context) * self._volume(context) if self.in_features else self._bounds(context)
+
+    def _bounds(self, context: Tensor) -> Tensor:
+        """The more flips are to be withstood, the less a node may say: a half over their number, ``[B, 1]``."""
+        return _LARGEST_VOTE / (self._budgets(context) @ context.new_tensor(_BUDGETS)).unsqueeze(1)
+
+    def _volume(self, context: Tensor) -> Tensor:
+        """How loud the members are beside the log-odds, ``[B, 1]``."""
+        flips = (self._budgets(context) @ context.new_tensor(_BUDGETS)).round().long()
+        return self.loudness.to(context).clamp(0, LOUDEST)[flips - 1].unsqueeze(1)
+
+    def _budgets(self, context: Tensor) -> Tensor:
+        """The columns of the context that tell the budget, ``[B, 7]``: before the log-odds, if there are any."""
+        last = context.shape[1] - (self.num_classes if self.in_features else 0)
+        return context[:, last - BUDGET_INPUTS : last]
+
+    def hear(self, loudness: Sequence[float]) -> None:
+        """Let members be so loud beside the log-odds, from 0 to 4, where answers are to withstand 1, 2, ... flips.
+
+        Beyond, they are as loud as for the last number.
+        """
+        given = torch.tensor([*loudness])[: len(self.loudness)]
+        self.loudness.copy_(torch.cat([given, given[-1:].expand(len(self.loudness) - len(given))]))
 
     def count_inputs(self, sizes: Tensor, edges: Tensor) -> Tensor:
         """What the offset reads of numbers of edges ``[B]`` between so many nodes, ``[B, ...]``; each rises or falls with them.
@@ -308,23 +369,40 @@ class Local(GraphNetwork):
         known = [edges / sizes / 4, edges.log1p(), edges / slots, _logarithmic(edges - sizes)]
         return torch.stack([*known, free / 20, free.log1p(), (-free / 3).exp()], dim=1)
 
-    def offsets(self, context: Tensor, counts: Tensor) -> Tensor:
-        """The scores ``b`` of node sets with so many edges, ``[B, P]``: the mean over members, or from the table."""
+    def offsets(self, context: Tensor, counts: Tensor, voters: Voters | None = None) -> Tensor:
+        """The scores ``b`` of node sets with so many edges, ``[B, P]``.
+
+        Without votes they come from the table; otherwise they are the mean over members, and with node features this mean, as
+        loud as votes are, beside the differences of log-odds. With ``voters``, those of one member alone.
+        """
         if self.counts_only:
             sizes, budget = context.round().long().unbind(dim=1)
             label = self.table(sizes, counts[:, 0].round().long(), budget)
-            first, second = torch.triu_indices(self.num_classes, self.num_classes, 1, device=label.device)
-            wins, loses = (label.unsqueeze(1) == each for each in (first, second))
+            wins, loses = (label.unsqueeze(1) == each for each in self._pairs(label.device))
             found: Tensor = wins.to(context.dtype) - loses.to(context.dtype)
             return found
-        return _sum_in_order([voters.offsets(context, counts) for voters in self.each]) / len(self.voters)
+        each = [voters] if voters else self.each
+        mean = _sum_in_order([member.offsets(context, counts) for member in each]) / len(each)
+        if voters or not self.in_features:
+            return mean
+        return self.odds_leads(context) + self._volume(context) * mean
+
+    def odds_leads(self, context: Tensor) -> Tensor:
+        """Differences of the log-odds that the context holds, for every pair of classes, ``[B, P]``; with node features."""
+        first, second = self._pairs(context.device)
+        odds = context[:, -self.num_classes :]
+        return odds[:, first] - odds[:, second]
+
+    def _pairs(self, device: torch.device) -> Tensor:
+        """The two classes of every pair, ``[2, P]``."""
+        return torch.triu_indices(self.num_classes, self.num_classes, 1, device=device)
 
     def rounding(self, largest_inputs: Tensor, context: Tensor, sizes: Tensor) -> Tensor:
         """A bound on the rounding error of any score in 64-bit arithmetic, in whatever order its sums are taken, ``[P]``.
 
         The mean of ``k`` numbers with bounds ``e_i`` on their errors and ``M_i <= e_i / (64 u)`` on their values is off by at
         most the mean of ``e_i + (k + 1) u M_i (1 + u)^k``, which is below ``1 + k / 16`` times the mean of ``e_i``. Bounding it
-        enlarges no error, and adds less than ``32 u M_i`` of its own, that is, half of ``e_i``.
+        enlarges no error, and adds less than ``32 u M_i`` of its own, that is, half of ``e_i``; so does making it less loud.
 
         Args:
             largest_inputs: For each column, a bound on its absolute values; see :meth:`largest_inputs`.
@@ -339,9 +417,15 @@ class Local(GraphNetwork):
         if self.in_features:  # what is subtracted may cancel
             far = 2 * (self.centre / self.spread).abs()
             told[:, : len(far)] += far
-        known = torch.cat([told, counted], dim=1)
+        known = torch.cat([told[:, : told.shape[1] - (self.num_classes if self.in_features else 0)], counted], dim=1)
         found = _sum_in_order([voters.rounding(largest_inputs, told, known) for voters in self.each])
-        return found * ((1.5 + members / 16) / members)
+        found = found * ((1.5 + members / 16) / members)
+        if self.in_features:
+            # log-odds are the same number for every graph with these nodes; only adding them up rounds
+            found = (
+                found * self._volume(context)[0].clamp_min(1) + 128 * UNIT_ROUNDOFF * self.odds_leads(context)[0].abs()
+            )
+        return found
 
     def _size_code(self, sizes: Tensor) -> Tensor:
         """A bump around every number of nodes, so that neighbouring numbers share something, ``[B, columns]``; or zeros."""
@@ -352,19 +436,33 @@ class Local(GraphNetwork):
 
     def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
         graph = torch.arange(len(mask), device=mask.device).unsqueeze(1).expand_as(mask).flatten()
-        nodes = mask.unsqueeze(2).to(x.dtype)
-        return self._logits(x * nodes, DenseLayout(adj, mask), graph)
+        odds = self._odds(x[mask], mask.sum(dim=1))
+        return self._logits(self._measured_as_computed(x) * mask.unsqueeze(2), odds, DenseLayout(adj, mask), graph)
 
     def forward_sparse(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        return self._logits(x, SparseLayout(edge_index, batch), batch)
+        odds = self._odds(x, torch.bincount(batch))
+        return self._logits(self._measured_as_computed(x), odds, SparseLayout(edge_index, batch), batch)
 
-    def _logits(self, x: Tensor, layout: Layout, graph: Tensor) -> Tensor:
+    def _measured_as_computed(self, x: Tensor) -> Tensor:
+        return self.measured(x.to(next(self.parameters(), x).dtype))
+
+    def _odds(self, x: Tensor, sizes: Tensor) -> Tensor | None:
+        """Log-odds ``[B, C]`` from the features of all nodes ``[V, d]``; equal node sets, as of noisy copies, once."""
+        if not self.in_features:
+            return None
+        features = np.split(x.detach().cpu().to(torch.float32).numpy(), np.cumsum(sizes.tolist())[:-1])[: len(sizes)]
+        keys = [(len(nodes), nodes.tobytes()) for nodes in features]
+        distinct = dict(zip(keys, features, strict=True))
+        found = dict(zip(distinct, self.odds.of(list(map(node_statistics, distinct.values()))), strict=True))
+        each = np.array([found[key] for key in keys]).reshape(len(keys), self.num_classes)
+        return torch.from_numpy(each).to(x.device)
+
+    def _logits(self, x: Tensor, odds: Tensor | None, layout: Layout, graph: Tensor) -> Tensor:
         if self.edge_labels:
             raise InputError(
                 f"the network reads {self.edge_labels} edge labels, and a matrix of edges has none (ask it with "
                 "flipproof.LocalClassifier, and train it with flipproof.train(..., budget=3))"
             )
-        x = x.to(next(self.parameters(), x).dtype)
         x = x if self.in_features else x[..., :0]
         rows = len(graph)
         views = LocalViews(
@@ -374,82 +472,11 @@ class Local(GraphNetwork):
             graph,
         )
         sizes = layout.sizes.squeeze(1).to(x.dtype)
-        context = self.context(sizes, layout.sums(x))
+        context = self.context(sizes, layout.sums(x), odds)
         votes = self.view_scores(self.view_inputs(views, sizes), context, graph)
         counts = self.count_inputs(sizes, layout.sums(layout.degrees()).squeeze(1).to(x.dtype) / 2)
         scores = self.offsets(context, counts) + layout.sums(votes.view(*x.shape[:-1], -1))
         return class_scores(scores, self.num_classes)
-
-
-class Voters(nn.Module):
-    """One member: the perceptron of the nodes and that of the node set.
-
-    Args:
-        in_features: Width of the node features.
-        node_set: Columns of the context that describe the node set; the budget has the others.
-        hidden: Width of the layers.
-        pairs: Number ``P`` of pairs of classes.
-        edge_labels: Number ``L`` of edge labels.
-    """
-
-    def __init__(self, in_features: int, node_set: int, hidden: int, pairs: int, edge_labels: int = 0) -> None:
-        super().__init__()
-        self._node_set = node_set
-        told = _SUMMARY if in_features else node_set
-        self.view = nn.Linear(3 * in_features + 4 + _DEGREES + 2 * edge_labels * (1 + in_features), hidden)
-        # votes that know the node set in detail are learnt by heart: on NCI1 they certify .03 less at one flip
-        self.summary = nn.Linear(node_set, told, bias=False) if in_features else None
-        self.setting = nn.Linear(told + len(_BUDGETS), hidden, bias=False)
-        self.inner = nn.Linear(hidden, hidden)
-        self.outer = nn.Linear(hidden, pairs)
-        known = node_set + len(_BUDGETS) + (0 if in_features or edge_labels else _COUNTS)
-        self.offset = nn.Sequential(
-            nn.Linear(known, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, pairs)
-        )
-        # some tens of votes are added up; but where node features say much, small votes never outgrow the offset
-        with torch.no_grad():
-            self.outer.weight.mul_(5 if in_features else 0.1)
-            self.outer.bias.zero_()
-            if not in_features:  # most of their inputs, the numbers of nodes one by one, are zero
-                self.setting.weight.mul_(2)
-                cast(nn.Linear, self.offset[0]).weight.mul_(2)
-
-    def view_scores(self, inputs: Tensor, context: Tensor, graph: Tensor) -> Tensor:
-        """The votes of views, ``[R, P]``."""
-        hidden = (self.view(inputs) + self.setting(self._told(context))[graph]).relu()
-        scores: Tensor = self.outer(self.inner(hidden).relu())
-        return scores
-
-    def offsets(self, context: Tensor, counts: Tensor) -> Tensor:
-        """The scores of node sets with so many edges, ``[B, P]``."""
-        scores: Tensor = self.offset(torch.cat([context, counts], dim=1))
-        return scores
-
-    def rounding(self, largest_inputs: Tensor, context: Tensor, known: Tensor) -> Tensor:
-        r"""A bound on the rounding error of any score, ``[P]``, from bounds on absolute inputs.
-
-        A layer of ``m`` inputs computes :math:`W x + b` with an error of at most :math:`(m + 2) u (|W| |x| + |b|)`, ``u`` the
-        unit roundoff, and passes on the error of ``x`` by :math:`|W|`; rectifiers enlarge neither. By induction the error of
-        the whole is at most ``u`` times the sum of all ``m + 2`` times the value of the network with absolute weights on
-        absolute inputs. The factor here is more than twice as large, which also covers inputs that are off by some units in
-        the last place.
-        """
-        value = _absolute(self.view, largest_inputs.unsqueeze(0)) + _absolute(self.setting, self._told(context, True))
-        value = _absolute(self.outer, _absolute(self.inner, value))
-        offset = known
-        for layer in self.offset:
-            if isinstance(layer, nn.Linear):
-                offset = _absolute(layer, offset)
-        widths = [layer.in_features for layer in self.modules() if isinstance(layer, nn.Linear)]
-        factor = 64 + 2 * sum(width + 8 for width in widths)
-        return factor * _UNIT_ROUNDOFF * torch.maximum(value, offset).squeeze(0)
-
-    def _told(self, context: Tensor, absolute: bool = False) -> Tensor:
-        """What nodes are told of the context, ``[B, ...]``."""
-        if self.summary is None:
-            return context
-        known, budget = context[:, : self._node_set], context[:, self._node_set :]
-        return torch.cat([_absolute(self.summary, known) if absolute else self.summary(known), budget], dim=1)
 
 
 def _sum_in_order(parts: list[Tensor]) -> Tensor:
@@ -469,11 +496,6 @@ def class_scores(scores: Tensor, num_classes: int) -> Tensor:
     return leads.amin(dim=2)
 
 
-def _absolute(layer: nn.Linear, value: Tensor) -> Tensor:
-    found = value @ layer.weight.abs().T
-    return found if layer.bias is None else found + layer.bias.abs()
-
-
 def _logarithmic(values: Tensor) -> Tensor:
     return values.sign() * values.abs().log1p()
 
@@ -482,7 +504,7 @@ def _budget_code(budget: int, like: Tensor) -> Tensor:
     """A number of flips as shares of the two numbers around it that have a column, ``[B, columns]``: no jumps between them."""
     flips = min(max(float(budget), _BUDGETS[0]), _BUDGETS[-1])
     above = next(place for place, knot in enumerate(_BUDGETS) if knot >= flips)
-    code = [0.0] * len(_BUDGETS)
+    code = [0.0] * BUDGET_INPUTS
     code[above] = 1.0
     if _BUDGETS[above] > flips:
         share = (flips - _BUDGETS[above - 1]) / (_BUDGETS[above] - _BUDGETS[above - 1])

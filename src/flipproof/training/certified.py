@@ -7,9 +7,13 @@ With leads ``s_yB`` of the true class ``y`` over its rivals ``B``, the share ``p
 
 A network is trained for all budgets up to the one asked for: every batch draws the budget that the network is told, and mostly
 faces all of its flips, else some. ``ramp`` grows from 0 to 1 over the first half of the training. Late in the training the loss
-is bounded (Zhang and Sabuncu, NeurIPS 2018): some graphs are so near to one of another class that not both can be certified,
-and with the unbounded cross-entropy these would govern the training. Bounded from the start, it would give up whole classes:
-``q`` stays 0 for the first 40% of the steps and grows to its value over the next 40%.
+is bounded (Zhang and Sabuncu, NeurIPS 2018) and leads count three times: some graphs are so near to one of another class that
+not both can be certified. With the unbounded cross-entropy these would govern the training, and with a soft loss both are half
+certified, which is not at all. Bounded from the start, it would give up whole classes: ``q`` stays 0 for the first 40% of the
+steps and grows to 1 over the next 40%, and so does the factor of leads to 3.
+
+**With node features** the loss is the cross-entropy throughout, and a fifth of the graphs is not shown to a member. On it,
+:meth:`CertifiedTraining.finish` finds how loud members may be beside log-odds that the nodes alone give, for each budget.
 """
 
 from __future__ import annotations
@@ -27,7 +31,10 @@ from flipproof.checks import checked_count
 from flipproof.classifiers.features import Constant, NodeFeatures, as_features
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graphs
-from flipproof.models.local_network import Local, Voters
+from flipproof.models.local_network import LOUDEST, Local
+from flipproof.models.machines import folds
+from flipproof.models.node_statistics import node_statistics
+from flipproof.models.voters import Voters
 from flipproof.noise import keyed_draws
 from flipproof.training.batches import LabelledGraphs, shuffled
 from flipproof.training.certified_lead import bounded_loss
@@ -37,9 +44,12 @@ from flipproof.training.task import Outcome
 
 __all__ = ["CertifiedTraining", "check_labels", "check_local", "checked_budget", "recipe", "recurrence"]
 
-_RATES = 0.006, 0.003  # learning rates without and with node features
+_RATES = 0.006, 0.003  # learning rates where neighbours are all alike, and where they differ
+_DECAYS = 1e-3, 0.3  # weight decays without and with node features
 _MIX = 0.9  # weight of the lead under attack
-_BOUND = 0.7  # q of the loss
+# q of the loss in the end, and the factor of leads, without and with node features
+_BOUND = 1.0, 0.0
+_SHARP = 3.0, 1.0
 _TOP = (
     0.3  # largest share of the batches that prepare for the largest budget; the others for any, on a logarithmic scale
 )
@@ -49,11 +59,27 @@ _RAMP = (0.0, 0.5), (0.3, 0.7)
 _BOUNDED = 0.4, 0.8  # and the loss comes to be bounded
 _RECURRENT = 0.5  # share of graphs from which on numbers of nodes are learnt one by one
 _VALIDATION_BATCH = 128
+_VOLUMES = (
+    1.0,
+    0.7,
+    1.4,
+    0.5,
+    2.0,
+    0.35,
+    2.8,
+    0.25,
+    LOUDEST,
+    0.18,
+    0.12,
+    0.0,
+)  # of a member beside log-odds; 1 before all others
+_PARTS = 5  # of the training graphs, of which a member is not shown one
 
 
 def recipe(model: Any) -> dict[str, float]:
     """What suits the training of a local network, unless asked otherwise."""
-    return {"learning_rate": _RATES[getattr(model, "labelled", False)], "weight_decay": 1e-3, "average": 0.99}
+    labelled, featured = getattr(model, "labelled", False), getattr(model, "in_features", 0) > 0
+    return {"learning_rate": _RATES[labelled], "weight_decay": _DECAYS[featured], "average": 0.99}
 
 
 class CertifiedTraining:
@@ -87,25 +113,61 @@ class CertifiedTraining:
         self._edge_labels = hashlib.sha256("".join(graph.topology for graph in members).encode()).hexdigest()
         self.labelled = LabelledGraphs(members, "graphs")
         check_labels(self.labelled, model)
+        self.class_weight = torch.ones(model.num_classes)
+        if chosen.class_weights:
+            counts = torch.bincount(self.labelled.labels, minlength=model.num_classes).clamp_min(1)
+            self.class_weight = len(members) / (counts * model.num_classes)
         depth = 1 if self._pairwise else self.flips
-        self.graphs = ReachedViews(members, self.labelled.labels, self.features, model, depth)
+        odds = None
+        if model.in_features:
+            model.hear([1.0])
+            model.measure_columns(torch.cat([self._nodes(graph) for graph in members]))
+            weights = self.class_weight.double().numpy()
+            odds = model.odds.fit(self._statistics(members), self.labelled.labels.numpy(), weights, chosen.seed)
+        self.not_shown_to = self._divided()
+        self.graphs = ReachedViews(members, self.labelled.labels, self.features, model, depth, odds)
         self.held_out = None
         if validation is not None:
             kept = as_graphs(validation)
             labelled = LabelledGraphs(kept, "validation")
             check_labels(labelled, model)
-            self.held_out = ReachedViews(kept, labelled.labels, self.features, model, self.graphs.depth)
+            odds = model.odds.of(self._statistics(kept)) if model.in_features else None
+            self.held_out = ReachedViews(kept, labelled.labels, self.features, model, self.graphs.depth, odds)
         self.steps = chosen.epochs * -(-len(members) // chosen.batch_size)
         model.standardise(self.graphs.sizes, self.graphs.sums)
         model.for_budget(self.flips, trained=True)
         model.learn_sizes(recurrence(members, self.labelled.labels.tolist()) >= _RECURRENT)
-        self.class_weight = torch.ones(model.num_classes)
-        if chosen.class_weights:
-            counts = torch.bincount(self.labelled.labels, minlength=model.num_classes).clamp_min(1)
-            self.class_weight = len(members) / (counts * model.num_classes)
 
     def __len__(self) -> int:
         return len(self.labelled)
+
+    def _nodes(self, graph: Graph) -> Tensor:
+        """Features of its nodes, ``[n, d]``."""
+        found = self.features.of(graph).to(torch.float32)
+        if found.shape[1] != self.model.in_features:
+            raise InputError(
+                f"the network takes {self.model.in_features} node features; a graph has {found.shape[1]} (build it with "
+                f"in_features={found.shape[1]})"
+            )
+        return found
+
+    def _statistics(self, graphs: Sequence[Graph]) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """What is known of the nodes of every graph."""
+        return np.array([node_statistics(self._nodes(graph).numpy()) for graph in graphs])
+
+    def _divided(self) -> Tensor:
+        """The member that each graph is not shown to, ``[T]``: with node features, graphs that its votes are then judged by.
+
+        -1 for a graph that all members learn from.
+        """
+        found = torch.full((len(self),), -1)
+        if self.model.in_features:
+            members = len(self.model.each)
+            for number, (_, part) in enumerate(
+                folds(self.labelled.labels.numpy(), self.chosen.seed + 1, max(_PARTS, members))
+            ):
+                found[torch.from_numpy(part)] = number if number < members else -1
+        return found
 
     @property
     def _both(self) -> bool:
@@ -119,6 +181,18 @@ class CertifiedTraining:
         Several times the worst flip is no bound, and no certificate rests on it, but as a training target it is nearer.
         """
         return self.model.labelled and not self._both
+
+    @property
+    def _bound(self) -> float:
+        return _BOUND[self._featured]
+
+    @property
+    def _sharp(self) -> float:
+        return _SHARP[self._featured]
+
+    @property
+    def _featured(self) -> bool:
+        return bool(self.model.in_features)
 
     @property
     def flips(self) -> int:
@@ -136,7 +210,14 @@ class CertifiedTraining:
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {"budget": self.budget, "mix": _MIX, "bound": _BOUND, "full": _FULL, "top": self._top}
+        return {
+            "budget": self.budget,
+            "mix": _MIX,
+            "bound": self._bound,
+            "sharp": self._sharp,
+            "full": _FULL,
+            "top": self._top,
+        }
 
     def fingerprint(self) -> dict[str, Any]:
         return {
@@ -153,18 +234,50 @@ class CertifiedTraining:
         ramp = _between(step / max(1, self.steps), *_RAMP[self.model.labelled])
         voters = self.model.each
         draws = keyed_draws("training budget", self.chosen.seed, step, (len(voters), 4)).astype(np.int64) / 2**32
-        bound = _BOUND * _between(step / max(1, self.steps), *_BOUNDED)
-        for voter, drawn in zip(
-            voters, draws, strict=True
-        ):  # each for itself: together they would be one larger network
-            yield self._outcome(self.graphs, members, self._drawn(drawn), ramp, bound, voter)
+        late = _between(step / max(1, self.steps), *_BOUNDED)
+        # each for itself: together they would be one larger network
+        for number, (voter, drawn) in enumerate(zip(voters, draws, strict=True)):
+            shown = members[self.not_shown_to[members] != number]
+            if len(shown):
+                yield self._outcome(self.graphs, shown, self._drawn(drawn), ramp, late, voter)
+
+    @torch.no_grad()
+    def finish(self) -> None:
+        """Find how loud votes may be, for each number of flips to withstand."""
+        if not self.model.in_features or (self.not_shown_to < 0).all():
+            return
+        if self._both:
+            asked = [TrainingAttack(self.flips, *self.most, self.flips)]
+        else:
+            numbers = range(1, min(self.flips, len(self.model.loudness)) + 1)
+            asked = [TrainingAttack(number, number, number, number) for number in numbers]
+        self.model.hear([self._best_volume(attack) for attack in asked])
+
+    def _best_volume(self, attack: TrainingAttack) -> float:
+        """The volume of votes at which most graphs that they were not learnt from keep their lead under attack.
+
+        It is 0 unless another is better by more than a standard error of the difference: votes that do not help are left out.
+        """
+        kept, weights = [], []
+        for number, voter in enumerate(self.model.each):
+            judges = torch.nonzero(self.not_shown_to == number)[:, 0]
+            for part in torch.split(judges, _VALIDATION_BATCH) if len(judges) else ():
+                leads, worst = self._attacked(self.graphs, part, attack, voter)[:2]
+                alone = self.graphs.odds_leads(self.model, part)
+                kept.append(torch.stack([(alone + loud * (leads - worst) > 0).all(dim=1) for loud in _VOLUMES]))
+                weights.append(self.class_weight[self.graphs.labels[part]])
+        weighted = torch.cat(kept, dim=1).double() * torch.cat(weights)
+        best = int(weighted.mean(dim=1).argmax())
+        gain = weighted[best] - weighted[-1]
+        sure = int((gain != 0).sum()) > 1 and float(gain.sum()) > float(gain.std()) * len(gain) ** 0.5
+        return _VOLUMES[best] if sure else 0.0
 
     def validation(self) -> Iterator[Outcome] | None:
         return None if self.held_out is None else self._validated(self.held_out)
 
     def _validated(self, held_out: ReachedViews) -> Iterator[Outcome]:
         for part in torch.split(torch.arange(len(held_out.labels)), _VALIDATION_BATCH):
-            yield self._outcome(held_out, part, TrainingAttack(self.flips, *self.most, self.flips), 1.0, _BOUND)
+            yield self._outcome(held_out, part, TrainingAttack(self.flips, *self.most, self.flips), 1.0, 1.0)
 
     def _drawn(self, draws: np.ndarray[Any, np.dtype[np.float64]]) -> TrainingAttack:
         """The attack of a step, from numbers in [0, 1)."""
@@ -186,18 +299,31 @@ class CertifiedTraining:
         members: Tensor,
         attack: TrainingAttack,
         ramp: float,
-        bound: float,
+        late: float,
         voters: Voters | None = None,
     ) -> Outcome:
         """Mean loss over graphs, with the part that the worst attack has in it; of one of the members, or of all together."""
+        leads, worst, right = self._attacked(views, members, attack, voters, ramp > 0)
+        bound, sharp = late * self._bound, 1 + late * (self._sharp - 1)
+        alone, under_attack = (bounded_loss(sharp * lead, bound) for lead in (leads, leads - ramp * worst))
+        each = (1 - _MIX) * alone + _MIX * under_attack
+        weights = self.class_weight[views.labels[members]]
+        return Outcome((each * weights).sum() / weights.sum(), float(right.sum()), len(members))
+
+    def _attacked(
+        self,
+        views: ReachedViews,
+        members: Tensor,
+        attack: TrainingAttack,
+        voters: Voters | None,
+        attacked: bool = True,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Leads, what the worst attack takes from them, and who is right; see :meth:`ReachedBatch.leads`."""
         times = 1
         if self._pairwise:
             attack, times = TrainingAttack(attack.budget, 1, 1, 1), attack.flips
-        leads, worst, right = views.batch(members).leads(self.model, attack, attacked=ramp > 0, voters=voters)
-        worst = times * worst
-        each = (1 - _MIX) * bounded_loss(leads, bound) + _MIX * bounded_loss(leads - ramp * worst, bound)
-        weights = self.class_weight[views.labels[members]]
-        return Outcome((each * weights).sum() / weights.sum(), float(right.sum()), len(members))
+        leads, worst, right = views.batch(members).leads(self.model, attack, attacked=attacked, voters=voters)
+        return leads, times * worst, right
 
 
 def check_local(model: Any) -> None:

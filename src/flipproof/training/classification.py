@@ -110,6 +110,9 @@ class GraphClassification:
     def validation(self) -> Iterator[Outcome] | None:
         return None if self.held_out is None else self._validated(self.held_out)
 
+    def finish(self) -> None:
+        """Nothing is left to do."""
+
     def _validated(self, held_out: LabelledGraphs) -> Iterator[Outcome]:
         copies = self.view.validation_copies(self.chosen.copies)
         together = max(1, max(_VALIDATION_BATCH, self.chosen.batch_size) // copies)

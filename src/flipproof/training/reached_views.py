@@ -18,7 +18,8 @@ from flipproof.certificates.local_scores import rivals_of
 from flipproof.certificates.node_views import NodeViews, default_depth, kinds_of
 from flipproof.classifiers.features import NodeFeatures
 from flipproof.graphs import Graph
-from flipproof.models.local_network import Local, LocalViews, Voters, class_scores
+from flipproof.models.local_network import Local, LocalViews, class_scores
+from flipproof.models.voters import Voters
 from flipproof.training.certified_lead import worst_choice
 
 __all__ = ["ReachedBatch", "ReachedViews", "TrainingAttack"]
@@ -40,12 +41,20 @@ class ReachedViews:
     entry of each is the view as it is.
     """
 
-    def __init__(self, graphs: list[Graph], labels: Tensor, features: NodeFeatures, model: Local, flips: int) -> None:
+    def __init__(
+        self,
+        graphs: list[Graph],
+        labels: Tensor,
+        features: NodeFeatures,
+        model: Local,
+        flips: int,
+        odds: np.ndarray[Any, np.dtype[np.float64]] | None = None,
+    ) -> None:
         self.labels, self.num_classes = labels, model.num_classes
         found, sums = [], []
         parts = []
         for number, graph in enumerate(graphs):
-            x = features.of(graph).to(torch.float32).numpy()[:, : model.in_features]
+            x = model.measured(features.of(graph).to(torch.float32)[:, : model.in_features]).float().numpy()
             kinds_rows, kinds = kinds_of(x)
             most = default_depth(len(kinds_rows), graph.num_nodes, model.edge_labels)
             depth = min(flips, most, max(1, graph.num_nodes - 1))
@@ -59,6 +68,7 @@ class ReachedViews:
         self.depth = flips
         self.sizes = torch.tensor([graph.num_nodes for graph in graphs], dtype=torch.float32)
         self.sums = torch.from_numpy(np.stack(sums))
+        self.odds = None if odds is None else torch.from_numpy(odds)
         self.edges = torch.tensor([graph.num_edges for graph in graphs], dtype=torch.float32)
         self.most = torch.tensor([[graph.max_adds, graph.max_removes] for graph in graphs], dtype=torch.float32)
         self.rows = _Parts([len(views) for views in found])
@@ -131,6 +141,17 @@ class ReachedViews:
         self.pairs = _Parts([len(part) for part in parts])
         self.pair_rows = torch.from_numpy(np.concatenate(parts))
 
+    def odds_leads(self, model: Local, members: Tensor) -> Tensor:
+        """Leads of the true class over its rivals by the log-odds alone, ``[B, C - 1]``."""
+        labels = self.labels[members]
+        scores = model.odds_leads(self.context(model, members, 1))
+        return scores.gather(1, self.columns[labels]) * self.signs[labels]
+
+    def context(self, model: Local, members: Tensor, budget: int) -> Tensor:
+        """What is known of the node sets of some graphs, ``[B, z]``."""
+        odds = None if self.odds is None else self.odds[members]
+        return model.context(self.sizes[members], self.sums[members], odds, budget=budget)
+
     def batch(self, members: Tensor) -> ReachedBatch:
         return ReachedBatch(self, members)
 
@@ -149,23 +170,22 @@ class ReachedBatch:
 
         They are those of one member of the network, ``voters``, or else of all together.
         """
-        scorer = model if voters is None else voters
         views, members = self.views, self.members
-        context = model.context(views.sizes[members], views.sums[members], budget=attack.budget)
+        context = views.context(model, members, attack.budget)
         labels = views.labels[members]
         columns, signs = views.columns[labels], views.signs[labels]
-        offsets = self._offsets(model, scorer, context, torch.zeros(len(members), 1))[:, 0]
+        offsets = self._offsets(model, voters, context, torch.zeros(len(members), 1))[:, 0]
         rows, owner = views.rows.select(members)
 
         def lead(chosen: Tensor, graph: Tensor) -> Tensor:
-            scores = scorer.view_scores(views.inputs[rows[chosen]], context, graph)
+            scores = model.view_scores(views.inputs[rows[chosen]], context, graph, voters)
             return scores.gather(1, columns[graph]) * signs[graph]
 
         # views of the graphs as they are, and how many nodes have each
         node_rows, node_owner = self._node_rows(rows)
         distinct, place = torch.unique(node_rows, return_inverse=True)
         graph = owner[distinct]
-        scores = scorer.view_scores(views.inputs[rows[distinct]], context, graph)
+        scores = model.view_scores(views.inputs[rows[distinct]], context, graph, voters)
         count = torch.bincount(place, minlength=len(distinct)).unsqueeze(1)
         totals = offsets.index_add(0, graph, scores * count)
         leads = totals.gather(1, columns) * signs
@@ -180,21 +200,21 @@ class ReachedBatch:
         drops = known[: len(before)] - known[len(before) :]
         worst = leads.new_zeros(leads.numel()).index_add(0, of_graph * leads.shape[1] + rival, drops).view_as(leads)
         if model.counts_edges:
-            worst = worst + self._worst_offset(model, scorer, context, attack, columns, signs)
+            worst = worst + self._worst_offset(model, voters, context, attack, columns, signs)
         return leads, worst, right
 
-    def _offsets(self, model: Local, scorer: Local | Voters, context: Tensor, changes: Tensor) -> Tensor:
+    def _offsets(self, model: Local, voters: Voters | None, context: Tensor, changes: Tensor) -> Tensor:
         """The offsets with so many edges more, ``[B, K, P]`` for ``[B, K]``."""
         views, members = self.views, self.members
         number = changes.shape[1]
         sizes = views.sizes[members].repeat_interleave(number)
         counts = model.count_inputs(sizes, (views.edges[members].unsqueeze(1) + changes).flatten())
-        return scorer.offsets(context.repeat_interleave(number, 0), counts).view(len(members), number, -1)
+        return model.offsets(context.repeat_interleave(number, 0), counts, voters).view(len(members), number, -1)
 
     def _worst_offset(
         self,
         model: Local,
-        scorer: Local | Voters,
+        voters: Voters | None,
         context: Tensor,
         attack: TrainingAttack,
         columns: Tensor,
@@ -204,7 +224,7 @@ class ReachedBatch:
         most = self.views.most[self.members]
         changes = torch.arange(-min(attack.removes, attack.flips), min(attack.adds, attack.flips) + 1.0)
         changes = torch.maximum(torch.minimum(changes, most[:, :1]), -most[:, 1:])
-        offsets = self._offsets(model, scorer, context, changes)
+        offsets = self._offsets(model, voters, context, changes)
         leads = offsets.gather(2, columns.unsqueeze(1).expand(-1, changes.shape[1], -1)) * signs.unsqueeze(1)
         now = (changes == 0).float().argmax(dim=1)
         own = leads[torch.arange(len(leads)), now]

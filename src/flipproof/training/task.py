@@ -61,3 +61,6 @@ class Task(Protocol):
 
         The model is in evaluation mode, without gradients.
         """
+
+    def finish(self) -> None:
+        """What is left to do once the weights to keep are in the model, in evaluation mode."""

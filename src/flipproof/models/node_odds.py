@@ -108,14 +108,9 @@ class NodeOdds(nn.Module):
         given = {name: state_dict.get(prefix + name) for name in expected}
         if all(isinstance(value, Tensor) for value in given.values()):
             state = {name: value.cpu().numpy() for name, value in given.items()}
-            wrong = [name for name, value in state.items() if value.dtype != expected[name].dtype]
-            wrong = (
-                [f"numbers of another type in {', '.join(wrong)}"]
-                if wrong
-                else _misfits(state, self._width, self._classes)
-            )
+            wrong = _misfits(state, self._width, self._classes)
             if wrong:
-                errors.append(f"log-odds of nodes: {wrong[0]}")
+                errors.append(f"log-odds of nodes: {wrong}")
                 return
             for name, value in given.items():
                 self.register_buffer(name, torch.empty_like(value))
@@ -135,13 +130,16 @@ def _nothing(num_classes: int) -> dict[str, NDArray[Any]]:
     return found
 
 
-def _misfits(state: Mapping[str, NDArray[Any]], width: int, num_classes: int) -> list[str]:
-    """What is wrong with a state that was read."""
+def _misfits(state: Mapping[str, NDArray[Any]], width: int, num_classes: int) -> str:
+    """What is wrong with a state that was read; empty if nothing is."""
+    nothing = _nothing(num_classes)
+    if any(value.dtype != nothing[name].dtype for name, value in state.items()):
+        return "numbers are of another type"
     if not all(np.isfinite(value).all() for value in state.values()):
-        return ["not all numbers are finite"]
+        return "not all numbers are finite"
     if not len(state["roots"]):
-        empty = all(value.shape == _nothing(num_classes)[name].shape for name, value in state.items())
-        return [] if empty else ["there are tables and no trees"]
+        empty = all(value.shape == nothing[name].shape for name, value in state.items())
+        return "" if empty else "there are tables and no trees"
     nodes, machines, inputs = len(state["threshold"]), len(state["mean"]), len(state["columns"])
     shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("left", "right", "feature", "threshold"), (nodes,))
     shapes |= {"value": (nodes, num_classes), "shift": (num_classes,), "sharpness": (1,)}
@@ -156,19 +154,18 @@ def _misfits(state: Mapping[str, NDArray[Any]], width: int, num_classes: int) ->
         after = num_classes if place == _LAYERS - 1 else state[f"bias_{place}"].shape[-1]
         shapes |= {f"weights_{place}": (machines, before, after), f"bias_{place}": (machines, after)}
         before = after
-    found = [
-        f"{name} has shape {list(state[name].shape)}" for name, shape in shapes.items() if state[name].shape != shape
-    ]
-    if found or not machines:
-        return found or ["there are no perceptrons"]
+    for name, shape in shapes.items():
+        if state[name].shape != shape:
+            return f"{name} has shape {list(state[name].shape)}"
+    if not machines:
+        return "there are no perceptrons"
     own = np.arange(nodes)
     behind = all(((state[side] >= own) & (state[side] < nodes)).all() for side in ("left", "right"))
     apart = ((state["left"] == own) == (state["right"] == own)).all()
     ranges = {"roots": nodes, "feature": inputs, "columns": width}
     inside = all(((state[name] >= 0) & (state[name] < most)).all() for name, most in ranges.items())
-    if not (behind and apart and inside and (state["scale"] > 0).all()):
-        return ["trees or columns lead nowhere"]
-    return []
+    fits = behind and apart and inside and (state["scale"] > 0).all()
+    return "" if fits else "trees or columns lead nowhere"
 
 
 def _fitted_state(inputs: Floats, truth: Ints, num_classes: int, seed: int) -> dict[str, NDArray[Any]]:

@@ -59,20 +59,8 @@ _RAMP = (0.0, 0.5), (0.3, 0.7)
 _BOUNDED = 0.4, 0.8  # and the loss comes to be bounded
 _RECURRENT = 0.5  # share of graphs from which on numbers of nodes are learnt one by one
 _VALIDATION_BATCH = 128
-_VOLUMES = (
-    1.0,
-    0.7,
-    1.4,
-    0.5,
-    2.0,
-    0.35,
-    2.8,
-    0.25,
-    LOUDEST,
-    0.18,
-    0.12,
-    0.0,
-)  # of a member beside log-odds; 1 before all others
+# how loud a member may be beside log-odds; of equally good ones the first, and silence is the last
+_VOLUMES = (1.0, 0.7, 1.4, 0.5, 2.0, 0.35, 2.8, 0.25, LOUDEST, 0.18, 0.12, 0.0)
 _PARTS = 5  # of the training graphs, of which a member is not shown one
 
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from flipproof.datasets.fold_files import FOLDS
 from flipproof.datasets.sources import DataSource
+from flipproof.datasets.splits import FOLDS
 from flipproof.defences import defence_class, defence_classes, defence_names
 from flipproof.errors import InputError
 from flipproof.studies.candidate import Candidate

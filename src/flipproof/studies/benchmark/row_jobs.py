@@ -17,9 +17,8 @@ from flipproof import __version__
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.metrics import majority_share, right_radii, shares
 from flipproof.datasets import Dataset, Split
-from flipproof.datasets.fold_files import FOLDS, read_folds, write_folds
 from flipproof.datasets.sources import DataSource, fingerprint
-from flipproof.datasets.splits import drawn, folds
+from flipproof.datasets.splits import FOLDS, drawn, folds, read_folds, write_folds
 from flipproof.defences.asking import ask_all
 from flipproof.defences.defence import Defence
 from flipproof.engines import Engine

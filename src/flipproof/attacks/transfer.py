@@ -13,8 +13,8 @@ from flipproof.attacks.attack_result import AttackResult
 from flipproof.attacks.greedy import greedy
 from flipproof.attacks.search import Options
 from flipproof.classifiers import Classifier
-from flipproof.defences.defence import Defence
-from flipproof.defences.undefended import as_defence
+from flipproof.defences.defended import DefendedClassifier
+from flipproof.defences.undefended import as_defended
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graphs
 
@@ -96,7 +96,9 @@ def _own_options(model: Any, options: Options) -> dict[str, Any]:
     """The options that a model takes: one that knows its classes and features is not told them."""
     told = ("num_classes", "features", "convention")
     return {
-        key: value for key, value in options.items() if not (isinstance(model, (Defence, Classifier)) and key in told)
+        key: value
+        for key, value in options.items()
+        if not (isinstance(model, (DefendedClassifier, Classifier)) and key in told)
     }
 
 
@@ -107,5 +109,5 @@ def _answers(model: Any, graphs: list[Graph], options: Options) -> NDArray[np.in
         for key, value in _own_options(model, options).items()
         if key in ("num_classes", "features", "convention")
     }
-    found = [as_defence(model, **told).answer(graph, options) for graph in graphs]
+    found = [as_defended(model, **told).predict(graph) for graph in graphs]
     return np.array([-1 if label is None else label for label in found])

@@ -58,12 +58,11 @@ def load_model(name: str) -> LoadedModel:
     if ":" in name and not path.is_dir():
         return _own_model(name)
     from flipproof.models.storage import NAMES, load, load_metadata
-    from flipproof.models.wl_svm import WLSVM
 
     if path.is_dir():
         saved = load_metadata(path)
         return LoadedModel(load(path), str(saved.config["name"]), saved.weights_hash, saved)
-    if name in (*NAMES, WLSVM.name):
+    if name in NAMES:
         raise InputError(
             f"--model {name} is a model without weights (train it first: flipproof train --model {name} ... --out M, "
             "then --model M)"

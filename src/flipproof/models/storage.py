@@ -22,15 +22,11 @@ from flipproof.classifiers.features import NodeFeatures
 from flipproof.errors import InputError
 from flipproof.files import write_folder
 from flipproof.models.blinded import EdgeBlind
-from flipproof.models.diffpool import DiffPool
-from flipproof.models.gat import GAT
 from flipproof.models.gcn import GCN
 from flipproof.models.gin import GIN
 from flipproof.models.local_network import Local
-from flipproof.models.network import GraphNetwork
+from flipproof.models.network import NamedNetwork
 from flipproof.models.node_statistics import NodeStatistics
-from flipproof.models.sage import GraphSAGE
-from flipproof.models.wl_svm import WLSVM
 from flipproof.noise import EdgeNoise
 
 __all__ = ["NAMES", "SavedModel", "build", "load", "load_metadata", "packed_weights", "save"]
@@ -38,10 +34,22 @@ __all__ = ["NAMES", "SavedModel", "build", "load", "load_metadata", "packed_weig
 _FORMAT = "flipproof model"
 _VERSION = 1
 _CONFIG, _WEIGHTS = "config.json", "weights.safetensors"
-_CLASSES: dict[str, Callable[..., GraphNetwork]] = {
-    model.name: model for model in (GCN, GIN, GraphSAGE, GAT, DiffPool, Local)
+
+
+def _pyg(name: str) -> Callable[..., NamedNetwork]:
+    def network(**arguments: Any) -> NamedNetwork:
+        from flipproof.models.pyg import PyGNetwork  # needs PyG, which takes a while
+
+        return PyGNetwork(name, **arguments)
+
+    return network
+
+
+_CLASSES: dict[str, Callable[..., NamedNetwork]] = {
+    **{model.name: model for model in (GCN, GIN)},
+    **{name: _pyg(name) for name in ("graphsage", "sage", "gat")},
+    Local.name: Local,
 }
-_FITTED: dict[str, Any] = {model.name: model for model in (WLSVM, NodeStatistics)}
 
 NAMES = (*_CLASSES, EdgeBlind.name)
 """Names that :func:`build` knows."""
@@ -64,7 +72,7 @@ class SavedModel:
     weights_hash: str
 
 
-def build(config: Mapping[str, Any], *, seed: int | None = None) -> GraphNetwork:
+def build(config: Mapping[str, Any], *, seed: int | None = None) -> NamedNetwork:
     """The network that a config describes, with fresh weights.
 
     Args:
@@ -79,7 +87,7 @@ def build(config: Mapping[str, Any], *, seed: int | None = None) -> GraphNetwork
         raise InputError(f"config must be a mapping with a name, one of {', '.join(NAMES)}; got {config!r}")
     name = config["name"]
     if name == EdgeBlind.name:
-        return EdgeBlind(build(config.get("network", {}), seed=seed))
+        return EdgeBlind(build(config.get("network", {}), seed=seed))  # type: ignore[arg-type]
     if name not in _CLASSES:
         raise InputError(f"unknown network {name!r} (flipproof has {', '.join(NAMES)})")
     arguments = {key: value for key, value in config.items() if key != "name"}
@@ -89,7 +97,7 @@ def build(config: Mapping[str, Any], *, seed: int | None = None) -> GraphNetwork
         raise InputError(f"config of {name} does not fit: {error} (compare {name}'s documentation)") from error
 
 
-def save(model: GraphNetwork | WLSVM | NodeStatistics, folder: str | os.PathLike[str], **metadata: Any) -> None:
+def save(model: NamedNetwork | NodeStatistics, folder: str | os.PathLike[str], **metadata: Any) -> None:
     """Write a model to a folder, whole or not at all.
 
     Args:
@@ -98,7 +106,7 @@ def save(model: GraphNetwork | WLSVM | NodeStatistics, folder: str | os.PathLike
         **metadata: Whatever should be remembered, as JSON: features, data and split seeds, training settings. An
             :class:`flipproof.EdgeNoise` is stored by its exact thresholds, a features hook by its spec.
     """
-    if not isinstance(model, (GraphNetwork, *_FITTED.values())):
+    if not isinstance(model, (NamedNetwork, NodeStatistics)):
         raise InputError(
             f"only flipproof's own networks can be saved; got {type(model).__name__} (save another module's state_dict "
             "with safetensors yourself)"
@@ -118,7 +126,7 @@ def save(model: GraphNetwork | WLSVM | NodeStatistics, folder: str | os.PathLike
     write_folder(folder, {_CONFIG: text.encode(), _WEIGHTS: weights})
 
 
-def packed_weights(model: GraphNetwork | WLSVM | NodeStatistics) -> bytes:
+def packed_weights(model: NamedNetwork | NodeStatistics) -> bytes:
     """The weights as the file of a model folder holds them."""
     return save_tensors({name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()})
 
@@ -127,8 +135,8 @@ def load(folder: str | os.PathLike[str]) -> Any:
     """What :func:`save` wrote: a network in evaluation mode, or a fitted model. See :func:`load_metadata` for the rest."""
     folder = Path(folder)
     saved, weights = _read(folder)
-    fitted = _FITTED.get(str(saved.config.get("name")))
-    model = build(saved.config).eval() if fitted is None else fitted.of_config(saved.config)
+    is_line = saved.config.get("name") == NodeStatistics.name
+    model: Any = NodeStatistics.of_config(saved.config) if is_line else build(saved.config).eval()
     try:
         model.load_state_dict(load_tensors(weights))
     except (SafetensorError, RuntimeError, KeyError) as error:

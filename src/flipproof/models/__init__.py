@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from flipproof.models.blinded import EdgeBlind as EdgeBlind
     from flipproof.models.gcn import GCN as GCN
     from flipproof.models.gin import GIN as GIN
+    from flipproof.models.loading import NAMES as NAMES
+    from flipproof.models.loading import SavedModel as SavedModel
+    from flipproof.models.loading import build as build
+    from flipproof.models.loading import load as load
+    from flipproof.models.loading import load_metadata as load_metadata
+    from flipproof.models.loading import save as save
     from flipproof.models.local_network import Local as Local
     from flipproof.models.network import GraphNetwork as GraphNetwork
     from flipproof.models.node_statistics import NodeFit as NodeFit
     from flipproof.models.node_statistics import NodeStatistics as NodeStatistics
     from flipproof.models.pyg import PyGNetwork as PyGNetwork
-    from flipproof.models.storage import NAMES as NAMES
-    from flipproof.models.storage import SavedModel as SavedModel
-    from flipproof.models.storage import build as build
-    from flipproof.models.storage import load as load
-    from flipproof.models.storage import load_metadata as load_metadata
-    from flipproof.models.storage import save as save
 
 _HOMES = {
     "EdgeBlind": "blinded",
@@ -36,7 +36,7 @@ _HOMES = {
     "GraphNetwork": "network",
     "PyGNetwork": "pyg",
     **dict.fromkeys(("NodeFit", "NodeStatistics"), "node_statistics"),
-    **dict.fromkeys(("NAMES", "SavedModel", "build", "load", "load_metadata", "save"), "storage"),
+    **dict.fromkeys(("NAMES", "SavedModel", "build", "load", "load_metadata", "save"), "loading"),
 }
 
 __all__ = list(_HOMES)

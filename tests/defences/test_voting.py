@@ -184,7 +184,7 @@ def test_what_would_make_certificates_false_is_refused() -> None:
 # ---- attacks ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["random", "greedy", "beam", "genetic", "gradient"])
+@pytest.mark.parametrize("name", ["random", "greedy", "gradient"])
 def test_attacks_succeed_beyond_the_radius_and_never_within(name: str) -> None:
     network, test = trained(3)
     voting = fp.VotingClassifier(network, 3, features="degree")

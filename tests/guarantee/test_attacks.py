@@ -11,7 +11,7 @@ import flipproof as fp
 from support.attacked import ExactSmoothed, trained
 from support.cube import KINDS, Cube, classifier
 
-EXACT = ("random", "greedy", "beam", "genetic")
+EXACT = ("random", "greedy", "exhaustive")
 NOISES = (fp.EdgeNoise(keep=0.8), fp.EdgeNoise(keep=0.9), fp.EdgeNoise(add=0.05, remove=0.3))
 
 

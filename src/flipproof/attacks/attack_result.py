@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 
-__all__ = ["AttackResult", "robust_accuracy"]
-
 
 @dataclass(frozen=True)
 class AttackResult:
@@ -54,19 +52,8 @@ class AttackResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values only, ready for JSON; the attacked graph is the clean one with ``flips`` flipped."""
-        return {
-            "attack": self.attack,
-            "flips": [list(pair) for pair in self.flips],
-            "size": self.size,
-            "label": self.label,
-            "success": self.success,
-            "confirmed": self.confirmed,
-            "alpha": self.alpha,
-            "budget": self.budget,
-            "margin_before": self.margin_before,
-            "margin_after": self.margin_after,
-            "model_calls": self.model_calls,
-        }
+        rest = {name: value for name, value in vars(self).items() if name not in ("attack", "graph", "flips")}
+        return {"attack": self.attack, "flips": [list(pair) for pair in self.flips], "size": self.size, **rest}
 
     @classmethod
     def from_dict(cls, graph: Graph, values: Mapping[str, Any]) -> AttackResult:
@@ -87,7 +74,7 @@ def robust_accuracy(
     truth = np.asarray(labels)
     if truth.shape != (len(results),) or not len(results):
         raise InputError(
-            f"labels must be one a result, [{len(results)}], at least one; got shape {truth.shape} "
+            f"labels must be one per result, [{len(results)}], at least one; got shape {truth.shape} "
             "(pass [graph.label for graph in graphs])"
         )
     right = np.array([result.label for result in results]) == truth

@@ -12,8 +12,6 @@ from flipproof.defences.target import attacked_states
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, pairs_of_slots
 
-__all__ = ["Constraints", "Space"]
-
 _MOST_CANDIDATES = 20_000  # single steps tried at once; of more, a random part
 _MOST_ENTRIES = 2**24  # states held at once
 
@@ -89,23 +87,12 @@ class Space:
         return np.asarray(good)
 
     def extensions(self, flips: IntArray, rng: np.random.Generator, *, limit: int | None = None) -> IntArray:
-        """All allowed sets with one flip more than one of these (full rows), each set once, ``[K, d + 1]``.
-
-        Of more than ``limit`` a random part.
-        """
+        """All allowed sets with one flip more than this one ``[d]``, ``[K, d + 1]``. Of more than ``limit``, a random part."""
         most = min(_MOST_CANDIDATES, _MOST_CANDIDATES if limit is None else limit)
-        grown = np.concatenate(
-            [
-                np.repeat(flips, len(self.columns), axis=0),
-                np.tile(self.columns, len(flips))[:, None],
-            ],
-            axis=1,
-        )
-        grown = grown[(grown[:, :-1] != grown[:, -1:]).all(axis=1)]
-        if len(flips) > 1:
-            grown = np.unique(np.sort(grown, axis=1), axis=0)
-        if len(grown) > 2 * most:  # not all of them need be checked
-            grown = grown[rng.choice(len(grown), 2 * most, replace=False)]
+        further = self.columns[~np.isin(self.columns, flips)]
+        if len(further) > 2 * most:  # not all of them need be checked
+            further = further[rng.choice(len(further), 2 * most, replace=False)]
+        grown = np.column_stack([np.tile(flips, (len(further), 1)), further])
         grown = grown[self.holds(grown)]
         return grown[rng.choice(len(grown), most, replace=False)] if len(grown) > most else grown
 

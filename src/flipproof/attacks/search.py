@@ -10,14 +10,11 @@ import numpy as np
 
 from flipproof.attacks.attack_result import AttackResult
 from flipproof.attacks.constraints import Constraints, Space
-from flipproof.attacks.minimal import minimal
 from flipproof.checks import checked_seed
 from flipproof.defences.target import Effort, Outcome, Target
 from flipproof.defences.undefended import as_defended
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots
-
-__all__ = ["Best", "Options", "Search", "run", "target_of"]
 
 _MODEL = ("num_classes", "features", "convention")
 _CONSTRAINTS = ("adds", "removes", "keep_connected", "allow_isolated", "per_node")
@@ -94,6 +91,23 @@ def target_of(model: Any, graph: Graph, options: Options) -> Target:
 
 Search = Callable[[Target, Space, np.random.Generator], Best]
 """Looks for a set of flips within the space after which the target is fooled."""
+
+
+def minimal(target: Target, space: Space, flips: IntArray) -> IntArray:
+    """A subset of a successful set of flips ``[d]`` that succeeds too, and of which no single flip can be taken back.
+
+    Every subset with one flip less is tried at once; the one that fools the target best is kept, and so on. Flips whose taking
+    back would break a constraint (an added edge that holds the graph together) stay.
+    """
+    while len(flips):
+        count = len(flips)
+        fewer = np.tile(flips, (count, 1))[~np.eye(count, dtype=np.bool_)].reshape(count, count - 1)
+        fewer = fewer[space.holds(fewer)]
+        outcome = target.evaluate(fewer)
+        if not len(outcome) or not outcome.fooled.any():
+            break
+        flips = fewer[outcome.best()]
+    return flips
 
 
 def run(name: str, search: Search, model: Any, graph: Any, budget: int, options: Options) -> AttackResult:

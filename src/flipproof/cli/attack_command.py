@@ -47,7 +47,7 @@ class Options(OutputOptions, WorkerOptions, CompareOptions, ModelDataOptions, De
     out: Path = option("Run folder; run the same command again to continue.")
     defence: str | None = option("Name of the defence; by default what the model was trained for.", None)
     budget: int = option("Largest number of edge flips to try.", 5, least=0)
-    attacks: str = option("Names joined by commas: random, greedy, beam, genetic, gradient, known.", "greedy")
+    attacks: str = option("Names joined by commas: random, greedy, exhaustive, gradient, known.", "greedy")
     samples: int = option("Number of noisy copies per candidate, where the defence samples.", 128)
     confirm_samples: int = option("Number of fresh noisy copies that confirm a success.", 10_000)
     alpha: float = option("Probability that a false success is confirmed.", 0.001)

@@ -216,9 +216,7 @@ class TrainingOptions:
     batch_size: int | None = option(
         "Number of graphs per step; by default 32, and 64 for local.", None, panel="Training"
     )
-    copies: int | None = option(
-        "Number of noisy versions per graph: by default 1 per step, and 8 for wl-svm.", None, panel="Training"
-    )
+    copies: int | None = option("Number of noisy versions per graph: by default 1 per step.", None, panel="Training")
     objective: str = option(
         "samples: every noisy copy is to be right. majority: most copies of every graph (with --copies 64, under noise). "
         "attacked: every copy, after the two flips of the graph that hurt most (with --copies 4, under noise). "

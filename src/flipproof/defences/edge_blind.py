@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from flipproof.certificates.answer import Answer
+from flipproof.certificates.evidence import Answer
 from flipproof.classifiers import is_torch_module
 from flipproof.defences.defence import Defence
 from flipproof.graphs import Graph, as_graph

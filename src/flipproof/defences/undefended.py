@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flipproof.certificates.answer import Answer
+from flipproof.certificates.evidence import Answer
 from flipproof.defences.defence import Defence
 from flipproof.defences.target import BaseTarget, Target
 from flipproof.errors import InputError

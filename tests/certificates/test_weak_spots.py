@@ -66,7 +66,7 @@ def test_needless_flips_are_left_out() -> None:
     """Only nodes without neighbours speak for the label: joining node 4 is enough, joining 1 and 3 does nothing."""
     views = views_of(fp.Graph(5, [(0, 1), (1, 2), (2, 3)]), np.zeros(5, dtype=np.int64), 4)
     search = FlipSearch(views, np.where(views.counts.ravel() == 0, 5.0, 1.0))
-    flips = [(1, 3, 0), (3, 4, 0)]
+    flips = [(1, 3), (3, 4)]
     assert search.drops(flips) == [0.0, 0.0, 4.0]
     assert search.drops(flips[1:]) == [0.0, 4.0]
     assert search.pruned(flips, lambda number, drop: drop >= 4) == flips[1:]

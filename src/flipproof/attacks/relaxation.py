@@ -30,11 +30,6 @@ class Relaxation:
 
     def __init__(self, target: Target) -> None:
         graph, classifier = target.graph, target.classifier
-        if target.edge_labels:
-            raise InputError(
-                "the gradient attack cannot be made on a network that reads edge labels, since a weighted matrix of edges has "
-                "none (use greedy, beam or genetic)"
-            )
         if not isinstance(classifier, (DenseClassifier, MessagePassingClassifier)):
             raise InputError(
                 f"the gradient attack needs a torch module; got a {classifier.path} classifier (use greedy, beam or genetic)"

@@ -8,11 +8,11 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from flipproof.attacks.attack_result import AttackResult, attacked_graph
+from flipproof.attacks.attack_result import AttackResult
 from flipproof.attacks.constraints import Constraints, Space
 from flipproof.attacks.minimal import minimal
 from flipproof.checks import checked_seed
-from flipproof.defences.target import Outcome, Target, clean_states
+from flipproof.defences.target import Outcome, Target
 from flipproof.defences.undefended import as_defence
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots
@@ -104,7 +104,7 @@ def run(name: str, search: Search, model: Any, graph: Any, budget: int, options:
     limits = Constraints(budget, **{key: options[key] for key in _CONSTRAINTS if key in options})  # type: ignore[literal-required]
     graph = as_graph(graph)
     target = target_of(model, graph, options)
-    space = Space(graph, limits, target.edge_labels)
+    space = Space(graph, limits)
     nothing = np.empty((1, 0), dtype=np.int64)
     if target.room == 0:
         raise InputError(
@@ -117,12 +117,8 @@ def run(name: str, search: Search, model: Any, graph: Any, budget: int, options:
         target.max_calls = None  # taking back costs little, and is part of every attack
         fewer = minimal(target, space, best.flips)[None]
         best = Best.of(fewer, target.evaluate(fewer))
-    label, slot = np.divmod(best.flips, max(1, graph.num_slots))
-    removes = clean_states(graph, target.edge_labels)[best.flips]
-    order = np.lexsort((~removes, slot))  # an edge whose label changes is removed first
-    flips = pairs_of_slots(graph.slots[slot[order]], graph.num_nodes)
-    labels = label[order] if target.edge_labels else None
-    attacked = attacked_graph(graph, flips, labels)
+    flips = pairs_of_slots(graph.slots[np.sort(best.flips)], graph.num_nodes)
+    attacked = graph.flipped(flips)
     # a lead too small for the search to stop at may still be a real one
     found = target.confirm(attacked) if best.fooled or best.margin < 0 else None
     return AttackResult(
@@ -137,5 +133,4 @@ def run(name: str, search: Search, model: Any, graph: Any, budget: int, options:
         margin_before=clean.margin,
         margin_after=best.margin if found is None else found.margin,
         model_calls=target.calls,
-        edge_labels=None if labels is None else tuple(labels.tolist()),
     )

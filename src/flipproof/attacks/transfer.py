@@ -59,8 +59,7 @@ def transfer(
     """Attack every model on every labelled graph, and show the attacked graphs to all models.
 
     Where an attack did not succeed, the graph that came nearest is shown. A smoothed classifier answers by
-    :meth:`flipproof.SmoothedClassifier.predict`; abstaining counts as neither right nor fooled. A network that reads edge labels
-    can only be shown attacks on networks that read them, too: other attacks give added edges none.
+    :meth:`flipproof.SmoothedClassifier.predict`; abstaining counts as neither right nor fooled.
 
     Args:
         models: Name to base or smoothed classifier. ``num_classes``, ``features`` and ``convention`` among the options are for

@@ -159,7 +159,6 @@ class Evidence(ABC):
             allow_pickle=False,
             edges=self.graph.edges,
             frozen=self.graph.frozen,
-            **({} if self.graph.edge_labels is None else {"edge_labels": self.graph.edge_labels}),
             description=np.frombuffer(json.dumps(described).encode(), dtype=np.uint8),
             **self.arrays(),
         )
@@ -193,7 +192,6 @@ class Evidence(ABC):
             arrays.pop("edges"),
             label=description["label"],
             frozen=arrays.pop("frozen"),
-            edge_labels=arrays.pop("edge_labels", None),
             name=description["name"],
         )
         if graph.topology != description["topology"]:

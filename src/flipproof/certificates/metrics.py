@@ -220,9 +220,7 @@ def withstands(certificate: Certificate, graph: Graph, *, adds: int, removes: in
     """
     if certificate.abstains:
         return False
-    removes = min(removes, graph.max_removes)
-    # an edge with a label can be removed, and added with another one
-    adds = min(adds, graph.max_adds + (0 if graph.edge_labels is None else removes))
+    adds, removes = min(adds, graph.max_adds), min(removes, graph.max_removes)
     if certificate.radius >= adds + removes:
         return True
     grid = certificate.grid

@@ -26,7 +26,6 @@ from flipproof.cli.summary import print_lines
 from flipproof.defences import defence_class
 from flipproof.defences.defence import Defence
 from flipproof.engines import cores
-from flipproof.errors import InputError
 from flipproof.models.loading import load_model
 from flipproof.progress import note
 from flipproof.runs.attacking import AttackWork, attack_into, certified_radii, role_name
@@ -91,15 +90,9 @@ def run(options: Options) -> int:
     other = None if options.undefended is None else load_model(options.undefended)
     if other is not None:
         refuse_other_classes(other, chosen.dataset, "--undefended")
-        if other.edge_labels:
-            raise InputError(
-                "--undefended must be a model that answers without a defence; got a network that reads edge labels, which does "
-                "not (train one without a defence, for instance gin)"
-            )
         theirs = num_classes(other, None, chosen.dataset)
         attacked["undefended"] = defend(other, none, {}, classes=theirs, features=None)
-    if not loaded.edge_labels:
-        attacked["base"] = defend(loaded, none, {}, classes=classes, features=options.features)
+    attacked["base"] = defend(loaded, none, {}, classes=classes, features=options.features)
     found = chosen_defence(loaded, options.defence_values, options.defence)
     if found is not None and not found[0].baseline:
         attacked["defended"] = defend(
@@ -109,12 +102,6 @@ def run(options: Options) -> int:
             features=options.features,
             trust_features=options.trust_features,
         )
-    elif loaded.edge_labels:
-        raise InputError(
-            "--defence must be the one that the network was trained for, since a network that reads edge labels does not answer "
-            f"without; got {options.defence} (leave it out)"
-        )
-    main = attacked.get("base") or attacked["defended"]
     blind = None
     if options.edge_blind is not None:
         blind = edge_blind_model(
@@ -128,7 +115,7 @@ def run(options: Options) -> int:
         model_sha256=loaded.identity,
         undefended_sha256=None if other is None else other.identity,
         defence=attacked["defended"].describe() if "defended" in attacked else None,
-        features=features_shown(main, chosen.graphs.values(), loaded.features(options.features)),
+        features=features_shown(attacked["base"], chosen.graphs.values(), loaded.features(options.features)),
         budget=options.budget,
         attacks=names,
         constraints=options.constraints,
@@ -139,16 +126,11 @@ def run(options: Options) -> int:
     )
     radii = None if options.certificates is None else certified_radii(options.certificates, settings)
     work = AttackWork(attacked, chosen.graphs, options.budget, names, search)
-    engine = main.engine(options.workers or min(cores(), len(chosen.graphs)), quiet=options.silent)
+    engine = attacked["base"].engine(options.workers or min(cores(), len(chosen.graphs)), quiet=options.silent)
     try:
         with written_run(options.out, settings) as held:
             for sentence in chosen.notes:
                 note(sentence, quiet=options.silent)
-            if "base" not in attacked:
-                note(
-                    "the base model is not attacked: a network that reads edge labels answers through its defence alone",
-                    quiet=options.silent,
-                )
             outcome = attack_into(held, work, edge_blind=blind, radii=radii, engine=engine, quiet=options.silent)
     except KeyboardInterrupt:
         note(f"stopped; what is finished is kept. continue with: {options.again}")

@@ -160,12 +160,6 @@ class DataOptions(SourceOptions):
     split_seed: int = option("Seed of the split.", 0, panel="Data")
     test: float = option("Share of the graphs that is kept for certification.", 0.3333, panel="Data")
     validation: float = option("Share of the graphs on which choices are made.", 0.1, panel="Data")
-    edge_labels: bool = option(
-        "Read the edge labels of a TU data set, for local networks; an attacker may give an added edge any label.",
-        False,
-        panel="Data",
-        flags=("--edge-labels",),
-    )
 
     @property
     def source(self) -> DataSource:
@@ -179,7 +173,6 @@ class DataOptions(SourceOptions):
             self.test,
             self.validation,
             self.symmetrise,
-            self.edge_labels,
         )
 
 

@@ -143,7 +143,7 @@ class _Predictor:
         asked = {**kind.asked_by_default(), **DEFAULTS, **given}
         known = {entry.name for entry in kind.asking}
         names = list(stored.get("class_names") or ()) or [str(number) for number in range(defence.num_classes)]
-        columns = Columns(stored_attributes(stored) if "attributes" in stored else None, loaded.edge_labels > 0)
+        columns = Columns(stored_attributes(stored) if "attributes" in stored else None)
         return cls(defence, {key: value for key, value in asked.items() if key in known}, names, columns)
 
     def answers(

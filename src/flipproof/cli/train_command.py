@@ -249,11 +249,6 @@ def _refuse_early(options: Options, plan: _Plan) -> None:
     needed = plan.defence.network
     if needed is not None and options.model != needed:
         raise InputError(f"{plan.defence.name} needs --model {needed}; got {options.model} (leave --model out)")
-    if options.edge_labels and options.model != _LOCAL:
-        raise InputError(
-            f"--edge-labels are for local networks, since no other model here reads them; got --model {options.model} (leave "
-            "them out, or train with --defence local)"
-        )
     noise = plan.arguments.get("noise")
     if options.corrected and (options.model != "gin" or noise is None):
         raise InputError(
@@ -288,8 +283,6 @@ def _network(options: Options, plan: _Plan, in_features: int, graphs: Dataset) -
             f"{options.model!r} (train a network of your own in Python, and certify it with --model package.module:factory)"
         )
     config: dict[str, Any] = {"name": name, "in_features": in_features, "num_classes": graphs.num_classes}
-    if options.edge_labels:
-        config["edge_labels"] = graphs.num_edge_labels
     config |= {key: value for key in ("hidden", "layers", "members") if (value := getattr(options, key)) is not None}
     if options.corrected:
         noise = plan.arguments["noise"]

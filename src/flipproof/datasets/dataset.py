@@ -162,13 +162,6 @@ class Dataset(Sequence[Graph]):
             )
         return widths.pop() if widths else 0
 
-    @property
-    def num_edge_labels(self) -> int:
-        """One more than the largest edge label; 0 if the graphs have none."""
-        if isinstance(self.graphs, GraphArrays):
-            return self.graphs.num_edge_labels
-        return max((_num_edge_labels(graph) for graph in self.graphs), default=0)
-
     def subset(self, indices: Iterable[int]) -> Dataset:
         """The graphs at the given positions, in that order."""
         if isinstance(self.graphs, GraphArrays):
@@ -273,10 +266,6 @@ class NumberedGraphs(Mapping[int, Graph]):
 
     def __contains__(self, number: object) -> bool:
         return number in self._numbers
-
-
-def _num_edge_labels(graph: Graph) -> int:
-    return 0 if graph.edge_labels is None else int(graph.edge_labels.max(initial=-1)) + 1
 
 
 def _span(values: list[int]) -> str:

@@ -11,7 +11,6 @@ from typing import Any
 from flipproof.errors import InputError
 
 __all__ = [
-    "EDGE_LABEL",
     "READERS",
     "RawGraph",
     "loaded_json",
@@ -21,7 +20,6 @@ __all__ = [
     "read_text",
 ]
 
-EDGE_LABEL = "edge_label"
 _MOST_NODES = 2**22  # of a graph that is given by its number of nodes
 _HEADINGS = ({"source", "target"}, {"from", "to"}, {"u", "v"}, {"node1", "node2"})
 
@@ -35,8 +33,7 @@ class RawGraph:
         source: Where it comes from, for errors.
         nodes: The attributes of every node.
         edges: Pairs of positions, each edge once, no node joined to itself.
-        edge_attributes: Names of attributes that edges have; none is read, but for ``edge_label`` where a model asks for it.
-        edge_labels: The attribute ``edge_label`` of each edge; empty if an edge has none.
+        edge_attributes: Names of attributes that edges have; none is read.
     """
 
     name: str
@@ -44,7 +41,6 @@ class RawGraph:
     nodes: list[dict[str, Any]]
     edges: list[tuple[int, int]]
     edge_attributes: set[str] = field(default_factory=set)
-    edge_labels: list[Any] = field(default_factory=list)
 
 
 def read_graph_file(path: Path, where: str, *, symmetrise: bool = False) -> RawGraph:
@@ -120,8 +116,7 @@ def _networkx_file(path: Path, kind: str, parse: Callable[[], Any], symmetrise: 
     directed = graph.is_directed()
     edges = _undirected(ends, directed, graph.is_multigraph(), symmetrise, str(path))
     named = {key for *_, data in graph.edges(data=True) for key in data} - ({"id"} if kind == "GEXF" else set())
-    labels = _edge_labels(ends, [data for *_, data in graph.edges(data=True)], edges, str(path))
-    return RawGraph(path.name, str(path), [dict(graph.nodes[node]) for node in nodes], edges, named, labels)
+    return RawGraph(path.name, str(path), [dict(graph.nodes[node]) for node in nodes], edges, named)
 
 
 def _node_link(path: Path, symmetrise: bool) -> RawGraph:
@@ -142,8 +137,7 @@ def loaded_json(text: str, where: str, remedy: str) -> Any:
 
 
 def parsed_json(content: Any, source: str, name: str, *, symmetrise: bool = False) -> RawGraph:
-    """A graph from JSON: node-link, or ``{"num_nodes": 3, "edges": [[0, 1], ...], "x": [[1.0], ...]}``, which can have
-    ``edge_labels``, too.
+    """A graph from JSON: node-link, or ``{"num_nodes": 3, "edges": [[0, 1], ...], "x": [[1.0], ...]}``.
 
     Args:
         content: The JSON, parsed.
@@ -179,42 +173,25 @@ def parsed_json(content: Any, source: str, name: str, *, symmetrise: bool = Fals
             )
         ends.append((place[named[0]], place[named[1]]))
     edges = _undirected(ends, bool(content.get("directed")), bool(content.get("multigraph")), symmetrise, source)
-    beside = {key for link in links for key in link} - {"source", "target"}
-    return RawGraph(name, source, attributes, edges, beside, _edge_labels(ends, links, edges, source))
-
-
-def _edge_labels(
-    ends: list[tuple[int, int]], given: list[dict[str, Any]], edges: list[tuple[int, int]], source: str
-) -> list[Any]:
-    """The attribute ``edge_label`` of every edge; none if one has none."""
-    found: dict[tuple[int, int], Any] = {}
-    for (u, v), values in zip(ends, given, strict=True):
-        label, pair = values.get(EDGE_LABEL), (min(u, v), max(u, v))
-        if label != found.setdefault(pair, label):
-            raise InputError(f"{source}: the edge ({u}, {v}) has two values of {EDGE_LABEL} (give every edge one)")
-    labels = [found[pair] for pair in edges]
-    return [] if None in labels else labels
+    beside = ({key for link in links for key in link} - {"source", "target"}) | ({"edge_labels"} & content.keys())
+    return RawGraph(name, source, attributes, edges, beside)
 
 
 def _as_node_link(content: dict[str, Any], source: str) -> dict[str, Any]:
     """The short form with numbered nodes."""
     count, edges, rows = content["num_nodes"], content.get("edges"), content.get("x")
-    labels = content.get("edge_labels")
     pairs = isinstance(edges, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in edges)
     fits = rows is None or (isinstance(rows, list) and len(rows) == count)
-    fits &= labels is None or (isinstance(labels, list) and isinstance(edges, list) and len(labels) == len(edges))
     if not isinstance(count, int) or isinstance(count, bool) or count < 0 or not pairs or not fits:
         raise InputError(
             f'{source}: expected {{"num_nodes": n, "edges": [[u, v], ...]}} with nodes 0 to n - 1, and "x" with a row per node '
-            'and "edge_labels" with one per edge if any (or node-link JSON)'
+            "if any (or node-link JSON)"
         )
     if count > _MOST_NODES:
         raise InputError(f"{source}: num_nodes must be at most {_MOST_NODES:,}; got {count:,} (leave the graph out)")
     nodes = [{"id": index} if rows is None else {"id": index, "x": rows[index]} for index in range(count)]
     links = [{"source": u, "target": v} for u, v in edges or []]
-    if labels is not None:
-        links = [{**link, EDGE_LABEL: label} for link, label in zip(links, labels, strict=True)]
-    rest = {key: value for key, value in content.items() if key not in ("num_nodes", "edges", "x", "edge_labels")}
+    rest = {key: value for key, value in content.items() if key not in ("num_nodes", "edges", "x")}
     return {**rest, "nodes": nodes, "edges": links}
 
 

@@ -34,7 +34,6 @@ class DataSource:
         seed: Makes the topologies.
         split_seed, test, validation: Of the split; shares of the whole.
         symmetrise: Take directed graphs as undirected.
-        edge_labels: Read the edge labels of a TU data set.
     """
 
     data: str
@@ -45,17 +44,10 @@ class DataSource:
     test: float = 1 / 3
     validation: float = 0.0
     symmetrise: bool = False
-    edge_labels: bool = False
 
     def load(self, *, like: Sequence[Attribute] = ()) -> Dataset:
         """The graphs; of a folder, with the same columns of node features as the given attributes have."""
         checked_seed(self.seed)
-        graphs = self._loaded(like)
-        if self.edge_labels and not graphs.num_edge_labels:
-            raise InputError(f"edge labels are read from TU data sets only; got {self.data} (leave them out)")
-        return graphs
-
-    def _loaded(self, like: Sequence[Attribute]) -> Dataset:
         kind, colon, count = self.data.partition(":")
         if kind == "topologies":
             if colon and not count.isdecimal():
@@ -66,15 +58,14 @@ class DataSource:
         path = self._folder
         if path is None:
             assert self.root is not None
-            options = {"symmetrise": self.symmetrise, "edge_labels": self.edge_labels}
-            return tu(self.data, self.root, download=self.download, **options)
+            return tu(self.data, self.root, download=self.download, symmetrise=self.symmetrise)
         if (path / LABELS).is_file():
             return folder(path, like=like, symmetrise=self.symmetrise)
         if path.is_file() and path.suffix.lower() == ".csv":
             return smiles(path, like=like)
         sets = [name for name in tu_names(path) if (path / f"{name}_A.txt").is_file()]
         if len(sets) == 1:
-            return tu(sets[0], path, symmetrise=self.symmetrise, edge_labels=self.edge_labels)
+            return tu(sets[0], path, symmetrise=self.symmetrise)
         raise InputError(
             f"--data must be topologies, a folder with {LABELS}, a CSV file with the columns smiles and label, or a TU name with "
             f"--root; {path} {self._found(path, sets)}"
@@ -121,7 +112,6 @@ class DataSource:
             "test": self.test,
             "validation": self.validation,
             "symmetrise": self.symmetrise,
-            **({"edge_labels": True} if self.edge_labels else {}),
             "data_sha256": fingerprint(graphs),
             "class_names": list(graphs.class_names),
             "attributes": [asdict(attribute) for attribute in graphs.attributes],
@@ -155,7 +145,6 @@ def model_data(
         test=float(stored.get("test", 1 / 3)),
         validation=float(stored.get("validation", 0.0)),
         symmetrise=symmetrise or (same and bool(stored.get("symmetrise", False))),
-        edge_labels=bool(stored.get("edge_labels", False)),
     )
     graphs = source.load(like=stored_attributes(stored))
     expected = stored.get("data_sha256")

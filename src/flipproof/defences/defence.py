@@ -209,11 +209,6 @@ class Defence(ABC):
         return {"name": cls.network or "gin", "in_features": width, "num_classes": num_classes}
 
     @classmethod
-    def reads_edge_labels(cls, settings: Mapping[str, Any]) -> bool:
-        """Whether its network is to read the edge labels of graphs that have them, and takes their number as ``edge_labels``."""
-        return False
-
-    @classmethod
     def recipes(cls, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Other ways of training worth trying, as arguments of :func:`flipproof.train`."""
         return []

@@ -14,7 +14,6 @@ from flipproof.graphs.slots import IntArray, pairs_of_slots, slots_of_pairs
 __all__ = [
     "NO_PAIRS",
     "as_array",
-    "canonical_edge_labels",
     "canonical_pairs",
     "check_range",
     "checked_features",
@@ -110,34 +109,6 @@ def canonical_pairs(pairs: Any, num_nodes: int, argument: str) -> IntArray:
         )
     slots = np.unique(slots_of_pairs(np.sort(pairs, axis=1), num_nodes))
     return read_only(pairs_of_slots(slots, num_nodes))
-
-
-def canonical_edge_labels(labels: Any, pairs: NDArray[Any], num_nodes: int) -> IntArray:
-    """One label for each distinct pair, in the order of :func:`canonical_pairs`; refuses a pair with two labels.
-
-    Args:
-        labels: One per row of ``pairs``.
-        pairs: As given to, and accepted by, :func:`canonical_pairs`.
-        num_nodes: Number of nodes.
-    """
-    array = as_array(labels, "edge_labels", "one whole number per edge")
-    if array.ndim != 1 or len(array) != len(pairs):
-        raise InputError(
-            f"edge_labels must be one number for each of {len(pairs)} edges; got shape {array.shape} (in the order of edges)"
-        )
-    if len(array) and (array.dtype.kind not in "iu" or int(array.min()) < 0 or int(array.max()) >= 2**31):
-        raise InputError("edge_labels must be 0, 1, 2, ...; got other values (map the kinds of edges to numbers)")
-    array = array.astype(np.int64)
-    slots = slots_of_pairs(np.sort(pairs.reshape(-1, 2).astype(np.int64), axis=1), num_nodes)
-    _, first, place = np.unique(slots, return_index=True, return_inverse=True)
-    differing = np.flatnonzero(array != array[first][place])
-    if len(differing):
-        u, v = pairs[differing[0]]
-        raise InputError(
-            f"edge_labels must be the same wherever an edge is listed; ({u}, {v}) has {array[differing[0]]} and another one "
-            "(list every edge once)"
-        )
-    return read_only(array[first])
 
 
 def check_range(rows: NDArray[Any], columns: NDArray[Any], num_nodes: int, argument: str) -> None:

@@ -131,7 +131,7 @@ class Conversions:
         return cls(len(nodes), edges, node_features, label, **options)
 
     def to_networkx(self) -> networkx.Graph:
-        """A ``networkx.Graph`` with node attribute ``x`` and graph attribute ``label`` where known; without edge labels."""
+        """A ``networkx.Graph`` with node attribute ``x`` and graph attribute ``label`` where known."""
         import networkx
 
         graph = networkx.Graph()
@@ -161,7 +161,7 @@ class Conversions:
         return cls(num_nodes, pairs, features, label, **options)
 
     def to_pyg(self) -> Data:
-        """A PyG ``Data``: ``edge_index`` with both directions, sorted; ``x`` and ``y`` where known; without edge labels."""
+        """A PyG ``Data``: ``edge_index`` with both directions, sorted; ``x`` and ``y`` where known."""
         import torch
         from torch_geometric.data import Data
 

@@ -41,11 +41,6 @@ class LoadedModel:
         """What its folder remembers; nothing for a user's own."""
         return {} if self.saved is None else self.saved.metadata
 
-    @property
-    def edge_labels(self) -> int:
-        """Number of edge labels that it reads; 0 if none. One that reads them answers through its defence alone."""
-        return int(getattr(self.model, "edge_labels", 0))
-
     def features(self, asked: str | None) -> str | None:
         """The name of the node features: those asked for, else those that it was trained with."""
         stored = self.metadata.get("features")

@@ -34,7 +34,7 @@ def noisy_version(graph: Any, noise: EdgeNoise, *, seed: int | str | None, edge_
         given = as_graph(graph)
         flips = SampleStream(given, noise, seed=own_seed).flip_lists(0, 1).slot
         # labels would tell edges that were there from those that the noise added
-        return given.flipped(pairs_of_slots(flips, given.num_nodes)).replaced(edge_labels=None)
+        return given.flipped(pairs_of_slots(flips, given.num_nodes))
     left = [field for field in pyg_edge_fields(graph) if not (edge_features and field == "edge_attr")]
     if left:
         raise InputError(

@@ -158,7 +158,6 @@ def _attack(result: AttackResult) -> dict[str, Any]:
     return {
         "name": result.attack,
         "flips": [node for pair in result.flips for node in pair],
-        "labels": None if result.edge_labels is None else list(result.edge_labels),
         "success": result.success,
         "confirmed": result.confirmed,
         "budget": result.budget,

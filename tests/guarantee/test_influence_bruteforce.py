@@ -11,10 +11,8 @@ import pytest
 from scipy import stats
 
 from flipproof import EdgeNoise, radius
-from flipproof.certificates.influence.attack import Attack
 from flipproof.certificates.influence.climb import _lead_tests
-from flipproof.certificates.influence.lead_test import Cells, log_excess
-from flipproof.certificates.influence.sign_test import SignTest
+from flipproof.certificates.influence.lead_test import Attack, Cells, SignTest, log_excess
 from flipproof.certificates.vote_share import certified_grid, slack, worst_case
 from support.cube import KINDS, Cube, classifier
 from support.leads import log_mean_statistic, mean_statistic

@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from flipproof.certificates.methods import METHODS
 from flipproof.certificates.metrics import certified_accuracy
+from flipproof.certificates.sampled_votes import METHODS
 from flipproof.datasets import Split, split, topologies
 from flipproof.datasets.sources import fingerprint
 from flipproof.defences.defence import described

@@ -44,11 +44,12 @@ def random_case(
     integers: bool = False,
     edge_labels: int = 0,
     counted: bool = False,
-) -> tuple[LocalScores, Attacked]:
+    attacked: bool = True,
+) -> tuple[LocalScores, Attacked | None]:
     """A random graph with random votes on all views, and the outcome of every attack.
 
     With edge labels, an attack gives every pair that is not frozen any label or no edge; another label is a removal and an
-    addition. ``counted``: edges count in the offset.
+    addition. ``counted``: edges count in the offset. Without ``attacked``, attacks are not enumerated.
     """
     number, labels = nodes * (nodes - 1) // 2, max(1, edge_labels)
     pairs = pairs_of_slots(np.arange(number), nodes)
@@ -80,6 +81,8 @@ def random_case(
         edge_labels=edge_labels,
         offsets=offsets if counted else None,
     )
+    if not attacked:
+        return evidence, None
     table = {
         (own, *counts): row for row, (own, counts) in enumerate(zip(views.own, views.counts.tolist(), strict=True))
     }

@@ -37,3 +37,10 @@ def full() -> Graph:
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
     """The command line in a user's folder, which holds ``own.py``, a black box, and ``graphs``."""
     return Shell(tmp_path, monkeypatch, capsys)
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages and tables without figures, which take seconds and have tests of their own."""
+    monkeypatch.setattr("flipproof.report.run_figures.write_figures", lambda *drawn: [])
+    monkeypatch.setattr("flipproof.report.attack_figures.draw_attacks", lambda *drawn: None)

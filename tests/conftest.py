@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -24,6 +25,14 @@ def pytest_runtest_setup() -> None:
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_core() -> Iterator[None]:
+    """Work that may take all cores takes one: tests run side by side, and those of several workers say how many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.sched_getaffinity", lambda process: {0}, raising=False)
+        yield
 
 
 @pytest.fixture

@@ -82,8 +82,7 @@ def killed_and_continued(server: Server, defence: str, workers: int, kills: int,
     return hits
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("defence", DEFENCES)
+@pytest.mark.parametrize(("defence", "workers"), [("smoothing", 2), ("voting", 1)])
 def test_killed_at_random_moments(server: Server, defence: str, workers: int) -> None:
     assert killed_and_continued(server, defence, workers, 3, random.Random(f"{defence} {workers}")) >= 1
 
@@ -97,7 +96,7 @@ def test_killed_twenty_times_at_random_moments(server: Server, defence: str, wor
         hits += killed_and_continued(server, defence, workers, 5, generator)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.guarantee)])
 def test_a_disk_that_is_full_at_any_point_is_one_sentence_and_loses_nothing(server: Server, workers: int) -> None:
     command = [*CERTIFY, "--keep", 0.8, "--samples", 3000, "--method", "votes", "--quiet", "--workers", workers]
     name, ends = f"full {workers}", 0

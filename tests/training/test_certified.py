@@ -13,9 +13,8 @@ from flipproof.certificates.local_scores import edge_changes, leads_over_rivals
 from flipproof.certificates.matched_knapsack import NodeLosses, heaviest
 from flipproof.models import GIN, Local
 from flipproof.training.certified import CertifiedTraining, recurrence
-from flipproof.training.certified_lead import worst_choice
 from flipproof.training.hyperparameters import Hyperparameters
-from flipproof.training.reached_views import TrainingAttack
+from flipproof.training.reached_views import TrainingAttack, worst_choice
 
 
 def hyperparameters(**changes):

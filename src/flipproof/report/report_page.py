@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from flipproof import __version__
+from flipproof.certificates.certificate import NODE_CHANGES
 from flipproof.certificates.metrics import Curve, mean_radius, mean_radius_interval
-from flipproof.graphs import NODE_CHANGES
 from flipproof.report.content import CertifiedRun, curve_range, paired, percent, share_text
 from flipproof.report.html import asset, embedded_json, html_table, policy
 from flipproof.report.script_data import script_data

@@ -13,6 +13,7 @@ import flipproof as fp
 from flipproof.attacks.attack_result import attacked_graph
 from flipproof.attacks.constraints import Constraints, Space
 from flipproof.attacks.search import target_of
+from flipproof.defences.local import answer_to
 from support.changed_nodes import random_graph, wild
 from support.local_tables import all_labelled_attacks
 
@@ -83,7 +84,7 @@ def test_searches_find_what_brute_force_finds() -> None:
         fooling = [
             adds + removes
             for adds, removes, attacked in all_labelled_attacks(graph, labels)
-            if local.answer_to(attacked) != answer
+            if answer_to(local, attacked) != answer
         ]
         if answer is None or not fooling:
             continue

@@ -534,7 +534,7 @@ def test_which_twins_are_known_to_mind_no_company() -> None:
 def test_a_twin_that_errs_on_noisy_copies_is_refused(part: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     smooth = fp.SmoothedClassifier(ByBatch(part), NOISES[0], features="degree")
     smooth.check([TREE])
-    right, _ = smooth.sample_block(TREE, 0, samples=3000, seed=0)
+    right, _ = smooth.defence.block(smooth, TREE, 0, samples=3000, seed=0)
     twin: Any = smooth.classifier.suited(TREE, NOISES[0])
     assert twin.path.endswith("twin")
     assert twin._known() == isinstance(part, nn.ReLU)
@@ -542,7 +542,7 @@ def test_a_twin_that_errs_on_noisy_copies_is_refused(part: nn.Module, monkeypatc
     scores = type(twin).scores
     monkeypatch.setattr(type(twin), "scores", lambda self, batch: np.roll(scores(self, batch), 1, axis=1))
     with pytest.raises(fp.InputError, match="dense twin gives other answers"):
-        smooth.sample_block(TREE, 0, samples=3000, seed=0)
+        smooth.defence.block(smooth, TREE, 0, samples=3000, seed=0)
 
 
 class Fickle(ByData):
@@ -564,7 +564,7 @@ def test_a_model_that_changes_its_mind_in_between_is_refused() -> None:
     size = smooth.classifier.suited(TREE, NOISES[0]).batch_size(TREE, NOISES[0])
     model.left = 1024 // size  # the votes of a block, and not what is asked about again
     with pytest.raises(fp.InputError, match="about the same graph alone"):
-        smooth.sample_block(TREE, 0, samples=1024, seed=0)
+        smooth.defence.block(smooth, TREE, 0, samples=1024, seed=0)
 
 
 @pytest.mark.parametrize("nodes", [12, 120, 600])

@@ -9,11 +9,21 @@ import torch
 import flipproof as fp
 from flipproof import Graph, InputError
 from flipproof.certificates.local_scores import LocalScores
+from flipproof.defences.defence import described
+from flipproof.defences.local import LocalRequest, _totals
 from flipproof.models import GIN, Local
 from flipproof.models.local_network import LocalViews
+from flipproof.report.wording import setting_words
+from flipproof.studies.search_space import space
 from support.local_tables import all_attacks, all_labelled_attacks, fill_odds, fill_table
 
 DEGREES = Local(in_features=0, num_classes=3, hidden=8, seed=1).eval()
+
+
+def scores_of(local, graph, per_node=None):
+    """The evidence of a graph."""
+    local.check([graph])
+    return local.defence.ask(local, graph, LocalRequest(per_node))
 
 
 def wild(in_features=0, num_classes=2, *, members=1, edge_labels=0, seed=0):
@@ -102,7 +112,7 @@ def test_without_votes_nodes_say_nothing_and_a_folder_remembers(tmp_path):
     evidence = local.ask(graphs[0], None)
     assert (evidence.scores == 0).all()
     star, path = Graph(5, [(0, 1), (0, 2), (0, 3), (0, 4)]), Graph(5, [(0, 1), (1, 2), (2, 3), (3, 4)])
-    assert (local.ask(star, None).totals == local.ask(path, None).totals).all()
+    assert (scores_of(local, star).totals == scores_of(local, path).totals).all()
     local.save(tmp_path / "model")
     again = fp.LocalClassifier.load(tmp_path / "model")
     assert again.model.counts_only
@@ -156,7 +166,7 @@ def test_answers_depend_on_edge_labels_and_not_on_node_numbers():
     graph = labelled_graph(rng, 7, 3, "labels")
     order = rng.permutation(7)
     again = Graph(7, np.argsort(order)[graph.edges], graph.node_features[order], edge_labels=graph.edge_labels)
-    first, second = local.ask(graph, None), local.ask(again, None)
+    first, second = scores_of(local, graph), scores_of(local, again)
     np.testing.assert_allclose(first.totals, second.totals)
     assert first.certify().radius == second.certify().radius
     other = local.ask(graph.replaced(edge_labels=(graph.edge_labels + 1) % 3), None)
@@ -253,7 +263,7 @@ def test_the_network_sees_only_views():
     local = fp.LocalClassifier(DEGREES)
     triangles = Graph(6, [(0, 1), (1, 2), (0, 2), (3, 4), (4, 5), (3, 5)])
     ring = Graph(6, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 5)])
-    np.testing.assert_array_equal(local.ask(triangles, None).scores, local.ask(ring, None).scores)
+    np.testing.assert_array_equal(scores_of(local, triangles).scores, scores_of(local, ring).scores)
 
 
 def test_depth_is_the_most_that_is_certified():
@@ -266,7 +276,7 @@ def test_depth_is_the_most_that_is_certified():
     sure = fp.LocalClassifier(model)
     assert sure.certify(graph, per_node=2).radius == 2
     assert sure.certify(graph).radius == 66 or sure.certify(graph).radius >= 11
-    assert local.ask(graph, local.question(per_node=1)).depth == 1
+    assert scores_of(local, graph, per_node=1).depth == 1
     with pytest.raises(InputError, match="per_node must be"):
         local.certify(graph, per_node=0)
 
@@ -276,15 +286,15 @@ def test_save_and_load(tmp_path):
     local = fp.LocalClassifier(DEGREES, budget=3)
     local.save(tmp_path / "model")
     again = fp.LocalClassifier.load(tmp_path / "model")
-    assert again.describe() == {"name": "local", "budget": 3}
+    assert described(again.defence) == {"name": "local", "budget": 3}
     assert again.certify(graph) == local.certify(graph)
-    assert again.ask(graph, None) == local.ask(graph, None)
+    assert scores_of(again, graph) == scores_of(local, graph)
 
 
 def test_evidence_is_read_without_the_model(tmp_path):
     graph = Graph(5, [(0, 1), (1, 2)], np.eye(3)[[0, 1, 2, 0, 1]])
     local = fp.LocalClassifier(wild(3))
-    evidence = local.ask(graph, None)
+    evidence = scores_of(local, graph)
     evidence.save(tmp_path / "evidence.npz")
     assert LocalScores.load(tmp_path / "evidence.npz").certify() == local.certify(graph)
     assert evidence.node_scores.shape == (5, 1)
@@ -298,7 +308,7 @@ def test_the_certified_scores_are_those_of_the_deployed_answer(features):
     local = fp.LocalClassifier(wild(0 if features is None else 3, 4), trust_features=True)
     for nodes in (2, 5, 9):
         graph = random_graph(rng, nodes, features)
-        assert np.array_equal(local.ask(graph, None).totals, local._totals(graph))
+        assert np.array_equal(scores_of(local, graph).totals, _totals(local, graph))
 
 
 def test_rounding_covers_other_orders_of_summation():
@@ -306,7 +316,7 @@ def test_rounding_covers_other_orders_of_summation():
     rng = np.random.default_rng(3)
     local = fp.LocalClassifier(wild(3, 4))
     graph = random_graph(rng, 8, "numbers")
-    evidence = local.ask(graph, local.question(per_node=1))
+    evidence = scores_of(local, graph, per_node=1)
     from flipproof.defences.local import _NodeSet
 
     views, nodes = evidence.views, _NodeSet(local, graph)
@@ -335,7 +345,7 @@ def test_refusals():
     with pytest.raises(InputError, match="must not depend on edges"):
         fp.LocalClassifier(Local(1, 2, seed=0).eval(), features="degree")
     with pytest.raises(InputError, match="budget"):
-        fp.LocalClassifier.checked({"budget": 0})
+        fp.LocalClassifier(DEGREES, budget=0)
     local = fp.LocalClassifier(Local(3, 2, seed=0).eval())
     with pytest.raises(InputError):
         local.certify(Graph(3, [(0, 1)]))
@@ -353,18 +363,19 @@ def test_a_graph_of_one_node_has_nothing_to_attack():
 
 
 def test_settings_and_words():
-    assert fp.LocalClassifier.entry(3) == {"budget": 3}
-    assert fp.LocalClassifier.title({"budget": 3}) == "local 3"
-    assert fp.LocalClassifier.training({"budget": 3})["budget"] == 3
-    assert fp.LocalClassifier.candidates(fp.datasets.topologies(8))[0] == {"budget": 1}
-    counting = fp.LocalClassifier.entry({"budget": 3, "counts_only": True})
+    local = space("local")
+    assert local.entry({"budget": 3}) == {"budget": 3}
+    assert local.title({"budget": 3}) == "local 3"
+    assert local.training({"budget": 3})["budget"] == 3
+    assert local.candidates(fp.datasets.topologies(8))[0] == {"budget": 1}
+    counting = local.entry({"budget": 3, "counts_only": True})
     assert counting == {"budget": 3, "counts_only": True}
-    assert fp.LocalClassifier.title(counting) == "local counts 3"
-    assert fp.LocalClassifier.words(counting) == "budget 3, counts only"
-    assert fp.LocalClassifier.training(counting)["counts_only"]
-    assert fp.LocalClassifier.build(DEGREES, counting).describe() == {"name": "local", "budget": 3}
-    with pytest.raises(InputError, match="budget and counts_only"):
-        fp.LocalClassifier.entry({"budgets": 3})
+    assert local.title(counting) == "local counts 3"
+    assert setting_words({"name": "local", **counting}) == "budget 3, counts only"
+    assert local.training(counting)["counts_only"]
+    assert described(local.build(DEGREES, counting).defence) == {"name": "local", "budget": 3}
+    with pytest.raises(InputError, match="budget, counts_only"):
+        local.entry({"budgets": 3})
 
 
 class MindsTheOthers(fp.models.Local):
@@ -446,7 +457,7 @@ def test_rounding_covers_sums_of_features_that_cancel():
     x = rng.normal(size=(40, 1)) * 1e6
     x[0] = -x[1:].sum()
     graph = Graph(40, [(0, v) for v in range(1, 40)], x)
-    evidence = local.ask(graph, None)
+    evidence = scores_of(local, graph)
     inputs = model.double().view_inputs(
         LocalViews(*(torch.zeros(1, 1, dtype=torch.float64) for _ in range(2)), torch.ones(1), torch.zeros(1).long()),
         torch.tensor([40.0], dtype=torch.float64),

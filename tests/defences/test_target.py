@@ -9,7 +9,7 @@ import pytest
 
 import flipproof as fp
 from flipproof.attacks.search import target_of
-from flipproof.defences.smoothed_target import SmoothedTarget
+from flipproof.defences.target import SmoothedTarget
 from support.attacked import CubeClassifier
 from support.cube import Cube, classifier
 

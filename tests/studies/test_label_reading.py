@@ -12,7 +12,6 @@ import pytest
 import flipproof as fp
 from flipproof.datasets.fold_files import write_folds
 from flipproof.datasets.sources import DataSource, fingerprint
-from flipproof.defences import defence_class
 from flipproof.models import load_metadata
 from flipproof.runs.attacking import read_attacks
 from flipproof.studies import halving, tuning
@@ -21,12 +20,13 @@ from flipproof.studies.benchmark.protocol_file import read_protocols
 from flipproof.studies.benchmark.row_jobs import JobWork, fold, jobs_of
 from flipproof.studies.candidate import Candidate, given_candidates
 from flipproof.studies.halving import Search, Trial, Tried, trained
+from flipproof.studies.search_space import space
 from support.command_line import Shell, write_bonds
 
 BONDS = DataSource("BONDS", ".", test=0.25, validation=0.25, edge_labels=True)
 QUICK = shlex.split("--data BONDS --root . --test 0.25 --validation 0.25 --workers 1")
-LOCAL = Candidate(defence_class("local"), {"budget": 1})
-COUNTS = Candidate(defence_class("local"), {"budget": 1, "counts_only": True})
+LOCAL = Candidate(space("local"), {"budget": 1})
+COUNTS = Candidate(space("local"), {"budget": 1, "counts_only": True})
 NOISY = given_candidates({"keep": [0.9]})[0]
 
 
@@ -42,7 +42,7 @@ def bonds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def few_defences(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that need no minute."""
     names = ("local", "edge-blind", "none")
-    monkeypatch.setattr(halving, "defence_classes", lambda: [defence_class(name) for name in names])
+    monkeypatch.setattr(halving, "spaces", lambda: [space(name) for name in names])
 
 
 def test_only_a_network_that_reads_them_is_shown_edge_labels() -> None:

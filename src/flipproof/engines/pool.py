@@ -118,7 +118,7 @@ class Pool(ABC):
                 if any(isinstance(future.exception(), BrokenExecutor) for future in done):
                     done = set(under_way)
                 failures, suspects = list[Exception](), list[Any]()
-                for future in done:
+                for future in [future for future in under_way if future in done]:
                     bundle = under_way.pop(future)
                     if isinstance(future.exception(), BrokenExecutor):
                         suspects += bundle

@@ -32,7 +32,7 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.models.loading import load_model
 from flipproof.progress import note
-from flipproof.runs.certifying import certify_into, features_shown, model_paths
+from flipproof.runs.certifying import certify_into, features_shown, keep_to_path, model_paths
 from flipproof.runs.edge_blind_line import Line, keep_line, read_line
 from flipproof.runs.run_folder import Run, written_run
 from flipproof.runs.settings import CertifySettings
@@ -79,6 +79,7 @@ def run(options: Options) -> int:
         trust_features=options.trust_features,
         memory=memory,
     )
+    keep_to_path(defence, options.out)
     defence.check_ahead(chosen.dataset.subset(chosen.graphs))
     defence.check_question(question, list(chosen.graphs.values()))
     if options.part == "test":

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.evidence import Evidence
+from flipproof.classifiers.classifier import ShortcutDisagrees
 from flipproof.defences.defence import Defence, Request
 from flipproof.engines import Engine, GraphTask, ThisProcess
 from flipproof.errors import InputError
@@ -176,8 +177,12 @@ def ask_all(
     read: bool = True,
     own_model: bool = False,
     advance: Callable[[int], None] = lambda amount: None,
+    restart: Callable[[], Iterable[int]] | None = None,
 ) -> Iterator[tuple[int, Evidence, Certificate | None]]:
     """Number, evidence and certificate of every graph, as they are finished.
+
+    Where a shortcut to the model proves to give other answers than the model itself, all graphs are asked about again, with the
+    model itself: a graph can then come twice, and the last time counts.
 
     Args:
         defence: Has checked the graphs, or checked them ahead: the model is tried on those on which it was not tried yet.
@@ -189,9 +194,27 @@ def ask_all(
         read: Whether certificates are wanted.
         own_model: Whether the model is a user's own; see :class:`AskWork`.
         advance: Called with the progress that each piece is.
+        restart: Called before all is asked again: forgets what is stored, and says which graphs to ask about; by default those
+            chosen.
     """
-    work = AskWork(defence, question, own_model)
-    asking = _Asking(work, graphs, graphs if chosen is None else chosen, store, read)
+    work, begun = AskWork(defence, question, own_model), graphs if chosen is None else list(chosen)
+    try:
+        yield from _asked_about(work, graphs, begun, engine, store, read, advance)
+    except ShortcutDisagrees as error:
+        defence.take_no_shortcuts(list(graphs.values()), error.remark)
+        yield from _asked_about(work, graphs, begun if restart is None else restart(), engine, store, read, advance)
+
+
+def _asked_about(
+    work: AskWork,
+    graphs: Mapping[int, Graph],
+    chosen: Iterable[int],
+    engine: Engine | None,
+    store: PieceStore | None,
+    read: bool,
+    advance: Callable[[int], None],
+) -> Iterator[tuple[int, Evidence, Certificate | None]]:
+    asking = _Asking(work, graphs, chosen, store, read)
     with closing((engine or ThisProcess()).run(work, asking.tasks())) as results:  # type: ignore[type-var]
         for task, result in results:
             if isinstance(task.request, Evidence):

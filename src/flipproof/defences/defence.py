@@ -271,6 +271,11 @@ class Defence(ABC):
         """Remember that the model was tried on a graph and not refused."""
         self._guard.passed(graph)
 
+    def take_no_shortcuts(self, graphs: Sequence[Graph], remark: str) -> None:
+        """Ask the model itself about all the graphs, after a shortcut to it gave other answers; tries it on them first."""
+        self.classifier.take_no_shortcuts(remark)
+        self._guard.check_model(graphs, self.noise, first=_TRIED_FIRST if self.tried_where_asked else None)
+
     def check_features(self, graphs: Sequence[Graph]) -> None:
         """Refuse node features that know the clean edges, where the model may see them; a part of :meth:`check`."""
         self._guard.check_features(graphs)
@@ -411,8 +416,8 @@ class Defence(ABC):
             for index, evidence, certificate in ask_all(
                 self, question, dict(enumerate(graphs)), engine=chosen, read=read
             ):
+                advance(index not in found)
                 found[index] = evidence, certificate
-                advance(1)
         return [found[index] for index in range(len(graphs))]
 
     def effective(self) -> Defence:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from flipproof.certificates.evidence import Evidence
+from flipproof.classifiers.classifier import OTHER_ANSWERS
 from flipproof.defences.asking import ask_all
 from flipproof.defences.defence import Defence
 from flipproof.engines import Engine
@@ -18,10 +20,11 @@ from flipproof.graphs import Graph
 from flipproof.models.loading import features_identity, hook_identity
 from flipproof.progress import note, progress
 from flipproof.runs.run_folder import Run
+from flipproof.runs.settings import FILE as RUN_FILE
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.table import Row, StoredRows, derive_row, read_table, write_table
 
-__all__ = ["ask_missing", "certify_into", "features_shown", "model_paths", "read_evidence"]
+__all__ = ["ask_missing", "certify_into", "features_shown", "keep_to_path", "model_paths", "read_evidence"]
 
 _ROUNDS = 2  # of asking: a second one where stored evidence turns out to belong to something else
 
@@ -172,11 +175,26 @@ def ask_missing(
             read=False,
             own_model=own_model,
             advance=(lambda amount: None) if each is None else advance,
+            restart=lambda: _started_over(run, defence, graphs),
         )
         for index, evidence, _ in asked:
             run.store.finish(index, evidence.to_bytes())
             if each is None:
                 advance(1)
+
+
+def _started_over(run: Run[CertifySettings], defence: Defence, graphs: Mapping[int, Graph]) -> Iterable[int]:
+    """Forget what was asked by a shortcut to the model that gave other answers, and record that the model itself is asked."""
+    run.begin_again(replace(run.settings, paths=model_paths(defence, graphs)))
+    return graphs
+
+
+def keep_to_path(defence: Defence, folder: str | os.PathLike[str]) -> None:
+    """Take no shortcuts to the model where the run in the folder took none, since they gave other answers."""
+    if defence.classifier.shortcuts and (Path(folder) / RUN_FILE).is_file():
+        recorded = [path for path in CertifySettings.read(Path(folder)).paths if OTHER_ANSWERS in path]
+        if recorded:
+            defence.classifier.take_no_shortcuts(recorded[0].partition("(")[2].rpartition(")")[0])
 
 
 def model_paths(defence: Defence, graphs: Mapping[int, Graph]) -> dict[str, int]:

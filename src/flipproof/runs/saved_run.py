@@ -15,7 +15,7 @@ from flipproof.defences.defence import Defence
 from flipproof.engines import Engine
 from flipproof.errors import InputError
 from flipproof.models.loading import model_identity
-from flipproof.runs.certifying import certify_into, features_shown, model_paths, read_evidence
+from flipproof.runs.certifying import certify_into, features_shown, keep_to_path, model_paths, read_evidence
 from flipproof.runs.run_folder import open_run, written_run
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.table import certificate_of, read_table
@@ -89,6 +89,7 @@ def certify_run(
     given = defence.question(graphs=len(data), **{**defence.asked_by_default(), **asked})
     question = given if chosen is defence else chosen.question(graphs=len(data))
     members = dict(enumerate(data))
+    keep_to_path(chosen, out)
     chosen.check_ahead(data)
     chosen.check_question(question, data)
     settings = CertifySettings(

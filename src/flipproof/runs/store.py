@@ -96,6 +96,16 @@ class Store:
         """Forget a finished item, so that it is done again."""
         self._changed(lambda: self._connection.execute("DELETE FROM finished WHERE item = ?", (item,)))
 
+    def clear(self) -> None:
+        """Forget all graphs, and the settings that their evidence was made with."""
+
+        def change() -> None:
+            for table in ("pieces", "finished"):
+                self._connection.execute(f"DELETE FROM {table} WHERE typeof(item) = 'integer'")
+            self._connection.execute("DELETE FROM asked")
+
+        self._changed(change)
+
     def pieces(self, item: _Item) -> dict[str, bytes]:
         """The pieces of an item by key; a damaged one is as good as none."""
         rows = self._read("SELECT key, content, sha256 FROM pieces WHERE item = ?", item)

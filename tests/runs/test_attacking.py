@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import flipproof as fp
-from flipproof.defences.defence import described
 from flipproof.attacks import Options
+from flipproof.defences.defence import described
 from flipproof.defences.edge_blind import EdgeBlindClassifier
 from flipproof.defences.undefended import Undefended
 from flipproof.engines import Processes

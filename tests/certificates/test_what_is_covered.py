@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import flipproof as fp
-from flipproof.certificates.reach import unanimous_certificate
+from flipproof.certificates.sampled_votes import unanimous_certificate
 from flipproof.defences.local import LocalRequest
 from flipproof.defences.pricing import PriceSearch
 from flipproof.noise import SampleStream

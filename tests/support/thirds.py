@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flipproof.certificates.answer import Answer
 from flipproof.certificates.certificate import Certificate
+from flipproof.certificates.evidence import Answer
 from flipproof.defences import register
 from flipproof.defences.defence import Defence
 from flipproof.fields import option

@@ -3,7 +3,7 @@
 Everything is read off one array, the *right radii*: of each graph the radius, or -1 where the answer is wrong, missing, or cannot
 be judged because the graph has no label.
 
-Intervals treat the graphs as a random sample of the graphs that one cares about. They say what another sample of so many graphs
+Intervals treat the graphs as a random sample of the graphs that one cares about. They say what another sample of as many graphs
 may give; they say nothing about another training run, and nothing about alpha.
 """
 
@@ -22,26 +22,6 @@ from flipproof.certificates.certificate import Certificate
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graphs
 from flipproof.graphs.canonical import as_array
-
-__all__ = [
-    "CONFIDENCE",
-    "Curve",
-    "average_certified_radius",
-    "certified_accuracy",
-    "certified_interval",
-    "judged_radii",
-    "majority_share",
-    "mean_radius",
-    "mean_radius_interval",
-    "only_class",
-    "right_radii",
-    "share_interval",
-    "shares",
-    "short_interval",
-    "shown_mean",
-    "shown_share",
-    "withstands",
-]
 
 CONFIDENCE = 0.95
 """Of the intervals in tables and figures."""
@@ -191,9 +171,9 @@ def certified_interval(
 
     The graphs count as a random sample: the interval says what another sample of as many graphs may give.
     """
-    found = judged_radii(certificates, labels)
-    counts = np.array([int((found >= max(r, 0)).sum()) for r in radii], dtype=np.int64)
-    return share_interval(counts, len(found), confidence=confidence)
+    right = judged_radii(certificates, labels)
+    counts = np.array([int((right >= max(r, 0)).sum()) for r in radii], dtype=np.int64)
+    return share_interval(counts, len(right), confidence=confidence)
 
 
 def average_certified_radius(certificates: Sequence[Certificate], labels: ArrayLike | Sequence[Graph]) -> float:
@@ -207,14 +187,14 @@ def judged_radii(certificates: Sequence[Certificate], labels: Any) -> IntArray:
         raise InputError(
             f"certificates must be a list of certificates; got {type(certificates).__name__} (wrap a single one in a list)"
         )
-    given = list(labels) if isinstance(labels, Iterable) else labels
-    if isinstance(given, list) and given and (isinstance(given[0], Graph) or hasattr(given[0], "edge_index")):
-        given = [graph.label for graph in as_graphs(given)]
-        if None in given:
+    labels = list(labels) if isinstance(labels, Iterable) else labels
+    if isinstance(labels, list) and labels and (isinstance(labels[0], Graph) or hasattr(labels[0], "edge_index")):
+        labels = [graph.label for graph in as_graphs(labels)]
+        if None in labels:
             raise InputError(
-                f"labels must be known; graph {given.index(None)} has none (build it with label=..., or leave it out)"
+                f"labels must be known; graph {labels.index(None)} has none (build it with label=..., or leave it out)"
             )
-    truth = as_array(given, "labels", "class numbers, or labelled graphs")
+    truth = as_array(labels, "labels", "class numbers, or labelled graphs")
     if truth.size and truth.dtype.kind not in "iufb":
         raise InputError(
             f"labels must be class numbers, or labelled graphs; got values such as {truth.ravel()[0]!r} (pass [graph.label for "
@@ -233,16 +213,14 @@ def judged_radii(certificates: Sequence[Certificate], labels: Any) -> IntArray:
 
 
 def withstands(certificate: Certificate, graph: Graph, *, adds: int, removes: int) -> bool:
-    """Whether the prediction stands against at most so many additions together with at most so many removals.
+    """Whether the prediction stands against at most ``adds`` additions together with at most ``removes`` removals.
 
     Every smaller attack must be certified too; the grid is read as far as it goes, the radius beyond. What the graph has no
     room for, no attacker can do.
     """
     if certificate.abstains:
         return False
-    removes = min(removes, graph.max_removes)
-    # an edge with a label can be removed, and added with another one
-    adds = min(adds, graph.max_adds + (0 if graph.edge_labels is None else removes))
+    adds, removes = min(adds, graph.max_adds), min(removes, graph.max_removes)
     if certificate.radius >= adds + removes:
         return True
     grid = certificate.grid

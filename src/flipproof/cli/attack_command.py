@@ -27,7 +27,6 @@ from flipproof.defences.defence import described
 from flipproof.defences.defended import DefendedClassifier
 from flipproof.defences.undefended import NoDefence
 from flipproof.engines import cores
-from flipproof.errors import InputError
 from flipproof.models.loading import load_model
 from flipproof.progress import note
 from flipproof.report.wording import role_name, wording
@@ -48,7 +47,7 @@ class Options(OutputOptions, WorkerOptions, CompareOptions, ModelDataOptions, De
     out: Path = option("Run folder; run the same command again to continue.")
     defence: str | None = option("Name of the defence; by default what the model was trained for.", None)
     budget: int = option("Largest number of edge flips to try.", 5, least=0)
-    attacks: str = option("Names joined by commas: random, greedy, beam, genetic, gradient, known.", "greedy")
+    attacks: str = option("Names joined by commas: random, greedy, exhaustive, gradient, known.", "greedy")
     samples: int = option("Number of noisy copies per candidate, where the defence samples.", 128)
     confirm_samples: int = option("Number of fresh noisy copies that confirm a success.", 10_000)
     alpha: float = option("Probability that a false success is confirmed.", 0.001)
@@ -92,15 +91,9 @@ def run(options: Options) -> int:
     other = None if options.undefended is None else load_model(options.undefended)
     if other is not None:
         refuse_other_classes(other, chosen.dataset, "--undefended")
-        if other.edge_labels:
-            raise InputError(
-                "--undefended must be a model that answers without a defence; got a network that reads edge labels, which does "
-                "not (train one without a defence, for instance gin)"
-            )
         theirs = num_classes(other, None, chosen.dataset)
         attacked["undefended"] = defend(other, NoDefence(), classes=theirs, features=None)
-    if not loaded.edge_labels:
-        attacked["base"] = defend(loaded, NoDefence(), classes=classes, features=options.features)
+    attacked["base"] = defend(loaded, NoDefence(), classes=classes, features=options.features)
     defence = chosen_defence(loaded, options.defence_values, options.defence)
     if defence is not None and not wording(defence.name).baseline:
         attacked["defended"] = defend(
@@ -110,12 +103,6 @@ def run(options: Options) -> int:
             features=options.features,
             trust_features=options.trust_features,
         )
-    elif loaded.edge_labels:
-        raise InputError(
-            "--defence must be the one that the network was trained for, since a network that reads edge labels does not answer "
-            f"without; got {options.defence} (leave it out)"
-        )
-    main = attacked.get("base") or attacked["defended"]
     blind = None
     if options.edge_blind is not None:
         blind = edge_blind_model(
@@ -129,7 +116,7 @@ def run(options: Options) -> int:
         model_sha256=loaded.identity,
         undefended_sha256=None if other is None else other.identity,
         defence=described(attacked["defended"].defence) if "defended" in attacked else None,
-        features=features_shown(main, chosen.graphs.values(), loaded.features(options.features)),
+        features=features_shown(attacked["base"], chosen.graphs.values(), loaded.features(options.features)),
         budget=options.budget,
         attacks=names,
         constraints=options.constraints,
@@ -140,16 +127,11 @@ def run(options: Options) -> int:
     )
     radii = None if options.certificates is None else certified_radii(options.certificates, settings)
     work = AttackWork(attacked, chosen.graphs, options.budget, names, search)
-    engine = main.engine(options.workers or min(cores(), len(chosen.graphs)), quiet=options.silent)
+    engine = attacked["base"].engine(options.workers or min(cores(), len(chosen.graphs)), quiet=options.silent)
     try:
         with written_run(options.out, settings) as held:
             for sentence in chosen.notes:
                 note(sentence, quiet=options.silent)
-            if "base" not in attacked:
-                note(
-                    "the base model is not attacked: a network that reads edge labels answers through its defence alone",
-                    quiet=options.silent,
-                )
             outcome = attack_into(held, work, edge_blind=blind, radii=radii, engine=engine, quiet=options.silent)
     except KeyboardInterrupt:
         note(f"stopped; what is finished is kept. continue with: {options.again}")

@@ -142,7 +142,7 @@ class _Predictor:
             memory=memory,
         )
         names = list(stored.get("class_names") or ()) or [str(number) for number in range(defended.num_classes)]
-        columns = Columns(stored_attributes(stored) if "attributes" in stored else None, loaded.edge_labels > 0)
+        columns = Columns(stored_attributes(stored) if "attributes" in stored else None)
         return cls(defended, {**DEFAULTS, **values}, names, columns)
 
     def answers(

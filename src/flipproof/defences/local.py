@@ -24,7 +24,6 @@ from flipproof.certificates.node_views import (
     count_neighbours,
     default_depth,
     kinds_of,
-    most_touches,
     unique_rows,
     views_of,
 )
@@ -33,7 +32,7 @@ from flipproof.classifiers import DEFAULT_MEMORY
 from flipproof.defences.changed_nodes import check_node_changes, checked_kinds, node_radii
 from flipproof.defences.defence import Defence, Request, Run
 from flipproof.defences.defended import DefendedClassifier, Progress
-from flipproof.defences.target import Confirmation, Effort, Outcome, Target, clean_states
+from flipproof.defences.target import Confirmation, Effort, Outcome, Target
 from flipproof.engines import Engine
 from flipproof.errors import InputError
 from flipproof.fields import option
@@ -128,11 +127,8 @@ class Local(Defence):
         model = classifier.model
         classifier.derived = _checked_network(model, self)
         classifier.guard.check_features(graphs)
-        if model.edge_labels:
-            _check_edge_labels(model, graphs)
-        else:
-            # memory is no matter: the network sees views, not graphs
-            classifier.guard.check_model(graphs[:1], self.trial_noise)
+        # memory is no matter: the network sees views, not graphs
+        classifier.guard.check_model(graphs[:1], self.trial_noise)
         for graph in graphs if model.in_features else ():
             width = hook_of(classifier).of(graph).shape[1]
             if width != model.in_features:
@@ -160,8 +156,7 @@ class Local(Defence):
         depth, kinds = _depth(request.per_node, 1, graph), np.zeros(graph.num_nodes, dtype=np.int64)
         views, pairs = views_of(graph, kinds, depth), num_classes * (num_classes - 1) // 2
         nothing, sure = np.zeros((len(views), pairs)), np.ones(pairs)
-        labelled = graph.node_features is not None or graph.edge_labels is not None
-        bound = 0 * sure if labelled else None  # votes are bounded where neighbours differ
+        bound = 0 * sure if graph.node_features is not None else None  # votes are bounded where neighbours differ
         return LocalScores(graph, num_classes, kinds, depth, sure, nothing, 0 * sure, bound).certify()
 
     def target(self, classifier: DefendedClassifier, graph: Graph, effort: Effort) -> LocalTarget:
@@ -279,17 +274,6 @@ def _checked_network(model: Any, defence: Local) -> Network:
     return exact
 
 
-def _check_edge_labels(model: Network, graphs: Sequence[Graph]) -> None:
-    for graph in graphs:
-        labels, number = graph.edge_labels, model.edge_labels
-        if labels is None or int(labels.max(initial=0)) >= number:
-            given = "none" if labels is None else f"label {int(labels.max())}"
-            raise InputError(
-                f"the network reads edge labels 0 to {number - 1}, and a graph has {given} (give every graph edge_labels, as "
-                "in training)"
-            )
-
-
 def hook_of(classifier: DefendedClassifier) -> Any:
     """The hook of the node features."""
     return classifier.classifier.features  # type: ignore[attr-defined]
@@ -298,10 +282,9 @@ def hook_of(classifier: DefendedClassifier) -> Any:
 def look(classifier: DefendedClassifier, graph: Graph, per_node: int | None, *, most: int | None = None) -> LocalScores:
     """The votes on all views that attacks reach; no deeper than attacks of ``most`` flips need."""
     node_set = _NodeSet(classifier, graph)
-    labels = classifier.model.edge_labels
-    depth = _depth(per_node, node_set.num_kinds, graph, labels)
+    depth = _depth(per_node, node_set.num_kinds, graph)
     depth = depth if most is None else min(depth, most)
-    views = views_of(graph, node_set.kinds, depth, labels)
+    views = views_of(graph, node_set.kinds, depth)
     clean = node_set.scores(views.own[: views.num_clean], views.counts[: views.num_clean])
     rest = node_set.scores(views.own[views.num_clean :], views.counts[views.num_clean :])
     offsets = None
@@ -318,7 +301,6 @@ def look(classifier: DefendedClassifier, graph: Graph, per_node: int | None, *, 
         scores=np.concatenate([clean, rest]),
         rounding=node_set.rounding(views),
         bound=node_set.bound,
-        edge_labels=labels,
         offsets=offsets,
     )
 
@@ -331,7 +313,7 @@ def answer_to(classifier: DefendedClassifier, graph: Graph) -> int | None:
 def _totals(classifier: DefendedClassifier, graph: Graph) -> Floats:
     """The scores of all pairs of classes, ``[P]``, in the same arithmetic as :func:`look`."""
     node_set = _NodeSet(classifier, graph)
-    views = NodeViews.of(graph, node_set.kinds, 0, edge_labels=classifier.model.edge_labels)
+    views = NodeViews.of(graph, node_set.kinds, 0)
     return graph_scores(views, node_set.offset, node_set.scores(views.own, views.counts))
 
 
@@ -401,7 +383,7 @@ class _NodeSet:
             rows, counts = self.rows.abs(), torch.from_numpy(views.counts.max(axis=0, keepdims=True).astype(np.float64))
             degree = torch.tensor([float(views.counts.sum(axis=1).max())], dtype=torch.float64)
             graph = torch.zeros(1, dtype=torch.int64)
-            most = LocalViews.counted(rows.amax(dim=0, keepdim=True), counts, rows, graph, self.network.edge_labels)
+            most = LocalViews.counted(rows.amax(dim=0, keepdim=True), counts, rows, graph)
             inputs = self.network.largest_inputs(most._replace(degrees=degree), self.sizes)
             found: Floats = self.network.rounding(inputs, self.context, self.sizes).numpy().copy()
         return found
@@ -414,7 +396,7 @@ class _NodeSet:
         graph = torch.zeros(len(own), dtype=torch.int64)
         neighbours = torch.from_numpy(counts.astype(np.float64))
         own_rows = self.rows[torch.from_numpy(own)]
-        views = LocalViews.counted(own_rows, neighbours, self.rows, graph, self.network.edge_labels)
+        views = LocalViews.counted(own_rows, neighbours, self.rows, graph)
         return self.network.view_inputs(views, self.sizes), graph
 
 
@@ -428,25 +410,21 @@ class LocalTarget(Target):
 
     def __init__(self, local: DefendedClassifier, graph: Graph, max_calls: int | None) -> None:
         self.local = local
-        self.edge_labels = local.model.edge_labels
         local.check([graph])
         super().__init__(local.classifier, graph, local.defence.trial_noise, max_calls)
         self._node_set = nodes = _NodeSet(local, graph)
-        self._clean, self._pairs = clean_states(graph, self.edge_labels), pairs_of_slots(graph.slots, graph.num_nodes)
-        told = () if not self.edge_labels else (graph.edge_labels, self.edge_labels)
-        self._counts = count_neighbours(graph.edges, nodes.kinds, nodes.num_kinds, *told)
+        self._pairs = pairs_of_slots(graph.slots, graph.num_nodes)
+        self._counts = count_neighbours(graph.edges, nodes.kinds, nodes.num_kinds)
         self._votes = nodes.scores(nodes.kinds, self._counts)
 
     def _evaluate(self, states: NDArray[np.bool_]) -> Outcome:
         nodes, n = self._node_set, self.graph.num_nodes
-        flip, position = np.nonzero(states != self._clean)
-        label, slot = np.divmod(position, max(1, self.graph.num_slots))
-        change = np.where(states[flip, position], 1, -1)
+        flip, slot = np.nonzero(states != self.graph.slot_states)
+        change = np.where(states[flip, slot], 1, -1)
         ends = self._pairs[slot]
         touched, row = np.unique(flip[:, None] * n + ends, return_inverse=True)
         counts = self._counts[touched % n]
-        partner = label[:, None] * nodes.num_kinds + nodes.kinds[ends[:, ::-1]]
-        np.add.at(counts, (row.reshape(-1, 2), partner), change[:, None])
+        np.add.at(counts, (row.reshape(-1, 2), nodes.kinds[ends[:, ::-1]]), change[:, None])
         votes = np.repeat(self._votes[None], len(states), axis=0)
         if len(touched):
             distinct, _, place = unique_rows(np.column_stack([nodes.kinds[touched % n], counts]))
@@ -469,10 +447,9 @@ class LocalTarget(Target):
         return Confirmation(fooled, margin, 0.0 if fooled else 1.0)
 
 
-def _depth(asked: int | None, num_kinds: int, graph: Graph, edge_labels: int = 0) -> int:
+def _depth(per_node: int | None, num_kinds: int, graph: Graph) -> int:
     """Flips per node to look at."""
-    chosen = asked or default_depth(num_kinds, graph.num_nodes, edge_labels)
-    return min(chosen, max(1, most_touches(graph, edge_labels)))
+    return min(per_node or default_depth(num_kinds, graph.num_nodes), max(1, graph.num_nodes - 1))
 
 
 def _checked_budget(budget: Any) -> int | tuple[int, int]:

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.group_majority import certify_group_votes
-from flipproof.certificates.group_votes import GroupVotes
+from flipproof.certificates.group_votes import GroupVotes, certify_group_votes
 from flipproof.certificates.prices import MOST_PRICED, Prices
 from flipproof.checks import checked_integer
 from flipproof.classifiers import Classifier

@@ -8,8 +8,7 @@ from typing import Any
 
 from flipproof.certificates.bounds import checked_alpha
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.methods import DEFAULT_METHOD, METHODS, certify_votes
-from flipproof.certificates.sampled_votes import Votes
+from flipproof.certificates.sampled_votes import DEFAULT_METHOD, METHODS, Votes, certify_votes
 from flipproof.certificates.sequential import Plan, Sequential
 from flipproof.checks import checked_seed
 from flipproof.defences.defence import Request

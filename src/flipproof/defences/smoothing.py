@@ -20,9 +20,7 @@ from numpy.typing import NDArray
 
 from flipproof.certificates.bounds import checked_alpha, label_pvalue
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.methods import DEFAULT_METHOD
-from flipproof.certificates.reach import unanimous_certificate
-from flipproof.certificates.sampled_votes import Block, Votes
+from flipproof.certificates.sampled_votes import DEFAULT_METHOD, Block, Votes, unanimous_certificate
 from flipproof.certificates.sequential import Sequential
 from flipproof.checks import checked_samples
 from flipproof.classifiers import DEFAULT_MEMORY, Classifier

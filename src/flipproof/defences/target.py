@@ -1,8 +1,6 @@
 """What is attacked, the model itself or a defence around it, as a batched margin over sets of flips.
 
-A set of flips is a row of positions, each once; -1 fills up shorter rows. Position ``i`` is ``graph.slots[i]``. Against a
-classifier that reads ``L`` edge labels there are ``L`` positions for each of the ``N`` slots: ``l * N + i`` is an edge with label
-``l`` in slot ``i``. So an edge is added with any label by one flip, and gets another label by two.
+A set of flips is a row of positions, each once; -1 fills up shorter rows. Position ``i`` is ``graph.slots[i]``.
 """
 
 from __future__ import annotations
@@ -30,19 +28,9 @@ _MOST_COPIES = 2**28  # slots of all copies of a candidate
 _CLEAR = 2.0  # standard errors by which a rival must lead on the noise that the attack was searched with
 
 
-def clean_states(graph: Graph, edge_labels: int = 0) -> NDArray[np.bool_]:
-    """Which positions are edges of the graph, ``[N]``; where edge labels are read, edges with the position's label, ``[L N]``."""
-    if not edge_labels:
-        return graph.slot_states
-    assert graph.edge_labels is not None
-    own = np.full(graph.num_slots, -1)
-    own[graph.slot_states] = graph.edge_labels[~np.isin(graph.edge_slots, graph.frozen_slots)]
-    return np.asarray(own == np.arange(edge_labels)[:, None]).ravel()
-
-
-def attacked_states(graph: Graph, flips: IntArray, edge_labels: int = 0) -> NDArray[np.bool_]:
-    """States of all positions after each of several sets of flips, ``[K, N]``, or ``[K, L N]`` where edge labels are read."""
-    states = np.repeat(clean_states(graph, edge_labels)[None], len(flips), axis=0)
+def attacked_states(graph: Graph, flips: IntArray) -> NDArray[np.bool_]:
+    """States of all positions after each of several sets of flips, ``[K, N]``."""
+    states = np.repeat(graph.slot_states[None], len(flips), axis=0)
     row, place = np.nonzero(flips >= 0)
     states[row, flips[row, place]] ^= True
     return states
@@ -127,20 +115,17 @@ class Target(ABC):
         calls: Number of graphs that the model was asked about so far.
         max_calls: The largest such number, or ``None``; :meth:`evaluate` then leaves the last candidates out.
         alpha: Probability with which a false success is confirmed; 0 where nothing is sampled.
-        edge_labels: Number of edge labels that the classifier tells apart; 0 if it reads none.
     """
 
     calls: int = 0
     alpha: float = 0.0
-    edge_labels: int = 0
 
     def __init__(self, classifier: Classifier, graph: Graph, noise: EdgeNoise, max_calls: int | None) -> None:
         self.graph, self.max_calls = graph, max_calls
         self.classifier = classifier.suited(graph, noise)
         self.classifier.prepare()
         self._batch_size = self.classifier.batch_size(graph, noise)
-        if not self.edge_labels:  # a batch has no edge labels
-            self.classifier.labels(self.batch(graph.slot_states[None]))  # refuses wrong shapes in one sentence
+        self.classifier.labels(self.batch(graph.slot_states[None]))  # refuses wrong shapes in one sentence
         self.label = 0
 
     @property
@@ -170,9 +155,9 @@ class Target(ABC):
         """What each set of flips does (rows as in :class:`flipproof.attacks.constraints.Space`)."""
         flips = flips if self.room is None else flips[: self.room]
         self.calls += self.cost * len(flips)
-        size = max(1, _MOST_ENTRIES // max(1, self.graph.num_slots * max(1, self.edge_labels) * self.cost))
+        size = max(1, _MOST_ENTRIES // max(1, self.graph.num_slots * self.cost))
         parts = [
-            self._evaluate(attacked_states(self.graph, flips[start : start + size], self.edge_labels))
+            self._evaluate(attacked_states(self.graph, flips[start : start + size]))
             for start in range(0, len(flips), size)
         ]
         return Outcome.joined(parts)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from flipproof.certificates.answer import Answer
+from flipproof.certificates.evidence import Answer
 from flipproof.classifiers import DEFAULT_MEMORY
 from flipproof.defences.defence import Defence, Run
 from flipproof.defences.defended import DefendedClassifier

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flipproof.attacks.attack_result import AttackResult
-from flipproof.certificates.evidence import Evidence
-from flipproof.certificates.weak_spots import WeakSpots
+from flipproof.certificates.evidence import Evidence, WeakSpots
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.report.content import ATTACKERS, CertifiedRun, Reading, chosen_rows

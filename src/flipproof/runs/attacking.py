@@ -175,8 +175,7 @@ def _write_table(path: Path, graphs: Mapping[int, Graph], results: Mapping[str, 
     for index, graph in graphs.items():
         for role, found in results.items():
             result = found[index]
-            labels = [""] * result.size if result.edge_labels is None else [f":{label}" for label in result.edge_labels]
-            flips = " ".join(f"{u}-{v}{label}" for (u, v), label in zip(result.flips, labels, strict=True))
+            flips = " ".join(f"{u}-{v}" for u, v in result.flips)
             margins = [f"{margin:.6g}" for margin in (result.margin_before, result.margin_after)]
             writer.writerow([index, graph.name, graph.label, role, result.success, result.size, flips, *margins])
     write_text(path, text.getvalue())

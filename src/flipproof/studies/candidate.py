@@ -12,13 +12,11 @@ from flipproof.training.for_defences import fit_edge_blind
 
 if TYPE_CHECKING:
     from flipproof.datasets import Dataset
-    from flipproof.datasets.sources import DataSource
 
 __all__ = [
     "Candidate",
     "Learned",
     "compared_defences",
-    "edge_label_readers",
     "given_candidates",
     "learned",
     "trainable_networks",
@@ -53,15 +51,6 @@ class Candidate:
         if not self.defence.trains:
             return self.defence.name
         return self.network or self.defence.network or "gin"
-
-    @property
-    def reads_edge_labels(self) -> bool:
-        """Whether its network reads the edge labels of graphs that have them."""
-        return self.defence.network is not None and not self.settings.get("counts_only")
-
-    def source(self, given: DataSource) -> DataSource:
-        """The data as its network reads them: without edge labels if it reads none, as if they had not been asked for."""
-        return replace(given, edge_labels=given.edge_labels and self.reads_edge_labels)
 
     def variants(self) -> list[Candidate]:
         """The same with other ways of training."""
@@ -126,7 +115,6 @@ def learned(
     seed: int,
     network: Mapping[str, Any] | None = None,
     validation: Dataset | None = None,
-    edge_labels: int = 0,
     **training: Any,
 ) -> Learned:
     """The model that a candidate learns from graphs: fitted where its defence says how, otherwise a trained network.
@@ -138,7 +126,6 @@ def learned(
         seed: Of everything random.
         network: Name and arguments of another network than the defence's own.
         validation: Graphs that choose the epoch, or among fitted models.
-        edge_labels: Number of edge labels in the whole data set, of which these graphs may lack some; 0 if none are read.
         **training: Arguments of :func:`flipproof.train`; those that the defence needs take precedence.
     """
     from flipproof import models
@@ -150,21 +137,10 @@ def learned(
         return Learned(model, features, {"seed": seed, "chosen": fit.kind}, fit.accuracy)
     config = kind.network_config(features.spec, int(features.of(graphs[0]).shape[1]), graphs.num_classes)
     chosen: dict[str, Any] = {"name": candidate.network} if candidate.network else {}
-    if edge_labels:
-        chosen["edge_labels"] = edge_labels
     model = models.build({**config, **chosen, **(network or {})}, seed=seed)
     arguments = {**training, **candidate.training, "features": features, "seed": seed, "validation": validation}
     result = train(model, graphs, **arguments)
     return Learned(model, features, result.settings, result.final.accuracy)
-
-
-def edge_label_readers(readers: Sequence[str], what: str) -> str:
-    """A sentence on who reads the edge labels that were asked for; refuses them where nobody does."""
-    if not readers:
-        raise InputError(
-            f"edge labels are asked for, and no {what} reads them (leave them out, or try a local network)"
-        )
-    return f"edge labels are read by {', '.join(readers)}; every other {what} ignores them"
 
 
 def compared_defences() -> list[Space]:

@@ -31,7 +31,7 @@ from flipproof.noise import STREAM_VERSION
 from flipproof.progress import note
 from flipproof.runs.run_folder import Run
 from flipproof.runs.settings import StudySettings
-from flipproof.studies.candidate import Candidate, Learned, edge_label_readers, learned
+from flipproof.studies.candidate import Candidate, Learned, learned
 from flipproof.studies.job_runner import one_thread, run_jobs
 from flipproof.studies.reachable import Attack, reachable_candidates
 from flipproof.studies.search_space import Space, spaces
@@ -89,13 +89,13 @@ class Search:
     train_graphs: int | None = None
     most: int = 200  # enough to tell candidates apart
 
-    def parts(self, candidate: Candidate | None = None) -> Split:
-        """The data, read once per process; with edge labels only if the candidate reads them."""
-        return _parts(self.source if candidate is None else candidate.source(self.source))
+    def parts(self) -> Split:
+        """The data, read once per process."""
+        return _parts(self.source)
 
-    def learning(self, candidate: Candidate | None = None) -> Dataset:
+    def learning(self) -> Dataset:
         """The graphs that trials are trained on."""
-        graphs = self.parts(candidate).train
+        graphs = self.parts().train
         if self.train_graphs is None:
             return graphs
         return graphs.subset(drawn(graphs, self.train_graphs, seed=self.source.split_seed).tolist())
@@ -106,9 +106,9 @@ class Search:
         chosen = drawn(parts.validation, self.most, seed=self.source.split_seed)
         return [int(index) for index in parts.validation_indices[chosen]]
 
-    def validation(self, candidate: Candidate | None = None) -> Dataset:
+    def validation(self) -> Dataset:
         """The graphs on which the choice is made."""
-        return self.parts(candidate).dataset.subset(self.validation_indices())
+        return self.parts().dataset.subset(self.validation_indices())
 
     def lines(self) -> list[Candidate]:
         """What every candidate is compared with: ignoring edges, and no defence."""
@@ -158,7 +158,7 @@ def asked_of(search: Search) -> dict[str, Any]:
     """What identifies a search, as plain JSON. Time and workers may change from call to call."""
     source, data = search.source, search.parts().dataset
     return {
-        "data": data.name + " with edge labels" * source.edge_labels,
+        "data": data.name,
         "data_sha256": fingerprint(data),
         "split": [source.split_seed, source.test, source.validation],
         "attack": search.attack,
@@ -174,12 +174,9 @@ def asked_of(search: Search) -> dict[str, Any]:
 
 
 def remarks_on(search: Search) -> list[str]:
-    """What a user should know before the search begins; refuses edge labels that no candidate reads."""
-    candidates, left_out = search.reachable()
-    found = [left_out] if left_out else []
-    if search.source.edge_labels:
-        found.append(edge_label_readers([one.title for one in candidates if one.reads_edge_labels], "candidate"))
-    return found
+    """What a user should know before the search begins."""
+    _, left_out = search.reachable()
+    return [left_out] if left_out else []
 
 
 def refuse_clean_edges(search: Search) -> None:
@@ -371,11 +368,11 @@ class TrialWork:
     def __call__(self, trial: Trial) -> dict[str, Any]:
         import flipproof.training  # noqa: F401  loading torch is no part of a trial's time
 
-        candidate, search, graphs = trial.candidate, self.search, self.search.validation(trial.candidate)
+        candidate, search, graphs = trial.candidate, self.search, self.search.validation()
         started = time.perf_counter()
         try:
             with one_thread():
-                found = trained(search, candidate, search.learning(candidate), trial.epochs)
+                found = trained(search, candidate, search.learning(), trial.epochs)
                 between = time.perf_counter()
                 # refuse_clean_edges has judged the features on all graphs that may be seen
                 defence = candidate.defence.build(
@@ -411,9 +408,8 @@ class TrialWork:
 def trained(search: Search, candidate: Candidate, graphs: Dataset, epochs: int, **kept: Any) -> Learned:
     """What a candidate learns from these graphs."""
     hook, seed = search.hook(candidate.defence, graphs), search.source.split_seed
-    labels = search.parts(candidate).dataset.num_edge_labels
     arguments = {**search.training, "epochs": epochs, **kept}
-    return learned(candidate, graphs, features=hook, seed=seed, edge_labels=labels, **arguments)
+    return learned(candidate, graphs, features=hook, seed=seed, **arguments)
 
 
 def stood(certificate: Certificate, graph: Graph, attack: Attack) -> bool:

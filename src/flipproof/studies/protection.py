@@ -30,7 +30,7 @@ from flipproof.graphs import Graph
 from flipproof.models.loading import LoadedModel, load_features, load_model
 from flipproof.progress import note
 from flipproof.runs.attacking import AttackWork, attack_into, certified_radii
-from flipproof.runs.certifying import certify_into, features_shown, model_paths, read_evidence
+from flipproof.runs.certifying import certify_into, features_shown, keep_to_path, model_paths, read_evidence
 from flipproof.runs.edge_blind_line import Line, keep_line
 from flipproof.runs.run_folder import Run, written_run
 from flipproof.runs.settings import AttackSettings, CertifySettings, StudySettings
@@ -221,8 +221,8 @@ class _FinalWork:
     def __call__(self, final: _Final) -> dict[str, Any]:
         from flipproof import models
 
-        source = whole(final.candidate.source(self.search.source))
-        data = self.search.parts(final.candidate).dataset
+        source = whole(self.search.source)
+        data = self.search.parts().dataset
         out = self.folder / final.role
         part = out.with_name(f"{out.name}.part")
         kind, settings = final.candidate.defence, dict(final.candidate.settings)
@@ -274,12 +274,13 @@ class _Outcome:
 def _measure(folder: Path, search: Search, finals: Sequence[_Final], workers: int, quiet: bool) -> _Outcome:
     """Certify the test graphs, attack a few, write the report."""
     best = finals[0].candidate
-    source, data = whole(best.source(search.source)), search.parts(best).dataset
+    source, data = whole(search.source), search.parts().dataset
     indices = part_indices(source.split(data), "test", None)
     graphs = {index: data[index] for index in indices}
     loaded = {final.role: load_model(str(folder / final.role)) for final in finals}
     defended = {final.role: _defended(loaded[final.role], final.candidate) for final in finals}
     model = defended[_MODEL]
+    keep_to_path(model, folder / "run")
     model.check_ahead(data.subset(indices))
     answers = {
         role: {index: line.predict(graph) for index, graph in graphs.items()}
@@ -420,7 +421,6 @@ def _summary(
     return {
         "defence": chosen.candidate.defence.name,
         "settings": {**chosen.candidate.settings, **chosen.candidate.recipe, **_epochs_of(chosen)},
-        "edge_labels": chosen.candidate.source(search.source).edge_labels,
         "accuracy": outcome.certified["0"],
         "certified_accuracy": outcome.certified,
         "target": target.words,
@@ -454,13 +454,12 @@ def _epochs_of(chosen: _Final) -> dict[str, int]:
 
 def _commands(search: Search, chosen: _Final, folder: Path) -> list[str]:
     """The commands that make the same model and certificates without the search; none where options cannot say it."""
-    source, kind = chosen.candidate.source(search.source), chosen.candidate.defence
+    source, kind = search.source, chosen.candidate.defence
     given = {} if kind.edge_blind else chosen.candidate.arguments
     if any(isinstance(value, (list, tuple)) for value in given.values()):
         return []
     spec = load_model(str(folder / _MODEL)).features(None)
     options: dict[str, Any] = {"data": source.data, "root": source.root, "symmetrise": source.symmetrise}
-    options |= {"edge_labels": source.edge_labels}
     options |= {"features": spec, **_epochs_of(chosen)}
     options |= {"data_seed": source.seed, "split_seed": source.split_seed, "seed": source.split_seed}
     options |= {"test": source.test, "validation": 0, **given, **({"model": kind.name} if kind.edge_blind else {})}

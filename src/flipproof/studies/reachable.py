@@ -46,7 +46,6 @@ def _within_reach(candidate: Candidate, graphs: Dataset, attack: Attack, asked: 
     ordered = sorted(graphs, key=lambda graph: graph.num_slots)
     question = candidate.question(asked, graphs=len(graphs))
     for graph in dict.fromkeys((ordered[len(ordered) // 2], ordered[0], ordered[-1])):
-        graph = graph if candidate.reads_edge_labels else graph.replaced(edge_labels=None)
         best = candidate.defence.best(graph, question, candidate.settings, graphs.num_classes)
         if best is None:
             return True

@@ -239,12 +239,11 @@ def _flips(number: int, word: str) -> str:
 def _commands(best: Tried, search: Search, folder: Path) -> list[str]:
     """Training on all but the test graphs with the settings that won, and certifying the test graphs, unseen so far."""
     candidate, model = best.trial.candidate, str(folder / "model")
-    source = candidate.source(search.source)
+    source = search.source
     given: dict[str, Any] = {
         "data": source.data,
         "root": source.root,
         "symmetrise": source.symmetrise,
-        "edge_labels": source.edge_labels,
         "model": candidate.model,
         "features": search.features,
     }

@@ -15,8 +15,7 @@ def sentences(summary: Mapping[str, Any], target: Target, again: str, *, blind: 
     """What was chosen and why, what it is worth, and how to go on."""
     validation, attacked = summary["validation"], summary["under_attack"]
     chosen = summary["defence"]
-    words = [f"{key} {value}" for key, value in summary["settings"].items()]
-    settings = ", ".join([*words, *["with edge labels"] * summary["edge_labels"]])
+    settings = ", ".join(f"{key} {value}" for key, value in summary["settings"].items())
     low, high = summary["interval"]
     tried, tested, few = len(summary["trials"]), summary["test_graphs"], attacked["graphs"]
 

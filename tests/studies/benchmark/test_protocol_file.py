@@ -50,12 +50,6 @@ GOOD = "[[row]]\ndefence = 'voting'\nsettings = [{ groups = 3 }]\n[[data]]\nname
             GOOD.replace("[[data]]", "data = ['topologies:41']\n[[data]]"),
             "row[0].data: there is no data set topologies:41 (did you mean topologies:40?)",
         ),
-        ("edge_labels = 1\n" + GOOD, "edge_labels must be true or false; got 1"),
-        ("edge_labels = true\n" + GOOD, "data[0].edge_labels: edge labels are asked for, and no method reads them"),
-        (
-            "edge_labels = true\nlimit = true\n" + GOOD.replace("'voting'", "'local'").replace("groups", "budget"),
-            "limit is that of methods that read no edge labels",
-        ),
         ("plugins = 'x'\n" + GOOD, "plugins must be a list of names of modules"),
         ("x = [", "is not a TOML file"),
     ],

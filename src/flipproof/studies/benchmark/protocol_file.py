@@ -18,11 +18,11 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from flipproof.datasets.fold_files import FOLDS
 from flipproof.datasets.sources import DataSource
+from flipproof.datasets.splits import FOLDS
 from flipproof.defences import defence_names
 from flipproof.errors import InputError
-from flipproof.studies.candidate import Candidate, edge_label_readers
+from flipproof.studies.candidate import Candidate
 from flipproof.studies.search_space import space, spaces
 
 __all__ = ["Protocol", "Row", "checked_training", "read_protocols"]
@@ -58,11 +58,6 @@ class Row:
         """The class of the defence."""
         return self.candidates[0].defence
 
-    @property
-    def reads_edge_labels(self) -> bool:
-        """Whether the network of a candidate reads the edge labels of graphs that have them."""
-        return any(candidate.reads_edge_labels for candidate in self.candidates)
-
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""
         return {
@@ -79,7 +74,7 @@ class Protocol:
     """What is done with one data set.
 
     Attributes:
-        source: Where the graphs come from, and whether edge labels are read; its shares and split seed are not used.
+        source: Where the graphs come from; its shares and split seed are not used.
         rows: The methods.
         splits: Folder of the files that say which graph is tested in which fold.
         folds: The folds that are run.
@@ -111,12 +106,6 @@ class Protocol:
         """Of the data set, as it was given."""
         return self.source.data
 
-    def remark(self) -> str:
-        """Who reads the edge labels that are asked for, which somebody must; empty if none are."""
-        if not self.source.edge_labels:
-            return ""
-        return edge_label_readers([row.name for row in self.rows if row.reads_edge_labels], "method")
-
     @property
     def title(self) -> str:
         """Of the data set, for headings."""
@@ -127,7 +116,6 @@ class Protocol:
         kept = ("validation_graphs", "attacked", "attack_budget", "attack_calls", "limit", "features")
         return {
             "data_seed": self.source.seed,
-            **({"edge_labels": True} if self.source.edge_labels else {}),
             "folds": list(self.folds),
             **dict(self.training),
             **dict(self.asked),
@@ -157,8 +145,6 @@ def read_protocols(path: Path, *, root: str | None = None) -> list[Protocol]:
         own.refuse_unknown((*_KEYS, "name"))
         protocol = _protocol(_Table({**_merged(common, table)}, str(path), own.where), path.parent, root)
         protocol = replace(protocol, rows=_rows(rows, str(path), protocol))
-        with own.blamed("edge_labels"):
-            protocol.remark()
         if protocol.name in found:
             raise InputError(f"{path}: {own.where}name {protocol.name!r} is there twice (merge the two tables)")
         found[protocol.name] = protocol
@@ -169,7 +155,6 @@ _KEYS = (
     "root",
     "download",
     "data_seed",
-    "edge_labels",
     "splits",
     "folds",
     "training",
@@ -213,13 +198,7 @@ def _protocol(table: _Table, beside: Path, root: str | None) -> Protocol:
         table.text("root") if root is None else root,
         table.truth("download"),
         table.whole("data_seed", 0),
-        edge_labels=table.truth("edge_labels"),
     )
-    if source.edge_labels and table.truth("limit"):
-        raise InputError(
-            f"{table.file}: {table.where}limit is that of methods that read no edge labels; got it with edge_labels (leave one "
-            "of them out)"
-        )
     given = table.text("splits")
     folds = table.several("folds", lambda value: _whole(value) and value < FOLDS, f"folds below {FOLDS}", range(FOLDS))
     if not folds:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,8 @@ from flipproof import __version__
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.metrics import majority_share, right_radii, shares
 from flipproof.datasets import Dataset, Split
-from flipproof.datasets.fold_files import FOLDS, read_folds, write_folds
 from flipproof.datasets.sources import DataSource, fingerprint
-from flipproof.datasets.splits import drawn, folds
+from flipproof.datasets.splits import FOLDS, drawn, folds, read_folds, write_folds
 from flipproof.defences.asking import ask_all
 from flipproof.defences.defended import DefendedClassifier
 from flipproof.engines import Engine
@@ -70,30 +69,21 @@ def _graphs(source: DataSource) -> Dataset:
     return source.load()
 
 
-def _plain(protocol: Protocol) -> DataSource:
-    """The data without edge labels, to which published folds belong."""
-    return replace(protocol.source, edge_labels=False)
-
-
 @lru_cache(maxsize=2)
 def _folds(source: DataSource, path: Path | None) -> list[Split]:
     data = _graphs(source)
     return folds(data, number=FOLDS, validation=True) if path is None else read_folds(path, data)
 
 
-def fold(protocol: Protocol, number: int, *, edge_labels: bool = False) -> Split:
-    """The graphs of a fold: those of the published file, or of the folds that ``make_splits`` would publish.
-
-    They have edge labels if these are wanted and the protocol reads them.
-    """
+def fold(protocol: Protocol, number: int) -> Split:
+    """The graphs of a fold: those of the published file, or of the folds that ``make_splits`` would publish."""
     path = None if protocol.splits is None else protocol.splits / f"{_file_name(protocol)}"
     if path is not None and not path.is_file():
         raise InputError(
             f"there is no file of folds {path} (leave splits out, and the benchmark writes its own; or publish one with "
             "benchmarks/make_splits.py)"
         )
-    parts = _folds(_plain(protocol), path)[number]
-    return replace(parts, dataset=_graphs(protocol.source)) if edge_labels and protocol.source.edge_labels else parts
+    return _folds(protocol.source, path)[number]
 
 
 def _file_name(protocol: Protocol) -> str:
@@ -106,11 +96,7 @@ def jobs_of(protocols: Sequence[Protocol]) -> list[Job]:
 
     jobs = []
     for protocol in protocols:
-        data = _graphs(_plain(protocol))
-        try:
-            _graphs(protocol.source)
-        except InputError as error:
-            raise InputError(f"edge_labels of {protocol.name}: {error}") from error
+        data = _graphs(protocol.source)
         if protocol.limit:
             jobs.append(Job(protocol.name, LIMIT, -1, _digest([fingerprint(data), RADII, __version__])))
         hooks = [_features(protocol, row, data) for row in protocol.rows]
@@ -138,7 +124,7 @@ def _features(protocol: Protocol, row: Row, graphs: Dataset) -> Any:
 
 def _asked(protocol: Protocol, row: Row, number: int) -> dict[str, Any]:
     """All that a result depends on, as plain JSON."""
-    parts = fold(protocol, number, edge_labels=row.reads_edge_labels)
+    parts = fold(protocol, number)
     return {
         "data": protocol.name,
         "graphs": fingerprint(parts.dataset),
@@ -182,10 +168,8 @@ def finished_jobs(
         done = f", {len(found)} of them done already" if found else ""
         note(f"{len(jobs)} jobs{done}; {len(missing)} to do", quiet=quiet)
         for protocol in protocols:
-            if remark := protocol.remark():
-                note(f"{protocol.name}: {remark}", quiet=quiet)
             if protocol.splits is None:
-                write_folds(folder / "splits" / _file_name(protocol), _graphs(_plain(protocol)))
+                write_folds(folder / "splits" / _file_name(protocol), _graphs(protocol.source))
         work = JobWork({protocol.name: protocol for protocol in protocols})
         for job, content in run_jobs("working", missing, work, workers=workers, engine=engine, quiet=quiet):
             run.store.finish(job.name, json.dumps(content).encode())
@@ -213,7 +197,7 @@ class JobWork:
         try:
             with one_thread():
                 if job.fold < 0:
-                    return _limit(_graphs(_plain(protocol)))
+                    return _limit(_graphs(protocol.source))
                 row = next(row for row in protocol.rows if row.name == job.row)
                 return _result(protocol, row, job.fold)
         except InputError as error:
@@ -243,7 +227,7 @@ def _result(protocol: Protocol, row: Row, number: int) -> dict[str, Any]:
     tried = [_tried(protocol, row, candidate, hook, number) for candidate in row.candidates]
     chosen = max(tried, key=lambda one: one.score)  # of equals the first
     searched = time.process_time() - started
-    parts = fold(protocol, number, edge_labels=chosen.candidate.reads_edge_labels)
+    parts = fold(protocol, number)
     defence = _built(chosen.candidate, chosen.model, hook)
     graphs = parts.test.graphs
     question = chosen.candidate.question({**protocol.asked, **row.asked}, graphs=len(graphs))
@@ -270,7 +254,7 @@ def _swapped(readings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _tried(protocol: Protocol, row: Row, candidate: Candidate, hook: Any, number: int) -> _Tried:
-    parts = fold(protocol, number, edge_labels=candidate.reads_edge_labels)
+    parts = fold(protocol, number)
     validation = parts.validation
     if protocol.validation_graphs is not None:
         validation = validation.subset(drawn(validation, protocol.validation_graphs, seed=number).tolist())
@@ -281,7 +265,6 @@ def _tried(protocol: Protocol, row: Row, candidate: Candidate, hook: Any, number
         features=hook,
         seed=number,
         network=row.network,
-        edge_labels=parts.dataset.num_edge_labels,
         **{**protocol.training, **row.training},
     )
     seconds = time.process_time() - started

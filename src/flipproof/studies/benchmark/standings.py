@@ -154,7 +154,7 @@ class RowStanding:
 
 @dataclass(frozen=True, eq=False)
 class DataStandings:
-    """Everything measured on one data set; ``remark`` says who reads its edge labels, where they are asked for."""
+    """Everything measured on one data set."""
 
     name: str
     title: str
@@ -163,7 +163,6 @@ class DataStandings:
     rows: tuple[RowStanding, ...]
     limit: tuple[float, ...] | None
     budget: int
-    remark: str = ""
 
     @property
     def collapsed(self) -> str:
@@ -229,7 +228,6 @@ def standings(protocols: Sequence[Protocol], finished: Mapping[Job, Mapping[str,
                 tuple(rows),
                 None if limit is None else tuple(most / limit["graphs"] for most in limit["most"]),
                 protocol.attack_budget,
-                protocol.remark(),
             )
         )
     return found

@@ -84,7 +84,6 @@ def _blocks(found: Sequence[DataStandings], figures: dict[str, Path], command: s
             _Block("figure", f"Certified accuracy on {data.title}", figure=figures[data.name]),
             _Block("table", rows=_accuracy(data)),
             *([_Block("text", data.collapsed)] if data.collapsed else []),
-            *([_Block("text", f"{data.remark[0].upper()}{data.remark[1:]}.")] if data.remark else []),
             _Block("text", _tests(data)),
             _Block("text", "Against attackers that only add edges, or only remove them:"),
             _Block("table", rows=_attackers(data)),

@@ -11,6 +11,7 @@ from flipproof import Graph, InputError
 from flipproof.certificates.local_scores import LocalScores
 from flipproof.defences.defence import described
 from flipproof.defences.local import LocalRequest, _totals
+from flipproof.defences.target import Effort
 from flipproof.models import GIN, Local
 from flipproof.models.local_network import LocalViews
 from flipproof.report.wording import setting_words
@@ -137,7 +138,7 @@ def test_target_agrees_with_predict(features):
     rng = np.random.default_rng(1)
     local = fp.LocalClassifier(wild(3 if features else 0, 3))
     graph = random_graph(rng, 6, features, 0.1)
-    target = local.target(graph)
+    target = local.target(graph, Effort())
     target.aim(None)
     flips = np.sort(np.stack([rng.permutation(graph.num_slots)[:3] for _ in range(40)]), axis=1)
     outcome = target.evaluate(flips)

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 import flipproof as fp
 from flipproof import models
+from flipproof.training import train_for
 from flipproof.training.hyperparameters import Hyperparameters
-from flipproof.training.loop import fit
-from flipproof.training.task import Outcome
+from flipproof.training.loop import Outcome, fit
 from support.learnable import WithDropout, dense_or_not, padded, weights_of
 
 
@@ -263,3 +263,28 @@ def test_the_loop_knows_nothing_of_graphs(held_out, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         trained(checkpoint=tmp_path / "c", progress=stop)
     assert torch.equal(trained(checkpoint=tmp_path / "c")[1], weights)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"groups": 2, "noise": NOISES[1]}, "noise has no part in train_voting"),
+        ({"groups": 2, "objective": "majority"}, "objective has no part in train_voting; got 'majority'"),
+        ({"budget": 2, "groups": 2}, "groups has no part in train_certified"),
+        ({"renumber": True}, "renumber has no part in train"),
+        ({"flips": 1}, 'flips are for objective="attacked" and "attacked-votes"; got flips=1 and \'samples\''),
+    ],
+)
+def test_arguments_of_another_training_are_refused(arguments, words):
+    with pytest.raises(fp.InputError, match=words):
+        train_for(models.GCN(1, 2), dense_or_not(4), epochs=1, **arguments)
+    if "flips" not in arguments:
+        with pytest.raises(TypeError, match="unexpected keyword"):
+            fp.train(models.GCN(1, 2), dense_or_not(4), epochs=1, **{"groups": 2, **arguments})
+
+
+def test_the_arguments_choose_the_training():
+    for arguments, seen in (({"noise": NOISES[1]}, "noise"), ({"groups": 2, "objective": "samples"}, "groups")):
+        assert train_for(models.GCN(1, 2), dense_or_not(4), epochs=1, **arguments).settings[seen]
+    local = {"budget": 1, "copies": 2, "objective": "samples", "learning_rate": None}
+    assert train_for(models.Local(0, 2), dense_or_not(4), epochs=1, **local).settings["budget"] == 1

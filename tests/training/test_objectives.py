@@ -74,7 +74,7 @@ def test_an_attack_flips_the_pairs_that_hurt_the_averaged_answer_in_every_copy()
             "batch_size": 8,
             "learning_rate": 1e-9,
             "copies": 5,
-            "flips": 2 * (objective == "attacked"),
+            "flips": 2 if objective == "attacked" else None,
         }
         fp.train(model, graphs, noise=noise, objective=objective, **options)
         seen[objective] = model.seen[-1].view(5, 8, 6, 6)

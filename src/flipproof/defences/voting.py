@@ -48,7 +48,7 @@ class VotingClassifier(Defence):
     numbers must be given before an attacker has a say, and should say nothing about the class.
 
     Args:
-        model: As for :class:`flipproof.SmoothedClassifier`; best trained on sub-graphs, ``flipproof.train(..., groups=T)``.
+        model: As for :class:`flipproof.SmoothedClassifier`; best trained on sub-graphs, :func:`flipproof.train_voting`.
         groups: Number of groups ``T``, or the :class:`flipproof.EdgeGroups` themselves. More groups make larger radii possible
             and each sub-graph sparser. One group is the model itself, verified exhaustively.
         **wrapped: ``num_classes``, ``features`` (computed on every *sub-graph*), ``convention``, ``trust_features`` and

@@ -1,7 +1,14 @@
-"""Training graph classifiers the way a defence will ask them: on clean graphs, under noise, or on hashed sub-graphs."""
+"""Training graph classifiers for the defence that will use them: under noise, on hashed sub-graphs, through a certificate."""
 
-from flipproof.training.checkpoints import finished_epochs
-from flipproof.training.loop import train
-from flipproof.training.result import Epoch, TrainingResult
+from flipproof.training.loop import Epoch, TrainingResult, finished_epochs
+from flipproof.training.trainings import train, train_certified, train_for, train_voting
 
-__all__ = ["Epoch", "TrainingResult", "finished_epochs", "train"]
+__all__ = [
+    "Epoch",
+    "TrainingResult",
+    "finished_epochs",
+    "train",
+    "train_certified",
+    "train_for",
+    "train_voting",
+]

@@ -129,7 +129,7 @@ def test_greedy_bounds_enclose_the_knapsack():
     rng = np.random.default_rng(5)
     meet = 0
     for depth in (None, 1, 2) * 8:
-        evidence, _ = random_case(rng, nodes=6, kinds=2, classes=3, frozen=0.1)
+        evidence, _ = random_case(rng, nodes=6, kinds=2, classes=3, frozen=0.1, attacked=False)
         seen = evidence if depth is None else looked_at(evidence, depth)
         bound = None if seen.bound is None else seen.bound[rivals_of(1, 3)[0]]
         losses = NodeLosses(seen.views, leads_over_rivals(seen.scores, 1, 3), bound)
@@ -156,7 +156,7 @@ def test_corners_are_all_that_greedy_bounds_need(monkeypatch):
 
     bent = 0
     for depth in (1, 2) * 8:
-        evidence, _ = random_case(rng, nodes=6, kinds=2, classes=3, frozen=0.1)
+        evidence, _ = random_case(rng, nodes=6, kinds=2, classes=3, frozen=0.1, attacked=False)
         seen = looked_at(evidence, depth)
         losses = NodeLosses(seen.views, leads_over_rivals(seen.scores, 1, 3), seen.bound[rivals_of(1, 3)[0]])
         few = GreedyBounds(losses, 12).above
@@ -258,7 +258,7 @@ def test_views_reach_what_an_attack_of_a_node_reaches():
     """Every view after every attack is in the table, under a composition of its size; frozen pairs are left alone."""
     rng = np.random.default_rng(5)
     for _ in range(20):
-        evidence, _ = random_case(rng, nodes=5, kinds=3, frozen=0.2)
+        evidence, _ = random_case(rng, nodes=5, kinds=3, frozen=0.2, attacked=False)
         graph, views = evidence.graph, evidence.views
         totals = views.steps.adds + views.steps.removes
         for _ in range(20):

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import flipproof as fp
-from flipproof.certificates.evidence import Evidence
+from flipproof.certificates.evidence import ClassCell, Evidence, WeakSpots
 from flipproof.certificates.local_scores import LocalScores, leads_over_rivals, rivals_of
 from flipproof.certificates.node_views import views_of
-from flipproof.certificates.weak_spots import ClassCell, WeakSpots
 from flipproof.certificates.worst_flips import FlipSearch
 from flipproof.graphs import slots_of_pairs
 from support.local_tables import random_case

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flipproof import EdgeNoise, Graph
-from flipproof.certificates.methods import certify_counts
 from flipproof.certificates.metrics import withstands
+from flipproof.certificates.sampled_votes import certify_counts
 
 
 def test_a_budget_is_withstood_as_the_grid_says() -> None:

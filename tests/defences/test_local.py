@@ -11,6 +11,7 @@ from flipproof import Graph, InputError
 from flipproof.certificates.local_scores import LocalScores
 from flipproof.models import GIN, Local
 from flipproof.models.local_network import LocalViews
+from support.changed_nodes import deployed
 from support.local_tables import all_attacks, fill_odds, fill_table
 
 DEGREES = Local(in_features=0, num_classes=3, hidden=8, seed=1).eval()
@@ -65,7 +66,9 @@ def test_no_attack_inside_the_radius_and_one_flip_is_exact(features, frozen, mem
         assert certificate.label == local.predict(graph)
         if certificate.abstains:
             continue
-        fooling = [len(flips) for flips, attacked in all_attacks(graph) if local.predict(attacked) != certificate.label]
+        attacks = list(all_attacks(graph))
+        assert all(deployed(local, attacked) == local.predict(attacked) for _, attacked in attacks[seed::20])
+        fooling = [len(flips) for flips, attacked in attacks if deployed(local, attacked) != certificate.label]
         truth = min(fooling, default=graph.num_slots + 1) - 1
         assert certificate.radius <= truth
         assert (certificate.radius > 0) == (truth > 0)
@@ -88,7 +91,9 @@ def test_without_votes_the_radius_is_the_truth():
         assert certificate.label == local.predict(graph)
         if certificate.abstains:
             continue
-        fooling = [len(flips) for flips, attacked in all_attacks(graph) if local.predict(attacked) != certificate.label]
+        attacks = list(all_attacks(graph))
+        assert all(deployed(local, attacked) == local.predict(attacked) for _, attacked in attacks[seed::20])
+        fooling = [len(flips) for flips, attacked in attacks if deployed(local, attacked) != certificate.label]
         assert certificate.radius == min(fooling, default=graph.num_slots + 1) - 1
         radii.append(certificate.radius)
     assert len(set(radii)) >= 3

@@ -277,7 +277,7 @@ smooth = fp.SmoothedClassifier(
     features=lambda graph: np.ones((graph.num_nodes, 1)),
 )
 graphs = [fp.Graph(16, [(node, node + 1) for node in range(15)])] * 2
-print(len(smooth.certify_all(graphs, samples=2000, seed=0, workers=2)))
+print(len(smooth.certify_all(graphs, samples=2000, method="votes", seed=0, workers=2)))
 """
 
 

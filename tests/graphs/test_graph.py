@@ -23,16 +23,7 @@ def test_read_only(full: Graph) -> None:
             setattr(full, name, 1)
     with pytest.raises(AttributeError, match="label"):
         del full.label
-    names = (
-        "edges",
-        "frozen",
-        "node_features",
-        "edge_slots",
-        "frozen_slots",
-        "slots",
-        "slot_states",
-        "degrees",
-    )
+    names = ("edges", "frozen", "node_features", "edge_slots", "frozen_slots", "slots", "slot_states", "degrees")
     for name in (*names, "flippable_edge_slots"):
         with pytest.raises(ValueError, match="read-only"):
             getattr(full, name)[0] = 0

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flipproof.certificates.weak_spots import ClassCell, WeakSpots
+from flipproof.certificates.evidence import ClassCell, WeakSpots
 from flipproof.report.content import CertifiedRun, Reading, percent
 from flipproof.report.html import asset
 from flipproof.report.reading import read_run, with_attacks, with_lines

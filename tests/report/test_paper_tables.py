@@ -104,11 +104,7 @@ def test_runs_that_cannot_be_compared_are_refused(runs: list[TableRun]) -> None:
     ],
 )
 def test_what_cannot_be_exported_ends_in_one_sentence(
-    folder: Path,
-    options: list[str],
-    sentence: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, options: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder)
     outcome = call(monkeypatch, capsys, "export", "even", *options)

@@ -31,7 +31,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def few_defences(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_defences(monkeypatch: pytest.MonkeyPatch, undrawn: None) -> None:
     """Those that need no minute."""
     names = ("local", "edge-blind", "none")
     monkeypatch.setattr(halving, "defence_classes", lambda: [defence_class(name) for name in names])

@@ -34,8 +34,12 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         # under noise this light no vote of 200 samples is certified against a flip, whatever the network
         (("--radius", 1, "--keep", 0.99, "--keep", 0.9), "keep 0.9"),
         # noise that never adds hides no addition, and noise that never removes no removal
-        (("--adds", 1, "--noise", "0,0.3", "--noise", "0.3,0"), "add 0.3 remove 0"),
-        (("--removes", 1, "--noise", "0,0.3", "--noise", "0.3,0"), "add 0 remove 0.3"),
+        pytest.param(
+            ("--adds", 1, "--noise", "0,0.3", "--noise", "0.3,0"), "add 0.3 remove 0", marks=pytest.mark.guarantee
+        ),
+        pytest.param(
+            ("--removes", 1, "--noise", "0,0.3", "--noise", "0.3,0"), "add 0 remove 0.3", marks=pytest.mark.guarantee
+        ),
         (("--removes", 1, "--candidate", "smoothing add=0 remove=0.3", "--noise", "0.3,0"), "add 0 remove 0.3"),
     ],
 )

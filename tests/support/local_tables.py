@@ -42,10 +42,11 @@ def random_case(
     frozen: float = 0.0,
     integers: bool = False,
     counted: bool = False,
-) -> tuple[LocalScores, Attacked]:
+    attacked: bool = True,
+) -> tuple[LocalScores, Attacked | None]:
     """A random graph with random votes on all views, and the outcome of every attack.
 
-    ``counted``: edges count in the offset.
+    ``counted``: edges count in the offset. Without ``attacked``, attacks are not enumerated.
     """
     number = nodes * (nodes - 1) // 2
     pairs = pairs_of_slots(np.arange(number), nodes)
@@ -75,6 +76,8 @@ def random_case(
         small,
         offsets=offsets if counted else None,
     )
+    if not attacked:
+        return evidence, None
     table = {
         (own, *counts): row for row, (own, counts) in enumerate(zip(views.own, views.counts.tolist(), strict=True))
     }

@@ -18,15 +18,7 @@ from flipproof.runs.run_folder import open_run
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.store import FILE, Store
 
-__all__ = [
-    "alter_row",
-    "alter_settings",
-    "evidence_of",
-    "replace_evidence",
-    "settings_of",
-    "spoil",
-    "stored",
-]
+__all__ = ["alter_row", "alter_settings", "evidence_of", "replace_evidence", "settings_of", "spoil", "stored"]
 
 
 def settings_of(defence: Defence, graphs: Mapping[int, fp.Graph], **asked: Any) -> CertifySettings:

@@ -11,8 +11,8 @@ import numpy as np
 from flipproof.attacks.attack_result import AttackResult
 from flipproof.attacks.constraints import Constraints, Space
 from flipproof.checks import checked_seed
-from flipproof.defences.target import Outcome, Target
-from flipproof.defences.undefended import as_defence
+from flipproof.defences.target import Effort, Outcome, Target
+from flipproof.defences.undefended import as_defended
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots
 
@@ -83,8 +83,8 @@ def target_of(model: Any, graph: Graph, options: Options) -> Target:
     """What a user means to attack: a defended classifier with its defence, anything else as it is."""
     given: dict[str, Any] = dict(options)
     label = given.pop("label", None)
-    defence = as_defence(model, **{key: given.pop(key, None) for key in _MODEL})
-    target = defence.target(graph, **{key: value for key, value in given.items() if key not in _CONSTRAINTS})
+    defended = as_defended(model, **{key: given.pop(key, None) for key in _MODEL})
+    target = defended.target(graph, Effort(**{key: value for key, value in given.items() if key not in _CONSTRAINTS}))
     target.aim(label)
     return target
 

@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, NodeRadii, cut_grid
-from flipproof.certificates.evidence import Evidence
+from flipproof.certificates.evidence import Evidence, WeakSpots
 from flipproof.certificates.matched_knapsack import KINDS, GreedyBounds, NodeLosses, worst_drops
 from flipproof.certificates.node_views import NodeViews, views_of
-from flipproof.certificates.weak_spots import WeakSpots
 from flipproof.certificates.worst_flips import Flip, FlipSearch
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray

@@ -23,26 +23,6 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graphs
 from flipproof.graphs.canonical import as_array
 
-__all__ = [
-    "CONFIDENCE",
-    "Curve",
-    "average_certified_radius",
-    "certified_accuracy",
-    "certified_interval",
-    "judged_radii",
-    "majority_share",
-    "mean_radius",
-    "mean_radius_interval",
-    "only_class",
-    "right_radii",
-    "share_interval",
-    "shares",
-    "short_interval",
-    "shown_mean",
-    "shown_share",
-    "withstands",
-]
-
 CONFIDENCE = 0.95
 """Of the intervals in tables and figures."""
 

@@ -23,12 +23,14 @@ from flipproof.cli.defending import (
 from flipproof.cli.line_to_beat import edge_blind_model
 from flipproof.cli.options import CompareOptions, Defended, ModelDataOptions, OutputOptions, WorkerOptions, option
 from flipproof.cli.summary import print_lines
-from flipproof.defences import defence_class
-from flipproof.defences.defence import Defence
+from flipproof.defences.defence import described
+from flipproof.defences.defended import DefendedClassifier
+from flipproof.defences.undefended import NoDefence
 from flipproof.engines import cores
 from flipproof.models.loading import load_model
 from flipproof.progress import note
-from flipproof.runs.attacking import AttackWork, attack_into, certified_radii, role_name
+from flipproof.report.wording import role_name, wording
+from flipproof.runs.attacking import AttackWork, attack_into, certified_radii
 from flipproof.runs.certifying import features_shown
 from flipproof.runs.run_folder import written_run
 from flipproof.runs.settings import AttackSettings
@@ -85,19 +87,18 @@ def run(options: Options) -> int:
     loaded = load_model(options.model)
     chosen = chosen_data(loaded, options)
     classes = num_classes(loaded, options.classes, chosen.dataset)
-    none = defence_class("none")
-    attacked: dict[str, Defence] = {}
+    attacked: dict[str, DefendedClassifier] = {}
     other = None if options.undefended is None else load_model(options.undefended)
     if other is not None:
         refuse_other_classes(other, chosen.dataset, "--undefended")
         theirs = num_classes(other, None, chosen.dataset)
-        attacked["undefended"] = defend(other, none, {}, classes=theirs, features=None)
-    attacked["base"] = defend(loaded, none, {}, classes=classes, features=options.features)
-    found = chosen_defence(loaded, options.defence_values, options.defence)
-    if found is not None and not found[0].baseline:
+        attacked["undefended"] = defend(other, NoDefence(), classes=theirs, features=None)
+    attacked["base"] = defend(loaded, NoDefence(), classes=classes, features=options.features)
+    defence = chosen_defence(loaded, options.defence_values, options.defence)
+    if defence is not None and not wording(defence.name).baseline:
         attacked["defended"] = defend(
             loaded,
-            *found,
+            defence,
             classes=classes,
             features=options.features,
             trust_features=options.trust_features,
@@ -114,7 +115,7 @@ def run(options: Options) -> int:
         graphs_seed=chosen.graphs_seed,
         model_sha256=loaded.identity,
         undefended_sha256=None if other is None else other.identity,
-        defence=attacked["defended"].describe() if "defended" in attacked else None,
+        defence=described(attacked["defended"].defence) if "defended" in attacked else None,
         features=features_shown(attacked["base"], chosen.graphs.values(), loaded.features(options.features)),
         budget=options.budget,
         attacks=names,
@@ -135,7 +136,7 @@ def run(options: Options) -> int:
     except KeyboardInterrupt:
         note(f"stopped; what is finished is kept. continue with: {options.again}")
         return 130
-    words = {role: role_name(role, None if found is None else found[0]) for role in attacked}
+    words = {role: role_name(role, None if defence is None else defence.name) for role in attacked}
     from flipproof.report.attack_figures import draw_attacks
 
     draw_attacks(options.out / "figures", outcome, words)

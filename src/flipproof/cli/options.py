@@ -19,9 +19,9 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from flipproof.datasets.sources import DataSource
-from flipproof.defences.defence import Option
 from flipproof.engines import Engine, ray_cluster
 from flipproof.errors import InputError
+from flipproof.fields import Option
 from flipproof.progress import note
 
 __all__ = [

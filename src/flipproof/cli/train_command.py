@@ -17,11 +17,12 @@ from flipproof.cli.defending import given_defence, own_values, unused
 from flipproof.cli.options import DataOptions, Defended, FeatureOptions, OutputOptions, TrainingOptions, option
 from flipproof.cli.summary import print_lines
 from flipproof.datasets import Dataset, Split
-from flipproof.defences import defence_class, defence_classes
-from flipproof.defences.defence import Defence
 from flipproof.errors import InputError
 from flipproof.models.loading import load_features
 from flipproof.progress import note, progress
+from flipproof.report.wording import setting_words
+from flipproof.studies.search_space import Space, space, spaces
+from flipproof.training.for_defences import fit_edge_blind
 
 if TYPE_CHECKING:
     from flipproof.classifiers.features import NodeFeatures
@@ -62,14 +63,14 @@ class Options(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, Defen
 class _Plan:
     """What the model is trained for: the defence, its settings, and the arguments that training takes from it."""
 
-    defence: type[Defence]
+    defence: Space
     settings: dict[str, Any]
     arguments: dict[str, Any]
 
     @property
     def words(self) -> str:
         """What the model sees in training, in words."""
-        return self.defence.words(self.settings) or "the graphs as they are"
+        return setting_words({"name": self.defence.name, **self.settings}) or "the graphs as they are"
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,10 +150,10 @@ def _planned(options: Options) -> _Plan:
     asked, values = options.defence, options.defence_values
     if asked is None and options.model.partition(":")[0] == _BLIND:
         asked, values = _BLIND, unused(values, quiet=options.silent)
-    for known in defence_classes():
+    for known in spaces():
         if asked is None and known.network == options.model and not values:
             asked = known.name
-    defence = given_defence(values, asked, "training_options") or defence_class("none")
+    defence = given_defence(values, asked, "training_options") or space("none")
     settings = defence.checked(own_values(defence, values, "settings"))
     extra = {entry.name: values.get(entry.name, entry.default) for entry in defence.training_options}
     return _Plan(defence, settings, defence.training(settings) | extra)
@@ -202,9 +203,7 @@ def _trained(graphs: Dataset, parts: Split, hook: NodeFeatures, options: Options
 def _line(graphs: Dataset, parts: Split, hook: NodeFeatures, options: Options, plan: _Plan) -> _Outcome:
     """The strong edge-blind line: what its defence fits."""
     validation = parts.validation if len(parts.validation) else None
-    found = defence_class(_BLIND).fitted(parts.train, features=hook, validation=validation, seed=options.seed)
-    assert found is not None
-    model, fit = found
+    model, fit = fit_edge_blind(parts.train, features=hook, validation=validation, seed=options.seed)
     summary = {
         "chosen": fit.kind,
         "compared": dict(fit.compared),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,8 +15,6 @@ from numpy.typing import NDArray
 from flipproof.datasets.graph_arrays import GraphArrays
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graphs
-
-__all__ = ["Attribute", "Dataset", "NumberedGraphs"]
 
 
 @dataclass(frozen=True)
@@ -266,6 +266,18 @@ class NumberedGraphs(Mapping[int, Graph]):
 
     def __contains__(self, number: object) -> bool:
         return number in self._numbers
+
+
+def fingerprint(graphs: Dataset) -> str:
+    """Hash of all graphs, their features, labels and class names; independent of machine and path."""
+    digest = hashlib.sha256(json.dumps([len(graphs), list(graphs.class_names)]).encode())
+    for graph in graphs:
+        digest.update(f"{graph.topology} {graph.label}".encode())
+        if graph.node_features is not None:
+            features = graph.node_features
+            digest.update(f"{features.shape} {features.dtype.str}".encode())
+            digest.update(features.tobytes())
+    return digest.hexdigest()
 
 
 def _span(values: list[int]) -> str:

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from flipproof.graphs import Graph, IntArray, unchecked_graph
 from flipproof.graphs.canonical import checked_features
 
-__all__ = ["GraphArrays"]
-
 
 class GraphArrays(Sequence[Graph]):
     """Graphs one after the other in common arrays; a read-only sequence of :class:`flipproof.Graph`.

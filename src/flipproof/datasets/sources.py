@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,14 +9,13 @@ from typing import Any
 
 from flipproof.checks import checked_seed
 from flipproof.datasets.dataset import Attribute, Dataset
+from flipproof.datasets.dataset import fingerprint as fingerprint
 from flipproof.datasets.folder import LABELS, folder
 from flipproof.datasets.smiles import smiles
 from flipproof.datasets.splits import Split, drawn, split
 from flipproof.datasets.topologies import topologies
 from flipproof.datasets.tu import tu, tu_names
 from flipproof.errors import InputError
-
-__all__ = ["PARTS", "DataSource", "by_class_names", "fingerprint", "model_data", "part_indices", "stored_attributes"]
 
 PARTS = ("test", "validation", "train", "all")
 
@@ -171,18 +168,6 @@ def by_class_names(graphs: Dataset, stored: Mapping[str, Any], model: str = "the
         return graphs.with_classes(names)
     except InputError as error:
         raise InputError(f"the data do not fit {model}: {error}") from error
-
-
-def fingerprint(graphs: Dataset) -> str:
-    """Hash of all graphs, their features, labels and class names; independent of machine and path."""
-    digest = hashlib.sha256(json.dumps([len(graphs), list(graphs.class_names)]).encode())
-    for graph in graphs:
-        digest.update(f"{graph.topology} {graph.label}".encode())
-        if graph.node_features is not None:
-            features = graph.node_features
-            digest.update(f"{features.shape} {features.dtype.str}".encode())
-            digest.update(features.tobytes())
-    return digest.hexdigest()
 
 
 def part_indices(parts: Split, part: str, limit: int | None, *, seed: int = 0) -> list[int]:

@@ -24,8 +24,6 @@ from flipproof.datasets.graph_arrays import GraphArrays
 from flipproof.errors import InputError
 from flipproof.graphs import IntArray
 
-__all__ = ["tu", "tu_names"]
-
 _MOST_OBJECTS = 20_000  # graphs; of more, each is built when it is asked for
 
 

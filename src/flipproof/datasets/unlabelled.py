@@ -11,21 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from flipproof.datasets.dataset import Attribute
-from flipproof.datasets.edge_table import EDGES, NODES, has_edge_table, read_edge_table, read_table_rows
 from flipproof.datasets.folder import LABELS, with_features
 from flipproof.datasets.graph_files import (
+    EDGES,
+    NODES,
     READERS,
     RawGraph,
+    has_edge_table,
     loaded_json,
     parsed_json,
+    read_edge_table,
     read_graph_file,
+    read_table_rows,
     read_text,
 )
 from flipproof.datasets.smiles import molecule
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
-
-__all__ = ["Columns", "parsed_line", "read_unlabelled"]
 
 _SMILES = ".smi"
 

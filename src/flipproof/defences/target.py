@@ -13,27 +13,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flipproof.certificates.bounds import checked_alpha, label_pvalue
+from flipproof.checks import checked_samples, checked_seed
 from flipproof.classifiers import Classifier
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, pairs_of_slots
-from flipproof.noise import EdgeNoise, NoisyBatch
+from flipproof.noise import EdgeNoise, NoisyBatch, keyed_draws, noisy_states
 
 if TYPE_CHECKING:
-    from flipproof.defences.defence import Defence
-
-__all__ = [
-    "AnswersTarget",
-    "BaseTarget",
-    "Confirmation",
-    "CopiesTarget",
-    "Outcome",
-    "Target",
-    "attacked_states",
-    "checked_copies",
-]
+    from flipproof.defences.defended import DefendedClassifier
 
 _MOST_ENTRIES = 2**24  # states held at once
 _MOST_COPIES = 2**28  # slots of all copies of a candidate
+_CLEAR = 2.0  # standard errors by which a rival must lead on the noise that the attack was searched with
 
 
 def attacked_states(graph: Graph, flips: IntArray) -> NDArray[np.bool_]:
@@ -85,6 +77,25 @@ class Outcome:
             np.concatenate([part.guides for part in parts]),
             np.concatenate([part.fooled for part in parts]),
         )
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How an attack looks at a classifier.
+
+    Attributes:
+        samples: Noisy copies of every candidate, where the defence samples.
+        confirm_samples: Noisy copies on which a success is confirmed.
+        alpha: Probability with which a false success is confirmed.
+        seed: Seed of the noise.
+        max_calls: Largest number of model calls; ``None`` for any number.
+    """
+
+    samples: int = 256
+    confirm_samples: int = 10_000
+    alpha: float = 0.001
+    seed: int = 0
+    max_calls: int | None = None
 
 
 @dataclass(frozen=True)
@@ -243,31 +254,84 @@ class CopiesTarget(Target):
         """Which candidates count as fooled, from their votes for each class ``[K, C]`` and the label's lead ``[K]``."""
 
 
+class SmoothedTarget(CopiesTarget):
+    """The most frequent answer under noise, estimated on the same noise for all candidates.
+
+    Common random numbers: slot ``i`` of sample ``m`` has one random integer, compared with the threshold of whatever state the
+    candidate has there, so that two candidates differ only where their flips do. A candidate counts as fooled when a rival
+    leads by two standard errors; whether it truly is, :meth:`confirm` tells with fresh noise.
+    """
+
+    relaxed = 32
+
+    def __init__(self, smooth: DefendedClassifier, graph: Graph, noise: EdgeNoise, effort: Effort) -> None:
+        self.smooth, self.confirm_samples = smooth, checked_samples(effort.confirm_samples)
+        self.samples = checked_copies(checked_samples(effort.samples), graph, "samples", "lower samples")
+        self.alpha, self.seed = checked_alpha(effort.alpha), checked_seed(effort.seed)
+        smooth.check([graph])
+        draws = keyed_draws("attack noise", self.seed, 0, (self.samples, graph.num_slots))
+        empty = np.zeros(draws.shape, dtype=np.bool_)
+        self.if_empty = noisy_states(empty, draws, noise)
+        self.if_edge = noisy_states(~empty, draws, noise)
+        super().__init__(smooth.classifier, graph, noise, effort.max_calls)
+
+    def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
+        own = counts[:, self.label]
+        fooled: NDArray[np.bool_] = -margins > _CLEAR * np.sqrt(2 * own - margins)
+        return fooled
+
+    def prediction(self) -> int:
+        return int(self._votes(self.graph, "clean").counts.argmax())
+
+    def confirm(self, graph: Graph) -> Confirmation:
+        """On fresh noise, a binomial test of the strongest rival against the label, corrected for choosing the rival.
+
+        An attack after which the label is still the smoothed classifier's answer passes with probability at most ``alpha``.
+        """
+        votes = self._votes(graph, "confirm")
+        counts = votes.counts
+        margin = float(self._margins(counts[None].astype(np.float64))[0])
+        rival = int(counts[self.label] - margin)
+        p_value = 1.0
+        if margin < 0:  # the label test is two-sided: half of it, once for each rival
+            p_value = min(1.0, float(label_pvalue(rival, counts[self.label])) / 2 * (len(counts) - 1))
+        level = checked_alpha(self.alpha, samples=len(votes), discrepancy=votes.stream().discrepancy)
+        return Confirmation(p_value <= level, margin / len(votes), p_value)
+
+    def _votes(self, graph: Graph, purpose: str) -> Any:
+        """Votes on noise that the search had no part in."""
+        seed = int(keyed_draws(f"attack {purpose}", self.seed, 0, (1,))[0])
+        defence = self.smooth.defence
+        self.smooth.check([graph])
+        self.calls += self.confirm_samples
+        return defence.ask(self.smooth, graph, defence.request(self.confirm_samples, seed=seed))
+
+
 class AnswersTarget(Target):
     """Any defence, by its answer on each attacked graph: exact, nothing batched, no slope to follow."""
 
     cost = 1
 
-    def __init__(self, defence: Defence, graph: Graph, *, max_calls: int | None) -> None:
-        self.defence = defence
-        defence.check([graph])
-        super().__init__(defence.classifier, graph, defence.noise, max_calls)
+    def __init__(self, defended: DefendedClassifier, graph: Graph, max_calls: int | None) -> None:
+        self.defended = defended
+        defended.check([graph])
+        super().__init__(defended.classifier, graph, defended.defence.trial_noise, max_calls)
 
     def _evaluate(self, states: NDArray[np.bool_]) -> Outcome:
         graphs = [
             self.graph.flipped(pairs_of_slots(self.graph.slots[row ^ self.graph.slot_states], self.graph.num_nodes))
             for row in states
         ]
-        stands = np.array([self.defence.predict(graph) == self.label for graph in graphs])
+        stands = np.array([self.defended.predict(graph) == self.label for graph in graphs])
         margins = np.where(stands, 1.0, -1.0)
         return Outcome(margins, margins, ~stands)
 
     def prediction(self) -> int:
         self.calls += 1
-        found = self.defence.predict(self.graph)
+        found = self.defended.predict(self.graph)
         return 0 if found is None else found
 
     def confirm(self, graph: Graph) -> Confirmation:
         self.calls += 1
-        fooled = self.defence.predict(graph) != self.label
+        fooled = self.defended.predict(graph) != self.label
         return Confirmation(fooled, -1.0 if fooled else 1.0, 0.0 if fooled else 1.0)

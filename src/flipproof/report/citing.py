@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from flipproof.report.html import asset
+from flipproof.report.wording import wording
 from flipproof.runs.settings import CertifySettings
 
 __all__ = ["bibtex", "entries"]
@@ -19,6 +20,6 @@ def entries() -> dict[str, str]:
 
 def bibtex(runs: Sequence[CertifySettings]) -> str:
     """The entries for flipproof, and for what the defences of these runs rest on."""
-    keys = dict.fromkeys(["flipproof", *(key for run in runs for key in run.defence_class.references)])
+    keys = dict.fromkeys(["flipproof", *(key for run in runs for key in wording(run.defence["name"]).references)])
     known = entries()
     return "\n\n".join(known[key] for key in keys) + "\n"

@@ -17,6 +17,7 @@ from flipproof.graphs import NODE_CHANGES
 from flipproof.report.content import CertifiedRun, curve_range, paired, percent, share_text
 from flipproof.report.html import asset, embedded_json, html_table, policy
 from flipproof.report.script_data import script_data
+from flipproof.report.wording import wording
 
 __all__ = ["report_page"]
 
@@ -124,7 +125,7 @@ def _of(count: int, total: int) -> str:
 
 def _sentences(run: CertifiedRun) -> str:
     """What the run shows, for a reader who knows nothing about the defence; HTML."""
-    total, trait = len(run.rows), html.escape(run.settings.defence_class.trait)
+    total, trait = len(run.rows), html.escape(wording(run.settings.defence["name"]).trait)
     counts = run.curve(top=max(curve_range([run]), 3)).certified
     strong = f"<strong>{_of(counts[0], total)}</strong>"
     if run.edge_blind:

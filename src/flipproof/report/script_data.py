@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from flipproof.attacks.attack_result import AttackResult
+from flipproof.certificates.evidence import ClassCell, WeakSpots
 from flipproof.certificates.metrics import Curve
-from flipproof.certificates.weak_spots import ClassCell, WeakSpots
 from flipproof.graphs import Graph
 from flipproof.report.content import ATTACKERS, CertifiedRun, Reading, curve_range
 

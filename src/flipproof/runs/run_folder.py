@@ -1,7 +1,7 @@
 """The run folder: ``run.json`` beside the evidence. Everything else in it is derived and can be made again.
 
 RUN/run.json              what was asked; written first
-RUN/evidence.sqlite       a row per finished piece of work and per finished graph, and the line to beat
+RUN/evidence.sqlite       a row per finished graph, and the line to beat
 RUN/certificates.parquet, RUN/report.html, RUN/figures/   derived
 """
 

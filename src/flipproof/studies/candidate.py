@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from flipproof.defences import defence_class, defence_classes
-from flipproof.defences.defence import Defence
 from flipproof.errors import InputError
+from flipproof.studies.search_space import Space, space, spaces
+from flipproof.training.for_defences import fit_edge_blind
 
 if TYPE_CHECKING:
     from flipproof.datasets import Dataset
@@ -27,16 +27,14 @@ __all__ = [
 class Candidate:
     """A defence and its settings.
 
-    The class travels to worker processes by reference, so that a defence from a user's own module is registered there too.
-
     Attributes:
-        defence: The class.
+        defence: As experiments see it.
         settings: Of the defence.
         network: Name of another network than the defence's own.
         recipe: Another way of training, as arguments of :func:`flipproof.train`.
     """
 
-    defence: type[Defence]
+    defence: Space
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
     network: str | None = None
     recipe: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -56,7 +54,7 @@ class Candidate:
 
     def variants(self) -> list[Candidate]:
         """The same with other ways of training."""
-        return [replace(self, recipe=recipe) for recipe in self.defence.recipes(self.settings)]
+        return [replace(self, recipe=recipe) for recipe in self.defence.recipes()]
 
     @property
     def training(self) -> dict[str, Any]:
@@ -89,8 +87,7 @@ class Candidate:
 
     def question(self, asked: Mapping[str, Any], *, graphs: int = 1) -> Any:
         """What every graph is asked: the values that are known, and the command line's defaults for the others."""
-        defaults = {option.name: option.default for option in self.defence.asking if option.default is not None}
-        return self.defence.question_type.of(graphs=graphs, **{**defaults, **self.known(asked)})
+        return self.defence.request(self.known(asked), graphs=graphs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,9 +132,8 @@ def learned(
     from flipproof.training import train_for
 
     kind = candidate.defence
-    fitted = kind.fitted(graphs, features=features, validation=validation, seed=seed)
-    if fitted is not None:
-        model, fit = fitted
+    if not kind.trains:
+        model, fit = fit_edge_blind(graphs, features=features, validation=validation, seed=seed)
         return Learned(model, features, {"seed": seed, "chosen": fit.kind}, fit.accuracy)
     config = kind.network_config(features.spec, int(features.of(graphs[0]).shape[1]), graphs.num_classes)
     chosen: dict[str, Any] = {"name": candidate.network} if candidate.network else {}
@@ -147,9 +143,9 @@ def learned(
     return Learned(model, features, result.settings, result.final.accuracy)
 
 
-def compared_defences() -> list[type[Defence]]:
+def compared_defences() -> list[Space]:
     """All registered defences that are more than something to compare with."""
-    return [defence for defence in defence_classes() if not defence.baseline]
+    return [defence for defence in spaces() if not defence.baseline]
 
 
 def trainable_networks() -> list[str]:
@@ -172,7 +168,7 @@ def given_candidates(values: Mapping[str, Sequence[Any]], texts: Sequence[str] =
     found = [
         Candidate(defence, defence.trial(option.name, value))
         for defence in compared_defences()
-        for option in (defence.settings if defence.trial_options is None else defence.trial_options)
+        for option in defence.trial_options
         for value in values.get(option.name) or ()
     ]
     return tuple({candidate.title: candidate for candidate in [*found, *map(_from_text, texts)]}.values())
@@ -184,7 +180,7 @@ def _value(kind: type, text: str) -> Any:
 
 def _from_text(text: str) -> Candidate:
     name, *pairs = text.split() or [""]
-    defence = defence_class(name)
+    defence = space(name)
     if defence.baseline:
         raise InputError(f"--candidate: {name} is something to compare with, and always there (leave it out)")
     kinds = {option.name: option.kind for option in (*defence.settings, *defence.training_options)}

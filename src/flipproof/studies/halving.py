@@ -23,9 +23,8 @@ from flipproof.certificates.metrics import mean_radius, right_radii, withstands
 from flipproof.datasets import Dataset, Split
 from flipproof.datasets.sources import DataSource, fingerprint
 from flipproof.datasets.splits import drawn
-from flipproof.defences import defence_classes
 from flipproof.defences.asking import ask_all
-from flipproof.defences.defence import Defence
+from flipproof.defences.defended import DefendedClassifier
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import STREAM_VERSION
@@ -35,6 +34,7 @@ from flipproof.runs.settings import StudySettings
 from flipproof.studies.candidate import Candidate, Learned, learned
 from flipproof.studies.job_runner import one_thread, run_jobs
 from flipproof.studies.reachable import Attack, reachable_candidates
+from flipproof.studies.search_space import Space, spaces
 
 __all__ = [
     "CERTAIN",
@@ -112,7 +112,7 @@ class Search:
 
     def lines(self) -> list[Candidate]:
         """What every candidate is compared with: ignoring edges, and no defence."""
-        return [Candidate(kind) for kind in defence_classes() if kind.baseline]
+        return [Candidate(kind) for kind in spaces() if kind.baseline]
 
     def candidates(self) -> list[Candidate]:
         """All that may win, cheap ones first; see :meth:`reachable`."""
@@ -123,7 +123,7 @@ class Search:
         graphs = self.parts().train
         found = self.given or tuple(
             Candidate(kind, settings)
-            for kind in defence_classes()
+            for kind in spaces()
             if not kind.baseline
             for settings in kind.candidates_against(graphs, self.attack)
         )
@@ -135,7 +135,7 @@ class Search:
         ]
         return tuple(sorted(named, key=lambda candidate: candidate.defence.effort)), sentence
 
-    def hook(self, kind: type[Defence], graphs: Dataset) -> Any:
+    def hook(self, kind: Space, graphs: Dataset) -> Any:
         """Node features that a defence's network is trained with: those asked for, unless the defence rules them out."""
         from flipproof.models.loading import load_features
 
@@ -419,7 +419,7 @@ def stood(certificate: Certificate, graph: Graph, attack: Attack) -> bool:
     return certificate.radius >= attack
 
 
-def _certified(defence: Defence, question: Any, graphs: Sequence[Graph]) -> list[Certificate]:
+def _certified(defence: DefendedClassifier, question: Any, graphs: Sequence[Graph]) -> list[Certificate]:
     defence.check(graphs)
     found = {
         index: question.read(evidence)

@@ -20,9 +20,11 @@ from flipproof.certificates.metrics import Curve, right_radii, shares
 from flipproof.datasets import Dataset
 from flipproof.datasets.sources import DataSource, fingerprint, part_indices
 from flipproof.datasets.splits import drawn
-from flipproof.defences.defence import Defence
+from flipproof.defences.defence import described
+from flipproof.defences.defended import DefendedClassifier
 from flipproof.engines import cores
 from flipproof.errors import InputError
+from flipproof.fields import to_plain
 from flipproof.files import write_json, write_text
 from flipproof.graphs import Graph
 from flipproof.models.loading import LoadedModel, load_features, load_model
@@ -48,6 +50,7 @@ from flipproof.studies.halving import (
     whole,
 )
 from flipproof.studies.job_runner import one_thread, run_jobs
+from flipproof.studies.search_space import Space
 from flipproof.studies.tuning import Target, typed_command
 from flipproof.studies.verdict import sentences
 
@@ -297,8 +300,8 @@ def _measure(folder: Path, search: Search, finals: Sequence[_Final], workers: in
         model_sha256=loaded[_MODEL].identity,
         features=features_shown(model, graphs.values(), loaded[_MODEL].features(None)),
         num_classes=model.num_classes,
-        defence=model.describe(),
-        question=best.question({}, graphs=len(indices)).to_dict(),
+        defence=described(model.defence),
+        question=to_plain(best.question({}, graphs=len(indices))),
         paths=model_paths(model, graphs),
     )
     with written_run(folder / "run", settings) as held:
@@ -309,7 +312,7 @@ def _measure(folder: Path, search: Search, finals: Sequence[_Final], workers: in
             engine=lambda pieces: model.engine(1 if pieces < _TINY else workers, quiet=quiet),
             quiet=quiet,
         )
-        question = settings.asked()
+        question = settings.request()
         withstood = sum(
             (found := question.read(evidence)).label == graphs[index].label
             and stood(found, graphs[index], search.attack)
@@ -332,7 +335,7 @@ def _measure(folder: Path, search: Search, finals: Sequence[_Final], workers: in
     )
 
 
-def _defended(loaded: LoadedModel, candidate: Candidate) -> Defence:
+def _defended(loaded: LoadedModel, candidate: Candidate) -> DefendedClassifier:
     hook = load_features(loaded.features(None))
     return candidate.defence.build(
         loaded.model, candidate.settings, num_classes=loaded.model.num_classes, features=hook
@@ -344,7 +347,7 @@ def _attack(
     search: Search,
     certified: CertifySettings,
     loaded: Mapping[str, LoadedModel],
-    defended: Mapping[str, Defence],
+    defended: Mapping[str, DefendedClassifier],
     graphs: Mapping[int, Graph],
     workers: int,
     quiet: bool,
@@ -465,6 +468,8 @@ def _commands(search: Search, chosen: _Final, folder: Path) -> list[str]:
     ]
 
 
-def _prediction(kind: type[Defence], model: Path) -> str:
+def _prediction(space: Space, model: Path) -> str:
     """Python that answers for a graph."""
+    shells = DefendedClassifier.__subclasses__()
+    kind = next((shell for shell in shells if shell.defence_name == space.name), DefendedClassifier)
     return f'from {kind.__module__} import {kind.__name__}; {kind.__name__}.load("{model}").certify(graph)'

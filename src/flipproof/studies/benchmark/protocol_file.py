@@ -18,11 +18,12 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from flipproof.datasets.fold_files import FOLDS
 from flipproof.datasets.sources import DataSource
-from flipproof.defences import defence_class, defence_classes, defence_names
+from flipproof.datasets.splits import FOLDS
+from flipproof.defences import defence_names
 from flipproof.errors import InputError
 from flipproof.studies.candidate import Candidate
+from flipproof.studies.search_space import space, spaces
 
 __all__ = ["Protocol", "Row", "checked_training", "read_protocols"]
 
@@ -205,7 +206,7 @@ def _protocol(table: _Table, beside: Path, root: str | None) -> Protocol:
     training, asked = table.inner("training"), table.inner("asked")
     with table.blamed("training"):
         checked_training(training)
-    known = {option.name for defence in defence_classes() for option in defence.asking}
+    known = {option.name for defence in spaces() for option in defence.asking}
     for key in asked:
         if key not in known:
             raise InputError(f"{table.file}: asked.{key} is nothing that a defence takes ({_hint(key, known)})")
@@ -249,7 +250,7 @@ def _rows(given: Iterable[Mapping[str, Any]], file: str, protocol: Protocol) -> 
                 raise InputError(f"{file}: {table.where}name {name!r} is there twice (choose another)")
         rows.append(row)
     if all(row.defence.name != _LINE for row in rows):
-        rows.insert(0, Row(_LINE, (Candidate(defence_class(_LINE)),)))
+        rows.insert(0, Row(_LINE, (Candidate(space(_LINE)),)))
     return tuple(rows)
 
 
@@ -257,7 +258,7 @@ def _row(table: _Table, protocol: Protocol) -> Row:
     name = table.text("defence")
     if name not in defence_names():
         raise table.complain("defence", f"one of {', '.join(defence_names())}")
-    defence = defence_class(str(name))
+    defence = space(str(name))
     tables = table.several("settings", lambda value: isinstance(value, dict), "tables of settings", [{}])
     candidates = []
     for settings in tables or [{}]:

@@ -17,13 +17,13 @@ from flipproof import __version__
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.metrics import majority_share, right_radii, shares
 from flipproof.datasets import Dataset, Split
-from flipproof.datasets.fold_files import FOLDS, read_folds, write_folds
 from flipproof.datasets.sources import DataSource, fingerprint
-from flipproof.datasets.splits import drawn, folds
+from flipproof.datasets.splits import FOLDS, drawn, folds, read_folds, write_folds
 from flipproof.defences.asking import ask_all
-from flipproof.defences.defence import Defence
+from flipproof.defences.defended import DefendedClassifier
 from flipproof.engines import Engine
 from flipproof.errors import InputError
+from flipproof.fields import to_plain
 from flipproof.graphs import Graph
 from flipproof.noise import STREAM_VERSION
 from flipproof.progress import note
@@ -134,7 +134,7 @@ def _asked(protocol: Protocol, row: Row, number: int) -> dict[str, Any]:
         "row": row.to_dict(),
         "training": {} if row.defence.edge_blind else {**protocol.training, **row.training},
         "features": _features(protocol, row, parts.dataset).spec,
-        "question": row.candidates[0].question({**protocol.asked, **row.asked}).to_dict(),
+        "question": to_plain(row.candidates[0].question({**protocol.asked, **row.asked})),
         "validation_graphs": protocol.validation_graphs,
         "attacks": [protocol.attacked, protocol.attack_budget, protocol.attack_calls],
         "versions": [__version__, STREAM_VERSION],
@@ -278,13 +278,13 @@ def _tried(protocol: Protocol, row: Row, candidate: Candidate, hook: Any, number
     return _Tried(candidate, model, float(shares(radii, RADII).mean()), seconds)
 
 
-def _built(candidate: Candidate, model: Learned, hook: Any) -> Defence:
+def _built(candidate: Candidate, model: Learned, hook: Any) -> DefendedClassifier:
     """The defence; whether node features know the clean edges was judged on the whole data set, where it can be told best."""
     return candidate.defence.build(model.model, candidate.settings, features=hook, trust_features=True)
 
 
 def _certified(
-    defence: Defence, question: Any, graphs: Sequence[Graph], rows: Mapping[str, str]
+    defence: DefendedClassifier, question: Any, graphs: Sequence[Graph], rows: Mapping[str, str]
 ) -> tuple[dict[str, list[Certificate]], float, dict[str, float]]:
     """Certificates by row, model calls per graph, and seconds of asking and of reading.
 
@@ -314,7 +314,7 @@ def _recorded(certificates: Sequence[Certificate]) -> dict[str, Any]:
     return {"predicted": [found.label for found in certificates], **columns}
 
 
-def _attacked(protocol: Protocol, defence: Defence, test: Dataset, number: int) -> dict[str, Any]:
+def _attacked(protocol: Protocol, defence: DefendedClassifier, test: Dataset, number: int) -> dict[str, Any]:
     """The smallest attack found on a few test graphs: its flips, or none; 0 flips where the answer is wrong anyway."""
     from flipproof.attacks import strongest
 
@@ -322,7 +322,7 @@ def _attacked(protocol: Protocol, defence: Defence, test: Dataset, number: int) 
     sizes: list[int | None] = []
     for place in places:
         graph = test[place]
-        if defence.edge_blind:
+        if defence.defence.edge_blind:
             sizes.append(None if defence.predict(graph) == graph.label else 0)
             continue
         found = strongest(

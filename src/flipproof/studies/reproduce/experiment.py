@@ -14,13 +14,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from flipproof.certificates.methods import METHODS
 from flipproof.certificates.metrics import certified_accuracy
+from flipproof.certificates.sampled_votes import METHODS
 from flipproof.datasets import Split, split, topologies
 from flipproof.datasets.sources import fingerprint
+from flipproof.defences.defence import described
 from flipproof.defences.edge_blind import EdgeBlindClassifier
-from flipproof.defences.smoothing import SmoothedClassifier
-from flipproof.defences.undefended import Undefended
+from flipproof.fields import to_plain
 from flipproof.files import write_json
 from flipproof.noise import EdgeNoise
 from flipproof.progress import note
@@ -30,6 +30,7 @@ from flipproof.runs.settings import CertifySettings, StudySettings
 from flipproof.studies.candidate import Candidate
 from flipproof.studies.job_runner import one_thread, run_jobs
 from flipproof.studies.reproduce.readings import Reading, write_certificates
+from flipproof.studies.search_space import space
 
 __all__ = ["Job", "Settings", "TrainWork", "data_split", "edge_blind_accuracy", "run_experiment", "train_network"]
 
@@ -130,8 +131,8 @@ class Job:
     def candidate(self) -> Candidate:
         """The defence that the network is trained for."""
         if self.keep is None:
-            return Candidate(EdgeBlindClassifier if self.network == _BLIND else Undefended)
-        return Candidate(SmoothedClassifier, SmoothedClassifier.checked({"keep": self.keep}))
+            return Candidate(space("edge-blind" if self.network == _BLIND else "none"))
+        return Candidate(space("smoothing"), space("smoothing").checked({"keep": self.keep}))
 
     @property
     def features(self) -> str:
@@ -284,8 +285,8 @@ def _certify(job: Job, settings: Settings, folder: Path, *, workers: int | None,
         model_sha256=models.load_metadata(job.model(folder)).weights_hash,
         features=job.features,
         num_classes=defence.num_classes,
-        defence=defence.describe(),
-        question=candidate.question(asked, graphs=len(graphs)).to_dict(),
+        defence=described(defence.defence),
+        question=to_plain(candidate.question(asked, graphs=len(graphs))),
         paths=model_paths(defence, graphs),
     )
     defence.check(list(graphs.values()))

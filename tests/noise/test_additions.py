@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flipproof import EdgeNoise, Graph
-from flipproof.noise import SampleStream, additions
-from flipproof.noise.additions import AdditionLaw, _binomial_thresholds
+from flipproof.noise import SampleStream
+from flipproof.noise.stream import AdditionLaw, _binomial_thresholds
 from support.streams import (
     FALSE_ALARM,
     RING,
@@ -152,7 +152,7 @@ def test_replacements_do_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch
 
 def test_too_few_spare_draws_cost_time_not_exactness(monkeypatch: pytest.MonkeyPatch) -> None:
     AdditionLaw.of.cache_clear()
-    monkeypatch.setattr(additions, "_SPARE_DRAWS", 0)
+    monkeypatch.setattr("flipproof.noise.stream._SPARE_DRAWS", 0)
     try:
         graph, noise = Graph(100, []), EdgeNoise(add=0.02, remove=0.1)
         source = stream(graph, noise)

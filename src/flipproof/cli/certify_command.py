@@ -34,7 +34,7 @@ from flipproof.fields import from_plain, to_plain
 from flipproof.graphs import Graph
 from flipproof.models.loading import load_model
 from flipproof.progress import note
-from flipproof.runs.certifying import certify_into, features_shown, model_paths
+from flipproof.runs.certifying import certify_into, features_shown, keep_to_path, model_paths
 from flipproof.runs.edge_blind_line import Line, keep_line, read_line
 from flipproof.runs.run_folder import Run, written_run
 from flipproof.runs.settings import CertifySettings
@@ -80,6 +80,7 @@ def run(options: Options) -> int:
         trust_features=options.trust_features,
         memory=memory,
     )
+    keep_to_path(defended, options.out)
     defended.check_ahead(chosen.dataset.subset(chosen.graphs), request)
     if options.part == "test":
         warn_of_training_graphs(loaded, chosen, quiet=options.quiet)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.evidence import Evidence
+from flipproof.classifiers.classifier import ShortcutDisagrees
 from flipproof.defences.defence import Run
 from flipproof.engines import Engine, ThisProcess
 from flipproof.errors import InputError
@@ -94,8 +95,12 @@ def ask_all(
     read: bool = True,
     own_model: bool = False,
     quiet: bool = True,
+    restart: Callable[[], Iterable[int]] | None = None,
 ) -> Iterator[tuple[int, Evidence, Certificate | None]]:
     """Number, evidence and certificate of every graph, as they are finished.
+
+    Where a shortcut to the model proves to give other answers than the model itself, all graphs are asked about again, with the
+    model itself: a graph can then come twice, and the last time counts.
 
     Args:
         classifier: Has checked the graphs, or checked them ahead: the model is tried on those on which it was not tried yet.
@@ -106,11 +111,31 @@ def ask_all(
         read: Whether certificates are wanted.
         own_model: Whether the model is a user's own; see :class:`AskWork`.
         quiet: Show no progress of a graph that is split among workers.
+        restart: Called before all is asked again: forgets what is stored, and says which graphs to ask about; by default those
+            chosen.
     """
-    numbers = list(graphs if chosen is None else chosen)
-    where, run = engine or ThisProcess(), map
+    numbers, options = list(graphs if chosen is None else chosen), (engine or ThisProcess(), read, own_model, quiet)
+    try:
+        yield from _ask_each(classifier, request, graphs, numbers, *options)
+    except ShortcutDisagrees as error:
+        classifier.take_no_shortcuts(list(graphs.values()), error.remark)
+        numbers = numbers if restart is None else list(restart())
+        yield from _ask_each(classifier, request, graphs, numbers, *options)
+
+
+def _ask_each(
+    classifier: DefendedClassifier,
+    request: Any,
+    graphs: Mapping[int, Graph],
+    numbers: Sequence[int],
+    where: Engine,
+    read: bool,
+    own_model: bool,
+    quiet: bool,
+) -> Iterator[tuple[int, Evidence, Certificate | None]]:
+    run: Any = map
     if 2 * len(numbers) <= getattr(where, "workers", 1):
-        run = split_over(where, classifier, quiet=quiet)  # type: ignore[assignment]
+        run = split_over(where, classifier, quiet=quiet)
         where = ThisProcess()
     work, missing = AskWork(classifier, request, read, own_model, run), set(numbers)
     with closing(where.run(work, ((index, graphs[index]) for index in numbers))) as results:  # type: ignore[type-var]

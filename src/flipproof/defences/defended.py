@@ -160,8 +160,8 @@ class DefendedClassifier:
             for index, evidence, certificate in ask_all(
                 self, request, dict(enumerate(graphs)), engine=where, read=read
             ):
+                advance(index not in done)
                 done[index] = evidence, certificate
-                advance(1)
         return [done[index] for index in range(len(graphs))]
 
     def effective(self) -> DefendedClassifier:
@@ -193,6 +193,12 @@ class DefendedClassifier:
         """Try the model on a graph on which :meth:`check_ahead` has not tried it; refuses as :meth:`check` does."""
         if self._tries_every_graph and self.guard.untried(graph):
             self.guard.try_on(graph, self.defence.trial_noise)
+
+    def take_no_shortcuts(self, graphs: Sequence[Graph], remark: str) -> None:
+        """Ask the model itself about all the graphs, after a shortcut to it gave other answers; tries it on them first."""
+        self.classifier.take_no_shortcuts(remark)
+        first = _TRIED_FIRST if self._tries_every_graph else None
+        self.guard.check_model(graphs, self.defence.trial_noise, first=first)
 
     @property
     def _tries_every_graph(self) -> bool:

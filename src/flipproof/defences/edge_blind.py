@@ -28,7 +28,9 @@ class EdgeBlindness(Defence):
         return "own" if features is None and is_torch_module(model) else features  # the default falls back on degrees
 
     def check(self, classifier: DefendedClassifier, graphs: Sequence[Graph], request: Any = None) -> None:
-        classifier.guard.check([graph.replaced(edges=()) for graph in graphs], self.trial_noise)
+        # a model that claims to see no edge is tried on the edges, too
+        blind = classifier.classifier.edge_blind
+        classifier.guard.check(graphs if blind else [graph.replaced(edges=()) for graph in graphs], self.trial_noise)
         classifier.guard.check_features(graphs)
 
     def ask(self, classifier: DefendedClassifier, graph: Graph, request: Any, run: Run = map) -> Answer:

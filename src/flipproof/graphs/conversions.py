@@ -10,14 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flipproof.errors import InputError
-from flipproof.graphs.canonical import as_array, check_range, to_numpy, undirected_pairs
-from flipproof.graphs.slots import IntArray
+from flipproof.graphs.canonical import IntArray, as_array, check_range, to_numpy, undirected_pairs
 
 if TYPE_CHECKING:
     import networkx
     from torch_geometric.data import Data
-
-__all__ = ["Conversions", "pyg_edge_fields", "pyg_pairs", "pyg_with_edges"]
 
 _EDGE_FIELDS = ("adj", "adj_t")
 

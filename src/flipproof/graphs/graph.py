@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -14,15 +14,15 @@ from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.graphs.canonical import (
     NO_PAIRS,
+    IntArray,
     canonical_pairs,
     checked_features,
     checked_label,
+    pairs_of_slots,
     read_only,
+    slots_of_pairs,
 )
 from flipproof.graphs.conversions import Conversions
-from flipproof.graphs.slots import IntArray, pairs_of_slots, slots_of_pairs
-
-__all__ = ["Graph", "as_graph", "as_graphs", "unchecked_graph"]
 
 
 class Graph(Conversions):
@@ -80,7 +80,7 @@ class Graph(Conversions):
 
     def __reduce__(self) -> tuple[Any, ...]:
         positional = (self.num_nodes, self.edges, self.node_features, self.label)
-        return _rebuild, (positional, {"frozen": self.frozen, "name": self.name})
+        return partial(Graph, frozen=self.frozen, name=self.name), positional
 
     def __repr__(self) -> str:
         parts = [f"num_nodes={self.num_nodes}", f"num_edges={self.num_edges}"]
@@ -196,10 +196,6 @@ class Graph(Conversions):
         return Graph(**({key: getattr(self, key) for key in kept} | changes))
 
 
-def _rebuild(positional: Sequence[Any], options: dict[str, Any]) -> Graph:
-    return Graph(*positional, **options)
-
-
 def as_graph(value: Any) -> Graph:
     """A :class:`Graph` from anything the library accepts: Graph, PyG ``Data``, networkx graph, adjacency matrix."""
     if isinstance(value, Graph):
@@ -236,18 +232,17 @@ def as_graphs(values: Any) -> list[Graph]:
     if not isinstance(values, Iterable) and not is_dataset:
         raise InputError(f"expected a list of graphs; got {type(values).__name__} (pass a list)")
     _refuse_noise(values)
-    return [graph for value in _parts(values) for graph in _graphs_of(value)]
+    parts = values.to_data_list() if hasattr(values, "to_data_list") else values
+    return [graph for part in parts for graph in _graphs_of(part)]
 
 
 def _graphs_of(value: Any) -> list[Graph]:
     """One graph, or those of a batch."""
-    several = hasattr(value, "to_data_list") or (isinstance(value, (list, tuple)) and _holds_graphs(value))
-    return [as_graph(part) for part in _parts(value)] if several else [as_graph(value)]
-
-
-def _parts(values: Any) -> Iterable[Any]:
-    parts: Iterable[Any] = values.to_data_list() if hasattr(values, "to_data_list") else values
-    return parts
+    if hasattr(value, "to_data_list"):
+        value = value.to_data_list()
+    elif not (isinstance(value, (list, tuple)) and _holds_graphs(value)):
+        value = [value]
+    return [as_graph(part) for part in value]
 
 
 def _holds_graphs(values: Sequence[Any]) -> bool:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from flipproof.graphs.canonical import IntArray
 from flipproof.graphs.graph import Graph
-from flipproof.graphs.slots import IntArray
 
 __all__ = ["NODE_CHANGES", "changed_graphs", "number_of_changes"]
 

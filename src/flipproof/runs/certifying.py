@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from flipproof.certificates.evidence import Evidence
+from flipproof.classifiers.classifier import OTHER_ANSWERS
 from flipproof.defences.asking import ask_all
 from flipproof.defences.defended import DefendedClassifier
 from flipproof.engines import Engine
@@ -18,6 +20,7 @@ from flipproof.graphs import Graph
 from flipproof.models.loading import features_identity, hook_identity
 from flipproof.progress import note, progress
 from flipproof.runs.run_folder import Run
+from flipproof.runs.settings import FILE as RUN_FILE
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.table import Row, StoredRows, derive_row, read_table, write_table
 
@@ -162,9 +165,26 @@ def ask_missing(
             read=False,
             own_model=own_model,
             quiet=quiet,
+            restart=lambda: _started_over(run, classifier, graphs),
         ):
             run.store.finish(index, evidence.to_bytes())
             advance(1)
+
+
+def _started_over(
+    run: Run[CertifySettings], classifier: DefendedClassifier, graphs: Mapping[int, Graph]
+) -> Iterable[int]:
+    """Forget what a shortcut to the model said that gave other answers, and record that the model itself is asked."""
+    run.begin_again(replace(run.settings, paths=model_paths(classifier, graphs)))
+    return graphs
+
+
+def keep_to_path(classifier: DefendedClassifier, folder: str | os.PathLike[str]) -> None:
+    """Take no shortcuts to the model where the run in the folder took none, since they gave other answers."""
+    if classifier.classifier.shortcuts and (Path(folder) / RUN_FILE).is_file():
+        recorded = [path for path in CertifySettings.read(Path(folder)).paths if OTHER_ANSWERS in path]
+        if recorded:
+            classifier.classifier.take_no_shortcuts(recorded[0].partition("(")[2].rpartition(")")[0])
 
 
 def model_paths(classifier: DefendedClassifier, graphs: Mapping[int, Graph]) -> dict[str, int]:

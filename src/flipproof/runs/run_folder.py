@@ -30,6 +30,14 @@ class Run(Generic[_Settings]):
     def __init__(self, folder: Path, settings: _Settings, store: Store) -> None:
         self.folder, self.settings, self.store = folder, settings, store
 
+    def begin_again(self, settings: _Settings) -> None:
+        """Forget all evidence, and record other settings with which it is made from now on."""
+        self.store.clear()  # first: evidence without settings is asked again, and not taken for that of others
+        (self.folder / run_settings.FILE).unlink()
+        settings.write(self.folder)
+        self.store.bind((self.folder / run_settings.FILE).read_text(encoding="utf-8"))
+        self.settings = settings
+
 
 @contextmanager
 def written_run(folder: str | os.PathLike[str], settings: _Settings) -> Iterator[Run[_Settings]]:

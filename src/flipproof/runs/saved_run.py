@@ -17,7 +17,7 @@ from flipproof.engines import Engine
 from flipproof.errors import InputError
 from flipproof.fields import to_plain
 from flipproof.models.loading import model_identity
-from flipproof.runs.certifying import certify_into, features_shown, model_paths, read_evidence
+from flipproof.runs.certifying import certify_into, features_shown, keep_to_path, model_paths, read_evidence
 from flipproof.runs.run_folder import open_run, written_run
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.table import certificate_of, read_table
@@ -94,6 +94,7 @@ def certify_run(
     request = kind(**asked, **({"graphs": len(data)} if any(entry.name == "graphs" for entry in fields(kind)) else {}))
     request = request if chosen is defended else chosen.defence.request()
     members = dict(enumerate(data))
+    keep_to_path(chosen, out)
     chosen.check_ahead(data, request)
     settings = CertifySettings(
         data=data.name if name is None else str(name),

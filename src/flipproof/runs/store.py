@@ -85,6 +85,15 @@ class Store:
         """Forget a finished item, so that it is done again."""
         self._changed(lambda: self._connection.execute("DELETE FROM finished WHERE item = ?", (item,)))
 
+    def clear(self) -> None:
+        """Forget all graphs, and the settings that their evidence was made with."""
+
+        def change() -> None:
+            self._connection.execute("DELETE FROM finished WHERE typeof(item) = 'integer'")
+            self._connection.execute("DELETE FROM asked")
+
+        self._changed(change)
+
     def asked(self) -> str | None:
         """The settings that the evidence was made with, as they were first written; ``None`` if none were."""
         rows = list(self._read("SELECT run_json FROM asked"))

@@ -30,7 +30,7 @@ from flipproof.graphs import Graph
 from flipproof.models.loading import LoadedModel, load_features, load_model
 from flipproof.progress import note
 from flipproof.runs.attacking import AttackWork, attack_into, certified_radii
-from flipproof.runs.certifying import certify_into, features_shown, model_paths, read_evidence
+from flipproof.runs.certifying import certify_into, features_shown, keep_to_path, model_paths, read_evidence
 from flipproof.runs.edge_blind_line import Line, keep_line
 from flipproof.runs.run_folder import Run, written_run
 from flipproof.runs.settings import AttackSettings, CertifySettings, StudySettings
@@ -280,6 +280,7 @@ def _measure(folder: Path, search: Search, finals: Sequence[_Final], workers: in
     loaded = {final.role: load_model(str(folder / final.role)) for final in finals}
     defended = {final.role: _defended(loaded[final.role], final.candidate) for final in finals}
     model = defended[_MODEL]
+    keep_to_path(model, folder / "run")
     model.check_ahead(data.subset(indices))
     answers = {
         role: {index: line.predict(graph) for index, graph in graphs.items()}

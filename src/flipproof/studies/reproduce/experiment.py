@@ -24,7 +24,7 @@ from flipproof.fields import to_plain
 from flipproof.files import write_json
 from flipproof.noise import EdgeNoise
 from flipproof.progress import note
-from flipproof.runs.certifying import ask_missing, model_paths
+from flipproof.runs.certifying import ask_missing, keep_to_path, model_paths
 from flipproof.runs.run_folder import written_run
 from flipproof.runs.settings import CertifySettings, StudySettings
 from flipproof.studies.candidate import Candidate
@@ -274,6 +274,8 @@ def _certify(job: Job, settings: Settings, folder: Path, *, workers: int | None,
     graphs = {int(index): parts.dataset[int(index)] for index in parts.test_indices}
     defence = candidate.defence.build(models.load(job.model(folder)), candidate.settings, features=job.features)
     asked = {"samples": settings.samples, "alpha": settings.alpha, "method": "paper", "seed": settings.seed}
+    keep_to_path(defence, job.run(folder))
+    defence.check(list(graphs.values()))
     certified = CertifySettings(
         data=parts.dataset.name,
         data_sha256=fingerprint(parts.dataset),
@@ -289,7 +291,6 @@ def _certify(job: Job, settings: Settings, folder: Path, *, workers: int | None,
         question=to_plain(candidate.question(asked, graphs=len(graphs))),
         paths=model_paths(defence, graphs),
     )
-    defence.check(list(graphs.values()))
     engine = defence.engine(workers or 0, quiet=quiet)
     with written_run(job.run(folder), certified) as run:
         fresh, started = not run.store.finished(), time.perf_counter()

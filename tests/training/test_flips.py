@@ -11,7 +11,7 @@ from flipproof import models
 from flipproof.training.batches import LabelledGraphs
 from flipproof.training.objectives import Flips, flip_highest
 from flipproof.training.views import Clean, SubGraphs
-from support.learnable import Recorder, dense_or_not, weights_of
+from support.learnable import PygMean, Recorder, dense_or_not, weights_of
 
 
 def draws(what: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -94,25 +94,13 @@ def test_the_worst_variant_is_the_one_trained_on():
 @pytest.mark.parametrize("convention", ["dense", "pyg"])
 def test_a_training_against_flips_is_repeatable(convention):
     def trained():
-        model = models.GCN(1, 2, hidden=8, seed=0) if convention == "dense" else _Messages()
+        model = models.GCN(1, 2, hidden=8, seed=0) if convention == "dense" else PygMean()
         result = fp.train_voting(model, dense_or_not(12), groups=2, flips=1, worst_of=3, epochs=2, batch_size=6)
         return model, result
 
     (first, result), (second, _) = trained(), trained()
     assert torch.equal(weights_of(first), weights_of(second))
     assert (result.settings["flips"], result.settings["worst_of"]) == (1, 3)
-
-
-class _Messages(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = torch.nn.Linear(1, 2)
-        with torch.no_grad():
-            self.linear.weight.fill_(0.1)
-            self.linear.bias.zero_()
-
-    def forward(self, x, edge_index, batch):
-        return torch.zeros(int(batch.max()) + 1, 2).index_add_(0, batch, self.linear(x))
 
 
 @pytest.mark.parametrize("arguments", [{"flips": -1}, {"flips": 1.5}, {"flips": 1, "worst_of": 1}])

@@ -263,7 +263,7 @@ def test_refusals():
     for arguments, match in (
         ({"budget": 0}, "budget must be"),
         ({"budget": (0, 0)}, "budget must be"),
-        ({"budget": 2, "groups": 3}, "either a budget"),
+        ({"budget": 2, "noise": fp.EdgeNoise(keep=0.9)}, "without noise, flips or copies"),
         ({"budget": 2, "features": "one-hot-degree"}, "must not|do not depend"),
     ):
         with pytest.raises(InputError, match=match):

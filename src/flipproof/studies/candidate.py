@@ -129,7 +129,7 @@ def learned(
         **training: Arguments of :func:`flipproof.train`; those that the defence needs take precedence.
     """
     from flipproof import models
-    from flipproof.training import train
+    from flipproof.training import train_for
 
     kind = candidate.defence
     if not kind.trains:
@@ -139,7 +139,7 @@ def learned(
     chosen: dict[str, Any] = {"name": candidate.network} if candidate.network else {}
     model = models.build({**config, **chosen, **(network or {})}, seed=seed)
     arguments = {**training, **candidate.training, "features": features, "seed": seed, "validation": validation}
-    result = train(model, graphs, **arguments)
+    result = train_for(model, graphs, **arguments)
     return Learned(model, features, result.settings, result.final.accuracy)
 
 

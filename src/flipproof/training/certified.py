@@ -36,8 +36,8 @@ from flipproof.models.voters import Voters
 from flipproof.noise import keyed_draws
 from flipproof.training.batches import LabelledGraphs, shuffled
 from flipproof.training.hyperparameters import Hyperparameters
+from flipproof.training.loop import Outcome
 from flipproof.training.reached_views import ReachedViews, TrainingAttack
-from flipproof.training.task import Outcome
 
 __all__ = ["CertifiedTraining", "check_labels", "check_local", "checked_budget", "recipe", "recurrence"]
 
@@ -68,7 +68,7 @@ def recipe(model: Any) -> dict[str, float]:
 
 
 class CertifiedTraining:
-    """Training a local network through its certificate; a :class:`flipproof.training.task.Task`.
+    """Training a local network through its certificate; a :class:`flipproof.training.loop.Task`.
 
     Args:
         model: The network.

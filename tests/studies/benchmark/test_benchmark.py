@@ -123,7 +123,7 @@ def test_a_job_is_what_the_library_says(config: Path, finished: Path) -> None:
     scores, classifiers = [], []
     for groups in (3, 5):
         model = fp.models.GIN(1, 8, seed=1)
-        fp.train(model, parts.train, groups=groups, renumber=True, epochs=2, copies=1, features="degree", seed=1)
+        fp.train_voting(model, parts.train, groups=groups, renumber=True, epochs=2, copies=1, features="degree", seed=1)
         classifiers.append(fp.VotingClassifier(model, groups, features="degree"))
         certificates = classifiers[-1].certify_all(held)
         scores.append(certified_accuracy(certificates, held.labels, RADII).mean())

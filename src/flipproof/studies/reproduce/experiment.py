@@ -217,7 +217,7 @@ class TrainWork:
 def train_network(job: Job, settings: Settings, *, seed: int, start: Any = None) -> tuple[Any, list[dict[str, Any]]]:
     """The network of a job, trained with a seed, and how; from the weights of ``start``, or of the job that it needs."""
     from flipproof import models
-    from flipproof.training import train
+    from flipproof.training import train_for
 
     graphs = data_split(settings).train
     if job.network == _BLIND:  # a weak line would flatter every certificate
@@ -227,7 +227,7 @@ def train_network(job: Job, settings: Settings, *, seed: int, start: Any = None)
     if network is None:
         network = _fresh(job, settings, seed) if job.needs is None else train_network(job.needs, settings, seed=seed)[0]
     shared = {"features": job.features, "seed": seed, **job.candidate.defence.training(job.candidate.settings)}
-    return network, [train(network, graphs, **shared, **stage).settings for stage in _stages(job, settings)]
+    return network, [train_for(network, graphs, **shared, **stage).settings for stage in _stages(job, settings)]
 
 
 # fixed on graphs of other seeds than the experiment's (docs/paper.md)

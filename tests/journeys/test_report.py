@@ -14,7 +14,7 @@ import pytest
 
 from flipproof.certificates.weak_spots import ClassCell, WeakSpots
 from flipproof.report.content import CertifiedRun, Reading, percent
-from flipproof.report.html import asset
+from flipproof.report.templates import asset
 from flipproof.report.reading import read_run, with_attacks, with_lines
 from flipproof.report.report_page import report_page
 from support.browser import chromium, opened

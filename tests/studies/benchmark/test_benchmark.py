@@ -19,8 +19,8 @@ from flipproof import certified_accuracy, defences
 from flipproof.cli import benchmark_command
 from flipproof.runs.run_folder import open_run, written_run
 from flipproof.runs.settings import StudySettings
-from flipproof.studies.benchmark.protocol_file import read_protocols
-from flipproof.studies.benchmark.row_jobs import RADII, Job, JobWork, finished_jobs, fold, jobs_of
+from flipproof.studies.benchmark.config import read_protocols
+from flipproof.studies.benchmark.jobs import RADII, Job, JobWork, finished_jobs, jobs_of
 from flipproof.studies.benchmark.standings import DataStandings, Measured, RowStanding
 from support.command_line import call
 
@@ -118,7 +118,7 @@ def test_a_job_is_what_the_library_says(config: Path, finished: Path) -> None:
     (protocol,) = read_protocols(config)
     jobs = finished_jobs([protocol], finished, workers=1)
     stored = next(jobs[job] for job in jobs if (job.row, job.fold) == ("voting", 1))
-    parts = fold(protocol, 1)
+    parts = protocol.experiment(protocol.rows[0], 1).parts
     held = parts.validation.subset(fp.datasets.splits.drawn(parts.validation, 8, seed=1).tolist())
     scores, classifiers = [], []
     for groups in (3, 5):
@@ -139,7 +139,7 @@ def test_training_choice_and_test_share_no_graph_and_all_graphs_are_tested(confi
     (protocol,) = read_protocols(config)
     tested: list[int] = []
     for number in range(10):
-        parts = fold(protocol, number)
+        parts = protocol.experiment(protocol.rows[0], number).parts
         every = [*parts.train_indices, *parts.validation_indices, *parts.test_indices]
         assert sorted(every) == list(range(48))
         tested += parts.test_indices.tolist()

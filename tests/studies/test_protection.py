@@ -16,9 +16,9 @@ from flipproof.defences import defence_class
 from flipproof.models import load_metadata
 from flipproof.runs.run_folder import open_run
 from flipproof.runs.settings import StudySettings
-from flipproof.studies import halving
-from flipproof.studies.candidate import Candidate
-from flipproof.studies.halving import Search, Trial, TrialWork
+from flipproof.studies import candidate
+from flipproof.studies.candidate import Candidate, Threat, baselines
+from flipproof.studies.experiment import Experiment, Trial, TrialWork
 from support.command_line import Outcome, call, write_graphs
 
 KEYS = {"defence", "settings", "accuracy", "certified_accuracy", "interval", "edge_blind", "undefended"}
@@ -34,7 +34,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def few_defences(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that need no minute."""
     names = ("local", "edge-blind", "none")
-    monkeypatch.setattr(halving, "defence_classes", lambda: [defence_class(name) for name in names])
+    monkeypatch.setattr(candidate, "defence_classes", lambda: [defence_class(name) for name in names])
 
 
 def trials(out: Path) -> dict[str, bytes]:
@@ -133,9 +133,9 @@ def test_test_graphs_have_no_part_in_the_choice(graphs: Path, tmp_path: Path) ->
     assert any(changed[index].topology != data[index].topology for index in range(len(data)))
     found = []
     for path in (graphs, other):
-        search = Search(DataSource(str(path), test=0.25, validation=0.25), 1, (2,))
-        candidates = [*search.lines(), *search.candidates()]
-        said = [TrialWork(search)(Trial(candidate, 2)) for candidate in candidates]
+        source = DataSource(str(path), test=0.25, validation=0.25)
+        experiment = Experiment(source, Threat(radius=1), ladder=(2,)).prepared()
+        said = [TrialWork(experiment)(Trial(one, 2)) for one in (*baselines(), *experiment.candidates)]
         found.append([{key: value for key, value in one.items() if "seconds" not in key} for one in said])
     assert found[0] == found[1]
 

@@ -14,10 +14,10 @@ from flipproof.datasets import folder
 from flipproof.datasets.sources import DataSource
 from flipproof.runs.run_folder import open_run
 from flipproof.runs.settings import StudySettings
-from flipproof.studies import protection, tuning
-from flipproof.studies.candidate import given_candidates
-from flipproof.studies.halving import Search, Trial, Tried
-from flipproof.studies.tuning import Target, tuning_search
+from flipproof.studies.candidate import Threat, given_candidates
+from flipproof.studies.experiment import Experiment
+from flipproof.studies.protection import Final, next_commands
+from flipproof.studies.tuning import training_command
 from support.command_line import call, write_graphs
 
 QUICK = shlex.split("--epochs 15 --samples 200 --test 0.25 --validation 0.25 --workers 1 --copies 4 --method votes")
@@ -108,15 +108,11 @@ def test_more_flips_than_any_graph_has_room_for_are_refused(
 def test_the_commands_take_directed_graphs_as_they_were_taken(
     graphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    source = DataSource(str(graphs), symmetrise=True)
-    candidate = given_candidates({"keep": [0.9]})[0]
-    found = {"validation_graphs": 8, "certified_accuracy": 0.5, "accuracy": 0.5, "average_radius": 0.5}
-    search = Search(source, 1, given=(candidate,))
-    train, _ = tuning._commands(Tried(Trial(candidate, 2), found), search, tmp_path)
-    assert "--symmetrise" in shlex.split(train)
-    fp.models.save(fp.models.GIN(in_features=1, num_classes=2, seed=0), tmp_path / "model", features="degree")
-    train, _ = protection._commands(search, protection._Final("model", candidate, 2), tmp_path)
-    assert "--symmetrise" in shlex.split(train)
+    (candidate,) = given_candidates({"keep": [0.9]})
+    experiment = Experiment(DataSource(str(graphs), symmetrise=True), Threat(radius=1), (candidate,))
+    typed = training_command(experiment, candidate, {}, {}, tmp_path)
+    for train in (typed, next_commands(experiment, Final("model", candidate, 2), "degree")[0]):
+        assert "--symmetrise" in shlex.split(train)
     described = call(monkeypatch, capsys, "describe", "--data", graphs, "--symmetrise")
     assert f"next: flipproof protect --data {graphs} --symmetrise --radius 1 --out protected" in described.out
 
@@ -124,18 +120,15 @@ def test_the_commands_take_directed_graphs_as_they_were_taken(
 def test_test_graphs_are_not_looked_at(graphs: Path) -> None:
     """With other graphs in the test part, everything that tune sees is the same."""
     source = DataSource(str(graphs), test=0.25, validation=0.25)
-    training = {"epochs": 24}
-    search = tuning_search(
-        source, Target(radius=1), networks=["gcn"], training=training, candidates=[], asked={"samples": 100}
-    )
+    experiment = Experiment(source, Threat(radius=1), sampling={"samples": 100}).prepared(["gcn"])
     data = folder(graphs)
     hidden = source.split(data).test_indices
-    assert set(search.validation_indices()).isdisjoint(hidden.tolist())
-    seen = {graph.topology for graph in (*search.learning(), *search.validation())}
-    assert len(search.learning()) + len(search.validation()) == len(data) - len(hidden)
+    assert set(experiment.validation_indices).isdisjoint(hidden.tolist())
+    seen = {graph.topology for graph in (*experiment.learning, *experiment.validation)}
+    assert len(experiment.learning) + len(experiment.validation) == len(data) - len(hidden)
     assert seen <= {data[index].topology for index in range(len(data)) if index not in hidden}
     # the density that the candidates are scaled to is that of the training graphs; local has a network of its own
-    titles = [candidate.title for candidate in search.candidates()]
+    titles = [candidate.title for candidate in experiment.candidates]
     assert "gcn voting 3" in titles
     assert "local 1" in titles
     assert any(title.startswith("gcn add") for title in titles)
@@ -191,23 +184,25 @@ def test_what_cannot_be_used_is_refused(
     assert not out.exists()
 
 
-def test_local_networks_without_votes_are_a_candidate_by_name_and_by_default() -> None:
-    (named,) = given_candidates({}, ["local budget=1 counts_only=true"])
-    assert named.title == "local counts 1"
-    assert named.training["counts_only"]
-    assert {"budget": 1, "counts_only": True}.items() <= named.arguments.items()
+@pytest.mark.parametrize(
+    ("text", "title", "setting"),
+    [
+        ("local budget=1 counts_only=true", "local counts 1", {"budget": 1, "counts_only": True}),
+        ("voting groups=1 flips=1", "voting 1 flips 1", {"groups": 1, "flips": 1}),
+    ],
+)
+def test_ways_of_training_are_candidates_by_name_and_by_default(text: str, title: str, setting: dict[str, int]) -> None:
+    (named,) = given_candidates({}, [text])
+    assert named.title == title
+    key, value = list(setting.items())[1]
+    assert named.training[key] == value
+    assert setting.items() <= named.arguments.items()
+    offered = Experiment(DataSource("topologies:48", validation=0.2), Threat(radius=1)).prepared().candidates
+    assert title in [candidate.title for candidate in offered]
+
+
+def test_a_flag_of_a_candidate_is_true_or_false() -> None:
     (plain,) = given_candidates({}, ["local budget=1 counts_only=false"])
     assert plain.title == "local 1"
     with pytest.raises(fp.InputError, match="must read local"):
         given_candidates({}, ["local budget=1 counts_only=perhaps"])
-    offered = Search(DataSource("topologies:48", validation=0.2), 1).candidates()
-    assert named.title in [candidate.title for candidate in offered]
-
-
-def test_training_against_flips_is_a_candidate_by_name_and_by_default() -> None:
-    (named,) = given_candidates({}, ["voting groups=1 flips=1"])
-    assert named.title == "voting 1 flips 1"
-    assert named.training["flips"] == 1
-    assert {"groups": 1, "flips": 1}.items() <= named.arguments.items()
-    offered = Search(DataSource("topologies:48", validation=0.2), 1).candidates()
-    assert named.title in [candidate.title for candidate in offered]

@@ -214,7 +214,7 @@ def _validated(model: type[Model], content: Mapping[str, Any], where: str = "") 
             raise InputError(f"{key} is not a key of a benchmark ({hint(name, known)})") from None
         if mistake["type"] == "missing":
             raise InputError(f"{key} is needed, and not there (compare benchmarks/quick.toml)") from None
-        expected = re.sub("^(Value error, |Input should |List should |String should )", "", mistake["msg"])
+        expected = re.sub(r"^(Value error, |\w+ should )| after validation, not \d+$", "", mistake["msg"])
         raise InputError(f"{key} must {expected.removeprefix('must ')}; got {mistake['input']!r}") from None
 
 

@@ -74,8 +74,10 @@ def jobs_of(protocols: Sequence[Protocol]) -> list[Job]:
                     "with benchmarks/make_splits.py)"
                 )
             effort = (1 + row.candidates[0].effort) * len(row.candidates)
-            for number in protocol.folds:
-                jobs.append(Job(protocol.name, row.name, number, _digest(_identity(protocol, row, number)), effort))
+            jobs += [
+                Job(protocol.name, row.name, number, _digest(_identity(protocol, row, number)), effort)
+                for number in protocol.folds
+            ]
     return jobs
 
 

@@ -112,8 +112,10 @@ def _cost(row: RowStanding) -> list[str]:
 
 def _latex(data: DataStandings) -> str:
     rows: list[list[Cell]] = [["majority class", *[_percent(data.majority)] * len(RADII)]]
-    for row in data.rows:
-        rows.append([latex_text(row.name), *(_percent(row.accuracy(r), best=data.best(r) is row) for r in RADII)])
+    rows += [
+        [latex_text(row.name), *(_percent(row.accuracy(r), best=data.best(r) is row) for r in RADII)]
+        for row in data.rows
+    ]
     if data.limit is not None:
         rows.append([LIMIT, *(f"{100 * share:.1f}" for share in data.limit)])
     return latex_table(

@@ -21,18 +21,6 @@ from flipproof.graphs import Graph, IntArray
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.table import Row, columns_of
 
-__all__ = [
-    "ATTACKERS",
-    "CertifiedRun",
-    "Reading",
-    "chosen_rows",
-    "curve_limit",
-    "curve_range",
-    "paired",
-    "percent",
-    "share_text",
-]
-
 ATTACKERS = {"radius": "any flips", "adds_radius": "additions only", "removes_radius": "removals only"}
 """Columns of the table of certificates, and the attacker that each is about."""
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flipproof import Graph
-from support.command_line import Shell
+from support.command_line import Command, Shell, call
 
 collect_ignore = ["support/thirds.py"]  # importing it, to look for examples, would register it for all tests
 
@@ -24,3 +24,9 @@ def full() -> Graph:
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
     """The command line in a user's folder, which holds ``own.py``, a black box, and ``graphs``."""
     return Shell(tmp_path, monkeypatch, capsys)
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command line, in this process."""
+    return lambda *words: call(monkeypatch, capsys, *words)

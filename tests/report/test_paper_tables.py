@@ -15,7 +15,7 @@ from flipproof import InputError
 from flipproof.certificates.metrics import share_interval
 from flipproof.report.paper_tables import TableRun, latex, long_csv, paired_csv, read_runs
 from flipproof.report.templates import latex_text
-from support.command_line import call
+from support.command_line import Command
 
 
 @pytest.fixture(scope="module")
@@ -105,14 +105,10 @@ def test_runs_that_cannot_be_compared_are_refused(runs: list[TableRun]) -> None:
     ],
 )
 def test_what_cannot_be_exported_ends_in_one_sentence(
-    folder: Path,
-    options: list[str],
-    sentence: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    folder: Path, options: list[str], sentence: str, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     monkeypatch.chdir(folder)
-    outcome = call(monkeypatch, capsys, "export", "even", *options)
+    outcome = command("export", "even", *options)
     assert outcome.code == 2
     assert sentence in outcome.err
     assert outcome.out == ""

@@ -13,7 +13,7 @@ import flipproof
 from flipproof.defences import defence_classes
 from flipproof.report.templates import _environment, bibtex, html_table, references
 from flipproof.runs.settings import CertifySettings
-from support.command_line import call
+from support.command_line import Command
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,10 +54,8 @@ def test_the_citation_file_and_the_entry_have_the_package_version() -> None:
     assert citation["references"][0]["doi"] in references()["gao2020certified"]
 
 
-def test_a_run_is_exported_with_what_it_rests_on(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    done = call(monkeypatch, capsys, "export", folder / "even", folder / "blind", "--format", "bibtex")
+def test_a_run_is_exported_with_what_it_rests_on(folder: Path, command: Command) -> None:
+    done = command("export", folder / "even", folder / "blind", "--format", "bibtex")
     assert (done.code, done.err) == (0, "")
     keys = re.findall(r"^@\w+\{(\w+),", done.out, re.MULTILINE)
     assert keys == ["flipproof", "gao2020certified", "cohen2019certified", "bojchevski2020efficient", "hung2019rank"]

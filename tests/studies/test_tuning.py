@@ -18,7 +18,7 @@ from flipproof.studies.candidate import Threat, given_candidates
 from flipproof.studies.experiment import Experiment
 from flipproof.studies.protection import Final, next_commands
 from flipproof.studies.tuning import training_command
-from support.command_line import call, write_graphs
+from support.command_line import Command, write_graphs
 
 QUICK = shlex.split("--epochs 15 --samples 200 --test 0.25 --validation 0.25 --workers 1 --copies 4 --method votes")
 
@@ -40,14 +40,9 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_the_right_candidate_is_chosen(
-    target: tuple[object, ...],
-    expected: str,
-    graphs: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    target: tuple[object, ...], expected: str, graphs: Path, tmp_path: Path, command: Command
 ) -> None:
-    done = call(monkeypatch, capsys, "tune", "--data", graphs, *target, *QUICK, "--out", tmp_path / "t", "--json")
+    done = command("tune", "--data", graphs, *target, *QUICK, "--out", tmp_path / "t", "--json")
     assert done.code == 0, done.err
     found = json.loads(done.out)
     assert found["best"]["defence"].startswith(expected)
@@ -61,16 +56,11 @@ def test_the_right_candidate_is_chosen(
 
 @pytest.mark.parametrize(("asked", "name"), [(("--keep", 0.8), "keep 0.8"), (("--groups", 3), "voting 3")])
 def test_the_commands_it_prints_certify_the_graphs_it_never_saw(
-    asked: tuple[object, ...],
-    name: str,
-    graphs: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    asked: tuple[object, ...], name: str, graphs: Path, tmp_path: Path, command: Command
 ) -> None:
     out = tmp_path / "t"
     words = ("tune", "--data", graphs, "--radius", 1, *asked, *QUICK, "--out", out)
-    done = call(monkeypatch, capsys, *words)
+    done = command(*words)
     assert done.code == 0, done.err
     assert f"best: gin with {name}" in done.out
     shares = [line for line in (out / "page.md").read_text().splitlines() if re.search(r"\| \d\.\d{3}", line)]
@@ -82,7 +72,7 @@ def test_the_commands_it_prints_certify_the_graphs_it_never_saw(
     choice = json.loads((out / "choice.json").read_text())
     for line in choice["next"]:
         assert line in done.out
-        step = call(monkeypatch, capsys, *shlex.split(line)[1:])
+        step = command(*shlex.split(line)[1:])
         assert step.code == 0, step.err
     certified = json.loads((out / "run" / "run.json").read_text())["settings"]["graphs"]
     with open_run(out, StudySettings) as run:
@@ -90,30 +80,17 @@ def test_the_commands_it_prints_certify_the_graphs_it_never_saw(
     assert len(certified) == len(seen) == 8
     assert seen.isdisjoint(certified)
     # what was done is not done again, and says the same
-    again = call(monkeypatch, capsys, *words)
+    again = command(*words)
     assert again.out == done.out
 
 
-@pytest.mark.parametrize("command", ["tune", "protect"])
-def test_more_flips_than_any_graph_has_room_for_are_refused(
-    command: str, graphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = (command, "--data", graphs, "--validation", 0.25, "--radius", 100_000, "--out", tmp_path / "t")
-    refused = call(monkeypatch, capsys, *words)
-    assert refused.code == 2
-    assert "no graph has room for 100000 flips: the largest one has" in refused.err
-    assert not (tmp_path / "t").exists()
-
-
-def test_the_commands_take_directed_graphs_as_they_were_taken(
-    graphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_commands_take_directed_graphs_as_they_were_taken(graphs: Path, tmp_path: Path, command: Command) -> None:
     (candidate,) = given_candidates({"keep": [0.9]})
     experiment = Experiment(DataSource(str(graphs), symmetrise=True), Threat(radius=1), (candidate,))
     typed = training_command(experiment, candidate, {}, {}, tmp_path)
     for train in (typed, next_commands(experiment, Final("model", candidate, 2), "degree")[0]):
         assert "--symmetrise" in shlex.split(train)
-    described = call(monkeypatch, capsys, "describe", "--data", graphs, "--symmetrise")
+    described = command("describe", "--data", graphs, "--symmetrise")
     assert f"next: flipproof protect --data {graphs} --symmetrise --radius 1 --out protected" in described.out
 
 
@@ -148,6 +125,7 @@ def test_other_objectives_are_tried_for_what_survives_the_first_rung() -> None:
     ("words", "sentence"),
     [
         ("", "say which attack is to be withstood"),
+        ("--radius 100000", "no graph has room for 100000 flips: the largest one has"),
         ("--radius 1 --adds 2", "say which attack is to be withstood"),
         ("--radius 1 --model gan", "--model must be one of"),
         ("--radius 1 --keep 0.3", "keep must lie in (0.5, 1)"),
@@ -169,15 +147,10 @@ def test_other_objectives_are_tried_for_what_survives_the_first_rung() -> None:
     ],
 )
 def test_what_cannot_be_used_is_refused(
-    words: str,
-    sentence: str,
-    graphs: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: str, sentence: str, graphs: Path, tmp_path: Path, command: Command
 ) -> None:
     out = tmp_path / "t"
-    done = call(monkeypatch, capsys, "tune", "--data", graphs, *words.split(), "--out", out)
+    done = command("tune", "--data", graphs, *words.split(), "--out", out)
     assert done.code == 2, done.err
     assert sentence in done.err
     assert done.err.count("\n") == 1

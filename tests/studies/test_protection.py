@@ -18,7 +18,7 @@ from flipproof.runs.run_folder import open_run
 from flipproof.runs.settings import StudySettings
 from flipproof.studies import candidate
 from flipproof.studies.candidate import Candidate, Threat, baselines
-from flipproof.studies.experiment import Experiment, Trial, TrialWork
+from flipproof.studies.trials import Experiment, Trial, TrialWork
 from support.command_line import Command, Outcome, write_graphs
 
 KEYS = {"defence", "settings", "accuracy", "certified_accuracy", "interval", "edge_blind", "undefended"}

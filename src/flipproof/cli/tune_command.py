@@ -21,7 +21,7 @@ from flipproof.cli.options import (
 from flipproof.cli.summary import narrow_table, print_lines, stacked
 from flipproof.progress import note
 from flipproof.studies.candidate import Threat, check_networks, compared_defences, given_candidates
-from flipproof.studies.experiment import Experiment, ladder_of
+from flipproof.studies.trials import Experiment, ladder_of
 from flipproof.studies.tuning import Choice, tune
 
 __all__ = ["DEFAULTS", "JOINED", "REPEATED", "Options", "run"]

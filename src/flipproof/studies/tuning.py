@@ -15,12 +15,13 @@ from flipproof.certificates.metrics import Curve, share_interval, shown_mean, sh
 from flipproof.engines import cores
 from flipproof.errors import InputError
 from flipproof.files import write_json, write_text
-from flipproof.report.drawing import Panel, trade_off_figure
+from flipproof.report.drawing import Panel
+from flipproof.report.study_figures import trade_off_figure
 from flipproof.report.templates import markdown_table, rendered
 from flipproof.runs.run_folder import written_run
 from flipproof.runs.settings import StudySettings
 from flipproof.studies.candidate import Candidate
-from flipproof.studies.experiment import Clock, Experiment, Search, TrialResult, defended
+from flipproof.studies.trials import Clock, Experiment, Search, TrialResult, defended
 
 _SHOWN = 6  # curves in the figure
 _FEWEST_RADII, _MOST_RADII = 4, 16  # that it shows beside 0

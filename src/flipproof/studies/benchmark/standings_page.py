@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from flipproof.files import write_text
-from flipproof.report.drawing import Panel, standings_figure
+from flipproof.report.drawing import Panel
+from flipproof.report.study_figures import standings_figure
 from flipproof.report.templates import Cell, inline_svg, latex_table, latex_text, markdown_table, rendered
 from flipproof.studies.benchmark.jobs import ATTACKERS, LIMIT, RADII
 from flipproof.studies.benchmark.standings import DataStandings, Measured, RowStanding, write_standings

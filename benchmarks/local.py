@@ -41,7 +41,7 @@ def network(graphs: Sequence[fp.Graph], classes: int, options: argparse.Namespac
     features = graphs[0].node_features
     width = 0 if features is None else features.shape[1]
     sizes = {"hidden": options.hidden, "members": options.members}
-    read = {"edge_labels": options.edge_labels, "counts_only": options.counts_only}
+    read = {"counts_only": options.counts_only}
     return fp.models.Local(width, classes, **read, seed=seed, **sizes)
 
 
@@ -155,7 +155,6 @@ def main() -> None:
     parser.add_argument(
         "--attributes", action="store_true", help="read real-valued node attributes, too, not only labels"
     )
-    parser.add_argument("--edge-labels", action="store_true", help="read edge labels")
     parser.add_argument("--counts-only", action="store_true", help="read numbers of nodes and edges alone")
     parser.add_argument("--data-seed", type=int, default=0, help="seed that makes the paper's graphs and splits them")
     parser.add_argument("--budget", type=int, default=10, help="largest budget that networks are trained for")
@@ -174,11 +173,8 @@ def main() -> None:
     data = (
         fp.datasets.topologies(480, seed=options.data_seed)
         if paper
-        else fp.datasets.tu(
-            options.data, root=options.root, attributes=options.attributes, edge_labels=options.edge_labels
-        )
+        else fp.datasets.tu(options.data, root=options.root, attributes=options.attributes)
     )
-    options.edge_labels = data.num_edge_labels
     if options.speed:
         speed(data, options)
         return
@@ -193,7 +189,7 @@ def main() -> None:
 
         def once(kind: str, make: Callable[[], Any], repeat: int = number) -> Any:
             numbers = [options.data_seed, repeat, options.budget, options.epochs, options.hidden, options.members]
-            name = options.data + "-edge-labels" * bool(options.edge_labels) + "-counts" * options.counts_only
+            name = options.data + "-counts" * options.counts_only
             name += "-attributes" * options.attributes
             path = options.kept / ("-".join(map(str, [name, kind, *numbers, options.folds])) + ".json")
             if not path.exists():

@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 
 import flipproof as fp
-from flipproof.datasets.fold_files import write_folds
+from flipproof.datasets.splits import write_folds
 
 NAMES = ("MUTAG", "PTC_MR", "NCI1", "PROTEINS", "ENZYMES", "AIDS", "IMDB-BINARY", "IMDB-MULTI")
 

@@ -14,8 +14,7 @@ import argparse
 import numpy as np
 
 import flipproof as fp
-from flipproof.certificates.influence.attack import Attack
-from flipproof.certificates.influence.lead_test import LeadTest
+from flipproof.certificates.influence.lead_test import Attack, LeadTest
 
 SAMPLES = (10_000, 100_000)
 DEGREES = (2, 3, 4, 5)

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import numpy as np
 import pytest
+import torch
 
 from flipproof import Graph
 from support.command_line import Command, Shell, call
 
 collect_ignore = ["support/thirds.py"]  # importing it, to look for examples, would register it for all tests
+
+hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("fixed")
+
+
+def pytest_runtest_setup() -> None:
+    """Whatever draws from a global generator draws the same in every run, alone and in any order."""
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_core() -> Iterator[None]:
+    """Work that may take all cores takes one: tests run side by side, and those of several workers say how many."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.sched_getaffinity", lambda process: {0}, raising=False)
+        yield
 
 
 @pytest.fixture
@@ -30,3 +52,10 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """The command line, in this process."""
     return lambda *words: call(monkeypatch, capsys, *words)
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages and tables without figures, which take seconds and have tests of their own."""
+    monkeypatch.setattr("flipproof.report.run_figures.write_figures", lambda *drawn: [])
+    monkeypatch.setattr("flipproof.report.run_figures.draw_attacks", lambda *drawn: None)

@@ -15,8 +15,7 @@ import numpy as np
 from scipy import optimize
 
 from flipproof import EdgeNoise
-from flipproof.certificates.influence.attack import Attack
-from flipproof.certificates.influence.lead_test import Cells
+from flipproof.certificates.influence.lead_test import Attack, Cells
 
 SHARE, FLIPS = 0.85, 3
 

@@ -14,15 +14,15 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from flipproof.certificates.bounds import AlphaSplit as AlphaSplit
     from flipproof.certificates.certificate import Certificate as Certificate
-    from flipproof.certificates.group_majority import certify_group_votes as certify_group_votes
     from flipproof.certificates.group_votes import GroupVotes as GroupVotes
-    from flipproof.certificates.methods import certify_counts as certify_counts
-    from flipproof.certificates.methods import certify_votes as certify_votes
+    from flipproof.certificates.group_votes import certify_group_votes as certify_group_votes
     from flipproof.certificates.metrics import average_certified_radius as average_certified_radius
     from flipproof.certificates.metrics import certified_accuracy as certified_accuracy
     from flipproof.certificates.metrics import certified_interval as certified_interval
     from flipproof.certificates.paired_tests import paired_tests as paired_tests
     from flipproof.certificates.sampled_votes import Votes as Votes
+    from flipproof.certificates.sampled_votes import certify_counts as certify_counts
+    from flipproof.certificates.sampled_votes import certify_votes as certify_votes
     from flipproof.certificates.sequential import Sequential as Sequential
     from flipproof.certificates.vote_share import certified_grid as certified_grid
     from flipproof.certificates.vote_share import radius as radius
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "AlphaSplit": "certificates.bounds",
     "Certificate": "certificates.certificate",
-    "certify_group_votes": "certificates.group_majority",
+    "certify_group_votes": "certificates.group_votes",
     "GroupVotes": "certificates.group_votes",
-    "certify_counts": "certificates.methods",
-    "certify_votes": "certificates.methods",
+    "certify_counts": "certificates.sampled_votes",
+    "certify_votes": "certificates.sampled_votes",
     "average_certified_radius": "certificates.metrics",
     "certified_accuracy": "certificates.metrics",
     "certified_interval": "certificates.metrics",

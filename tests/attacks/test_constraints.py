@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import flipproof as fp
 from flipproof.attacks.constraints import Constraints, Space
 
-ATTACKS = ("random", "greedy", "beam", "genetic")
+ATTACKS = ("random", "greedy", "exhaustive")
 
 
 @st.composite
@@ -101,10 +101,9 @@ def test_extensions_are_all_of_them_once() -> None:
     graph = fp.Graph(5, [(0, 1), (1, 2)])
     space = Space(graph, Constraints(3))
     rng = np.random.default_rng(0)
-    pairs = space.extensions(space.extensions(np.empty((1, 0), dtype=np.int64), rng), rng)
-    assert {tuple(sorted(row)) for row in pairs.tolist()} == {(i, j) for i in range(10) for j in range(i + 1, 10)}
-    assert len(pairs) == 45
-    assert len(space.extensions(pairs, rng, limit=7)) == 7
+    pairs = space.extensions(np.array([3]), rng)
+    assert [sorted(row) for row in pairs.tolist()] == [sorted((3, i)) for i in range(10) if i != 3]
+    assert len(space.extensions(np.array([3]), rng, limit=7)) == 7
 
 
 @pytest.mark.parametrize(

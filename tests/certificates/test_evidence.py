@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import flipproof as fp
-from flipproof.certificates.answer import Answer
-from flipproof.certificates.evidence import Evidence
+from flipproof.certificates.evidence import Answer, Evidence
 
 GRAPH = fp.Graph(5, [(0, 1), (2, 3)], label=1, frozen=[(0, 4)], name="five")
 

@@ -11,9 +11,8 @@ import pytest
 
 from flipproof import AlphaSplit, EdgeNoise, Graph, InputError, Votes, certify_votes
 from flipproof.certificates.influence import choose_order, climb, lead_test, statistics
-from flipproof.certificates.influence.attack import Attack
 from flipproof.certificates.influence.climb import default_split
-from flipproof.certificates.influence.lead_test import Cells, LeadTest, log_excess
+from flipproof.certificates.influence.lead_test import Attack, Cells, LeadTest, log_excess
 from flipproof.certificates.influence.statistics import count_flips
 from flipproof.certificates.influence.worst_set import Quadruples, SetWeights, all_above, some_below
 from flipproof.noise import BLOCK, SampleStream

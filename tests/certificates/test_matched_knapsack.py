@@ -27,9 +27,6 @@ CASES = {
     "several classes": {"nodes": 4, "kinds": 2, "classes": 4},
     "frozen pairs": {"nodes": 5, "kinds": 2, "frozen": 0.3},
     "ties": {"nodes": 4, "kinds": 2, "classes": 3, "integers": True},
-    "edge labels": {"nodes": 4, "kinds": 2, "edge_labels": 2},
-    "edge labels and frozen pairs": {"nodes": 4, "kinds": 2, "edge_labels": 2, "frozen": 0.3, "classes": 3},
-    "edge labels alone": {"nodes": 4, "edge_labels": 3},
 }
 COUNTED = {
     "edges counted": {"nodes": 5, "counted": True},
@@ -121,28 +118,6 @@ def test_drops_beyond_the_depth_are_upper_bounds():
                     assert (bound >= (leads[0] - leads[inside]).max(axis=0) - 1e-9).all()
 
 
-@pytest.mark.parametrize("depth", [None, 1, 2])
-def test_drops_are_upper_bounds_where_labels_of_edges_can_change(depth):
-    """An edge that is removed and added again has a shift of its own: without it, some bounds would be too low."""
-    rng = np.random.default_rng(12)
-    changes = 0
-    for _ in range(40):
-        evidence, attacked = random_case(rng, nodes=4, kinds=2, edge_labels=2)
-        seen = evidence if depth is None else looked_at(evidence, depth)
-        leads = leads_over_rivals(attacked.totals, 0, 2)
-        losses = NodeLosses(seen.views, leads_over_rivals(seen.scores, 0, 2), seen.bound)
-        sizes = attacked.adds + attacked.removes
-        changes += sizes.max() > evidence.graph.num_slots
-        for flips in range(1, sizes.max() + 1):
-            assert (worst_drops(losses, flips) >= (leads[0] - leads[sizes == flips]).max(axis=0) - 1e-9).all()
-        for adds, removes in itertools.product(range(4), range(4)):
-            inside = (attacked.adds == adds) & (attacked.removes == removes)
-            if adds + removes and inside.any():
-                bound = worst_drops(losses, (adds, removes))
-                assert (bound >= (leads[0] - leads[inside]).max(axis=0) - 1e-9).all()
-    assert changes > 10
-
-
 def test_a_bound_that_votes_exceed_is_refused():
     evidence, _ = random_case(np.random.default_rng(0), nodes=4, kinds=2)
     with pytest.raises(InputError, match="within their bound"):
@@ -154,7 +129,7 @@ def test_greedy_bounds_enclose_the_knapsack():
     rng = np.random.default_rng(5)
     meet = 0
     for depth in (None, 1, 2) * 8:
-        evidence, _ = random_case(rng, nodes=6, kinds=2, classes=3, frozen=0.1)
+        evidence, _ = random_case(rng, nodes=6, kinds=2, classes=3, frozen=0.1, attacked=False)
         seen = evidence if depth is None else looked_at(evidence, depth)
         bound = None if seen.bound is None else seen.bound[rivals_of(1, 3)[0]]
         losses = NodeLosses(seen.views, leads_over_rivals(seen.scores, 1, 3), bound)
@@ -181,7 +156,7 @@ def test_corners_are_all_that_greedy_bounds_need(monkeypatch):
 
     bent = 0
     for depth in (1, 2) * 8:
-        evidence, _ = random_case(rng, nodes=6, kinds=2, classes=3, frozen=0.1)
+        evidence, _ = random_case(rng, nodes=6, kinds=2, classes=3, frozen=0.1, attacked=False)
         seen = looked_at(evidence, depth)
         losses = NodeLosses(seen.views, leads_over_rivals(seen.scores, 1, 3), seen.bound[rivals_of(1, 3)[0]])
         few = GreedyBounds(losses, 12).above
@@ -283,7 +258,7 @@ def test_views_reach_what_an_attack_of_a_node_reaches():
     """Every view after every attack is in the table, under a composition of its size; frozen pairs are left alone."""
     rng = np.random.default_rng(5)
     for _ in range(20):
-        evidence, _ = random_case(rng, nodes=5, kinds=3, frozen=0.2)
+        evidence, _ = random_case(rng, nodes=5, kinds=3, frozen=0.2, attacked=False)
         graph, views = evidence.graph, evidence.views
         totals = views.steps.adds + views.steps.removes
         for _ in range(20):

@@ -153,8 +153,8 @@ def test_a_split_of_ones_own() -> None:
     [
         ([10], "at least two"),
         ([], "at least two"),
-        (5, "one number a class"),
-        ([[5, 5]], "one number a class"),
+        (5, "one number per class"),
+        ([[5, 5]], "one number per class"),
         ([5.0, 5.0], "pass integers"),
         ([-1, 5], "pass integers"),
         ([0, 0], "at least one in all"),

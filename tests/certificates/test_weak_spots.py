@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import flipproof as fp
-from flipproof.certificates.evidence import Evidence
+from flipproof.certificates.evidence import ClassCell, Evidence, WeakSpots
 from flipproof.certificates.local_scores import LocalScores, leads_over_rivals, rivals_of
 from flipproof.certificates.node_views import views_of
-from flipproof.certificates.weak_spots import ClassCell, WeakSpots
 from flipproof.certificates.worst_flips import FlipSearch
 from flipproof.graphs import slots_of_pairs
 from support.local_tables import random_case
@@ -67,7 +66,7 @@ def test_needless_flips_are_left_out() -> None:
     """Only nodes without neighbours speak for the label: joining node 4 is enough, joining 1 and 3 does nothing."""
     views = views_of(fp.Graph(5, [(0, 1), (1, 2), (2, 3)]), np.zeros(5, dtype=np.int64), 4)
     search = FlipSearch(views, np.where(views.counts.ravel() == 0, 5.0, 1.0))
-    flips = [(1, 3, 0), (3, 4, 0)]
+    flips = [(1, 3), (3, 4)]
     assert search.drops(flips) == [0.0, 0.0, 4.0]
     assert search.drops(flips[1:]) == [0.0, 4.0]
     assert search.pruned(flips, lambda number, drop: drop >= 4) == flips[1:]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import flipproof as fp
-from flipproof.certificates.reach import unanimous_certificate
+from flipproof.certificates.sampled_votes import unanimous_certificate
 from flipproof.noise import SampleStream
 
 RING = fp.Graph(12, [(node, (node + 1) % 12) for node in range(12)])

@@ -305,7 +305,7 @@ def test_a_twin_that_differs_is_not_used(monkeypatch: pytest.MonkeyPatch) -> Non
     original = layer.propagate
     monkeypatch.setattr(layer, "propagate", lambda *args, **kwargs: original(*args, **kwargs) * 1.01)
     used, found, wanted = both_ways(model, some_graph())
-    assert (used.path, used.remark) == ("message passing", "its dense twin gives other logits")
+    assert (used.path, used.remark) == ("message passing", "its compiled twin gives other answers")
     assert np.array_equal(found, wanted)
 
 

@@ -12,6 +12,11 @@ from support.attacked import trained
 from support.command_line import Shell
 
 
+@pytest.fixture(autouse=True)
+def undrawn_here() -> None:
+    """Here figures are drawn, and looked at."""
+
+
 def save_models() -> None:
     """``clean`` and ``noisy``, in this folder."""
     gcn, _ = trained("gcn", None)

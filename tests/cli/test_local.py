@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import flipproof as fp
-from flipproof.runs.attacking import read_attacks
-from support.command_line import Outcome, call, write_bonds
+from support.command_line import Outcome, call
 
 Shell = Callable[..., Outcome]
 TRAIN = [
@@ -132,51 +129,3 @@ def test_training_takes_what_suits_local_unless_asked(shell: Shell) -> None:
     assert shell(*TRAIN, "--replace", "--learning-rate", 0.02, "--batch-size", 16).code == 0
     stored = fp.models.load_metadata("model").metadata["training"]
     assert [stored[name] for name in ("learning_rate", "batch_size", "average")] == [0.02, 16, 0.99]
-
-
-def test_edge_labels_are_read_trained_on_certified_and_answered(shell: Shell, tmp_path: Path) -> None:
-    write_bonds(tmp_path)
-    train = ["train", "--data", "BONDS", "--root", ".", "--edge-labels", "--out", "model", "--epochs", 40]
-    trained = shell(*train, "--defence", "local", "--budget", 2)
-    assert trained.code == 0, trained.err
-    assert "edge labels are read" in trained.err
-    assert fp.models.load_metadata("model").config["edge_labels"] == 2
-    certified = shell("certify", "--model", "model", "--out", "run", "--workers", 1, "--json")
-    assert certified.code == 0, certified.err
-    assert json.loads(certified.out)["certified_accuracy"]["1"] > 0.9
-    assert shell("verify", "run").code == 0
-    assert shell("report", "run", "--out", "page").code == 0
-    attack = ["attack", "--model", "model", "--budget", 12, "--workers", 1]
-    done = shell(*attack, "--certificates", "run", "--out", "attacked", "--json")
-    assert done.code == 0, done.err
-    summary = json.loads(done.out)
-    assert list(summary["accuracy_under_attack"]) == ["defended"], "without its defence the network has no answer"
-    assert summary["attacks_within_a_certified_radius"] == 0
-    assert summary["gaps"]
-    with Path("attacked/attacks.csv").open() as lines:
-        flips = [flip for row in csv.DictReader(lines) for flip in row["flips"].split()]
-    assert flips
-    assert all(re.fullmatch(r"\d-\d:[01]", flip) for flip in flips)
-    data = fp.datasets.tu("BONDS", root=".", edge_labels=True)
-    local = fp.LocalClassifier.load("model", trust_features=True)
-    for index, stored in read_attacks(Path("attacked"))[1].items():
-        result = fp.attacks.AttackResult.from_dict(data[index], stored["defended"])
-        assert result.graph.edge_labels is not None
-        assert result.success == (local.predict(result.graph) != data[index].label)
-    shown = shell("report", "run", "--attack", "attacked", "--out", "page")
-    assert shown.code == 0, shown.err
-    ring = {"num_nodes": 6, "edges": [[u, (u + 1) % 6] for u in range(6)]}
-    for label in (0, 1):
-        Path(f"ring-{label}.json").write_text(json.dumps({**ring, "edge_labels": [label] * 6}))
-    answered = shell("predict", "--model", "model", "ring-0.json", "ring-1.json", "--workers", 1, "--json")
-    assert [json.loads(line)["label"] for line in answered.out.splitlines()] == ["0", "1"]
-    Path("ring.json").write_text(json.dumps(ring))
-    for arguments, sentence in (
-        (("predict", "--model", "model", "ring.json", "--workers", 1), "and a graph has none"),
-        ((*attack, "--out", "other", "--defence", "none"), "reads edge labels does not answer without; got none"),
-        ((*attack, "--out", "other", "--undefended", "model"), "--undefended must be a model that answers without"),
-        ((*train, "--replace", "--keep", 0.9), "--edge-labels are for local networks"),
-    ):
-        refused = shell(*arguments)
-        assert refused.code == 2
-        assert sentence in refused.err

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from flipproof.datasets import topologies
-from flipproof.datasets.fold_files import read_folds, write_folds
-from flipproof.datasets.splits import folds
+from flipproof.datasets.splits import folds, read_folds, write_folds
 from flipproof.errors import InputError
 
 SPLITS = Path(__file__).parents[2] / "benchmarks" / "splits"

@@ -52,19 +52,6 @@ def test_the_same_graphs(features):
     assert dict(data.numbered([3, 1])) == dict(same.numbered([3, 1]))
 
 
-def test_edge_labels():
-    kinds = np.array([4, 2, 4, 0, 1])
-    owners = np.array([0, 0, 0, 2, 2])
-    edges = np.array([pair for _, some, _ in LISTS for pair in some])
-    sizes, labels = (np.array([entry[at] for entry in LISTS]) for at in (0, 2))
-    found = GraphArrays(sizes, owners, edges, labels, edge_labels=kinds)
-    given = [[4, 2, 4], [], [0, 1], []]
-    wanted = [Graph(n, some, None, y, edge_labels=own) for (n, some, y), own in zip(LISTS, given, strict=True)]
-    assert list(found) == wanted
-    assert found.num_edge_labels == Dataset(wanted).num_edge_labels == 5
-    assert fingerprint(Dataset(found)) == fingerprint(Dataset(wanted))
-
-
 def test_read_only():
     with pytest.raises(ValueError, match="read-only"):
         arrays()[0].edges[0, 0] = 2

@@ -127,25 +127,11 @@ def test_a_graph_without_edges_is_kept(tmp_path: Path) -> None:
     assert [(graph.num_nodes, graph.num_edges, graph.node_features) for graph in data] == [(2, 0, None), (3, 0, None)]
 
 
-def test_edge_labels_are_read_where_they_are_asked_for(tmp_path: Path) -> None:
-    root = write(tmp_path, A="1,2\n2,1\n4,5\n5,4\n3,3\n4,3\n3,4\n", edge_labels="7\n7\n7\n7\n9\n4\n4\n")
-    data = fp.datasets.tu("TOY", root=root, edge_labels=True)
-    assert [graph.edge_labels.tolist() for graph in data if graph.edge_labels is not None] == [[1], [0, 1]]
-    assert data.num_edge_labels == 2
-    assert any("edge labels are read" in remark for remark in data.remarks)
-    plain = fp.datasets.tu("TOY", root=root)
-    assert (plain.num_edge_labels, plain[0].edge_labels) == (0, None)
-    assert fingerprint(plain) != fingerprint(data)
-    for text, sentence in (
-        ("7\n8\n7\n7\n9\n4\n4\n", "TOY_edge_labels.txt, line 2: the edge 2, 1 has another label"),
-        ("7\n", "TOY_edge_labels.txt has 1 lines; expected one per edge, 7"),
-    ):
-        (tmp_path / "TOY" / "TOY_edge_labels.txt").write_text(text)
-        with pytest.raises(fp.InputError, match=sentence):
-            fp.datasets.tu("TOY", root=root, edge_labels=True)
-    (tmp_path / "TOY" / "TOY_edge_labels.txt").unlink()
-    with pytest.raises(fp.InputError, match="has no edge labels"):
-        fp.datasets.tu("TOY", root=root, edge_labels=True)
+def test_edge_labels_are_ignored_and_one_line_says_so(tmp_path: Path) -> None:
+    root = write(tmp_path, edge_labels="7\n")
+    data, plain = fp.datasets.tu("TOY", root=root), fp.datasets.tu("TOY", root=write(tmp_path / "plain"))
+    assert fingerprint(data) == fingerprint(plain)
+    assert data.describe_features().splitlines()[-1] == "  edge labels  ignored: an edge that the noise adds has none"
 
 
 BROKEN = [

@@ -12,10 +12,10 @@ from flipproof.models import Local
 from support.changed_nodes import CASES, compared, random_graph, removed_by_hand, true_radius, wild
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_no_attack_on_nodes_and_edges_inside_the_radius(case):
+@pytest.mark.parametrize("name", [name for name in CASES if name != "edge labels"])
+def test_no_attack_on_nodes_and_edges_inside_the_radius(name):
     """Every change of a node with every set of flips: no radius above the truth, and a change alone is decided exactly."""
-    found = list(compared(networks=6, nodes=3, **case))
+    found = list(compared(networks=6, nodes=3, **CASES[name]))
     for radius, truth in found:
         assert radius <= truth
         assert (radius < 0) == (truth < 0)
@@ -23,13 +23,14 @@ def test_no_attack_on_nodes_and_edges_inside_the_radius(case):
     assert max(radius for radius, _ in found) > 0
 
 
-def test_two_changes():
+@pytest.mark.parametrize("nodes", [2, pytest.param(3, marks=pytest.mark.guarantee)])
+def test_two_changes(nodes):
     rng = np.random.default_rng(5)
     radii = []
     for seed in range(2):
         local = fp.LocalClassifier(wild(2, strength=0.05, seed=seed), trust_features=True)
-        graph = random_graph(rng, 3, labels=2)
-        one, two = (local.certify(graph, nodes=nodes).node_radii for nodes in (1, 2))
+        graph = random_graph(rng, nodes, labels=2)
+        one, two = (local.certify(graph, nodes=changes).node_radii for changes in (1, 2))
         assert two.nodes == 2
         for change in NODE_CHANGES:
             radius, truth = getattr(two, change), true_radius(local, graph, change, nodes=2, labels=2)

@@ -9,8 +9,8 @@ import pytest
 
 import flipproof as fp
 from flipproof.classifiers.guard import Guard
-from flipproof.defences import defence_class
-from flipproof.defences.defence import _TRIED_FIRST
+from flipproof.defences.defended import _TRIED_FIRST
+from flipproof.defences.undefended import Undefended
 from flipproof.engines import Processes, ThisProcess
 from flipproof.errors import InputError
 from flipproof.runs.store import Store
@@ -65,7 +65,6 @@ def test_a_model_is_refused_wherever_the_graph_stands(tmp_path: Path, kind: str,
     if place >= _TRIED_FIRST:
         with Store(tmp_path / "run" / "evidence.sqlite", write=False) as store:
             assert place not in store.finished()
-            assert store.pieces(place) == {}
     else:
         assert not (tmp_path / "run").exists()
 
@@ -78,9 +77,6 @@ def test_every_graph_is_tried_once(kind: str, tried: list[fp.Graph]) -> None:
     wanted = defence.certify_all(graphs, **asked)
     assert len(tried) == len({graph.topology for graph in tried}) == len(GRAPHS) + 1 - _TRIED_FIRST
     assert defence.certify_all(graphs, engine=Processes(2), **asked) == wanted
-    defence.check(graphs)
-    assert not any(defence.untried(graph) for graph in graphs)
-    assert defence.untried(fp.Graph(9, []))
 
 
 def test_what_is_finished_is_not_tried_again(tmp_path: Path, tried: list[fp.Graph]) -> None:
@@ -93,9 +89,9 @@ def test_what_is_finished_is_not_tried_again(tmp_path: Path, tried: list[fp.Grap
     assert tried == [GRAPHS[10]]
 
 
-@pytest.mark.parametrize("kind", ["edge-blind", "none"])
-def test_other_defences_check_as_before(kind: str, tried: list[fp.Graph]) -> None:
-    defence = defence_class(kind)(parity, num_classes=2)
-    defence.certify_all(GRAPHS)
-    assert tried == []
-    assert not defence.untried(fp.Graph(9, []))
+@pytest.mark.parametrize(("kind", "later"), [(fp.EdgeBlindClassifier, 0), (Undefended, len(GRAPHS) - _TRIED_FIRST)])
+def test_a_defence_with_a_check_of_its_own_checks_all_graphs_at_once(
+    kind: Any, later: int, tried: list[fp.Graph]
+) -> None:
+    kind(parity, num_classes=2).certify_all(GRAPHS)
+    assert len(tried) == later

@@ -169,7 +169,9 @@ def test_what_would_make_certificates_false_is_refused() -> None:
     model = GCN(in_features=1, num_classes=2, seed=0).eval()
     with pytest.raises(fp.InputError, match="degree"):
         fp.VotingClassifier(model, 3).certify(degrees[0])
-    assert fp.VotingClassifier(model, 3, trust_features=True).certify(degrees[0]).radius >= 0
+    trusted = fp.VotingClassifier(model, 3, trust_features=True)
+    answers = [trusted.classifier.label_of(part) for part in fp.EdgeGroups(3).sub_graphs(degrees[0])]
+    assert trusted.certify(degrees[0]).counts == tuple(np.bincount(answers, minlength=2).tolist())
     draw = np.random.default_rng(0)
     with pytest.raises(fp.InputError, match="it gave different answers"):
         fp.VotingClassifier(lambda graphs: draw.integers(0, 2, len(graphs)), 3, num_classes=2).predict(SIX)
@@ -184,7 +186,7 @@ def test_what_would_make_certificates_false_is_refused() -> None:
 # ---- attacks ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["random", "greedy", "beam", "genetic", "gradient"])
+@pytest.mark.parametrize("name", ["random", "greedy", "gradient"])
 def test_attacks_succeed_beyond_the_radius_and_never_within(name: str) -> None:
     network, test = trained(3)
     voting = fp.VotingClassifier(network, 3, features="degree")

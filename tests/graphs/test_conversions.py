@@ -52,10 +52,7 @@ def test_sparse_matrix_with_stored_zeros_is_left_as_it_was() -> None:
         ([[0, 0.5], [0.5, 0]], ["0 and 1", "0.5", "weights"]),
         (torch.tensor([[0, 0.5], [0.5, 0]]), ["0 and 1", "0.5"]),
         ([[0, np.nan], [np.nan, 0]], ["0 and 1", "nan"]),
-        (
-            scipy.sparse.coo_array(([1, 1, 1, 1], ([0, 0, 1, 1], [1, 1, 0, 0])), shape=(2, 2)),
-            ["0 and 1", "2"],
-        ),
+        (scipy.sparse.coo_array(([1, 1, 1, 1], ([0, 0, 1, 1], [1, 1, 0, 0])), shape=(2, 2)), ["0 and 1", "2"]),
         (np.zeros((2, 3)), ["square", "(2, 3)"]),
         (scipy.sparse.csr_array((2, 3)), ["square", "(2, 3)"]),
         (np.zeros((2, 2, 2)), ["square", "3 dimensions", "one graph at a time"]),
@@ -208,14 +205,8 @@ def test_pyg_labels(y: object, label: int | None) -> None:
         (_data(x=torch.ones(3)), ["node_features", "[num_nodes, d]"]),
         (_data(num_nodes=0), ["num_nodes", "at least 1"]),
         (Data(x=torch.ones(2, 1)), ["edge_index", "[2, 0]"]),
-        (
-            Data(edge_index=torch.tensor([[0, 1], [1, 0], [1, 2]]), num_nodes=3),
-            ["edge_index", "[2, E]", "(3, 2)"],
-        ),
-        (
-            Data(edge_index=torch.tensor([[0.0, 1.0], [1.0, 0.0]]), num_nodes=3),
-            ["edge_index", "float32", "long"],
-        ),
+        (Data(edge_index=torch.tensor([[0, 1], [1, 0], [1, 2]]), num_nodes=3), ["edge_index", "[2, E]", "(3, 2)"]),
+        (Data(edge_index=torch.tensor([[0.0, 1.0], [1.0, 0.0]]), num_nodes=3), ["edge_index", "float32", "long"]),
         (_data(y=torch.tensor([-1])), ["label", "-1"]),
         (Batch.from_data_list([_data(), _data()]), ["one graph", "Batch", "to_data_list"]),
     ],

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipproof import EdgeNoise, Graph, InputError
+from flipproof import Graph, InputError
 from support.graphs import graphs
 
 
@@ -23,16 +23,7 @@ def test_read_only(full: Graph) -> None:
             setattr(full, name, 1)
     with pytest.raises(AttributeError, match="label"):
         del full.label
-    names = (
-        "edges",
-        "frozen",
-        "node_features",
-        "edge_slots",
-        "frozen_slots",
-        "slots",
-        "slot_states",
-        "degrees",
-    )
+    names = ("edges", "frozen", "node_features", "edge_slots", "frozen_slots", "slots", "slot_states", "degrees")
     for name in (*names, "flippable_edge_slots"):
         with pytest.raises(ValueError, match="read-only"):
             getattr(full, name)[0] = 0
@@ -113,49 +104,3 @@ def test_frozen_pairs_cannot_be_attacked(full: Graph) -> None:
         full.flipped([(1, 2), (1, 0)])
     with pytest.raises(InputError, match="pairs must not contain self-loops"):
         full.flipped([(2, 2)])
-
-
-def test_edge_labels_follow_their_edges() -> None:
-    graph = Graph(4, [(2, 1), (0, 1), (3, 0), (1, 2)], edge_labels=[5, 1, 2, 5])
-    assert graph.edges.tolist() == [[0, 1], [0, 3], [1, 2]]
-    assert graph.edge_labels is not None
-    assert graph.edge_labels.tolist() == [1, 2, 5]
-    assert repr(graph) == "Graph(num_nodes=4, num_edges=3, edge_labels=3)"
-    plain, other = graph.replaced(edge_labels=None), graph.replaced(edge_labels=[1, 2, 4])
-    assert len({plain.topology, other.topology, graph.topology}) == 3
-    assert graph not in (plain, other)
-    assert pickle.loads(pickle.dumps(graph)).edge_labels.tolist() == [1, 2, 5]
-    assert graph.replaced(label=1).edge_labels.tolist() == [1, 2, 5]
-    assert graph.replaced(edges=[(0, 1)]).edge_labels is None
-    with pytest.raises(ValueError, match="read-only"):
-        graph.edge_labels[0] = 0
-
-
-def test_noisy_copies_have_no_edge_labels() -> None:
-    """They would tell edges that were there from those that the noise added."""
-    graph = Graph(5, [(0, 1), (1, 2), (2, 3)], edge_labels=[0, 1, 0])
-    noise = EdgeNoise(add=0.0, remove=0.5)
-    assert all(noise.sample(graph, seed=seed).edge_labels is None for seed in range(5))
-
-
-def test_attacks_on_graphs_with_edge_labels() -> None:
-    graph = Graph(4, [(0, 1), (1, 2)], edge_labels=[3, 1])
-    assert graph.flipped([(0, 1)]).edge_labels.tolist() == [1]
-    assert graph.flipped([(0, 1), (2, 3)]).edge_labels is None
-    attacked = graph.flipped(iter([(3, 2), (0, 1), (0, 2)]), edge_labels=[7, 0, 2])
-    assert attacked.edges.tolist() == [[0, 2], [1, 2], [2, 3]]
-    assert attacked.edge_labels.tolist() == [2, 1, 7]
-
-
-@pytest.mark.parametrize(
-    ("labels", "sentence"),
-    [
-        ([0], "one number for each of 2 edges"),
-        ([0, -1], "0, 1, 2"),
-        ([0.5, 1], "0, 1, 2"),
-        ([0, 1], r"\(0, 1\) has 1 and another one|\(1, 0\) has 1 and another one"),
-    ],
-)
-def test_wrong_edge_labels_are_refused(labels: list[float], sentence: str) -> None:
-    with pytest.raises(InputError, match=sentence):
-        Graph(3, [(0, 1), (1, 0)], edge_labels=labels)

@@ -8,10 +8,10 @@ from support.changed_nodes import one_change, random_graph
 
 
 def test_every_change_is_the_one_made_by_hand():
-    """Features, frozen pairs, edge labels, label and name follow the nodes; a node never changes to what it is."""
+    """Features, frozen pairs, label and name follow the nodes; a node never changes to what it is."""
     rng = np.random.default_rng(0)
     for nodes in (1, 2, 5):
-        graph = random_graph(rng, nodes, labels=3, frozen=0.3, edge_labels=2).replaced(label=1, name="it")
+        graph = random_graph(rng, nodes, labels=3, frozen=0.3).replaced(label=1, name="it")
         for change in NODE_CHANGES:
             found = list(changed_graphs(graph, change, np.eye(3)))
             expected = [one for one in one_change(graph, change, 3) if not same(one, graph)]
@@ -22,7 +22,7 @@ def test_every_change_is_the_one_made_by_hand():
 
 
 def same(first, second):
-    """Whether nodes, edges, frozen pairs, edge labels and features are the same, one by one."""
+    """Whether nodes, edges, frozen pairs and features are the same, one by one."""
     return first.topology == second.topology and np.array_equal(first.node_features, second.node_features)
 
 

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.guarantee
 @pytest.mark.parametrize("name", CASES)
 def test_brute_force(name):
     """12 random networks each: no radius above the truth, and most of the true radius found."""
-    found = list(compared(networks=12, nodes=3 if name == "edge labels" else 4, **CASES[name]))
+    found = list(compared(networks=12, nodes=4, **CASES[name]))
     for radius, truth in found:
         assert radius <= truth
         assert (radius < 0) == (truth < 0)

@@ -11,10 +11,8 @@ import pytest
 from scipy import stats
 
 from flipproof import EdgeNoise, radius
-from flipproof.certificates.influence.attack import Attack
 from flipproof.certificates.influence.climb import _lead_tests
-from flipproof.certificates.influence.lead_test import Cells, log_excess
-from flipproof.certificates.influence.sign_test import SignTest
+from flipproof.certificates.influence.lead_test import Attack, Cells, SignTest, log_excess
 from flipproof.certificates.vote_share import certified_grid, slack, worst_case
 from support.cube import KINDS, Cube, classifier
 from support.leads import log_mean_statistic, mean_statistic
@@ -142,8 +140,8 @@ def run(count: int, seed: int, sizes: tuple[int, ...], most_flips: int) -> Count
 
 
 def test_no_bound_is_above_the_truth_on_small_graphs() -> None:
-    tally = run(count=40, seed=1, sizes=(3, 5, 6), most_flips=3)
-    assert tally["bounds"] > 1_000
+    tally = run(count=24, seed=1, sizes=(3, 5), most_flips=3)
+    assert tally["bounds"] > 500
     assert tally["robust cases, votes"] < tally["robust cases, influence"] <= tally["robust cases, truth"]
 
 
@@ -169,10 +167,11 @@ def test_exact_references_agree_with_the_share_bound_for_a_junta_of_the_attacked
     assert certified_grid(0.9, cube.noise, 1, 1).sum() == 1
 
 
-def test_the_sign_test_passes_no_lost_lead_beyond_its_level() -> None:
+@pytest.mark.parametrize("count", [150, pytest.param(600, marks=pytest.mark.guarantee)])
+def test_the_sign_test_passes_no_lost_lead_beyond_its_level(count: int) -> None:
     """For every slot and rival: what the exact shares say, and how often the test then passes, exactly."""
     tally: Counter[str] = Counter()
-    for cube in cubes(count=600, seed=3, sizes=(3, 5, 7), noises=(*NOISES[:6], *WEAK_NOISES)):
+    for cube in cubes(count=count, seed=3, sizes=(3, 5, 7), noises=(*NOISES[:6], *WEAK_NOISES)):
         top = int(np.argmax(cube.shares))
         for slot, rival in itertools.product(range(cube.slots), range(cube.num_classes)):
             if rival == top:
@@ -191,7 +190,7 @@ def test_the_sign_test_passes_no_lost_lead_beyond_its_level() -> None:
             else:
                 tally["kept leads"] += 1
                 tally["found"] += leads_in_both
-    assert tally["lost leads"] > 300
+    assert tally["lost leads"] > count / 2
     assert tally["found"] > 0.8 * tally["kept leads"]
 
 

@@ -13,8 +13,7 @@ import pytest
 from scipy import stats
 
 from flipproof import EdgeNoise, Sequential, certify_votes
-from flipproof.certificates.influence.attack import Attack
-from flipproof.certificates.influence.sign_test import SignTest
+from flipproof.certificates.influence.lead_test import Attack, SignTest
 from flipproof.certificates.sampled_votes import Votes
 from support.cube import Cube, all_states
 

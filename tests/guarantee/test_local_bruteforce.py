@@ -18,12 +18,6 @@ CASES = {
     "several classes": ({"nodes": 5, "kinds": 2, "classes": 4}, 0.75),
     "frozen pairs": ({"nodes": 5, "kinds": 2, "frozen": 0.3}, 0.75),
     "ties": ({"nodes": 5, "kinds": 2, "classes": 3, "integers": True}, 0.7),
-    "edge labels": ({"nodes": 4, "kinds": 2, "edge_labels": 2}, 0.75),
-    "three edge labels": ({"nodes": 4, "edge_labels": 3}, 0.75),
-    "edge labels, several classes, frozen pairs": (
-        {"nodes": 4, "kinds": 2, "classes": 3, "edge_labels": 2, "frozen": 0.3},
-        0.75,
-    ),
     "edges counted": ({"nodes": 5, "counted": True}, 0.6),
     "edges counted, several classes": ({"nodes": 5, "classes": 4, "counted": True}, 0.6),
     "edges counted, frozen pairs": ({"nodes": 5, "kinds": 2, "frozen": 0.3, "counted": True}, 0.6),

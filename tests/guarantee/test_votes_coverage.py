@@ -304,7 +304,7 @@ def test_no_rule_for_stopping_fails_with_more_than_alpha(
 
 def test_looking_several_times_at_level_alpha_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted fault: every look has the whole alpha."""
-    monkeypatch.setattr("flipproof.certificates.methods.spending", lambda looks: (1.0,) * looks)
+    monkeypatch.setattr("flipproof.certificates.sampled_votes.spending", lambda looks: (1.0,) * looks)
     noise = EdgeNoise(keep=0.6)
     assert sequential_failure(noise, 0.1, None, boundary(noise, 1, 0.0), 0) > 1.2 * 0.1
 

@@ -95,10 +95,7 @@ BAD_INPUT = [
     (f"{TRAIN} --groups 3 --keep 0.9", "--groups belongs to voting; got it for smoothing (leave one of them out)"),
     (f"{OWN} --groups 3", "--groups belongs to voting; got it for smoothing (leave one of them out)"),
     (f"{OWN} --defence voting", "--keep belongs to smoothing; got it for voting (leave one of them out)"),
-    (
-        f"{OWN} --defence shield",
-        "got 'shield' (smoothing is the usual one)",
-    ),
+    (f"{OWN} --defence shield", "got 'shield' (smoothing is the usual one)"),
     (
         f"{OWN} --defence smoothing --groups 3",
         "--groups belongs to voting; got it for smoothing (leave one of them out)",

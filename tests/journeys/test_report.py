@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flipproof.certificates.weak_spots import ClassCell, WeakSpots
+from flipproof.certificates.evidence import ClassCell, WeakSpots
 from flipproof.report.content import CertifiedRun, Reading, percent
-from flipproof.report.templates import asset
 from flipproof.report.reading import read_run, with_attacks, with_lines
 from flipproof.report.report_page import report_page
+from flipproof.report.templates import asset
 from support.browser import chromium, opened
 from support.certified_runs import DATA, RING, WHEEL, make_runs, run_command
 
@@ -139,25 +139,6 @@ def test_a_graph_opens_with_votes_certificates_and_the_attack(browser: Any, fold
         # what the page shows as a lower bound is not above it
         stated = float(table[0].split("\t")[-1])
         assert wheel["p_lower"] - 1e-4 <= stated <= wheel["p_lower"]
-
-
-def test_an_edge_whose_label_changes_is_drawn_and_told_as_removed_and_added(browser: Any, folder: Path) -> None:
-    (run,) = with_attacks(read(folder, "even"), folder / "attack")
-    graph = run.graphs[1]
-    u, v = changed = tuple(graph.edges[0].tolist())
-    present = set(map(tuple, graph.edges.tolist()))
-    added = next((a, b) for a in range(9) for b in range(a + 1, graph.num_nodes) if (a, b) not in present)
-    attack = replace(run.attacks[1]["defended"], flips=(changed, changed, added), edge_labels=(0, 1, 2), success=True)
-    path = folder / "labels.html"
-    path.write_text(report_page([replace(run, attacks={1: {"defended": attack}})]), encoding="utf-8")
-    with opened(browser, path) as shown:
-        shown.page.click(f"{ROWS}:nth-child(2) .open")
-        detail = shown.page.locator("#detail")
-        assert detail.locator(".edge.removed").count() == 1
-        assert detail.locator(".edge.added").count() == 2
-        assert detail.locator(".edge").count() == graph.num_edges + 2
-        told = f"remove {u}–{v}, add {u}–{v} with label 1, add {added[0]}–{added[1]} with label 2"
-        assert f"3 flips change the answer: {told}" in detail.inner_text()
 
 
 def test_weak_spots_are_drawn_and_told(browser: Any, folder: Path) -> None:

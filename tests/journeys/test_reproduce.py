@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import runpy
 import shutil
 import signal
 import sqlite3
@@ -16,6 +17,7 @@ import pytest
 
 from flipproof.runs.settings import CertifySettings
 from support.browser import chromium, opened
+from support.command_line import call
 
 TINY = """
 import sys
@@ -27,8 +29,14 @@ settings = Settings(
     graphs=32, train_graphs=16, keeps=(0.7, 0.9), sample_counts=(100, 200, 300),
     clean_epochs=3, gcn_epochs=3, gin_epochs=(2, 1), radius_epochs=1,
 )
+
+
+def reproduced(out, workers):
+    return run_settings(Options(out=Path(out), workers=int(workers)), settings)
+
+
 if __name__ == "__main__":
-    sys.exit(run_settings(Options(out=Path(sys.argv[1]), workers=int(sys.argv[2])), settings))
+    sys.exit(reproduced(*sys.argv[1:]))
 """
 
 
@@ -100,20 +108,21 @@ def test_the_page_in_a_browser(finished: tuple[Path, str]) -> None:
                 assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_second_run_reuses_everything(script: Path, finished: tuple[Path, str]) -> None:
+def test_second_run_reuses_everything(
+    script: Path, finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+) -> None:
     out, _ = finished
     made = [path for kind in ("*.safetensors", "certificates.csv") for path in out.rglob(kind)]
     times = {path: path.stat().st_mtime_ns for path in made}
     assert len(made) == 8 + 6  # models, and runs of those under noise
     before = contents(out)
-    process = start(script, out)
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, output
-    assert "sampling" not in output
+    assert runpy.run_path(str(script))["reproduced"](out, workers=1) == 0
+    assert "sampling" not in "".join(capsys.readouterr())
     assert {path: path.stat().st_mtime_ns for path in made} == times
     assert contents(out) == before
 
 
+@pytest.mark.guarantee
 def test_one_worker_gives_the_same(script: Path, finished: tuple[Path, str], tmp_path: Path) -> None:
     process = start(script, tmp_path / "out", workers=1)
     output, _ = process.communicate(timeout=300)
@@ -121,32 +130,34 @@ def test_one_worker_gives_the_same(script: Path, finished: tuple[Path, str], tmp
     assert contents(tmp_path / "out") == contents(finished[0])
 
 
-def test_its_runs_are_runs(finished: tuple[Path, str], tmp_path: Path) -> None:
+def test_its_runs_are_runs(
+    finished: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Every model can be certified further, and every run opened, with the other commands."""
     out = tmp_path / "out"  # other tests compare with the folder as it was made
     shutil.copytree(finished[0], out)
     settings = CertifySettings.read(out / "runs" / "gin-0.7")
     assert settings.defence == {"name": "smoothing", "add": pytest.approx(0.3), "remove": pytest.approx(0.3)}
-    command = [sys.executable, "-m", "flipproof", "certify", "--model", str(out / "models" / "gin-0.7")]
-    words = ["--samples", "300", "--method", "paper", "--out", str(out / "runs" / "gin-0.7")]
-    done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "sampling" not in done.stderr
-    (out / "runs" / "gin-0.7" / "certificates.parquet").unlink()
+    words = ["--samples", 300, "--method", "paper", "--out", out / "runs" / "gin-0.7"]
+    done = call(monkeypatch, capsys, "certify", "--model", out / "models" / "gin-0.7", *words)
+    assert done.code == 0, done.err
+    assert "sampling" not in done.err
 
 
 @pytest.mark.parametrize(
     ("kill", "awaited"),
     [
-        (signal.SIGKILL, "models/*/weights.safetensors"),  # in the middle of training
-        (signal.SIGKILL, "runs/*/evidence.sqlite-wal"),  # of sampling
-        (signal.SIGINT, "runs/*/certificates.csv"),  # of the next model's sampling
+        pytest.param(signal.SIGKILL, "models/*/weights.safetensors", marks=pytest.mark.guarantee, id="training"),
+        pytest.param(signal.SIGKILL, "runs/*/evidence.sqlite-wal", id="sampling"),
+        pytest.param(signal.SIGINT, "runs/*/certificates.csv", marks=pytest.mark.guarantee, id="Ctrl-C"),
     ],
 )
 def test_killed_and_continued(
     script: Path, finished: tuple[Path, str], tmp_path: Path, kill: signal.Signals, awaited: str
 ) -> None:
     out = tmp_path / "out"
+    if awaited.startswith("runs"):  # what was trained is there
+        shutil.copytree(finished[0], out, ignore=shutil.ignore_patterns("runs", "figures", "index.html", "claims.*"))
     process = start(script, out)
     deadline = time.monotonic() + 200
     while not list(out.glob(awaited)) and time.monotonic() < deadline:
@@ -164,10 +175,10 @@ def test_killed_and_continued(
     assert contents(out) == contents(finished[0])
 
 
-def test_a_folder_with_other_settings_is_refused(finished: tuple[Path, str]) -> None:
-    out, _ = finished
-    command = [sys.executable, "-m", "flipproof", "reproduce", "--quick", "--out", str(out)]
-    refused = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert refused.returncode == 2
-    assert "graphs = 32" in refused.stderr or "gcn_epochs" in refused.stderr or "clean_epochs" in refused.stderr
-    assert refused.stderr.count("\n") == 1
+def test_a_folder_with_other_settings_is_refused(
+    finished: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused = call(monkeypatch, capsys, "reproduce", "--quick", "--out", finished[0])
+    assert refused.code == 2
+    assert any(setting in refused.err for setting in ("graphs = 32", "gcn_epochs", "clean_epochs"))
+    assert refused.err.count("\n") == 1

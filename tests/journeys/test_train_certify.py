@@ -1,4 +1,4 @@
-"""What a user does: train, certify, stop, continue, export, have it audited. Real commands in real processes."""
+"""What a user does: train, certify, stop, continue, export, have it audited. What must be stopped is a process of its own."""
 
 from __future__ import annotations
 
@@ -8,24 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from support.command_line import OWN_MODEL, write_graphs
+from support.certified_runs import run_command
+from support.command_line import OWN_MODEL, Outcome, Shell, call, write_graphs
 
 SLOW = ["certify", "--model", "own:make", "--data", "graphs", "--keep", "0.8", "--samples", "3000", "--part", "all"]
-
-
-def flipproof(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "flipproof", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-
-
-def done(*arguments: str, cwd: Path) -> str:
-    finished = flipproof(*arguments, cwd=cwd)
-    assert finished.returncode == 0, finished.stderr
-    return finished.stdout
 
 
 @pytest.fixture(scope="module")
@@ -34,8 +26,18 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("user")
     write_graphs(folder / "graphs", count=4)
     (folder / "own.py").write_text(OWN_MODEL.format(pause=1e-4))
-    done(*SLOW, "--out", "whole", cwd=folder)
+    run_command(folder, *SLOW, "--out", "whole")
     return folder
+
+
+@pytest.fixture
+def flipproof(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Outcome]:
+    """A command in the workplace, in this process."""
+    monkeypatch.chdir(workplace)
+    monkeypatch.syspath_prepend(workplace)
+    return partial(call, monkeypatch, capsys)
 
 
 def waited_for(process: subprocess.Popen[str], run: Path) -> None:
@@ -46,7 +48,7 @@ def waited_for(process: subprocess.Popen[str], run: Path) -> None:
         time.sleep(0.005)
 
 
-def test_ctrl_c_ends_with_the_command_to_continue(workplace: Path) -> None:
+def test_ctrl_c_ends_with_the_command_to_continue(workplace: Path, flipproof: Callable[..., Outcome]) -> None:
     command = [sys.executable, "-m", "flipproof", *SLOW, "--out", "stopped"]
     process = subprocess.Popen(
         command,
@@ -66,51 +68,40 @@ def test_ctrl_c_ends_with_the_command_to_continue(workplace: Path) -> None:
         "flipproof: stopped; what is finished is kept. continue with: flipproof certify --model own:make"
     )
     assert "Traceback" not in err
-    continued = flipproof(*SLOW, "--out", "stopped", cwd=workplace)
-    assert continued.returncode == 0, continued.stderr
-    assert done("export", "stopped", cwd=workplace) == done("export", "whole", cwd=workplace)
+    continued = flipproof(*SLOW, "--out", "stopped")
+    assert continued.code == 0, continued.err
+    assert flipproof("export", "stopped") == flipproof("export", "whole")
 
 
-def test_two_processes_in_one_folder(workplace: Path) -> None:
+def test_two_processes_in_one_folder(workplace: Path, flipproof: Callable[..., Outcome]) -> None:
     command = [sys.executable, "-m", "flipproof", *SLOW, "--out", "shared"]
     first = subprocess.Popen(command, cwd=workplace, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True)
     try:
         waited_for(first, workplace / "shared")
         os.kill(first.pid, signal.SIGSTOP)  # alive, and holding the run
-        seconds = [flipproof(*words, cwd=workplace) for words in ([*SLOW, "--out", "shared"], ["verify", "shared"])]
-        other = flipproof(*SLOW, "--alpha", "0.1", "--out", "shared", cwd=workplace)
+        seconds = [flipproof(*words) for words in ([*SLOW, "--out", "shared"], ["verify", "shared"])]
+        other = flipproof(*SLOW, "--alpha", "0.1", "--out", "shared")
         os.kill(first.pid, signal.SIGCONT)
         for second in seconds:
-            assert (second.returncode, second.stdout) == (2, "")
-            assert second.stderr == (
+            assert (second.code, second.out) == (2, "")
+            assert second.err == (
                 "flipproof: shared is in use by another process (wait until it has finished, or choose another folder)\n"
             )
-        assert "shared holds a run with alpha = 0.001; asked for alpha = 0.1" in other.stderr
+        assert "shared holds a run with alpha = 0.001; asked for alpha = 0.1" in other.err
         assert first.wait(60) == 0
     finally:
         first.kill()
         first.wait()
 
 
-def test_train_and_certify_the_papers_data(tmp_path: Path) -> None:
-    training = [
-        "train",
-        "--data",
-        "topologies:48",
-        "--model",
-        "gcn",
-        "--keep",
-        "0.9",
-        "--epochs",
-        "3",
-        "--out",
-        "model",
-    ]
-    assert json.loads(done(*training, "--json", cwd=tmp_path))["graphs"] == {"train": 27, "validation": 5, "test": 16}
-    certify = ["certify", "--model", "model", "--samples", "100", "--out", "run"]
-    assert "certified accuracy of 16 test graphs" in done(*certify, cwd=tmp_path)
-    assert "verified: 16" in done("verify", "run", cwd=tmp_path)
-    assert len(done("export", "run", cwd=tmp_path).splitlines()) == 17
+def test_train_and_certify_the_papers_data(shell: Shell) -> None:
+    training = ["train", "--data", "topologies:48", "--model", "gcn", "--keep", 0.9, "--epochs", 3, "--out", "model"]
+    graphs = json.loads(shell.done(*training, "--json").out)["graphs"]
+    assert graphs == {"train": 27, "validation": 5, "test": 16}
+    certify = ["certify", "--model", "model", "--samples", 100, "--out", "run"]
+    assert "certified accuracy of 16 test graphs" in shell.done(*certify).out
+    assert "verified: 16" in shell.done("verify", "run").out
+    assert len(shell.done("export", "run").out.splitlines()) == 17
 
 
 def test_help_answers_at_once(tmp_path: Path) -> None:
@@ -128,5 +119,5 @@ def test_help_answers_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["train", "certify", "export", "verify"])
-def test_every_command_has_help_with_an_example(command: str, tmp_path: Path) -> None:
-    assert f"flipproof {command}" in done(command, "--help", cwd=tmp_path).split("Example:")[1]
+def test_every_command_has_help_with_an_example(command: str, shell: Shell) -> None:
+    assert f"flipproof {command}" in shell.done(command, "--help").out.split("Example:")[1]

@@ -90,8 +90,14 @@ def test_what_a_black_box_notes_down_makes_it_no_other_model() -> None:
     assert model_identity(model) == before
 
 
-def test_a_function_that_calls_itself_has_an_identity() -> None:
+def test_functions_that_call_themselves_and_networks_with_tied_weights_have_an_identity() -> None:
     assert model_identity(_in_a_notebook("def model(graphs): return model(graphs[1:])"))
+    network = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    network[1].weight = network[0].weight
+    before = model_identity(network)
+    with torch.no_grad():
+        network[0].weight[0, 0] += 1
+    assert model_identity(network) != before
 
 
 def test_features_by_name_and_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

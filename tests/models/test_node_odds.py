@@ -108,6 +108,14 @@ def test_a_network_keeps_them_in_its_folder(tmp_path):
     assert again(x, adj, mask)[0, 0].item() == pytest.approx(lead[0] - lead[1], rel=1e-5)
 
 
+@pytest.fixture(scope="module")
+def fitted():
+    """The state of a network with fitted log-odds; not to be changed."""
+    model = models.Local(2, 2, hidden=4, seed=0)
+    model.odds.fit(*rows_of(np.random.default_rng(6), 20), EVEN, 0)
+    return model.state_dict()
+
+
 @pytest.mark.parametrize(
     ("name", "broken"),
     [
@@ -124,11 +132,8 @@ def test_a_network_keeps_them_in_its_folder(tmp_path):
         ("mean", lambda value: value[:0]),
     ],
 )
-def test_tables_that_do_not_fit_are_refused(name, broken):
-    rng = np.random.default_rng(6)
-    model = models.Local(2, 2, hidden=4, seed=0)
-    model.odds.fit(*rows_of(rng, 20), EVEN, 0)
-    state = model.state_dict()
+def test_tables_that_do_not_fit_are_refused(name, broken, fitted):
+    state = dict(fitted)
     models.Local(2, 2, hidden=4, seed=1).load_state_dict(state)
     state[f"odds.{name}"] = broken(state[f"odds.{name}"])
     with pytest.raises(RuntimeError, match="log-odds of nodes"):

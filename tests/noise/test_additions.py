@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flipproof import EdgeNoise, Graph
-from flipproof.noise import SampleStream, additions
-from flipproof.noise.additions import AdditionLaw, _binomial_thresholds
+from flipproof.noise import SampleStream
+from flipproof.noise.stream import AdditionLaw, _binomial_thresholds
 from support.streams import (
     FALSE_ALARM,
     RING,
@@ -77,12 +77,7 @@ def test_counts_are_read_off_the_table() -> None:
     law = AdditionLaw.of(1000, 42949673)
     assert law is not None
     words = np.array([0, law.thresholds[3] - 1, law.thresholds[3], 2**64 - 1], dtype=np.uint64)
-    assert law.counts(words).tolist() == [
-        law.first,
-        law.first + 3,
-        law.first + 4,
-        law.first + len(law.thresholds),
-    ]
+    assert law.counts(words).tolist() == [law.first, law.first + 3, law.first + 4, law.first + len(law.thresholds)]
 
 
 def test_no_additions() -> None:
@@ -144,9 +139,7 @@ def test_replacements_do_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch
     calls = []
     original = SampleStream._replacement
     monkeypatch.setattr(
-        SampleStream,
-        "_replacement",
-        lambda self, index, count: calls.append(index) or original(self, index, count),
+        SampleStream, "_replacement", lambda self, index, count: calls.append(index) or original(self, index, count)
     )
     source = forced_sparse(SMALL, EdgeNoise(add=0.2, remove=0.1), draws=4)
     whole = source.flips(0, 300)
@@ -159,7 +152,7 @@ def test_replacements_do_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch
 
 def test_too_few_spare_draws_cost_time_not_exactness(monkeypatch: pytest.MonkeyPatch) -> None:
     AdditionLaw.of.cache_clear()
-    monkeypatch.setattr(additions, "_SPARE_DRAWS", 0)
+    monkeypatch.setattr("flipproof.noise.stream._SPARE_DRAWS", 0)
     try:
         graph, noise = Graph(100, []), EdgeNoise(add=0.02, remove=0.1)
         source = stream(graph, noise)

@@ -9,12 +9,7 @@ import numpy as np
 
 from flipproof import EdgeNoise, Graph
 from flipproof.noise import NoisyBatch, SlotLists
-from support.streams import (
-    FROZEN,
-    cases,
-    forced_sparse,
-    stream,
-)
+from support.streams import FROZEN, cases, forced_sparse, stream
 
 
 def slow_graphs(graph: Graph, flips: np.ndarray) -> list[networkx.Graph]:
@@ -66,11 +61,7 @@ def test_order_of_edges_does_not_tell_the_clean_graph() -> None:
     """The same noisy graph reached from different clean graphs gives the same bytes."""
     seen: dict[bytes, set[tuple[bytes, bytes, bytes]]] = {}
     origins: dict[bytes, set[str]] = {}
-    for clean in (
-        Graph(4, []),
-        Graph(4, [(2, 3)]),
-        Graph(4, [(0, 1), (1, 2), (0, 3)], frozen=[(0, 3), (1, 3)]),
-    ):
+    for clean in (Graph(4, []), Graph(4, [(2, 3)]), Graph(4, [(0, 1), (1, 2), (0, 3)], frozen=[(0, 3), (1, 3)])):
         for source in (stream(clean, EdgeNoise(keep=0.7)), forced_sparse(clean, EdgeNoise(keep=0.7))):
             for index in range(200):
                 batch, _ = source.batch(index, index + 1)

@@ -12,7 +12,7 @@ from scipy import stats
 
 from flipproof import EdgeNoise, Graph
 from flipproof.noise import keyed_draws, noisy_states
-from flipproof.noise.draws import halves
+from flipproof.noise.law import halves
 from support.streams import FALSE_ALARM, FROZEN, SMALL, fit_pvalues, flip_probabilities, stream
 
 LARGEST = 2**32 - 1

@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flipproof import EdgeNoise, InputError
-from support.streams import (
-    SPARSE_NOISE,
-)
+from support.streams import SPARSE_NOISE
 
 
 @pytest.mark.parametrize(

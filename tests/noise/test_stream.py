@@ -203,10 +203,7 @@ def test_the_test_of_fit_catches_planted_faults(fault: str, caught_by: str) -> N
 
 def test_dense_and_sparse_agree_in_law() -> None:
     noise = EdgeNoise(add=0.06, remove=0.5)
-    dense, sparse = (
-        stream(SMALL, noise, 9).flips(0, 100_000),
-        forced_sparse(SMALL, noise, 9).flips(0, 100_000),
-    )
+    dense, sparse = (stream(SMALL, noise, 9).flips(0, 100_000), forced_sparse(SMALL, noise, 9).flips(0, 100_000))
     assert not np.array_equal(dense, sparse)
     sums = np.stack([dense.sum(axis=0), sparse.sum(axis=0)])
     pvalues = [

@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 import flipproof
-from flipproof.defences import defence_classes
+from flipproof.defences import defence_names
 from flipproof.report.templates import _environment, bibtex, html_table, references
+from flipproof.report.wording import wording
 from flipproof.runs.settings import CertifySettings
 from support.command_line import Command
 
@@ -41,7 +42,7 @@ def test_every_entry_is_whole_and_names_author_title_and_year() -> None:
 
 
 def test_defences_cite_entries_that_exist() -> None:
-    cited = {key for defence in defence_classes() for key in defence.references}
+    cited = {key for name in defence_names() for key in wording(name).references}
     assert cited <= set(references())
     assert {"gao2020certified", "xia2024gnncert", "jin2020certified"} <= cited
 

@@ -12,6 +12,7 @@ import pytest
 
 import flipproof as fp
 from flipproof.attacks import Options
+from flipproof.defences.defence import described
 from flipproof.defences.edge_blind import EdgeBlindClassifier
 from flipproof.defences.undefended import Undefended
 from flipproof.engines import Processes
@@ -98,9 +99,9 @@ def test_graphs_without_a_label_are_refused(tmp_path: Path) -> None:
 
 
 def test_certificates_of_the_same_model_data_and_defence_are_a_measure_and_no_others(tmp_path: Path) -> None:
-    defence, wanted = smoothed(), dataclasses.replace(SETTINGS, features="own", defence=smoothed().describe())
+    defence, wanted = smoothed(), dataclasses.replace(SETTINGS, features="own", defence=described(smoothed().defence))
     with written_run(tmp_path, settings_of(defence, graphs(), samples=100, seed=0)) as run:
-        rows = certify_into(run, defence, graphs(), engine=lambda pieces: Processes(2))
+        rows = certify_into(run, defence, graphs(), engine=lambda graphs: Processes(2))
     assert certified_radii(tmp_path, wanted) == {row["graph"]: (row["predicted"], row["radius"]) for row in rows}
     others = {
         "data_sha256": ("2" * 64, "other data"),

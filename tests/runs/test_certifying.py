@@ -1,7 +1,8 @@
-"""Certification into a run: continued after the last finished piece, spoilt evidence asked again, the same bytes always."""
+"""Certification into a run: continued after the last finished graph, spoilt evidence asked again, the same bytes always."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 
 import flipproof as fp
-from flipproof.defences.defence import Defence, Request
+from flipproof.defences.defended import DefendedClassifier
 from flipproof.engines import Processes, ThisProcess
+from flipproof.fields import from_plain
 from flipproof.noise import BLOCK
 from flipproof.runs.certifying import certify_into
 from flipproof.runs.run_folder import written_run
@@ -33,34 +35,34 @@ ASKED = {"smoothing": {"samples": SAMPLES, "seed": 3, "method": "votes"}, "votin
 
 
 class Watched(ThisProcess):
-    """Notes every piece of work that is done; interrupted after so many."""
+    """Notes every graph that is asked about; interrupted after so many."""
 
     def __init__(self, most: int | None = None) -> None:
-        self.most, self.done = most, list[tuple[int, str]]()
+        self.most, self.done = most, list[int]()
 
     def run(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         for task, result in super().run(work, tasks):
-            if isinstance(getattr(task, "request", None), Request):
+            if isinstance(task[1], fp.Graph):
                 if len(self.done) == self.most:
                     raise KeyboardInterrupt
-                self.done.append((task.index, task.request.key))
+                self.done.append(task[0])
             yield task, result
 
 
-def certified(folder: Path, defence: Defence, engine: Any = None, **changes: Any) -> bytes:
+def certified(folder: Path, defended: DefendedClassifier, engine: Any = None, **changes: Any) -> bytes:
     """A whole run; the bytes of its table."""
-    settings = settings_of(defence, GRAPHS, **{**ASKED[defence.name], **changes})
+    settings = settings_of(defended, GRAPHS, **{**ASKED[defended.defence_name], **changes})
     with written_run(folder, settings) as run:
-        certify_into(run, defence, GRAPHS, engine=lambda pieces: engine or ThisProcess())
+        certify_into(run, defended, GRAPHS, engine=lambda graphs: engine or ThisProcess())
     return (folder / "certificates.parquet").read_bytes()
 
 
-@pytest.mark.parametrize("defence", [SMOOTH, VOTING, BLIND], ids=lambda defence: defence.name)
-def test_certificates_are_those_of_the_library(tmp_path: Path, defence: Defence) -> None:
-    settings = settings_of(defence, GRAPHS, **ASKED[defence.name])
+@pytest.mark.parametrize("defended", [SMOOTH, VOTING, BLIND], ids=lambda defended: defended.defence_name)
+def test_certificates_are_those_of_the_library(tmp_path: Path, defended: DefendedClassifier) -> None:
+    settings = settings_of(defended, GRAPHS, **ASKED[defended.defence_name])
     with written_run(tmp_path, settings) as run:
-        rows = certify_into(run, defence, GRAPHS, engine=lambda pieces: ThisProcess())
-    alone = defence.certify_all(GRAPHS.values(), **ASKED[defence.name])
+        rows = certify_into(run, defended, GRAPHS, engine=lambda graphs: ThisProcess())
+    alone = defended.certify_all(GRAPHS.values(), **ASKED[defended.defence_name])
     assert [row["graph"] for row in rows] == [3, 7]
     for row, certificate, graph in zip(rows, alone, GRAPHS.values(), strict=True):
         plain = certificate.to_dict()
@@ -68,41 +70,45 @@ def test_certificates_are_those_of_the_library(tmp_path: Path, defence: Defence)
         assert {key: row[key] for key in ("radius", "counts", "seed", "p_lower")} == {
             key: plain[key] for key in ("radius", "counts", "seed", "p_lower")
         }
-    assert stored(tmp_path)["pieces"] == []
     assert problems_of_run(tmp_path) == []
-    assert certified(tmp_path / "again", defence, Processes(2)) == (tmp_path / "certificates.parquet").read_bytes()
+    assert certified(tmp_path / "again", defended, Processes(2)) == (tmp_path / "certificates.parquet").read_bytes()
 
 
-def test_a_graph_is_continued_after_its_last_finished_piece(tmp_path: Path) -> None:
-    whole = certified(tmp_path / "whole", SMOOTH)
-    with pytest.raises(KeyboardInterrupt):
-        certified(tmp_path / "run", SMOOTH, Watched(2))
-    assert [row[:2] for row in stored(tmp_path / "run")["pieces"]] == [(7, "block 0"), (7, "block 1024")]
-    again = Watched()
-    assert certified(tmp_path / "run", SMOOTH, again) == whole
-    assert again.done == [(7, "block 2048"), *((3, f"block {start}") for start in (0, BLOCK, 2 * BLOCK))]
-    nothing = Watched()
-    assert certified(tmp_path / "run", SMOOTH, nothing) == whole
-    assert nothing.done == []
-
-
-@pytest.mark.parametrize("most", range(7))
-def test_interrupted_anywhere_it_ends_with_the_same_bytes(tmp_path: Path, most: int) -> None:
-    """With as many samples as the answer needs: blocks and looks at them are pieces alike."""
-    goal = {"samples": "auto", "max_samples": 3 * BLOCK, "precision": 0.01}
+@pytest.mark.parametrize("goal", [{}, {"samples": "auto", "max_samples": 3 * BLOCK, "precision": 0.01}])
+@pytest.mark.parametrize("most", [0, 1])
+def test_interrupted_anywhere_it_goes_on_with_the_next_graph_and_ends_with_the_same_bytes(
+    tmp_path: Path, most: int, goal: dict[str, Any]
+) -> None:
     whole = certified(tmp_path / "whole", SMOOTH, **goal)
     with pytest.raises(KeyboardInterrupt):
         certified(tmp_path / "run", SMOOTH, Watched(most), **goal)
-    assert certified(tmp_path / "run", SMOOTH, Watched(), **goal) == whole
-
-
-def test_a_spoilt_piece_is_asked_again(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        certified(tmp_path / "run", SMOOTH, Watched(2))
-    spoil(tmp_path / "run", 7, "pieces")
+    assert [row[0] for row in stored(tmp_path / "run")] == [7][:most]
     again = Watched()
-    assert certified(tmp_path / "run", SMOOTH, again) == certified(tmp_path / "whole", SMOOTH)
-    assert again.done[:3] == [(7, "block 0"), (7, "block 1024"), (7, "block 2048")]
+    assert certified(tmp_path / "run", SMOOTH, again, **goal) == whole
+    assert again.done == [7, 3][most:]
+    nothing = Watched()
+    assert certified(tmp_path / "run", SMOOTH, nothing, **goal) == whole
+    assert nothing.done == []
+
+
+@pytest.mark.parametrize("defended", [SMOOTH, VOTING], ids=lambda defended: defended.defence_name)
+def test_a_graph_that_is_alone_is_split_among_the_workers(tmp_path: Path, defended: DefendedClassifier) -> None:
+    pids = tmp_path / "pids"
+
+    def noted(graphs: list[fp.Graph]) -> list[int]:
+        with pids.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        return parity(graphs)
+
+    graph = fp.Graph(40, [(node, node + 1) for node in range(39)])
+    options: dict[str, Any] = {"samples": 5 * BLOCK, "seed": 3, "method": "votes"}
+    if defended is VOTING:
+        options = {"depth": 2, "calls": 40_000}
+    split = DefendedClassifier(noted, defended.defence, num_classes=2)
+    request = from_plain(defended.defence.request, options)
+    alone = defended.certify(graph, **options)
+    assert split._certificates([graph], request, engine=Processes(2)) == [alone]
+    assert len(set(pids.read_text().split())) == 3
 
 
 @pytest.mark.parametrize("content", ["cut", "other graph", "other noise", "other defence", "other classes"])
@@ -127,9 +133,9 @@ def test_evidence_that_cannot_be_used_is_asked_again(
     again = Watched()
     settings = settings_of(SMOOTH, GRAPHS, **ASKED["smoothing"])
     with written_run(tmp_path, settings) as run:
-        certify_into(run, SMOOTH, GRAPHS, engine=lambda pieces: again, quiet=False)
+        certify_into(run, SMOOTH, GRAPHS, engine=lambda graphs: again, quiet=False)
     assert (tmp_path / "certificates.parquet").read_bytes() == whole
-    assert {index for index, _ in again.done} == {3}
+    assert again.done == [3]
     assert "asking again about graph 3" in capsys.readouterr().err
 
 
@@ -143,10 +149,8 @@ def test_evidence_that_answers_another_question_is_asked_again(tmp_path: Path, c
 
 def test_votes_of_many_classes_keep_their_type(tmp_path: Path) -> None:
     wide = fp.SmoothedClassifier(lambda graphs: [299] * len(graphs), SMOOTH.noise, num_classes=300)
-    with pytest.raises(KeyboardInterrupt):
-        certified(tmp_path, wide, Watched(2))
     certified(tmp_path, wide)
-    ((_, votes, _),) = [row for row in stored(tmp_path)["finished"] if row[0] == 3]
+    ((_, votes, _),) = [row for row in stored(tmp_path) if row[0] == 3]
     labels = fp.Votes.from_bytes(votes).labels
     assert labels.dtype == np.uint32
     assert (labels == 299).all()

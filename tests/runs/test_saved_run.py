@@ -12,6 +12,7 @@ from torch_geometric.loader import DataLoader
 
 import flipproof as fp
 from flipproof.datasets import Dataset, topologies
+from flipproof.defences.undefended import Undefended
 from flipproof.report.reading import read_run
 from flipproof.report.report_page import report_page
 from support.command_line import call
@@ -31,7 +32,7 @@ def defences() -> dict[str, tuple[Any, dict[str, Any]]]:
         "voting": (fp.VotingClassifier(by_edges, groups=3, num_classes=8), {}),
         "local": (fp.LocalClassifier(local, features="constant"), {}),
         "edge-blind": (fp.EdgeBlindClassifier(by_edges, num_classes=8), {}),
-        "none": (fp.defences.defence_class("none")(by_edges, num_classes=8), {}),
+        "none": (Undefended(by_edges, num_classes=8), {}),
     }
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import flipproof as fp
+from flipproof.defences.defence import described
+from flipproof.fields import from_plain
 from flipproof.runs.settings import AttackSettings, CertifySettings, StudySettings
 from support.runs import settings_of
 
@@ -36,7 +38,7 @@ def test_what_is_written_comes_back(tmp_path: Path) -> None:
     assert content.keys() == {"format", "command", "settings", "versions"}
     assert (content["format"], content["command"]) == (2, "certify")
     assert content["versions"].keys() == {"flipproof", "numpy", "scipy", "torch"}
-    assert content["settings"]["defence"] == SMOOTH.describe()
+    assert content["settings"]["defence"] == described(SMOOTH.defence)
     before = (tmp_path / "run.json").stat().st_mtime_ns
     SETTINGS.write(tmp_path)
     assert (tmp_path / "run.json").stat().st_mtime_ns == before
@@ -49,11 +51,9 @@ def test_the_question_is_read_by_its_defence(tmp_path: Path) -> None:
         (fp.EdgeBlindClassifier(black_box, num_classes=2), {}),
     ):
         settings = settings_of(defence, GRAPHS, **asked)
-        assert settings.asked() == defence.question(graphs=100, **asked)
-        assert settings.defence_class is type(defence)
-        again = settings.defence_class.build(black_box, settings.defence_settings, num_classes=2)
-        assert again.describe() == defence.describe()
-    simultaneous = settings_of(SMOOTH, GRAPHS, samples=10, seed=3, alpha=0.1, simultaneous=True).asked()
+        assert settings.request() == from_plain(defence.defence.request, {**asked, "graphs": 100})
+        assert settings.defence_object == defence.defence
+    simultaneous = settings_of(SMOOTH, GRAPHS, samples=10, seed=3, alpha=0.1, simultaneous=True).request()
     assert simultaneous.level == 0.1 / 100, "alpha is shared among the graphs of the run"
 
 

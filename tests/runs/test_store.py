@@ -25,16 +25,11 @@ def store(path: Path) -> Iterator[Store]:
         yield opened
 
 
-def test_what_is_finished_replaces_its_pieces(store: Store) -> None:
-    store.keep(3, "block 0", b"one")
-    store.keep(3, "block 1024", b"two")
-    store.keep(4, "block 0", b"other")
-    store.keep(3, "block 0", b"again")
-    assert store.pieces(3) == {"block 0": b"again", "block 1024": b"two"}
+def test_what_is_finished_is_kept_until_it_is_dropped(store: Store) -> None:
     assert store.finished() == set()
+    store.finish(3, b"one")
     store.finish(3, b"whole")
-    assert (store.pieces(3), store.finished(), store.load(3)) == ({}, {3}, b"whole")
-    assert store.pieces(4) == {"block 0": b"other"}
+    assert (store.finished(), store.load(3)) == ({3}, b"whole")
     store.drop(3)
     assert store.finished() == set()
     with pytest.raises(fp.InputError, match=r"holds nothing of graph 3 \(run the same command again\)"):
@@ -50,33 +45,20 @@ def test_a_job_of_a_study_is_an_item_by_its_name(store: Store) -> None:
 
 def test_everything_is_there_when_it_is_opened_again(path: Path) -> None:
     with Store(path, write=True) as store:
-        store.keep(0, "a", b"x")
         store.finish(1, b"y")
     for write in (True, False):
         with Store(path, write=write) as again:
-            assert (again.pieces(0), again.finished(), again.load(1)) == ({"a": b"x"}, {1}, b"y")
+            assert (again.finished(), again.load(1)) == ({1}, b"y")
     assert [file.name for file in path.parent.iterdir()] == [FILE], "one plain file that any tool can open"
-
-
-def damage(path: Path, table: str) -> None:
-    connection = sqlite3.connect(path)
-    connection.execute(f"UPDATE {table} SET content = x'00'")
-    connection.commit()
-    connection.close()
-
-
-def test_a_damaged_piece_is_as_good_as_none(path: Path) -> None:
-    with Store(path, write=True) as store:
-        store.keep(0, "a", b"x")
-    damage(path, "pieces")
-    with Store(path, write=True) as store:
-        assert store.pieces(0) == {}
 
 
 def test_what_was_altered_is_refused(path: Path) -> None:
     with Store(path, write=True) as store:
         store.finish(7, b"x")
-    damage(path, "finished")
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE finished SET content = x'00'")
+    connection.commit()
+    connection.close()
     with (
         Store(path, write=False) as store,
         pytest.raises(fp.InputError, match="holds of graph 7 was altered: its hash is not the stored one"),
@@ -84,12 +66,12 @@ def test_what_was_altered_is_refused(path: Path) -> None:
         store.load(7)
 
 
-def test_a_failed_change_leaves_what_was_there(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    store.keep(0, "a", b"x")
-    store._connection.execute("CREATE TRIGGER stop BEFORE DELETE ON pieces BEGIN SELECT RAISE(ABORT, 'stopped'); END")
+def test_a_failed_change_leaves_what_was_there(store: Store) -> None:
+    store.finish(0, b"x")
+    store._connection.execute("CREATE TRIGGER stop BEFORE DELETE ON finished BEGIN SELECT RAISE(ABORT, 'stopped'); END")
     with pytest.raises(fp.InputError, match="stopped"):
-        store.finish(0, b"whole")
-    assert (store.pieces(0), store.finished()) == ({"a": b"x"}, set())
+        store.drop(0)
+    assert (store.finished(), store.load(0)) == ({0}, b"x")
 
 
 def test_a_full_disk_keeps_what_was_committed(path: Path) -> None:
@@ -129,7 +111,7 @@ import sys, time
 from pathlib import Path
 from flipproof.runs.store import Store
 with Store(Path(sys.argv[1]), write=True) as store:
-    store.keep(0, "a", b"x")
+    store.finish(0, b"x")
     print("held", flush=True)
     time.sleep(60)
 """
@@ -146,4 +128,4 @@ def test_one_process_at_a_time_and_a_killed_one_lets_go(path: Path) -> None:
         finally:
             other.kill()
     with Store(path, write=True) as store:
-        assert store.pieces(0) == {"a": b"x"}, "what was committed is there, without a word of farewell"
+        assert store.load(0) == b"x", "what was committed is there, without a word of farewell"

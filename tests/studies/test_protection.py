@@ -12,12 +12,12 @@ import pytest
 
 from flipproof.datasets import Dataset, folder, topologies
 from flipproof.datasets.sources import DataSource
-from flipproof.defences import defence_class
 from flipproof.models import load_metadata
 from flipproof.runs.run_folder import open_run
 from flipproof.runs.settings import StudySettings
 from flipproof.studies import candidate
 from flipproof.studies.candidate import Candidate, Threat, baselines
+from flipproof.studies.search_space import space
 from flipproof.studies.trials import Experiment, Trial, TrialWork
 from support.command_line import Command, Outcome, write_graphs
 
@@ -31,10 +31,10 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def few_defences(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_defences(monkeypatch: pytest.MonkeyPatch, undrawn: None) -> None:
     """Those that need no minute."""
     names = ("local", "edge-blind", "none")
-    monkeypatch.setattr(candidate, "defence_classes", lambda: [defence_class(name) for name in names])
+    monkeypatch.setattr(candidate, "spaces", lambda: [space(name) for name in names])
 
 
 def trials(out: Path) -> dict[str, bytes]:
@@ -185,14 +185,14 @@ def test_every_defence_proposes_settings_for_the_attack() -> None:
     proposed = {
         name: [Candidate(kind, found).title for found in kind.candidates_against(graphs, 3)]
         for name in ("local", "voting", "edge-blind", "none")
-        for kind in [defence_class(name)]
+        for kind in [space(name)]
     }
     plain, counting = ["local 3", "local 4", "local 7"], ["local counts 3", "local counts 4", "local counts 7"]
     assert proposed["local"] == [*plain, *counting]
     assert proposed["voting"][:2] == ["voting 7", "voting 13"]
     assert proposed["edge-blind"] == ["edge-blind"]
-    both = defence_class("local").candidates_against(graphs, (2, 1))
+    both = space("local").candidates_against(graphs, (2, 1))
     assert both[:2] == [{"budget": [2, 1]}, {"budget": [4, 2]}]
     assert both[2:] == [{**budget, "counts_only": True} for budget in both[:2]]
     labelled = Dataset([graph.replaced(node_features=np.eye(graph.num_nodes)[:, :3]) for graph in graphs])
-    assert [*defence_class("local").candidates_against(labelled, 3)] == [{"budget": budget} for budget in (3, 4, 7)]
+    assert [*space("local").candidates_against(labelled, 3)] == [{"budget": budget} for budget in (3, 4, 7)]

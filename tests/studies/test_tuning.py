@@ -15,8 +15,8 @@ from flipproof.datasets.sources import DataSource
 from flipproof.runs.run_folder import open_run
 from flipproof.runs.settings import StudySettings
 from flipproof.studies.candidate import Threat, given_candidates
-from flipproof.studies.trials import Experiment
 from flipproof.studies.protection import Final, next_commands
+from flipproof.studies.trials import Experiment
 from flipproof.studies.tuning import training_command
 from support.command_line import Command, write_graphs
 
@@ -34,8 +34,12 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         # under noise this light no vote of 200 samples is certified against a flip, whatever the network
         (("--radius", 1, "--keep", 0.99, "--keep", 0.9), "keep 0.9"),
         # noise that never adds hides no addition, and noise that never removes no removal
-        (("--adds", 1, "--noise", "0,0.3", "--noise", "0.3,0"), "add 0.3 remove 0"),
-        (("--removes", 1, "--noise", "0,0.3", "--noise", "0.3,0"), "add 0 remove 0.3"),
+        pytest.param(
+            ("--adds", 1, "--noise", "0,0.3", "--noise", "0.3,0"), "add 0.3 remove 0", marks=pytest.mark.guarantee
+        ),
+        pytest.param(
+            ("--removes", 1, "--noise", "0,0.3", "--noise", "0.3,0"), "add 0 remove 0.3", marks=pytest.mark.guarantee
+        ),
         (("--removes", 1, "--candidate", "smoothing add=0 remove=0.3", "--noise", "0.3,0"), "add 0 remove 0.3"),
     ],
 )

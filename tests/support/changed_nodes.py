@@ -10,7 +10,7 @@ from flipproof import Graph
 from flipproof.certificates.local_scores import answer_of
 from flipproof.graphs import NODE_CHANGES
 from flipproof.models import Local
-from support.local_tables import all_attacks, all_labelled_attacks, fill_odds, fill_table
+from support.local_tables import all_attacks, fill_odds, fill_table
 
 CASES = {
     "unlabelled": {},
@@ -20,7 +20,6 @@ CASES = {
     "frozen pairs": {"frozen": 0.3},
     "labelled, frozen pairs": {"labels": 2, "frozen": 0.3},
     "counts only": {"counts_only": True},
-    "edge labels": {"labels": 2, "edge_labels": 2},
 }
 
 
@@ -39,7 +38,7 @@ def wild(in_features=0, num_classes=2, *, strength=1.0, **given):
     return model
 
 
-def random_graph(rng, nodes, *, labels=0, frozen=0.0, edge_labels=0):
+def random_graph(rng, nodes, *, labels=0, frozen=0.0):
     pairs = np.array([(u, v) for u in range(nodes) for v in range(u + 1, nodes)])
     edges = pairs[rng.random(len(pairs)) < 0.5]
     return Graph(
@@ -47,7 +46,6 @@ def random_graph(rng, nodes, *, labels=0, frozen=0.0, edge_labels=0):
         edges,
         np.eye(labels)[rng.integers(labels, size=nodes)] if labels else None,
         frozen=pairs[rng.random(len(pairs)) < frozen],
-        edge_labels=rng.integers(edge_labels, size=len(edges)) if edge_labels else None,
     )
 
 
@@ -59,11 +57,8 @@ def removed_by_hand(graph, node):
         [(number[u], number[v]) for u, v in pairs.tolist() if node not in (u, v)]
         for pairs in (graph.edges, graph.frozen)
     )
-    labels = graph.edge_labels
-    if labels is not None:
-        labels = [label for label, pair in zip(labels.tolist(), graph.edges.tolist(), strict=True) if node not in pair]
     x = graph.node_features
-    return Graph(len(stay), edges, None if x is None else x[stay], frozen=frozen, edge_labels=labels)
+    return Graph(len(stay), edges, None if x is None else x[stay], frozen=frozen)
 
 
 def one_change(graph, change, labels):
@@ -85,7 +80,7 @@ def deployed(local, graph):
     return answer_of(local._totals(graph), local.num_classes)
 
 
-def true_radius(local, graph, change, *, nodes=1, labels=0, edge_labels=0):
+def true_radius(local, graph, change, *, nodes=1, labels=0):
     """The flips that the answer withstands beside up to so many changes, by trying every attack."""
     answer = deployed(local, graph)
     reached = [[graph]]
@@ -94,18 +89,12 @@ def true_radius(local, graph, change, *, nodes=1, labels=0, edge_labels=0):
     changed_graphs = [one for level in reached for one in level]
     smallest = min(changed.num_slots for changed in changed_graphs)  # by convention: more flips do not exist
     for changed in changed_graphs:
-        if edge_labels:
-            attacks = [
-                (adds + removes, attacked) for adds, removes, attacked in all_labelled_attacks(changed, edge_labels)
-            ]
-        else:
-            attacks = [(len(pairs), attacked) for pairs, attacked in all_attacks(changed)]
-        fooled = [size for size, attacked in attacks if deployed(local, attacked) != answer]
+        fooled = [len(pairs) for pairs, attacked in all_attacks(changed) if deployed(local, attacked) != answer]
         smallest = min([smallest, *(size - 1 for size in fooled)])
     return smallest
 
 
-def compared(*, networks, nodes, labels=0, classes=2, frozen=0.0, sizes=False, counts_only=False, edge_labels=0):
+def compared(*, networks, nodes, labels=0, classes=2, frozen=0.0, sizes=False, counts_only=False):
     """For random networks and graphs: what is certified beside one change of a node, and the truth, -1 if it is not withstood.
 
     Abstentions are left out.
@@ -113,13 +102,13 @@ def compared(*, networks, nodes, labels=0, classes=2, frozen=0.0, sizes=False, c
     rng = np.random.default_rng(3)
     for seed in range(networks):
         strength = 0.1 * (1 + seed % 3)
-        model = wild(labels, classes, strength=strength, edge_labels=edge_labels, counts_only=counts_only, seed=seed)
+        model = wild(labels, classes, strength=strength, counts_only=counts_only, seed=seed)
         model.learn_sizes(sizes)
         local = fp.LocalClassifier(model, trust_features=True)
-        graph = random_graph(rng, nodes, labels=labels, frozen=frozen, edge_labels=edge_labels)
+        graph = random_graph(rng, nodes, labels=labels, frozen=frozen)
         certificate = local.certify(graph, nodes=1)
         assert deployed(local, graph) == local.predict(graph) == certificate.label
         for change in () if certificate.abstains else NODE_CHANGES:
             found = getattr(certificate.node_radii, change)
             assert found <= certificate.radius
-            yield found, true_radius(local, graph, change, labels=labels, edge_labels=edge_labels)
+            yield found, true_radius(local, graph, change, labels=labels)

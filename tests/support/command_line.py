@@ -14,7 +14,7 @@ import pytest
 
 from flipproof.cli import main
 
-__all__ = ["OWN_MODEL", "Command", "Outcome", "Shell", "call", "write_bonds", "write_graphs"]
+__all__ = ["OWN_MODEL", "Command", "Outcome", "Shell", "call", "write_graphs"]
 
 # a black box that needs no torch: whether the graph has more edges than nodes
 OWN_MODEL = """
@@ -68,20 +68,6 @@ def write_graphs(folder: Path, *, count: int = 12, nodes: Callable[[int], int] =
         lines.append(f"{index}.edges,{'wheel' if index % 2 else 'ring'}\n")
     (folder / "labels.csv").write_text("".join(lines))
     return folder
-
-
-def write_bonds(root: Path, *, count: int = 24) -> None:
-    """Rings of six nodes as a TU data set, BONDS; all bonds of a graph have one of two labels, which is its class."""
-    lines: dict[str, list[str]] = {kind: [] for kind in ("A", "edge_labels", "graph_indicator", "graph_labels")}
-    for graph in range(count):
-        lines["graph_labels"].append(str(graph % 2))
-        lines["graph_indicator"] += [str(graph + 1)] * 6
-        for node in range(6):
-            u, v = 6 * graph + node + 1, 6 * graph + (node + 1) % 6 + 1
-            lines["A"] += [f"{u}, {v}", f"{v}, {u}"]
-            lines["edge_labels"] += [str(10 + graph % 2)] * 2
-    for kind, rows in lines.items():
-        (root / f"BONDS_{kind}.txt").write_text("\n".join(rows))
 
 
 class Shell:

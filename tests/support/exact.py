@@ -117,12 +117,7 @@ def threshold(noise: EdgeNoise, adds: int, removes: int) -> Fraction:
 
 
 def certified(
-    noise: EdgeNoise,
-    adds: int,
-    removes: int,
-    top: Fraction,
-    rival: Fraction | None = None,
-    lead: Fraction = NOTHING,
+    noise: EdgeNoise, adds: int, removes: int, top: Fraction, rival: Fraction | None = None, lead: Fraction = NOTHING
 ) -> bool:
     """Whether the top class stays ahead of a rival after the attack, in the worst case, by more than ``lead``."""
     masses = regions(noise, adds, removes)

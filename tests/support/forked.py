@@ -21,7 +21,7 @@ _SERVER = """
 import json, os, resource, signal, sys, time
 import pyarrow.parquet
 from flipproof.cli import app, certify_command, export_command, verify_command
-from flipproof.certificates import methods
+from flipproof.certificates import sampled_votes
 from flipproof.defences import defence_classes
 for name in sys.argv[1:]:
     __import__(name)

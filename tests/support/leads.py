@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flipproof.certificates.influence.attack import Attack
-from flipproof.certificates.influence.lead_test import Cells, Kind
+from flipproof.certificates.influence.lead_test import Attack, Cells, Kind
 from support.cube import Cube, all_states
 
 

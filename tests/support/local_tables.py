@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,7 +9,7 @@ import torch
 
 from flipproof import Graph
 from flipproof.certificates.local_scores import LocalScores, answer_of, edge_changes
-from flipproof.certificates.node_views import NodeViews, most_touches
+from flipproof.certificates.node_views import NodeViews
 from flipproof.graphs import pairs_of_slots
 
 
@@ -42,22 +41,20 @@ def random_case(
     classes: int = 2,
     frozen: float = 0.0,
     integers: bool = False,
-    edge_labels: int = 0,
     counted: bool = False,
-) -> tuple[LocalScores, Attacked]:
+    attacked: bool = True,
+) -> tuple[LocalScores, Attacked | None]:
     """A random graph with random votes on all views, and the outcome of every attack.
 
-    With edge labels, an attack gives every pair that is not frozen any label or no edge; another label is a removal and an
-    addition. ``counted``: edges count in the offset.
+    ``counted``: edges count in the offset. Without ``attacked``, attacks are not enumerated.
     """
-    number, labels = nodes * (nodes - 1) // 2, max(1, edge_labels)
+    number = nodes * (nodes - 1) // 2
     pairs = pairs_of_slots(np.arange(number), nodes)
     edges = pairs[rng.random(number) < rng.uniform(0.1, 0.9)]
     kept = pairs[rng.random(number) < frozen]
-    graph = Graph(nodes, edges, frozen=kept, edge_labels=rng.integers(labels, size=len(edges)) if edge_labels else None)
+    graph = Graph(nodes, edges, frozen=kept)
     kind = np.unique(rng.integers(kinds, size=nodes), return_inverse=True)[1].astype(np.int64)
-    depth = most_touches(graph, edge_labels)
-    views = NodeViews.of(graph, kind, depth, edge_labels=edge_labels)
+    views = NodeViews.of(graph, kind, nodes - 1)
     columns = classes * (classes - 1) // 2
     scores = rng.normal(size=(len(views), columns))
     strengths, (first, second) = rng.normal(size=classes) * rng.choice([1.0, 3.0, 9.0]), np.triu_indices(classes, 1)
@@ -73,29 +70,27 @@ def random_case(
         graph,
         classes,
         kind,
-        depth,
+        nodes - 1,
         offset,
         scores,
         small,
-        edge_labels=edge_labels,
         offsets=offsets if counted else None,
     )
+    if not attacked:
+        return evidence, None
     table = {
         (own, *counts): row for row, (own, counts) in enumerate(zip(views.own, views.counts.tolist(), strict=True))
     }
-    before = views.label_matrix[*pairs_of_slots(graph.slots, nodes).T]
-    # attack i changes slot s by the s-th digit of i: no attack comes first
-    base = labels + 1
-    digits = np.arange(base**graph.num_slots)[:, None] // base ** np.arange(graph.num_slots) % base
-    after = (before + 1 + digits) % base - 1
+    before = graph.slot_states
+    # attack i flips slot s if the s-th binary digit of i is 1: no attack comes first
+    flipped = np.arange(2**graph.num_slots)[:, None] >> np.arange(graph.num_slots) & 1 == 1
+    after = before ^ flipped
     u, v = pairs_of_slots(graph.slots, nodes).T
-    matrices = np.tile(views.label_matrix, (len(after), 1, 1))
+    matrices = np.tile(graph.adjacency().astype(np.int64), (len(after), 1, 1))
     matrices[:, u, v] = matrices[:, v, u] = after
-    own = np.eye(int(kind.max()) + 1, dtype=np.int64)[kind]
-    counts = np.concatenate([(matrices == label).astype(np.int64) @ own for label in range(labels)], axis=2)
+    counts = matrices @ np.eye(int(kind.max()) + 1, dtype=np.int64)[kind]
     rows = [[table[(own, *seen)] for own, seen in zip(kind, some, strict=True)] for some in counts.tolist()]
-    changed = after != before
-    adds, removes = (changed & (after >= 0)).sum(axis=1), (changed & (before >= 0)).sum(axis=1)
+    adds, removes = (flipped & ~before).sum(axis=1), (flipped & before).sum(axis=1)
     totals = offsets[adds - removes - changes[0]] + scores[np.array(rows)].sum(axis=1)
     return evidence, Attacked(adds, removes, [answer_of(total, classes) for total in totals], totals)
 
@@ -106,7 +101,7 @@ def looked_at(evidence: LocalScores, depth: int) -> LocalScores:
     table = {
         (own, *counts): row for row, (own, counts) in enumerate(zip(whole.own, whole.counts.tolist(), strict=True))
     }
-    near = NodeViews.of(evidence.graph, evidence.kinds, depth, edge_labels=evidence.edge_labels)
+    near = NodeViews.of(evidence.graph, evidence.kinds, depth)
     rows = [table[(own, *counts)] for own, counts in zip(near.own, near.counts.tolist(), strict=True)]
     bound, offsets = np.abs(evidence.scores).max(axis=0), evidence.offsets
     if offsets is not None:
@@ -120,21 +115,6 @@ def all_attacks(graph: Graph) -> list[tuple[np.ndarray, Graph]]:
     for subset in range(2**graph.num_slots):
         pairs = pairs_of_slots(graph.slots[(subset >> np.arange(graph.num_slots)) & 1 == 1], graph.num_nodes)
         found.append((pairs, graph.flipped(pairs)))
-    return found
-
-
-def all_labelled_attacks(graph: Graph, labels: int) -> list[tuple[int, int, Graph]]:
-    """Every graph that differs in edges or edge labels, frozen pairs aside, with the additions and removals that lead to it."""
-    pairs = pairs_of_slots(graph.slots, graph.num_nodes)
-    known = dict(zip(map(tuple, graph.edges.tolist()), graph.edge_labels.tolist(), strict=True))
-    kept = {pair: label for pair, label in known.items() if pair not in set(map(tuple, pairs.tolist()))}
-    before = [known.get(pair, -1) for pair in map(tuple, pairs.tolist())]
-    found = []
-    for after in itertools.product(range(-1, labels), repeat=len(pairs)):
-        changed = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
-        edges = kept | {tuple(pair): new for pair, new in zip(pairs.tolist(), after, strict=True) if new >= 0}
-        attacked = graph.replaced(edges=list(edges) or np.zeros((0, 2), dtype=int), edge_labels=list(edges.values()))
-        found.append((sum(new >= 0 for _, new in changed), sum(old >= 0 for old, _ in changed), attacked))
     return found
 
 

@@ -13,23 +13,17 @@ from pyarrow import parquet
 
 import flipproof as fp
 from flipproof.certificates.evidence import Evidence
-from flipproof.defences.defence import Defence
+from flipproof.defences.defence import described
+from flipproof.defences.defended import DefendedClassifier
+from flipproof.fields import from_plain, to_plain
 from flipproof.runs.run_folder import open_run
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.store import FILE, Store
 
-__all__ = [
-    "alter_row",
-    "alter_settings",
-    "evidence_of",
-    "replace_evidence",
-    "settings_of",
-    "spoil",
-    "stored",
-]
+__all__ = ["alter_row", "alter_settings", "evidence_of", "replace_evidence", "settings_of", "spoil", "stored"]
 
 
-def settings_of(defence: Defence, graphs: Mapping[int, fp.Graph], **asked: Any) -> CertifySettings:
+def settings_of(defended: DefendedClassifier, graphs: Mapping[int, fp.Graph], **asked: Any) -> CertifySettings:
     """What ``certify`` would write for these graphs."""
     return CertifySettings(
         data="made by hand",
@@ -41,16 +35,16 @@ def settings_of(defence: Defence, graphs: Mapping[int, fp.Graph], **asked: Any) 
         model="own",
         model_sha256="1" * 64,
         features="own",
-        num_classes=defence.num_classes,
-        defence=defence.describe(),
-        question=defence.question(graphs=len(graphs), **asked).to_dict(),
+        num_classes=defended.num_classes,
+        defence=described(defended.defence),
+        question=to_plain(from_plain(defended.defence.request, {**asked, "graphs": len(graphs)})),
     )
 
 
 def evidence_of(folder: str | Path, index: int) -> Any:
     """The evidence of a graph in a finished run."""
     with open_run(folder, CertifySettings) as run:
-        kind: type[Evidence] = run.settings.defence_class.evidence_type
+        kind: type[Evidence] = run.settings.defence_class.evidence
         return kind.from_bytes(run.store.load(index))
 
 
@@ -63,17 +57,17 @@ def replace_evidence(folder: str | Path, index: int, evidence: Evidence | None) 
             store.finish(index, evidence.to_bytes())
 
 
-def spoil(folder: str | Path, index: int | str, table: str = "finished") -> None:
+def spoil(folder: str | Path, index: int | str) -> None:
     """Cut what is stored about a graph, and leave its hash."""
     with closing(Store(Path(folder) / FILE, write=True)) as store:
-        query = f"UPDATE {table} SET content = substr(content, 1, length(content) - 20) WHERE item = ?"
+        query = "UPDATE finished SET content = substr(content, 1, length(content) - 20) WHERE item = ?"
         store._changed(lambda: store._connection.execute(query, (index,)))
 
 
-def stored(folder: str | Path) -> dict[str, list[tuple[Any, ...]]]:
-    """Everything in the store: rows of both tables, in order."""
+def stored(folder: str | Path) -> list[tuple[Any, ...]]:
+    """Everything that is finished in the store, in order."""
     with closing(Store(Path(folder) / FILE, write=False)) as store:
-        return {table: list(store._read(f"SELECT * FROM {table} ORDER BY item")) for table in ("pieces", "finished")}
+        return list(store._read("SELECT * FROM finished ORDER BY item"))
 
 
 def alter_row(folder: str | Path, index: int, column: str, value: object) -> None:

@@ -14,7 +14,7 @@ from scipy import stats
 
 from flipproof import EdgeNoise, Graph
 from flipproof.noise import SampleStream
-from flipproof.noise.additions import AdditionLaw
+from flipproof.noise.stream import AdditionLaw
 
 FALSE_ALARM = 1e-6
 

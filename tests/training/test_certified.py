@@ -173,6 +173,7 @@ def test_training_for_a_budget_certifies_more():
     assert shares[0] > shares[1] + 0.1
 
 
+@pytest.mark.guarantee
 def test_one_network_answers_for_every_budget_up_to_its_own():
     """Asked for few flips it is right more often on graphs it has not seen; asked for more than it was trained for it refuses."""
     model = Local(0, 8, seed=0)

@@ -12,30 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 
-__all__ = ["AttackResult", "attacked_graph", "robust_accuracy"]
-
-
-def attacked_graph(graph: Graph, flips: ArrayLike, edge_labels: ArrayLike | None = None) -> Graph:
-    """The graph after flips ``[d, 2]``.
-
-    Args:
-        graph: The clean graph.
-        flips: Node pairs.
-        edge_labels: Of each flip the label that its edge has or gets, ``[d]``. A pair that is there twice, with its own label and
-            with another, changes its label. Without them, a graph that gains edges has no edge labels any more.
-    """
-    if edge_labels is None:
-        return graph.flipped(flips)
-    if graph.edge_labels is None:
-        raise InputError("the attack changes edge labels, and the graph has none (give the graph that was attacked)")
-    pairs, labels = np.asarray(flips, dtype=np.int64).reshape(-1, 2), np.asarray(edge_labels, dtype=np.int64)
-    own = dict(zip(map(tuple, graph.edges.tolist()), graph.edge_labels.tolist(), strict=True))
-    removed = np.array(
-        [own.get(pair) == label for pair, label in zip(map(tuple, pairs.tolist()), labels.tolist(), strict=True)],
-        dtype=np.bool_,
-    )
-    return graph.flipped(pairs[removed]).flipped(pairs[~removed], edge_labels=labels[~removed])
-
 
 @dataclass(frozen=True)
 class AttackResult:
@@ -46,8 +22,7 @@ class AttackResult:
     Attributes:
         attack: Name of the attack.
         graph: The graph after the attack.
-        flips: Node pairs that were flipped, each once, ``u < v``, sorted. A pair whose edge label was changed is there twice: its
-            edge was removed, then added.
+        flips: Node pairs that were flipped, each once, ``u < v``, sorted.
         label: The class that the classifier was to leave.
         success: Whether it did. Against a smoothed classifier only if confirmed with fresh noise.
         confirmed: Whether asking again agreed; ``None`` where there was nothing to confirm.
@@ -56,7 +31,6 @@ class AttackResult:
         margin_before: Lead of the label over its strongest rival, in logits or, smoothed, in shares of votes.
         margin_after: The same after the attack; from the fresh noise where it was asked.
         model_calls: Graphs that the model was asked about.
-        edge_labels: Of each flip the label of its edge: that it had, or that it got. ``None`` if the classifier reads none.
     """
 
     attack: str
@@ -70,7 +44,6 @@ class AttackResult:
     margin_before: float
     margin_after: float
     model_calls: int
-    edge_labels: tuple[int, ...] | None = None
 
     @property
     def size(self) -> int:
@@ -79,29 +52,15 @@ class AttackResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values only, ready for JSON; the attacked graph is the clean one with ``flips`` flipped."""
-        return {
-            "attack": self.attack,
-            "flips": [list(pair) for pair in self.flips],
-            **({} if self.edge_labels is None else {"edge_labels": list(self.edge_labels)}),
-            "size": self.size,
-            "label": self.label,
-            "success": self.success,
-            "confirmed": self.confirmed,
-            "alpha": self.alpha,
-            "budget": self.budget,
-            "margin_before": self.margin_before,
-            "margin_after": self.margin_after,
-            "model_calls": self.model_calls,
-        }
+        rest = {name: value for name, value in vars(self).items() if name not in ("attack", "graph", "flips")}
+        return {"attack": self.attack, "flips": [list(pair) for pair in self.flips], "size": self.size, **rest}
 
     @classmethod
     def from_dict(cls, graph: Graph, values: Mapping[str, Any]) -> AttackResult:
         """What :meth:`to_dict` wrote of an attack on this clean graph."""
         flips = tuple((int(u), int(v)) for u, v in values["flips"])
-        given = values.get("edge_labels")
-        labels = None if given is None else tuple(int(label) for label in given)
-        rest = {key: value for key, value in values.items() if key not in ("flips", "size", "edge_labels")}
-        return cls(graph=attacked_graph(graph, flips, labels), flips=flips, edge_labels=labels, **rest)
+        rest = {key: value for key, value in values.items() if key not in ("flips", "size")}
+        return cls(graph=graph.flipped(flips), flips=flips, **rest)
 
 
 def robust_accuracy(
@@ -115,7 +74,7 @@ def robust_accuracy(
     truth = np.asarray(labels)
     if truth.shape != (len(results),) or not len(results):
         raise InputError(
-            f"labels must be one a result, [{len(results)}], at least one; got shape {truth.shape} "
+            f"labels must be one per result, [{len(results)}], at least one; got shape {truth.shape} "
             "(pass [graph.label for graph in graphs])"
         )
     right = np.array([result.label for result in results]) == truth

@@ -8,11 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.checks import checked_count
-from flipproof.defences.target import attacked_states, clean_states
+from flipproof.defences.target import attacked_states
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, pairs_of_slots
-
-__all__ = ["Constraints", "Space"]
 
 _MOST_CANDIDATES = 20_000  # single steps tried at once; of more, a random part
 _MOST_ENTRIES = 2**24  # states held at once
@@ -21,8 +19,6 @@ _MOST_ENTRIES = 2**24  # states held at once
 @dataclass(frozen=True)
 class Constraints:
     """The attacker's limits. One undirected flip costs 1; frozen pairs of a graph are never touched.
-
-    Where the classifier reads edge labels, an added edge has any label, and a change of label is a removal and an addition.
 
     Attributes:
         budget: Largest number of flips.
@@ -51,16 +47,16 @@ class Constraints:
 class Space:
     """The sets of flips that an attacker may make on a graph: rows of positions, -1 fills up.
 
-    See :mod:`flipproof.defences.target` for positions; ``edge_labels`` is the number of labels that the target reads.
+    See :mod:`flipproof.defences.target` for positions.
     """
 
-    def __init__(self, graph: Graph, constraints: Constraints, edge_labels: int = 0) -> None:
-        self.graph, self.constraints, self.edge_labels = graph, constraints, edge_labels
-        self._states = clean_states(graph, edge_labels)
+    def __init__(self, graph: Graph, constraints: Constraints) -> None:
+        self.graph, self.constraints = graph, constraints
+        self._states = graph.slot_states
         allowed = (self._states & constraints.removes) | (~self._states & constraints.adds)
         self.columns: IntArray = np.flatnonzero(allowed).astype(np.int64)
         """Positions that may be flipped at all."""
-        self._pairs = np.tile(pairs_of_slots(graph.slots, graph.num_nodes), (max(1, edge_labels), 1))
+        self._pairs = pairs_of_slots(graph.slots, graph.num_nodes)
 
     @property
     def budget(self) -> int:
@@ -72,8 +68,6 @@ class Space:
         limits, used = self.constraints, flips >= 0
         good = used.sum(axis=1) <= limits.budget
         edges = self._states[flips] & used
-        if self.edge_labels > 1:
-            good &= self._one_label_each(flips, used, edges)
         if not limits.adds:
             good &= (edges == used).all(axis=1)
         if not limits.removes:
@@ -93,23 +87,12 @@ class Space:
         return np.asarray(good)
 
     def extensions(self, flips: IntArray, rng: np.random.Generator, *, limit: int | None = None) -> IntArray:
-        """All allowed sets with one flip more than one of these (full rows), each set once, ``[K, d + 1]``.
-
-        Of more than ``limit`` a random part.
-        """
+        """All allowed sets with one flip more than this one ``[d]``, ``[K, d + 1]``. Of more than ``limit``, a random part."""
         most = min(_MOST_CANDIDATES, _MOST_CANDIDATES if limit is None else limit)
-        grown = np.concatenate(
-            [
-                np.repeat(flips, len(self.columns), axis=0),
-                np.tile(self.columns, len(flips))[:, None],
-            ],
-            axis=1,
-        )
-        grown = grown[(grown[:, :-1] != grown[:, -1:]).all(axis=1)]
-        if len(flips) > 1:
-            grown = np.unique(np.sort(grown, axis=1), axis=0)
-        if len(grown) > 2 * most:  # not all of them need be checked
-            grown = grown[rng.choice(len(grown), 2 * most, replace=False)]
+        further = self.columns[~np.isin(self.columns, flips)]
+        if len(further) > 2 * most:  # not all of them need be checked
+            further = further[rng.choice(len(further), 2 * most, replace=False)]
+        grown = np.column_stack([np.tile(flips, (len(further), 1)), further])
         grown = grown[self.holds(grown)]
         return grown[rng.choice(len(grown), most, replace=False)] if len(grown) > most else grown
 
@@ -131,14 +114,6 @@ class Space:
         wishes = self.columns[rng.integers(0, len(self.columns), (count, 2 * size + 8))]
         return self.repaired(wishes, size)
 
-    def _one_label_each(self, flips: IntArray, used: NDArray[np.bool_], edges: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Which sets of flips leave no pair of nodes with edges of two labels, ``[K]``."""
-        slots = np.where(used, flips % max(1, self.graph.num_slots), -1)
-        change = used.astype(np.int64) - 2 * edges
-        after = (np.where(slots[:, :, None] == slots[:, None, :], change[:, None, :], 0)).sum(axis=2)
-        after += self.graph.slot_states[slots]
-        return np.asarray(((after <= 1) | ~used).all(axis=1))
-
     def _at_nodes(self, flips: IntArray, counted: NDArray[np.bool_]) -> IntArray:
         """How many of the counted flips touch each node, ``[K, n]``."""
         row, place = np.nonzero(counted)
@@ -152,7 +127,7 @@ class Space:
         from scipy.sparse.csgraph import connected_components
 
         n, count = self.graph.num_nodes, len(flips)
-        row, column = np.nonzero(attacked_states(self.graph, flips, self.edge_labels))
+        row, column = np.nonzero(attacked_states(self.graph, flips))
         ends = self._pairs[column] + row[:, None] * n
         fixed = pairs_of_slots(self.graph.frozen_edge_slots, n)
         ends = np.concatenate([ends, (fixed[None] + np.arange(count)[:, None, None] * n).reshape(-1, 2)])

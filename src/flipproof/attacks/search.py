@@ -8,16 +8,13 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from flipproof.attacks.attack_result import AttackResult, attacked_graph
+from flipproof.attacks.attack_result import AttackResult
 from flipproof.attacks.constraints import Constraints, Space
-from flipproof.attacks.minimal import minimal
 from flipproof.checks import checked_seed
-from flipproof.defences.target import Outcome, Target, clean_states
-from flipproof.defences.undefended import as_defence
+from flipproof.defences.target import Effort, Outcome, Target
+from flipproof.defences.undefended import as_defended
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots
-
-__all__ = ["Best", "Options", "Search", "run", "target_of"]
 
 _MODEL = ("num_classes", "features", "convention")
 _CONSTRAINTS = ("adds", "removes", "keep_connected", "allow_isolated", "per_node")
@@ -86,14 +83,31 @@ def target_of(model: Any, graph: Graph, options: Options) -> Target:
     """What a user means to attack: a defended classifier with its defence, anything else as it is."""
     given: dict[str, Any] = dict(options)
     label = given.pop("label", None)
-    defence = as_defence(model, **{key: given.pop(key, None) for key in _MODEL})
-    target = defence.target(graph, **{key: value for key, value in given.items() if key not in _CONSTRAINTS})
+    defended = as_defended(model, **{key: given.pop(key, None) for key in _MODEL})
+    target = defended.target(graph, Effort(**{key: value for key, value in given.items() if key not in _CONSTRAINTS}))
     target.aim(label)
     return target
 
 
 Search = Callable[[Target, Space, np.random.Generator], Best]
 """Looks for a set of flips within the space after which the target is fooled."""
+
+
+def minimal(target: Target, space: Space, flips: IntArray) -> IntArray:
+    """A subset of a successful set of flips ``[d]`` that succeeds too, and of which no single flip can be taken back.
+
+    Every subset with one flip less is tried at once; the one that fools the target best is kept, and so on. Flips whose taking
+    back would break a constraint (an added edge that holds the graph together) stay.
+    """
+    while len(flips):
+        count = len(flips)
+        fewer = np.tile(flips, (count, 1))[~np.eye(count, dtype=np.bool_)].reshape(count, count - 1)
+        fewer = fewer[space.holds(fewer)]
+        outcome = target.evaluate(fewer)
+        if not len(outcome) or not outcome.fooled.any():
+            break
+        flips = fewer[outcome.best()]
+    return flips
 
 
 def run(name: str, search: Search, model: Any, graph: Any, budget: int, options: Options) -> AttackResult:
@@ -104,7 +118,7 @@ def run(name: str, search: Search, model: Any, graph: Any, budget: int, options:
     limits = Constraints(budget, **{key: options[key] for key in _CONSTRAINTS if key in options})  # type: ignore[literal-required]
     graph = as_graph(graph)
     target = target_of(model, graph, options)
-    space = Space(graph, limits, target.edge_labels)
+    space = Space(graph, limits)
     nothing = np.empty((1, 0), dtype=np.int64)
     if target.room == 0:
         raise InputError(
@@ -117,12 +131,8 @@ def run(name: str, search: Search, model: Any, graph: Any, budget: int, options:
         target.max_calls = None  # taking back costs little, and is part of every attack
         fewer = minimal(target, space, best.flips)[None]
         best = Best.of(fewer, target.evaluate(fewer))
-    label, slot = np.divmod(best.flips, max(1, graph.num_slots))
-    removes = clean_states(graph, target.edge_labels)[best.flips]
-    order = np.lexsort((~removes, slot))  # an edge whose label changes is removed first
-    flips = pairs_of_slots(graph.slots[slot[order]], graph.num_nodes)
-    labels = label[order] if target.edge_labels else None
-    attacked = attacked_graph(graph, flips, labels)
+    flips = pairs_of_slots(graph.slots[np.sort(best.flips)], graph.num_nodes)
+    attacked = graph.flipped(flips)
     # a lead too small for the search to stop at may still be a real one
     found = target.confirm(attacked) if best.fooled or best.margin < 0 else None
     return AttackResult(
@@ -137,5 +147,4 @@ def run(name: str, search: Search, model: Any, graph: Any, budget: int, options:
         margin_before=clean.margin,
         margin_after=best.margin if found is None else found.margin,
         model_calls=target.calls,
-        edge_labels=None if labels is None else tuple(labels.tolist()),
     )

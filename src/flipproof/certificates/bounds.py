@@ -13,8 +13,6 @@ from scipy import special
 
 from flipproof.errors import InputError
 
-__all__ = ["AlphaSplit", "checked_alpha", "label_pvalue", "lower_bound", "spending", "upper_bound"]
-
 FloatArray = NDArray[np.float64]
 
 # scipy's incomplete beta function is accurate to a few parts in 1e13 for the counts that occur; this margin is added

@@ -10,8 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from flipproof.noise import EdgeNoise
 
-__all__ = ["GRID_LIMIT", "Certificate", "NodeRadii", "cut_grid", "up_to"]
-
 GRID_LIMIT = 64
 
 

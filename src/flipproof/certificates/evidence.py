@@ -14,23 +14,64 @@ import zipfile
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flipproof.certificates.certificate import Certificate, cut_grid, up_to
 from flipproof.errors import InputError
 from flipproof.files import write_bytes
 from flipproof.graphs import Graph
 
-if TYPE_CHECKING:
-    from flipproof.certificates.certificate import Certificate
-    from flipproof.certificates.weak_spots import WeakSpots
-
-__all__ = ["Evidence"]
-
 _FORMAT = 1
+
+# what numpy, zipfile, zlib, json and our own checks raise over bytes that are not ours
+_UNREADABLE = (
+    *(zipfile.BadZipFile, zlib.error, ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
+    *(EOFError, OSError, RuntimeError),
+)
+
+
+@dataclass(frozen=True)
+class ClassCell:
+    """A cell of a table that names a class: whoever shows it knows the name."""
+
+    label: int
+
+
+@dataclass(frozen=True, eq=False)
+class WeakSpots:
+    """Where an attacker would strike, as far as the evidence tells.
+
+    Attributes:
+        rival: The class that would overtake first.
+        flips: Node pairs ``(u, v)``, ``u < v``, in the order in which an attacker would choose them.
+        succeeds: Whether the flips are known to change the answer. If not, they are a candidate attack, the worst one found.
+        weights: How much each node carries of the label's lead over the rival, ``[n]``, negative where it speaks for the rival;
+            ``None`` where the lead is not a sum over nodes.
+        rest: The part of the lead that no single node carries.
+        caption: What the table shows.
+        columns: Heads of the table.
+        rows: Its cells: text, numbers and classes.
+    """
+
+    rival: int
+    flips: tuple[tuple[int, int], ...] = ()
+    succeeds: bool = False
+    weights: NDArray[np.float64] | None = None
+    rest: float = 0.0
+    caption: str = ""
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str | int | ClassCell, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        if any(len(row) != len(self.columns) for row in self.rows):
+            raise InputError(f"every row of weak spots must have {len(self.columns)} cells, one per column")
+        if self.succeeds and not self.flips:
+            raise InputError("weak spots without flips cannot be a successful attack (leave succeeds out)")
 
 
 class Evidence(ABC):
@@ -83,13 +124,12 @@ class Evidence(ABC):
     @property
     def digest(self) -> str:
         """Hash of everything a certificate reads; independent of the machine and of how a file is packed."""
-        found = hashlib.sha256(
-            json.dumps([self.kind, self.graph.topology, self.description()], sort_keys=True).encode()
-        )
+        described = json.dumps([self.kind, self.graph.topology, self.description()], sort_keys=True)
+        digest = hashlib.sha256(described.encode())
         for name, array in sorted(self.arrays().items()):
             plain = array.astype("<u4" if array.dtype.kind in "iub" and array.dtype.itemsize <= 4 else array.dtype)
-            found.update(f"{name} {plain.shape} {plain.dtype.str}".encode() + plain.tobytes())
-        return found.hexdigest()
+            digest.update(f"{name} {plain.shape} {plain.dtype.str}".encode() + plain.tobytes())
+        return digest.hexdigest()
 
     def __eq__(self, other: object) -> bool:
         return self.to_dict() == other.to_dict() if isinstance(other, type(self)) else NotImplemented
@@ -119,7 +159,6 @@ class Evidence(ABC):
             allow_pickle=False,
             edges=self.graph.edges,
             frozen=self.graph.frozen,
-            **({} if self.graph.edge_labels is None else {"edge_labels": self.graph.edge_labels}),
             description=np.frombuffer(json.dumps(described).encode(), dtype=np.uint8),
             **self.arrays(),
         )
@@ -130,9 +169,9 @@ class Evidence(ABC):
     def from_bytes(cls, content: bytes, *, source: str = "it") -> Self:
         """What :meth:`to_bytes` wrote; ``source`` is named if it is cut off, altered in shape or of another kind."""
         try:
-            found = cls._from_bytes(content)
-            found.__dict__["_content"] = content
-            return found
+            evidence = cls._from_bytes(content)
+            evidence.__dict__["_content"] = content
+            return evidence
         except _UNREADABLE as error:
             reason = str(error) or type(error).__name__
             raise InputError(
@@ -153,7 +192,6 @@ class Evidence(ABC):
             arrays.pop("edges"),
             label=description["label"],
             frozen=arrays.pop("frozen"),
-            edge_labels=arrays.pop("edge_labels", None),
             name=description["name"],
         )
         if graph.topology != description["topology"]:
@@ -174,16 +212,57 @@ def _described(graph: Graph) -> dict[str, Any]:
     return {"num_nodes": graph.num_nodes, "label": graph.label, "name": graph.name, "topology": graph.topology}
 
 
-# what numpy, zipfile, zlib, json and our own checks raise over bytes that are not ours
-_UNREADABLE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    ArithmeticError,
-    EOFError,
-    OSError,
-    RuntimeError,
-)
+@dataclass(frozen=True, eq=False)
+class Answer(Evidence):
+    """A single answer: what an undefended model, or one that sees no edges, says about a graph.
+
+    Attributes:
+        label: The answer.
+        graph: The graph.
+        num_classes: Number of declared classes.
+        edge_blind: Whether the model saw no edge at all, so that the answer stands for every graph on these nodes.
+    """
+
+    kind = "answer"
+
+    label: int
+    graph: Graph
+    num_classes: int
+    edge_blind: bool
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.label < self.num_classes:
+            raise InputError(f"the answer must lie in 0..{self.num_classes - 1}; got {self.label} (check num_classes)")
+
+    def certify(self, **reading: Any) -> Certificate:
+        """Certified at every radius if no edge was seen, otherwise at radius 0: the answer itself, and nothing more."""
+        graph, counts = self.graph, np.zeros(self.num_classes, dtype=int)
+        counts[self.label] = 0 if self.edge_blind else 1
+        radius = graph.num_slots if self.edge_blind else 0
+        return Certificate(
+            label=self.label,
+            radius=radius,
+            method="edge-blind" if self.edge_blind else "none",
+            alpha=0.0,
+            samples=int(counts.sum()),
+            counts=tuple(counts.tolist()),
+            p_lower=1.0,
+            p_upper=0.0,
+            noise=None,
+            num_slots=graph.num_slots,
+            grid=cut_grid(up_to(radius, graph.max_adds, graph.max_removes)),
+            votes_radius=radius if self.edge_blind else -1,
+        )
+
+    def description(self) -> dict[str, Any]:
+        """Whether edges were seen."""
+        return {"num_classes": self.num_classes, "edge_blind": self.edge_blind}
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The label."""
+        return {"labels": np.array([self.label], dtype=np.uint32)}
+
+    @classmethod
+    def from_parts(cls, graph: Graph, description: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Answer:
+        """See :class:`Evidence`."""
+        return cls(int(arrays["labels"][0]), graph, description["num_classes"], description["edge_blind"])

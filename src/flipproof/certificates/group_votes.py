@@ -1,4 +1,15 @@
-"""Group votes: what the base classifier said about every hashed sub-graph, and what each vote costs. The evidence of voting."""
+"""Group votes: what the base classifier said about every hashed sub-graph, what votes cost, and the majority's certificate.
+
+One flip changes one sub-graph, hence at most one vote. With ``N_A`` votes for the winner, ``N_B`` for a rival and ties to the
+smaller label, the answer stands while
+
+    N_A - N_B - [B < A] >= drop,        drop <= 2 r after r flips,
+
+so every attack of ``floor((N_A - N_B - [B < A]) / 2)`` flips is withstood (GNNCert, Xia et al., ICLR 2024). Here the drop is
+counted exactly: a group without a pair that the attacker can flip keeps its vote, and so does, against removals alone, a group
+without an edge. With certainty: nothing is sampled. Where the prices of votes are known, the drop is bought at these prices
+instead of one flip each (:mod:`flipproof.certificates.prices`). ``docs/voting.md`` has the proofs.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +17,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.certificates.evidence import Evidence
-from flipproof.certificates.prices import Prices, Purchase, cheapest_purchase, price_table
-from flipproof.certificates.weak_spots import ClassCell, WeakSpots
+from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid
+from flipproof.certificates.evidence import ClassCell, Evidence, WeakSpots
+from flipproof.certificates.prices import Prices, Purchase, cheapest_purchase, contest, price_table, priced_grid
+from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, pairs_of_slots
 from flipproof.noise.groups import HASH_VERSION, EdgeGroups
 
-if TYPE_CHECKING:
-    from flipproof.certificates.certificate import Certificate
-
-__all__ = ["GroupVotes"]
-
+METHOD = "voting"
 _SHOWN_ROWS = 12
 
 
@@ -100,7 +108,7 @@ class GroupVotes(Evidence):
 
     @property
     def calls(self) -> int:
-        """The number of graphs that the model was asked about."""
+        """See :class:`Evidence`."""
         if self.prices is None:
             return len(self)
         sizes = (self.room[0] + self.room[1]).tolist()
@@ -120,23 +128,21 @@ class GroupVotes(Evidence):
         It is a success of ``radius + 1`` flips: the certificate is exact then. There is none where a price is not known exactly,
         or where the model's answer after the flips depends on rounding.
         """
-        bought = self.purchase()
-        if bought is None or not bought.exact or self.prices is None:
+        bought = cheapest_purchase(self)
+        if bought is None or not bought.exact:
             return None
-        slots = [flips for part in bought.parts if (flips := self.prices.flips(part.group, part.label)) is not None]
-        if len(slots) < len(bought.parts):
-            return None
-        return pairs_of_slots(np.sort(np.concatenate(slots)), self.graph.num_nodes)
+        flips, complete = self._known_flips(bought)
+        return flips if complete else None
 
     def weak_spots(self, radius: int) -> WeakSpots | None:
         """The cheapest purchase with the flips that are known to buy its votes, and what the next votes would cost.
 
         The flips succeed if all prices are exact. If not, those of the votes whose price is known are a candidate.
         """
-        bought = self.purchase()
+        bought = cheapest_purchase(self)
         if self.prices is None or bought is None or radius < 0:
             return None
-        attack = self.attack()
+        flips, complete = self._known_flips(bought)
         prices, exact = price_table(self)
         parts = {part.group: part.label for part in bought.parts}
         # a vote that is not bought is shown with the price at which the rival would get it
@@ -145,8 +151,8 @@ class GroupVotes(Evidence):
         votes.sort(key=lambda vote: (vote[0] not in parts, int(prices[vote]), vote[0]))
         return WeakSpots(
             rival=bought.rival,
-            flips=tuple((u, v) for u, v in (self._known_flips(bought) if attack is None else attack).tolist()),
-            succeeds=attack is not None,
+            flips=tuple((u, v) for u, v in flips.tolist()),
+            succeeds=complete,
             caption="What votes cost in flips, cheapest first",
             columns=("Group", "Vote", "Turned into", "Price", "Bought"),
             rows=tuple(
@@ -161,13 +167,13 @@ class GroupVotes(Evidence):
             ),
         )
 
-    def _known_flips(self, bought: Purchase) -> IntArray:
-        """The flips of those votes of a purchase whose price was found, as node pairs."""
-        slots = [np.zeros(0, dtype=np.int64)]
-        for part in bought.parts:
-            flips = self.prices.flips(part.group, part.label) if self.prices is not None and part.exact else None
-            slots += [] if flips is None else [flips]
-        return pairs_of_slots(np.sort(np.concatenate(slots)), self.graph.num_nodes)
+    def _known_flips(self, bought: Purchase) -> tuple[IntArray, bool]:
+        """The flips of those votes of a purchase whose price was found, as node pairs, and whether these are all."""
+        exact = [part for part in bought.parts if part.exact and self.prices is not None]
+        known = [self.prices.flips(part.group, part.label) for part in exact if self.prices is not None]
+        slots = [flips for flips in known if flips is not None]
+        joined = np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *slots]))
+        return pairs_of_slots(joined, self.graph.num_nodes), len(slots) == len(bought.parts)
 
     def _price_words(self, price: int, exact: bool) -> str:
         if price > self.graph.num_slots:
@@ -206,14 +212,9 @@ class GroupVotes(Evidence):
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The labels, and the prices where there are any."""
-        if self.prices is None:
-            return {"labels": self.labels}
-        return {
-            "labels": self.labels,
-            "depths": self.prices.depths,
-            "tried": self.prices.tried,
-            "found": self.prices.found,
-        }
+        prices = self.prices
+        known = {} if prices is None else {"depths": prices.depths, "tried": prices.tried, "found": prices.found}
+        return {"labels": self.labels, **known}
 
     @classmethod
     def from_parts(cls, graph: Graph, description: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> GroupVotes:
@@ -224,6 +225,95 @@ class GroupVotes(Evidence):
 
     def certify(self, **reading: Any) -> Certificate:
         """The certificate of the majority; see :func:`flipproof.certify_group_votes`."""
-        from flipproof.certificates.group_majority import certify_group_votes
-
         return certify_group_votes(self, **reading)
+
+
+def certify_group_votes(votes: GroupVotes, *, depth: int | None = None) -> Certificate:
+    """The certificate that the votes of a graph's sub-graphs give: alpha 0, and it never abstains.
+
+    ``radius`` is the largest ``r`` such that no ``r`` flips can change the majority, given the votes and what is known of their
+    prices, whatever the base classifier says about other sub-graphs. ``votes_radius`` is what the counts alone give, without a
+    look at which groups hold a pair at all; ``order`` is the largest depth to which a group was searched.
+
+    Args:
+        votes: The votes, with or without prices.
+        depth: Read prices of at most this many flips; 0 for the counts of votes alone, as without prices.
+    """
+    if not isinstance(votes, GroupVotes):
+        raise InputError(f"expected GroupVotes; got {type(votes).__name__} (certify_votes takes sampled Votes)")
+    if depth is not None:
+        depth = checked_count(depth, "depth", 0, "None for all prices that are known")
+    graph, counts, total = votes.graph, votes.counts, len(votes)
+    label, rivals, needed = contest(counts)
+    leads = needed - 1
+    adds, removes = votes.groups.addable(graph), votes.groups.removable(graph)
+    for_label = votes.labels == label
+    # of each rival, the groups whose change brings it one vote nearer: all but its own
+    others = votes.labels != rivals[:, None]
+    read = votes.depth if depth is None else min(depth, votes.depth)
+    priced = votes.prices is not None and bool(votes.prices.depths.any() or len(votes.prices.found)) and depth != 0
+    if priced:
+        bought = cheapest_purchase(votes, depth=depth)
+        radius = graph.num_slots if bought is None else min(bought.cost - 1, graph.num_slots)
+        grid = priced_grid(votes, depth=depth)
+    else:
+        radius = _radius(leads, for_label & (adds | removes), others & (adds | removes), graph.num_slots)
+        grid = _grid(leads, for_label, others, adds, removes, (graph.max_adds, graph.max_removes))
+    return Certificate(
+        label=label,
+        radius=radius,
+        method=METHOD,
+        alpha=0.0,
+        samples=total,
+        counts=tuple(counts.tolist()),
+        p_lower=float(counts[label] / total),
+        p_upper=float(counts[rivals].max() / total),
+        noise=None,
+        num_slots=graph.num_slots,
+        grid=grid,
+        order=read,
+        votes_radius=min(int(leads.min()) // 2, graph.num_slots),
+    )
+
+
+def _radius(leads: IntArray, for_label: NDArray[np.bool_], others: NDArray[np.bool_], num_slots: int) -> int:
+    """Most flips with which no rival gets past its lead.
+
+    ``r`` flips take ``min(r, a)`` votes from the label and give the rival ``min(r, b)``, of ``a`` groups that voted for the
+    label and ``b >= a`` that did not vote for the rival, counting those only that can be changed.
+    """
+    a, b = for_label.sum(), others.sum(axis=1)
+    withstood = np.where(leads < 2 * a, leads // 2, np.where(leads < a + b, leads - a, num_slots))
+    return min(int(withstood.min()), num_slots)
+
+
+def _grid(
+    leads: IntArray,
+    for_label: NDArray[np.bool_],
+    others: NDArray[np.bool_],
+    adds: NDArray[np.bool_],
+    removes: NDArray[np.bool_],
+    most: tuple[int, int],
+) -> NDArray[np.bool_]:
+    """Which attacks of ``[additions, removals]`` no rival gains enough from."""
+    added, removed = (np.arange(min(limit, GRID_LIMIT - 1) + 1) for limit in most)
+    taken = _changeable(for_label, adds, removes, added, removed)
+    certified = np.ones(taken.shape, dtype=np.bool_)
+    for lead, groups in zip(leads, others, strict=True):
+        certified &= taken + _changeable(groups, adds, removes, added, removed) <= lead
+    return cut_grid(certified)
+
+
+def _changeable(
+    groups: NDArray[np.bool_],
+    adds: NDArray[np.bool_],
+    removes: NDArray[np.bool_],
+    added: IntArray,
+    removed: IntArray,
+) -> IntArray:
+    """How many of the groups these additions and removals can change, one flip each, ``[additions, removals]``."""
+    only_adds, only_removes = (groups & adds & ~removes).sum(), (groups & removes & ~adds).sum()
+    spare = np.maximum(added - only_adds, 0)[:, None] + np.maximum(removed - only_removes, 0)
+    first = np.minimum(added, only_adds)[:, None] + np.minimum(removed, only_removes)
+    result: IntArray = first + np.minimum(spare, (groups & adds & removes).sum())
+    return result

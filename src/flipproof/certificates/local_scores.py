@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, NodeRadii, cut_grid
-from flipproof.certificates.evidence import Evidence
+from flipproof.certificates.evidence import Evidence, WeakSpots
 from flipproof.certificates.matched_knapsack import KINDS, GreedyBounds, NodeLosses, worst_drops
-from flipproof.certificates.node_views import NodeViews, most_touches, views_of
-from flipproof.certificates.weak_spots import WeakSpots
+from flipproof.certificates.node_views import NodeViews, views_of
 from flipproof.certificates.worst_flips import Flip, FlipSearch
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
@@ -83,7 +82,6 @@ class LocalScores(Evidence):
         scores: Scores of the views in the order of :class:`NodeViews`, ``[R, P]``.
         rounding: Bound on the error of any single score, ``[P]``.
         bound: Largest absolute score that any view can have, ``[P]``; ``None`` if there is no such bound.
-        edge_labels: Number of edge labels that the network tells apart; 0 if it reads none.
         offsets: The offset after each of :func:`edge_changes`, ``[E, P]``; ``None`` if it does not depend on edges.
         node_radii: What follows from the scores of graphs with other nodes, which are not kept; ``None`` if it was not asked.
     """
@@ -98,7 +96,6 @@ class LocalScores(Evidence):
     scores: Floats
     rounding: Floats
     bound: Floats | None = None
-    edge_labels: int = 0
     offsets: Floats | None = None
     node_radii: NodeRadii | None = None
 
@@ -119,8 +116,6 @@ class LocalScores(Evidence):
         if not all(part.dtype == np.float64 and np.isfinite(part).all() for part in parts) or (self.rounding < 0).any():
             raise InputError("local scores must be finite 64-bit numbers (check the weights of the network)")
         if self.offsets is not None:
-            if self.edge_labels:
-                raise InputError("local scores with edge labels must have one offset (certify again)")
             changes = edge_changes(self.graph, self.depth)
             fits = self.offsets.shape == (len(changes), pairs) and self.offsets.dtype == np.float64
             if not fits or not np.isfinite(self.offsets).all() or (self.offsets[changes == 0] != self.offset).any():
@@ -136,7 +131,7 @@ class LocalScores(Evidence):
     @cached_property
     def views(self) -> NodeViews:
         """The views, made again from the graph."""
-        return views_of(self.graph, self.kinds.astype(np.int64), self.depth, self.edge_labels)
+        return views_of(self.graph, self.kinds.astype(np.int64), self.depth)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in super().__getstate__().items() if key != "views"}
@@ -210,10 +205,8 @@ class LocalScores(Evidence):
         if silent and (leads > self.margin(0)[columns]).all():  # no node says anything
             return graph.num_slots, np.ones((most[0] + 1, most[1] + 1), dtype=np.bool_)
         offset = _OffsetDrops(self, label)
-        # an edge whose label changes is removed and added again
-        again = graph.max_removes if self.views.labels > 1 else 0
         # looked at so deep, nothing is left out
-        whole = self.depth >= most_touches(graph, self.edge_labels)
+        whole = self.depth >= graph.num_nodes - 1
         deepest = _MOST_FLIPS if whole or (bound is not None and self.offsets is None) else self.depth
         margins = self.margin(np.arange(_MOST_FLIPS + 1)[:, None])[:, columns]
 
@@ -221,9 +214,9 @@ class LocalScores(Evidence):
             """Whether no attack of exactly this budget changes the answer, as far as bounds of these thetas tell."""
             adds, removes = (budget, 0) if isinstance(budget, int) else budget
             flips = adds + removes
-            if flips == 0 or flips > graph.num_slots + again:
+            if flips == 0 or flips > graph.num_slots:
                 return True
-            if not isinstance(budget, int) and _no_such_attack(graph, adds, removes, again > 0):
+            if not isinstance(budget, int) and _no_such_attack(graph, adds, removes):
                 return True
             # mixed budgets beyond the depth cost much and are mostly lost
             if flips > (self.depth if adds and removes and not whole else deepest):
@@ -236,8 +229,8 @@ class LocalScores(Evidence):
         limits = dict(zip(KINDS, (graph.num_slots, *most), strict=True))
         looks, known = dict[str, GreedyBounds](), dict.fromkeys(KINDS, 0)
         flips, left = 0, [kind for kind in KINDS if limits[kind]]
-        # where votes are bounded, a look at many flips costs no table of votes; with edge labels it costs more than without
-        first = 4 if bound is None else 32 if self.views.labels > 1 else _MOST_FLIPS
+        # where votes are bounded, a look at many flips costs no table of votes
+        first = 4 if bound is None else _MOST_FLIPS
         while left:
             flips = min(max(first, 4 * flips), deepest, max(limits[kind] for kind in left))
             greedy = GreedyBounds(losses, flips, left)
@@ -275,7 +268,7 @@ class LocalScores(Evidence):
                 if not grid[adds, removes]:
                     below = grid[adds - 1, removes] and grid[adds, removes - 1]
                     grid[adds, removes] = below and stands((adds, removes))
-        while radius < graph.num_slots and _diagonal(grid, radius + 1, graph, again > 0):
+        while radius < graph.num_slots and _diagonal(grid, radius + 1, graph):
             radius += 1
         return radius, grid
 
@@ -302,13 +295,10 @@ class LocalScores(Evidence):
         best = min(range(len(found)), key=lambda at: (not found[at][1], len(found[at][0]) * found[at][1], found[at][2]))
         flips, succeeds, falls = found[best][0], found[best][1], found[best][3]
         edges = {(u, v) for u, v in self.graph.edges.tolist()}
-        steps = ["no flip"]
-        for u, v, added in flips:
-            what = "remove" if (u, v) in edges else "add"
-            steps.append(f"{what} {u}–{v}" + (f" with label {added}" if what == "add" and self.edge_labels > 1 else ""))
+        steps = ["no flip", *(f"{'remove' if pair in edges else 'add'} {pair[0]}–{pair[1]}" for pair in flips)]
         return WeakSpots(
             rival=best + (best >= label),
-            flips=tuple((u, v) for u, v, _ in flips),
+            flips=tuple(flips),
             succeeds=succeeds,
             weights=parts[self.views.base[self.views.class_of_node], best],
             rest=float(leads_over_rivals(self.offset, label, self.num_classes)[best]),
@@ -336,9 +326,8 @@ class LocalScores(Evidence):
         return flips, succeeds, min(falls), falls[: len(flips) + 1]
 
     def description(self) -> dict[str, Any]:
-        """How deep was looked, and at which edge labels."""
-        labels = {"edge_labels": self.edge_labels} if self.edge_labels else {}
-        return {"num_classes": self.num_classes, "depth": self.depth, **labels}
+        """How deep was looked."""
+        return {"num_classes": self.num_classes, "depth": self.depth}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Kinds and scores."""
@@ -364,7 +353,6 @@ class LocalScores(Evidence):
             arrays["scores"],
             arrays["rounding"],
             arrays.get("bound"),
-            description.get("edge_labels", 0),
             arrays.get("offsets"),
             NodeRadii(*arrays["node_radii"].tolist()) if "node_radii" in arrays else None,
         )
@@ -376,7 +364,7 @@ def edge_changes(graph: Graph, depth: int) -> IntArray:
     >>> edge_changes(Graph(3, [(0, 1)]), 2).tolist()
     [-1, 0, 1, 2]
     """
-    flips = _MOST_FLIPS if depth >= most_touches(graph) else depth
+    flips = _MOST_FLIPS if depth >= graph.num_nodes - 1 else depth
     return np.arange(-min(flips, graph.max_removes), min(flips, graph.max_adds) + 1)
 
 
@@ -440,16 +428,16 @@ def graph_scores(views: NodeViews, offset: Floats, scores: Floats) -> Floats:
     return found
 
 
-def _no_such_attack(graph: Graph, adds: int, removes: int, again: bool) -> bool:
-    """Whether no attack has exactly so many additions and removals; ``again``: removed edges can be added with another label."""
-    return adds > graph.max_adds + (removes if again else 0) or removes > graph.max_removes
+def _no_such_attack(graph: Graph, adds: int, removes: int) -> bool:
+    """Whether no attack has exactly so many additions and removals."""
+    return adds > graph.max_adds or removes > graph.max_removes
 
 
-def _diagonal(grid: NDArray[np.bool_], flips: int, graph: Graph, again: bool) -> bool:
+def _diagonal(grid: NDArray[np.bool_], flips: int, graph: Graph) -> bool:
     """Whether the grid says that every attack of exactly so many flips is withstood."""
     for adds in range(flips + 1):
         removes = flips - adds
-        if _no_such_attack(graph, adds, removes, again):
+        if _no_such_attack(graph, adds, removes):
             continue
         if adds >= grid.shape[0] or removes >= grid.shape[1] or not grid[adds, removes]:
             return False

@@ -23,9 +23,6 @@ can do. Everything is float64 and in a fixed order; the caller adds a margin for
 
 Views are enumerated up to a depth. Where votes are bounded, ``|h(v)| <= c``, a node that is touched more often loses at most
 ``h(v) + c`` whatever it then sees, and ``W_v(k)`` is at most that plus ``k`` times the largest of the ``-shift(v, w)``.
-
-With several edge labels, flips are removals and additions with a label, each with its own shift. An edge that is removed can be
-added with another label. That addition is no flip of the clean graph; its shift is taken as 0, which cancels as well.
 """
 
 from __future__ import annotations
@@ -88,15 +85,13 @@ class NodeLosses:
         free = ~np.eye(n, dtype=np.bool_)
         if len(graph.frozen):
             free[graph.frozen[:, 0], graph.frozen[:, 1]] = free[graph.frozen[:, 1], graph.frozen[:, 0]] = False
-        order, width = np.argsort(views.kinds, kind="stable"), number // views.labels
-        starts = np.searchsorted(views.kinds[order], np.arange(width))
+        order = np.argsort(views.kinds, kind="stable")
+        starts = np.searchsorted(views.kinds[order], np.arange(number))
         slack = np.zeros((n, 2 * number, self.rivals))
-        apart = free & (views.label_matrix < 0)
-        self._most = np.stack([apart.sum(axis=1), (free & ~apart).sum(axis=1)], axis=1)
-        for place in range(2 * views.labels):  # additions with each label, then removals
-            label = place - views.labels
-            pairs = apart if label < 0 else free & (views.label_matrix == label)
-            part = slice(place * width, (place + 1) * width)
+        additions, removals = free & ~views.joined, free & views.joined
+        self._most = np.stack([additions.sum(axis=1), removals.sum(axis=1)], axis=1)
+        for place, pairs in enumerate((additions, removals)):
+            part = slice(place * number, (place + 1) * number)
             mine = single[views.class_of_node][:, part]  # [n, K, B]: what v loses by a partner of each kind
             theirs = np.where(pairs[order][:, :, None], mine[order][:, views.kinds], -np.inf)  # [w, v, B]
             best = np.maximum.reduceat(theirs, starts, axis=0).transpose(1, 0, 2)
@@ -105,19 +100,9 @@ class NodeLosses:
         return slack
 
     def _shifts(self, moves: IntArray) -> Floats:
-        """Sums of the smallest slacks of compositions, ``[n, M, B]``; their moves are ``[M, 2 L K]``."""
-        number, labels = moves.shape[1] // 2, self.views.labels
-        if labels == 1:
-            plain: Floats = np.matmul(moves.astype(np.float64), self._slack)
-            return plain
-        # of a kind that neighbours are removed from, additions may go to them: slack 0
-        removed = moves[:, number:].reshape(len(moves), labels, -1).sum(axis=1) > 0
-        loose = np.tile(removed, labels) * moves[:, :number]
-        strict = moves.astype(np.float64)
-        strict[:, :number] -= loose
-        least = np.minimum(self._slack[:, :number], 0)
-        found: Floats = np.matmul(strict, self._slack) + np.matmul(loose.astype(np.float64), least)
-        return found
+        """Sums of the smallest slacks of compositions, ``[n, M, B]``; their moves are ``[M, 2K]``."""
+        shifts: Floats = np.matmul(moves.astype(np.float64), self._slack)
+        return shifts
 
     def table(self, flips: int) -> Floats:
         """``W_v`` for each theta, ``[n, thetas, B, additions, removals]``, for at least so many flips, as far as was looked;
@@ -166,7 +151,7 @@ class NodeLosses:
         Returns:
             Touches in ascending order, ``[kinds, n, P]``, and values ``[kinds, thetas, B, n, P]``; ``-inf`` where impossible.
         """
-        if self.views.labels > 1 or flips <= self.depth:  # with edge labels, bends are many
+        if flips <= self.depth:
             values = np.stack([self.along(kind, flips) for kind in kinds], axis=3)
             touches = np.broadcast_to(np.arange(flips + 1), (len(kinds), len(values), flips + 1))
             return touches, values.transpose(3, 1, 2, 0, 4)
@@ -197,8 +182,6 @@ class NodeLosses:
         # linear in the number of additions: as few or as many as there can be
         added, removed = self._room
         least, largest = np.maximum(0, number - removed), np.minimum(number, added)
-        if self.views.labels > 1:
-            largest = np.minimum(number, (added + number) // 2)  # one more for every removal
         found: Floats = np.maximum(*(self._beyond(adds, number - adds) for adds in (least, largest)))
         return found
 
@@ -216,8 +199,7 @@ class NodeLosses:
     def _beyond(self, adds: IntArray, removes: IntArray) -> Floats:
         """Bounds on ``W_v`` for more flips than were looked at, ``[n, thetas, B, F]``, from numbers that broadcast to it."""
         added, removed = self._room
-        again = removes if self.views.labels > 1 else 0
-        possible = (adds <= added + again) & (removes <= removed)
+        possible = (adds <= added) & (removes <= removed)
         found: Floats = np.where(possible, self._linear(adds, removes), -np.inf)
         return found
 
@@ -245,7 +227,7 @@ class NodeLosses:
         added, removed = (
             -part.min(axis=1)[:, None, :, None] for part in (self._slack[:, :number], self._slack[:, number:])
         )
-        return (np.maximum(added, 0) if self.views.labels > 1 else added), removed
+        return added, removed
 
     def _tabulated(self, flips: int) -> Floats:
         steps = self.views.steps

@@ -23,26 +23,6 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graphs
 from flipproof.graphs.canonical import as_array
 
-__all__ = [
-    "CONFIDENCE",
-    "Curve",
-    "average_certified_radius",
-    "certified_accuracy",
-    "certified_interval",
-    "judged_radii",
-    "majority_share",
-    "mean_radius",
-    "mean_radius_interval",
-    "only_class",
-    "right_radii",
-    "share_interval",
-    "shares",
-    "short_interval",
-    "shown_mean",
-    "shown_share",
-    "withstands",
-]
-
 CONFIDENCE = 0.95
 """Of the intervals in tables and figures."""
 
@@ -240,9 +220,7 @@ def withstands(certificate: Certificate, graph: Graph, *, adds: int, removes: in
     """
     if certificate.abstains:
         return False
-    removes = min(removes, graph.max_removes)
-    # an edge with a label can be removed, and added with another one
-    adds = min(adds, graph.max_adds + (0 if graph.edge_labels is None else removes))
+    adds, removes = min(adds, graph.max_adds), min(removes, graph.max_removes)
     if certificate.radius >= adds + removes:
         return True
     grid = certificate.grid

@@ -6,10 +6,6 @@ views of ``u`` and ``w`` and no other.
 
 What an attacker does to one node is a **composition**: of each kind, so many neighbours added and so many removed. He can add at
 most the non-neighbours of a kind that there are, remove at most the neighbours, and touch no frozen pair.
-
-With ``L`` edge labels a neighbour is told by the label of its edge and its kind: kind ``k`` behind label ``l`` counts as partner
-``l K + k``. An added edge may have any label. To change the label of an edge is to remove it and to add it again, two flips; so
-neighbours that are removed can be added, too.
 """
 
 from __future__ import annotations
@@ -31,13 +27,11 @@ __all__ = [
     "compositions",
     "default_depth",
     "kinds_of",
-    "most_touches",
     "unique_rows",
     "views_of",
 ]
 
 _FEW_COMPOSITIONS, _MOST_COMPOSITIONS, _DEEP_ENOUGH = 300, 1000, 3
-_MOST_WITH_LABELS = 20_000
 _DEEPEST = 32
 _FEW_NUMBERS = 2**14  # up to which a table tells numbers apart faster than sorting does
 _MOST_ENTRIES = 2**27  # numbers in the table of reached views
@@ -72,25 +66,21 @@ class Compositions:
 
 
 @lru_cache(maxsize=256)
-def compositions(
-    kinds: int, depth: int, *, swaps: bool = True, moves_made: tuple[int, ...] | None = None
-) -> Compositions:
+def compositions(kinds: int, depth: int, *, swaps: bool = True) -> Compositions:
     """All compositions of 1 to ``depth`` flips at a node, where there are so many kinds.
 
     Args:
         kinds: Number of kinds ``K``.
         depth: Most flips.
         swaps: Whether to list those that both add and remove neighbours of one kind.
-        moves_made: The moves that several flips are made of; by default all ``2K``.
 
     >>> compositions(1, 2).moves.tolist()
     [[1, 0], [0, 1], [0, 2], [1, 1], [2, 0]]
     """
     single = np.eye(2 * kinds, dtype=np.int64)
     parts = [single[: 2 * kinds * (depth > 0)]]
-    made = range(2 * kinds) if moves_made is None else moves_made
     for size in range(2, depth + 1):
-        chosen = np.array(list(combinations_with_replacement(made, size)), dtype=np.int64)
+        chosen = np.array(list(combinations_with_replacement(range(2 * kinds), size)), dtype=np.int64)
         moves = single[chosen.reshape(-1, size)].sum(axis=1)
         if not swaps:
             moves = moves[~((moves[:, :kinds] > 0) & (moves[:, kinds:] > 0)).any(axis=1)]
@@ -100,36 +90,28 @@ def compositions(
     return Compositions(moves, moves[:, :kinds].sum(axis=1), moves[:, kinds:].sum(axis=1))
 
 
-def default_depth(num_kinds: int, num_nodes: int, edge_labels: int = 0) -> int:
+def default_depth(num_kinds: int, num_nodes: int) -> int:
     """Flips per node that are looked at unless asked otherwise: as many as make few compositions, and up to 3 many; at least 1.
-
-    With edge labels there may be more of them, since many cannot happen: an edge is removed with the label that it has.
 
     >>> default_depth(1, 50), default_depth(4, 50), default_depth(8, 50), default_depth(50, 50)
     (23, 3, 3, 1)
     """
-    depth, labels = 1, max(1, edge_labels)
-    many = _MOST_COMPOSITIONS if labels == 1 else _MOST_WITH_LABELS
+    depth = 1
     while depth < min(_DEEPEST, num_nodes - 1):
-        most = many if depth < _DEEP_ENOUGH else _FEW_COMPOSITIONS
-        if math.comb(2 * num_kinds * labels + depth + 1, depth + 1) > most:
+        most = _MOST_COMPOSITIONS if depth < _DEEP_ENOUGH else _FEW_COMPOSITIONS
+        if math.comb(2 * num_kinds + depth + 1, depth + 1) > most:
             break
         depth += 1
     return depth
 
 
-def most_touches(graph: Graph, edge_labels: int = 0) -> int:
-    """Flips that a node can have a part in at most: its pairs, and its edges once more if their labels can change."""
-    return graph.num_nodes - 1 + (int(graph.degrees.max()) if edge_labels > 1 else 0)
-
-
-def views_of(graph: Graph, kinds: IntArray, depth: int, edge_labels: int = 0) -> NodeViews:
+def views_of(graph: Graph, kinds: IntArray, depth: int) -> NodeViews:
     """As :meth:`NodeViews.of`; the last few are kept, since evidence that was just made is mostly read at once."""
-    key = (graph.topology, kinds.tobytes(), depth, edge_labels)
+    key = (graph.topology, kinds.tobytes(), depth)
     if key not in _LATEST:
         while len(_LATEST) >= _KEPT:
             _LATEST.pop(next(iter(_LATEST)), None)
-        _LATEST[key] = NodeViews.of(graph, kinds, depth, edge_labels=edge_labels)
+        _LATEST[key] = NodeViews.of(graph, kinds, depth)
     return _LATEST[key]
 
 
@@ -151,13 +133,12 @@ class NodeViews:
         graph: The graph.
         kinds: Kind of every node, ``[n]``.
         own: Own kind of every distinct view, ``[R]``. The views of the graph as it is come first.
-        counts: Its neighbours of each kind, ``[R, K]``; with edge labels its partners, ``[R, L K]``.
+        counts: Its neighbours of each kind, ``[R, K]``.
         num_clean: Number of distinct views of the graph as it is.
         class_of_node: ``[n]``.
         base: The view of every class, ``[V]``.
         steps: What can happen to a node.
         reached: The view of every class after every composition, ``[V, M]``; -1 where it cannot happen.
-        labels: Number ``L`` of edge labels that are told apart; 1 if none are.
     """
 
     graph: Graph
@@ -169,45 +150,35 @@ class NodeViews:
     base: IntArray
     steps: Compositions
     reached: IntArray
-    labels: int = 1
 
     def __len__(self) -> int:
         return len(self.own)
 
     @classmethod
-    def of(cls, graph: Graph, kinds: IntArray, depth: int, *, swaps: bool = True, edge_labels: int = 0) -> NodeViews:
-        """The views that at most ``depth`` flips per node reach, where so many edge labels are told apart.
+    def of(cls, graph: Graph, kinds: IntArray, depth: int, *, swaps: bool = True) -> NodeViews:
+        """The views that at most ``depth`` flips per node reach.
 
         >>> path = Graph(3, [(0, 1), (1, 2)])
         >>> views = NodeViews.of(path, np.zeros(3, dtype=np.int64), depth=1)
         >>> views.counts.ravel().tolist(), views.num_clean  # degrees 1 and 2, and with one flip 0
         ([1, 2, 0], 2)
         """
-        present, labels = np.bincount(kinds), max(1, edge_labels)
-        number = labels * len(present)  # of partners
-        counts, fixed, shut = _counts(graph, kinds, len(present), labels)
+        present = np.bincount(kinds)
+        number = len(present)
+        counts, fixed, shut = _counts(graph, kinds, number)
         removable = counts - fixed
-        joined = _by_kind(counts, labels)
-        addable = present - np.eye(len(present), dtype=np.int64)[kinds] - joined - shut
+        addable = present - np.eye(number, dtype=np.int64)[kinds] - counts - shut
         parts = [kinds[:, None], counts] + ([removable, addable] if len(graph.frozen) else [])
         _, first, class_of_node = unique_rows(np.concatenate(parts, axis=1))
-        made = None
-        if labels > 1:
-            most = removable.max(axis=0, keepdims=True)
-            adds = (addable.max(axis=0, keepdims=True) > 0) | (_by_kind(most, labels) > 0)
-            made = tuple(np.flatnonzero(np.concatenate([np.tile(adds, labels), most > 0], axis=1)).tolist())
-        steps = compositions(number, depth, swaps=swaps, moves_made=made)
+        steps = compositions(number, depth, swaps=swaps)
         if len(first) * len(steps.moves) * number > _MOST_ENTRIES:
             raise InputError(
                 f"a graph of {graph.num_nodes} nodes with {number} distinct rows of node features makes too many views to look "
                 "at (drop real-valued features, or round them to few values)"
             )
         own, seen = kinds[first], counts[first]
-        added, removed = (_by_kind(part, labels) for part in (steps.moves[:, :number], steps.moves[:, number:]))
-        if labels > 1:
-            added = added - removed  # what was removed can be added with another label
         # kinds first, and rows side by side in memory: numpy is slow at many short rows
-        taken = np.ascontiguousarray(np.concatenate([added, steps.moves[:, number:]], axis=1).T)
+        taken = np.ascontiguousarray(steps.moves.T)
         room = np.ascontiguousarray(np.concatenate([addable[first], removable[first]], axis=1).T)
         possible = (taken[:, None] <= room[:, :, None]).all(axis=0)
         of_class, step = np.nonzero(possible)
@@ -233,16 +204,15 @@ class NodeViews:
             base=rank[place[: len(first)]],
             steps=steps,
             reached=reached,
-            labels=labels,
         )
 
     @cached_property
-    def label_matrix(self) -> IntArray:
-        """The label of every pair of nodes, ``[n, n]``: 0 for every edge if labels are not told apart; -1 without an edge."""
-        found = np.full((self.graph.num_nodes,) * 2, -1)
+    def joined(self) -> NDArray[np.bool_]:
+        """Which nodes are neighbours, ``[n, n]``."""
         u, w = self.graph.edges.T
-        found[u, w] = found[w, u] = _labels_of(self.graph, self.labels)
-        return found
+        matrix = np.zeros((self.graph.num_nodes,) * 2, dtype=np.bool_)
+        matrix[u, w] = matrix[w, u] = True
+        return matrix
 
     @property
     def clean_nodes(self) -> IntArray:
@@ -250,51 +220,25 @@ class NodeViews:
         return np.bincount(self.base[self.class_of_node], minlength=self.num_clean)
 
 
-def _counts(graph: Graph, kinds: IntArray, number: int, labels: int) -> tuple[IntArray, IntArray, IntArray]:
-    """Of every node: its partners and those behind a frozen pair ``[n, L K]``, and frozen non-neighbours ``[n, K]``."""
-    of_edge = _labels_of(graph, labels)
-    counts = count_neighbours(graph.edges, kinds, number, of_edge, labels)
+def _counts(graph: Graph, kinds: IntArray, number: int) -> tuple[IntArray, IntArray, IntArray]:
+    """Of every node: its neighbours, those behind a frozen pair, and frozen non-neighbours, ``[n, K]`` each."""
+    counts = count_neighbours(graph.edges, kinds, number)
     if not len(graph.frozen):
-        return counts, np.zeros_like(counts), np.zeros((len(kinds), number), dtype=np.int64)
+        return counts, np.zeros_like(counts), np.zeros_like(counts)
     fixed = np.isin(graph.edge_slots, graph.frozen_slots)
     shut = ~np.isin(graph.frozen_slots, graph.edge_slots)
     return (
         counts,
-        count_neighbours(graph.edges[fixed], kinds, number, of_edge[fixed], labels),
+        count_neighbours(graph.edges[fixed], kinds, number),
         count_neighbours(graph.frozen[shut], kinds, number),
     )
 
 
-def _labels_of(graph: Graph, labels: int) -> IntArray:
-    """The label of every edge; 0 if they are not told apart."""
-    if labels == 1:
-        return np.zeros(graph.num_edges, dtype=np.int64)
-    found = graph.edge_labels
-    if found is None or int(found.max(initial=0)) >= labels:
-        given = "none" if found is None else str(int(found.max()))
-        raise InputError(
-            f"the graph must have edge labels 0 to {labels - 1}, which the network reads; got {given} (build it with "
-            "edge_labels, or read the data with them)"
-        )
-    return found
-
-
-def _by_kind(partners: IntArray, labels: int) -> IntArray:
-    """Numbers of partners ``[..., L K]``, added up over edge labels, ``[..., K]``."""
-    if labels == 1:
-        return partners
-    found: IntArray = partners.reshape(*partners.shape[:-1], labels, partners.shape[-1] // labels).sum(axis=-2)
-    return found
-
-
-def count_neighbours(
-    pairs: IntArray, kinds: IntArray, number: int, of_pair: IntArray | int = 0, labels: int = 1
-) -> IntArray:
-    """How many partners of each kind every node has in a list of pairs, ``[n, L K]``; ``of_pair`` are their labels."""
+def count_neighbours(pairs: IntArray, kinds: IntArray, number: int) -> IntArray:
+    """How many partners of each kind every node has in a list of pairs, ``[n, K]``."""
     u, w = pairs.T
-    width, first = number * labels, of_pair * number
-    places = np.concatenate([u * width + first + kinds[w], w * width + first + kinds[u]])
-    return np.bincount(places, minlength=len(kinds) * width).reshape(len(kinds), width)
+    places = np.concatenate([u * number + kinds[w], w * number + kinds[u]])
+    return np.bincount(places, minlength=len(kinds) * number).reshape(len(kinds), number)
 
 
 def unique_rows(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
@@ -317,5 +261,5 @@ def unique_rows(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     return rows[first], first, place.reshape(-1)
 
 
-_LATEST: dict[tuple[str, bytes, int, int], NodeViews] = {}
+_LATEST: dict[tuple[str, bytes, int], NodeViews] = {}
 _KEPT = 4

@@ -19,8 +19,6 @@ from flipproof.certificates.metrics import judged_radii
 from flipproof.errors import InputError
 from flipproof.graphs import IntArray
 
-__all__ = ["PairedTest", "compare_radii", "holm", "paired_tests"]
-
 
 @dataclass(frozen=True)
 class PairedTest:

@@ -15,17 +15,9 @@ from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.vote_share import certify_shares, single_flip_slack
 from flipproof.noise import EdgeNoise
 
-__all__ = ["from_counts", "share_level"]
-
 
 def from_counts(
-    counts: NDArray[np.int64],
-    noise: EdgeNoise,
-    *,
-    alpha: float,
-    max_adds: int,
-    max_removes: int,
-    stated_alpha: float | None = None,
+    counts: NDArray[np.int64], noise: EdgeNoise, *, alpha: float, max_adds: int, max_removes: int
 ) -> Certificate:
     """Algorithm 1: certify iff BPV(eta_A, eta_A + eta_B, 0.5) <= alpha and LCB(eta_A, M, 1 - alpha) > 1/2.
 
@@ -41,7 +33,7 @@ def from_counts(
         p_lower,
         None,
         method="paper",
-        alpha=alpha if stated_alpha is None else stated_alpha,
+        alpha=alpha,
         counts=counts,
         noise=noise,
         max_adds=max_adds,

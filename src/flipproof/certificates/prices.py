@@ -30,8 +30,6 @@ from flipproof.graphs import IntArray
 if TYPE_CHECKING:
     from flipproof.certificates.group_votes import GroupVotes
 
-__all__ = ["MOST_PRICED", "Part", "Prices", "Purchase", "cheapest_purchase", "price_table", "priced_grid"]
-
 MOST_PRICED = 1024
 """Groups up to which votes are priced: the knapsack costs the square of their number."""
 
@@ -157,7 +155,7 @@ def cheapest_purchase(votes: GroupVotes, *, depth: int | None = None) -> Purchas
     >>> cheapest_purchase(votes).cost  # nothing is known: every vote for one flip
     2
     """
-    label, rivals, needed = _contest(votes.counts)
+    label, rivals, needed = contest(votes.counts)
     prices, exact = price_table(votes, depth=depth)
     keys = np.where(prices >= _NEVER, _NEVER * _UNIT, prices * _UNIT + ~exact)
     one, two, third = _offers(votes.labels, keys, label, rivals)
@@ -203,7 +201,7 @@ def priced_grid(votes: GroupVotes, *, depth: int | None = None) -> NDArray[np.bo
     The same knapsack with two budgets: of each group and class the pairs (additions, removals) that were found, and all pairs of
     one flip more than the group's depth, as far as the group has room for them.
     """
-    label, rivals, needed = _contest(votes.counts)
+    label, rivals, needed = contest(votes.counts)
     known, graph = _known(votes, depth), votes.graph
     shape = tuple(min(limit, GRID_LIMIT - 1) + 1 for limit in (graph.max_adds, graph.max_removes))
     certified = np.ones(shape, dtype=np.bool_)
@@ -258,7 +256,7 @@ def _known(votes: GroupVotes, depth: int | None) -> Prices:
     return known if depth is None else known.at_depth(depth)
 
 
-def _contest(counts: IntArray) -> tuple[int, IntArray, IntArray]:
+def contest(counts: IntArray) -> tuple[int, IntArray, IntArray]:
     """The winner, its rivals, and what each of them has to gain."""
     label = int(counts.argmax())  # the first of equals: the smaller label
     rivals = np.delete(np.arange(len(counts)), label)

@@ -1,24 +1,29 @@
-"""Votes: the base classifier's answer on every noisy sample. Certificates are computed from them alone."""
+"""Votes: the base classifier's answer on every noisy sample, and the certificates that follow from them, without a model call."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
+from flipproof.certificates import influence, paper
+from flipproof.certificates import vote_share as by_votes
+from flipproof.certificates.bounds import AlphaSplit, checked_alpha, spending
+from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.evidence import Evidence
 from flipproof.checks import checked_count, checked_samples
 from flipproof.errors import InputError
-from flipproof.graphs import Graph
+from flipproof.graphs import Graph, IntArray, as_graph
 from flipproof.noise import BLOCK, STREAM_VERSION, EdgeNoise, SampleStream
 
-if TYPE_CHECKING:
-    from flipproof.certificates.certificate import Certificate
-
-__all__ = ["Block", "Votes", "checked_samples"]
+METHODS = ("influence", "votes", "paper")
+DEFAULT_METHOD = "influence"
+_UNBOUNDED = 1000  # where the graph is unknown, radii are looked for up to here
+_MOST_DRAWS = 2**27  # slots of all samples up to which the flips themselves are made
 
 Block = tuple[NDArray[Any], str]
 """Labels of a block of samples, and the checksum of its flips."""
@@ -77,14 +82,14 @@ class Votes(Evidence):
 
     @property
     def calls(self) -> int:
-        """Number of graphs that the model was asked about."""
+        """See :class:`Evidence`."""
         return len(self)
 
     def __repr__(self) -> str:
         return f"Votes(samples={len(self)}, counts={self.counts.tolist()}, noise={self.noise}, seed={self.seed})"
 
     @property
-    def counts(self) -> NDArray[np.int64]:
+    def counts(self) -> IntArray:
         """Votes for each class, ``[C]``."""
         return np.bincount(self.labels, minlength=self.num_classes).astype(np.int64)
 
@@ -153,6 +158,124 @@ class Votes(Evidence):
 
     def certify(self, **reading: Any) -> Certificate:
         """A certificate from these votes; see :func:`flipproof.certify_votes`."""
-        from flipproof.certificates.methods import certify_votes
-
         return certify_votes(self, **reading)
+
+
+def checked_method(method: str) -> str:
+    """The method's name, if there is one of this name."""
+    if method not in METHODS:
+        raise InputError(
+            f"method must be one of {', '.join(METHODS)}; got {method!r} (the default is {DEFAULT_METHOD})"
+        )
+    return method
+
+
+def certify_votes(
+    votes: Votes,
+    *,
+    alpha: float = 0.001,
+    method: str = DEFAULT_METHOD,
+    samples: int | None = None,
+    split: AlphaSplit | None = None,
+) -> Certificate:
+    """A certificate from stored votes: for another alpha, another method, or the first ``samples`` of them.
+
+    Each single certificate holds with probability ``1 - alpha``. Reading several from the same votes and keeping the best
+    is not covered: the better of two, at alpha each, costs two alpha. Votes that were sampled until there were enough
+    (``samples="auto"``) are read at the part of alpha that belongs to the look at which sampling ended.
+
+    Args:
+        votes: What the classifier said of every sample.
+        alpha: Failure probability.
+        method: ``"influence"``, ``"votes"`` or ``"paper"``.
+        samples: Use only the first votes, this many.
+        split: How alpha is shared among the bounds; by default what the method finds best. ``paper`` has none.
+    """
+    if not isinstance(votes, Votes):
+        raise InputError(f"expected Votes; got {type(votes).__name__} (certify_counts takes class counts)")
+    checked_method(method)
+    if samples is not None:
+        votes = votes.first(samples)
+    parts = spending(len(votes.looks)) if votes.looks else (1.0,)
+    taken = votes.looks[: votes.looks.index(len(votes)) + 1] if votes.looks else ()
+    level = checked_alpha(alpha) * parts[max(0, len(taken) - 1)]
+    remaining = checked_alpha(level, samples=len(votes), discrepancy=votes.stream().discrepancy)
+    if split is not None and not isinstance(split, AlphaSplit):
+        raise InputError(f"split must be an AlphaSplit; got {split!r} (or None for the default)")
+    if method == "paper" and split is not None:
+        raise InputError(f"method paper does not split alpha; got {split} (leave split out)")
+    if method == "influence":
+        certificate = influence.from_votes(votes, alpha=remaining, split=split)
+    else:
+        certificate = _from_counts(votes.counts, votes.noise, votes.graph, remaining, method, split)
+    spent = float(alpha) * math.fsum(parts[: len(taken)]) if taken else None
+    return replace(certificate, alpha=float(alpha), seed=votes.seed, looks=taken, spent_alpha=spent)
+
+
+def certify_counts(
+    counts: ArrayLike,
+    noise: EdgeNoise,
+    *,
+    alpha: float = 0.001,
+    method: str = "votes",
+    graph: Graph | None = None,
+) -> Certificate:
+    """A certificate from class counts that come from elsewhere.
+
+    The counts must be the votes of independent samples under exactly this noise, one entry per declared class, including classes
+    without a vote.
+
+    >>> certify_counts([9990, 10], EdgeNoise(keep=0.8)).radius
+    5
+    """
+    values = np.asarray(counts)
+    if values.ndim != 1 or len(values) < 2:
+        raise InputError(
+            f"counts must be one number per class, at least two; got shape {values.shape} (classes without a vote count as 0)"
+        )
+    if values.dtype.kind not in "iu" or np.any(values < 0) or values.sum() < 1:
+        raise InputError(f"counts must be numbers of votes, at least one in all; got {values.tolist()} (pass integers)")
+    if method == "influence":
+        raise InputError(
+            "method influence reads the flips of every sample; counts do not hold them (use votes, or certify_votes)"
+        )
+    known = None if graph is None else as_graph(graph)
+    return _from_counts(values.astype(np.int64), noise, known, checked_alpha(alpha), checked_method(method), None)
+
+
+def _from_counts(
+    counts: IntArray, noise: EdgeNoise, graph: Graph | None, alpha: float, method: str, split: AlphaSplit | None
+) -> Certificate:
+    offered = (_UNBOUNDED, _UNBOUNDED) if graph is None else (graph.max_adds, graph.max_removes)
+    options: dict[str, Any] = {"alpha": alpha, "max_adds": offered[0], "max_removes": offered[1]}
+    if method == "paper":
+        return paper.from_counts(counts, noise, **options)
+    return by_votes.from_counts(counts, noise, split=split, **options)
+
+
+def unanimous_certificate(
+    graph: Graph,
+    noise: EdgeNoise,
+    *,
+    samples: int,
+    alpha: float,
+    method: str,
+    num_classes: int,
+    looks: tuple[int, ...] = (),
+    seed: int = 0,
+) -> Certificate:
+    """The certificate if every noisy copy of the graph got the same vote: none with these settings reaches farther.
+
+    The influence certificate reads the flips; where making them would take long, the share of votes stands for it.
+
+    >>> settings = {"samples": 500, "alpha": 0.001, "method": "votes"}
+    >>> unanimous_certificate(Graph(12, [(0, 1)]), EdgeNoise(keep=0.9), num_classes=2, **settings).radius
+    1
+    """
+    if method == "influence" and samples * graph.num_slots > _MOST_DRAWS:
+        method = "votes"
+    checksums = ("",) * -(-samples // BLOCK)
+    if method == "influence":
+        checksums = tuple(SampleStream(graph, noise, seed=seed).checksums(samples))
+    votes = Votes(np.zeros(samples, dtype=np.uint8), graph, noise, num_classes, seed, checksums, looks=looks)
+    return certify_votes(votes, alpha=alpha, method=method)

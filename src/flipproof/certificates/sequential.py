@@ -18,13 +18,10 @@ from flipproof.certificates import influence, paper
 from flipproof.certificates import vote_share as by_votes
 from flipproof.certificates.bounds import checked_alpha, lower_bound, spending, upper_bound
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.methods import DEFAULT_METHOD, certify_votes, checked_method
-from flipproof.certificates.sampled_votes import Votes
+from flipproof.certificates.sampled_votes import DEFAULT_METHOD, Votes, certify_votes, checked_method
 from flipproof.checks import checked_count, checked_samples
 from flipproof.errors import InputError
 from flipproof.noise import BLOCK
-
-__all__ = ["Plan", "Sequential"]
 
 _GAP = 0.8  # a look that is nearer to the last one is left out
 _DOUBT = 1e-4  # a share of votes is taken to be no larger than its upper bound at this level

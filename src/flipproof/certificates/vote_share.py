@@ -15,7 +15,6 @@ moved by a margin in the direction that makes the certificate smaller.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -26,8 +25,6 @@ from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid
 from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.noise import EdgeNoise
-
-__all__ = ["certified_grid", "certify_shares", "from_counts", "radius", "single_flip_slack", "worst_case"]
 
 _CACHED_LEVELS = 64
 
@@ -91,7 +88,6 @@ class _Levels:
 
     def __init__(self, noise: EdgeNoise) -> None:
         self.noise = noise
-        self.cells = 1 if noise.symmetric else None
         # dicts, not lists: threads that compute the same level write the same entry
         self._regions = {0: _Regions(np.ones((1, 1)), np.ones((1, 1)))}
         self._last = self._regions[0]
@@ -101,8 +97,9 @@ class _Levels:
         """Of level ``flips``: ``[flips + 1 or 1]`` cells."""
         if flips in self._regions:
             return self._regions[flips]
-        last = self._last
-        current = last if last.flips <= flips else self._regions[_CACHED_LEVELS]
+        current = self._last
+        if current.flips > flips:
+            current = self._regions[_CACHED_LEVELS]
         while current.flips < flips:
             current = self._next(current)
             if current.flips <= _CACHED_LEVELS:
@@ -119,16 +116,16 @@ class _Levels:
     def _next(self, level: _Regions) -> _Regions:
         p_add, p_remove = self.noise.p_add, self.noise.p_remove
         if p_add > 0 and p_remove > 0:
-            x, y = _one_more(level.x, p_remove), _one_more(level.y, 1 - p_add)
+            x, y = one_more(level.x, p_remove), one_more(level.y, 1 - p_add)
             if not self.noise.symmetric:
-                x = np.concatenate([x, _one_more(level.x[-1:], p_add)])
-                y = np.concatenate([y, _one_more(level.y[-1:], 1 - p_remove)])
+                x = np.concatenate([x, one_more(level.x[-1:], p_add)])
+                y = np.concatenate([y, one_more(level.y[-1:], 1 - p_remove)])
             return _Regions(x, y)
         return self._one_sided(level.flips + 1)
 
     def _one_sided(self, flips: int) -> _Regions:
         """With a probability of 0, X and Y overlap in one region; what only X can reach comes first, with Y-mass 0."""
-        adds = np.arange(flips + 1, dtype=np.float64)[: self.cells]
+        adds = np.arange(1 if self.noise.symmetric else flips + 1, dtype=np.float64)
         x, y = np.zeros((len(adds), flips + 1)), np.zeros((len(adds), flips + 1))
         removes = flips - adds
         p_add, p_remove = self.noise.p_add, self.noise.p_remove
@@ -138,7 +135,7 @@ class _Levels:
         return _Regions(x, y)
 
 
-def _one_more(law: FloatArray, probability: float) -> FloatArray:
+def one_more(law: FloatArray, probability: float) -> FloatArray:
     """The law of a sum with one more independent coin."""
     more = np.zeros((len(law), law.shape[1] + 1))
     more[:, :-1] = law * (1 - probability)
@@ -173,13 +170,12 @@ def worst_case(p_lower: ArrayLike, noise: EdgeNoise, adds: int = 0, removes: int
     """
     share = _checked_share(p_lower, "p_lower")
     for name, value in (("adds", adds), ("removes", removes)):
-        _checked_size(value, name)
-    if adds + removes == 0:
-        return _like(share, p_lower)
-    regions = _levels(noise).regions(adds + removes)
-    cell = slice(0, 1) if noise.symmetric else slice(adds, adds + 1)
-    single = _Regions(regions.x[cell], regions.y[cell])
-    return _like(single.lower(_miss(share))[0], p_lower)
+        checked_count(value, name, 0, "a number of edges")
+    if adds + removes > 0:
+        regions = _levels(noise).regions(adds + removes)
+        cell = slice(0, 1) if noise.symmetric else slice(adds, adds + 1)
+        share = _Regions(regions.x[cell], regions.y[cell]).lower(_miss(share))[0]
+    return float(share) if np.ndim(p_lower) == 0 else share
 
 
 def radius(
@@ -204,9 +200,9 @@ def radius(
     >>> radius([0.4, 0.6, 0.99], EdgeNoise(keep=0.8), [0.3, 0.4, 0.01]).tolist()
     [0, 0, 2]
     """
-    _checked_size(max_radius, "max_radius")
-    found = bounded_radius(p_lower, noise, p_upper, max_adds=max_radius, max_removes=max_radius, max_radius=max_radius)
-    return int(found) if found.ndim == 0 else found
+    checked_count(max_radius, "max_radius", 0, "a number of edges")
+    radii = bounded_radius(p_lower, noise, p_upper, max_adds=max_radius, max_removes=max_radius, max_radius=max_radius)
+    return int(radii) if radii.ndim == 0 else radii
 
 
 def bounded_radius(
@@ -216,40 +212,36 @@ def bounded_radius(
     *,
     max_adds: int,
     max_removes: int,
-    max_radius: int,
+    max_radius: int | None = None,
 ) -> NDArray[np.int64]:
     """As :func:`radius` for a graph that offers ``max_adds`` empty slots and ``max_removes`` edges."""
     share = _checked_share(p_lower, "p_lower")
     miss = _miss(share)
     levels = _levels(noise)
-    max_radius = min(max_radius, max_adds + max_removes)
-    found = _slack_radius(levels, miss, max_adds, max_removes, max_radius)
+    max_radius = max_adds + max_removes if max_radius is None else min(max_radius, max_adds + max_removes)
+    by_slack = _slack_radius(levels, miss, max_adds, max_removes, max_radius)
     if p_upper is None:
-        return found
+        return by_slack
     rival = _checked_share(p_upper, "p_upper")
     if rival.shape != share.shape:
         raise InputError(f"p_upper must have the shape of p_lower, {share.shape}; got {rival.shape} (one bound each)")
     # where the rival's bound says no more than 1 - p_lower the answer stands; elsewhere go on from there
-    flat_found, flat_miss, flat_rival = found.reshape(-1).copy(), miss.reshape(-1), rival.reshape(-1)
-    open_ = np.flatnonzero((flat_rival < flat_miss) & (flat_found < max_radius))
-    zero = open_[flat_found[open_] < 0]
-    flat_found[zero] = np.where(1 - flat_miss[zero] > flat_rival[zero], 0, -1)
-    open_ = open_[(flat_found[open_] >= 0) & (flat_found[open_] < max_radius)]
-    for flips in range(1 + int(flat_found[open_].min(initial=max_radius)), max_radius + 1):
-        open_ = open_[flat_found[open_] >= flips - 1]  # the others failed
+    radii, misses, rivals = by_slack.reshape(-1).copy(), miss.reshape(-1), rival.reshape(-1)
+    open_ = np.flatnonzero((rivals < misses) & (radii < max_radius))
+    zero = open_[radii[open_] < 0]
+    radii[zero] = np.where(1 - misses[zero] > rivals[zero], 0, -1)
+    open_ = open_[(radii[open_] >= 0) & (radii[open_] < max_radius)]
+    for flips in range(1 + int(radii[open_].min(initial=max_radius)), max_radius + 1):
+        open_ = open_[radii[open_] >= flips - 1]  # the others failed
         if not len(open_):
             break
-        group = open_[flat_found[open_] == flips - 1]
-        cells = _cells(noise, flips, max_adds, max_removes)
-        sound = _beats_rival(levels.regions(flips), cells, flat_miss[group], flat_rival[group])
-        flat_found[group[sound]] = flips
-    return flat_found.reshape(found.shape)
-
-
-def _beats_rival(regions: _Regions, cells: slice, miss: FloatArray, rival: FloatArray) -> NDArray[np.bool_]:
-    """Whether in every cell lower(p_A) exceeds upper(p_B) = 1 - lower(1 - p_B)."""
-    part = _Regions(regions.x[cells], regions.y[cells])
-    return np.asarray((part.lower(miss) + part.lower(rival) > 1).all(axis=0))
+        group = open_[radii[open_] == flips - 1]
+        cells, regions = _cells(noise, flips, max_adds, max_removes), levels.regions(flips)
+        part = _Regions(regions.x[cells], regions.y[cells])
+        # in every cell lower(p_A) must exceed upper(p_B) = 1 - lower(1 - p_B)
+        sound = (part.lower(misses[group]) + part.lower(rivals[group]) > 1).all(axis=0)
+        radii[group[sound]] = flips
+    return radii.reshape(by_slack.shape)
 
 
 def _slack_radius(
@@ -275,7 +267,7 @@ def certified_grid(
     [[1, 1, 1], [1, 0, 0], [1, 0, 0]]
     """
     for name, value in (("max_adds", max_adds), ("max_removes", max_removes)):
-        _checked_size(value, name)
+        checked_count(value, name, 0, "a number of edges")
     miss = _miss(_checked_single(p_lower, "p_lower"))
     rival = miss if p_upper is None else np.minimum(miss, _checked_single(p_upper, "p_upper"))
     levels = _levels(noise)
@@ -289,13 +281,6 @@ def certified_grid(
         regions = levels.regions(flips)
         return np.asarray(by_share | (regions.lower(miss) + regions.lower(rival) > 1))
 
-    return _downward_grid(sound, noise, max_adds, max_removes)
-
-
-def _downward_grid(
-    sound: Callable[[int], NDArray[np.bool_]], noise: EdgeNoise, max_adds: int, max_removes: int
-) -> NDArray[np.bool_]:
-    """Cells all of whose smaller cells are certified too."""
     grid = np.zeros((max_adds + 1, max_removes + 1), dtype=np.bool_)
     for flips in range(max_adds + max_removes + 1):
         adds = np.arange(max(0, flips - max_removes), min(flips, max_adds) + 1)
@@ -303,9 +288,8 @@ def _downward_grid(
         grid[adds, flips - adds] = cells[0] if noise.symmetric else cells[adds]
         if not grid[adds, flips - adds].any():
             break
-    for axis in (0, 1):
-        grid = np.logical_and.accumulate(grid, axis=axis)
-    return grid
+    # a cell counts if all smaller cells are certified too
+    return np.logical_and.accumulate(np.logical_and.accumulate(grid, axis=0), axis=1)
 
 
 def slack(noise: EdgeNoise, adds: int, removes: int) -> float:
@@ -335,28 +319,19 @@ def certify_shares(
     max_removes: int,
 ) -> Certificate:
     """The certificate that bounds on the shares give; abstains without a label or if ``r = 0`` is not certified."""
-    found = -1
+    withstood = -1
     if label is not None:
-        found = int(
-            bounded_radius(
-                p_lower,
-                noise,
-                p_upper,
-                max_adds=max_adds,
-                max_removes=max_removes,
-                max_radius=max_adds + max_removes,
-            )
-        )
-    if found < 0:
+        withstood = int(bounded_radius(p_lower, noise, p_upper, max_adds=max_adds, max_removes=max_removes))
+    if withstood < 0:
         grid = np.zeros((0, 0), dtype=np.bool_)
     elif noise.symmetric:
-        grid = up_to(found, max_adds, max_removes)
+        grid = up_to(withstood, max_adds, max_removes)
     else:
         size = (min(max_adds, GRID_LIMIT - 1), min(max_removes, GRID_LIMIT - 1))
         grid = certified_grid(p_lower, noise, *size, p_upper)
     return Certificate(
-        label=label if found >= 0 else None,
-        radius=found,
+        label=label if withstood >= 0 else None,
+        radius=withstood,
         method=method,
         alpha=alpha,
         samples=int(counts.sum()),
@@ -366,7 +341,7 @@ def certify_shares(
         noise=noise,
         num_slots=max_adds + max_removes,
         grid=cut_grid(grid),
-        votes_radius=found,
+        votes_radius=withstood,
     )
 
 
@@ -378,19 +353,17 @@ def from_counts(
     max_adds: int,
     max_removes: int,
     split: AlphaSplit | None = None,
-    stated_alpha: float | None = None,
 ) -> Certificate:
     """Method ``votes``: test of the label, lower bound on its share, upper bounds on all others'.
 
     Failure probabilities: ``split.label * alpha`` for naming a class that is not the most likely one; given that the named
     class is the (fixed) most likely one, ``split.top * alpha`` for its share and ``split.rivals * alpha`` for the largest share
     of the others, however many there are: only the largest bound is used, and it is below the largest share only if the bound for
-    that one (fixed) class is. ``stated_alpha`` is printed on the certificate where the caller holds some of alpha back.
+    that one (fixed) class is.
     """
     split = AlphaSplit.votes(len(counts)) if split is None else split
     samples = int(counts.sum())
-    order = np.argsort(-counts, kind="stable")
-    top, second = int(order[0]), int(order[1])
+    top, second = (int(label) for label in np.argsort(-counts, kind="stable")[:2])
     label = top if label_pvalue(counts[top], counts[second]) <= split.label * alpha else None
     p_lower = float(lower_bound(counts[top], samples, failure_prob=split.top * alpha))
     p_upper = None
@@ -401,7 +374,7 @@ def from_counts(
         p_lower,
         p_upper,
         method="votes",
-        alpha=alpha if stated_alpha is None else stated_alpha,
+        alpha=alpha,
         counts=counts,
         noise=noise,
         max_adds=max_adds,
@@ -431,11 +404,3 @@ def _checked_single(value: ArrayLike, name: str) -> FloatArray:
     if share.size != 1:
         raise InputError(f"{name} must be a single number here; got shape {share.shape} (one grid at a time)")
     return share.reshape(())
-
-
-def _checked_size(value: int, name: str) -> None:
-    checked_count(value, name, 0, "a number of edges")
-
-
-def _like(values: FloatArray, given: ArrayLike) -> float | FloatArray:
-    return float(values) if np.ndim(given) == 0 else values

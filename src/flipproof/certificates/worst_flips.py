@@ -3,7 +3,6 @@
 The matched knapsack bounds what an attack can do without naming one: the partners that it gives to a node need not exist. Here
 flips are chosen one by one, each lowering the lead as much as a single flip can by then. What they do together is read from the
 same scores as the certificate, without a model call. The first flip is a worst one, hence an attack wherever one flip suffices.
-Where edges have labels, an added edge has the label that lowers the lead most; labels of edges that stay are left alone.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from flipproof.certificates.node_views import Compositions, NodeViews
 __all__ = ["Flip", "FlipSearch"]
 
 Floats = NDArray[np.float64]
-Flip = tuple[int, int, int]
-"""A pair of nodes, and the label of its edge: that it has, or that it gets."""
+Flip = tuple[int, int]
 
 
 class FlipSearch:
@@ -36,7 +34,7 @@ class FlipSearch:
         self._views, self._parts, self._by_edges = views, parts, by_edges
         graph = views.graph
         n = graph.num_nodes
-        self._joined = views.label_matrix >= 0
+        self._joined = views.joined
         self._free = np.triu(np.ones((n, n), dtype=np.bool_), 1)
         if len(graph.frozen):
             self._free[graph.frozen[:, 0], graph.frozen[:, 1]] = False
@@ -58,11 +56,11 @@ class FlipSearch:
             if flip is None:
                 break
             flips.append(flip)
-            free[flip[:2]] = False
+            free[flip] = False
             drop = state.flip(flip)
             if enough(len(flips), drop):
                 break
-            for node in flip[:2]:
+            for node in flip:
                 gains[node] = state.next(node)
         return flips
 
@@ -76,30 +74,25 @@ class FlipSearch:
         return kept
 
     def _worst(self, gains: Floats, free: NDArray[np.bool_], change: int) -> Flip | None:
-        kinds, labels = self._views.kinds, self._views.labels
-        moves = gains.reshape(len(gains), 2, labels, -1)[..., kinds]  # [n, 2, L, n]: what the first loses by the last
-        both = moves + moves.transpose(3, 1, 2, 0)
-        label = self._views.label_matrix
-        added = both[:, 0].argmax(axis=1)  # [n, n]
-        chosen = np.where(self._joined, label, added)
-        nodes = np.arange(len(kinds))
-        drops = both[nodes[:, None], self._joined.astype(np.int64), chosen, nodes]
+        kinds = self._views.kinds
+        moves = gains.reshape(len(gains), 2, -1)[..., kinds]  # [n, 2, n]: what the first loses by the last
+        both = moves + moves.transpose(2, 1, 0)
+        drops = np.where(self._joined, both[:, 1], both[:, 0])
         fewer, same, more = (self.lost_by_edges(change + step) for step in (-1, 0, 1))
         drops += np.where(self._joined, fewer - same, more - same)
         at = int(np.where(free, drops, -np.inf).argmax())
         u, v = at // len(kinds), at % len(kinds)
-        return (u, v, int(chosen[u, v])) if free[u, v] and np.isfinite(drops[u, v]) else None
+        return (u, v) if free[u, v] and np.isfinite(drops[u, v]) else None
 
     def place(self, flip: Flip) -> tuple[int, int]:
         """The moves that a flip makes at its two ends."""
-        u, v, label = flip
-        width = self.num_moves // 2
-        first = width * int(self._joined[u, v]) + label * (width // self._views.labels)
+        u, v = flip
+        first = self.num_moves // 2 * int(self._joined[u, v])
         return first + int(self._views.kinds[v]), first + int(self._views.kinds[u])
 
     def edges_added(self, flip: Flip) -> int:
         """1 or -1: by how much a flip changes the number of edges."""
-        return -1 if self._joined[flip[:2]] else 1
+        return -1 if self._joined[flip] else 1
 
     def lost_by_edges(self, change: int) -> float:
         """What the lead loses by so many edges more alone; ``-inf`` if that was not looked at."""
@@ -129,7 +122,7 @@ class _State:
 
     def flip(self, flip: Flip) -> float:
         """Make a flip; returns the drop by then."""
-        for node, move in zip(flip[:2], self._search.place(flip), strict=True):
+        for node, move in zip(flip, self._search.place(flip), strict=True):
             self._moves.setdefault(node, np.zeros(self._search.num_moves, dtype=np.int64))[move] += 1
             self._lost[node] = self._search.lost(node, self._moves[node])
         self.change += self._search.edges_added(flip)

@@ -58,6 +58,7 @@ def as_classifier(
 
     from flipproof.classifiers.dense import DenseClassifier
     from flipproof.classifiers.features import Own, OwnOrDegree
+    from flipproof.classifiers.shortcuts import LookupClassifier
     from flipproof.classifiers.torch_module import CONVENTIONS, convention_of
 
     if convention is None:
@@ -70,6 +71,8 @@ def as_classifier(
             "edge_features are for PyG modules; got a dense one (compute them in forward, or leave them out)"
         )
     if convention == "dense":
+        if hasattr(model, "on_degrees"):
+            return LookupClassifier(model, num_classes=num_classes, features=hook, memory=memory)
         return DenseClassifier(model, num_classes=num_classes, features=hook, memory=memory)
     from flipproof.classifiers.translated import TranslatedClassifier  # needs PyG, which takes a while
 

@@ -6,12 +6,14 @@ common, such as a number added to every score, loosens nothing; nor does a class
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FLOAT32", "ROUNDING", "Precise", "agree", "tied"]
+__all__ = ["FLOAT32", "ROUNDING", "Arithmetic", "Precise", "agree", "tied"]
 
 FLOAT32 = 2.0**-24
 """The unit roundoff of most networks."""
@@ -19,14 +21,38 @@ FLOAT32 = 2.0**-24
 ROUNDING = 1e-4
 """Of the highest logit (at least 1): well above what float32 networks differ by from batch to batch."""
 
-_SPREAD = 160  # roundings, of scores as far as they differ between graphs: sums of large numbers that cancel leave about so much
-_ROUGH = 0.3  # of the scores, where rounding is divided by rounding
-_LAST = 32  # roundings of the scores as they are
+_SURE = 8.0  # errors of independent signs exceed so many times their root sum of squares once in 10^13 times
+_LAST = _SURE * 4  # roundings of the scores as they are: the last sum has few terms as large as the score, 16 say
 _SHRINK = 2.0**-20  # double precision shrinks rounding by 2**-29; anything else it leaves as it is
+_ROOT = 2.0**-14  # and the square root of rounding by 2**-14.5
 _DOUBLE = 2.0**-53
 _OTHER_ORDER = (
     8  # times the graphs of a batch: how much more rounding may make there than for one alone, by a running sum
 )
+
+
+class Arithmetic(NamedTuple):
+    """How a model computes.
+
+    Attributes:
+        depth: Roundings that may be left of a value, in units of roundoff.
+        unit: Unit roundoff.
+    """
+
+    depth: float
+    unit: float = FLOAT32
+
+    @classmethod
+    def of_sums(cls, terms: Iterable[int], unit: float) -> Self:
+        """Of sums of so many terms each, one after the other.
+
+        The rounding errors of a sum of ``k`` terms add up to ``k`` units of roundoff in the worst case. Their signs are as good
+        as independent, and they exceed ``c sqrt(k)`` with probability ``2 exp(-c^2 / 2)`` (Higham and Mary 2019).
+
+        >>> Arithmetic.of_sums([16, 9], FLOAT32).depth
+        56.0
+        """
+        return cls(_SURE * sum(math.sqrt(count) for count in terms), unit)
 
 
 def agree(
@@ -34,7 +60,7 @@ def agree(
     second: NDArray[Any],
     *,
     tolerance: float,
-    unit: float = FLOAT32,
+    arithmetic: Arithmetic,
     among: NDArray[Any] | None = None,
     delicate: NDArray[np.bool_] | None = None,
 ) -> bool:
@@ -43,9 +69,10 @@ def agree(
     Args:
         first, second: Scores of the same graphs, from two ways to ask the same model.
         tolerance: Largest difference, as a share of the lead that it concerns.
-        unit: Unit roundoff of the model's arithmetic.
+        arithmetic: The model's.
         among: Scores of more graphs, which tell how large numbers are from which these scores are made; by default ``first``.
-        delicate: Of which graphs rounding may make more, ``[B]``: they are only compared roughly.
+        delicate: Of which graphs all nodes look alike, ``[B]``. Layers that normalise make the square root of rounding of them: a
+            standard deviation is 0 but for rounding. They are compared as roughly as that; only double precision tells more.
     """
     if first.shape != second.shape:
         return False
@@ -63,21 +90,23 @@ def agree(
         leaders[:, 1:] - (one if every else np.where(finite, one, leaders[:, 1:]))
     )  # of the first class over each
     leads = np.maximum(leads, (leaders[:, 1] - leaders[:, 0])[:, None])
-    rounding = _rounding(leaders, unit, leaders if among is None else _leaders(among.astype(np.float64)))
+    known = leaders if among is None else _leaders(among.astype(np.float64))
+    rounding = _rounding(leaders, arithmetic, known)
     allowed = tolerance * leads + rounding[:, None]
-    if delicate is not None:
-        rounding = np.where(delicate, _ROUGH / unit / _SPREAD * rounding, rounding)
-        allowed = np.maximum(allowed, np.where(delicate, np.maximum(rounding, _ROUGH * leads.T), 0).T)
+    if delicate is not None and delicate.any():
+        rough = _SURE * (arithmetic.depth * arithmetic.unit) ** 0.5
+        rounding = np.where(delicate, np.maximum(rounding, rough * _size(leaders, known)), rounding)
+        allowed = np.where(delicate, np.maximum(rounding, rough * leads.T), allowed.T).T
     with np.errstate(invalid="ignore"):
         close = ~finite | (np.abs(one - other) <= allowed)
     changed = one.argmax(axis=1) != other.argmax(axis=1)
     return bool(close.all() and (not changed.any() or (_near(leaders, rounding) | ~changed).all()))
 
 
-def tied(scores: NDArray[Any], *, unit: float = FLOAT32) -> NDArray[np.bool_]:
+def tied(scores: NDArray[Any], arithmetic: Arithmetic) -> NDArray[np.bool_]:
     """Of which graphs the two leading classes are so close that rounding may exchange them, ``[B]``."""
     leaders = _leaders(scores.astype(np.float64))
-    return _near(leaders, _rounding(leaders, unit, leaders))
+    return _near(leaders, _rounding(leaders, arithmetic, leaders))
 
 
 def _near(leaders: NDArray[np.float64], rounding: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -94,13 +123,19 @@ def _leaders(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.stack([np.where(np.isfinite(ordered[:, 0]), ordered[:, 0], first), first], axis=1)
 
 
-def _rounding(leaders: NDArray[np.float64], unit: float, among: NDArray[np.float64]) -> NDArray[np.float64]:
+def _rounding(leaders: NDArray[np.float64], arithmetic: Arithmetic, among: NDArray[np.float64]) -> NDArray[np.float64]:
     """What rounding may make of the scores of each graph, ``[B]``."""
+    last = _LAST * np.abs(leaders).max(axis=1)
+    rounding: NDArray[np.float64] = arithmetic.unit * (arithmetic.depth * _size(leaders, among) + last)
+    return rounding
+
+
+def _size(leaders: NDArray[np.float64], among: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How large the numbers are that the scores of each graph are made from, but for what all graphs have in common, ``[B]``."""
     middle = _middle(among.ravel())
     usual = _middle(np.abs(among - middle).max(axis=1))
-    spread = np.maximum(np.abs(leaders - middle).max(axis=1), usual)
-    found: NDArray[np.float64] = unit * (_SPREAD * spread + _LAST * np.abs(leaders).max(axis=1))
-    return found
+    size: NDArray[np.float64] = np.maximum(np.abs(leaders - middle).max(axis=1), usual)
+    return size
 
 
 def _middle(values: NDArray[np.float64]) -> float:
@@ -140,11 +175,12 @@ class Precise:
         if len(company) == 1:
             self._alone = np.maximum(self._alone, error[0])
 
-    def only_rounding(self) -> bool:
-        """Whether the answers in different companies differ by rounding alone."""
+    def only_rounding(self, *, delicate: bool = False) -> bool:
+        """Whether the answers in different companies differ by rounding alone; of delicate graphs, or its square root."""
+        shrink = _ROOT if delicate else _SHRINK
         largest = np.abs(np.where(np.isfinite(self._double), self._double, 0)).max(axis=0)
         rounding = np.maximum(self._gap, self._error.max(axis=0))
-        return bool(self._same and (self._left <= _SHRINK * rounding + _LAST * _DOUBLE * largest).all())
+        return bool(self._same and (self._left <= shrink * rounding + _LAST * _DOUBLE * largest).all())
 
     def usual(self) -> bool:
         """Whether no company makes far more of the scores in single precision than rounding makes of a graph alone."""

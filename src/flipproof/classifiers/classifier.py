@@ -11,18 +11,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.classifiers.agreement import FLOAT32, ROUNDING, Precise, agree, tied
+from flipproof.classifiers.agreement import FLOAT32, ROUNDING, Arithmetic, Precise, agree, tied
 from flipproof.classifiers.probes import delicate, probe_batch
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch, SampleStream
+from flipproof.progress import note
 
 __all__ = [
     "DEFAULT_MEMORY",
     "MORE_PROBES",
+    "OTHER_ANSWERS",
     "Classifier",
     "Companies",
     "Probed",
+    "ShortcutDisagrees",
     "assumed_edges",
     "companies",
     "shown_bytes",
@@ -30,6 +33,9 @@ __all__ = [
 
 DEFAULT_MEMORY = 2**30
 """Bytes that the noisy copies of a graph and the model's work on them may take at once."""
+
+OTHER_ANSWERS = "gives other answers"
+"""What a run's record says of a shortcut that is not taken."""
 
 _TOLERANCE = 1e-3  # between two ways to ask the same model
 _FINE = 1e-6  # the same in double precision
@@ -71,6 +77,20 @@ def _minds_company(how: str) -> InputError:
     )
 
 
+class ShortcutDisagrees(InputError):
+    """A faster way to a model gives other answers than the model itself: a run then starts over with the model itself.
+
+    It becomes a user's matter only outside of a run.
+    """
+
+    def __init__(self, remark: str) -> None:
+        super().__init__(remark)
+        self.remark = remark
+
+    def __str__(self) -> str:
+        return f"the model must be asked without a shortcut: {self.remark} (set model.dense_twin = False)"
+
+
 class Probed(NamedTuple):
     """Graphs on which a model was tried, what it said of them together, and which of them are only compared roughly."""
 
@@ -105,6 +125,9 @@ class Classifier(ABC):
     more_probes: int = 0
     """Random graphs on which it is tried in addition: where only labels tell, more are needed."""
 
+    shortcuts: bool = True
+    """Whether faster ways to the model may be taken; no longer, once one of them gave other answers."""
+
     forks: bool = True
     """Whether the model survives a fork of the process; one on a GPU does not."""
 
@@ -135,6 +158,11 @@ class Classifier(ABC):
         how the model is run. The same holds for :meth:`batch_size`.
         """
         return self
+
+    def take_no_shortcuts(self, remark: str) -> None:
+        """Ask the model itself from now on, about every graph, and say so in one line."""
+        self.shortcuts, self.remark = False, remark
+        note(f"the model itself is asked about every graph of this run, which takes longer: {remark}")
 
     def batch_size(self, graph: Graph, noise: EdgeNoise) -> int:
         """Samples that the model sees at once: a divisor of the block, fixed by nodes, noise, model and memory.
@@ -228,22 +256,38 @@ class Classifier(ABC):
             noise: Of its noisy copies.
             chosen: From the number of graphs to those that are asked about again.
         """
-        batch = probe_batch(graph, noise, self.more_probes)
+        batch = probe_batch(graph, noise, MORE_PROBES if self.edge_blind else self.more_probes)
         together = self._tried(batch, graph)
-        alike = together.ndim == 2 and len(np.unique(together, axis=0)) < batch.size // 2
-        if alike:  # scores that hardly differ tell little
+        if self.edge_blind:
+            self._refuse_sight(together, graph.num_nodes)
+        elif together.ndim == 2 and len(np.unique(together, axis=0)) < batch.size // 2:  # such scores tell little
             batch = probe_batch(graph, noise, MORE_PROBES)
             together = self._tried(batch, graph)
         loosely = delicate(batch)
         for how, company in chosen(batch.size):
-            if not self._agree(together, self._tried(batch.only(company), graph), company, loosely):
+            if not self._agree(batch, together, self._tried(batch.only(company), graph), company, loosely):
                 if self._only_rounds(batch, together, loosely):
                     break
                 raise _minds_company(how)
         return Probed(batch, together, loosely)
 
+    def _refuse_sight(self, scores: NDArray[Any], nodes: int) -> None:
+        """Refuse a model that claims to see no edge, if its scores of graphs on the same nodes differ."""
+        first = np.repeat(scores[:1], len(scores), axis=0)
+        if not agree(first, scores, tolerance=_FINE, arithmetic=self.arithmetic(nodes)):
+            raise InputError(
+                "the model says that it sees no edge (edge_blind), and must give the same answer about the same nodes whatever "
+                "the edges are; its answers differ, and certificates at every radius would be false (do not read edges in "
+                "forward, or set edge_blind = False)"
+            )
+
+    def arithmetic(self, nodes: int) -> Arithmetic:
+        """How the model computes, on graphs of so many nodes."""
+        return Arithmetic.of_sums([nodes], self.unit_roundoff)
+
     def _agree(
         self,
+        batch: NoisyBatch,
         together: NDArray[Any],
         found: NDArray[Any],
         company: NDArray[np.int64],
@@ -254,7 +298,7 @@ class Classifier(ABC):
             together[company],
             found,
             tolerance=tolerance,
-            unit=self.unit_roundoff,
+            arithmetic=self.arithmetic(batch.num_nodes),
             among=together,
             delicate=loosely[company],
         )
@@ -266,29 +310,31 @@ class Classifier(ABC):
     def _only_rounds(self, batch: NoisyBatch, together: NDArray[Any], loosely: NDArray[np.bool_]) -> bool:
         """Whether answers that differ in other company do so by rounding: whether the differences vanish in double precision.
 
-        Graphs that are only compared roughly must agree as they are. Refuses a model whose rounding is so large that it could
-        turn answers which :meth:`said` calls certain.
+        Refuses a model whose rounding is so large that it could turn answers which :meth:`said` calls certain.
         """
         everyone, finer = np.arange(batch.size), self.finer()
-        exact = everyone[~loosely]
-        if finer is None or not len(exact):
+        parts = [part for part in (everyone[~loosely], everyone[loosely]) if len(part)]
+        if finer is None or loosely.all():
             return False
+        apart = False  # whether graphs differ that are not delicate
         try:
-            precise = Precise(together[exact], finer.scores(batch)[exact])
+            double = finer.scores(batch)
+            judged = [Precise(together[part], double[part]) for part in parts]
             for company in (*(some for _, some in companies(batch.size)), *everyone[:, None]):
                 single, double = self.scores(batch.only(company)), finer.scores(batch.only(company))
+                for part, precise in zip(parts, judged, strict=True):
+                    known = np.isin(company, part)
+                    if known.any():
+                        precise.add(np.searchsorted(part, company[known]), single[known], double[known])
+                    if not precise.only_rounding(delicate=precise is not judged[0]):
+                        return False
                 known = ~loosely[company]
-                if known.any():
-                    precise.add(np.searchsorted(exact, company[known]), single[known], double[known])
-                if not known.all() and not self._agree(together, single[~known], company[~known], loosely):
-                    return False
-                if not precise.only_rounding():
-                    return False
+                apart |= not self._agree(batch, together, single[known], company[known], loosely)
         except Exception:  # whatever a user's module makes of double precision, it is not shown to round only
             return False
-        if not precise.usual():
+        if apart and not judged[0].usual():
             return False
-        if not precise.harmless(together[exact]):
+        if apart and not judged[0].harmless(together[parts[0]]):
             raise InputError(
                 "the model's scores are the small difference of large numbers, and rounding in single precision could turn its "
                 "answers; certificates would be false (certify it in double precision, model.double(), or train it again with "
@@ -311,7 +357,7 @@ class Classifier(ABC):
         except Exception:  # a module without double precision has been compared as it is
             return
         for how, company, scores in found:
-            if not self._agree(together, scores, company, loosely, _FINE):
+            if not self._agree(batch, together, scores, company, loosely, _FINE):
                 raise _minds_company(how)
 
     def asked_again(self, graph: Graph, start: int) -> int:
@@ -339,7 +385,7 @@ class Classifier(ABC):
     def _is_tie(self, batch: NoisyBatch, index: int, label: int, alone: NDArray[Any]) -> bool:
         """Whether rounding explains that a graph of a batch got another answer alone; if in doubt, double precision tells."""
         together, company = self.scores(batch), np.array([index])
-        if tied(together, unit=self.unit_roundoff)[index]:
+        if tied(together, self.arithmetic(batch.num_nodes))[index]:
             return True
         finer = self.finer()
         if finer is None or together[index].argmax() != label:

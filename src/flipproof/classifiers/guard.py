@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from flipproof.classifiers.classifier import Classifier
+from flipproof.classifiers.classifier import Classifier, ShortcutDisagrees
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise
@@ -51,19 +51,24 @@ class Guard:
             first: Try the model on so many graphs now; the others are :meth:`untried`, and :meth:`try_on` must be called for each
                 before anything that was asked about it counts. By default the model is tried on all.
         """
+        try:
+            self._try_model(graphs, noise, first)
+        except ShortcutDisagrees as error:
+            self.classifier.take_no_shortcuts(error.remark)
+            self._try_model(graphs, noise, first)
+
+    def _try_model(self, graphs: Sequence[Graph], noise: EdgeNoise, first: int | None) -> None:
         self.classifier.begin()
         self._tried.clear()
-        seen = set[bytes]()
-        for graph in graphs:
-            known = _identity(graph)
-            if known in seen:
-                continue
-            seen.add(known)
-            classifier = self.classifier.suited(graph, noise)
+        distinct = {_identity(graph): place for place, graph in reversed(list(enumerate(graphs)))}
+        for place in distinct.values():  # whether shortcuts are taken, anywhere in the run
+            self.classifier.suited(graphs[place], noise)
+        for known, place in reversed(distinct.items()):
+            classifier = self.classifier.suited(graphs[place], noise)
             classifier.prepare()
-            classifier.check_memory(graph, noise)
+            classifier.check_memory(graphs[place], noise)
             if first is None or len(self._tried) < first:
-                classifier.probe(graph, noise)
+                classifier.probe(graphs[place], noise)
                 self._tried.add(known)
         if graphs:
             sizes = sorted((graph.num_nodes, place) for place, graph in enumerate(graphs))

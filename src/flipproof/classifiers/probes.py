@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.graphs import Graph, IntArray
+from flipproof.graphs import Graph, IntArray, pairs_of_slots
 from flipproof.noise import EdgeNoise, NoisyBatch, SampleStream, SlotLists
 
 __all__ = ["delicate", "nodes_batch", "probe_batch"]
@@ -19,16 +19,18 @@ _MOST_EDGES, _EDGES_PER_NODE = 4096, 1  # beyond, the fullest has so many edges,
 _OWN = 3
 
 
-def nodes_batch(graph: Graph, more: int = 0) -> NoisyBatch:
-    """The empty graph, a nearly complete one, fuller and sparser ones: a function of the nodes and their features alone.
-
-    ``more`` random graphs of all densities are added.
-    """
-    return _batch(graph, _rows(graph.num_nodes, graph.num_slots, more))
+def nodes_batch(graph: Graph, noise: EdgeNoise) -> NoisyBatch:
+    """Graphs as different as can be, and noisy copies of a random one: a function of nodes, their features and noise alone."""
+    nodes = graph.num_nodes
+    sparse = _rows(nodes, nodes * (nodes - 1) // 2, 0)[-1]
+    return probe_batch(Graph(nodes, pairs_of_slots(sparse, nodes), graph.node_features), noise)
 
 
 def probe_batch(graph: Graph, noise: EdgeNoise, more: int = 0) -> NoisyBatch:
-    """As :func:`nodes_batch`, and some noisy copies of the graph itself."""
+    """The empty graph, a nearly complete one, fuller and sparser ones, and some noisy copies of the graph itself.
+
+    ``more`` random graphs of all densities are added.
+    """
     copies = _OWN if graph.num_slots <= _DENSE_SLOTS else 1
     own = SampleStream(graph, noise, seed=0).batch(0, copies)[0].edge_lists()
     kept = np.isin(own.slot, graph.frozen_edge_slots, invert=True)

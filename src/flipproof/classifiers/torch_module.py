@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flipproof.classifiers import unwrapped
-from flipproof.classifiers.agreement import FLOAT32
-from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier, Companies, Probed, companies
+from flipproof.classifiers.agreement import FLOAT32, Arithmetic
+from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier, Companies, Probed, ShortcutDisagrees, companies
 from flipproof.classifiers.features import NodeFeatures
-from flipproof.errors import InputError
+from flipproof.errors import InputError, MissingExtraError
 from flipproof.graphs import Graph
 from flipproof.noise import BLOCK, EdgeNoise, NoisyBatch
+
+if TYPE_CHECKING:
+    from flipproof.classifiers.shortcuts import Shortcut
 
 __all__ = ["CONVENTIONS", "TorchClassifier", "convention_of", "logit_per_class"]
 
@@ -72,6 +75,11 @@ class TorchClassifier(Classifier):
                     "on the others beside it (build it with track_running_stats=True, or use LayerNorm)"
                 )
 
+    def arithmetic(self, nodes: int) -> Arithmetic:
+        # every matrix of weights sums over its inputs, and at most once over the nodes
+        widths = [weight.shape[-1] for weight in self.module.parameters() if weight.ndim > 1] or [1]
+        return Arithmetic.of_sums([*widths, *[nodes] * len(widths)], self.unit_roundoff)
+
     def scores(self, batch: NoisyBatch) -> NDArray[Any]:
         with torch.inference_mode():
             logits = self.logits(batch)
@@ -112,6 +120,55 @@ class TorchClassifier(Classifier):
                     stacklevel=2,
                 )
         return tried
+
+    # ---- faster ways to the model ------------------------------------------------------------------------------------------
+
+    _agreed: set[Any] | None = None  # nodes, features and noise for which a shortcut gave the model's answers
+    _is_copy = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_agreed": None, "_is_copy": True}
+
+    def begin(self) -> None:
+        super().begin()
+        self._agreed, self._is_copy = None, False
+
+    def shortcut(self, graph: Graph, noise: EdgeNoise) -> Shortcut | None:
+        """A faster way to the model for such graphs; a function of nodes, features, noise and model."""
+        return None
+
+    def itself(self, graph: Graph, noise: EdgeNoise) -> Classifier:
+        """The way to such graphs without a shortcut."""
+        return self
+
+    def suited(self, graph: Graph, noise: EdgeNoise) -> Classifier:
+        shortcut = self.shortcut(graph, noise) if self.shortcuts else None
+        if shortcut is None:
+            return self.itself(graph, noise)
+        features = graph.node_features
+        key = graph.num_nodes, None if features is None else hash(features.tobytes()), noise, shortcut.path
+        self._agreed = self._agreed or set()
+        if key in self._agreed:
+            return shortcut
+        try:
+            remark = shortcut.difference(graph, noise)
+        except MissingExtraError:
+            raise
+        except Exception:  # the model itself fails; it is probed next, and says so in full
+            return self.itself(graph, noise)
+        if remark and self.made_again():
+            return self.suited(graph, noise)
+        if not remark:
+            self._agreed.add(key)
+            return shortcut
+        if self._is_copy:  # in a worker, whose processor may round otherwise: all must go the same way
+            raise ShortcutDisagrees(remark)
+        self.take_no_shortcuts(remark)
+        return self.itself(graph, noise)
+
+    def made_again(self) -> bool:
+        """Make the shortcut again, if it may come from an earlier state of the model; whether that was done."""
+        return False
 
     @abstractmethod
     def logits(self, batch: NoisyBatch) -> Tensor:

@@ -3,44 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from copy import copy
-from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.nn import GATConv
 
-from flipproof.classifiers.agreement import Precise, agree, tied
-from flipproof.classifiers.classifier import Classifier, Companies, Probed, companies
-from flipproof.classifiers.dense import ALWAYS_DENSE, DenseClassifier
+from flipproof.classifiers.dense import ALWAYS_DENSE
 from flipproof.classifiers.features import NodeFeatures, Own
 from flipproof.classifiers.message_passing import EdgeFeatures, MessagePassingClassifier
-from flipproof.classifiers.probes import nodes_batch
+from flipproof.classifiers.shortcuts import Shortcut
 from flipproof.classifiers.translation import DenseTwin, Untranslatable, call_with_fields
-from flipproof.errors import InputError, MissingExtraError
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch
 
 __all__ = ["TranslatedClassifier"]
 
-_TOLERANCE = 1e-4
 _AT_ONCE = 16  # samples of a graph that are held against the model's own answers in one call
-_OTHER_ANSWERS = (
-    "the model's dense twin gives other answers than the model itself on noisy copies of a graph, perhaps since a branch of "
-    "forward depends on the edges (set model.dense_twin = False to have the model asked as it is)"
-)
 _FEW_NODES = 64  # beyond, one at a time: the model takes more memory than its twin
 
 
 class TranslatedClassifier(MessagePassingClassifier):
     """A PyG model, with its dense twin for graphs on which that is faster.
 
-    The twin is used for graphs of certain nodes if it gives the model's own logits, but for rounding, on deliberately different
-    graphs on these nodes: a function of nodes and model alone. Otherwise the model is used as it is, and :attr:`remark` says why.
+    Where there is no twin, or it gives other answers, the model is used as it is, and :attr:`remark` says why.
     """
 
     def __init__(
@@ -54,9 +40,8 @@ class TranslatedClassifier(MessagePassingClassifier):
         edge_features: EdgeFeatures | None = None,
     ) -> None:
         self._state: tuple[Any, ...] = ()
-        self._verdicts: dict[tuple[Any, ...], Classifier] = {}
         self._stale = True
-        self.compiles: bool | None = None  # see DenseClassifier
+        self.compiles: bool | None = None  # see Shortcut
         super().__init__(
             module,
             num_classes=num_classes,
@@ -67,37 +52,25 @@ class TranslatedClassifier(MessagePassingClassifier):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in vars(self).items() if key != "_twin"} | {"_state": (), "_verdicts": {}}
+        return {key: value for key, value in super().__getstate__().items() if key != "_twin"} | {"_state": ()}
 
     def begin(self) -> None:
         super().begin()
-        self._verdicts.clear()  # the model may have changed in a way that its parts do not tell
-        self._stale = True
-        self._translate()
-        if self._twin is not None:
-            self._twin.begin()
+        self._stale = True  # the model may have changed in a way that its parts do not tell
+        if self.shortcuts:
+            self._translate()
+            if self._twin is not None:
+                self._twin.begin()
 
-    def suited(self, graph: Graph, noise: EdgeNoise) -> Classifier:
+    def shortcut(self, graph: Graph, noise: EdgeNoise) -> Shortcut | None:
         self._translate()
-        twin = self._way(graph, noise)
-        if twin is None:
-            return self
-        features = graph.node_features
-        key = (graph.num_nodes, None if features is None else hash(features.tobytes()), twin.path)
-        if key not in self._verdicts:
-            difference = self._difference(graph, twin)
-            if difference is not None and self._stale:  # perhaps it was traced from an earlier state of the model
-                self._stale = False
-                self._translate(afresh=True)
-                twin = self._way(graph, noise)
-                difference = self.remark if twin is None else self._difference(graph, twin)
-            self._verdicts[key] = twin if difference is None and twin is not None else copy(self)
-            if difference is not None:
-                self._verdicts[key].remark = difference
-        return self._verdicts[key]
-
-    def _way(self, graph: Graph, noise: EdgeNoise) -> DenseClassifier | None:
         return None if self._twin is None else self._twin.way(graph, noise)
+
+    def made_again(self) -> bool:
+        again, self._stale = self._stale, False
+        if again:
+            self._translate(afresh=True)
+        return again
 
     def _translate(self, *, afresh: bool = False) -> None:
         """Make the twin, again if the module has changed in a way that the twin does not follow by itself.
@@ -108,8 +81,8 @@ class TranslatedClassifier(MessagePassingClassifier):
         if state == self._state and not afresh:
             return
         self._state = state
-        self._twin: DenseClassifier | None = None
-        self._verdicts.clear()
+        self._twin: _TwinClassifier | None = None
+        self._agreed = None
         self.remark = ""
         if getattr(self.module, "dense_twin", True) is False:
             self.remark = "the model declines a dense twin"
@@ -123,43 +96,23 @@ class TranslatedClassifier(MessagePassingClassifier):
             return
         self._twin = _TwinClassifier(self, twin)
 
-    def _difference(self, graph: Graph, twin: DenseClassifier) -> str | None:
-        """What the twin does otherwise than the model, on graphs of these nodes; ``None`` if nothing."""
-        batch = nodes_batch(graph)
-        try:
-            wanted = self.scores(batch)
-        except Exception:
-            return "the model itself fails"  # it is probed next, and says so in full
-        try:
-            found = twin.scores(batch)
-        except MissingExtraError:
-            raise
-        except Exception as error:
-            return f"its dense twin fails with {type(error).__name__}"
-        return (
-            None
-            if agree(wanted, found, tolerance=_TOLERANCE, unit=self.unit_roundoff)
-            else "its dense twin gives other logits"
-        )
 
-
-class _TwinClassifier(DenseClassifier):
+class _TwinClassifier(Shortcut):
     """The dense twin of a PyG model."""
 
     path = "dense twin"
     compiled_path = "compiled twin"
     module: DenseTwin
-    _at_once: bool | None = None  # once it was asked: see _known
+    _original: TranslatedClassifier
+    _at_once: bool | None = None  # once it was asked: see known
 
     def __init__(self, original: TranslatedClassifier, twin: DenseTwin) -> None:
-        self._original = original
         # PyG's messages cost more than ours; attention costs several passes over the matrices
         attention = any(isinstance(part, GATConv) for part in original.module.modules())
         self.entries_per_edge = 45 if attention else 180
-        super().__init__(twin, num_classes=original.num_classes, features=original.features, memory=original.memory)
+        super().__init__(twin, original, features=original.features, memory=original.memory)
 
-    def _known(self) -> bool:
-        """Whether it can be told without a trial that the twin's answer about a graph depends on this graph alone."""
+    def known(self) -> bool:
         return self.features.spec is not None and self.module.graph_by_graph()
 
     def prepare(self) -> None:
@@ -208,63 +161,9 @@ class _TwinClassifier(DenseClassifier):
     def asked_again(self, graph: Graph, start: int) -> int:
         # the twin's answers know no company, so those of all blocks can be held against the model at once
         if self._at_once is None:
-            self._at_once = self._known()
+            self._at_once = self.known()
         few = graph.num_nodes > _FEW_NODES or not self._at_once
         return super().asked_again(graph, start) if few else _AT_ONCE * (start == 0)
-
-    def asked_alone(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> int:
-        some = batch.only(chosen)
-        wanted = self._original.scores(some)
-        other = self._original._checked_labels(wanted, some.size) != labels[chosen]
-        other &= ~tied(wanted, unit=self.unit_roundoff)
-        if other.any():
-            tried = Probed(some, self.scores(some), np.zeros(some.size, dtype=np.bool_))
-            if not self._differs_by_rounding(tried, wanted):
-                raise InputError(_OTHER_ANSWERS)
-        return len(chosen)
-
-    def probe(self, graph: Graph, noise: EdgeNoise, chosen: Callable[[int], Companies] = companies) -> Probed:
-        # a model with a memory of its own would be refused, though its twin has none
-        if self._known():  # a model that agrees with such a twin in company minds none
-            model, twin = self._original.probe(graph, noise, _last_alone), super().probe(graph, noise, _nobody)
-        else:
-            model, twin = self._original.probe(graph, noise, chosen), super().probe(graph, noise, chosen)
-        if twin.batch.size < model.batch.size:
-            twin = model._replace(scores=self.scores(model.batch))
-        wanted = model.scores if twin.batch.size == model.batch.size else self._original.scores(twin.batch)
-        same = agree(wanted, twin.scores, tolerance=_TOLERANCE, unit=self.unit_roundoff, delicate=twin.delicate)
-        if not same and not self._differs_by_rounding(twin, wanted):
-            raise InputError(_OTHER_ANSWERS)
-        return twin
-
-    def probe_finely(self, graph: Graph, noise: EdgeNoise) -> None:
-        if not self._known():
-            super().probe_finely(graph, noise)
-
-    def _differs_by_rounding(self, tried: Probed, wanted: NDArray[Any]) -> bool:
-        """Whether what the twin says otherwise than the model vanishes in double precision, and cannot turn an answer."""
-        finer = self._original.finer(), self.finer()
-        exact = np.flatnonzero(~tried.delicate)
-        if finer[0] is None or finer[1] is None or not len(exact):
-            return False
-        roughly, some = partial(agree, tolerance=_TOLERANCE, unit=self.unit_roundoff, among=wanted), tried.delicate
-        if some.any() and not roughly(wanted[some], tried.scores[some], delicate=some[some]):
-            return False
-        try:
-            one, other = (each.scores(tried.batch.only(exact)) for each in finer if each is not None)
-        except Exception:  # whatever a user's module makes of double precision, it is not shown to round only
-            return False
-        precise = Precise(wanted[exact], one)
-        precise.add(np.arange(len(exact)), tried.scores[exact], other)
-        return precise.only_rounding() and precise.harmless(wanted[exact])
-
-
-def _last_alone(size: int) -> Companies:
-    return companies(size)[-1:]
-
-
-def _nobody(size: int) -> Companies:
-    return []
 
 
 def _state_of(module: torch.nn.Module) -> tuple[Any, ...]:

@@ -22,7 +22,7 @@ from flipproof.errors import InputError
 from flipproof.progress import note
 
 if TYPE_CHECKING:
-    from flipproof.defences.defence import Option
+    from flipproof.fields import Option
 
 __all__ = ["main", "parser"]
 
@@ -154,18 +154,17 @@ def parser(only: str | None = None) -> typer.Typer:
 
 
 def _joined(kinds: tuple[str, ...], defaults: Mapping[str, Any]) -> Iterator[tuple[str, Option]]:
-    """The options that defences declare: ``settings``, ``training_options``, ``asking``, ``trial_options``.
+    """The options of defences: ``settings``, ``training_options``, ``asking``, ``trial_options``.
 
     ``defaults`` are the command's own, where they differ from the defence's.
     """
     if not kinds:
         return
-    from flipproof.defences import defence_classes
+    from flipproof.studies.search_space import spaces
 
-    for defence in defence_classes():
+    for defence in spaces():
         for kind in kinds:
-            declared = getattr(defence, kind)
-            for entry in defence.settings if declared is None else declared:
+            for entry in getattr(defence, kind):
                 yield defence.name.capitalize(), replace(entry, default=defaults.get(entry.name, entry.default))
 
 

@@ -23,13 +23,14 @@ from flipproof.cli.defending import (
 from flipproof.cli.line_to_beat import edge_blind_model
 from flipproof.cli.options import CompareOptions, Defended, ModelDataOptions, OutputOptions, WorkerOptions, option
 from flipproof.cli.summary import print_lines
-from flipproof.defences import defence_class
-from flipproof.defences.defence import Defence
+from flipproof.defences.defence import described
+from flipproof.defences.defended import DefendedClassifier
+from flipproof.defences.undefended import NoDefence
 from flipproof.engines import cores
-from flipproof.errors import InputError
 from flipproof.models.loading import load_model
 from flipproof.progress import note
-from flipproof.runs.attacking import AttackWork, attack_into, certified_radii, role_name
+from flipproof.report.wording import role_name, wording
+from flipproof.runs.attacking import AttackWork, attack_into, certified_radii
 from flipproof.runs.certifying import features_shown
 from flipproof.runs.run_folder import written_run
 from flipproof.runs.settings import AttackSettings
@@ -46,7 +47,7 @@ class Options(OutputOptions, WorkerOptions, CompareOptions, ModelDataOptions, De
     out: Path = option("Run folder; run the same command again to continue.")
     defence: str | None = option("Name of the defence; by default what the model was trained for.", None)
     budget: int = option("Largest number of edge flips to try.", 5, least=0)
-    attacks: str = option("Names joined by commas: random, greedy, beam, genetic, gradient, known.", "greedy")
+    attacks: str = option("Names joined by commas: random, greedy, exhaustive, gradient, known.", "greedy")
     samples: int = option("Number of noisy copies per candidate, where the defence samples.", 128)
     confirm_samples: int = option("Number of fresh noisy copies that confirm a success.", 10_000)
     alpha: float = option("Probability that a false success is confirmed.", 0.001)
@@ -86,35 +87,22 @@ def run(options: Options) -> int:
     loaded = load_model(options.model)
     chosen = chosen_data(loaded, options)
     classes = num_classes(loaded, options.classes, chosen.dataset)
-    none = defence_class("none")
-    attacked: dict[str, Defence] = {}
+    attacked: dict[str, DefendedClassifier] = {}
     other = None if options.undefended is None else load_model(options.undefended)
     if other is not None:
         refuse_other_classes(other, chosen.dataset, "--undefended")
-        if other.edge_labels:
-            raise InputError(
-                "--undefended must be a model that answers without a defence; got a network that reads edge labels, which does "
-                "not (train one without a defence, for instance gin)"
-            )
         theirs = num_classes(other, None, chosen.dataset)
-        attacked["undefended"] = defend(other, none, {}, classes=theirs, features=None)
-    if not loaded.edge_labels:
-        attacked["base"] = defend(loaded, none, {}, classes=classes, features=options.features)
-    found = chosen_defence(loaded, options.defence_values, options.defence)
-    if found is not None and not found[0].baseline:
+        attacked["undefended"] = defend(other, NoDefence(), classes=theirs, features=None)
+    attacked["base"] = defend(loaded, NoDefence(), classes=classes, features=options.features)
+    defence = chosen_defence(loaded, options.defence_values, options.defence)
+    if defence is not None and not wording(defence.name).baseline:
         attacked["defended"] = defend(
             loaded,
-            *found,
+            defence,
             classes=classes,
             features=options.features,
             trust_features=options.trust_features,
         )
-    elif loaded.edge_labels:
-        raise InputError(
-            "--defence must be the one that the network was trained for, since a network that reads edge labels does not answer "
-            f"without; got {options.defence} (leave it out)"
-        )
-    main = attacked.get("base") or attacked["defended"]
     blind = None
     if options.edge_blind is not None:
         blind = edge_blind_model(
@@ -127,8 +115,8 @@ def run(options: Options) -> int:
         graphs_seed=chosen.graphs_seed,
         model_sha256=loaded.identity,
         undefended_sha256=None if other is None else other.identity,
-        defence=attacked["defended"].describe() if "defended" in attacked else None,
-        features=features_shown(main, chosen.graphs.values(), loaded.features(options.features)),
+        defence=described(attacked["defended"].defence) if "defended" in attacked else None,
+        features=features_shown(attacked["base"], chosen.graphs.values(), loaded.features(options.features)),
         budget=options.budget,
         attacks=names,
         constraints=options.constraints,
@@ -139,21 +127,16 @@ def run(options: Options) -> int:
     )
     radii = None if options.certificates is None else certified_radii(options.certificates, settings)
     work = AttackWork(attacked, chosen.graphs, options.budget, names, search)
-    engine = main.engine(options.workers or min(cores(), len(chosen.graphs)), quiet=options.silent)
+    engine = attacked["base"].engine(options.workers or min(cores(), len(chosen.graphs)), quiet=options.silent)
     try:
         with written_run(options.out, settings) as held:
             for sentence in chosen.notes:
                 note(sentence, quiet=options.silent)
-            if "base" not in attacked:
-                note(
-                    "the base model is not attacked: a network that reads edge labels answers through its defence alone",
-                    quiet=options.silent,
-                )
             outcome = attack_into(held, work, edge_blind=blind, radii=radii, engine=engine, quiet=options.silent)
     except KeyboardInterrupt:
         note(f"stopped; what is finished is kept. continue with: {options.again}")
         return 130
-    words = {role: role_name(role, None if found is None else found[0]) for role in attacked}
+    words = {role: role_name(role, None if defence is None else defence.name) for role in attacked}
     from flipproof.report.run_figures import draw_attacks
 
     draw_attacks(options.out / "figures", outcome, words)

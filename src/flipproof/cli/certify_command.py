@@ -26,13 +26,15 @@ from flipproof.cli.options import (
     option,
 )
 from flipproof.cli.summary import print_summary, summarise
-from flipproof.defences.defence import Defence
+from flipproof.defences.defence import described
+from flipproof.defences.defended import DefendedClassifier
 from flipproof.engines import Engine, cores
 from flipproof.errors import InputError
+from flipproof.fields import from_plain, to_plain
 from flipproof.graphs import Graph
 from flipproof.models.loading import load_model
 from flipproof.progress import note
-from flipproof.runs.certifying import certify_into, features_shown, model_paths
+from flipproof.runs.certifying import certify_into, features_shown, keep_to_path, model_paths
 from flipproof.runs.edge_blind_line import Line, keep_line, read_line
 from flipproof.runs.run_folder import Run, written_run
 from flipproof.runs.settings import CertifySettings
@@ -40,7 +42,7 @@ from flipproof.runs.settings import CertifySettings
 __all__ = ["JOINED", "Options", "run"]
 
 JOINED = ("settings", "asking")
-_TINY = 4  # pieces of work that are not worth more than this process
+_TINY = 4  # graphs that are not worth more than this process; a single one may be huge, and is split
 
 
 @dataclass(frozen=True)
@@ -65,32 +67,31 @@ def run(options: Options) -> int:
     options.check_engine()
     memory = checked_memory(options.memory)
     loaded = load_model(options.model)
-    kind, settings, asked = required_defence(loaded, options.defence_values, options.defence, quiet=options.silent)
+    defence, values = required_defence(loaded, options.defence_values, options.defence, quiet=options.silent)
     chosen = chosen_data(loaded, options)
-    question = kind.question_type.of(graphs=len(chosen.graphs), **{**kind.asked_by_default(), **asked})
+    request = from_plain(defence.request, {**values, "graphs": len(chosen.graphs)})
     classes = num_classes(loaded, options.classes, chosen.dataset)
     features = loaded.features(options.features)
-    defence = defend(
+    defended = defend(
         loaded,
-        kind,
-        settings,
+        defence,
         classes=classes,
         features=features,
         trust_features=options.trust_features,
         memory=memory,
     )
-    defence.check_ahead(chosen.dataset.subset(chosen.graphs))
-    defence.check_question(question, list(chosen.graphs.values()))
+    keep_to_path(defended, options.out)
+    defended.check_ahead(chosen.dataset.subset(chosen.graphs), request)
     if options.part == "test":
         warn_of_training_graphs(loaded, chosen, quiet=options.quiet)
     to_beat = LineToBeat(
-        NONE if options.edge_blind is None and kind.edge_blind else options.edge_blind,  # it is the line itself
+        NONE if options.edge_blind is None and defence.edge_blind else options.edge_blind,  # it is the line itself
         loaded,
         chosen,
         trust_features=options.trust_features,
         quiet=options.silent,
     )
-    notes = [*chosen.notes, *_reach(defence, question, chosen.graphs, options)]
+    notes = [*chosen.notes, *_reach(defended, request, chosen.graphs, options)]
     asked_for = CertifySettings(
         data=chosen.dataset.name,
         data_sha256=chosen.fingerprint,
@@ -101,11 +102,11 @@ def run(options: Options) -> int:
         graphs_seed=chosen.graphs_seed,
         model=loaded.name,
         model_sha256=loaded.identity,
-        features=features_shown(defence, chosen.graphs.values(), features),
-        num_classes=defence.num_classes,
-        defence=defence.describe(),
-        question=question.to_dict(),
-        paths=model_paths(defence, chosen.graphs),
+        features=features_shown(defended, chosen.graphs.values(), features),
+        num_classes=defended.num_classes,
+        defence=described(defence),
+        question=to_plain(request),
+        paths=model_paths(defended, chosen.graphs),
     )
     try:
         with written_run(options.out, asked_for) as held, options.cluster() as cluster:
@@ -114,9 +115,9 @@ def run(options: Options) -> int:
             line = _line(held, to_beat)
             rows = certify_into(
                 held,
-                defence,
+                defended,
                 chosen.graphs,
-                engine=lambda pieces: cluster or _local(defence, options, pieces),
+                engine=lambda graphs: cluster or _local(defended, options, graphs),
                 own_model=loaded.saved is None,
                 quiet=options.silent,
             )
@@ -142,13 +143,14 @@ def _line(held: Run[CertifySettings], found: LineToBeat) -> Line:
     return line
 
 
-def _reach(defence: Defence, question: Any, graphs: Mapping[int, Graph], options: Options) -> list[str]:
+def _reach(defended: DefendedClassifier, request: Any, graphs: Mapping[int, Graph], options: Options) -> list[str]:
     """What the settings can certify at best, in words, before any long work; refuses a target beyond it."""
     sizes = sorted((graph.num_slots, place, index) for place, (index, graph) in enumerate(graphs.items()))
     usual = graphs[sizes[len(sizes) // 2][2]]
-    reach = defence.reach(usual, question)
-    if reach is None:
+    best = defended.defence.best(usual, request, defended.num_classes)
+    if best is None:
         return []
+    reach = best.radius
     target = options.defence_values.get("target_radius")
     if target is not None and target > reach:
         raise InputError(
@@ -179,7 +181,7 @@ def checked_memory(text: str) -> int:
     return number
 
 
-def _local(defence: Defence, options: Options, pieces: int) -> Engine:
+def _local(defended: DefendedClassifier, options: Options, graphs: int) -> Engine:
     """The cores of this machine: as many as asked for, and as there is work for."""
-    workers = options.workers or (1 if pieces < _TINY else cores())
-    return defence.engine(workers, quiet=options.silent)
+    workers = options.workers or (1 if 1 < graphs < _TINY else cores())
+    return defended.engine(workers, quiet=options.silent)

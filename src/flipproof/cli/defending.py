@@ -7,15 +7,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from flipproof.classifiers import DEFAULT_MEMORY
 from flipproof.cli.options import ModelDataOptions
 from flipproof.datasets import Dataset
 from flipproof.datasets.sources import DataSource, by_class_names, fingerprint, model_data, part_indices
-from flipproof.defences import defence_class, defence_classes, defence_names, trained_defence
+from flipproof.defences import defence_names, trained_defence
 from flipproof.defences.defence import Defence
+from flipproof.defences.defended import DefendedClassifier
+from flipproof.defences.edge_blind import EdgeBlindness
 from flipproof.errors import InputError
+from flipproof.fields import from_plain
 from flipproof.graphs import Graph
 from flipproof.models.loading import LoadedModel, load_features
 from flipproof.progress import note
+from flipproof.report.wording import wording
+from flipproof.studies.search_space import Space, space, spaces
 
 __all__ = [
     "ChosenData",
@@ -73,32 +79,32 @@ def chosen_data(loaded: LoadedModel, options: ModelDataOptions) -> ChosenData:
     return ChosenData(source, data, data.numbered(indices), seed, tuple(notes))
 
 
-def given_defence(values: Mapping[str, Any], asked: str | None, kind: str = "settings") -> type[Defence] | None:
+def given_defence(values: Mapping[str, Any], name: str | None, kind: str = "settings") -> Space | None:
     """The defence that was asked for by name, else the one that the given options belong to; ``None`` if none is spoken of.
 
     Options of another defence than the one asked for are refused.
     """
     owners = {
         option.name: defence
-        for defence in reversed(defence_classes())
+        for defence in reversed(spaces())
         for option in (*defence.settings, *getattr(defence, kind))
     }
-    chosen = None if asked is None else defence_class(asked)
-    for name in values:
-        owner = owners.get(name)
-        if owner is None or (chosen is not None and any(option.name == name for option in _all(chosen))):
+    chosen = None if name is None else space(name)
+    for value in values:
+        owner = owners.get(value)
+        if owner is None or (chosen is not None and value in _option_names(chosen)):
             continue
-        if chosen is not None and chosen is not owner:
+        if chosen is not None and chosen != owner:
             raise InputError(
-                f"--{name.replace('_', '-')} belongs to {owner.name}; got it for {chosen.name} (leave one of them out)"
+                f"--{value.replace('_', '-')} belongs to {owner.name}; got it for {chosen.name} (leave one of them out)"
             )
-        if any(option.name == name for option in owner.settings):
+        if any(option.name == value for option in owner.settings):
             chosen = owner
     return chosen
 
 
-def _all(defence: type[Defence]) -> list[Any]:
-    return [*defence.settings, *defence.training_options, *defence.asking]
+def _option_names(defence: Space) -> set[str]:
+    return {option.name for option in (*defence.settings, *defence.training_options, *defence.asking)}
 
 
 def unused(values: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
@@ -109,57 +115,51 @@ def unused(values: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     return {}
 
 
-def own_values(defence: type[Defence], values: Mapping[str, Any], kind: str) -> dict[str, Any]:
+def own_values(defence: Space, values: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """The given values of one kind of a defence's options; refuses values of another defence's."""
-    known = {option.name for option in _all(defence)}
+    known = _option_names(defence)
     for name in values:
         if name not in known:
-            owner = next(other for other in defence_classes() if name in {option.name for option in _all(other)})
+            owner = next(other for other in spaces() if name in _option_names(other))
             raise InputError(
                 f"--{name.replace('_', '-')} belongs to {owner.name}, and the defence here is {defence.name} (leave it out)"
             )
     return {option.name: values[option.name] for option in getattr(defence, kind) if option.name in values}
 
 
-def chosen_defence(
-    loaded: LoadedModel, values: Mapping[str, Any], asked: str | None
-) -> tuple[type[Defence], dict[str, Any]] | None:
-    """The defence and its settings: those of the options, else what the model was trained for; ``None`` if neither says.
+def chosen_defence(loaded: LoadedModel, values: Mapping[str, Any], name: str | None) -> Defence | None:
+    """The defence: that of the options, else the one that the model was trained for; ``None`` if neither says.
 
     A model that sees no edges needs no other defence than that, whatever options say, unless one is asked for by name.
     """
-    if getattr(loaded.model, "edge_blind", False) and asked is None:
-        return defence_class("edge-blind"), {}
+    if getattr(loaded.model, "edge_blind", False) and name is None:
+        return EdgeBlindness()
     trained = trained_defence(loaded.metadata)
-    if trained is not None and trained[0].baseline:
+    if trained is not None and wording(trained.name).baseline:
         trained = None  # no defence at all, which must be asked for by name
-    chosen = given_defence(values, asked)
+    chosen = given_defence(values, name)
     if chosen is None:
         return trained
-    settings = own_values(chosen, {key: value for key, value in values.items() if _is_setting(chosen, key)}, "settings")
-    if not settings and trained is not None and trained[0] is chosen:
+    names = {option.name for option in chosen.settings}
+    settings = own_values(chosen, {key: value for key, value in values.items() if key in names}, "settings")
+    if not settings and trained is not None and trained.name == chosen.name:
         return trained
-    return chosen, chosen.checked(settings)
+    return from_plain(chosen.kind, settings)
 
 
 def required_defence(
-    loaded: LoadedModel, values: Mapping[str, Any], asked: str | None, *, quiet: bool
-) -> tuple[type[Defence], dict[str, Any], dict[str, Any]]:
-    """The defence, its settings, and what is asked of it; refuses a model for which nothing says a defence."""
-    found = chosen_defence(loaded, values, asked)
-    if found is None:
+    loaded: LoadedModel, values: Mapping[str, Any], name: str | None, *, quiet: bool
+) -> tuple[Defence, dict[str, Any]]:
+    """The defence, and what is asked of it; refuses a model for which nothing says a defence."""
+    defence = chosen_defence(loaded, values, name)
+    if defence is None:
         raise InputError(
             "the model was not trained for a defence, so one must be given (--keep 0.9, or --add and --remove, or --defence "
             f"with one of {', '.join(defence_names())})"
         )
-    kind, settings = found
-    if kind.edge_blind and asked is None:
+    if defence.edge_blind and name is None:
         values = unused(values, quiet=quiet)
-    return kind, settings, own_values(kind, values, "asking")
-
-
-def _is_setting(defence: type[Defence], name: str) -> bool:
-    return any(option.name == name for option in defence.settings)
+    return defence, own_values(Space(type(defence)), values, "asking")
 
 
 def num_classes(loaded: LoadedModel, asked: int | None, data: Dataset) -> int:
@@ -178,18 +178,17 @@ def num_classes(loaded: LoadedModel, asked: int | None, data: Dataset) -> int:
 
 def defend(
     loaded: LoadedModel,
-    defence: type[Defence],
-    settings: Mapping[str, Any],
+    defence: Defence,
     *,
     classes: int,
     features: str | None,
     trust_features: bool = False,
-    **wrapped: Any,
-) -> Defence:
+    memory: int = DEFAULT_MEMORY,
+) -> DefendedClassifier:
     """The defended classifier."""
     hook = load_features(loaded.features(features))
-    return defence.build(
-        loaded.model, settings, num_classes=classes, features=hook, trust_features=trust_features, **wrapped
+    return DefendedClassifier(
+        loaded.model, defence, num_classes=classes, features=hook, trust_features=trust_features, memory=memory
     )
 
 

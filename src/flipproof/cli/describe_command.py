@@ -14,10 +14,10 @@ from flipproof.cli.summary import print_lines
 from flipproof.datasets import Dataset
 from flipproof.datasets.sources import DataSource
 from flipproof.datasets.splits import in_several_classes, isomorphism_groups
-from flipproof.defences import defence_classes
-from flipproof.defences.defence import Defence
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
+from flipproof.report.wording import wording
+from flipproof.studies.search_space import Space, spaces
 from flipproof.studies.tuning import typed_command
 
 __all__ = ["Options", "described", "run"]
@@ -76,20 +76,22 @@ def described(graphs: Dataset) -> dict[str, Any]:
         "in_several_classes": int(in_several_classes(graphs, groups).sum()),
         "usual_nodes": usual.num_nodes,
         "defences": [
-            _candidate(kind, settings, graphs, usual)
-            for kind in defence_classes()
-            for settings in kind.candidates(graphs)
+            _candidate(kind, settings, graphs, usual) for kind in spaces() for settings in kind.candidates(graphs)
         ],
     }
 
 
-def _candidate(kind: type[Defence], settings: dict[str, Any], graphs: Dataset, usual: Graph) -> dict[str, Any]:
+def _candidate(kind: Space, settings: dict[str, Any], graphs: Dataset, usual: Graph) -> dict[str, Any]:
     """A defence worth trying, and how far it can reach on a graph of usual size."""
-    reaches = kind.reaches(usual, settings, graphs.num_classes)
+    reaches = {
+        effort: best
+        for effort, values in kind.efforts
+        if (best := kind.best(usual, kind.request(values), settings, graphs.num_classes)) is not None
+    }
     return {
         "defence": {"name": kind.name, **settings},
         "title": kind.title(settings),
-        "effect": kind.effect(settings, graphs),
+        "effect": wording(kind.name).effect(settings, graphs),
         "radius": {effort: best.radius for effort, best in reaches.items()},
         "additions": {effort: best.adds_radius for effort, best in reaches.items()},
         "removals": {effort: best.removes_radius for effort, best in reaches.items()},

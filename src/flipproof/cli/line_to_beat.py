@@ -10,12 +10,13 @@ from flipproof.cli.defending import ChosenData, defend, refuse_other_classes, wa
 from flipproof.datasets import Dataset
 from flipproof.datasets.sources import fingerprint, model_data
 from flipproof.datasets.splits import drawn
-from flipproof.defences import defence_class
-from flipproof.defences.defence import Defence
+from flipproof.defences.defended import DefendedClassifier
+from flipproof.defences.edge_blind import EdgeBlindClassifier, EdgeBlindness
 from flipproof.errors import InputError
 from flipproof.models.loading import LoadedModel, load_model
 from flipproof.progress import note
 from flipproof.runs.edge_blind_line import Line
+from flipproof.training.for_defences import fit_edge_blind
 
 __all__ = ["FIT", "MOST_GRAPHS", "NONE", "LineToBeat", "edge_blind_model"]
 
@@ -23,7 +24,7 @@ FIT, NONE = "fit", "none"
 MOST_GRAPHS = 5_000
 """Training graphs that are learned from unless ``fit`` is asked for."""
 
-_fitted: dict[str, Defence] = {}  # the last one, by what it was fitted to
+_fitted: dict[str, DefendedClassifier] = {}  # the last one, by what it was fitted to
 
 
 class LineToBeat:
@@ -45,7 +46,7 @@ class LineToBeat:
     ) -> None:
         self._asked, self._chosen, self._trusts, self._quiet = asked, chosen, trust_features, quiet
         self._missing = ""
-        self._blind: Defence | None = None
+        self._blind: DefendedClassifier | None = None
         self._known: Dataset | None = None
         try:
             self._known = training_graphs(loaded, chosen)
@@ -98,7 +99,7 @@ class LineToBeat:
 
 def edge_blind_model(
     name: str, loaded: LoadedModel, chosen: ChosenData, *, trust_features: bool, quiet: bool
-) -> Defence:
+) -> DefendedClassifier:
     """A model that sees no edges, from a folder of ``train --model edge-blind``, or fitted now."""
     if name == FIT:
         return _fitted_line(training_graphs(loaded, chosen), chosen, trust_features=trust_features)
@@ -109,7 +110,7 @@ def edge_blind_model(
         )
     refuse_other_classes(blind, chosen.dataset, "--edge-blind")
     warn_of_training_graphs(blind, chosen, quiet=quiet)
-    return defend(blind, defence_class("edge-blind"), {}, classes=blind.model.num_classes, features=None)
+    return defend(blind, EdgeBlindness(), classes=blind.model.num_classes, features=None)
 
 
 def training_graphs(loaded: LoadedModel, chosen: ChosenData) -> Dataset:
@@ -141,21 +142,19 @@ def training_graphs(loaded: LoadedModel, chosen: ChosenData) -> Dataset:
     return parts.dataset.subset(index for index in range(len(parts.dataset)) if index not in apart)
 
 
-def _fitted_line(learned: Dataset, chosen: ChosenData, *, trust_features: bool) -> Defence:
+def _fitted_line(learned: Dataset, chosen: ChosenData, *, trust_features: bool) -> DefendedClassifier:
     """The strong line, fitted to these graphs; once per process to the same ones."""
     key = fingerprint(learned)
     if key not in _fitted:
-        kind = defence_class("edge-blind")
-        found = kind.fitted(learned, features=None)
-        assert found is not None
+        model, _ = fit_edge_blind(learned, features=None)
         _fitted.clear()
-        _fitted[key] = kind.build(found[0], {})
+        _fitted[key] = EdgeBlindClassifier(model)
     if not trust_features:
-        _fitted[key].check_features(chosen.dataset.subset(chosen.graphs))
+        _fitted[key].guard.check_features(chosen.dataset.subset(chosen.graphs))
     return _fitted[key]
 
 
-def _answers(blind: Defence, chosen: ChosenData) -> dict[int, int]:
+def _answers(blind: DefendedClassifier, chosen: ChosenData) -> dict[int, int]:
     found = {}
     for index, graph in chosen.graphs.items():
         answer = blind.predict(graph)

@@ -19,9 +19,9 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from flipproof.datasets.sources import DataSource
-from flipproof.defences.defence import Option
 from flipproof.engines import Engine, ray_cluster
 from flipproof.errors import InputError
+from flipproof.fields import Option
 from flipproof.progress import note
 
 __all__ = [
@@ -160,12 +160,6 @@ class DataOptions(SourceOptions):
     split_seed: int = option("Seed of the split.", 0, panel="Data")
     test: float = option("Share of the graphs that is kept for certification.", 0.3333, panel="Data")
     validation: float = option("Share of the graphs on which choices are made.", 0.1, panel="Data")
-    edge_labels: bool = option(
-        "Read the edge labels of a TU data set, for local networks; an attacker may give an added edge any label.",
-        False,
-        panel="Data",
-        flags=("--edge-labels",),
-    )
 
     @property
     def source(self) -> DataSource:
@@ -179,7 +173,6 @@ class DataOptions(SourceOptions):
             self.test,
             self.validation,
             self.symmetrise,
-            self.edge_labels,
         )
 
 
@@ -223,9 +216,7 @@ class TrainingOptions:
     batch_size: int | None = option(
         "Number of graphs per step; by default 32, and 64 for local.", None, panel="Training"
     )
-    copies: int | None = option(
-        "Number of noisy versions per graph: by default 1 per step, and 8 for wl-svm.", None, panel="Training"
-    )
+    copies: int | None = option("Number of noisy versions per graph: by default 1 per step.", None, panel="Training")
     objective: str = option(
         "samples: every noisy copy is to be right. majority: most copies of every graph (with --copies 64, under noise). "
         "attacked: every copy, after the two flips of the graph that hurt most (with --copies 4, under noise). "

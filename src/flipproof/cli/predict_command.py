@@ -17,8 +17,10 @@ from flipproof.cli.options import Defended, FeatureOptions, OutputOptions, Worke
 from flipproof.datasets.sources import stored_attributes
 from flipproof.datasets.unlabelled import Columns, parsed_line, read_unlabelled
 from flipproof.defences.asking import ask_all
-from flipproof.defences.defence import Defence
+from flipproof.defences.defence import described
+from flipproof.defences.defended import DefendedClassifier
 from flipproof.errors import InputError
+from flipproof.fields import from_plain
 from flipproof.graphs import Graph
 from flipproof.models.loading import LoadedModel, load_model
 from flipproof.progress import note
@@ -113,14 +115,14 @@ def _answer_lines(predictor: _Predictor, options: Options) -> int:
 class _Predictor:
     """A defended classifier in use."""
 
-    defence: Defence
-    asked: dict[str, Any]
+    defended: DefendedClassifier
+    values: dict[str, Any]
     class_names: list[str]
     columns: Columns
 
     @classmethod
     def of(cls, loaded: LoadedModel, options: Options, memory: int) -> _Predictor:
-        kind, settings, given = required_defence(loaded, options.defence_values, options.defence, quiet=options.silent)
+        defence, values = required_defence(loaded, options.defence_values, options.defence, quiet=options.silent)
         stored = loaded.metadata
         own = getattr(loaded.model, "num_classes", None)
         classes = options.classes or own or len(stored.get("class_names") or ())
@@ -130,35 +132,31 @@ class _Predictor:
             raise InputError(
                 f"--classes must be the model's own number of classes, {own}; got {classes} (leave it out)"
             )
-        defence = defend(
+        defended = defend(
             loaded,
-            kind,
-            settings,
+            defence,
             classes=int(classes),
             features=options.features,
             # train has looked at these columns over all its graphs, which tells more than one graph can
             trust_features=options.trust_features or "data_sha256" in stored,
             memory=memory,
         )
-        asked = {**kind.asked_by_default(), **DEFAULTS, **given}
-        known = {entry.name for entry in kind.asking}
-        names = list(stored.get("class_names") or ()) or [str(number) for number in range(defence.num_classes)]
-        columns = Columns(stored_attributes(stored) if "attributes" in stored else None, loaded.edge_labels > 0)
-        return cls(defence, {key: value for key, value in asked.items() if key in known}, names, columns)
+        names = list(stored.get("class_names") or ()) or [str(number) for number in range(defended.num_classes)]
+        columns = Columns(stored_attributes(stored) if "attributes" in stored else None)
+        return cls(defended, {**DEFAULTS, **values}, names, columns)
 
     def answers(
         self, graphs: list[Graph], options: Options, *, alone: bool = False
     ) -> Iterator[tuple[Graph, Certificate]]:
         """Every graph with its certificate, in order. The noise is drawn after the graphs are known."""
-        question = self.defence.question(graphs=len(graphs), **self.asked)
-        self.defence.check(graphs)
-        self.defence.check_question(question, graphs)
+        request = from_plain(self.defended.defence.request, {**self.values, "graphs": len(graphs)})
+        self.defended.check(graphs, request)
         workers = None if alone else options.workers or (1 if len(graphs) < 2 else 0)
-        engine = self.defence.engine(workers, quiet=options.silent)
+        engine = self.defended.engine(workers, quiet=options.silent)
         done: dict[int, Certificate] = {}
         following = 0
         for index, _, certificate in ask_all(
-            self.defence, question, dict(enumerate(graphs)), engine=engine, own_model=True
+            self.defended, request, dict(enumerate(graphs)), engine=engine, own_model=True
         ):
             assert certificate is not None
             done[index] = certificate
@@ -188,7 +186,7 @@ class _Predictor:
             "class": label,
             "abstains": certificate.abstains,
             **{key: values[key] for key in kept},
-            "defence": self.defence.describe(),
+            "defence": described(self.defended.defence),
         }
 
     def words(self, certificate: Certificate) -> str:

@@ -10,8 +10,8 @@ from flipproof.cli.options import DataOptions, FeatureChoice, OutputOptions, Wor
 from flipproof.cli.summary import print_lines
 from flipproof.progress import note
 from flipproof.studies.candidate import Threat
-from flipproof.studies.trials import Experiment, ladder_of
 from flipproof.studies.protection import protect
+from flipproof.studies.trials import Experiment, ladder_of
 
 __all__ = ["Options", "run"]
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from flipproof.certificates.metrics import mean_radius, only_class, right_radii, share_interval, shares, short_interval
 from flipproof.graphs import NODE_CHANGES, IntArray
+from flipproof.report.wording import title
 from flipproof.runs.edge_blind_line import Line
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.table import Row, columns_of
@@ -53,7 +54,7 @@ def summarise(rows: Sequence[Row], settings: CertifySettings, line: Line | None 
         attackers[column][0]: dict(zip(map(str, RADII), shares(values, RADII).tolist(), strict=True))
         for column, values in radii.items()
     }
-    defence, only = settings.defence_class, only_class(predicted, found["label"])
+    only = only_class(predicted, found["label"])
     names = settings.class_names
     return {
         "data": settings.data,
@@ -61,7 +62,7 @@ def summarise(rows: Sequence[Row], settings: CertifySettings, line: Line | None 
         "part": settings.part,
         "graphs": len(rows),
         "defence": settings.defence,
-        "defended_by": defence.title(settings.defence_settings),
+        "defended_by": title(settings.defence),
         "method": found["method"][0],
         "alpha": found["alpha"][0],
         "simultaneous": bool(settings.question.get("simultaneous")),
@@ -72,7 +73,7 @@ def summarise(rows: Sequence[Row], settings: CertifySettings, line: Line | None 
         **({} if nodes is None else {"node_changes": nodes}),
         **certified,
         "intervals": {key: _intervals(radii[column]) for column, (key, _) in attackers.items()},
-        "edge_blind": defence.edge_blind,
+        "edge_blind": settings.defence_class.edge_blind,
         "edge_blind_accuracy": None if blind is None else blind / len(rows),
         "edge_blind_interval": None if blind is None else _ends(blind, len(rows)),
         "edge_blind_missing": line.missing or None,

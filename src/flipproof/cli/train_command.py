@@ -17,20 +17,22 @@ from flipproof.cli.defending import given_defence, own_values, unused
 from flipproof.cli.options import DataOptions, Defended, FeatureOptions, OutputOptions, TrainingOptions, option
 from flipproof.cli.summary import print_lines
 from flipproof.datasets import Dataset, Split
-from flipproof.defences import defence_class, defence_classes
-from flipproof.defences.defence import Defence
 from flipproof.errors import InputError
 from flipproof.models.loading import load_features
 from flipproof.progress import note, progress
+from flipproof.report.wording import setting_words
+from flipproof.studies.search_space import Space, space, spaces
+from flipproof.training.for_defences import fit_edge_blind
 
 if TYPE_CHECKING:
     from flipproof.classifiers.features import NodeFeatures
-    from flipproof.models import WLSVM, GraphNetwork, NodeStatistics
+    from flipproof.models import NodeStatistics
+    from flipproof.models.network import NamedNetwork
 
 __all__ = ["JOINED", "Options", "run"]
 
 JOINED = ("settings", "training_options")
-_BLIND, _KERNEL, _LOCAL = "edge-blind", "wl-svm", "local"
+_BLIND, _LOCAL = "edge-blind", "local"
 
 
 @dataclass(frozen=True)
@@ -39,16 +41,15 @@ class Options(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, Defen
 
     out: Path = option("Folder for the model; run the same command again to continue.")
     model: str = option(
-        "gcn, gin, sage, gat, diffpool, local; edge-blind, the line to beat: the better of a random forest and a perceptron on "
-        "what does not depend on edges (edge-blind:gin blinds a network instead); wl-svm, a kernel machine. By default the one "
-        "that the defence needs, else gin.",
+        "gcn, gin, graphsage, gat, local; edge-blind, the line to beat: the better of a random forest and a perceptron on what "
+        "does not depend on edges (edge-blind:gin blinds a network instead). By default the one that the defence needs, or gin.",
         "",
     )
     defence: str | None = option("Name of the defence; by default the one that the options speak of.", None)
     seed: int = option("Seed of the weights, the order of graphs and the training noise.", 0, panel="Training")
     corrected: bool = option("Let gin correct for the flips that it expects.", False, panel="Training")
     hidden: int | None = option("Width of the layers.", None, panel="Training")
-    layers: int | None = option("Number of layers, or of iterations of wl-svm.", None, panel="Training")
+    layers: int | None = option("Number of layers.", None, panel="Training")
     members: int | None = option("Number of local networks whose mean answers.", None, panel="Training")
     replace: bool = option("Replace a model that stands in --out.", False)
 
@@ -62,21 +63,21 @@ class Options(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, Defen
 class _Plan:
     """What the model is trained for: the defence, its settings, and the arguments that training takes from it."""
 
-    defence: type[Defence]
+    defence: Space
     settings: dict[str, Any]
     arguments: dict[str, Any]
 
     @property
     def words(self) -> str:
         """What the model sees in training, in words."""
-        return self.defence.words(self.settings) or "the graphs as they are"
+        return setting_words({"name": self.defence.name, **self.settings}) or "the graphs as they are"
 
 
 @dataclass(frozen=True, eq=False)
 class _Outcome:
     """A trained model and what its training says."""
 
-    model: GraphNetwork | WLSVM | NodeStatistics
+    model: NamedNetwork | NodeStatistics
     settings: dict[str, Any]
     summary: dict[str, Any]
 
@@ -107,7 +108,7 @@ def run(options: Options) -> int:
         note(graphs.describe_features(), quiet=options.silent)
     started = time.perf_counter()
     try:
-        learn = {_KERNEL: _fitted, _BLIND: _line}.get(options.model, _trained)
+        learn = _line if options.model == _BLIND else _trained
         outcome = learn(graphs, parts, hook, options, plan)
     except KeyboardInterrupt:
         kept = "what is finished is kept" if options.checkpoint.exists() else "no epoch was finished"
@@ -149,10 +150,10 @@ def _planned(options: Options) -> _Plan:
     asked, values = options.defence, options.defence_values
     if asked is None and options.model.partition(":")[0] == _BLIND:
         asked, values = _BLIND, unused(values, quiet=options.silent)
-    for known in defence_classes():
+    for known in spaces():
         if asked is None and known.network == options.model and not values:
             asked = known.name
-    defence = given_defence(values, asked, "training_options") or defence_class("none")
+    defence = given_defence(values, asked, "training_options") or space("none")
     settings = defence.checked(own_values(defence, values, "settings"))
     extra = {entry.name: values.get(entry.name, entry.default) for entry in defence.training_options}
     return _Plan(defence, settings, defence.training(settings) | extra)
@@ -199,36 +200,10 @@ def _trained(graphs: Dataset, parts: Split, hook: NodeFeatures, options: Options
     return _Outcome(network, result.settings, summary)
 
 
-def _fitted(graphs: Dataset, parts: Split, hook: NodeFeatures, options: Options, plan: _Plan) -> _Outcome:
-    from flipproof.models import WLSVM
-
-    depth = {} if options.layers is None else {"iterations": options.layers}
-    copies = 8 if options.copies is None else options.copies
-    settings: dict[str, Any] = {"copies": copies, "class_weights": options.class_weights, "seed": options.seed}
-    model = WLSVM(graphs.num_classes, **depth)
-    note("fitting: a moment, without epochs", quiet=options.silent)
-    fit = model.fit(
-        parts.train,
-        noise=plan.arguments.get("noise"),
-        features=hook,
-        validation=parts.validation if len(parts.validation) else None,
-        **settings,
-    )
-    summary = {
-        "patterns": fit.patterns,
-        "cost": fit.cost,
-        "train_accuracy": fit.accuracy,
-        "validation_accuracy": fit.validation_accuracy,
-    }
-    return _Outcome(model, settings | {"cost": fit.cost}, summary)
-
-
 def _line(graphs: Dataset, parts: Split, hook: NodeFeatures, options: Options, plan: _Plan) -> _Outcome:
     """The strong edge-blind line: what its defence fits."""
     validation = parts.validation if len(parts.validation) else None
-    found = defence_class(_BLIND).fitted(parts.train, features=hook, validation=validation, seed=options.seed)
-    assert found is not None
-    model, fit = found
+    model, fit = fit_edge_blind(parts.train, features=hook, validation=validation, seed=options.seed)
     summary = {
         "chosen": fit.kind,
         "compared": dict(fit.compared),
@@ -249,20 +224,13 @@ def _refuse_early(options: Options, plan: _Plan) -> None:
     needed = plan.defence.network
     if needed is not None and options.model != needed:
         raise InputError(f"{plan.defence.name} needs --model {needed}; got {options.model} (leave --model out)")
-    if options.edge_labels and options.model != _LOCAL:
-        raise InputError(
-            f"--edge-labels are for local networks, since no other model here reads them; got --model {options.model} (leave "
-            "them out, or train with --defence local)"
-        )
     noise = plan.arguments.get("noise")
     if options.corrected and (options.model != "gin" or noise is None):
         raise InputError(
             f"--corrected is for gin under noise; got --model {options.model} and "
             f"{'no noise' if noise is None else noise} (leave it out, or train gin with --keep 0.9)"
         )
-    if options.model == _KERNEL and plan.arguments.keys() - {"noise"}:
-        raise InputError(f"wl-svm cannot be trained for {plan.defence.name} (train a network, for instance gin)")
-    if options.model in (_KERNEL, _BLIND) and (
+    if options.model == _BLIND and (
         options.hidden is not None or options.consistency or options.objective != "samples"
     ):
         raise InputError(
@@ -273,23 +241,20 @@ def _refuse_early(options: Options, plan: _Plan) -> None:
 def _default_features(model: str, graphs: Dataset) -> str:
     if graphs.num_node_features:
         return "own"
-    # the kernel counts degrees by itself, in its first iteration
-    return "constant" if model in (_KERNEL, _LOCAL) or model.startswith(_BLIND) else "degree"
+    return "constant" if model == _LOCAL or model.startswith(_BLIND) else "degree"
 
 
-def _network(options: Options, plan: _Plan, in_features: int, graphs: Dataset) -> GraphNetwork:
+def _network(options: Options, plan: _Plan, in_features: int, graphs: Dataset) -> NamedNetwork:
     from flipproof import models
 
     kind, _, blinded = options.model.partition(":")
     name = blinded if kind == _BLIND else options.model
     if name not in models.NAMES or name == _BLIND:
         raise InputError(
-            f"--model must be one of {', '.join(models.NAMES)} (edge-blind:gin to blind a network), {_KERNEL}; got "
+            f"--model must be one of {', '.join(models.NAMES)} (edge-blind:gin to blind a network); got "
             f"{options.model!r} (train a network of your own in Python, and certify it with --model package.module:factory)"
         )
     config: dict[str, Any] = {"name": name, "in_features": in_features, "num_classes": graphs.num_classes}
-    if options.edge_labels:
-        config["edge_labels"] = graphs.num_edge_labels
     config |= {key: value for key in ("hidden", "layers", "members") if (value := getattr(options, key)) is not None}
     if options.corrected:
         noise = plan.arguments["noise"]
@@ -303,7 +268,7 @@ def _print_summary(summary: dict[str, Any], options: Options, plan: _Plan) -> No
 
     table = Table(show_header=False, title=f"{options.model} on {summary['data']}")
     sizes = summary["graphs"]
-    chosen = "the epoch" if "epochs" in summary else "the cost" if "cost" in summary else "with"
+    chosen = "the epoch" if "epochs" in summary else "with"
     rows = {
         "graphs": f"{sizes['train']} to train, {sizes['validation']} to choose {chosen}, {sizes['test']} to certify",
         "trained for": f"{plan.defence.name}: {plan.words}",
@@ -312,8 +277,6 @@ def _print_summary(summary: dict[str, Any], options: Options, plan: _Plan) -> No
             {"epoch kept": f"{summary['best_epoch'] + 1} of {summary['epochs']}"}
             if "epochs" in summary
             else {"chosen": summary["chosen"]}
-            if "chosen" in summary
-            else {"subtree patterns": f"{summary['patterns']:,}", "cost (C)": f"{summary['cost']:g}"}
         ),
         "accuracy in training": f"{summary['train_accuracy']:.3f}",
         "accuracy on validation": "-"

@@ -4,7 +4,7 @@ from flipproof.datasets.dataset import Attribute, Dataset
 from flipproof.datasets.folder import folder
 from flipproof.datasets.smiles import smiles
 from flipproof.datasets.splits import Split, folds, isomorphic_to_any, split
-from flipproof.datasets.topologies import topologies, unseen_topologies
+from flipproof.datasets.topologies import topologies
 from flipproof.datasets.tu import tu
 
 __all__ = [
@@ -18,5 +18,4 @@ __all__ = [
     "split",
     "topologies",
     "tu",
-    "unseen_topologies",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,8 +15,6 @@ from numpy.typing import NDArray
 from flipproof.datasets.graph_arrays import GraphArrays
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graphs
-
-__all__ = ["Attribute", "Dataset", "NumberedGraphs"]
 
 
 @dataclass(frozen=True)
@@ -162,13 +162,6 @@ class Dataset(Sequence[Graph]):
             )
         return widths.pop() if widths else 0
 
-    @property
-    def num_edge_labels(self) -> int:
-        """One more than the largest edge label; 0 if the graphs have none."""
-        if isinstance(self.graphs, GraphArrays):
-            return self.graphs.num_edge_labels
-        return max((_num_edge_labels(graph) for graph in self.graphs), default=0)
-
     def subset(self, indices: Iterable[int]) -> Dataset:
         """The graphs at the given positions, in that order."""
         if isinstance(self.graphs, GraphArrays):
@@ -275,8 +268,16 @@ class NumberedGraphs(Mapping[int, Graph]):
         return number in self._numbers
 
 
-def _num_edge_labels(graph: Graph) -> int:
-    return 0 if graph.edge_labels is None else int(graph.edge_labels.max(initial=-1)) + 1
+def fingerprint(graphs: Dataset) -> str:
+    """Hash of all graphs, their features, labels and class names; independent of machine and path."""
+    digest = hashlib.sha256(json.dumps([len(graphs), list(graphs.class_names)]).encode())
+    for graph in graphs:
+        digest.update(f"{graph.topology} {graph.label}".encode())
+        if graph.node_features is not None:
+            features = graph.node_features
+            digest.update(f"{features.shape} {features.dtype.str}".encode())
+            digest.update(features.tobytes())
+    return digest.hexdigest()
 
 
 def _span(values: list[int]) -> str:

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from flipproof.graphs import Graph, IntArray, unchecked_graph
 from flipproof.graphs.canonical import checked_features
 
-__all__ = ["GraphArrays"]
-
 
 class GraphArrays(Sequence[Graph]):
     """Graphs one after the other in common arrays; a read-only sequence of :class:`flipproof.Graph`.
@@ -27,7 +25,6 @@ class GraphArrays(Sequence[Graph]):
             meaning, and an edge listed twice is one.
         labels: The class of every graph, ``[G]``.
         features: Node features of all graphs, one below the other, ``[sum(sizes), d]``.
-        edge_labels: The kind of every edge, ``[E]``; where an edge is listed twice, the first counts.
         name: Graph ``i`` is called ``name-i``.
 
     >>> graphs = GraphArrays(np.array([3, 2]), np.array([0, 0, 1]), np.array([[1, 0], [1, 2], [0, 1]]), np.array([1, 0]))
@@ -43,19 +40,15 @@ class GraphArrays(Sequence[Graph]):
         labels: IntArray,
         features: NDArray[Any] | None = None,
         *,
-        edge_labels: IntArray | None = None,
         name: str = "graph",
     ) -> None:
         ends = np.sort(edges.reshape(-1, 2), axis=1)
         order = np.lexsort((ends[:, 1], ends[:, 0], owners))
         rows = np.column_stack([owners[order], ends[order]])
-        new = np.ones(len(rows), dtype=np.bool_)
-        new[1:] = (rows[1:] != rows[:-1]).any(axis=1)
-        rows = rows[new]
+        rows = rows[np.append(True, (rows[1:] != rows[:-1]).any(axis=1))[: len(rows)]]
         self._node_starts = np.concatenate([[0], np.cumsum(sizes)])
         self._edge_starts = np.searchsorted(rows[:, 0], np.arange(len(sizes) + 1))
         self._edges = rows[:, 1:].astype(np.min_scalar_type(int(sizes.max(initial=1))))
-        self._edge_labels = None if edge_labels is None else edge_labels[order][new].astype(np.int64)
         self._features = checked_features(features, int(self._node_starts[-1]))
         self._labels, self._name = labels.astype(np.int64), name
         self._places: IntArray = np.arange(len(sizes))
@@ -72,12 +65,10 @@ class GraphArrays(Sequence[Graph]):
             return self.at(np.arange(len(self))[index])
         place = int(self._places[index])
         first, last = self._node_starts[place], self._node_starts[place + 1]
-        own = slice(self._edge_starts[place], self._edge_starts[place + 1])
-        edges = self._edges[own].astype(np.int64)
-        kinds = None if self._edge_labels is None else self._edge_labels[own].copy()
+        edges = self._edges[self._edge_starts[place] : self._edge_starts[place + 1]].astype(np.int64)
         features = None if self._features is None else self._features[first:last]
         label, name = int(self._labels[place]), f"{self._name}-{place}"
-        return unchecked_graph(int(last - first), edges, features, label=label, edge_labels=kinds, name=name)
+        return unchecked_graph(int(last - first), edges, features, label=label, name=name)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, GraphArrays):
@@ -96,11 +87,6 @@ class GraphArrays(Sequence[Graph]):
     def num_node_features(self) -> int:
         """Columns of node features; 0 if there are none."""
         return 0 if self._features is None else int(self._features.shape[1])
-
-    @property
-    def num_edge_labels(self) -> int:
-        """One more than the largest edge label; 0 if there are none."""
-        return 0 if self._edge_labels is None else int(self._edge_labels.max(initial=-1)) + 1
 
     def at(self, indices: Any) -> GraphArrays:
         """The graphs at the given positions; the arrays are shared."""

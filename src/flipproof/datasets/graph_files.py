@@ -1,8 +1,14 @@
-"""Files that hold one graph each: GraphML, GEXF, node-link JSON, edge lists."""
+"""Files that hold one graph each (GraphML, GEXF, node-link JSON, edge lists), and tables that hold many.
+
+FOLDER/edges.csv    graph,source,target[,...]   one line per edge; further columns are attributes of edges, which are not read
+FOLDER/nodes.csv    graph,node[,...]            optional: attributes of nodes, and nodes without an edge
+"""
 
 from __future__ import annotations
 
+import csv
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,18 +16,7 @@ from typing import Any
 
 from flipproof.errors import InputError
 
-__all__ = [
-    "EDGE_LABEL",
-    "READERS",
-    "RawGraph",
-    "loaded_json",
-    "numbered",
-    "parsed_json",
-    "read_graph_file",
-    "read_text",
-]
-
-EDGE_LABEL = "edge_label"
+EDGES, NODES = "edges.csv", "nodes.csv"
 _MOST_NODES = 2**22  # of a graph that is given by its number of nodes
 _HEADINGS = ({"source", "target"}, {"from", "to"}, {"u", "v"}, {"node1", "node2"})
 
@@ -35,8 +30,7 @@ class RawGraph:
         source: Where it comes from, for errors.
         nodes: The attributes of every node.
         edges: Pairs of positions, each edge once, no node joined to itself.
-        edge_attributes: Names of attributes that edges have; none is read, but for ``edge_label`` where a model asks for it.
-        edge_labels: The attribute ``edge_label`` of each edge; empty if an edge has none.
+        edge_attributes: Names of attributes that edges have; none is read.
     """
 
     name: str
@@ -44,7 +38,6 @@ class RawGraph:
     nodes: list[dict[str, Any]]
     edges: list[tuple[int, int]]
     edge_attributes: set[str] = field(default_factory=set)
-    edge_labels: list[Any] = field(default_factory=list)
 
 
 def read_graph_file(path: Path, where: str, *, symmetrise: bool = False) -> RawGraph:
@@ -120,8 +113,7 @@ def _networkx_file(path: Path, kind: str, parse: Callable[[], Any], symmetrise: 
     directed = graph.is_directed()
     edges = _undirected(ends, directed, graph.is_multigraph(), symmetrise, str(path))
     named = {key for *_, data in graph.edges(data=True) for key in data} - ({"id"} if kind == "GEXF" else set())
-    labels = _edge_labels(ends, [data for *_, data in graph.edges(data=True)], edges, str(path))
-    return RawGraph(path.name, str(path), [dict(graph.nodes[node]) for node in nodes], edges, named, labels)
+    return RawGraph(path.name, str(path), [dict(graph.nodes[node]) for node in nodes], edges, named)
 
 
 def _node_link(path: Path, symmetrise: bool) -> RawGraph:
@@ -142,8 +134,7 @@ def loaded_json(text: str, where: str, remedy: str) -> Any:
 
 
 def parsed_json(content: Any, source: str, name: str, *, symmetrise: bool = False) -> RawGraph:
-    """A graph from JSON: node-link, or ``{"num_nodes": 3, "edges": [[0, 1], ...], "x": [[1.0], ...]}``, which can have
-    ``edge_labels``, too.
+    """A graph from JSON: node-link, or ``{"num_nodes": 3, "edges": [[0, 1], ...], "x": [[1.0], ...]}``.
 
     Args:
         content: The JSON, parsed.
@@ -179,42 +170,25 @@ def parsed_json(content: Any, source: str, name: str, *, symmetrise: bool = Fals
             )
         ends.append((place[named[0]], place[named[1]]))
     edges = _undirected(ends, bool(content.get("directed")), bool(content.get("multigraph")), symmetrise, source)
-    beside = {key for link in links for key in link} - {"source", "target"}
-    return RawGraph(name, source, attributes, edges, beside, _edge_labels(ends, links, edges, source))
-
-
-def _edge_labels(
-    ends: list[tuple[int, int]], given: list[dict[str, Any]], edges: list[tuple[int, int]], source: str
-) -> list[Any]:
-    """The attribute ``edge_label`` of every edge; none if one has none."""
-    found: dict[tuple[int, int], Any] = {}
-    for (u, v), values in zip(ends, given, strict=True):
-        label, pair = values.get(EDGE_LABEL), (min(u, v), max(u, v))
-        if label != found.setdefault(pair, label):
-            raise InputError(f"{source}: the edge ({u}, {v}) has two values of {EDGE_LABEL} (give every edge one)")
-    labels = [found[pair] for pair in edges]
-    return [] if None in labels else labels
+    beside = ({key for link in links for key in link} - {"source", "target"}) | ({"edge_labels"} & content.keys())
+    return RawGraph(name, source, attributes, edges, beside)
 
 
 def _as_node_link(content: dict[str, Any], source: str) -> dict[str, Any]:
     """The short form with numbered nodes."""
     count, edges, rows = content["num_nodes"], content.get("edges"), content.get("x")
-    labels = content.get("edge_labels")
     pairs = isinstance(edges, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in edges)
     fits = rows is None or (isinstance(rows, list) and len(rows) == count)
-    fits &= labels is None or (isinstance(labels, list) and isinstance(edges, list) and len(labels) == len(edges))
     if not isinstance(count, int) or isinstance(count, bool) or count < 0 or not pairs or not fits:
         raise InputError(
             f'{source}: expected {{"num_nodes": n, "edges": [[u, v], ...]}} with nodes 0 to n - 1, and "x" with a row per node '
-            'and "edge_labels" with one per edge if any (or node-link JSON)'
+            "if any (or node-link JSON)"
         )
     if count > _MOST_NODES:
         raise InputError(f"{source}: num_nodes must be at most {_MOST_NODES:,}; got {count:,} (leave the graph out)")
     nodes = [{"id": index} if rows is None else {"id": index, "x": rows[index]} for index in range(count)]
     links = [{"source": u, "target": v} for u, v in edges or []]
-    if labels is not None:
-        links = [{**link, EDGE_LABEL: label} for link, label in zip(links, labels, strict=True)]
-    rest = {key: value for key, value in content.items() if key not in ("num_nodes", "edges", "x", "edge_labels")}
+    rest = {key: value for key, value in content.items() if key not in ("num_nodes", "edges", "x")}
     return {**rest, "nodes": nodes, "edges": links}
 
 
@@ -255,6 +229,92 @@ def _undirected(
     if loop is not None:
         raise InputError(f"{source}: node {loop} is joined to itself (leave self-loops out)")
     return sorted({(min(u, v), max(u, v)) for u, v in ends})
+
+
+# ---- one table of the edges of many graphs, and one of their nodes ----
+
+
+def has_edge_table(folder: Path) -> bool:
+    """Whether a folder holds a table of the edges of many graphs: its heading has a column ``graph``."""
+    path = folder / EDGES
+    if not path.is_file():
+        return False
+    first = next(iter(read_text(path, "expected a table of edges").splitlines()), "")
+    return "graph" in [cell.strip().lower() for cell in first.split(",")]
+
+
+def read_edge_table(folder: Path) -> dict[str, RawGraph]:
+    """The graphs of both tables by name, in the order in which they appear."""
+    edges: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    nodes: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+    heading, lines = read_table_rows(folder / EDGES, ("graph", "source", "target"))
+    for where, row in lines:
+        graph, u, v = row["graph"], row["source"], row["target"]
+        if u == v:
+            raise InputError(f"{where}: node {u} of graph {graph} is joined to itself (leave self-loops out)")
+        edges[graph].append((u, v))
+    if (folder / NODES).is_file():
+        _, lines = read_table_rows(folder / NODES, ("graph", "node"))
+        for where, row in lines:
+            graph, node = row.pop("graph"), row.pop("node")
+            if node in nodes[graph]:
+                raise InputError(f"{where}: node {node} of graph {graph} is listed twice (leave one of the lines out)")
+            nodes[graph][node] = {key: _value(value) for key, value in row.items() if value != ""}
+    attributes = set(heading) - {"graph", "source", "target"}
+    return {
+        graph: _raw(graph, folder / EDGES, edges[graph], nodes[graph], attributes)
+        for graph in dict.fromkeys([*edges, *nodes])
+    }
+
+
+def _raw(
+    graph: str, path: Path, edges: list[tuple[str, str]], nodes: dict[str, dict[str, Any]], attributes: set[str]
+) -> RawGraph:
+    names = numbered([*nodes, *(end for pair in edges for end in pair)])
+    place = {name: index for index, name in enumerate(names)}
+    pairs = sorted({(min(place[u], place[v]), max(place[u], place[v])) for u, v in edges})
+    return RawGraph(graph, f"{path}, graph {graph}", [nodes.get(name, {}) for name in names], pairs, attributes)
+
+
+def read_table_rows(path: Path, needed: tuple[str, ...]) -> tuple[list[str], list[tuple[str, dict[str, str]]]]:
+    """The heading of a CSV table, and its rows by column, each with where it stands; blank lines are passed over."""
+    reader = csv.reader(read_text(path, f"expected the columns {', '.join(needed)}").splitlines())
+    heading: list[str] = []
+    rows: list[tuple[str, dict[str, str]]] = []
+    try:
+        for cells in reader:
+            where, row = f"{path}, line {reader.line_num}", [cell.strip() for cell in cells]
+            if not any(row):
+                continue
+            if not heading:
+                heading = [cell.lower() if cell.lower() in needed else cell for cell in row]
+                missing = [name for name in needed if name not in heading]
+                if missing or len(set(heading)) < len(heading):
+                    raise InputError(
+                        f"{where}: expected a heading with {', '.join(needed)}, each column once; got {','.join(row)!r} (name "
+                        "the columns)"
+                    )
+                continue
+            if len(row) != len(heading):
+                raise InputError(
+                    f"{where}: expected {len(heading)} cells; got {len(row)} (quote cells that hold commas)"
+                )
+            found = dict(zip(heading, row, strict=True))
+            empty = next((name for name in needed if not found[name]), None)
+            if empty is not None:
+                raise InputError(f"{where}: {empty} is empty (fill it in, or leave the line out)")
+            rows.append((where, found))
+    except csv.Error as error:
+        raise InputError(f"{path}, line {reader.line_num}: {error} (expected CSV)") from error
+    return heading, rows
+
+
+def _value(text: str) -> Any:
+    """A number, if it reads as one."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 READERS: dict[str, Callable[[Path, bool], RawGraph]] = {

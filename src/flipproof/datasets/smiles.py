@@ -8,12 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from flipproof.datasets.dataset import Attribute, Dataset
-from flipproof.datasets.edge_table import read_table_rows
 from flipproof.datasets.folder import assembled
-from flipproof.datasets.graph_files import RawGraph
+from flipproof.datasets.graph_files import RawGraph, read_table_rows
 from flipproof.errors import InputError, MissingExtraError
-
-__all__ = ["molecule", "smiles"]
 
 _DEPENDENT = Attribute("hydrogens, aromaticity, rings", remark="they follow from the bonds, which the noise changes")
 

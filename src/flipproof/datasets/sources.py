@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,14 +9,13 @@ from typing import Any
 
 from flipproof.checks import checked_seed
 from flipproof.datasets.dataset import Attribute, Dataset
+from flipproof.datasets.dataset import fingerprint as fingerprint
 from flipproof.datasets.folder import LABELS, folder
 from flipproof.datasets.smiles import smiles
 from flipproof.datasets.splits import Split, drawn, split
 from flipproof.datasets.topologies import topologies
 from flipproof.datasets.tu import tu, tu_names
 from flipproof.errors import InputError
-
-__all__ = ["PARTS", "DataSource", "by_class_names", "fingerprint", "model_data", "part_indices", "stored_attributes"]
 
 PARTS = ("test", "validation", "train", "all")
 
@@ -34,7 +31,6 @@ class DataSource:
         seed: Makes the topologies.
         split_seed, test, validation: Of the split; shares of the whole.
         symmetrise: Take directed graphs as undirected.
-        edge_labels: Read the edge labels of a TU data set.
     """
 
     data: str
@@ -45,17 +41,10 @@ class DataSource:
     test: float = 1 / 3
     validation: float = 0.0
     symmetrise: bool = False
-    edge_labels: bool = False
 
     def load(self, *, like: Sequence[Attribute] = ()) -> Dataset:
         """The graphs; of a folder, with the same columns of node features as the given attributes have."""
         checked_seed(self.seed)
-        graphs = self._loaded(like)
-        if self.edge_labels and not graphs.num_edge_labels:
-            raise InputError(f"edge labels are read from TU data sets only; got {self.data} (leave them out)")
-        return graphs
-
-    def _loaded(self, like: Sequence[Attribute]) -> Dataset:
         kind, colon, count = self.data.partition(":")
         if kind == "topologies":
             if colon and not count.isdecimal():
@@ -66,15 +55,14 @@ class DataSource:
         path = self._folder
         if path is None:
             assert self.root is not None
-            options = {"symmetrise": self.symmetrise, "edge_labels": self.edge_labels}
-            return tu(self.data, self.root, download=self.download, **options)
+            return tu(self.data, self.root, download=self.download, symmetrise=self.symmetrise)
         if (path / LABELS).is_file():
             return folder(path, like=like, symmetrise=self.symmetrise)
         if path.is_file() and path.suffix.lower() == ".csv":
             return smiles(path, like=like)
         sets = [name for name in tu_names(path) if (path / f"{name}_A.txt").is_file()]
         if len(sets) == 1:
-            return tu(sets[0], path, symmetrise=self.symmetrise, edge_labels=self.edge_labels)
+            return tu(sets[0], path, symmetrise=self.symmetrise)
         raise InputError(
             f"--data must be topologies, a folder with {LABELS}, a CSV file with the columns smiles and label, or a TU name with "
             f"--root; {path} {self._found(path, sets)}"
@@ -121,7 +109,6 @@ class DataSource:
             "test": self.test,
             "validation": self.validation,
             "symmetrise": self.symmetrise,
-            **({"edge_labels": True} if self.edge_labels else {}),
             "data_sha256": fingerprint(graphs),
             "class_names": list(graphs.class_names),
             "attributes": [asdict(attribute) for attribute in graphs.attributes],
@@ -155,7 +142,6 @@ def model_data(
         test=float(stored.get("test", 1 / 3)),
         validation=float(stored.get("validation", 0.0)),
         symmetrise=symmetrise or (same and bool(stored.get("symmetrise", False))),
-        edge_labels=bool(stored.get("edge_labels", False)),
     )
     graphs = source.load(like=stored_attributes(stored))
     expected = stored.get("data_sha256")
@@ -182,18 +168,6 @@ def by_class_names(graphs: Dataset, stored: Mapping[str, Any], model: str = "the
         return graphs.with_classes(names)
     except InputError as error:
         raise InputError(f"the data do not fit {model}: {error}") from error
-
-
-def fingerprint(graphs: Dataset) -> str:
-    """Hash of all graphs, their features, labels and class names; independent of machine and path."""
-    digest = hashlib.sha256(json.dumps([len(graphs), list(graphs.class_names)]).encode())
-    for graph in graphs:
-        digest.update(f"{graph.topology} {graph.label}".encode())
-        if graph.node_features is not None:
-            features = graph.node_features
-            digest.update(f"{features.shape} {features.dtype.str}".encode())
-            digest.update(features.tobytes())
-    return digest.hexdigest()
 
 
 def part_indices(parts: Split, part: str, limit: int | None, *, seed: int = 0) -> list[int]:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.checks import checked_integer, checked_seed
-from flipproof.datasets.dataset import Dataset
+from flipproof.datasets.dataset import Dataset, fingerprint
 from flipproof.errors import InputError
+from flipproof.files import write_json
 from flipproof.graphs import Graph, as_graphs
 
-__all__ = ["Split", "drawn", "folds", "in_several_classes", "isomorphic_to_any", "isomorphism_groups", "split"]
-
 _ROUNDS = 3
+FOLDS = 10
+_DIGITS = "0123456789"
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,41 +170,66 @@ def folds(graphs: Dataset | Iterable[Any], *, number: int = 10, validation: bool
     return splits
 
 
-def isomorphic_to_any(graphs: Sequence[Any], others: Sequence[Any]) -> NDArray[np.bool_]:
-    """For each of ``graphs``, whether one of ``others`` is the same graph with its nodes renumbered.
+def write_folds(path: Path, data: Dataset, *, seed: int = 0) -> None:
+    """Write ten stratified folds of a data set.
 
-    Nodes must agree in their own features too. Weisfeiler-Lehman colours sort out most pairs; what is left is decided
-    exactly, with the colours as a guide.
+    In fold ``k`` the graphs with digit ``k`` are tested, those with digit ``k + 1`` (after 9 comes 0) choose settings, and the
+    others are trained on.
+    """
+    if len(data) < FOLDS:
+        raise InputError(f"ten folds need at least ten graphs; got {len(data)} (use more graphs)")
+    digits = np.empty(len(data), dtype=np.int64)
+    for number, part in enumerate(folds(data, number=FOLDS, seed=seed)):
+        digits[part.test_indices] = number
+    content = {
+        "data": data.name,
+        "graphs": len(data),
+        "data_sha256": fingerprint(data),
+        "seed": seed,
+        "folds": "".join(_DIGITS[digit] for digit in digits),
+    }
+    write_json(path, content)
+
+
+def read_folds(path: Path, data: Dataset) -> list[Split]:
+    """The ten splits that a file describes; refuses a file of other graphs."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        digits = np.array([_DIGITS.index(digit) for digit in content["folds"]])
+        seed = int(content["seed"])
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror} (give the folder of the fold files)") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} is not a file of folds: {error} (compare benchmarks/splits)") from error
+    if len(digits) != len(data) or content.get("data_sha256") != fingerprint(data):
+        raise InputError(
+            f"{path} belongs to other graphs than these {len(data)} of {data.name} (use the same files and the same data seed)"
+        )
+    found = []
+    for number in range(FOLDS):
+        held = (number + 1) % FOLDS
+        parts = [np.flatnonzero(mask) for mask in (~np.isin(digits, (number, held)), digits == held, digits == number)]
+        if not all(len(part) for part in parts):
+            raise InputError(f"{path}: fold {number} has an empty part (write the file again)")
+        found.append(Split(data, parts[0], parts[1], parts[2], seed))
+    return found
+
+
+def isomorphic_to_any(graphs: Sequence[Any], others: Sequence[Any]) -> NDArray[np.bool_]:
+    """For each of ``graphs``, whether one of ``others`` is the same graph with its nodes renumbered, node features included.
 
     >>> square, path = Graph(4, [(0, 1), (1, 2), (2, 3), (0, 3)]), Graph(4, [(0, 1), (1, 2), (2, 3)])
     >>> isomorphic_to_any([square, path], [Graph(4, [(0, 2), (2, 1), (1, 3), (3, 0)])]).tolist()
     [True, False]
     """
-    import networkx
-
-    palette: dict[Any, int] = {}
-    buckets: dict[tuple[int, ...], list[tuple[Graph, list[int]]]] = {}
-    for other in as_graphs(others):
-        colours = _refined_colours(other, palette)
-        buckets.setdefault(tuple(sorted(colours)), []).append((other, colours))
-    answers = []
-    for graph in as_graphs(graphs):
-        colours = _refined_colours(graph, palette)
-        candidates = buckets.get(tuple(sorted(colours)), [])
-        coloured = _coloured(graph, colours) if candidates else None
-        answers.append(
-            any(
-                networkx.vf2pp_is_isomorphic(coloured, _coloured(*candidate), node_label="colour")
-                for candidate in candidates
-            )
-        )
-    return np.array(answers, dtype=np.bool_)
+    known = as_graphs(others)
+    return isomorphism_groups([*known, *as_graphs(graphs)])[len(known) :] < len(known)
 
 
 def isomorphism_groups(graphs: Sequence[Graph]) -> NDArray[np.int64]:
     """For each graph the position of the first graph that it is isomorphic to, node features included, ``[len(graphs)]``.
 
-    Exact, as :func:`isomorphic_to_any`.
+    Weisfeiler-Lehman colours sort out most pairs; what is left is decided exactly, with the colours as a guide.
 
     >>> square, path = Graph(4, [(0, 1), (1, 2), (2, 3), (0, 3)]), Graph(4, [(0, 1), (1, 2), (2, 3)])
     >>> isomorphism_groups([path, square, Graph(4, [(0, 2), (2, 1), (1, 3), (3, 0)])]).tolist()
@@ -214,14 +242,15 @@ def isomorphism_groups(graphs: Sequence[Graph]) -> NDArray[np.int64]:
     first = np.arange(len(graphs))
     for place, graph in enumerate(graphs):
         colours = _refined_colours(graph, palette)
-        known = firsts.setdefault(tuple(sorted(colours)), [])
-        coloured = _coloured(graph, colours)
-        for earlier, other in known:
+        earlier = firsts.setdefault(tuple(sorted(colours)), [])
+        coloured = graph.replaced(node_features=None).to_networkx()
+        networkx.set_node_attributes(coloured, dict(enumerate(colours)), "colour")
+        for position, other in earlier:
             if networkx.vf2pp_is_isomorphic(coloured, other, node_label="colour"):
-                first[place] = earlier
+                first[place] = position
                 break
         else:
-            known.append((place, coloured))
+            earlier.append((place, coloured))
     return first
 
 
@@ -231,10 +260,8 @@ def in_several_classes(graphs: Dataset, groups: NDArray[np.int64] | None = None)
     ``groups`` are the :func:`isomorphism_groups`, where they are known already.
     """
     first = isomorphism_groups(graphs) if groups is None else groups
-    classes: dict[int, set[int]] = {}
-    for group, label in zip(first.tolist(), graphs.labels.tolist(), strict=True):
-        classes.setdefault(group, set()).add(label)
-    return np.array([len(classes[group]) > 1 for group in first.tolist()], dtype=np.bool_)
+    mixed = first[graphs.labels != graphs.labels[first]]
+    return np.isin(first, mixed)
 
 
 def _refined_colours(graph: Graph, palette: dict[Any, int]) -> list[int]:
@@ -250,13 +277,6 @@ def _refined_colours(graph: Graph, palette: dict[Any, int]) -> list[int]:
         surroundings = [(colours[v], *sorted(colours[u] for u in near)) for v, near in enumerate(neighbours)]
         colours = [palette.setdefault(surrounding, len(palette)) for surrounding in surroundings]
     return colours
-
-
-def _coloured(graph: Graph, colours: list[int]) -> Any:
-    result = graph.replaced(node_features=None).to_networkx()
-    for node, colour in enumerate(colours):
-        result.nodes[node]["colour"] = colour
-    return result
 
 
 def _as_dataset(graphs: Dataset | Iterable[Any]) -> Dataset:

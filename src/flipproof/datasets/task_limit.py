@@ -22,8 +22,6 @@ from scipy.sparse.csgraph import connected_components
 
 from flipproof.graphs import Graph
 
-__all__ = ["distances", "most_certified"]
-
 _STARTS = 4  # matchings that are improved, per pair of graphs
 _SECONDS = 20.0  # for the exact answer of one component
 

@@ -27,8 +27,6 @@ from flipproof.checks import checked_count, checked_integer, checked_seed
 from flipproof.datasets.dataset import Dataset
 from flipproof.graphs import Graph, IntArray
 
-__all__ = ["CLASS_NAMES", "topologies", "unseen_topologies"]
-
 _MOST = 10_000_000  # graphs
 CLASS_NAMES = ("cycle", "star", "wheel", "lollipop", "hypercube", "grid", "complete", "circular ladder")
 
@@ -63,35 +61,6 @@ def topologies(
     >>> data == topologies(480)[:16]
     True
     """
-    return _draw(count, seed, min_nodes, max_nodes, shuffle_nodes, up=False, name="topologies")
-
-
-def unseen_topologies(
-    count: int = 160,
-    *,
-    seed: int = 0,
-    min_nodes: int = 21,
-    max_nodes: int = 32,
-    shuffle_nodes: bool = True,
-) -> Dataset:
-    """A test set of sizes never seen in training: as :func:`topologies`, but no graph has fewer than ``min_nodes`` nodes.
-
-    A topology that does not exist at a drawn size takes the next larger one instead of the next smaller: hypercubes have
-    32 nodes for every size from 21 to 32, and a grid of a prime number of nodes or a circular ladder of an odd one has a
-    node more. With ``min_nodes`` above the ``max_nodes`` of the training graphs, no test graph is isomorphic to one of them.
-
-    >>> unseen = unseen_topologies(80)
-    >>> min(graph.num_nodes for graph in unseen) > 20
-    True
-    >>> {graph.num_nodes for graph in unseen if graph.label == 4}
-    {32}
-    """
-    return _draw(count, seed, min_nodes, max_nodes, shuffle_nodes, up=True, name="unseen topologies")
-
-
-def _draw(
-    count: int, seed: int, min_nodes: int, max_nodes: int, shuffle_nodes: bool, *, up: bool, name: str
-) -> Dataset:
     count = checked_integer(count, "count", 1, _MOST, "the paper has 480")
     low = checked_count(min_nodes, "min_nodes", _SMALLEST, "smaller topologies coincide, for instance at 8 nodes")
     high = checked_count(max_nodes, "max_nodes", low, "it must not be below min_nodes")
@@ -101,14 +70,14 @@ def _draw(
         label = index % len(CLASS_NAMES)
         generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, _STREAM, index])))
         size = int(generator.integers(low, high + 1))
-        num_nodes, edges = _REALISATIONS[label](size, up, generator)
+        num_nodes, edges = _REALISATIONS[label](size, generator)
         if shuffle_nodes:
             edges = generator.permutation(num_nodes)[edges]
         graphs.append(Graph(num_nodes, edges, label=label, name=f"{CLASS_NAMES[label]}-{index}"))
-    return Dataset(graphs, class_names=CLASS_NAMES, name=name)
+    return Dataset(graphs, class_names=CLASS_NAMES, name="topologies")
 
 
-# ---- one function a class: (drawn size, round up?, generator) -> (number of nodes, edges [E, 2]) -----------------------
+# ---- one function per class: (drawn size, generator) -> (number of nodes, edges [E, 2]) -----------------------
 
 Realisation = tuple[int, IntArray]
 
@@ -130,34 +99,34 @@ def _spokes(size: int) -> IntArray:
     return np.stack([np.zeros_like(leaves), leaves], axis=1)
 
 
-def _cycle(size: int, up: bool, generator: np.random.Generator) -> Realisation:
+def _cycle(size: int, generator: np.random.Generator) -> Realisation:
     return size, _ring(np.arange(size))
 
 
-def _star(size: int, up: bool, generator: np.random.Generator) -> Realisation:
+def _star(size: int, generator: np.random.Generator) -> Realisation:
     return size, _spokes(size)
 
 
-def _wheel(size: int, up: bool, generator: np.random.Generator) -> Realisation:
+def _wheel(size: int, generator: np.random.Generator) -> Realisation:
     return size, np.concatenate([_spokes(size), _ring(np.arange(1, size))])
 
 
-def _lollipop(size: int, up: bool, generator: np.random.Generator) -> Realisation:
+def _lollipop(size: int, generator: np.random.Generator) -> Realisation:
     clique = int(generator.integers(3, size))
     return size, np.concatenate([_clique(clique), _path(np.arange(clique - 1, size))])
 
 
-def _hypercube(size: int, up: bool, generator: np.random.Generator) -> Realisation:
-    dimension = (size - 1).bit_length() if up else size.bit_length() - 1
+def _hypercube(size: int, generator: np.random.Generator) -> Realisation:
+    dimension = size.bit_length() - 1
     corners = np.arange(2**dimension)
     edges = [np.stack([corners, corners ^ (1 << bit)], axis=1) for bit in range(dimension)]
     return len(corners), np.concatenate(edges)
 
 
-def _grid(size: int, up: bool, generator: np.random.Generator) -> Realisation:
+def _grid(size: int, generator: np.random.Generator) -> Realisation:
     rows = _rows(size)
     if rows == 1:
-        size += 1 if up else -1  # the neighbours of a prime are even
+        size -= 1  # the neighbours of a prime are even
         rows = _rows(size)
     places = np.arange(size).reshape(rows, size // rows)
     return size, np.concatenate([*map(_path, places), *map(_path, places.T)])
@@ -167,17 +136,17 @@ def _rows(size: int) -> int:
     return max(rows for rows in range(1, int(size**0.5) + 1) if size % rows == 0)
 
 
-def _complete(size: int, up: bool, generator: np.random.Generator) -> Realisation:
+def _complete(size: int, generator: np.random.Generator) -> Realisation:
     return size, _clique(size)
 
 
-def _circular_ladder(size: int, up: bool, generator: np.random.Generator) -> Realisation:
-    rungs = (size + up) // 2
+def _circular_ladder(size: int, generator: np.random.Generator) -> Realisation:
+    rungs = size // 2
     inner, outer = np.arange(rungs), np.arange(rungs, 2 * rungs)
     return 2 * rungs, np.concatenate([_ring(inner), _ring(outer), np.stack([inner, outer], axis=1)])
 
 
-_REALISATIONS: tuple[Callable[[int, bool, np.random.Generator], Realisation], ...] = (
+_REALISATIONS: tuple[Callable[[int, np.random.Generator], Realisation], ...] = (
     _cycle,
     _star,
     _wheel,

@@ -4,11 +4,9 @@
     ROOT/NAME/NAME_graph_indicator.txt   line i: the graph of node i
     ROOT/NAME/NAME_graph_labels.txt      line i: the class of graph i
     ROOT/NAME/NAME_node_labels.txt, NAME_node_attributes.txt      line i: of node i; need not be there
-    ROOT/NAME/NAME_edge_labels.txt       line i: of the edge in line i of NAME_A.txt; need not be there
 
-The files may also lie in ``ROOT/NAME/raw``, where PyG puts them, or in ``ROOT`` itself. Edge labels are read where they are asked
-for, for local networks. Otherwise they and edge attributes are left out: a bond that the noise adds has none, and one that the
-attacker removed must look like one that the noise removed, so a model that meets noise must not see them.
+The files may also lie in ``ROOT/NAME/raw``, where PyG puts them, or in ``ROOT`` itself. Edge labels and edge
+attributes are ignored: an edge that an attacker or the noise adds has none.
 """
 
 from __future__ import annotations
@@ -26,8 +24,6 @@ from flipproof.datasets.graph_arrays import GraphArrays
 from flipproof.errors import InputError
 from flipproof.graphs import IntArray
 
-__all__ = ["tu", "tu_names"]
-
 _MOST_OBJECTS = 20_000  # graphs; of more, each is built when it is asked for
 
 
@@ -37,7 +33,6 @@ def tu(
     *,
     download: bool = False,
     attributes: bool = True,
-    edge_labels: bool = False,
     symmetrise: bool = False,
 ) -> Dataset:
     """A data set of the TU collection.
@@ -56,8 +51,6 @@ def tu(
         root: Folder that holds the folder ``name``, or the files themselves.
         download: Fetch files that are not there, with PyG; otherwise a name without files is an error at once.
         attributes: Read node attributes, where there are any.
-        edge_labels: Read edge labels, numbered from 0 in ascending order of the files' values; refused where there are none.
-            Only local networks see them (``fp.models.Local(..., edge_labels=data.num_edge_labels)``).
         symmetrise: Take directed graphs as undirected: an edge where either direction has one. Otherwise they are refused.
     """
     base = _Files.find(name, Path(root))
@@ -65,7 +58,7 @@ def tu(
         base = _downloaded(name, Path(root))
     if base is None:
         raise InputError(_not_found(name, Path(root)))
-    return _read(base, attributes, edge_labels, symmetrise)
+    return _read(base, attributes, symmetrise)
 
 
 def tu_names(root: str | os.PathLike[str]) -> list[str]:
@@ -178,7 +171,7 @@ def _is_finite(cell: str) -> bool:
         return False
 
 
-def _read(files: _Files, attributes: bool, edge_labels: bool, symmetrise: bool) -> Dataset:
+def _read(files: _Files, attributes: bool, symmetrise: bool) -> Dataset:
     values = files.needed("graph_labels")[:, 0]
     if not len(values):
         raise InputError(f"{files.path('graph_labels')} is empty: there is no graph (copy the file again)")
@@ -192,16 +185,11 @@ def _read(files: _Files, attributes: bool, edge_labels: bool, symmetrise: bool) 
         raise files.error("graph_labels", int(empty[0]), f"graph {empty[0] + 1} has no node in the graph indicator")
     number = np.empty(len(order), dtype=np.int64)
     number[order] = np.arange(len(order)) - node_starts[graph_of_node[order]]
-    edge_graphs, edges, rows, remarks = _edges(files, graph_of_node, number, symmetrise)
-    features, described = _features(files, len(order), attributes, edge_labels)
-    kinds = None
-    if edge_labels:
-        kinds, remark = _edge_labels(files)
-        kinds = kinds[rows]
-        remarks.append(remark)
+    edge_graphs, edges, remarks = _edges(files, graph_of_node, number, symmetrise)
+    features, described = _features(files, len(order), attributes)
     if features is not None:
         features = features[order]
-    arrays = GraphArrays(np.diff(node_starts), edge_graphs, edges, labels, features, edge_labels=kinds, name=files.name)
+    arrays = GraphArrays(np.diff(node_starts), edge_graphs, edges, labels, features, name=files.name)
     # as objects, graphs keep what was computed of them, but take some thirty times the memory
     graphs = arrays if len(arrays) > _MOST_OBJECTS else [graph.replaced() for graph in arrays]
     class_names = [str(value) for value in classes.tolist()]
@@ -221,8 +209,8 @@ def _graph_of_node(files: _Files, graphs: int) -> IntArray:
 
 def _edges(
     files: _Files, graph_of_node: IntArray, number: IntArray, symmetrise: bool
-) -> tuple[IntArray, IntArray, IntArray, list[str]]:
-    """Of every edge the graph, ascending, the ends within it ``[E, 2]`` and the row in the file; and what became of odd edges."""
+) -> tuple[IntArray, IntArray, list[str]]:
+    """Of every edge the graph, ascending, and the ends within it ``[E, 2]``; and what became of odd edges."""
     pairs = files.needed("A", columns=2) - 1
     outside = np.flatnonzero(((pairs < 0) | (pairs >= len(graph_of_node))).any(axis=1))
     if len(outside):
@@ -246,31 +234,7 @@ def _edges(
         remarks.append(f"{loops:,} self-loops are left out: flips concern pairs of distinct nodes")
     owner, ends = owner[kept], number[pairs[kept]]
     order = np.argsort(owner, kind="stable")
-    return owner[order], ends[order], np.flatnonzero(kept)[order], remarks
-
-
-def _edge_labels(files: _Files) -> tuple[IntArray, str]:
-    """The label of every row of edges, numbered from 0, and a remark; refuses an edge whose two directions differ."""
-    values, pairs = files.integers("edge_labels"), files.needed("A", columns=2)
-    if values is None:
-        raise InputError(f"{files.path('edge_labels')} is missing: {files.name} has no edge labels (leave them out)")
-    if len(values) != len(pairs):
-        raise InputError(
-            f"{files.path('edge_labels')} has {len(values)} lines; expected one per edge, {len(pairs)}, as "
-            f"{files.path('A').name} has (copy the files again)"
-        )
-    found, labels = np.unique(values[:, 0], return_inverse=True)
-    ends = np.sort(pairs, axis=1)
-    _, first, place = np.unique(
-        ends[:, 0] * (int(ends.max(initial=0)) + 1) + ends[:, 1], return_index=True, return_inverse=True
-    )
-    differing = np.flatnonzero(labels != labels[first][place])
-    if len(differing):
-        row = int(differing[0])
-        what = f"the edge {pairs[row, 0]}, {pairs[row, 1]} has another label where it is listed again"
-        raise files.error("edge_labels", row, what)
-    kinds = ", ".join(map(str, found.tolist()))
-    return labels, f"edge labels are read, for local networks alone; values in the files: {kinds}"
+    return owner[order], ends[order], remarks
 
 
 def _one_way(pairs: IntArray, nodes: int) -> IntArray:
@@ -288,9 +252,7 @@ def _directed(files: _Files, pairs: IntArray, row: int) -> InputError:
     )
 
 
-def _features(
-    files: _Files, nodes: int, attributes: bool, edge_labels: bool
-) -> tuple[NDArray[np.float32] | None, list[Attribute]]:
+def _features(files: _Files, nodes: int, attributes: bool) -> tuple[NDArray[np.float32] | None, list[Attribute]]:
     """Node labels, one-hot, and node attributes, ``[nodes, d]``; and what became of everything that the files have."""
     parts: list[NDArray[Any]] = []
     described: list[Attribute] = []
@@ -312,7 +274,7 @@ def _features(
     described += [
         Attribute(kind.replace("_", " "), remark="an edge that the noise adds has none")
         for kind in ("edge_labels", "edge_attributes")
-        if files.path(kind).is_file() and not (edge_labels and kind == "edge_labels")
+        if files.path(kind).is_file()
     ]
     return np.concatenate(parts, axis=1) if parts else None, described
 

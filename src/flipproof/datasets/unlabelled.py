@@ -10,25 +10,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from flipproof.datasets.dataset import Attribute
-from flipproof.datasets.edge_table import EDGES, NODES, has_edge_table, read_edge_table, read_table_rows
 from flipproof.datasets.folder import LABELS, with_features
 from flipproof.datasets.graph_files import (
-    EDGE_LABEL,
+    EDGES,
+    NODES,
     READERS,
     RawGraph,
+    has_edge_table,
     loaded_json,
     parsed_json,
+    read_edge_table,
     read_graph_file,
+    read_table_rows,
     read_text,
 )
 from flipproof.datasets.smiles import molecule
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
-
-__all__ = ["Columns", "parsed_line", "read_unlabelled"]
 
 _SMILES = ".smi"
 
@@ -117,12 +116,10 @@ class Columns:
 
     Attributes:
         attributes: What the model's data had. ``None`` for a model that does not say: the attribute ``x`` is then taken as it is.
-        edge_labels: Whether the model reads edge labels: the attribute ``edge_label`` of edges, 0, 1, 2, ...
         unused: Attributes that graphs had and the model does not know.
     """
 
     attributes: Sequence[Attribute] | None
-    edge_labels: bool = False
     unused: set[str] = field(default_factory=set)
 
     def graph(self, raw: RawGraph) -> Graph:
@@ -130,15 +127,8 @@ class Columns:
         own = {name for node in raw.nodes for name in node}
         taken = self._taken(raw, own)
         self.unused |= own - {attribute.name for attribute in taken}
-        read = {EDGE_LABEL} if self.edge_labels else set()
-        self.unused |= {f"{name} (of edges)" for name in raw.edge_attributes - read}
-        graph = with_features([raw], taken)[0]
-        if not self.edge_labels or (raw.edges and not raw.edge_labels):
-            return graph
-        try:
-            return graph.replaced(edge_labels=np.array(raw.edge_labels, dtype=None if raw.edges else np.int64))
-        except InputError as error:
-            raise InputError(f"{raw.source}: {error}") from error
+        self.unused |= {f"{name} (of edges)" for name in raw.edge_attributes}
+        return with_features([raw], taken)[0]
 
     def _taken(self, raw: RawGraph, own: set[str]) -> list[Attribute]:
         width = _width(raw)

@@ -10,18 +10,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flipproof.errors import InputError
+from flipproof.fields import from_plain
+from flipproof.noise import EdgeNoise
 
 if TYPE_CHECKING:
     from flipproof.defences.defence import Defence
 
-__all__ = ["defence_class", "defence_classes", "defence_names", "register", "trained_defence"]
+__all__ = ["defence_class", "defence_classes", "defence_from", "defence_names", "register", "trained_defence"]
 
 _HOMES: dict[str, Any] = {
-    "smoothing": "flipproof.defences.smoothing:SmoothedClassifier",
-    "voting": "flipproof.defences.voting:VotingClassifier",
-    "local": "flipproof.defences.local:LocalClassifier",
-    "edge-blind": "flipproof.defences.edge_blind:EdgeBlindClassifier",
-    "none": "flipproof.defences.undefended:Undefended",
+    "smoothing": "flipproof.defences.smoothing:Smoothing",
+    "voting": "flipproof.defences.voting:Voting",
+    "local": "flipproof.defences.local:Local",
+    "edge-blind": "flipproof.defences.edge_blind:EdgeBlindness",
+    "none": "flipproof.defences.undefended:NoDefence",
 }
 _AnyDefence = TypeVar("_AnyDefence", bound="type[Defence]")
 
@@ -45,8 +47,8 @@ def defence_class(name: str) -> type[Defence]:
     if isinstance(home, str):
         module, _, attribute = home.partition(":")
         home = getattr(import_module(module), attribute)
-    found: type[Defence] = home
-    return found
+    kind: type[Defence] = home
+    return kind
 
 
 def defence_classes() -> list[type[Defence]]:
@@ -54,10 +56,19 @@ def defence_classes() -> list[type[Defence]]:
     return [defence_class(name) for name in _HOMES]
 
 
-def trained_defence(metadata: Mapping[str, Any]) -> tuple[type[Defence], dict[str, Any]] | None:
-    """The defence, with its settings, that a model folder says its model was trained for; ``None`` if it says nothing."""
-    for found in defence_classes():
-        settings = found.trained_for(metadata)
-        if settings is not None:
-            return found, settings
+def defence_from(description: Mapping[str, Any]) -> Defence:
+    """The defence that :func:`flipproof.defences.defence.described` described."""
+    return from_plain(defence_class(description["name"]), description)
+
+
+def trained_defence(metadata: Mapping[str, Any]) -> Defence | None:
+    """The defence that a model folder says its model was trained for; ``None`` if it says nothing."""
+    described, noise, groups = (metadata.get(key) for key in ("defence", "noise", "groups"))
+    if noise is not None:  # models.save(model, folder, noise=...)
+        law = EdgeNoise.from_thresholds(noise["add_threshold"], noise["remove_threshold"])
+        described = {"name": "smoothing", "add": law.p_add, "remove": law.p_remove}
+    elif groups is not None:
+        described = {"name": "voting", "groups": groups}
+    if isinstance(described, Mapping) and described.get("name") in _HOMES:
+        return defence_from(described)
     return None

@@ -17,9 +17,8 @@ from flipproof.errors import InputError
 from flipproof.graphs import NODE_CHANGES, Graph, changed_graphs, number_of_changes
 
 if TYPE_CHECKING:
-    from flipproof.defences.local import LocalClassifier, LocalQuestion
-
-__all__ = ["check_node_changes", "checked_kinds", "node_radii"]
+    from flipproof.defences.defended import DefendedClassifier
+    from flipproof.defences.local import LocalRequest
 
 _MOST_GRAPHS = 50_000  # that are made of one graph
 
@@ -38,32 +37,32 @@ def checked_kinds(kinds: Any) -> list[list[float]]:
     return rows
 
 
-def check_node_changes(local: LocalClassifier, question: LocalQuestion, graphs: Sequence[Graph]) -> None:
+def check_node_changes(local: DefendedClassifier, request: LocalRequest, graphs: Sequence[Graph]) -> None:
     """Refuse graphs whose changes of nodes cannot be listed, or are too many."""
     for graph in graphs:
-        kinds = _kinds(local, question, graph)
-        number = number_of_changes(graph.num_nodes, 1 if kinds is None else len(kinds), question.nodes or 0)
+        kinds = _kinds(local, request, graph)
+        number = number_of_changes(graph.num_nodes, 1 if kinds is None else len(kinds), request.nodes or 0)
         if number > _MOST_GRAPHS:
             raise InputError(
-                f"nodes = {question.nodes} makes {number:,} graphs of a graph with {graph.num_nodes} nodes; at most "
+                f"nodes = {request.nodes} makes {number:,} graphs of a graph with {graph.num_nodes} nodes; at most "
                 f"{_MOST_GRAPHS:,} are looked at (change fewer nodes, or leave large graphs out)"
             )
 
 
-def node_radii(local: LocalClassifier, graph: Graph, certificate: Certificate, question: LocalQuestion) -> NodeRadii:
-    """What the certified answer withstands beside changes of up to ``question.nodes`` nodes."""
-    nodes, kinds = question.nodes or 0, _kinds(local, question, graph)
+def node_radii(local: DefendedClassifier, graph: Graph, certificate: Certificate, request: LocalRequest) -> NodeRadii:
+    """What the certified answer withstands beside changes of up to ``request.nodes`` nodes."""
+    nodes, kinds = request.nodes or 0, _kinds(local, request, graph)
     if certificate.label is None:
         return NodeRadii(nodes, -1, -1, -1)
     graph = graph if kinds is not None else graph.replaced(node_features=None)
-    return NodeRadii(nodes, *(_smallest(local, graph, certificate, question, change, kinds) for change in NODE_CHANGES))
+    return NodeRadii(nodes, *(_smallest(local, graph, certificate, request, change, kinds) for change in NODE_CHANGES))
 
 
 def _smallest(
-    local: LocalClassifier,
+    local: DefendedClassifier,
     graph: Graph,
     certificate: Certificate,
-    question: LocalQuestion,
+    request: LocalRequest,
     change: str,
     kinds: NDArray[np.float64] | None,
 ) -> int:
@@ -71,18 +70,20 @@ def _smallest(
 
     Graphs with the same views are not taken for the same: their views can be joined in other pairs, so attacks can differ.
     """
+    from flipproof.defences.local import answer_to, look
+
     found, latest = {_identity(graph): graph}, [graph]
-    for _ in range(question.nodes or 0):
+    for _ in range(request.nodes or 0):
         made = {_identity(after): after for before in latest for after in changed_graphs(before, change, kinds)}
         latest = [after for identity, after in made.items() if identity not in found]
-        if any(local.answer_to(after) != certificate.label for after in latest):
+        if any(answer_to(local, after) != certificate.label for after in latest):
             return -1
         found |= made
     radius = certificate.radius
     for after in list(found.values())[1:]:
         if not radius:
             break
-        other = local.look(after, question.per_node, most=radius).certify()
+        other = look(local, after, request.per_node, most=radius).certify()
         radius = min(radius, other.radius if other.label == certificate.label else -1)
     return radius
 
@@ -93,14 +94,17 @@ def _identity(graph: Graph) -> tuple[str, bytes]:
     return graph.topology, b"" if features is None else features.astype(np.float64).tobytes()
 
 
-def _kinds(local: LocalClassifier, question: LocalQuestion, graph: Graph) -> NDArray[np.float64] | None:
+def _kinds(local: DefendedClassifier, request: LocalRequest, graph: Graph) -> NDArray[np.float64] | None:
     """Rows of node features that a node can get, ``[K, d]``; ``None`` if the network reads none."""
-    given, features = question.kinds, graph.node_features
-    if local.hook.spec is None:  # it may depend on how nodes are numbered, and the attacker can number them
+    from flipproof.defences.local import hook_of
+
+    given, features = request.kinds, graph.node_features
+    if hook_of(local).spec is None:  # it may depend on how nodes are numbered, and the attacker can number them
         raise InputError(
-            f"changes of nodes need the graph's own node features, or none; got {type(local.hook).__name__} (leave features out)"
+            f"changes of nodes need the graph's own node features, or none; got {type(hook_of(local)).__name__} (leave "
+            "features out)"
         )
-    if features is None or not local.hook.reads_own:
+    if features is None or not hook_of(local).reads_own:
         if given is not None:
             raise InputError("kinds are for networks that read node features; this one reads none (leave kinds out)")
         return None

@@ -6,24 +6,48 @@ The model is asked about the graph without its edges. By construction no attack 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
-from flipproof.certificates.answer import Answer
-from flipproof.classifiers import is_torch_module
-from flipproof.defences.defence import Defence
-from flipproof.graphs import Graph, as_graph
-
-if TYPE_CHECKING:
-    from flipproof.datasets import Dataset
-    from flipproof.models.node_statistics import NodeFit, NodeStatistics
-
-__all__ = ["EdgeBlindClassifier"]
+from flipproof.certificates.evidence import Answer
+from flipproof.classifiers import DEFAULT_MEMORY, is_torch_module
+from flipproof.defences.defence import Defence, Run
+from flipproof.defences.defended import DefendedClassifier
+from flipproof.graphs import Graph
 
 
-class EdgeBlindClassifier(Defence):
+@dataclass(frozen=True)
+class EdgeBlindness(Defence):
+    """Ask about the graph without its edges. Node features must not depend on edges either."""
+
+    name = "edge-blind"
+    evidence = Answer
+    edge_blind = True
+
+    def features(self, model: Any, features: Any) -> Any:
+        return "own" if features is None and is_torch_module(model) else features  # the default falls back on degrees
+
+    def check(self, classifier: DefendedClassifier, graphs: Sequence[Graph], request: Any = None) -> None:
+        # a model that claims to see no edge is tried on the edges, too
+        blind = classifier.classifier.edge_blind
+        classifier.guard.check(graphs if blind else [graph.replaced(edges=()) for graph in graphs], self.trial_noise)
+        classifier.guard.check_features(graphs)
+
+    def ask(self, classifier: DefendedClassifier, graph: Graph, request: Any, run: Run = map) -> Answer:
+        return Answer(self.answer(classifier, graph), graph, classifier.num_classes, edge_blind=True)
+
+    def answer(self, classifier: DefendedClassifier, graph: Graph) -> int:
+        return classifier.classifier.label_of(graph.replaced(edges=()))
+
+
+class EdgeBlindClassifier(DefendedClassifier):
     """A model that is never shown an edge: certified at every radius.
 
     Node features must not depend on edges either.
+
+    Args:
+        model, num_classes, features, convention, trust_features, memory: See
+            :class:`flipproof.defences.defended.DefendedClassifier`.
 
     >>> def counts_nodes(graphs):
     ...     return [int(graph.num_nodes > 3) for graph in graphs]
@@ -31,37 +55,24 @@ class EdgeBlindClassifier(Defence):
     6
     """
 
-    name = "edge-blind"
-    evidence_type = Answer
-    baseline = True
-    trains = False
-    edge_blind = True
-    edge_free_features = True
-    effort = 0
-    trait = "edge-blind"
+    defence_name = "edge-blind"
 
-    def __init__(self, model: Any, **wrapped: Any) -> None:
-        if wrapped.get("features") is None and is_torch_module(model):
-            wrapped["features"] = "own"  # the default falls back on degrees
-        super().__init__(model, **wrapped)
-
-    @classmethod
-    def fitted(
-        cls, graphs: Dataset, *, features: Any, validation: Dataset | None = None, seed: int = 0
-    ) -> tuple[NodeStatistics, NodeFit]:
-        """The strong line: the better of a forest and a perceptron on statistics of the nodes."""
-        from flipproof.models.node_statistics import NodeStatistics
-
-        model = NodeStatistics(graphs.num_classes)
-        return model, model.fit(graphs, features=features, validation=validation, seed=seed)
-
-    def check(self, graphs: Sequence[Graph]) -> None:
-        super().check([graph.replaced(edges=()) for graph in graphs])
-        self.check_features(graphs)
-
-    def predict(self, graph: Any) -> int:
-        """The answer without any edge."""
-        return self.classifier.label_of(as_graph(graph).replaced(edges=()))
-
-    def ask(self, graph: Graph, question: Any) -> Answer:
-        return Answer(self.predict(graph), graph, self.num_classes, edge_blind=True)
+    def __init__(
+        self,
+        model: Any,
+        *,
+        num_classes: int | None = None,
+        features: Any = None,
+        convention: str | None = None,
+        trust_features: bool = False,
+        memory: int = DEFAULT_MEMORY,
+    ) -> None:
+        super().__init__(
+            model,
+            EdgeBlindness(),
+            num_classes=num_classes,
+            features=features,
+            convention=convention,
+            trust_features=trust_features,
+            memory=memory,
+        )

@@ -18,18 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.group_majority import certify_group_votes
-from flipproof.certificates.group_votes import GroupVotes
+from flipproof.certificates.group_votes import GroupVotes, certify_group_votes
 from flipproof.certificates.prices import MOST_PRICED, Prices
 from flipproof.checks import checked_integer
 from flipproof.classifiers import Classifier
-from flipproof.defences.defence import Question
+from flipproof.defences.defence import Request
 from flipproof.errors import InputError
+from flipproof.fields import option
 from flipproof.graphs import Graph, IntArray
 from flipproof.noise import keyed_draws
 from flipproof.noise.groups import EdgeGroups
-
-__all__ = ["DEFAULT_CALLS", "Level", "PricedQuestion", "combinations", "flip_answers", "pieces_of_work", "prices_of"]
 
 DEFAULT_CALLS = 4096
 """Model calls per graph where neither depth nor budget is given."""
@@ -69,32 +67,34 @@ def pieces_of_work(levels: Sequence[Level]) -> list[tuple[Level, ...]]:
 
 
 @dataclass(frozen=True)
-class PricedQuestion(Question):
+class PriceSearch(Request):
     """How far the prices of votes are looked for.
 
     Attributes:
         depth: Largest number of flips that are tried together inside a group; ``None`` for as many as the budget allows.
-        calls: Largest number of model calls per graph; ``None`` for any number. Flips of one size in a group are tried only
-            if the budget allows for all of them.
+        calls: Largest number of model calls per graph; ``None`` for any number, or for the default if there is no depth. Flips of
+            one size in a group are tried only if the budget allows for all of them.
     """
 
-    depth: int | None = None
-    calls: int | None = DEFAULT_CALLS
+    depth: int | None = option(
+        "Largest number of flips that are tried together to learn what a vote costs; 0 counts votes alone. By default as "
+        "many as --calls allows.",
+        None,
+        least=0,
+    )
+    calls: int | None = option(
+        f"Largest number of model calls per graph; by default {DEFAULT_CALLS:,}, or any number if --depth is given.",
+        None,
+        least=1,
+    )
 
-    @classmethod
-    def of(  # type: ignore[override]
-        cls, *, graphs: int = 1, depth: int | None = None, calls: int | None = None
-    ) -> PricedQuestion:
-        """See :meth:`flipproof.VotingClassifier.certify`."""
-        if depth is not None:
-            depth = checked_integer(
-                depth, "depth", 0, 64, "0 for the counts of votes alone, 1 for the flips one by one"
-            )
-        if calls is not None:
-            calls = checked_integer(calls, "calls", 1, _MOST_CALLS, f"the default is {DEFAULT_CALLS:,}")
-        elif depth is None:
-            calls = DEFAULT_CALLS
-        return cls(depth, calls)
+    def __post_init__(self) -> None:
+        if self.depth is not None:
+            checked_integer(self.depth, "depth", 0, 64, "0 for the counts of votes alone, 1 for the flips one by one")
+        if self.calls is not None:
+            checked_integer(self.calls, "calls", 1, _MOST_CALLS, f"the default is {DEFAULT_CALLS:,}")
+        elif self.depth is None:
+            object.__setattr__(self, "calls", DEFAULT_CALLS)
 
     def next_levels(self, votes: GroupVotes) -> list[Level]:
         """What has to be asked next, given what is known; nothing if the radius is decided or may not be looked into further."""

@@ -1,8 +1,6 @@
 """What is attacked, the model itself or a defence around it, as a batched margin over sets of flips.
 
-A set of flips is a row of positions, each once; -1 fills up shorter rows. Position ``i`` is ``graph.slots[i]``. Against a
-classifier that reads ``L`` edge labels there are ``L`` positions for each of the ``N`` slots: ``l * N + i`` is an edge with label
-``l`` in slot ``i``. So an edge is added with any label by one flip, and gets another label by two.
+A set of flips is a row of positions, each once; -1 fills up shorter rows. Position ``i`` is ``graph.slots[i]``.
 """
 
 from __future__ import annotations
@@ -15,43 +13,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flipproof.certificates.bounds import checked_alpha, label_pvalue
+from flipproof.checks import checked_samples, checked_seed
 from flipproof.classifiers import Classifier
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, pairs_of_slots
-from flipproof.noise import EdgeNoise, NoisyBatch
+from flipproof.noise import EdgeNoise, NoisyBatch, keyed_draws, noisy_states
 
 if TYPE_CHECKING:
-    from flipproof.defences.defence import Defence
-
-__all__ = [
-    "AnswersTarget",
-    "BaseTarget",
-    "Confirmation",
-    "CopiesTarget",
-    "Outcome",
-    "Target",
-    "attacked_states",
-    "checked_copies",
-    "clean_states",
-]
+    from flipproof.defences.defended import DefendedClassifier
 
 _MOST_ENTRIES = 2**24  # states held at once
 _MOST_COPIES = 2**28  # slots of all copies of a candidate
+_CLEAR = 2.0  # standard errors by which a rival must lead on the noise that the attack was searched with
 
 
-def clean_states(graph: Graph, edge_labels: int = 0) -> NDArray[np.bool_]:
-    """Which positions are edges of the graph, ``[N]``; where edge labels are read, edges with the position's label, ``[L N]``."""
-    if not edge_labels:
-        return graph.slot_states
-    assert graph.edge_labels is not None
-    own = np.full(graph.num_slots, -1)
-    own[graph.slot_states] = graph.edge_labels[~np.isin(graph.edge_slots, graph.frozen_slots)]
-    return np.asarray(own == np.arange(edge_labels)[:, None]).ravel()
-
-
-def attacked_states(graph: Graph, flips: IntArray, edge_labels: int = 0) -> NDArray[np.bool_]:
-    """States of all positions after each of several sets of flips, ``[K, N]``, or ``[K, L N]`` where edge labels are read."""
-    states = np.repeat(clean_states(graph, edge_labels)[None], len(flips), axis=0)
+def attacked_states(graph: Graph, flips: IntArray) -> NDArray[np.bool_]:
+    """States of all positions after each of several sets of flips, ``[K, N]``."""
+    states = np.repeat(graph.slot_states[None], len(flips), axis=0)
     row, place = np.nonzero(flips >= 0)
     states[row, flips[row, place]] ^= True
     return states
@@ -101,6 +80,25 @@ class Outcome:
 
 
 @dataclass(frozen=True)
+class Effort:
+    """How an attack looks at a classifier.
+
+    Attributes:
+        samples: Noisy copies of every candidate, where the defence samples.
+        confirm_samples: Noisy copies on which a success is confirmed.
+        alpha: Probability with which a false success is confirmed.
+        seed: Seed of the noise.
+        max_calls: Largest number of model calls; ``None`` for any number.
+    """
+
+    samples: int = 256
+    confirm_samples: int = 10_000
+    alpha: float = 0.001
+    seed: int = 0
+    max_calls: int | None = None
+
+
+@dataclass(frozen=True)
 class Confirmation:
     """Whether an attacked graph's answer surely differs from the label, and the label's lead there."""
 
@@ -117,20 +115,17 @@ class Target(ABC):
         calls: Number of graphs that the model was asked about so far.
         max_calls: The largest such number, or ``None``; :meth:`evaluate` then leaves the last candidates out.
         alpha: Probability with which a false success is confirmed; 0 where nothing is sampled.
-        edge_labels: Number of edge labels that the classifier tells apart; 0 if it reads none.
     """
 
     calls: int = 0
     alpha: float = 0.0
-    edge_labels: int = 0
 
     def __init__(self, classifier: Classifier, graph: Graph, noise: EdgeNoise, max_calls: int | None) -> None:
         self.graph, self.max_calls = graph, max_calls
         self.classifier = classifier.suited(graph, noise)
         self.classifier.prepare()
         self._batch_size = self.classifier.batch_size(graph, noise)
-        if not self.edge_labels:  # a batch has no edge labels
-            self.classifier.labels(self.batch(graph.slot_states[None]))  # refuses wrong shapes in one sentence
+        self.classifier.labels(self.batch(graph.slot_states[None]))  # refuses wrong shapes in one sentence
         self.label = 0
 
     @property
@@ -160,9 +155,9 @@ class Target(ABC):
         """What each set of flips does (rows as in :class:`flipproof.attacks.constraints.Space`)."""
         flips = flips if self.room is None else flips[: self.room]
         self.calls += self.cost * len(flips)
-        size = max(1, _MOST_ENTRIES // max(1, self.graph.num_slots * max(1, self.edge_labels) * self.cost))
+        size = max(1, _MOST_ENTRIES // max(1, self.graph.num_slots * self.cost))
         parts = [
-            self._evaluate(attacked_states(self.graph, flips[start : start + size], self.edge_labels))
+            self._evaluate(attacked_states(self.graph, flips[start : start + size]))
             for start in range(0, len(flips), size)
         ]
         return Outcome.joined(parts)
@@ -259,31 +254,84 @@ class CopiesTarget(Target):
         """Which candidates count as fooled, from their votes for each class ``[K, C]`` and the label's lead ``[K]``."""
 
 
+class SmoothedTarget(CopiesTarget):
+    """The most frequent answer under noise, estimated on the same noise for all candidates.
+
+    Common random numbers: slot ``i`` of sample ``m`` has one random integer, compared with the threshold of whatever state the
+    candidate has there, so that two candidates differ only where their flips do. A candidate counts as fooled when a rival
+    leads by two standard errors; whether it truly is, :meth:`confirm` tells with fresh noise.
+    """
+
+    relaxed = 32
+
+    def __init__(self, smooth: DefendedClassifier, graph: Graph, noise: EdgeNoise, effort: Effort) -> None:
+        self.smooth, self.confirm_samples = smooth, checked_samples(effort.confirm_samples)
+        self.samples = checked_copies(checked_samples(effort.samples), graph, "samples", "lower samples")
+        self.alpha, self.seed = checked_alpha(effort.alpha), checked_seed(effort.seed)
+        smooth.check([graph])
+        draws = keyed_draws("attack noise", self.seed, 0, (self.samples, graph.num_slots))
+        empty = np.zeros(draws.shape, dtype=np.bool_)
+        self.if_empty = noisy_states(empty, draws, noise)
+        self.if_edge = noisy_states(~empty, draws, noise)
+        super().__init__(smooth.classifier, graph, noise, effort.max_calls)
+
+    def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
+        own = counts[:, self.label]
+        fooled: NDArray[np.bool_] = -margins > _CLEAR * np.sqrt(2 * own - margins)
+        return fooled
+
+    def prediction(self) -> int:
+        return int(self._votes(self.graph, "clean").counts.argmax())
+
+    def confirm(self, graph: Graph) -> Confirmation:
+        """On fresh noise, a binomial test of the strongest rival against the label, corrected for choosing the rival.
+
+        An attack after which the label is still the smoothed classifier's answer passes with probability at most ``alpha``.
+        """
+        votes = self._votes(graph, "confirm")
+        counts = votes.counts
+        margin = float(self._margins(counts[None].astype(np.float64))[0])
+        rival = int(counts[self.label] - margin)
+        p_value = 1.0
+        if margin < 0:  # the label test is two-sided: half of it, once for each rival
+            p_value = min(1.0, float(label_pvalue(rival, counts[self.label])) / 2 * (len(counts) - 1))
+        level = checked_alpha(self.alpha, samples=len(votes), discrepancy=votes.stream().discrepancy)
+        return Confirmation(p_value <= level, margin / len(votes), p_value)
+
+    def _votes(self, graph: Graph, purpose: str) -> Any:
+        """Votes on noise that the search had no part in."""
+        seed = int(keyed_draws(f"attack {purpose}", self.seed, 0, (1,))[0])
+        defence = self.smooth.defence
+        self.smooth.check([graph])
+        self.calls += self.confirm_samples
+        return defence.ask(self.smooth, graph, defence.request(self.confirm_samples, seed=seed))
+
+
 class AnswersTarget(Target):
     """Any defence, by its answer on each attacked graph: exact, nothing batched, no slope to follow."""
 
     cost = 1
 
-    def __init__(self, defence: Defence, graph: Graph, *, max_calls: int | None) -> None:
-        self.defence = defence
-        defence.check([graph])
-        super().__init__(defence.classifier, graph, defence.noise, max_calls)
+    def __init__(self, defended: DefendedClassifier, graph: Graph, max_calls: int | None) -> None:
+        self.defended = defended
+        defended.check([graph])
+        super().__init__(defended.classifier, graph, defended.defence.trial_noise, max_calls)
 
     def _evaluate(self, states: NDArray[np.bool_]) -> Outcome:
         graphs = [
             self.graph.flipped(pairs_of_slots(self.graph.slots[row ^ self.graph.slot_states], self.graph.num_nodes))
             for row in states
         ]
-        stands = np.array([self.defence.predict(graph) == self.label for graph in graphs])
+        stands = np.array([self.defended.predict(graph) == self.label for graph in graphs])
         margins = np.where(stands, 1.0, -1.0)
         return Outcome(margins, margins, ~stands)
 
     def prediction(self) -> int:
         self.calls += 1
-        found = self.defence.predict(self.graph)
+        found = self.defended.predict(self.graph)
         return 0 if found is None else found
 
     def confirm(self, graph: Graph) -> Confirmation:
         self.calls += 1
-        fooled = self.defence.predict(graph) != self.label
+        fooled = self.defended.predict(graph) != self.label
         return Confirmation(fooled, -1.0 if fooled else 1.0, 0.0 if fooled else 1.0)

@@ -2,49 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from flipproof.certificates.answer import Answer
-from flipproof.defences.defence import Defence
-from flipproof.defences.target import BaseTarget, Target
+from flipproof.certificates.evidence import Answer
+from flipproof.classifiers import DEFAULT_MEMORY
+from flipproof.defences.defence import Defence, Run
+from flipproof.defences.defended import DefendedClassifier
+from flipproof.defences.target import BaseTarget, Effort
 from flipproof.errors import InputError
-from flipproof.graphs import Graph, as_graph
-
-__all__ = ["Undefended", "as_defence"]
+from flipproof.graphs import Graph
 
 
-class Undefended(Defence):
-    """A model without a defence. Its certificates have radius 0: the answer itself, and nothing more."""
+@dataclass(frozen=True)
+class NoDefence(Defence):
+    """Ask about the graph itself. Certificates have radius 0: the answer, and nothing more."""
 
     name = "none"
-    evidence_type = Answer
-    baseline = True
-    effort = 0
-    trait = "undefended"
+    evidence = Answer
 
-    @classmethod
-    def title(cls, settings: Mapping[str, Any]) -> str:
-        return "clean"
+    def ask(self, classifier: DefendedClassifier, graph: Graph, request: Any, run: Run = map) -> Answer:
+        return Answer(self.answer(classifier, graph), graph, classifier.num_classes, edge_blind=False)
 
-    def predict(self, graph: Any) -> int:
-        """The model's answer."""
-        return self.classifier.label_of(as_graph(graph))
+    def answer(self, classifier: DefendedClassifier, graph: Graph) -> int:
+        return classifier.classifier.label_of(graph)
 
-    def ask(self, graph: Graph, question: Any) -> Answer:
-        return Answer(self.classifier.label_of(graph), graph, self.num_classes, edge_blind=False)
-
-    def target(self, graph: Graph, **search: Any) -> Target:
-        return BaseTarget(self.classifier, graph, self.noise, search.get("max_calls"))
+    def target(self, classifier: DefendedClassifier, graph: Graph, effort: Effort) -> BaseTarget:
+        return BaseTarget(classifier.classifier, graph, self.trial_noise, effort.max_calls)
 
 
-def as_defence(model: Any, **wrapped: Any) -> Defence:
+class Undefended(DefendedClassifier):
+    """A model without a defence; the arguments are those of :class:`flipproof.defences.defended.DefendedClassifier`."""
+
+    defence_name = "none"
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        num_classes: int | None = None,
+        features: Any = None,
+        convention: str | None = None,
+        trust_features: bool = False,
+        memory: int = DEFAULT_MEMORY,
+        edge_features: Callable[[Any, Any], Any] | None = None,
+    ) -> None:
+        super().__init__(
+            model,
+            NoDefence(),
+            num_classes=num_classes,
+            features=features,
+            convention=convention,
+            trust_features=trust_features,
+            memory=memory,
+            edge_features=edge_features,
+        )
+
+    def effective(self) -> DefendedClassifier:
+        """The model as it is, whatever it sees."""
+        return self
+
+
+def as_defended(model: Any, **arguments: Any) -> DefendedClassifier:
     """A defended classifier itself, or a base model without a defence.
 
-    ``wrapped`` are arguments for a base model; a defended classifier has its own.
+    ``arguments`` are for a base model; a defended classifier has its own.
     """
-    given = {key: value for key, value in wrapped.items() if value is not None}
-    if not isinstance(model, Defence):
+    given = {key: value for key, value in arguments.items() if value is not None}
+    if not isinstance(model, DefendedClassifier):
         return Undefended(model, **given)
     for name, value in given.items():
         raise InputError(f"a {type(model).__name__} has its own {name}; got {value!r} (leave it out)")

@@ -11,37 +11,115 @@ a single group, the sub-graph is the graph, and the search for prices is exhaust
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from functools import cached_property
-from itertools import count as count_from
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.group_majority import certify_group_votes
-from flipproof.certificates.group_votes import GroupVotes
+from flipproof.certificates.group_votes import GroupVotes, certify_group_votes
 from flipproof.certificates.prices import MOST_PRICED, Prices
-from flipproof.defences.asking import ask_all
-from flipproof.defences.defence import Defence, Option, Request, label_dtype
-from flipproof.defences.pricing import DEFAULT_CALLS, Level, PricedQuestion, flip_answers, pieces_of_work, prices_of
-from flipproof.defences.target import Confirmation, CopiesTarget, Target, checked_copies
+from flipproof.classifiers import DEFAULT_MEMORY
+from flipproof.defences.defence import Defence, Run, label_dtype
+from flipproof.defences.defended import DefendedClassifier, Progress
+from flipproof.defences.pricing import DEFAULT_CALLS, Level, PriceSearch, flip_answers, pieces_of_work, prices_of
+from flipproof.defences.target import Confirmation, CopiesTarget, Effort, checked_copies
+from flipproof.engines import Engine
 from flipproof.errors import InputError
-from flipproof.graphs import Graph, IntArray, as_graph, slots_of_pairs
+from flipproof.fields import Option, Parts, option
+from flipproof.graphs import Graph, IntArray, as_graph, as_graphs, slots_of_pairs
 from flipproof.noise import EdgeNoise, keyed_draws
 from flipproof.noise.groups import EdgeGroups
 
-if TYPE_CHECKING:
-    from flipproof.datasets import Dataset
 
-__all__ = ["VotingClassifier"]
+def _groups(values: Mapping[str, Any]) -> EdgeGroups:
+    if "groups" not in values:
+        raise InputError("voting needs a number of groups; got none (for instance groups 5)")
+    return EdgeGroups(values["groups"], values.get("key", 0))
 
-_CANDIDATES = (3, 10)
+
+_GROUPS = Parts(
+    (Option("groups", int, "Number of sub-graphs per graph, for voting.", least=1),),
+    plain=lambda groups: {"groups": groups.count} | ({"key": groups.key} if groups.key else {}),
+    made=_groups,
+    stored=("groups", "key"),
+)
 
 
-class VotingClassifier(Defence):
+@dataclass(frozen=True)
+class Voting(Defence):
+    """Ask about hashed sub-graphs, and let them vote."""
+
+    name = "voting"
+    evidence = GroupVotes
+    request = PriceSearch
+
+    groups: EdgeGroups = option(parts=_GROUPS)
+
+    @property
+    def trial_noise(self) -> EdgeNoise:
+        """Random sub-graphs of the same density."""
+        return EdgeNoise(add=0, remove=1 - 1 / self.groups.count)
+
+    def ask(self, classifier: DefendedClassifier, graph: Graph, request: PriceSearch, run: Run = map) -> GroupVotes:
+        """The votes, then round by round the flips that decide the radius."""
+        votes, answers = self.votes(classifier, graph), dict[Level, IntArray]()
+        priced, work = votes, partial(self.flips, classifier, graph)
+        while pieces := pieces_of_work(request.next_levels(priced)):
+            for piece, rows in zip(pieces, run(work, pieces), strict=True):
+                answers |= zip(piece, rows, strict=True)
+            priced = prices_of(votes, answers)
+        return priced
+
+    def votes(self, classifier: DefendedClassifier, graph: Graph) -> GroupVotes:
+        """The votes on a graph that was checked, without prices."""
+        base, total = classifier.classifier.suited(graph, self.trial_noise), self.groups.count
+        base.prepare()
+        size = base.batch_size(graph, self.trial_noise)
+        # one sub-graph is asked about again, alone: a guard against models whose answers depend on the batch
+        again = int(keyed_draws(f"alone {graph.topology}", self.groups.key % 2**63, total, (1,))[0]) % total
+        labels = []
+        for start in range(0, total, size):
+            batch = self.groups.batch(graph, start, min(start + size, total))
+            labels.append(base.labels(batch))
+            if start <= again < start + size:
+                base.asked_alone(batch, labels[-1], np.array([again - start]))
+        kept = np.concatenate(labels).astype(label_dtype(classifier.num_classes))
+        return GroupVotes(kept, graph, self.groups, classifier.num_classes)
+
+    def flips(self, classifier: DefendedClassifier, graph: Graph, levels: tuple[Level, ...]) -> list[IntArray]:
+        """What the model says after sets of flips inside groups."""
+        base = classifier.classifier.suited(graph, self.trial_noise)
+        base.prepare()
+        return flip_answers(base, graph, self.groups, levels, size=base.batch_size(graph, self.trial_noise))
+
+    def answer(self, classifier: DefendedClassifier, graph: Graph) -> int:
+        classifier.check([graph])
+        return int(self.votes(classifier, graph).counts.argmax())
+
+    def made(self, evidence: Any, num_classes: int) -> bool:
+        return super().made(evidence, num_classes) and evidence.groups == self.groups
+
+    def best(self, graph: Graph, request: PriceSearch, num_classes: int) -> Certificate | None:
+        if request.depth is None:
+            return None
+        count = self.groups.count
+        prices = Prices.none(count)
+        if count <= MOST_PRICED:  # every set of so many flips was tried, and none changed a vote
+            prices = Prices(prices.depths + request.depth, prices.tried, prices.found)
+        labels = np.zeros(count, dtype=label_dtype(num_classes))
+        return certify_group_votes(
+            GroupVotes(labels, graph, self.groups, num_classes, prices=prices), depth=request.depth
+        )
+
+    def target(self, classifier: DefendedClassifier, graph: Graph, effort: Effort) -> VotingTarget:
+        return VotingTarget(self, classifier, graph, effort.max_calls)
+
+
+class VotingClassifier(DefendedClassifier):
     """A graph classifier made robust by a majority vote over hashed sub-graphs; wraps any model.
 
     The hash reads node numbers. Renaming the nodes of a graph makes another partition and may make another answer, so
@@ -51,8 +129,8 @@ class VotingClassifier(Defence):
         model: As for :class:`flipproof.SmoothedClassifier`; best trained on sub-graphs, ``flipproof.train(..., groups=T)``.
         groups: Number of groups ``T``, or the :class:`flipproof.EdgeGroups` themselves. More groups make larger radii possible
             and each sub-graph sparser. One group is the model itself, verified exhaustively.
-        **wrapped: ``num_classes``, ``features`` (computed on every *sub-graph*), ``convention``, ``trust_features`` and
-            ``memory``; see :class:`flipproof.defences.Defence`.
+        num_classes, features, convention, trust_features, memory, edge_features: See
+            :class:`flipproof.defences.defended.DefendedClassifier`; features are computed on every *sub-graph*.
 
     >>> def has_edge(graphs):
     ...     return [int(graph.num_edges > 0) for graph in graphs]
@@ -66,123 +144,38 @@ class VotingClassifier(Defence):
     6
     """
 
-    name = "voting"
-    tried_where_asked = True
-    evidence_type = GroupVotes
-    question_type = PricedQuestion
-    trait = "voting"
-    references = ("xia2024gnncert", "hammoudeh2023reducing")
-    settings = (Option("groups", int, "Number of sub-graphs per graph, for voting.", least=1),)
-    trial_options = (Option("groups", int, "Number of sub-graphs to try; give it several times.", least=1),)
-    training_options = (
-        Option("renumber", bool, "Hash the nodes under new random numbers in every training step.", False),
-        Option(
-            "flips", int, "Number of flips inside a sub-graph to train against; raises the price of votes.", 0, least=0
-        ),
-        Option("worst_of", int, "Number of variants with flips, of which training takes the worst.", 4, least=2),
-    )
+    defence_name = "voting"
+    defence: Voting
 
-    asking = (
-        Option(
-            "depth",
-            int,
-            "Largest number of flips that are tried together to learn what a vote costs; 0 counts votes alone. By default as "
-            "many as --calls allows.",
-            least=0,
-        ),
-        Option(
-            "calls",
-            int,
-            f"Largest number of model calls per graph; by default {DEFAULT_CALLS:,}, or any number if --depth is given.",
-            least=1,
-        ),
-    )
+    def __init__(
+        self,
+        model: Any,
+        groups: int | EdgeGroups,
+        *,
+        num_classes: int | None = None,
+        features: Any = None,
+        convention: str | None = None,
+        trust_features: bool = False,
+        memory: int = DEFAULT_MEMORY,
+        edge_features: Callable[[Any, Any], Any] | None = None,
+    ) -> None:
+        super().__init__(
+            model,
+            Voting(groups if isinstance(groups, EdgeGroups) else EdgeGroups(groups)),
+            num_classes=num_classes,
+            features=features,
+            convention=convention,
+            trust_features=trust_features,
+            memory=memory,
+            edge_features=edge_features,
+        )
 
-    def __init__(self, model: Any, groups: int | EdgeGroups, **wrapped: Any) -> None:
-        self.groups = groups if isinstance(groups, EdgeGroups) else EdgeGroups(groups)
-        super().__init__(model, **wrapped)
+    @property
+    def groups(self) -> EdgeGroups:
+        """The assignment of node pairs."""
+        return self.defence.groups
 
-    @cached_property
-    def noise(self) -> EdgeNoise:
-        """Random sub-graphs of the same density: what the model is tried on, and what a batch of sub-graphs costs."""
-        return EdgeNoise(add=0, remove=1 - 1 / self.groups.count)
-
-    @classmethod
-    def checked(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        if given.get("groups") is None:
-            raise InputError("voting needs a number of groups; got none (for instance groups 5)")
-        groups = EdgeGroups(given["groups"], given.get("key", 0))
-        # flips are no part of the classifier: they say how its model was trained
-        flips = given.get("flips")
-        return {
-            "groups": groups.count,
-            **({"key": groups.key} if groups.key else {}),
-            **({"flips": int(flips)} if flips else {}),
-        }
-
-    @classmethod
-    def build(cls, model: Any, settings: Mapping[str, Any], **wrapped: Any) -> VotingClassifier:
-        return cls(model, EdgeGroups(settings["groups"], settings.get("key", 0)), **wrapped)
-
-    def describe(self) -> dict[str, Any]:
-        return {"name": self.name, **self.checked({"groups": self.groups.count, "key": self.groups.key})}
-
-    @classmethod
-    def title(cls, settings: Mapping[str, Any]) -> str:
-        return f"voting {settings['groups']}" + (f" flips {settings['flips']}" if settings.get("flips") else "")
-
-    @classmethod
-    def words(cls, settings: Mapping[str, Any]) -> str:
-        groups, flips = settings["groups"], settings.get("flips")
-        against = f", against {flips} flip{'s' * (flips > 1)}" if flips else ""
-        return f"{groups} group{'s' * (groups > 1)}{against}"
-
-    @classmethod
-    def training(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
-        flips = {"flips": settings["flips"]} if settings.get("flips") else {}
-        groups = EdgeGroups(settings["groups"], settings.get("key", 0))
-        return {"groups": groups, "renumber": groups.count > 1, **flips}
-
-    @classmethod
-    def trained_for(cls, metadata: Mapping[str, Any]) -> dict[str, Any] | None:
-        if metadata.get("groups") is not None:
-            return cls.checked({"groups": metadata["groups"]})
-        return super().trained_for(metadata)
-
-    @classmethod
-    def entry(cls, value: Any) -> dict[str, Any]:
-        """A number of groups, or a table that may also say how many flips to train against."""
-        given = value if isinstance(value, Mapping) else {"groups": value}
-        if given.keys() - {"groups", "flips"}:
-            raise InputError(f"voting takes a number of groups, or tables with groups and flips; got {value!r}")
-        return cls.checked(given)
-
-    @classmethod
-    def effect(cls, settings: Mapping[str, Any], graphs: Dataset) -> str:
-        groups = settings["groups"]
-        most = (groups - 1) // 2
-        vote = f"the vote of {groups} sub-graphs alone withstands at most {most} flip{'s' * (most != 1)}; "
-        return f"{vote if groups > 1 else ''}prices (--depth) decide how many"
-
-    @classmethod
-    def candidates(cls, graphs: Dataset) -> list[dict[str, Any]]:
-        plain = [{"groups": number} for number in _CANDIDATES]
-        return [*plain, *({"groups": number, "flips": 1} for number in (1, _CANDIDATES[0]))]
-
-    @classmethod
-    def candidates_against(cls, graphs: Dataset, attack: int | tuple[int, int]) -> list[dict[str, Any]]:
-        """Twice as many groups as flips, and more, plain; few groups where prices must carry it."""
-        flips = sum(attack) if isinstance(attack, tuple) else attack
-        plain = [{"groups": number} for number in (2 * flips + 1, 4 * flips + 1) if number > 1]
-        return [*plain, *({"groups": number, "flips": 1} for number in (1, _CANDIDATES[0]))]
-
-    def predict(self, graph: Any) -> int:
-        """The class with the most votes; ties go to the smaller label."""
-        graph = as_graph(graph)
-        self.check([graph])
-        return int(self.ask(graph, None).counts.argmax())
-
-    def certify(self, graph: Any, **asked: Any) -> Certificate:
+    def certify(self, graph: Any, *, depth: int | None = None, calls: int | None = None) -> Certificate:
         """The majority on a graph, and the number of edge flips that it withstands, with certainty.
 
         No attack of at most ``radius`` flips changes the answer. The radius follows from the votes and from what each of them
@@ -190,11 +183,26 @@ class VotingClassifier(Defence):
 
         Args:
             graph: A :class:`Graph`, PyG ``Data``, networkx graph or adjacency matrix.
-            **asked: ``depth``: largest number of flips that are tried together inside a group; 0 counts votes alone (GNNCert).
-                By default as many as ``calls`` allows. ``calls``: largest number of model calls per graph, 4,096 by default, or
-                any number if ``depth`` is given. Sets of flips of one size in a group are tried only if all of them fit.
+            depth: Largest number of flips that are tried together inside a group; 0 counts votes alone (GNNCert). By default as
+                many as ``calls`` allows.
+            calls: Largest number of model calls per graph, 4,096 by default, or any number if ``depth`` is given. Sets of flips
+                of one size in a group are tried only if all of them fit.
         """
-        return super().certify(graph, **asked)
+        return self._certificates([as_graph(graph)], PriceSearch(depth, calls))[0]
+
+    def certify_all(
+        self,
+        graphs: Iterable[Any],
+        *,
+        depth: int | None = None,
+        calls: int | None = None,
+        progress: Progress = False,
+        workers: int | None = None,
+        engine: Engine | None = None,
+    ) -> list[Certificate]:
+        """A certificate for each graph, in their order; see :meth:`certify` and :meth:`DefendedClassifier.certify_all`."""
+        where: dict[str, Any] = {"progress": progress, "workers": workers, "engine": engine}
+        return self._certificates(as_graphs(graphs), PriceSearch(depth, calls), **where)
 
     def vote(self, graph: Any) -> GroupVotes:
         """The model's label on every sub-graph. Keep it: :func:`flipproof.certify_group_votes` reads the certificate off it."""
@@ -206,121 +214,22 @@ class VotingClassifier(Defence):
         Keep it: :func:`flipproof.certify_group_votes` reads the certificate off it, at this depth or any smaller one; its
         ``purchase()`` says what an attacker would buy, and its ``attack()`` which pairs that attacker would flip.
         """
-        graph, question = as_graph(graph), self.question(depth=depth, calls=calls)
-        self.check([graph])
-        ((_, votes, _),) = ask_all(self, question, {0: graph}, read=False)
+        ((votes, _),) = self._asked([as_graph(graph)], PriceSearch(depth, calls), read=False)
         assert isinstance(votes, GroupVotes)
         return votes
-
-    # ---- asking, round by round ----
-
-    def tasks(self, graph: Graph, question: PricedQuestion, pieces: Mapping[str, bytes]) -> list[Request]:
-        """The votes, then round by round the flips that decide the radius."""
-        if _VOTES not in pieces:
-            return [Request(_VOTES)]
-        there = Counter(_round_of(key) for key in pieces if key != _VOTES)
-        complete = {number for (number, size), count in there.items() if count == size}
-        number = next(each for each in count_from(1) if each not in complete)
-        # of a round that a kill or a damaged file left incomplete, some pieces are there; those of later rounds stay valid
-        before = {key: piece for key, piece in pieces.items() if key == _VOTES or _round_of(key)[0] < number}
-        return [request for request in self._round(graph, question, before, number) if request.key not in pieces]
-
-    def _round(self, graph: Graph, question: PricedQuestion, pieces: Mapping[str, bytes], number: int) -> list[Request]:
-        """What a round asks, given all pieces of the rounds before it."""
-        work = pieces_of_work(question.next_levels(self.evidence(graph, question, pieces)))
-        return [Request(_key(number, len(work), levels)) for levels in work]
-
-    def work(self, graph: Graph, question: PricedQuestion, request: Request) -> bytes:
-        if request.key == _VOTES:
-            return self.ask(graph, question).labels.astype("<u4").tobytes()
-        classifier = self.classifier.suited(graph, self.noise)
-        classifier.prepare()
-        size = classifier.batch_size(graph, self.noise)
-        found = flip_answers(classifier, graph, self.groups, _levels_of(request.key), size=size)
-        return b"".join(np.append(len(rows), rows.ravel()).astype("<i8").tobytes() for rows in found)
-
-    def evidence(self, graph: Graph, question: PricedQuestion, pieces: Mapping[str, bytes]) -> GroupVotes:
-        labels = np.frombuffer(pieces[_VOTES], dtype="<u4").astype(label_dtype(self.num_classes))
-        votes = GroupVotes(labels, graph, self.groups, self.num_classes)
-        answers: dict[Level, IntArray] = {}
-        for key, piece in pieces.items():
-            if key == _VOTES:
-                continue
-            numbers, start = np.frombuffer(piece, dtype="<i8").astype(np.int64), 0
-            for level in _levels_of(key):
-                stop = start + 1 + int(numbers[start]) * (4 + level.flips)
-                answers[level] = numbers[start + 1 : stop].reshape(-1, 4 + level.flips)
-                start = stop
-        return prices_of(votes, answers)
-
-    def ask(self, graph: Graph, question: Any) -> GroupVotes:
-        """The votes on a graph that :meth:`check` has passed, without prices."""
-        classifier = self.classifier.suited(graph, self.noise)
-        classifier.prepare()
-        size, total = classifier.batch_size(graph, self.noise), self.groups.count
-        # one sub-graph is asked about again, alone: a guard against models that mind their company
-        again = int(keyed_draws(f"alone {graph.topology}", self.groups.key % 2**63, total, (1,))[0]) % total
-        labels = []
-        for start in range(0, total, size):
-            batch = self.groups.batch(graph, start, min(start + size, total))
-            labels.append(classifier.labels(batch))
-            if start <= again < start + size:
-                classifier.asked_alone(batch, labels[-1], np.array([again - start]))
-        return GroupVotes(
-            np.concatenate(labels).astype(label_dtype(self.num_classes)), graph, self.groups, self.num_classes
-        )
-
-    @classmethod
-    def best(
-        cls, graph: Graph, question: PricedQuestion, settings: Mapping[str, Any], num_classes: int
-    ) -> Certificate | None:
-        if question.depth is None:
-            return None
-        groups = EdgeGroups(settings["groups"], settings.get("key", 0))
-        labels = np.zeros(groups.count, dtype=label_dtype(num_classes))
-        prices = Prices.none(groups.count)
-        if groups.count <= MOST_PRICED:  # every set of so many flips was tried, and none changed a vote
-            prices = Prices(prices.depths + question.depth, prices.tried, prices.found)
-        return certify_group_votes(GroupVotes(labels, graph, groups, num_classes, prices=prices), depth=question.depth)
-
-    @classmethod
-    def answered(cls, evidence: Any, settings: Mapping[str, Any], num_classes: int) -> bool:
-        groups = EdgeGroups(settings["groups"], settings.get("key", 0))
-        return super().answered(evidence, settings, num_classes) and evidence.groups == groups
-
-    def target(self, graph: Graph, **search: Any) -> Target:
-        return VotingTarget(self, graph, search.get("max_calls"))
-
-
-_VOTES = "votes"
-
-
-def _key(number: int, size: int, levels: Sequence[Level]) -> str:
-    """Names a piece of work: the round, its number of pieces, and the sets of flips."""
-    parts = ", ".join(f"{each.group} {each.flips} {each.start} {each.stop}" for each in levels)
-    return f"{number}/{size}: {parts}"
-
-
-def _round_of(key: str) -> tuple[int, int]:
-    number, _, size = key.partition(":")[0].partition("/")
-    return int(number), int(size)
-
-
-def _levels_of(key: str) -> list[Level]:
-    return [Level(*map(int, each.split())) for each in key.partition(":")[2].split(",")]
 
 
 class VotingTarget(CopiesTarget):
     """The majority over hashed sub-graphs: copy ``t`` keeps the edges of group ``t``. Exact; ties go to the smaller label."""
 
-    def __init__(self, voting: VotingClassifier, graph: Graph, max_calls: int | None) -> None:
-        self.voting = voting
+    def __init__(self, voting: Voting, defended: DefendedClassifier, graph: Graph, max_calls: int | None) -> None:
+        self.voting, self.defended = voting, defended
         checked_copies(voting.groups.count, graph, "groups", "attack smaller graphs")
-        voting.check([graph])
+        defended.check([graph])
         group = voting.groups.of_slots(graph.slots, graph.num_nodes)
         self.if_edge = group == np.arange(voting.groups.count)[:, None]
         self.if_empty = np.zeros_like(self.if_edge)
-        super().__init__(voting.classifier, graph, voting.noise, max_calls)
+        super().__init__(defended.classifier, graph, voting.trial_noise, max_calls)
 
     def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
         fooled: NDArray[np.bool_] = counts.argmax(axis=1) != self.label
@@ -331,7 +240,7 @@ class VotingTarget(CopiesTarget):
         left = DEFAULT_CALLS if self.max_calls is None else self.max_calls - self.calls
         if left < self.cost:
             return super().known()
-        votes = self.voting.price(self.graph, calls=left)
+        votes = self.voting.ask(self.defended, self.graph, PriceSearch(calls=left))
         self.calls += votes.calls
         attack = votes.attack()
         if attack is None:
@@ -340,10 +249,10 @@ class VotingTarget(CopiesTarget):
 
     def prediction(self) -> int:
         self.calls += self.cost
-        return self.voting.predict(self.graph)
+        return self.voting.answer(self.defended, self.graph)
 
     def confirm(self, graph: Graph) -> Confirmation:
         self.calls += self.cost
-        counts = self.voting.ask(graph, None).counts
+        counts = self.voting.votes(self.defended, graph).counts
         fooled = bool(counts.argmax() != self.label)
         return Confirmation(fooled, float(self._margins(counts[None] / self.cost)[0]), 0.0 if fooled else 1.0)

@@ -5,19 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from types import TracebackType
 from typing import Any
 
-from flipproof.engines.engine import GraphTask, in_worker
+from flipproof.engines.pool import Outcome, Pool, do_bundle, in_worker
 from flipproof.errors import InputError, MissingExtraError
 
-__all__ = ["RayCluster", "installed"]
-
 _RETRIES = 5  # of a task whose worker or node was lost
-_AHEAD = 2  # bundles of tasks under way for each core, so that none waits for the driver
-_SECONDS, _TOGETHER = 0.1, 16  # a bundle is to take so long, and has no more tasks than this
 
 
 def installed() -> Any:
@@ -31,12 +27,12 @@ def installed() -> Any:
     return ray
 
 
-class RayCluster:
+class RayCluster(Pool):
     """A cluster that runs already, or one on this machine that ends with the ``with`` block.
 
     Where the process has called ``ray.init`` itself, that cluster is used.
 
-    Model and graphs are put into the object store once and fetched by every node that needs them.
+    The model is put into the object store once and fetched by every node that needs it.
 
     Args:
         address: As for ``ray.init``: ``auto``, ``host:6379``, ``ray://host:10001``; ``None`` starts a cluster here.
@@ -44,7 +40,7 @@ class RayCluster:
     """
 
     def __init__(self, address: str | None = None, *, workers: int | None = None) -> None:
-        self.address, self._workers = address, workers
+        self.address, self._started = address, workers
         self._ray = installed()
 
     def __enter__(self) -> RayCluster:
@@ -53,7 +49,7 @@ class RayCluster:
             return self
         options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
         if self.address is None:
-            options |= {"num_cpus": self._workers, "include_dashboard": False}
+            options |= {"num_cpus": self._started, "include_dashboard": False}
         # a module beside which the command was started is found by the workers too
         options["runtime_env"] = {"env_vars": {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}}
         try:
@@ -73,76 +69,53 @@ class RayCluster:
 
     def __str__(self) -> str:
         nodes = sum(node["Alive"] for node in self._ray.nodes())
-        return f"a Ray cluster of {nodes} node{'s' * (nodes != 1)} and {self.cores} cores"
+        return f"a Ray cluster of {nodes} node{'s' * (nodes != 1)} and {self.workers} cores"
 
     @property
-    def cores(self) -> int:
+    def workers(self) -> int:  # type: ignore[override]
         """Cores of all nodes."""
         return int(self._ray.cluster_resources().get("CPU", 1))
 
-    def run(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-        """See :class:`flipproof.engines.Engine`."""
-        ray = self._ray
-        remote = ray.remote(num_cpus=1, max_retries=_RETRIES)(_do)
-        kept, graphs = ray.put(work), dict[int, Any]()
-        source, under_way = iter(tasks), dict[Any, list[Any]]()
-        exhausted, together = False, 1
-        try:
-            while True:
-                waits = False
-                while len(under_way) < _AHEAD * self.cores and not exhausted and not waits:
-                    bundle: list[Any] = []
-                    while len(bundle) < together and not exhausted and not waits:
-                        task = next(source, _NOTHING)
-                        exhausted, waits = task is _NOTHING, task is None
-                        if not exhausted and not waits:
-                            bundle.append(task)
-                    if bundle:
-                        sent = [self._packed(task, graphs) for task in bundle]
-                        under_way[remote.remote([kept], sent)] = bundle
-                if not under_way:
-                    assert exhausted, "no result is under way that could be waited for"
-                    return
-                ready, _ = ray.wait(list(under_way))
-                for reference in ready:
-                    seconds, results = self._fetched(reference)
-                    # short tasks travel together, else the driver could not feed many cores
-                    together = max(1, min(_TOGETHER, int(_SECONDS * len(results) / max(seconds, 1e-9))))
-                    yield from zip(under_way.pop(reference), results, strict=True)
-        finally:
-            for reference in under_way:
-                ray.cancel(reference)
-
-    def _packed(self, task: Any, graphs: dict[int, Any]) -> Any:
-        """The task as it travels: with its graph's place in the object store, into which the graph is put once."""
-        if not isinstance(task, GraphTask):
-            return None, task
-        if task.index not in graphs:
-            while len(graphs) > _AHEAD * _TOGETHER * self.cores:  # the oldest are done
-                graphs.pop(next(iter(graphs)))
-            graphs[task.index] = self._ray.put(task.graph)
-        return graphs[task.index], (task.index, task.request)
-
-    def _fetched(self, reference: Any) -> Any:
-        """A result; what a task raised is raised here as it was."""
-        exceptions = self._ray.exceptions
-        try:
-            return self._ray.get(reference)
-        except exceptions.RayTaskError as error:
-            raise error.cause from None
-        except exceptions.RayError as error:
-            raise InputError(
-                f"the cluster lost a task {_RETRIES + 1} times: {next(iter(str(error).splitlines()), '')} (out of memory? what "
-                "is finished is kept: run the same command again)"
-            ) from error
+    def start(self, work: Callable[[Any], Any]) -> Executor:
+        return _RayExecutor(self._ray, work)
 
 
-_NOTHING: Any = object()
+class _RayExecutor(Executor):
+    """Bundles of tasks on a cluster."""
+
+    def __init__(self, ray: Any, work: Callable[[Any], Any]) -> None:
+        self._ray, self._work = ray, ray.put(work)
+        self._remote = ray.remote(num_cpus=1, max_retries=_RETRIES)(_do)
+        self._references = list[Any]()
+
+    def submit(self, bundle: list[Any]) -> Future[Outcome]:  # type: ignore[override]
+        reference = self._remote.remote([self._work], bundle)
+        future: Future[Outcome] = Future()
+        self._references.append(reference)
+        reference.future().add_done_callback(lambda done: self._hand_over(done, future))
+        return future
+
+    def _hand_over(self, done: Future[Outcome], future: Future[Outcome]) -> None:
+        error = done.exception()
+        if error is None:
+            future.set_result(done.result())
+            return
+        reason = next(iter(str(error).splitlines()), "")
+        sentence = (
+            f"the cluster lost a task {_RETRIES + 1} times: {reason} (out of memory? what is finished is kept: run the "
+        )
+        future.set_exception(InputError(f"{sentence}same command again)"))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        for reference in self._references:
+            self._ray.cancel(reference)
+
+
 _works: dict[str, Callable[[Any], Any]] = {}
 
 
-def _do(kept: list[Any], sent: list[tuple[Any, Any]]) -> tuple[float, list[Any]]:
-    """In a worker of the cluster: seconds and results. The work is fetched once and stays."""
+def _do(kept: list[Any], bundle: list[Any]) -> Outcome:
+    """In a worker of the cluster. The work is fetched once and stays."""
     import ray
 
     (reference,) = kept
@@ -151,6 +124,4 @@ def _do(kept: list[Any], sent: list[tuple[Any, Any]]) -> tuple[float, list[Any]]
         work = ray.get(reference)
         in_worker(work).__enter__()  # it is left when the process ends
         _works[reference.hex()] = work
-    work, started = _works[reference.hex()], time.perf_counter()
-    results = [work(task if graph is None else GraphTask(task[0], ray.get(graph), task[1])) for graph, task in sent]
-    return time.perf_counter() - started, results
+    return do_bundle(_works[reference.hex()], bundle)

@@ -1,9 +1,8 @@
 """Graphs, the numbering of their node pairs, and conversions."""
 
-from flipproof.graphs.canonical import checked_features
+from flipproof.graphs.canonical import IntArray, checked_features, pairs_of_slots, slots_of_pairs
 from flipproof.graphs.graph import Graph, as_graph, as_graphs, unchecked_graph
 from flipproof.graphs.node_changes import NODE_CHANGES, changed_graphs, number_of_changes
-from flipproof.graphs.slots import IntArray, pairs_of_slots, slots_of_pairs
 
 __all__ = [
     "NODE_CHANGES",

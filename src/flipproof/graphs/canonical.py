@@ -1,4 +1,8 @@
-"""Checks of a graph's parts, and their canonical forms."""
+"""The numbering of node pairs ("slots"), checks of a graph's parts, and their canonical forms.
+
+A graph is undirected and has no self-loops, so ``n`` nodes have ``n (n - 1) / 2`` slots, numbered along the upper
+triangle: (0, 1), (0, 2), ..., (0, n-1), (1, 2), ... This numbering lives in this module and nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +13,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.errors import InputError
-from flipproof.graphs.slots import IntArray, pairs_of_slots, slots_of_pairs
 
-__all__ = [
-    "NO_PAIRS",
-    "as_array",
-    "canonical_edge_labels",
-    "canonical_pairs",
-    "check_range",
-    "checked_features",
-    "checked_label",
-    "read_only",
-    "to_numpy",
-    "undirected_pairs",
-]
+IntArray = NDArray[np.int64]
+
+
+def slots_of_pairs(pairs: IntArray, num_nodes: int) -> IntArray:
+    """Slot numbers of node pairs ``[K, 2]`` with ``u < v``.
+
+    >>> slots_of_pairs(np.array([[0, 1], [0, 3], [1, 2]]), 4).tolist()
+    [0, 2, 3]
+    """
+    first, second = pairs[:, 0], pairs[:, 1]
+    return first * (2 * num_nodes - first - 1) // 2 + second - first - 1
+
+
+def pairs_of_slots(slots: IntArray, num_nodes: int) -> IntArray:
+    """Node pairs ``[K, 2]``, ``u < v``, of slot numbers: the inverse of :func:`slots_of_pairs`.
+
+    >>> pairs_of_slots(np.array([0, 2, 3]), 4).tolist()
+    [[0, 1], [0, 3], [1, 2]]
+    """
+    nodes = np.arange(num_nodes, dtype=np.int64)
+    row_starts = nodes * (2 * num_nodes - nodes - 1) // 2
+    # the last node's row is empty and starts at the number of slots, so no slot is found there
+    first = np.searchsorted(row_starts, slots, side="right") - 1
+    return np.stack([first, slots - row_starts[first] + first + 1], axis=1)
 
 
 def read_only(array: IntArray) -> IntArray:
@@ -110,34 +125,6 @@ def canonical_pairs(pairs: Any, num_nodes: int, argument: str) -> IntArray:
         )
     slots = np.unique(slots_of_pairs(np.sort(pairs, axis=1), num_nodes))
     return read_only(pairs_of_slots(slots, num_nodes))
-
-
-def canonical_edge_labels(labels: Any, pairs: NDArray[Any], num_nodes: int) -> IntArray:
-    """One label for each distinct pair, in the order of :func:`canonical_pairs`; refuses a pair with two labels.
-
-    Args:
-        labels: One per row of ``pairs``.
-        pairs: As given to, and accepted by, :func:`canonical_pairs`.
-        num_nodes: Number of nodes.
-    """
-    array = as_array(labels, "edge_labels", "one whole number per edge")
-    if array.ndim != 1 or len(array) != len(pairs):
-        raise InputError(
-            f"edge_labels must be one number for each of {len(pairs)} edges; got shape {array.shape} (in the order of edges)"
-        )
-    if len(array) and (array.dtype.kind not in "iu" or int(array.min()) < 0 or int(array.max()) >= 2**31):
-        raise InputError("edge_labels must be 0, 1, 2, ...; got other values (map the kinds of edges to numbers)")
-    array = array.astype(np.int64)
-    slots = slots_of_pairs(np.sort(pairs.reshape(-1, 2).astype(np.int64), axis=1), num_nodes)
-    _, first, place = np.unique(slots, return_index=True, return_inverse=True)
-    differing = np.flatnonzero(array != array[first][place])
-    if len(differing):
-        u, v = pairs[differing[0]]
-        raise InputError(
-            f"edge_labels must be the same wherever an edge is listed; ({u}, {v}) has {array[differing[0]]} and another one "
-            "(list every edge once)"
-        )
-    return read_only(array[first])
 
 
 def check_range(rows: NDArray[Any], columns: NDArray[Any], num_nodes: int, argument: str) -> None:

@@ -10,14 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flipproof.errors import InputError
-from flipproof.graphs.canonical import as_array, check_range, to_numpy, undirected_pairs
-from flipproof.graphs.slots import IntArray
+from flipproof.graphs.canonical import IntArray, as_array, check_range, to_numpy, undirected_pairs
 
 if TYPE_CHECKING:
     import networkx
     from torch_geometric.data import Data
-
-__all__ = ["Conversions", "pyg_edge_fields", "pyg_pairs", "pyg_with_edges"]
 
 _EDGE_FIELDS = ("adj", "adj_t")
 
@@ -131,7 +128,7 @@ class Conversions:
         return cls(len(nodes), edges, node_features, label, **options)
 
     def to_networkx(self) -> networkx.Graph:
-        """A ``networkx.Graph`` with node attribute ``x`` and graph attribute ``label`` where known; without edge labels."""
+        """A ``networkx.Graph`` with node attribute ``x`` and graph attribute ``label`` where known."""
         import networkx
 
         graph = networkx.Graph()
@@ -161,7 +158,7 @@ class Conversions:
         return cls(num_nodes, pairs, features, label, **options)
 
     def to_pyg(self) -> Data:
-        """A PyG ``Data``: ``edge_index`` with both directions, sorted; ``x`` and ``y`` where known; without edge labels."""
+        """A PyG ``Data``: ``edge_index`` with both directions, sorted; ``x`` and ``y`` where known."""
         import torch
         from torch_geometric.data import Data
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -14,17 +14,15 @@ from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.graphs.canonical import (
     NO_PAIRS,
-    as_array,
-    canonical_edge_labels,
+    IntArray,
     canonical_pairs,
     checked_features,
     checked_label,
+    pairs_of_slots,
     read_only,
+    slots_of_pairs,
 )
 from flipproof.graphs.conversions import Conversions
-from flipproof.graphs.slots import IntArray, pairs_of_slots, slots_of_pairs
-
-__all__ = ["Graph", "as_graph", "as_graphs", "unchecked_graph"]
 
 
 class Graph(Conversions):
@@ -38,8 +36,6 @@ class Graph(Conversions):
             of :class:`flipproof.SmoothedClassifier` for features that do).
         label: The class, 0, 1, 2, ..., if known.
         frozen: Node pairs that neither the noise nor an attacker can touch. They are left out of the slots.
-        edge_labels: The kind of each edge, 0, 1, 2, ..., in the order of ``edges``. Only local networks that were made for them
-            (:class:`flipproof.models.Local`) read them; noisy copies and sub-graphs have none.
         name: Free text, for reports.
 
     Attributes are read-only. ``edges`` holds each edge once, ``u < v``, sorted.
@@ -54,7 +50,6 @@ class Graph(Conversions):
     """
 
     frozen: IntArray
-    edge_labels: IntArray | None
     name: str | None
 
     def __init__(
@@ -65,11 +60,8 @@ class Graph(Conversions):
         label: int | None = None,
         *,
         frozen: ArrayLike | Iterable[tuple[int, int]] | None = None,
-        edge_labels: ArrayLike | None = None,
         name: str | None = None,
     ) -> None:
-        if edge_labels is not None:
-            edges = _listed(edges)
         num_nodes = checked_count(num_nodes, "num_nodes", 1, "leave graphs without nodes out of the data")
         self.__dict__.update(
             num_nodes=num_nodes,
@@ -77,12 +69,8 @@ class Graph(Conversions):
             node_features=checked_features(node_features, num_nodes),
             label=checked_label(label),
             frozen=canonical_pairs(() if frozen is None else frozen, num_nodes, "frozen"),
-            edge_labels=None,
             name=None if name is None else str(name),
         )
-        if edge_labels is not None:
-            pairs = as_array(edges, "edges", "pairs of nodes, shape [E, 2]")
-            self.__dict__["edge_labels"] = canonical_edge_labels(edge_labels, pairs, num_nodes)
 
     def __setattr__(self, attribute: str, value: object) -> None:
         raise AttributeError(f"a Graph is read-only; make a new one to change {attribute}")
@@ -92,7 +80,7 @@ class Graph(Conversions):
 
     def __reduce__(self) -> tuple[Any, ...]:
         positional = (self.num_nodes, self.edges, self.node_features, self.label)
-        return _rebuild, (positional, {"frozen": self.frozen, "edge_labels": self.edge_labels, "name": self.name})
+        return partial(Graph, frozen=self.frozen, name=self.name), positional
 
     def __repr__(self) -> str:
         parts = [f"num_nodes={self.num_nodes}", f"num_edges={self.num_edges}"]
@@ -100,8 +88,6 @@ class Graph(Conversions):
             parts.append(f"features={self.node_features.shape[1]}")
         if len(self.frozen):
             parts.append(f"frozen={len(self.frozen)}")
-        if self.edge_labels is not None:
-            parts.append(f"edge_labels={len(np.unique(self.edge_labels))}")
         parts += [f"{key}={value!r}" for key in ("label", "name") if (value := getattr(self, key)) is not None]
         return f"Graph({', '.join(parts)})"
 
@@ -175,14 +161,12 @@ class Graph(Conversions):
 
     @cached_property
     def topology(self) -> str:
-        """Hash of the nodes, edges, frozen pairs and edge labels; the same on every machine."""
+        """Hash of the nodes, edges and frozen pairs; the same on every machine."""
         digest = hashlib.blake2b(b"flipproof topology 1", digest_size=16)
         for number in (self.num_nodes, len(self.edges), len(self.frozen)):
             digest.update(int(number).to_bytes(8, "little"))
         for pairs in (self.edges, self.frozen):
             digest.update(pairs.astype("<i8").tobytes())
-        if self.edge_labels is not None:
-            digest.update(b"edge labels" + self.edge_labels.astype("<i8").tobytes())
         return digest.hexdigest()
 
     @cached_property
@@ -190,51 +174,26 @@ class Graph(Conversions):
         """Degree of every node, ``[n]``."""
         return read_only(np.bincount(self.edges.ravel(), minlength=self.num_nodes).astype(np.int64))
 
-    def flipped(self, pairs: ArrayLike | Iterable[tuple[int, int]], *, edge_labels: ArrayLike | None = None) -> Graph:
+    def flipped(self, pairs: ArrayLike | Iterable[tuple[int, int]]) -> Graph:
         """The graph after an attack: each of the given node pairs is flipped (an edge vanishes, a gap is joined).
 
         A pair that is listed twice is flipped once. Frozen pairs are refused: an attacker cannot reach them.
 
-        Args:
-            pairs: Node pairs.
-            edge_labels: Where the graph has edge labels: one for each pair, that of the edge if it is added. Without them, a
-                graph that gains edges has no edge labels any more.
-
         >>> Graph(3, [(0, 1)]).flipped([(0, 1), (1, 2)]).edges.tolist()
         [[1, 2]]
         """
-        pairs = _listed(pairs)
         flips = slots_of_pairs(canonical_pairs(pairs, self.num_nodes, "pairs"), self.num_nodes)
         frozen = np.intersect1d(flips, self.frozen_slots, assume_unique=True)
         if len(frozen):
             u, v = pairs_of_slots(frozen[:1], self.num_nodes)[0]
             raise InputError(f"pairs must not be frozen; got ({u}, {v}) (use replaced(edges=...) to change them)")
         slots = np.setxor1d(self.edge_slots, flips, assume_unique=True)
-        labels, added = None, np.isin(slots, flips)
-        if self.edge_labels is not None and (edge_labels is not None or not added.any()):
-            labels = np.zeros(len(slots), dtype=np.int64)
-            labels[~added] = self.edge_labels[np.searchsorted(self.edge_slots, slots[~added])]
-            if added.any():
-                given = canonical_edge_labels(edge_labels, as_array(pairs, "pairs", "node pairs"), self.num_nodes)
-                labels[added] = given[np.searchsorted(flips, slots[added])]
-        return self.replaced(edges=pairs_of_slots(slots, self.num_nodes), edge_labels=labels)
+        return self.replaced(edges=pairs_of_slots(slots, self.num_nodes))
 
     def replaced(self, **changes: Any) -> Graph:
-        """A copy with some of the constructor's arguments changed; with other edges, edge labels must be given again."""
+        """A copy with some of the constructor's arguments changed."""
         kept = ("num_nodes", "edges", "node_features", "label", "frozen", "name")
-        current = {key: getattr(self, key) for key in kept if key not in changes}
-        if "edges" not in changes:
-            current["edge_labels"] = self.edge_labels
-        return Graph(**(current | changes))
-
-
-def _listed(pairs: Any) -> Any:
-    """Pairs that can be gone through twice."""
-    return list(pairs) if isinstance(pairs, Iterable) and not hasattr(pairs, "__array__") else pairs
-
-
-def _rebuild(positional: Sequence[Any], options: dict[str, Any]) -> Graph:
-    return Graph(*positional, **options)
+        return Graph(**({key: getattr(self, key) for key in kept} | changes))
 
 
 def as_graph(value: Any) -> Graph:
@@ -273,18 +232,17 @@ def as_graphs(values: Any) -> list[Graph]:
     if not isinstance(values, Iterable) and not is_dataset:
         raise InputError(f"expected a list of graphs; got {type(values).__name__} (pass a list)")
     _refuse_noise(values)
-    return [graph for value in _parts(values) for graph in _graphs_of(value)]
+    parts = values.to_data_list() if hasattr(values, "to_data_list") else values
+    return [graph for part in parts for graph in _graphs_of(part)]
 
 
 def _graphs_of(value: Any) -> list[Graph]:
     """One graph, or those of a batch."""
-    several = hasattr(value, "to_data_list") or (isinstance(value, (list, tuple)) and _holds_graphs(value))
-    return [as_graph(part) for part in _parts(value)] if several else [as_graph(value)]
-
-
-def _parts(values: Any) -> Iterable[Any]:
-    parts: Iterable[Any] = values.to_data_list() if hasattr(values, "to_data_list") else values
-    return parts
+    if hasattr(value, "to_data_list"):
+        value = value.to_data_list()
+    elif not (isinstance(value, (list, tuple)) and _holds_graphs(value)):
+        value = [value]
+    return [as_graph(part) for part in value]
 
 
 def _holds_graphs(values: Sequence[Any]) -> bool:
@@ -312,7 +270,6 @@ def unchecked_graph(
     node_features: NDArray[Any] | None,
     *,
     label: int | None = None,
-    edge_labels: IntArray | None = None,
     name: str | None = None,
 ) -> Graph:
     """A graph from parts that are known to be in canonical form. Skipping the checks makes thousands of graphs cheap.
@@ -322,7 +279,6 @@ def unchecked_graph(
         edges: int64 pairs ``u < v`` of existing nodes, sorted, each listed once; the array becomes read-only.
         node_features: An array that :func:`checked_features` returned.
         label, name: As for :class:`Graph`.
-        edge_labels: int64, in the order of the edges; the array becomes read-only.
     """
     graph = Graph.__new__(Graph)
     graph.__dict__.update(
@@ -331,7 +287,6 @@ def unchecked_graph(
         node_features=node_features,
         label=label,
         frozen=NO_PAIRS,
-        edge_labels=None if edge_labels is None else read_only(edge_labels),
         name=name,
     )
     return graph

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from flipproof.graphs.canonical import IntArray
 from flipproof.graphs.graph import Graph
-from flipproof.graphs.slots import IntArray
 
 __all__ = ["NODE_CHANGES", "changed_graphs", "number_of_changes"]
 
@@ -63,13 +63,12 @@ def number_of_changes(nodes: int, kinds: int, changes: int) -> int:
 def _without(graph: Graph, node: int) -> Graph:
     """The graph without a node; those behind it move up."""
     kept = (graph.edges != node).all(axis=1)
-    features, labels = graph.node_features, graph.edge_labels
+    features = graph.node_features
     return graph.replaced(
         num_nodes=graph.num_nodes - 1,
         edges=_moved_up(graph.edges[kept], node),
         node_features=None if features is None else np.delete(features, node, axis=0),
         frozen=_moved_up(graph.frozen[(graph.frozen != node).all(axis=1)], node),
-        edge_labels=None if labels is None else labels[kept],
     )
 
 

@@ -1,8 +1,8 @@
 """Models that ship with flipproof: small, fast on a CPU, and safe under smoothing.
 
 Every network answers ``forward(x, adj, mask)`` for dense batches and ``forward_sparse(x, edge_index, batch)`` for large
-graphs, with the same weights and the same logits. ``WLSVM`` and ``NodeStatistics`` are no networks: a kernel machine, and the
-line to beat, which sees no edges. Both answer labels.
+graphs, with the same weights and the same logits; ``PyGNetwork`` is called as PyG's are. ``NodeStatistics`` is no network: the
+line to beat, which sees no edges and answers labels.
 
 Names are loaded when they are first used: whoever only names a model of their own need not load torch.
 """
@@ -14,36 +14,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from flipproof.models.blinded import EdgeBlind as EdgeBlind
-    from flipproof.models.diffpool import DiffPool as DiffPool
-    from flipproof.models.gat import GAT as GAT
     from flipproof.models.gcn import GCN as GCN
     from flipproof.models.gin import GIN as GIN
+    from flipproof.models.loading import NAMES as NAMES
+    from flipproof.models.loading import SavedModel as SavedModel
+    from flipproof.models.loading import build as build
+    from flipproof.models.loading import load as load
+    from flipproof.models.loading import load_metadata as load_metadata
+    from flipproof.models.loading import save as save
     from flipproof.models.local_network import Local as Local
     from flipproof.models.network import GraphNetwork as GraphNetwork
     from flipproof.models.node_statistics import NodeFit as NodeFit
     from flipproof.models.node_statistics import NodeStatistics as NodeStatistics
-    from flipproof.models.sage import GraphSAGE as GraphSAGE
-    from flipproof.models.storage import NAMES as NAMES
-    from flipproof.models.storage import SavedModel as SavedModel
-    from flipproof.models.storage import build as build
-    from flipproof.models.storage import load as load
-    from flipproof.models.storage import load_metadata as load_metadata
-    from flipproof.models.storage import save as save
-    from flipproof.models.wl_svm import WLSVM as WLSVM
-    from flipproof.models.wl_svm import WLFit as WLFit
+    from flipproof.models.pyg import PyGNetwork as PyGNetwork
 
 _HOMES = {
     "EdgeBlind": "blinded",
-    "DiffPool": "diffpool",
-    "GAT": "gat",
     "GCN": "gcn",
     "GIN": "gin",
     "Local": "local_network",
     "GraphNetwork": "network",
-    "GraphSAGE": "sage",
+    "PyGNetwork": "pyg",
     **dict.fromkeys(("NodeFit", "NodeStatistics"), "node_statistics"),
-    **dict.fromkeys(("NAMES", "SavedModel", "build", "load", "load_metadata", "save"), "storage"),
-    **dict.fromkeys(("WLSVM", "WLFit"), "wl_svm"),
+    **dict.fromkeys(("NAMES", "SavedModel", "build", "load", "load_metadata", "save"), "loading"),
 }
 
 __all__ = list(_HOMES)

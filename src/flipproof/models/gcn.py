@@ -12,8 +12,6 @@ from flipproof.classifiers.piecewise_linear import PiecewiseLinear
 from flipproof.models.label_model import checked_config
 from flipproof.models.network import GraphNetwork, degrees, neighbour_sums, seeded_weights
 
-__all__ = ["GCN"]
-
 
 class GCN(GraphNetwork):
     r"""The graph convolutional network of Kipf and Welling (ICLR 2017), with a mean readout and a linear head.

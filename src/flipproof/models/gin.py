@@ -13,8 +13,6 @@ from flipproof.models.label_model import checked_config
 from flipproof.models.network import GraphNetwork, degrees, neighbour_sums, seeded_weights
 from flipproof.noise import EdgeNoise
 
-__all__ = ["GIN"]
-
 
 class GIN(GraphNetwork):
     r"""A graph isomorphism network (Xu et al., ICLR 2019) with residual connections and layer normalisation.

@@ -1,28 +1,66 @@
-"""Models and node features as a user names them: a folder that ``train`` wrote, or ``package.module:factory``."""
+"""Models as they are named and stored: built from a config, saved in a folder, or a user's ``package.module:factory``.
+
+- ``FOLDER/config.json``: what the model is, and whatever the caller wants remembered (noise, data, seeds)
+- ``FOLDER/weights.safetensors``: the weights; no pickle, so that loading runs no code
+
+Torch is imported where weights are needed: a user's own model may do without.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import importlib
+import json
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from flipproof.classifiers import is_torch_module
 from flipproof.errors import InputError
-from flipproof.models.identity import content_of
+from flipproof.files import write_folder
+from flipproof.noise import EdgeNoise
 
 if TYPE_CHECKING:
-    from flipproof.models.storage import SavedModel
+    from flipproof.models import NodeStatistics
+    from flipproof.models.network import NamedNetwork
 
-__all__ = ["LoadedModel", "features_identity", "hook_identity", "load_features", "load_model", "model_identity"]
+_FORMAT, _VERSION = "flipproof model", 1
+_CONFIG, _WEIGHTS = "config.json", "weights.safetensors"
+_BLIND, _LINE = "edge-blind", "node-statistics"
+_PYG = ("graphsage", "sage", "gat")
+_CLASSES = {"gcn": "GCN", "gin": "GIN", **dict.fromkeys(_PYG, "PyGNetwork"), "local": "Local"}
+
+NAMES = (*_CLASSES, _BLIND)
+"""Names that :func:`build` knows."""
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """The description that a model folder holds.
+
+    Attributes:
+        config: The network; see :func:`build`.
+        metadata: The metadata that was passed to :func:`save`.
+        noise: The noise that the model was trained for, if it was saved with one.
+        weights_hash: SHA-256 of the weights file: the model's identity.
+    """
+
+    config: dict[str, Any]
+    metadata: dict[str, Any]
+    noise: EdgeNoise | None
+    weights_hash: str
 
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    """A model ready to be asked.
+    """A model that is ready for use.
 
     Attributes:
         model: A torch module in evaluation mode, or a callable from graphs to labels.
@@ -41,39 +79,56 @@ class LoadedModel:
         """What its folder remembers; nothing for a user's own."""
         return {} if self.saved is None else self.saved.metadata
 
-    @property
-    def edge_labels(self) -> int:
-        """Number of edge labels that it reads; 0 if none. One that reads them answers through its defence alone."""
-        return int(getattr(self.model, "edge_labels", 0))
-
-    def features(self, asked: str | None) -> str | None:
-        """The name of the node features: those asked for, else those that it was trained with."""
+    def features(self, name: str | None) -> str | None:
+        """The name of the node features: the one that the user chose, else that of the training."""
         stored = self.metadata.get("features")
-        return asked or (stored if isinstance(stored, str) else None)
+        return name or (stored if isinstance(stored, str) else None)
+
+
+# ---- by name -------------------------------------------------------------------------------------------------------
+
+
+def build(config: Mapping[str, Any], *, seed: int | None = None) -> NamedNetwork:
+    """The network that a config describes, with fresh weights.
+
+    Args:
+        config: ``name`` (one of :data:`NAMES`) and the constructor's arguments; an edge-blind network has the config of
+            the blinded one under ``network``.
+        seed: Seed of the initial weights.
+
+    >>> build({"name": "gcn", "in_features": 1, "num_classes": 8, "hidden": 16}).config["hidden"]
+    16
+    """
+    from flipproof import models
+
+    if not isinstance(config, Mapping) or not isinstance(config.get("name"), str):
+        raise InputError(f"config must be a mapping with a name, one of {', '.join(NAMES)}; got {config!r}")
+    name = config["name"]
+    if name == _BLIND:
+        return models.EdgeBlind(build(config.get("network", {}), seed=seed))  # type: ignore[arg-type]
+    if name not in _CLASSES:
+        raise InputError(f"unknown network {name!r} (flipproof has {', '.join(NAMES)})")
+    arguments = {key: value for key, value in config.items() if key != "name" or name in _PYG}
+    try:
+        network: NamedNetwork = getattr(models, _CLASSES[name])(**arguments, seed=seed)
+    except TypeError as error:
+        raise InputError(f"config of {name} does not fit: {error} (compare {name}'s documentation)") from error
+    return network
 
 
 def load_model(name: str) -> LoadedModel:
     """A folder that ``train`` wrote, or ``package.module:factory`` for a user's own model."""
     path = Path(name).expanduser()
-    if ":" in name and not path.is_dir():
-        return _own_model(name)
-    from flipproof.models.storage import NAMES, load, load_metadata
-    from flipproof.models.wl_svm import WLSVM
-
     if path.is_dir():
         saved = load_metadata(path)
         return LoadedModel(load(path), str(saved.config["name"]), saved.weights_hash, saved)
-    if name in (*NAMES, WLSVM.name):
+    if ":" not in name:
         raise InputError(
-            f"--model {name} is a model without weights (train it first: flipproof train --model {name} ... --out M, "
-            "then --model M)"
+            f"--model {name} is a model without weights (train it first: flipproof train --model {name} ... --out M, then "
+            "--model M)"
+            if name in NAMES
+            else f"--model must be a folder that train wrote, or package.module:factory; {name} is neither (check the path)"
         )
-    raise InputError(
-        f"--model must be a folder that train wrote, or package.module:factory; {name} is neither (check the path)"
-    )
-
-
-def _own_model(name: str) -> LoadedModel:
     factory, source = _imported(name, "--model")
     try:
         model = factory()
@@ -103,6 +158,146 @@ def load_features(name: str | None) -> Any:
     return as_features(name if known else _imported(name, "--features")[0])
 
 
+def _imported(name: str, option: str) -> tuple[Any, bytes]:
+    """The object that ``package.module:attribute`` names, and the source of its module."""
+    module_name, _, attribute = name.partition(":")
+    if not all(part.isidentifier() for part in [*module_name.split("."), *attribute.split(".")]):
+        raise InputError(f"{option} must read package.module:name; got {name!r} (for instance mymodels:make)")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise InputError(
+            f"{option} {name}: importing {module_name} failed with {_reason(error)} (run it from the folder that holds it)"
+        ) from error
+    value: Any = module
+    for part in attribute.split("."):
+        value = getattr(value, part, None)
+    if not callable(value):
+        raise InputError(f"{option} {name}: {module_name} has no callable {attribute} (check the name after the colon)")
+    return value, _source(module)
+
+
+# ---- in folders ----------------------------------------------------------------------------------------------------
+
+
+def save(model: NamedNetwork | NodeStatistics, folder: str | os.PathLike[str], **metadata: Any) -> None:
+    """Write a model to a folder, whole or not at all.
+
+    Args:
+        model: One of flipproof's own.
+        folder: The folder to write. An existing model folder is replaced, anything else is refused.
+        **metadata: Whatever should be remembered, as JSON: features, data and split seeds, training settings. An
+            :class:`flipproof.EdgeNoise` is stored by its exact thresholds, a features hook by its spec.
+    """
+    from flipproof.models import NodeStatistics
+    from flipproof.models.network import NamedNetwork
+
+    if not isinstance(model, (NamedNetwork, NodeStatistics)):
+        raise InputError(
+            f"only flipproof's own networks can be saved; got {type(model).__name__} (save another module's state_dict "
+            "with safetensors yourself)"
+        )
+    folder = Path(folder)
+    if folder.exists() and _description(folder).get("format") != _FORMAT:
+        raise InputError(f"{folder} exists and is not a model folder (choose another name, or remove it)")
+    weights = _packed_weights(model)
+    description = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "model": model.config,
+        "weights_sha256": hashlib.sha256(weights).hexdigest(),
+        "metadata": {key: _plain(value, key) for key, value in metadata.items()},
+    }
+    text = json.dumps(description, indent=2, sort_keys=False, allow_nan=False) + "\n"
+    write_folder(folder, {_CONFIG: text.encode(), _WEIGHTS: weights})
+
+
+def load(folder: str | os.PathLike[str]) -> Any:
+    """What :func:`save` wrote: a network in evaluation mode, or a fitted model. See :func:`load_metadata` for the rest."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load as load_tensors
+
+    from flipproof.models import NodeStatistics
+
+    folder = Path(folder)
+    saved, weights = _read(folder)
+    is_line = saved.config.get("name") == _LINE
+    model: Any = NodeStatistics.of_config(saved.config) if is_line else build(saved.config).eval()
+    try:
+        model.load_state_dict(load_tensors(weights))
+    except (SafetensorError, RuntimeError, KeyError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"the weights in {folder} do not fit its config: {reason} (train again)") from error
+    return model
+
+
+def load_metadata(folder: str | os.PathLike[str]) -> SavedModel:
+    """The description that a model folder holds; also checks that the weights are whole."""
+    return _read(Path(folder))[0]
+
+
+def _packed_weights(model: Any) -> bytes:
+    from safetensors.torch import save as save_tensors
+
+    return save_tensors({name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()})
+
+
+def _read(folder: Path) -> tuple[SavedModel, bytes]:
+    description = _description(folder)
+    config, metadata, version = (description.get(key) for key in ("model", "metadata", "version"))
+    if description.get("format") != _FORMAT:
+        why = f"it has no {_CONFIG} of flipproof's" if folder.is_dir() else "there is no such folder"
+        raise InputError(f"{folder} is not a model folder: {why} (give one that save or train wrote)")
+    if version != _VERSION:
+        raise InputError(
+            f"{folder} has version {version} of the model format; this flipproof reads {_VERSION} (use the flipproof that wrote "
+            "it)"
+        )
+    try:
+        weights = (folder / _WEIGHTS).read_bytes()
+    except OSError as error:
+        raise InputError(f"{folder} has no readable {_WEIGHTS}: {error.strerror} (train or copy it again)") from error
+    digest = hashlib.sha256(weights).hexdigest()
+    if digest != description.get("weights_sha256"):
+        raise InputError(f"{folder / _WEIGHTS} is cut off or altered: its hash is not the stored one (copy it again)")
+    if not isinstance(config, dict) or not isinstance(metadata, dict):
+        raise InputError(f"{folder / _CONFIG} lacks the entries model and metadata (train or copy it again)")
+    noise = metadata.get("noise")
+    try:
+        stored = None if noise is None else EdgeNoise.from_thresholds(noise["add_threshold"], noise["remove_threshold"])
+    except (TypeError, KeyError, InputError) as error:
+        raise InputError(f"{folder / _CONFIG} holds a noise that cannot be read: {noise!r} (train again)") from error
+    return SavedModel(config, metadata, stored, digest), weights
+
+
+def _description(folder: Path) -> dict[str, Any]:
+    try:
+        content = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _plain(value: Any, key: str) -> Any:
+    if isinstance(value, EdgeNoise):
+        names = ("add_threshold", "remove_threshold", "p_add", "p_remove")
+        return {name: getattr(value, name) for name in names}
+    value = getattr(value, "spec", value)  # of a features hook
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"metadata {key} must be plain JSON (numbers, texts, lists); got {type(value).__name__}: {error} (convert it)"
+        ) from error
+    return value
+
+
+# ---- identities ----------------------------------------------------------------------------------------------------
+
+
 def features_identity(name: str | None) -> str:
     """What tells one features option from another: the name, and for a user's own function a hash of its file."""
     hook = load_features(name)
@@ -121,29 +316,6 @@ def hook_identity(hook: Any) -> str:
     return f"{name} sha256:{model_identity(hook.function)}"
 
 
-def _imported(name: str, option: str) -> tuple[Any, bytes]:
-    """The object that ``package.module:attribute`` names, and the source of its module."""
-    module_name, _, attribute = name.partition(":")
-    if not all(part.isidentifier() for part in [*module_name.split("."), *attribute.split(".")]):
-        raise InputError(f"{option} must read package.module:name; got {name!r} (for instance mymodels:make)")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        raise InputError(
-            f"{option} {name}: importing {module_name} failed with {_reason(error)} (run it from the folder that holds it)"
-        ) from error
-    found: Any = module
-    for part in attribute.split("."):
-        found = getattr(found, part, None)
-    if not callable(found):
-        raise InputError(f"{option} {name}: {module_name} has no callable {attribute} (check the name after the colon)")
-    file = getattr(module, "__file__", None)
-    return found, b"" if file is None else Path(file).read_bytes()
-
-
 def model_identity(model: Any, source: bytes | None = None) -> str:
     """Hash of a model: of the weights of one of ours, as its folder has it; else of the weights and the user's code.
 
@@ -153,20 +325,73 @@ def model_identity(model: Any, source: bytes | None = None) -> str:
 
     A function's code counts with the constants, defaults, captured and global variables that it reads, an object's class with
     its attributes: numbers, texts, tuples, arrays, networks and functions. Not covered are lists, dictionaries and other objects
-    that it keeps.
+    that it keeps: what a model notes down while it runs does not make it another one.
     """
     kind = type(model) if is_torch_module(model) or not hasattr(model, "__qualname__") else model
     if kind.__module__.startswith("flipproof.models."):
-        from flipproof.models.storage import packed_weights
-
-        return hashlib.sha256(packed_weights(model)).hexdigest()
+        return hashlib.sha256(_packed_weights(model)).hexdigest()
     if source is None:
-        file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-        source = b"" if file is None else Path(file).read_bytes()
+        source = _source(sys.modules.get(kind.__module__))
     digest = hashlib.sha256(f"{kind.__module__}.{kind.__qualname__}".encode() + source)
-    for part in content_of(model):
+    home = getattr(model.func if isinstance(model, partial) else model, "__module__", "")
+    # the class of a notebook has no file that its source would be in
+    methods = {} if isinstance(model, FunctionType) else vars(type(model))
+    written = {name: getattr(value, "__func__", value) for name, value in methods.items() if name != "__doc__"}
+    kept = [(name, value) for name, value in written.items() if isinstance(value, (FunctionType, *_PLAIN))]
+    for part in _content((model, *sorted(kept, key=lambda pair: pair[0])), home, {}):
         digest.update(part)
     return digest.hexdigest()
+
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic)
+_OPAQUE = (ModuleType, type, list, dict, set)
+
+
+def _content(value: Any, home: str, seen: dict[int, Any]) -> Iterator[bytes]:
+    """Everything that makes up a value, once; global variables are those that functions of the module ``home`` read."""
+    yield f"<{type(value).__qualname__}>".encode()
+    if isinstance(value, _PLAIN):
+        yield repr(value).encode()
+    elif isinstance(value, frozenset):
+        yield from sorted(b"".join(_content(part, home, seen)) for part in value)
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from _content(part, home, seen)
+    elif not isinstance(value, _OPAQUE) and id(value) not in seen:
+        seen[id(value)] = value
+        yield from _content(_parts(value, home), home, seen)
+
+
+def _parts(value: Any, home: str) -> tuple[Any, ...]:
+    """What an object consists of."""
+    if isinstance(value, np.ndarray):
+        return () if value.dtype.hasobject else (value.shape, value.dtype.str, np.ascontiguousarray(value).tobytes())
+    if is_torch_module(value):
+        settings = [(name, key, kept) for name, part in value.named_modules() for key, kept in vars(part).items()]
+        plain = [entry for entry in settings if isinstance(entry[2], _PLAIN) and entry[1][0] != "_"]
+        return (*sorted(value.state_dict().items()), *sorted(plain, key=lambda entry: entry[:2]))
+    if hasattr(value, "untyped_storage"):
+        import torch
+
+        numbers = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        return (tuple(value.shape), str(value.dtype), numbers.tobytes())
+    if isinstance(value, CodeType):
+        return (value.co_code, value.co_names, value.co_consts)
+    if isinstance(value, FunctionType):
+        cells = tuple(cell.cell_contents for cell in value.__closure__ or () if cell != CellType())
+        known = value.__globals__ if value.__module__ == home else {}
+        read = tuple(known[name] for name in value.__code__.co_names if name in known)
+        return (value.__code__, value.__defaults__, tuple(sorted((value.__kwdefaults__ or {}).items())), cells, read)
+    if isinstance(value, MethodType):
+        return (value.__func__, value.__self__)
+    if isinstance(value, partial):
+        return (value.func, value.args, *sorted(value.keywords.items()))
+    return tuple(sorted(getattr(value, "__dict__", {}).items()))
+
+
+def _source(module: Any) -> bytes:
+    file = getattr(module, "__file__", None)
+    return b"" if file is None else Path(file).read_bytes()
 
 
 def _reason(error: BaseException) -> str:

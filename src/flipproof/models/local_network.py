@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.models.count_table import CountTable
-from flipproof.models.layout import DenseLayout, Layout, SparseLayout
-from flipproof.models.network import GraphNetwork, seeded_weights
+from flipproof.models.network import DenseLayout, GraphNetwork, Layout, SparseLayout, seeded_weights
 from flipproof.models.node_odds import NodeOdds
 from flipproof.models.node_statistics import node_statistics
 from flipproof.models.voters import BUDGET_INPUTS, DEGREE_INPUTS, UNIT_ROUNDOFF, Voters
@@ -37,45 +36,29 @@ class LocalViews(NamedTuple):
         sums: Sums of the neighbours' features, ``[R, d]``.
         degrees: Numbers of neighbours, ``[R]``.
         graph: The graph of each, ``[R]``.
-        by_label: For each of ``L`` edge labels the number of neighbours behind it and the sums of their features,
-            ``[R, L (1 + d)]``; ``None`` for a network that reads no edge labels.
     """
 
     own: Tensor
     sums: Tensor
     degrees: Tensor
     graph: Tensor
-    by_label: Tensor | None = None
 
     @classmethod
-    def counted(cls, own: Tensor, counts: Tensor, rows: Tensor, graph: Tensor, edge_labels: int = 0) -> LocalViews:
+    def counted(cls, own: Tensor, counts: Tensor, rows: Tensor, graph: Tensor) -> LocalViews:
         """Views from own features and numbers of neighbours.
 
         Args:
             own: Own features, ``[R, d]``.
-            counts: Neighbours of each kind, ``[R, K]``; with edge labels behind each label, ``[R, L K]``.
+            counts: Neighbours of each kind, ``[R, K]``.
             rows: Features of each kind, ``[K, d]``.
             graph: The graph of each, ``[R]``.
-            edge_labels: ``L``; 0 if labels are not told apart.
         """
-        if not edge_labels:
-            return cls(own, counts @ rows, counts.sum(dim=1), graph)
-        apart = counts.view(len(counts), edge_labels, -1)
-        together = apart.sum(dim=1)
-        by_label = torch.cat([apart.sum(dim=2, keepdim=True), apart @ rows], dim=2).flatten(1)
-        return cls(own, together @ rows, together.sum(dim=1), graph, by_label)
+        return cls(own, counts @ rows, counts.sum(dim=1), graph)
 
     @classmethod
     def joined(cls, parts: Sequence[LocalViews]) -> LocalViews:
         """Several, one below the other."""
-        labelled = [part.by_label for part in parts if part.by_label is not None]
-        return cls(
-            torch.cat([part.own for part in parts]),
-            torch.cat([part.sums for part in parts]),
-            torch.cat([part.degrees for part in parts]),
-            torch.cat([part.graph for part in parts]),
-            torch.cat(labelled) if labelled else None,
-        )
+        return cls(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
 class Local(GraphNetwork):
@@ -87,8 +70,8 @@ class Local(GraphNetwork):
 
     .. math:: s_{AB} = b_{AB}(z, m) + \sum_v h_{AB}(\mathrm{view}(v)),
 
-    the lead of ``A`` over ``B``. The answer is the class that leads over every other. Where nodes have no features and edges no
-    labels, the offset ``b`` knows the number of edges ``m``, which a flip changes by one; otherwise it sees no edges.
+    the lead of ``A`` over ``B``. The answer is the class that leads over every other. Where nodes have no features, the
+    offset ``b`` knows the number of edges ``m``, which a flip changes by one; otherwise it sees no edges.
 
     With node features there is a second offset, the word of forests and perceptrons on the node set
     (:class:`flipproof.models.node_odds.NodeOdds`). How loud the network's own offset and votes are beside it is found for each
@@ -116,9 +99,7 @@ class Local(GraphNetwork):
         num_classes: Number of classes ``C``.
         hidden: Width of the layers.
         members: Number of networks whose mean answers.
-        edge_labels: Number ``L`` of edge labels that views tell apart; 0 for networks that read none. Such a network needs graphs
-            with ``edge_labels``, and is asked by :class:`flipproof.LocalClassifier` alone: adjacency matrices have no labels.
-        counts_only: Read numbers of nodes and edges alone, for graphs without node features and edge labels.
+        counts_only: Read numbers of nodes and edges alone, for graphs without node features.
         seed: Makes the initial weights; ``None`` takes torch's own generator.
 
     >>> model = Local(in_features=0, num_classes=8, seed=0).eval()
@@ -144,12 +125,10 @@ class Local(GraphNetwork):
         *,
         hidden: int = 64,
         members: int = 1,
-        edge_labels: int = 0,
         counts_only: bool = False,
         seed: int | None = None,
     ) -> None:
         super().__init__()
-        self.edge_labels = checked_count(edge_labels, "edge_labels", 0, "0 for a network that reads none")
         self.in_features = checked_count(in_features, "in_features", 0, "0 for graphs without node features")
         self.config = {
             "name": self.name,
@@ -158,8 +137,6 @@ class Local(GraphNetwork):
             "hidden": checked_count(hidden, "hidden", 1, "for instance 64"),
             "members": checked_count(members, "members", 1, "for instance 3"),
         }
-        if self.edge_labels:
-            self.config["edge_labels"] = self.edge_labels
         self.register_buffer("budget", torch.tensor(1))
         self.register_buffer("trained_for", torch.tensor(0))
         self.register_buffer("recurring", torch.tensor(0))
@@ -173,9 +150,7 @@ class Local(GraphNetwork):
         node_set = 2 + 2 * self.in_features + (0 if self.in_features else _SIZES)
         pairs = num_classes * (num_classes - 1) // 2
         with seeded_weights(seed):
-            self.voters = nn.ModuleList(
-                Voters(self.in_features, node_set, hidden, pairs, self.edge_labels) for _ in range(members)
-            )
+            self.voters = nn.ModuleList(Voters(self.in_features, node_set, hidden, pairs) for _ in range(members))
         if counts_only:
             self.read_counts_only()
 
@@ -194,7 +169,7 @@ class Local(GraphNetwork):
         """Let no node vote from now on."""
         if not self.counts_edges:
             raise InputError(
-                "counts_only is for local networks that read neither node features nor edge labels; this one does (leave it out)"
+                "counts_only is for local networks without node features; this one reads them (leave it out)"
             )
         self.config["counts_only"] = True
         self.table, self.voters = CountTable(), nn.ModuleList()
@@ -216,14 +191,9 @@ class Local(GraphNetwork):
         self.recurring.fill_(int(recurring and not self.in_features))
 
     @property
-    def labelled(self) -> bool:
-        """Whether neighbours differ, by their features or by the labels of their edges."""
-        return self.in_features > 0 or self.edge_labels > 1
-
-    @property
     def counts_edges(self) -> bool:
         """Whether the offset knows how many edges there are."""
-        return not (self.in_features or self.edge_labels)
+        return not self.in_features
 
     @property
     def counts_only(self) -> bool:
@@ -289,8 +259,6 @@ class Local(GraphNetwork):
         parts = [shape, _one_hot(degrees, DEGREE_INPUTS)]
         if self.in_features:
             parts += [views.own, views.sums / 4, _logarithmic(views.sums)]
-        if views.by_label is not None:
-            parts += [views.by_label / 4, _logarithmic(views.by_label)]
         return torch.cat(parts, dim=1)
 
     def largest_inputs(self, most_views: LocalViews, sizes: Tensor) -> Tensor:
@@ -305,12 +273,10 @@ class Local(GraphNetwork):
         most[4 : 4 + DEGREE_INPUTS] = 1
         # a logarithm is off by as much as the sum that it is taken of, which is off by a unit per node
         longer = 1 + sizes[0] / 64
-        place = 4 + DEGREE_INPUTS + self.in_features
-        for sums in (most_views.sums[0], *(() if most_views.by_label is None else (most_views.by_label[0],))):
-            if len(sums):
-                most[place : place + len(sums)] *= longer
-                most[place + len(sums) : place + 2 * len(sums)] = sums * longer
-            place += 2 * len(sums)
+        width = self.in_features
+        place = 4 + DEGREE_INPUTS + width
+        most[place : place + width] *= longer
+        most[place + width :] = most_views.sums[0] * longer
         return most
 
     def view_scores(self, inputs: Tensor, context: Tensor, graph: Tensor, voters: Voters | None = None) -> Tensor:
@@ -321,17 +287,15 @@ class Local(GraphNetwork):
         if self.counts_only:
             return 0 * inputs[:, :1].expand(-1, self.num_classes * (self.num_classes - 1) // 2)
         found = [member.view_scores(inputs, context, graph) for member in ([voters] if voters else self.each)]
-        if self.labelled and not (voters and self.training):
+        if self.in_features and not (voters and self.training):
             largest = self._bounds(context)[graph]
             found = [(votes / largest).tanh() * largest for votes in found]
         mean = _sum_in_order(found) / len(found)
         return mean * self._volume(context)[graph] if self.in_features and not voters else mean
 
     def largest_votes(self, context: Tensor) -> Tensor | None:
-        """What no vote exceeds in absolute value, ``[B, 1]``; ``None`` without labels, where all views can be looked at."""
-        if not self.labelled:
-            return None
-        return self._bounds(context) * self._volume(context) if self.in_features else self._bounds(context)
+        """What no vote exceeds in absolute value, ``[B, 1]``; ``None`` without node features."""
+        return self._bounds(context) * self._volume(context) if self.in_features else None
 
     def _bounds(self, context: Tensor) -> Tensor:
         """The more flips are to be withstood, the less a node may say: a half over their number, ``[B, 1]``."""
@@ -358,7 +322,7 @@ class Local(GraphNetwork):
     def count_inputs(self, sizes: Tensor, edges: Tensor) -> Tensor:
         """What the offset reads of numbers of edges ``[B]`` between so many nodes, ``[B, ...]``; each rises or falls with them.
 
-        Nothing with node features or edge labels.
+        Nothing with node features.
         """
         if not self.counts_edges:
             return sizes.new_zeros(len(sizes), 0)
@@ -458,11 +422,6 @@ class Local(GraphNetwork):
         return torch.from_numpy(each).to(x.device)
 
     def _logits(self, x: Tensor, odds: Tensor | None, layout: Layout, graph: Tensor) -> Tensor:
-        if self.edge_labels:
-            raise InputError(
-                f"the network reads {self.edge_labels} edge labels, and a matrix of edges has none (ask it with "
-                "flipproof.LocalClassifier, and train it with flipproof.train(..., budget=3))"
-            )
         x = x if self.in_features else x[..., :0]
         rows = len(graph)
         views = LocalViews(

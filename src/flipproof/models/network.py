@@ -11,18 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["GraphNetwork", "alteration", "degrees", "neighbour_sums", "seeded_weights"]
 
-
-class GraphNetwork(nn.Module, ABC):
-    """A graph classifier with a dense and a sparse way to the same logits.
-
-    Whatever stands at padded nodes must not change the answer, nor may other graphs of the batch: no batch statistics, and
-    every readout knows the mask.
-    """
-
-    name: str
-    """The name under which :func:`flipproof.models.build` knows the network."""
+class NamedNetwork(nn.Module):
+    """A network that :func:`flipproof.models.build` knows by name, and that can be saved."""
 
     config: dict[str, Any]
     """From this :func:`flipproof.models.build` makes the network again; plain JSON."""
@@ -31,6 +22,20 @@ class GraphNetwork(nn.Module, ABC):
     def num_classes(self) -> int:
         """Number of classes ``C``."""
         return int(self.config["num_classes"])
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{key}={value!r}" for key, value in self.config.items() if key != "network")
+
+
+class GraphNetwork(NamedNetwork, ABC):
+    """A graph classifier with a dense and a sparse way to the same logits.
+
+    Whatever stands at padded nodes must not change the answer, nor may other graphs of the batch: no batch statistics, and
+    every readout knows the mask.
+    """
+
+    name: str
+    """The name under which :func:`flipproof.models.build` knows the network."""
 
     @abstractmethod
     def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
@@ -51,9 +56,6 @@ class GraphNetwork(nn.Module, ABC):
             edge_index: ``[2, E]``, every edge in both directions, no self-loops.
             batch: The graph of every node, ``[V]``, ascending from 0; every graph has a node.
         """
-
-    def extra_repr(self) -> str:
-        return ", ".join(f"{key}={value!r}" for key, value in self.config.items() if key != "network")
 
 
 def alteration(network: GraphNetwork) -> str | None:
@@ -101,3 +103,51 @@ def degrees(edge_index: Tensor, num_nodes: int) -> Tensor:
 def neighbour_sums(values: Tensor, edge_index: Tensor) -> Tensor:
     """Sum of the neighbours' rows, ``[V, d]``: ``adj @ values`` without the matrix."""
     return torch.zeros_like(values).index_add_(0, edge_index[1], values[edge_index[0]])
+
+
+class DenseLayout:
+    """Sums over ``adj [B, n, n]`` and ``mask [B, n]``; values are rows of nodes, ``[B, n, d]``."""
+
+    def __init__(self, adj: Tensor, mask: Tensor) -> None:
+        self.adj, self._nodes = adj, mask.to(adj.dtype)
+
+    @property
+    def sizes(self) -> Tensor:
+        """Nodes of every graph, ``[B, 1]``."""
+        return self._nodes.sum(dim=1, keepdim=True)
+
+    def neighbour_sums(self, values: Tensor) -> Tensor:
+        """Sum over the neighbours of every node, as ``values``."""
+        return torch.bmm(self.adj, values)
+
+    def degrees(self) -> Tensor:
+        """Neighbours of every node, one column."""
+        return self.adj.sum(dim=2, keepdim=True)
+
+    def sums(self, values: Tensor) -> Tensor:
+        """Sum over the nodes of every graph, ``[B, d]``."""
+        return torch.bmm(self._nodes.unsqueeze(1), values).squeeze(1)
+
+
+class SparseLayout:
+    """The same for a union of graphs, ``edge_index [2, E]`` and ``batch [V]``; values are ``[V, d]``."""
+
+    def __init__(self, edge_index: Tensor, batch: Tensor) -> None:
+        self.edge_index, self.batch, self._counts = edge_index, batch, torch.bincount(batch)
+
+    @property
+    def sizes(self) -> Tensor:
+        return self._counts.to(torch.get_default_dtype()).unsqueeze(1)
+
+    def neighbour_sums(self, values: Tensor) -> Tensor:
+        return neighbour_sums(values, self.edge_index)
+
+    def degrees(self) -> Tensor:
+        return degrees(self.edge_index, len(self.batch)).to(torch.get_default_dtype()).unsqueeze(1)
+
+    def sums(self, values: Tensor) -> Tensor:
+        return values.new_zeros(len(self._counts), *values.shape[1:]).index_add(0, self.batch, values)
+
+
+Layout = DenseLayout | SparseLayout
+"""A batch in either layout: a network written once runs on both."""

@@ -11,7 +11,7 @@ __all__ = ["BUDGET_INPUTS", "COUNT_INPUTS", "DEGREE_INPUTS", "UNIT_ROUNDOFF", "V
 
 DEGREE_INPUTS = 16  # degrees that have an input of their own
 BUDGET_INPUTS = 7  # numbers of flips that have one
-COUNT_INPUTS = 7  # inputs that say how many edges there are, where neither nodes nor edges tell more
+COUNT_INPUTS = 7  # inputs that say how many edges there are, where nodes tell nothing
 UNIT_ROUNDOFF = 2.0**-53
 _SUMMARY = 4  # numbers in which nodes are told of all node features
 
@@ -24,20 +24,19 @@ class Voters(nn.Module):
         node_set: Columns of the context that describe the node set; the budget has the others.
         hidden: Width of the layers.
         pairs: Number ``P`` of pairs of classes.
-        edge_labels: Number ``L`` of edge labels.
     """
 
-    def __init__(self, in_features: int, node_set: int, hidden: int, pairs: int, edge_labels: int = 0) -> None:
+    def __init__(self, in_features: int, node_set: int, hidden: int, pairs: int) -> None:
         super().__init__()
         self._node_set = node_set
         told = _SUMMARY if in_features else node_set
-        self.view = nn.Linear(3 * in_features + 4 + DEGREE_INPUTS + 2 * edge_labels * (1 + in_features), hidden)
+        self.view = nn.Linear(3 * in_features + 4 + DEGREE_INPUTS, hidden)
         # votes that know the node set in detail are learnt by heart: on NCI1 they certify .03 less at one flip
         self.summary = nn.Linear(node_set, told, bias=False) if in_features else None
         self.setting = nn.Linear(told + BUDGET_INPUTS, hidden, bias=False)
         self.inner = nn.Linear(hidden, hidden)
         self.outer = nn.Linear(hidden, pairs)
-        known = node_set + BUDGET_INPUTS + (0 if in_features or edge_labels else COUNT_INPUTS)
+        known = node_set + BUDGET_INPUTS + (0 if in_features else COUNT_INPUTS)
         self.offset = nn.Sequential(
             nn.Linear(known, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, pairs)
         )

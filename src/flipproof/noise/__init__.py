@@ -2,9 +2,8 @@
 
 from flipproof.checks import checked_seed
 from flipproof.noise.batch import NoisyBatch, SlotLists
-from flipproof.noise.draws import keyed_draws, noisy_states
 from flipproof.noise.groups import HASH_VERSION, EdgeGroups
-from flipproof.noise.law import EdgeNoise
+from flipproof.noise.law import EdgeNoise, keyed_draws, noisy_states
 from flipproof.noise.stream import BLOCK, STREAM_VERSION, SampleStream
 
 __all__ = [

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from flipproof.graphs import Graph, IntArray, pairs_of_slots, unchecked_graph
 
-__all__ = ["NoisyBatch", "SlotLists", "merged"]
-
 
 class SlotLists(NamedTuple):
     """Slots of several samples, sorted by sample, then slot."""
@@ -41,14 +39,13 @@ class NoisyBatch:
         """Some of the samples, in the order given."""
         if self.states is not None:
             return replace(self, size=len(chosen), states=self.states[chosen])
-        lists = self.edge_lists()
-        starts = np.searchsorted(lists.sample, np.arange(self.size + 1))
-        counts = (starts[1:] - starts[:-1])[chosen]
+        sample, slot = self.edge_lists()
+        starts = np.searchsorted(sample, np.arange(self.size + 1))
+        counts = np.diff(starts)[chosen]
         first = np.cumsum(counts) - counts
         place = np.arange(counts.sum()) - np.repeat(first - starts[chosen], counts)
-        return replace(
-            self, size=len(chosen), lists=SlotLists(np.repeat(np.arange(len(chosen)), counts), lists.slot[place])
-        )
+        lists = SlotLists(np.repeat(np.arange(len(chosen)), counts), slot[place])
+        return replace(self, size=len(chosen), lists=lists)
 
     def edge_lists(self) -> SlotLists:
         """Slots of all edges of all samples, sorted by sample, then slot: the canonical order."""
@@ -57,16 +54,11 @@ class NoisyBatch:
         assert self.states is not None
         assert self.slots is not None
         sample, column = np.nonzero(self.states)
-        slot = self.slots[column]
-        if len(self.frozen_edges):
-            return merged(
-                SlotLists(sample.astype(np.int64), slot),
-                SlotLists(
-                    np.repeat(np.arange(self.size, dtype=np.int64), len(self.frozen_edges)),
-                    np.tile(self.frozen_edges, self.size),
-                ),
-            )
-        return SlotLists(sample.astype(np.int64), slot)
+        lists = SlotLists(sample.astype(np.int64), self.slots[column])
+        if not len(self.frozen_edges):
+            return lists
+        frozen = np.repeat(np.arange(self.size, dtype=np.int64), len(self.frozen_edges))
+        return merged(lists, SlotLists(frozen, np.tile(self.frozen_edges, self.size)))
 
     def adjacency(self) -> NDArray[np.float32]:
         """Dense adjacency matrices, float32 ``[size, n, n]``."""

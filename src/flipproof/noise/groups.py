@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 from flipproof.checks import checked_integer
 from flipproof.graphs import Graph, IntArray, pairs_of_slots
+from flipproof.graphs.canonical import read_only
 from flipproof.noise.batch import NoisyBatch, SlotLists
-
-__all__ = ["HASH_VERSION", "EdgeGroups"]
 
 HASH_VERSION = 1
 """Changes whenever the group of a given (pair, number of groups, key) would; stored with the votes."""
@@ -74,21 +73,9 @@ class EdgeGroups:
 
         The cost grows with the edges, never with the number of node pairs.
         """
-        frozen = graph.frozen_edge_slots
         group = self.of_slots(graph.flippable_edge_slots, graph.num_nodes)
         inside = (group >= start) & (group < stop)
-        sample = np.concatenate([group[inside] - start, np.repeat(np.arange(stop - start), len(frozen))])
-        slot = np.concatenate([graph.flippable_edge_slots[inside], np.tile(frozen, stop - start)])
-        order = np.lexsort((slot, sample))
-        return NoisyBatch(
-            num_nodes=graph.num_nodes,
-            size=stop - start,
-            node_features=graph.node_features,
-            slots=None,
-            frozen_edges=frozen,
-            states=None,
-            lists=SlotLists(sample[order], slot[order]),
-        )
+        return _listed_batch(graph, stop - start, SlotLists(group[inside] - start, graph.flippable_edge_slots[inside]))
 
     def sub_graphs(self, graph: Graph) -> list[Graph]:
         """The sub-graph of every group as a :class:`Graph`, to look at."""
@@ -115,50 +102,53 @@ class EdgeGroups:
             group: The group whose sub-graph is flipped, ``[K]``.
             flips: Places in ``graph.slots``, each at most once in a row, -1 for none, ``[K, d]``; all in the row's group.
         """
-        size, frozen, group_of = len(group), graph.frozen_edge_slots, self.of_graph(graph)
+        size, group_of = len(group), self.of_graph(graph)
         row, column = np.nonzero(flips >= 0)
         place = flips[row, column]
         if graph.num_slots <= _DENSE_SLOTS:
             states = graph.slot_states & (group_of == group[:, None])
             states[row, place] ^= True
+            frozen = graph.frozen_edge_slots
             return NoisyBatch(graph.num_nodes, size, graph.node_features, graph.slots, frozen, states, None)
         edges = np.flatnonzero(graph.slot_states)
         kept = group_of[edges] == group[:, None]
         removed = graph.slot_states[place]
         kept[row[removed], np.searchsorted(edges, place[removed])] = False
         owner, position = np.nonzero(kept)
-        parts = [(owner, graph.slots[edges[position]]), (row[~removed], graph.slots[place[~removed]])]
-        parts.append((np.repeat(np.arange(size), len(frozen)), np.tile(frozen, size)))
-        sample, slot = (np.concatenate(values) for values in zip(*parts, strict=True))
-        order = np.lexsort((slot, sample))
-        lists = SlotLists(sample[order].astype(np.int64), slot[order])
-        return NoisyBatch(graph.num_nodes, size, graph.node_features, None, frozen, None, lists)
+        left = SlotLists(owner, graph.slots[edges[position]])
+        return _listed_batch(graph, size, left, SlotLists(row[~removed], graph.slots[place[~removed]]))
 
     def removable(self, graph: Graph) -> NDArray[np.bool_]:
         """For each group, whether an attacker finds an edge in it, ``[T]``."""
-        found = np.zeros(self.count, dtype=np.bool_)
-        found[self.of_slots(graph.flippable_edge_slots, graph.num_nodes)] = True
-        return found
+        return np.bincount(self.of_slots(graph.flippable_edge_slots, graph.num_nodes), minlength=self.count) > 0
 
     def addable(self, graph: Graph) -> NDArray[np.bool_]:
         """For each group, whether an attacker finds an empty pair in it, ``[T]``."""
-        found = np.zeros(self.count, dtype=np.bool_)
+        has_room = np.zeros(self.count, dtype=np.bool_)
         occupied = np.union1d(graph.edge_slots, graph.frozen_slots)
         pairs = graph.num_nodes * (graph.num_nodes - 1) // 2
         for start in range(0, pairs, _CHUNK):
             slots = np.arange(start, min(start + _CHUNK, pairs), dtype=np.int64)
-            found[self.of_slots(np.setdiff1d(slots, occupied, assume_unique=True), graph.num_nodes)] = True
-            if found.all():
+            has_room[self.of_slots(np.setdiff1d(slots, occupied, assume_unique=True), graph.num_nodes)] = True
+            if has_room.all():
                 break
-        return found
+        return has_room
+
+
+def _listed_batch(graph: Graph, size: int, *parts: SlotLists) -> NoisyBatch:
+    """Sub-graphs with these edges and every frozen one."""
+    frozen = graph.frozen_edge_slots
+    everywhere = SlotLists(np.repeat(np.arange(size), len(frozen)), np.tile(frozen, size))
+    sample, slot = (np.concatenate(values) for values in zip(*parts, everywhere, strict=True))
+    order = np.lexsort((slot, sample))
+    lists = SlotLists(sample[order].astype(np.int64), slot[order])
+    return NoisyBatch(graph.num_nodes, size, graph.node_features, None, frozen, None, lists)
 
 
 @lru_cache(maxsize=256)
 def _groups_of_pairs(groups: EdgeGroups, num_nodes: int) -> IntArray:
     """The group of every node pair; for small graphs, of which there are many with the same number of nodes."""
-    found = groups.of_slots(np.arange(num_nodes * (num_nodes - 1) // 2, dtype=np.int64), num_nodes)
-    found.flags.writeable = False
-    return found
+    return read_only(groups.of_slots(np.arange(num_nodes * (num_nodes - 1) // 2, dtype=np.int64), num_nodes))
 
 
 @lru_cache(maxsize=256)
@@ -168,5 +158,4 @@ def _pairs_in_groups(groups: EdgeGroups, num_nodes: int) -> IntArray:
     for start in range(0, pairs, _CHUNK):
         slots = np.arange(start, min(start + _CHUNK, pairs), dtype=np.int64)
         total += np.bincount(groups.of_slots(slots, num_nodes), minlength=groups.count)
-    total.flags.writeable = False
-    return total
+    return read_only(total)

@@ -1,15 +1,20 @@
-"""The law of the noise: independent flips of node pairs with exactly known probabilities."""
+"""The law of the noise: independent flips of node pairs with exactly known probabilities, and the draws that make them.
+
+All randomness of the noise comes from here: draws of 32 bits by the counter-based Philox generator, keyed by a hash of what they
+are for. They are pure functions of their key and place, hence the same in any batch, process or machine, and can be made again at
+any time.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flipproof.errors import InputError
-
-__all__ = ["WORD", "EdgeNoise"]
 
 WORD = 2**32
 """Probabilities are multiples of ``1 / WORD``."""
@@ -68,7 +73,7 @@ class EdgeNoise:
         raise AttributeError(f"an EdgeNoise is read-only; make a new one to change {attribute}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _noise_from_thresholds, (self.add_threshold, self.remove_threshold)
+        return EdgeNoise.from_thresholds, (self.add_threshold, self.remove_threshold)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, EdgeNoise):
@@ -114,7 +119,7 @@ class EdgeNoise:
         >>> EdgeNoise(add=0, remove=0.5).sample(triangle, seed=0)
         Graph(num_nodes=3, num_edges=2, label=1)
         """
-        from flipproof.noise.one_draw import noisy_version
+        from flipproof.noise.stream import noisy_version
 
         return noisy_version(graph, self, seed=seed)
 
@@ -122,10 +127,6 @@ class EdgeNoise:
     def from_thresholds(cls, add: int, remove: int) -> EdgeNoise:
         """The noise with probabilities ``add / 2**32`` and ``remove / 2**32``: how stored noise is read back."""
         return cls(add=add / WORD, remove=remove / WORD)
-
-
-def _noise_from_thresholds(add: int, remove: int) -> EdgeNoise:
-    return EdgeNoise.from_thresholds(add, remove)
 
 
 def _checked_number(value: Any, name: str) -> float:
@@ -143,3 +144,54 @@ def _threshold(probability: float, name: str) -> int:
             f"{name} is too small to sample exactly; got {probability:g}, the smallest is {2**-32:g} (or pass 0)"
         )
     return threshold
+
+
+def noisy_states(states: NDArray[np.bool_], draws: NDArray[np.uint32], noise: EdgeNoise) -> NDArray[np.bool_]:
+    """States of slots after the noise: a slot flips if its draw is below the threshold of its state.
+
+    An edge is lost for ``remove_threshold`` of the ``2**32`` possible draws, an empty slot is joined for
+    ``add_threshold`` of them, so that both have exactly their probability.
+
+    Args:
+        states: Whether each slot holds an edge; broadcast against the draws.
+        draws: One uniform 32-bit integer per slot and sample, for instance ``[M, N]``.
+        noise: The thresholds.
+
+    >>> noise = EdgeNoise.from_thresholds(add=3, remove=5)
+    >>> noisy_states(np.array([False, True]), np.array([[2, 4], [3, 5]], dtype=np.uint32), noise).tolist()
+    [[True, False], [False, True]]
+    """
+    thresholds = np.where(states, np.uint32(noise.remove_threshold), np.uint32(noise.add_threshold))
+    return np.not_equal(draws < thresholds, states)
+
+
+def keyed_draws(purpose: str, seed: int, index: int, shape: tuple[int, ...]) -> NDArray[np.uint32]:
+    """Independent uniform 32-bit integers; a pure function of the arguments.
+
+    Args:
+        purpose: What they are for; draws for different purposes or seeds are independent.
+        seed: The user's seed.
+        index: Number of the batch, from 0; different batches are independent.
+        shape: A larger array starts with the draws of a smaller one, in C order.
+
+    >>> keyed_draws("doctest", 0, 0, (3,)).tolist() == keyed_draws("doctest", 0, 0, (2, 2)).ravel()[:3].tolist()
+    True
+    """
+    count = math.prod(shape)
+    generator = philox(key_of(f"flipproof {purpose} {seed}".encode()), index << 128)  # 2**128 steps for each index
+    return halves(generator.random_raw(-(-count // 2)))[:count].astype(np.uint32, copy=False).reshape(shape)
+
+
+def key_of(identity: bytes) -> bytes:
+    """The key of a generator that belongs to ``identity`` alone."""
+    return hashlib.blake2b(identity, digest_size=16).digest()
+
+
+def philox(key: bytes, counter: int = 0) -> np.random.Philox:
+    """The generator with this key, from this place on."""
+    return np.random.Philox(key=int.from_bytes(key, "little"), counter=counter)
+
+
+def halves(words: NDArray[np.uint64]) -> NDArray[np.uint32]:
+    """Each 64-bit word as two 32-bit ones, low half first on every machine."""
+    return np.ascontiguousarray(words).astype("<u8", copy=False).view("<u4")

@@ -15,23 +15,24 @@ There are two samplers; graph and noise decide which one is used:
 
 from __future__ import annotations
 
+import decimal
 import hashlib
 import threading
 from collections.abc import Iterator
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.checks import checked_seed
-from flipproof.graphs import Graph, IntArray, pairs_of_slots
-from flipproof.noise.additions import AdditionLaw
+from flipproof.errors import InputError
+from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots, unchecked_graph
+from flipproof.graphs.canonical import canonical_pairs
+from flipproof.graphs.conversions import pyg_edge_fields, pyg_pairs, pyg_with_edges
 from flipproof.noise.batch import NoisyBatch, SlotLists, merged
-from flipproof.noise.draws import halves, key_of, noisy_states, philox
-from flipproof.noise.law import EdgeNoise
-
-__all__ = ["BLOCK", "STREAM_VERSION", "SampleStream"]
+from flipproof.noise.law import WORD, EdgeNoise, halves, key_of, noisy_states, philox
 
 BLOCK = 1024
 """Samples in a block: the unit of distribution, of resuming and of checksums."""
@@ -40,7 +41,7 @@ STREAM_VERSION = 1
 """Changes whenever the flips of a given (seed, graph, index) would; stored with the votes."""
 
 _DENSE_SLOTS = 4096  # up to here the dense sampler is always used (90 nodes)
-_SPARE_DRAWS = 8  # of a replacement
+_SPARE_DRAWS = 8
 _BYTES_PER_SLOT = 64  # of the dense sampler's tables
 _BYTES_PER_DRAW = 64  # of a sample's draws of new edges, for their sorting
 _BYTES_PER_EDGE = 128  # of a sample's list of edges
@@ -48,6 +49,59 @@ _PIECE = 2**24  # bytes
 _RECENT_BYTES = 2**23
 _RECENT: dict[tuple[bytes, EdgeNoise, int], bytes] = {}
 _LOCK = threading.Lock()
+
+
+@dataclass(frozen=True)
+class AdditionLaw:
+    """The number of added edges: a binomial law as a table of 64-bit thresholds."""
+
+    first: int
+    thresholds: NDArray[np.uint64]
+    draws: int
+    discrepancy: float
+
+    @classmethod
+    @lru_cache(maxsize=256)
+    def of(cls, empty: int, threshold: int) -> AdditionLaw | None:
+        """The law of Binomial(empty, threshold / 2**32), or ``None`` where a table would be too long to be useful."""
+        mean = empty * threshold / WORD
+        if mean > 100_000:
+            return None
+        first, thresholds = _binomial_thresholds(empty, threshold)
+        most = first + len(thresholds)
+        if threshold == 0:
+            return cls(first, thresholds, 0, 0.0)
+        spare = 2 * most * most // max(1, empty) + _SPARE_DRAWS
+        # every threshold is off by less than 2**-64, as are both ends that are cut off; doubled for the decimal digits
+        return cls(first, thresholds, most + spare, (len(thresholds) + 4) * 2.0**-63)
+
+    def counts(self, words: NDArray[np.uint64]) -> IntArray:
+        """Counts by inversion: the number of thresholds at or below each word."""
+        return self.first + np.searchsorted(self.thresholds, words, side="right").astype(np.int64)
+
+
+def _binomial_thresholds(trials: int, threshold: int) -> tuple[int, NDArray[np.uint64]]:
+    """``floor(2**64 Pr(count <= c))`` for c = first, first + 1, ... for as long as it lies between 0 and 2**64."""
+    if threshold == 0 or trials == 0:
+        return 0, np.empty(0, dtype=np.uint64)
+    with decimal.localcontext() as context:
+        context.prec, context.Emin, context.Emax = 60, decimal.MIN_EMIN, decimal.MAX_EMAX
+        stay = decimal.Decimal(WORD - threshold) / WORD
+        odds = decimal.Decimal(threshold) / (WORD - threshold)
+        mass = stay**trials
+        total, scale = mass, decimal.Decimal(2**64)
+        first, table = 0, list[int]()
+        for count in range(trials):
+            value = int(total * scale)
+            if value >= 2**64 - 1:
+                break
+            if value > 0:
+                table.append(value)
+            else:
+                first = count + 1
+            mass = mass * (trials - count) / (count + 1) * odds
+            total += mass
+    return first, np.array(table, dtype=np.uint64)
 
 
 class SampleStream:
@@ -267,3 +321,34 @@ class SampleStream:
                 if word < limit and len(chosen) < count:
                     chosen.setdefault(word % empty)
         return np.fromiter(chosen, dtype=np.int64, count=count)
+
+
+def noisy_version(graph: Any, noise: EdgeNoise, *, seed: int | str | None, edge_features: bool = False) -> Any:
+    """The graph after one draw of the noise: a PyG ``Data`` for a ``Data``, else a :class:`Graph`.
+
+    Every flip has exactly its probability, a multiple of ``2**-32``, as in the samples of a certificate. The seed is hashed
+    under a purpose of its own: a model may be trained on these draws and certified with the same seed.
+
+    Args:
+        graph: In any form that the library accepts.
+        noise: The law.
+        seed: ``None`` for a fresh one; a text is taken as it is.
+        edge_features: Whether the caller makes a new ``edge_attr``; all other fields with an entry per edge are refused.
+    """
+    identity = seed if isinstance(seed, str) else str(checked_seed(seed))
+    own_seed = int.from_bytes(key_of(f"flipproof one draw {identity}".encode())[:8], "little") >> 1
+    if not hasattr(graph, "edge_index") or isinstance(graph, Graph):
+        clean = as_graph(graph)
+        flips = SampleStream(clean, noise, seed=own_seed).flip_lists(0, 1).slot
+        return clean.flipped(pairs_of_slots(flips, clean.num_nodes))
+    left = [field for field in pyg_edge_fields(graph) if not (edge_features and field == "edge_attr")]
+    if left:
+        raise InputError(
+            f"{left[0]} has an entry per edge, and an edge that the noise adds has none (EdgeFlip(noise, "
+            'edge_features=function) makes edge_attr from the two end nodes, edge_features="drop" leaves such fields out; a '
+            "field of the whole graph has a first dimension of 1)"
+        )
+    num_nodes, pairs = pyg_pairs(graph)
+    bare = unchecked_graph(num_nodes, canonical_pairs(pairs, num_nodes, "edge_index"), None)
+    drawn, _ = SampleStream(bare, noise, seed=own_seed).batch(0, 1)
+    return pyg_with_edges(graph, drawn.edge_index()[0])

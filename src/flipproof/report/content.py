@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from flipproof.attacks.attack_result import AttackResult
 from flipproof.certificates.certificate import Certificate
+from flipproof.certificates.evidence import WeakSpots
 from flipproof.certificates.metrics import Curve, only_class, right_radii
 from flipproof.certificates.paired_tests import PairedTest, compare_radii
-from flipproof.certificates.weak_spots import WeakSpots
 from flipproof.graphs import Graph, IntArray
+from flipproof.report.wording import setting_words, wording
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.table import Row, columns_of
 
@@ -140,9 +141,8 @@ class CertifiedRun:
     @property
     def defence(self) -> str:
         """The defence in words."""
-        defence = self.settings.defence_class
-        words = defence.words(self.settings.defence_settings)
-        return f"{defence.name} ({words})" if words else defence.trait if defence.baseline else defence.name
+        name, words = self.settings.defence["name"], setting_words(self.settings.defence)
+        return f"{name} ({words})" if words else wording(name).trait if wording(name).baseline else name
 
     @property
     def what(self) -> str:
@@ -232,7 +232,7 @@ class CertifiedRun:
     @property
     def targets(self) -> dict[str, str]:
         """Who may have been attacked: roles, in words."""
-        trait = self.settings.defence_class.trait
+        trait = wording(self.settings.defence["name"]).trait
         return {
             "defended": f"the {trait} classifier",
             "base": "its base model",

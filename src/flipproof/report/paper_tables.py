@@ -15,6 +15,7 @@ from flipproof.errors import InputError
 from flipproof.graphs import IntArray
 from flipproof.report.content import ATTACKERS, curve_limit
 from flipproof.report.templates import Cell, latex_table, latex_text
+from flipproof.report.wording import title
 from flipproof.runs.edge_blind_line import line_in
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.table import Row, columns_of, read_table
@@ -51,7 +52,7 @@ class TableRun:
     @property
     def defence(self) -> str:
         """The defence in words."""
-        return self.settings.defence_class.title(self.settings.defence_settings)
+        return title(self.settings.defence)
 
     @property
     def graphs(self) -> tuple[str, tuple[int, ...]]:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flipproof.attacks.attack_result import AttackResult
-from flipproof.certificates.evidence import Evidence
-from flipproof.certificates.weak_spots import WeakSpots
+from flipproof.certificates.evidence import Evidence, WeakSpots
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.report.content import ATTACKERS, CertifiedRun, Reading, chosen_rows
@@ -62,7 +61,7 @@ def read_run(folder: Path, name: str, advance: Callable[[int], None] = lambda am
         advance: Called with 1 after each graph.
     """
     with open_run(folder, CertifySettings) as run:
-        wanted, question = set(run.settings.graphs), run.settings.asked()
+        wanted, request = set(run.settings.graphs), run.settings.request()
         done = len(wanted & run.store.finished())
         if done < len(wanted) or not wanted:
             raise InputError(
@@ -79,12 +78,12 @@ def read_run(folder: Path, name: str, advance: Callable[[int], None] = lambda am
         kept: dict[str, Any] = {}
         for index, evidence in read_evidence(run):
             if table is None:
-                row = derive_row(index, evidence, question)
+                row = derive_row(index, evidence, request)
             else:
                 row = _stored_row(folder, index, evidence, table[places[index]] if index in places else None)
             rows.append(_shortened(row, kept) if many else row)
             own = Reading(row["predicted"], *(row[column] for column in (*ATTACKERS, "p_lower")))
-            others = {method: Reading.of(found) for method, found in question.readings(evidence).items()}
+            others = {method: Reading.of(found) for method, found in request.readings(evidence).items()}
             for method, reading in {rows[0]["method"]: own, **others}.items():
                 readings.setdefault(method, {})[index] = reading
             if not many:
@@ -128,7 +127,7 @@ def _shortened(row: Row, kept: dict[str, Any]) -> Row:
 
 def _evidence(run: Run[CertifySettings], index: int) -> Evidence:
     source = f"the evidence of graph {index} in {run.folder}"
-    return run.settings.defence_class.evidence_type.from_bytes(run.store.load(index), source=source)
+    return run.settings.defence_class.evidence.from_bytes(run.store.load(index), source=source)
 
 
 class _StoredGraphs(Mapping[int, Graph]):

@@ -660,10 +660,9 @@
   }
   function flipWords(graph, found, most = Infinity) {
     const present = new Set(pairs(graph.edges || []).map((pair) => pair.join("-")));
-    const told = pairs(found.flips), label = (place) => (found.labels ? ` with label ${found.labels[place]}` : "");
+    const told = pairs(found.flips);
     const rest = told.length > most ? ` and ${told.length - most} more` : "";
-    // an edge whose label changes is there twice: it is removed, then added
-    return told.slice(0, most).map(([u, v], place) => (!graph.edges ? `flip ${u}–${v}` : present.delete(`${u}-${v}`) ? `remove ${u}–${v}` : `add ${u}–${v}${label(place)}`)).join(", ") + rest;
+    return told.slice(0, most).map(([u, v]) => `${!graph.edges ? "flip" : present.has(`${u}-${v}`) ? "remove" : "add"} ${u}–${v}`).join(", ") + rest;
   }
   function weakWords(graph, weak, number) {
     const size = weak.flips.length / 2, told = flipWords(graph, weak, 12), { radius } = graph.runs[number];

@@ -18,6 +18,7 @@ from flipproof.graphs import NODE_CHANGES
 from flipproof.report.content import CertifiedRun, curve_range, paired, percent, share_text
 from flipproof.report.script_data import script_data
 from flipproof.report.templates import asset, policy, rendered
+from flipproof.report.wording import wording
 
 _SETTINGS = {
     "data": "data",
@@ -74,6 +75,7 @@ def _facts(run: CertifiedRun) -> dict[str, Any]:
     right = run.majority if run.line is None else run.line
     return {
         "total": total,
+        "trait": wording(run.settings.defence["name"]).trait,
         "counts": counts,
         # the most flips that half of the graphs withstand, at least two
         "further": max([r for r, count in enumerate(counts) if r >= 2 and 2 * count >= total] or [2]),

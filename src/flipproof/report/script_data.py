@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from flipproof.attacks.attack_result import AttackResult
+from flipproof.certificates.evidence import ClassCell, WeakSpots
 from flipproof.certificates.metrics import Curve
-from flipproof.certificates.weak_spots import ClassCell, WeakSpots
 from flipproof.graphs import Graph
 from flipproof.report.content import ATTACKERS, CertifiedRun, Reading, curve_range
 
@@ -156,7 +156,6 @@ def _attack(result: AttackResult) -> dict[str, Any]:
     return {
         "name": result.attack,
         "flips": [node for pair in result.flips for node in pair],
-        "labels": None if result.edge_labels is None else list(result.edge_labels),
         "success": result.success,
         "confirmed": result.confirmed,
         "budget": result.budget,

@@ -14,6 +14,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
+from flipproof.report.wording import wording
 from flipproof.runs.settings import CertifySettings
 
 Cell = str | tuple[str, str]
@@ -146,6 +147,6 @@ def references() -> dict[str, str]:
 
 def bibtex(runs: Sequence[CertifySettings]) -> str:
     """The entries for flipproof, and for what the defences of these runs rest on."""
-    keys = dict.fromkeys(["flipproof", *(key for run in runs for key in run.defence_class.references)])
+    keys = dict.fromkeys(["flipproof", *(key for run in runs for key in wording(run.defence["name"]).references)])
     known = references()
     return "\n\n".join(known[key] for key in keys) + "\n"

@@ -19,7 +19,7 @@ import numpy as np
 
 from flipproof.attacks import AttackResult, Options, robust_accuracy, strongest
 from flipproof.certificates.metrics import right_radii, shares
-from flipproof.defences.defence import Defence
+from flipproof.defences.defended import DefendedClassifier
 from flipproof.engines import Engine, ThisProcess
 from flipproof.errors import InputError
 from flipproof.files import write_json, write_text
@@ -29,23 +29,16 @@ from flipproof.runs.run_folder import Run, open_run
 from flipproof.runs.settings import AttackSettings, CertifySettings
 from flipproof.runs.table import read_table
 
-__all__ = ["AttackWork", "Attacked", "attack_into", "certified_radii", "read_attacks", "role_name"]
+__all__ = ["AttackWork", "Attacked", "attack_into", "certified_radii", "read_attacks"]
 
 _COLUMNS = ("graph", "name", "label", "target", "success", "size", "flips", "margin_before", "margin_after")
-_ROLES = {"undefended": "clean model under attack", "base": "base model under attack"}
-
-
-def role_name(role: str, defence: type[Defence] | None) -> str:
-    """Who was attacked, in words: ``undefended``, ``base`` or ``defended``."""
-    trait = "defended" if defence is None else defence.trait
-    return _ROLES.get(role, f"{trait} under attack (upper bound)")
 
 
 @dataclass(frozen=True, eq=False)
 class AttackWork:
     """Attacks every classifier on one graph; by role."""
 
-    attacked: Mapping[str, Defence]
+    attacked: Mapping[str, DefendedClassifier]
     graphs: Mapping[int, Graph]
     budget: int
     attacks: Sequence[str]
@@ -77,7 +70,7 @@ def attack_into(
     run: Run[AttackSettings],
     work: AttackWork,
     *,
-    edge_blind: Defence | None = None,
+    edge_blind: DefendedClassifier | None = None,
     radii: Mapping[int, tuple[int | None, int]] | None = None,
     engine: Engine | None = None,
     quiet: bool = True,
@@ -139,7 +132,7 @@ def _summarised(
     graphs: Mapping[int, Graph],
     results: Mapping[str, Mapping[int, AttackResult]],
     budget: int,
-    edge_blind: Defence | None,
+    edge_blind: DefendedClassifier | None,
     radii: Mapping[int, tuple[int | None, int]] | None,
 ) -> dict[str, Any]:
     labels = np.array([graph.label for graph in graphs.values()])
@@ -182,8 +175,7 @@ def _write_table(path: Path, graphs: Mapping[int, Graph], results: Mapping[str, 
     for index, graph in graphs.items():
         for role, found in results.items():
             result = found[index]
-            labels = [""] * result.size if result.edge_labels is None else [f":{label}" for label in result.edge_labels]
-            flips = " ".join(f"{u}-{v}{label}" for (u, v), label in zip(result.flips, labels, strict=True))
+            flips = " ".join(f"{u}-{v}" for u, v in result.flips)
             margins = [f"{margin:.6g}" for margin in (result.margin_before, result.margin_after)]
             writer.writerow([index, graph.name, graph.label, role, result.success, result.size, flips, *margins])
     write_text(path, text.getvalue())

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from flipproof.certificates.evidence import Evidence
+from flipproof.classifiers.classifier import OTHER_ANSWERS
 from flipproof.defences.asking import ask_all
-from flipproof.defences.defence import Defence
+from flipproof.defences.defended import DefendedClassifier
 from flipproof.engines import Engine
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.models.loading import features_identity, hook_identity
 from flipproof.progress import note, progress
 from flipproof.runs.run_folder import Run
+from flipproof.runs.settings import FILE as RUN_FILE
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.table import Row, StoredRows, derive_row, read_table, write_table
-
-__all__ = ["ask_missing", "certify_into", "features_shown", "model_paths", "read_evidence"]
 
 _ROUNDS = 2  # of asking: a second one where stored evidence turns out to belong to something else
 
@@ -40,27 +41,27 @@ class _RowWork:
 
     run_folder: Path
     settings: CertifySettings
-    question: Any
+    request: Any
 
     def __call__(self, task: tuple[int, bytes, str]) -> Row | str:
         index, content, topology = task
-        defence, source = self.settings.defence_class, f"the evidence of graph {index} in {self.run_folder}"
+        source = f"the evidence of graph {index} in {self.run_folder}"
         try:
-            evidence = defence.evidence_type.from_bytes(content, source=source)
+            evidence = self.settings.defence_class.evidence.from_bytes(content, source=source)
         except InputError as error:
             return str(error)
         if evidence.graph.topology != topology:
             return f"the evidence in {self.run_folder} belongs to another graph"
-        if not defence.answered(evidence, self.settings.defence_settings, self.settings.num_classes):
+        if not self.settings.defence_object.made(evidence, self.settings.num_classes):
             return f"the evidence in {self.run_folder} belongs to another defence"
-        if not self.question.fits(evidence):
+        if not self.request.fits(evidence):
             return f"the evidence in {self.run_folder} answers another question"
-        return derive_row(index, evidence, self.question)
+        return derive_row(index, evidence, self.request)
 
 
 def certify_into(
     run: Run[CertifySettings],
-    defence: Defence,
+    classifier: DefendedClassifier,
     graphs: Mapping[int, Graph],
     *,
     engine: Callable[[int], Engine],
@@ -74,14 +75,14 @@ def certify_into(
 
     Args:
         run: Held by this process.
-        defence: Has checked the graphs, if only ahead.
+        classifier: Has checked the graphs, if only ahead.
         graphs: By position in the data set, those of the run's settings.
-        engine: Where so many pieces of work are done.
+        engine: Where so many graphs are worked on.
         own_model: Whether the model is a user's own.
         quiet: Show no progress.
     """
     for _ in range(_ROUNDS):
-        ask_missing(run, defence, graphs, engine=engine, own_model=own_model, quiet=quiet)
+        ask_missing(run, classifier, graphs, engine=engine, own_model=own_model, quiet=quiet)
         try:
             return _written_rows(run, graphs, engine(len(graphs)), quiet=quiet)
         except _UnusableEvidence as error:
@@ -93,7 +94,7 @@ def certify_into(
 
 def _written_rows(run: Run[CertifySettings], graphs: Mapping[int, Graph], engine: Engine, *, quiet: bool) -> StoredRows:
     """Read all certificates from the stored evidence and write the table, if all of the evidence can be used."""
-    work = _RowWork(run.folder, run.settings, run.settings.asked())
+    work = _RowWork(run.folder, run.settings, run.settings.request())
     order = sorted(run.settings.graphs)
     stored = ((index, run.store.load(index), graphs[index].topology) for index in order)
     with (
@@ -105,14 +106,14 @@ def _written_rows(run: Run[CertifySettings], graphs: Mapping[int, Graph], engine
 
 
 def _in_order(
-    found: Iterable[tuple[int, Row | str]], order: Sequence[int], advance: Callable[[int], None]
+    rows: Iterable[tuple[int, Row | str]], order: Sequence[int], advance: Callable[[int], None]
 ) -> Iterator[Row]:
     """Rows in the given order; those that come early are kept until it is their turn, which is seldom many."""
     waiting: dict[int, Row] = {}
     complaints: dict[int, str] = {}
     following = iter(order)
     wanted = next(following, None)
-    for index, row in found:
+    for index, row in rows:
         advance(1)
         if isinstance(row, str):
             complaints[index] = row
@@ -129,7 +130,7 @@ def _in_order(
 
 def ask_missing(
     run: Run[CertifySettings],
-    defence: Defence,
+    classifier: DefendedClassifier,
     graphs: Mapping[int, Graph],
     *,
     engine: Callable[[int], Engine],
@@ -137,7 +138,6 @@ def ask_missing(
     quiet: bool = True,
 ) -> None:
     """Ask about the graphs of which the run has no evidence yet, the largest ones first, so that none is left to the end."""
-    question = run.settings.asked()
     finished = run.store.finished() & graphs.keys()
     for index in sorted(finished):
         try:
@@ -152,59 +152,67 @@ def ask_missing(
         note(f"continuing {run.folder}: {done} of {len(graphs)} graphs are done", quiet=quiet)
     if not missing:
         return
-    each = question.amount
-    unit = "graphs" if each is None else question.unit
-    total, pieces = (
-        len(graphs) * (each or 1),
-        sum(len(defence.tasks(graphs[index], question, {})) for index in missing),
-    )
     with (
-        defence.classifier.one_thread(),
-        progress(question.doing, total, unit=unit, quiet=quiet, done=done * (each or 1)) as advance,
+        classifier.classifier.one_thread(),
+        progress("asking", len(graphs), unit="graphs", quiet=quiet, done=done) as advance,
     ):
-        asked = ask_all(
-            defence,
-            question,
+        for index, evidence, _ in ask_all(
+            classifier,
+            run.settings.request(),
             graphs,
             chosen=missing,
-            engine=engine(pieces),
-            store=run.store,
+            engine=engine(len(missing)),
             read=False,
             own_model=own_model,
-            advance=(lambda amount: None) if each is None else advance,
-        )
-        for index, evidence, _ in asked:
+            quiet=quiet,
+            restart=lambda: _started_over(run, classifier, graphs),
+        ):
             run.store.finish(index, evidence.to_bytes())
-            if each is None:
-                advance(1)
+            advance(1)
 
 
-def model_paths(defence: Defence, graphs: Mapping[int, Graph]) -> dict[str, int]:
+def _started_over(
+    run: Run[CertifySettings], classifier: DefendedClassifier, graphs: Mapping[int, Graph]
+) -> Iterable[int]:
+    """Forget what a shortcut to the model said that gave other answers, and record that the model itself is asked."""
+    run.begin_again(replace(run.settings, paths=model_paths(classifier, graphs)))
+    return graphs
+
+
+def keep_to_path(classifier: DefendedClassifier, folder: str | os.PathLike[str]) -> None:
+    """Take no shortcuts to the model where the run in the folder took none, since they gave other answers."""
+    if classifier.classifier.shortcuts and (Path(folder) / RUN_FILE).is_file():
+        recorded = [path for path in CertifySettings.read(Path(folder)).paths if OTHER_ANSWERS in path]
+        if recorded:
+            classifier.classifier.take_no_shortcuts(recorded[0].partition("(")[2].rpartition(")")[0])
+
+
+def model_paths(classifier: DefendedClassifier, graphs: Mapping[int, Graph]) -> dict[str, int]:
     """How graphs reach the model, and how many at once: part of what was asked, since rounding can depend on it."""
-    kinds: Counter[str] = Counter()
+    kinds, noise = Counter[str](), classifier.defence.trial_noise
     for graph in graphs.values():
-        classifier = defence.classifier.suited(graph, defence.noise)
-        path = f"{classifier.path} ({classifier.remark})" if classifier.remark else classifier.path
-        kinds[f"{path}, {classifier.batch_size(graph, defence.noise)} at a time"] += 1
+        base = classifier.classifier.suited(graph, noise)
+        path = f"{base.path} ({base.remark})" if base.remark else base.path
+        kinds[f"{path}, {base.batch_size(graph, noise)} at a time"] += 1
     return dict(sorted(kinds.items()))
 
 
-def features_shown(defence: Defence, graphs: Iterable[Graph], asked: str | None = None) -> str:
-    """The node features that the model is shown, by name; ``asked`` is the name of a user's own function.
+def features_shown(classifier: DefendedClassifier, graphs: Iterable[Graph], name: str | None = None) -> str:
+    """The node features that the model is shown, by name; ``name`` is that of a user's own function.
 
     The default is named by what it comes to on these graphs: their own features, or degrees.
     """
-    hook = getattr(defence.classifier, "features", None)
-    if asked is not None and hook is not None and hook.spec is None:
-        return features_identity(asked)
-    found = hook_identity(hook)
-    if found != "own-or-degree":
-        return found
+    hook = getattr(classifier.classifier, "features", None)
+    if name is not None and hook is not None and hook.spec is None:
+        return features_identity(name)
+    identity = hook_identity(hook)
+    if identity != "own-or-degree":
+        return identity
     return "degree" if all(graph.node_features is None for graph in graphs) else "own"
 
 
 def read_evidence(run: Run[CertifySettings]) -> Iterator[tuple[int, Evidence]]:
     """The evidence of every graph, in the order of the data set; refuses a run that is not finished."""
-    kind = run.settings.defence_class.evidence_type
+    kind = run.settings.defence_class.evidence
     for index in sorted(run.settings.graphs):
         yield index, kind.from_bytes(run.store.load(index), source=f"the evidence of graph {index} in {run.folder}")

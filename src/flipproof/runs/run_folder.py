@@ -1,7 +1,7 @@
 """The run folder: ``run.json`` beside the evidence. Everything else in it is derived and can be made again.
 
 RUN/run.json              what was asked; written first
-RUN/evidence.sqlite       a row per finished piece of work and per finished graph, and the line to beat
+RUN/evidence.sqlite       a row per finished graph, and the line to beat
 RUN/certificates.parquet, RUN/report.html, RUN/figures/   derived
 """
 
@@ -29,6 +29,14 @@ class Run(Generic[_Settings]):
 
     def __init__(self, folder: Path, settings: _Settings, store: Store) -> None:
         self.folder, self.settings, self.store = folder, settings, store
+
+    def begin_again(self, settings: _Settings) -> None:
+        """Forget all evidence, and record other settings with which it is made from now on."""
+        self.store.clear()  # first: evidence without settings is asked again, and not taken for that of others
+        (self.folder / run_settings.FILE).unlink()
+        settings.write(self.folder)
+        self.store.bind((self.folder / run_settings.FILE).read_text(encoding="utf-8"))
+        self.settings = settings
 
 
 @contextmanager

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from flipproof.certificates.certificate import Certificate
 from flipproof.datasets import Dataset
 from flipproof.datasets.sources import fingerprint
-from flipproof.defences.defence import Defence
+from flipproof.defences.defence import described
+from flipproof.defences.defended import DefendedClassifier
 from flipproof.engines import Engine
 from flipproof.errors import InputError
+from flipproof.fields import to_plain
 from flipproof.models.loading import model_identity
-from flipproof.runs.certifying import certify_into, features_shown, model_paths, read_evidence
+from flipproof.runs.certifying import certify_into, features_shown, keep_to_path, model_paths, read_evidence
 from flipproof.runs.run_folder import open_run, written_run
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.table import certificate_of, read_table
@@ -43,7 +45,7 @@ class SavedRun:
 
 
 def certify_run(
-    defence: Defence,
+    defended: DefendedClassifier,
     graphs: Iterable[Any],
     *,
     out: str | os.PathLike[str],
@@ -59,12 +61,12 @@ def certify_run(
     other settings is refused.
 
     Args:
-        defence: A :class:`SmoothedClassifier` or any other defence.
+        defended: A :class:`SmoothedClassifier` or any other defended classifier.
         graphs: A :class:`flipproof.datasets.Dataset`, a list, a PyG data set or a ``DataLoader`` that does not shuffle.
         out: The run folder.
         name: What reports call the graphs; by default the data set's own name.
         progress: Show progress on stderr.
-        workers, engine: As for :meth:`Defence.certify_all`.
+        workers, engine: As for :meth:`DefendedClassifier.certify_all`.
         **asked: What is asked, as for the defence's ``certify``; by default what ``flipproof certify`` asks, with seed 0.
 
     >>> import tempfile
@@ -75,9 +77,11 @@ def certify_run(
     ...     load_run(f"{folder}/run").certificates == made
     True
     """
-    if not isinstance(defence, Defence):
-        raise InputError(f"defence must be a defended classifier; got {defence!r} (for instance a SmoothedClassifier)")
-    data, chosen = graphs if isinstance(graphs, Dataset) else Dataset(graphs), defence.effective()
+    if not isinstance(defended, DefendedClassifier):
+        raise InputError(
+            f"defended must be a defended classifier; got {defended!r} (for instance a SmoothedClassifier)"
+        )
+    data, chosen = graphs if isinstance(graphs, Dataset) else Dataset(graphs), defended.effective()
     if not len(data):
         raise InputError("graphs must hold at least one graph; got none (give the graphs to certify)")
     highest = max((graph.label for graph in data if graph.label is not None), default=-1)
@@ -86,11 +90,12 @@ def certify_run(
             f"the model has {chosen.num_classes} classes and a graph has the label {highest} (certify data with the model's "
             "classes)"
         )
-    given = defence.question(graphs=len(data), **{**defence.asked_by_default(), **asked})
-    question = given if chosen is defence else chosen.question(graphs=len(data))
+    kind = defended.defence.request
+    request = kind(**asked, **({"graphs": len(data)} if any(entry.name == "graphs" for entry in fields(kind)) else {}))
+    request = request if chosen is defended else chosen.defence.request()
     members = dict(enumerate(data))
-    chosen.check_ahead(data)
-    chosen.check_question(question, data)
+    keep_to_path(chosen, out)
+    chosen.check_ahead(data, request)
     settings = CertifySettings(
         data=data.name if name is None else str(name),
         data_sha256=fingerprint(data),
@@ -98,12 +103,12 @@ def certify_run(
         part="all",
         split_seed=0,
         graphs=list(members),
-        model=type(defence.model).__name__,
-        model_sha256=model_identity(defence.model),
+        model=type(defended.model).__name__,
+        model_sha256=model_identity(defended.model),
         features=features_shown(chosen, data),
         num_classes=chosen.num_classes,
-        defence=chosen.describe(),
-        question=question.to_dict(),
+        defence=described(chosen.defence),
+        question=to_plain(request),
         paths=model_paths(chosen, members),
     )
     where = engine or chosen.engine(workers)

@@ -6,13 +6,15 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from flipproof.defences import defence_class
+from flipproof.defences import defence_class, defence_from
 from flipproof.defences.defence import Defence
 from flipproof.errors import InputError
+from flipproof.fields import from_plain
 from flipproof.files import write_json
 
 __all__ = ["AttackSettings", "CertifySettings", "RunSettings", "StudySettings", "differences"]
@@ -112,8 +114,8 @@ class CertifySettings(RunSettings):
         model, model_sha256: Name and identity of the model.
         features: Node features that the model is shown; of the default, what it comes to on these graphs.
         num_classes: Number of classes that the model can name.
-        defence: What :meth:`Defence.describe` says.
-        question: What :meth:`Question.to_dict` says.
+        defence: Its name and settings.
+        question: What is asked about every graph: the defence's request.
         paths: How graphs reach the model, and how many at once, with the number of graphs: rounding can depend on it.
     """
 
@@ -139,19 +141,19 @@ class CertifySettings(RunSettings):
         """The defence."""
         return defence_class(self.defence["name"])
 
-    @property
-    def defence_settings(self) -> dict[str, Any]:
-        """Its settings."""
-        return {key: value for key, value in self.defence.items() if key != "name"}
+    @cached_property
+    def defence_object(self) -> Defence:
+        """The defence with its settings."""
+        return defence_from(self.defence)
 
-    def asked(self) -> Any:
-        """The question, as its defence reads it."""
-        return self.defence_class.question_type.of(graphs=len(self.graphs), **self.question)
+    def request(self) -> Any:
+        """What is asked about every graph, as its defence reads it."""
+        return from_plain(self.defence_class.request, {**self.question, "graphs": len(self.graphs)})
 
 
 @dataclass(frozen=True)
 class AttackSettings(RunSettings):
-    """What ``flipproof attack`` was asked for; ``defence`` is what :meth:`Defence.describe` says, or ``None``."""
+    """What ``flipproof attack`` was asked for; ``defence`` is its name and settings, or ``None``."""
 
     command = "attack"
 

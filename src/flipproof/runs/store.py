@@ -1,4 +1,4 @@
-"""Finished work in one SQLite file: a row per finished piece and per finished item, committed as it is done.
+"""Finished work in one SQLite file: a row per finished item, committed as it is done.
 
 Only the process that the user started writes, and it holds the file for itself: a second process is refused. Transactions make
 the file safe against kills at any point; what is under way is lost, what is committed stays. An *item* is a graph by its number
@@ -22,7 +22,6 @@ __all__ = ["FILE", "Store"]
 
 FILE = "evidence.sqlite"
 _TABLES = (
-    "CREATE TABLE IF NOT EXISTS pieces (item, key TEXT, content BLOB, sha256 TEXT, PRIMARY KEY (item, key)) WITHOUT ROWID",
     "CREATE TABLE IF NOT EXISTS finished (item PRIMARY KEY, content BLOB, sha256 TEXT)",
     "CREATE TABLE IF NOT EXISTS asked (run_json TEXT)",
 )
@@ -77,29 +76,23 @@ class Store:
         finally:
             self._connection.close()
 
-    def keep(self, item: _Item, key: str, content: bytes) -> None:
-        """Keep a piece of an item that is not finished yet."""
-        row = (item, key, content, _digest(content))
-        self._changed(lambda: self._connection.execute("INSERT OR REPLACE INTO pieces VALUES (?, ?, ?, ?)", row))
-
     def finish(self, item: _Item, content: bytes) -> None:
-        """Keep what a finished item amounts to, in place of its pieces."""
-
-        def change() -> None:
-            row = (item, content, _digest(content))
-            self._connection.execute("INSERT OR REPLACE INTO finished VALUES (?, ?, ?)", row)
-            self._connection.execute("DELETE FROM pieces WHERE item = ?", (item,))
-
-        self._changed(change)
+        """Keep what a finished item amounts to."""
+        row = (item, content, _digest(content))
+        self._changed(lambda: self._connection.execute("INSERT OR REPLACE INTO finished VALUES (?, ?, ?)", row))
 
     def drop(self, item: _Item) -> None:
         """Forget a finished item, so that it is done again."""
         self._changed(lambda: self._connection.execute("DELETE FROM finished WHERE item = ?", (item,)))
 
-    def pieces(self, item: _Item) -> dict[str, bytes]:
-        """The pieces of an item by key; a damaged one is as good as none."""
-        rows = self._read("SELECT key, content, sha256 FROM pieces WHERE item = ?", item)
-        return {key: content for key, content, digest in rows if digest == _digest(content)}
+    def clear(self) -> None:
+        """Forget all graphs, and the settings that their evidence was made with."""
+
+        def change() -> None:
+            self._connection.execute("DELETE FROM finished WHERE typeof(item) = 'integer'")
+            self._connection.execute("DELETE FROM asked")
+
+        self._changed(change)
 
     def asked(self) -> str | None:
         """The settings that the evidence was made with, as they were first written; ``None`` if none were."""

@@ -86,10 +86,10 @@ NODE_COLUMNS = ("node_changes", "removed_nodes_radius", "added_nodes_radius", "c
 _GROUP = 10_000  # rows that are made into columns at a time
 
 
-def derive_row(index: int, evidence: Evidence, question: Any) -> Row:
-    """One graph's row, from its evidence alone; refuses evidence that does not answer the question."""
+def derive_row(index: int, evidence: Evidence, request: Any) -> Row:
+    """One graph's row, from its evidence alone; refuses evidence that does not answer the request."""
     try:
-        certificate = question.read(evidence)
+        certificate = request.read(evidence)
     except InputError as error:
         raise InputError(f"graph {index}: {error}") from error
     return certificate_row(index, evidence.graph, certificate, evidence.digest)

@@ -19,13 +19,13 @@ __all__ = ["problems_of_run"]
 def problems_of_run(folder: Path, advance: Callable[[int], None] = lambda amount: None) -> list[dict[str, Any]]:
     """What is wrong with a run, one entry per finding: ``graph`` (``None`` for the run) and ``problem``; empty if all agrees."""
     with open_run(folder, CertifySettings) as run:
-        question, table = run.settings.asked(), read_table(folder)
+        request, table = run.settings.request(), read_table(folder)
         order = table.columns("graph")["graph"]
         places = {index: place for place, index in enumerate(order)}
         problems: list[dict[str, Any]] = []
         for index in run.settings.graphs:
             row = table[places[index]] if index in places else None
-            found = _problems_of_graph(run, question, index, row)
+            found = _problems_of_graph(run, request, index, row)
             problems += [{"graph": index, "problem": problem} for problem in found]
             advance(1)
         problems += [
@@ -54,23 +54,22 @@ def _altered_settings(run: Run[CertifySettings]) -> list[str]:
     ]
 
 
-def _problems_of_graph(run: Run[CertifySettings], question: Any, index: int, row: Row | None) -> list[str]:
+def _problems_of_graph(run: Run[CertifySettings], request: Any, index: int, row: Row | None) -> list[str]:
     """What is wrong with one graph: its evidence, what the model was shown, its row in the table."""
     if row is None:
         return ["is missing from certificates.parquet"]
-    defence = run.settings.defence_class
     try:
-        evidence = defence.evidence_type.from_bytes(run.store.load(index), source="its evidence")
+        evidence = run.settings.defence_class.evidence.from_bytes(run.store.load(index), source="its evidence")
         if not evidence.made_again():
             return ["what the model was shown, made again, is not what it answered (order, seed or noise was altered)"]
-        if not defence.answered(evidence, run.settings.defence_settings, run.settings.num_classes):
+        if not run.settings.defence_object.made(evidence, run.settings.num_classes):
             return ["its evidence belongs to another defence than run.json's"]
         altered = ["its evidence is not what the certificate was read from: the hash differs"]
         altered = altered if evidence.digest != row["evidence_sha256"] else []
     except (InputError, KeyError, TypeError) as error:
         return [f"cannot be derived again: {error}"]
     try:
-        derived = derive_row(index, evidence, question)
+        derived = derive_row(index, evidence, request)
     except (InputError, KeyError, TypeError) as error:
         return [f"cannot be derived again: {error}", *altered]
     if altered:

@@ -12,11 +12,12 @@ import numpy as np
 
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.metrics import withstands
-from flipproof.defences import defence_class, defence_classes, defence_names
+from flipproof.defences import defence_names
 from flipproof.defences.asking import ask_all
-from flipproof.defences.defence import Defence
+from flipproof.defences.defended import DefendedClassifier
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
+from flipproof.studies.search_space import Space, space, spaces
 
 if TYPE_CHECKING:
     from flipproof.datasets import Dataset
@@ -96,16 +97,14 @@ class Certified:
 class Candidate:
     """A defence and its settings.
 
-    The class travels to worker processes by reference, so that a defence from a user's own module is registered there too.
-
     Attributes:
-        defence: The class.
+        defence: As experiments see it.
         settings: Of the defence.
         network: Name of another network than the defence's own.
         recipe: Another way of training, as arguments of :func:`flipproof.train`.
     """
 
-    defence: type[Defence]
+    defence: Space
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
     network: str | None = None
     recipe: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -148,7 +147,7 @@ class Candidate:
 
     def variants(self) -> list[Candidate]:
         """The same with other ways of training."""
-        return [replace(self, recipe=recipe) for recipe in self.defence.recipes(self.settings)]
+        return [replace(self, recipe=recipe) for recipe in self.defence.recipes()]
 
     @property
     def training(self) -> dict[str, Any]:
@@ -174,7 +173,8 @@ class Candidate:
     @property
     def loading(self) -> str:
         """Python that loads a model folder ``{}`` of this defence."""
-        kind = self.defence
+        shells = DefendedClassifier.__subclasses__()
+        kind = next((shell for shell in shells if shell.defence_name == self.name), DefendedClassifier)
         return f'from {kind.__module__} import {kind.__name__}; {kind.__name__}.load("{{}}")'
 
     def known(self, sampling: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,8 +183,7 @@ class Candidate:
 
     def question(self, sampling: Mapping[str, Any], *, graphs: int = 1) -> Any:
         """What every graph is asked: the values that are known, and the command line's defaults for the others."""
-        defaults = {option.name: option.default for option in self.defence.asking if option.default is not None}
-        return self.defence.question_type.of(graphs=graphs, **{**defaults, **self.known(sampling)})
+        return self.defence.request(self.known(sampling), graphs=graphs)
 
     def other_readings(self, sampling: Mapping[str, Any]) -> Collection[str]:
         """Names of other certificates that its evidence allows."""
@@ -213,10 +212,10 @@ class Candidate:
         """
         from flipproof import models
         from flipproof.training import train
+        from flipproof.training.for_defences import fit_edge_blind
 
-        fitted = self.defence.fitted(graphs, features=features, validation=None, seed=seed)
-        if fitted is not None:
-            model, fit = fitted
+        if not self.trains:
+            model, fit = fit_edge_blind(graphs, features=features, validation=None, seed=seed)
             return Learned(model, features, {"seed": seed, "chosen": fit.kind}, fit.accuracy)
         config = self.defence.network_config(features.spec, int(features.of(graphs[0]).shape[1]), graphs.num_classes)
         named = {"name": self.network} if self.network else {}
@@ -224,7 +223,7 @@ class Candidate:
         result = train(model, graphs, **{**training, **self.training, "features": features, "seed": seed})
         return Learned(model, features, result.settings, result.final.accuracy)
 
-    def defended(self, model: Any, features: Any, **wrapped: Any) -> Defence:
+    def defended(self, model: Any, features: Any, **wrapped: Any) -> DefendedClassifier:
         """A model with its defence."""
         return self.defence.build(model, self.settings, features=features, **wrapped)
 
@@ -261,14 +260,14 @@ class Candidate:
         return False
 
 
-def compared_defences() -> list[type[Defence]]:
+def compared_defences() -> list[Space]:
     """All registered defences that are more than something to compare with."""
-    return [defence for defence in defence_classes() if not defence.baseline]
+    return [defence for defence in spaces() if not defence.baseline]
 
 
 def baselines() -> list[Candidate]:
     """What every candidate is compared with: ignoring edges, and no defence."""
-    return [Candidate(kind) for kind in defence_classes() if kind.baseline]
+    return [Candidate(kind) for kind in spaces() if kind.baseline]
 
 
 def proposed_candidates(graphs: Dataset, threat: Threat) -> list[Candidate]:
@@ -310,7 +309,7 @@ def configured_candidates(name: str, tables: Sequence[Mapping[str, Any]]) -> tup
     """A defence with each of the settings of a config file."""
     if name not in defence_names():
         raise InputError(f"defence must be one of {', '.join(defence_names())}; got {name!r}")
-    defence = defence_class(name)
+    defence = space(name)
     known = [option.name for option in (*defence.settings, *defence.training_options)]
     for key in (key for table in tables for key in table):
         if key not in known:
@@ -323,7 +322,7 @@ def configured_candidates(name: str, tables: Sequence[Mapping[str, Any]]) -> tup
 
 def check_sampling(sampling: Mapping[str, Any], candidate: Candidate | None = None) -> None:
     """Refuse what certificates of the candidate, or of no defence, take."""
-    kinds = defence_classes() if candidate is None else [candidate.defence]
+    kinds = spaces() if candidate is None else [candidate.defence]
     known = {option.name for kind in kinds for option in kind.asking}
     for key in sampling:
         if key not in known:
@@ -344,7 +343,7 @@ def given_candidates(values: Mapping[str, Sequence[Any]], texts: Sequence[str] =
     candidates = [
         Candidate(defence, defence.trial(option.name, value))
         for defence in compared_defences()
-        for option in (defence.settings if defence.trial_options is None else defence.trial_options)
+        for option in defence.trial_options
         for value in values.get(option.name) or ()
     ]
     return tuple({candidate.title: candidate for candidate in [*candidates, *map(_from_text, texts)]}.values())
@@ -356,7 +355,7 @@ def _value(kind: type, text: str) -> Any:
 
 def _from_text(text: str) -> Candidate:
     name, *pairs = text.split() or [""]
-    defence = defence_class(name)
+    defence = space(name)
     if defence.baseline:
         raise InputError(f"--candidate: {name} is something to compare with, and always there (leave it out)")
     kinds = {option.name: option.kind for option in (*defence.settings, *defence.training_options)}

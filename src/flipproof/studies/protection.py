@@ -20,14 +20,17 @@ from flipproof.certificates.metrics import right_radii, share_interval, shares, 
 from flipproof.datasets import Dataset
 from flipproof.datasets.sources import fingerprint, part_indices
 from flipproof.datasets.splits import drawn
+from flipproof.defences.defence import described
+from flipproof.defences.defended import DefendedClassifier
 from flipproof.engines import cores
+from flipproof.fields import to_plain
 from flipproof.files import write_json, write_text
 from flipproof.graphs import Graph
 from flipproof.models.loading import LoadedModel, load_features, load_model
 from flipproof.progress import note
 from flipproof.report.templates import rendered
 from flipproof.runs.attacking import AttackWork, attack_into, certified_radii
-from flipproof.runs.certifying import certify_into, features_shown, model_paths, read_evidence
+from flipproof.runs.certifying import certify_into, features_shown, keep_to_path, model_paths, read_evidence
 from flipproof.runs.edge_blind_line import Line, keep_line
 from flipproof.runs.run_folder import Run, written_run
 from flipproof.runs.settings import AttackSettings, CertifySettings, StudySettings
@@ -271,6 +274,7 @@ def _measure(folder: Path, experiment: Experiment, finals: Sequence[Final], work
     loaded = {final.role: load_model(str(folder / final.role)) for final in finals}
     classifiers = {final.role: _defended(loaded[final.role], final.candidate) for final in finals}
     model, spec = classifiers[_MODEL], loaded[_MODEL].features(None)
+    keep_to_path(model, folder / "run")
     model.check_ahead(data.subset(indices))
     answers = {
         role: {index: line.predict(graph) for index, graph in graphs.items()}
@@ -289,8 +293,8 @@ def _measure(folder: Path, experiment: Experiment, finals: Sequence[Final], work
         model_sha256=loaded[_MODEL].identity,
         features=features_shown(model, graphs.values(), spec),
         num_classes=model.num_classes,
-        defence=model.describe(),
-        question=finals[0].candidate.question({}, graphs=len(indices)).to_dict(),
+        defence=described(model.defence),
+        question=to_plain(finals[0].candidate.question({}, graphs=len(indices))),
         paths=model_paths(model, graphs),
     )
     with written_run(folder / "run", settings) as held:
@@ -301,7 +305,7 @@ def _measure(folder: Path, experiment: Experiment, finals: Sequence[Final], work
             engine=lambda pieces: model.engine(1 if pieces < _TINY else workers, quiet=quiet),
             quiet=quiet,
         )
-        question = settings.asked()
+        question = settings.request()
         withstood = sum(
             (certificate := question.read(evidence)).label == graphs[index].label
             and threat.withstood(certificate, graphs[index])
@@ -324,7 +328,7 @@ def _measure(folder: Path, experiment: Experiment, finals: Sequence[Final], work
     )
 
 
-def _defended(loaded: LoadedModel, candidate: Candidate) -> Any:
+def _defended(loaded: LoadedModel, candidate: Candidate) -> DefendedClassifier:
     hook = load_features(loaded.features(None))
     return candidate.defended(loaded.model, hook, num_classes=loaded.model.num_classes)
 
@@ -334,7 +338,7 @@ def _attack(
     experiment: Experiment,
     certified: CertifySettings,
     loaded: Mapping[str, LoadedModel],
-    classifiers: Mapping[str, Any],
+    classifiers: Mapping[str, DefendedClassifier],
     graphs: Mapping[int, Graph],
     workers: int,
     quiet: bool,

@@ -23,9 +23,8 @@ import numpy as np
 from flipproof import __version__
 from flipproof.certificates.metrics import mean_radius, right_radii
 from flipproof.datasets import Dataset, Split
-from flipproof.datasets.fold_files import FOLDS, read_folds
 from flipproof.datasets.sources import DataSource, fingerprint
-from flipproof.datasets.splits import drawn, folds
+from flipproof.datasets.splits import FOLDS, drawn, folds, read_folds
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import STREAM_VERSION

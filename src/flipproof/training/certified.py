@@ -18,7 +18,6 @@ steps and grows to 1 over the next 40%, and so does the factor of leads to 3.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -44,7 +43,7 @@ from flipproof.training.task import Outcome
 
 __all__ = ["CertifiedTraining", "check_labels", "check_local", "checked_budget", "recipe", "recurrence"]
 
-_RATES = 0.006, 0.003  # learning rates where neighbours are all alike, and where they differ
+_RATES = 0.006, 0.003  # learning rates without and with node features
 _DECAYS = 1e-3, 0.3  # weight decays without and with node features
 _MIX = 0.9  # weight of the lead under attack
 # q of the loss in the end, and the factor of leads, without and with node features
@@ -66,8 +65,8 @@ _PARTS = 5  # of the training graphs, of which a member is not shown one
 
 def recipe(model: Any) -> dict[str, float]:
     """What suits the training of a local network, unless asked otherwise."""
-    labelled, featured = getattr(model, "labelled", False), getattr(model, "in_features", 0) > 0
-    return {"learning_rate": _RATES[labelled], "weight_decay": _DECAYS[featured], "average": 0.99}
+    featured = getattr(model, "in_features", 0) > 0
+    return {"learning_rate": _RATES[featured], "weight_decay": _DECAYS[featured], "average": 0.99}
 
 
 class CertifiedTraining:
@@ -98,7 +97,6 @@ class CertifiedTraining:
         self.budget = budget if isinstance(budget, int) else list(self.most)
         self.features = _hook(features, model)
         members = as_graphs(graphs)
-        self._edge_labels = hashlib.sha256("".join(graph.topology for graph in members).encode()).hexdigest()
         self.labelled = LabelledGraphs(members, "graphs")
         check_labels(self.labelled, model)
         self.class_weight = torch.ones(model.num_classes)
@@ -168,7 +166,7 @@ class CertifiedTraining:
         With node features a node has so many views a few flips away that the plain knapsack is far above the truth, and slow.
         Several times the worst flip is no bound, and no certificate rests on it, but as a training target it is nearer.
         """
-        return self.model.labelled and not self._both
+        return self._featured and not self._both
 
     @property
     def _bound(self) -> float:
@@ -211,7 +209,6 @@ class CertifiedTraining:
         return {
             "features": self.features.spec or "a function",
             "graphs": self.labelled.digest(),
-            **({"edge labels": self._edge_labels} if self.model.edge_labels else {}),
             "validation": None if self.held_out is None else len(self.held_out.labels),
         }
 
@@ -219,7 +216,7 @@ class CertifiedTraining:
         return shuffled(self.labelled.sizes, self.chosen.batch_size, seed=self.chosen.seed, epoch=epoch)
 
     def losses(self, members: Tensor, step: int) -> Iterator[Outcome]:
-        ramp = _between(step / max(1, self.steps), *_RAMP[self.model.labelled])
+        ramp = _between(step / max(1, self.steps), *_RAMP[self._featured])
         voters = self.model.each
         draws = keyed_draws("training budget", self.chosen.seed, step, (len(voters), 4)).astype(np.int64) / 2**32
         late = _between(step / max(1, self.steps), *_BOUNDED)

@@ -15,7 +15,7 @@ from flipproof.classifiers.message_passing import made_edge_features
 from flipproof.errors import InputError
 from flipproof.graphs.conversions import pyg_edge_fields
 from flipproof.noise import EdgeNoise
-from flipproof.noise.one_draw import noisy_version
+from flipproof.noise.stream import noisy_version
 
 __all__ = ["EdgeFlip"]
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from flipproof.errors import InputError
-from flipproof.models.network import GraphNetwork
+from flipproof.models.network import NamedNetwork
 from flipproof.noise import EdgeNoise
 from flipproof.noise.groups import EdgeGroups
 from flipproof.progress import watched
@@ -206,7 +206,7 @@ def fit(
     path, asked = None if checkpoint is None else Path(checkpoint), dict[str, Any]()
     if path is not None:
         asked = settings | task.fingerprint()
-        asked["model"] = model.config if isinstance(model, GraphNetwork) else type(model).__qualname__
+        asked["model"] = model.config if isinstance(model, NamedNetwork) else type(model).__qualname__
         asked["initial weights"] = digest(model.state_dict())
     stored = None if path is None else read_checkpoint(path, asked)
     started, finished = time.perf_counter(), 0

@@ -56,14 +56,14 @@ class ReachedViews:
         for number, graph in enumerate(graphs):
             x = model.measured(features.of(graph).to(torch.float32)[:, : model.in_features]).float().numpy()
             kinds_rows, kinds = kinds_of(x)
-            most = default_depth(len(kinds_rows), graph.num_nodes, model.edge_labels)
+            most = default_depth(len(kinds_rows), graph.num_nodes)
             depth = min(flips, most, max(1, graph.num_nodes - 1))
-            views = NodeViews.of(graph, kinds, depth, swaps=False, edge_labels=model.edge_labels)
+            views = NodeViews.of(graph, kinds, depth, swaps=False)
             found.append(views)
             counts, each = torch.from_numpy(views.counts.astype(np.float32)), torch.from_numpy(kinds_rows)
             owner = torch.full((len(views),), number)
             own = each[torch.from_numpy(views.own)]
-            parts.append(LocalViews.counted(own, counts, each, owner, model.edge_labels))
+            parts.append(LocalViews.counted(own, counts, each, owner))
             sums.append(x.sum(axis=0))
         self.depth = flips
         self.sizes = torch.tensor([graph.num_nodes for graph in graphs], dtype=torch.float32)
@@ -116,14 +116,9 @@ class ReachedViews:
             if len(slots):
                 u, w = np.triu_indices(graph.num_nodes, 1)
                 u, w = u[slots], w[slots]
-                # an edge is removed with its label, or added with any
-                label = views.label_matrix[u, w]
-                apart = np.flatnonzero(label < 0)
-                place = np.concatenate([np.flatnonzero(label >= 0), np.tile(apart, views.labels)])
-                chosen = np.concatenate([label[label >= 0], np.repeat(np.arange(views.labels), len(apart))])
-                u, w, state = u[place], w[place], label[place] >= 0
+                state = graph.slot_states
                 cu, cw = views.class_of_node[u], views.class_of_node[w]
-                shift = np.where(state, number, 0) + chosen * (number // views.labels)
+                shift = np.where(state, number, 0)
                 first = np.unique(
                     np.stack(
                         [

@@ -52,7 +52,10 @@ GOOD = "[[row]]\ndefence = 'voting'\nsettings = [{ groups = 3 }]\n[[data]]\nname
             GOOD.replace("[[data]]", "readings = { 'voting, counts alone' = 'voting' }\n[[data]]"),
             "row[0]: name 'voting' is there twice",
         ),
-        (GOOD.replace("groups = 3", "groups = 3, worst_of = 9"), "row[0]: settings: voting takes a number of groups"),
+        (
+            GOOD.replace("groups = 3", "groups = 3, worst_of = 9"),
+            "row[0]: settings: voting takes tables with groups, flips",
+        ),
         (
             GOOD.replace("[[data]]", "data = ['topologies:41']\n[[data]]"),
             "row[0].data: there is no data set topologies:41 (did you mean topologies:40?)",

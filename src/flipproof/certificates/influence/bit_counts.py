@@ -10,32 +10,15 @@ from typing import Any
 import numpy as np
 from numba.core import types
 from numba.extending import intrinsic
-from numpy.typing import NDArray
 
 from flipproof.compiling import compiled
 
-__all__ = ["add_pairs", "add_triples", "by_slot", "chosen", "singles"]
-
-
-def by_slot(packed: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """For flips of ``M`` samples, eight slots a byte ``[M, N / 8]``, a bit per sample ``[8 ceil(N / 8), M / 64]``."""
-    rows = np.zeros((len(packed) + -len(packed) % 64, packed.shape[1]), dtype=np.uint8)
-    rows[: len(packed)] = packed
-    return np.asarray(_turned(rows)).view(np.uint64)
-
-
-def chosen(samples: NDArray[np.bool_]) -> NDArray[np.uint64]:
-    """A bit per sample, ``[M / 64]``, in the order of :func:`by_slot`."""
-    padded = np.zeros(len(samples) + -len(samples) % 64, dtype=np.bool_)
-    padded[: len(samples)] = samples
-    return np.packbits(padded, bitorder="little").view(np.uint64)
-
 
 @compiled
-def _turned(rows: Any) -> Any:
-    """A byte per eight samples, for every slot: blocks of eight by eight bits, turned by exchanges of ever larger parts."""
+def transposed(rows: Any) -> Any:
+    """A byte per eight samples, for every slot: blocks of eight by eight bits, transposed by exchanges of ever larger parts."""
     samples, width = rows.shape
-    found = np.empty((8 * width, samples // 8), np.uint8)
+    columns = np.empty((8 * width, samples // 8), np.uint8)
     for eight in range(samples // 8):
         for byte in range(width):
             block = np.uint64(0)
@@ -48,8 +31,8 @@ def _turned(rows: Any) -> Any:
             part = (block ^ (block >> np.uint64(28))) & np.uint64(0x00000000F0F0F0F0)
             block ^= part ^ (part << np.uint64(28))
             for bit in range(8):  # the first slot of a byte is its highest bit
-                found[8 * byte + 7 - bit, eight] = (block >> np.uint64(8 * bit)) & np.uint64(255)
-    return found
+                columns[8 * byte + 7 - bit, eight] = (block >> np.uint64(8 * bit)) & np.uint64(255)
+    return columns
 
 
 @intrinsic
@@ -64,15 +47,15 @@ def _ones(typing: Any, word: Any) -> Any:
 
 @compiled
 def singles(words: Any, voted: Any) -> Any:
-    """In how many of the samples of each of some sets of samples ``[C, M / 64]`` a slot was flipped, ``[C, N]``."""
-    found = np.zeros((len(voted), len(words)), np.int64)
+    """In how many samples of several sets ``[C, M / 64]`` each slot was flipped, ``[C, N]``."""
+    counts = np.zeros((len(voted), len(words)), np.int64)
     for label in range(len(voted)):
         for slot in range(len(words)):
             count = np.uint64(0)
             for place in range(words.shape[1]):
                 count += _ones(words[slot, place] & voted[label, place])
-            found[label, slot] = count
-    return found
+            counts[label, slot] = count
+    return counts
 
 
 @compiled

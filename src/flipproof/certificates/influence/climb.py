@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,15 +13,13 @@ from numpy.typing import NDArray
 from flipproof.certificates import vote_share as by_votes
 from flipproof.certificates.bounds import AlphaSplit, label_pvalue, lower_bound, upper_bound
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid, up_to
-from flipproof.certificates.influence.attack import Attack
-from flipproof.certificates.influence.lead_test import LeadTest
-from flipproof.certificates.influence.sign_test import SignTest
+from flipproof.certificates.influence.lead_test import Attack, LeadTest, SignTest
 from flipproof.certificates.influence.statistics import FlipCounts, count_flips
 from flipproof.certificates.influence.worst_set import all_above, some_below
-from flipproof.certificates.sampled_votes import Votes
 from flipproof.noise import EdgeNoise
 
-__all__ = ["choose_order", "could_reach", "default_split", "from_votes"]
+if TYPE_CHECKING:
+    from flipproof.certificates.sampled_votes import Votes
 
 # Limits of the orders: slots; cells of the table of pairs; work per sample on triples and on quadruples, which is to stay well
 # below the work of a small network, and flips kept; and samples with all slots of a subset flipped, below which an order says
@@ -59,9 +58,7 @@ def choose_order(num_slots: int, samples: int, noise: EdgeNoise, num_classes: in
     return next((order for order, good in enumerate(worth) if not good), len(worth))
 
 
-def from_votes(
-    votes: Votes, *, alpha: float, stated_alpha: float | None = None, split: AlphaSplit | None = None
-) -> Certificate:
+def from_votes(votes: Votes, *, alpha: float, split: AlphaSplit | None = None) -> Certificate:
     """Method ``influence``: a certificate from the votes and the flips they were cast on.
 
     With probability at least ``1 - alpha`` it abstains, or the label is the smoothed classifier's answer and no attack within
@@ -71,16 +68,12 @@ def from_votes(
     right one, the certificate can only be wrong if it passes one *fixed* attack that it must not pass; the tests of any one
     attack and rival err with probability ``(1 - split.label) * alpha`` at most.
 
-    Args:
-        votes: Labels, with what is needed to make the flips again. They are made again and compared with the checksums.
-        alpha: Failure probability that may be used.
-        stated_alpha: What to print where the caller holds some of alpha back.
-        split: The same shares for every size of attack; by default :func:`default_split` of each.
+    The flips are made again and compared with the votes' checksums. ``split`` holds the same shares for every size of attack; by
+    default they are :func:`default_split` of each.
     """
     graph, noise, counts = votes.graph, votes.noise, votes.counts
-    stated = alpha if stated_alpha is None else stated_alpha
     share_alone = by_votes.from_counts(
-        counts, noise, alpha=alpha, max_adds=graph.max_adds, max_removes=graph.max_removes, stated_alpha=stated
+        counts, noise, alpha=alpha, max_adds=graph.max_adds, max_removes=graph.max_removes
     )
     order = choose_order(graph.num_slots, len(votes), noise, votes.num_classes)
     if order == 0 or (split is not None and split.lead == 0):
@@ -89,15 +82,15 @@ def from_votes(
     top, second = (int(label) for label in np.argsort(-counts, kind="stable")[:2])
     named = label_pvalue(counts[top], counts[second]) <= (_LABEL if split is None else split.label) * alpha
     tests = _Tests(flip_counts, noise, graph.slot_states, top, alpha, split)
-    found, grid = -1, np.zeros((0, 0), dtype=np.bool_)
+    radius, grid = -1, np.zeros((0, 0), dtype=np.bool_)
     if named:
         search = _symmetric_search if noise.symmetric else _search
-        found, grid = search(tests, graph.max_adds, graph.max_removes)
-    p_lower, p_upper = tests.shares(tests.split(0, max(found, 1)))
+        radius, grid = search(tests, graph.max_adds, graph.max_removes)
+    p_lower, p_upper = tests.shares(tests.split(0, max(radius, 1)))
     return replace(
         share_alone,
         label=top if named else None,
-        radius=found,
+        radius=radius,
         method="influence",
         p_lower=p_lower,
         p_upper=min(p_upper, 1 - p_lower),
@@ -109,15 +102,8 @@ def from_votes(
 def could_reach(votes: Votes, wanted: int, *, samples: int, alpha: float, doubt: float) -> bool:
     """Whether the certificate of more samples may reach a radius, as far as attacks of one and two flips tell.
 
-    Every count of the top class is raised to its upper confidence bound, and all counts to as many samples; what then fails is
-    not expected to pass.
-
-    Args:
-        votes: Those cast so far.
-        wanted: The radius.
-        samples: Of the certificate to come.
-        alpha: Of the certificate to come.
-        doubt: Level of each upper bound.
+    Every count of the top class is raised to its upper confidence bound at level ``doubt``, and all counts to ``samples``; what
+    then fails is not expected to pass. ``samples`` and ``alpha`` are those of the certificate to come.
     """
     graph, noise, counts = votes.graph, votes.noise, votes.counts
     order = min(2, choose_order(graph.num_slots, len(votes), noise, votes.num_classes))
@@ -138,60 +124,49 @@ def could_reach(votes: Votes, wanted: int, *, samples: int, alpha: float, doubt:
     return True
 
 
+@dataclass
 class _Tests:
     """Tests of attacks of given sizes: by the vote share, at levels that hold for all sizes at once, and by the lead."""
 
-    def __init__(
-        self,
-        counts: FlipCounts,
-        noise: EdgeNoise,
-        states: NDArray[np.bool_],
-        top: int,
-        alpha: float,
-        split: AlphaSplit | None,
-    ) -> None:
-        self.counts, self.noise, self.states = counts, noise, states
-        self.top, self.alpha, self._split = top, alpha, split
-        self.rivals = counts.rivals(top)
-        self.samples = int(counts.votes.sum())
+    counts: FlipCounts
+    noise: EdgeNoise
+    states: NDArray[np.bool_]
+    top: int
+    alpha: float
+    fixed_split: AlphaSplit | None
+
+    def __post_init__(self) -> None:
+        ranked = np.argsort(-self.counts.votes, kind="stable").tolist()
+        self.rivals = [label for label in ranked if label != self.top]
+        self.samples = int(self.counts.votes.sum())
         self._shares: dict[AlphaSplit, tuple[float, float]] = {}
 
     @property
     def grid_split(self) -> AlphaSplit:
         """For the grid beyond the radius under unequal noise; its share levels are no larger than any size's."""
-        if self._split is not None:
-            return replace(self._split, lead=self._split.lead / 4)
+        if self.fixed_split is not None:
+            return replace(self.fixed_split, lead=self.fixed_split.lead / 4)
         rivals = _SHARE * _RIVALS if len(self.rivals) > 1 else 0.0
         return AlphaSplit(label=_LABEL, top=_SHARE - rivals, rivals=rivals, lead=_ROWS)
 
     def split(self, adds: int, removes: int) -> AlphaSplit:
-        if self._split is not None:
-            return self._split if self.noise.symmetric else replace(self._split, lead=self._split.lead * 3 / 4)
-        return default_split(
-            self.noise,
-            self.states,
-            adds,
-            removes,
-            samples=self.samples,
-            alpha=self.alpha,
-            order=self.counts.order,
-            num_classes=len(self.rivals) + 1,
-        )
+        if self.fixed_split is not None:
+            lead = self.fixed_split.lead * (1 if self.noise.symmetric else 3 / 4)
+            return replace(self.fixed_split, lead=lead)
+        sizes = {"samples": self.samples, "order": self.counts.order, "num_classes": len(self.rivals) + 1}
+        return default_split(self.noise, self.states, adds, removes, alpha=self.alpha, **sizes)
 
     def shares(self, split: AlphaSplit) -> tuple[float, float]:
         """Lower bound on the top class's share, upper bound on any rival's."""
         if split not in self._shares:
-            self._shares[split] = self._share_bounds(split)
+            counts = self.counts.votes
+            p_lower = float(lower_bound(counts[self.top], self.samples, failure_prob=split.top * self.alpha))
+            p_upper = float(np.nextafter(1 - p_lower, 2.0))
+            if len(self.rivals) > 1 and split.rivals > 0:
+                most = counts[self.rivals].max()
+                p_upper = min(p_upper, float(upper_bound(most, self.samples, failure_prob=split.rivals * self.alpha)))
+            self._shares[split] = p_lower, p_upper
         return self._shares[split]
-
-    def _share_bounds(self, split: AlphaSplit) -> tuple[float, float]:
-        counts = self.counts.votes
-        p_lower = float(lower_bound(counts[self.top], self.samples, failure_prob=split.top * self.alpha))
-        p_upper = np.nextafter(1 - p_lower, 2.0)
-        if len(self.rivals) > 1 and split.rivals > 0:
-            most = counts[self.rivals].max()
-            p_upper = min(p_upper, float(upper_bound(most, self.samples, failure_prob=split.rivals * self.alpha)))
-        return p_lower, float(p_upper)
 
     def passes(self, adds: int, removes: int) -> bool:
         """Whether no attack of exactly this size can change the label; errs with the split's shares of alpha at most."""
@@ -223,22 +198,18 @@ class _Tests:
 
     def _leads(self, test: LeadTest | SignTest, attack: Attack, rivals: list[int]) -> bool:
         """Whether the test passes for every attacked set and for these rivals together."""
+        counts, sides = self.counts, ([self.top], rivals)
         if isinstance(test, SignTest):
-            return self._leads_either_way(test, attack, rivals)
-        counts, asked, goal = self.counts, (test, attack, self.top, rivals), test.threshold
-        effort = _EFFORT * self.samples
+            flipped = [counts.table(labels, 1)[attack.slots] for labels in sides]
+            unflipped = [counts.table(labels, 0) - part for labels, part in zip(sides, flipped, strict=True)]
+            return test.passes(*unflipped) and test.passes(*flipped)
+        question, goal, effort = (test, attack, self.top, rivals), test.threshold, _EFFORT * self.samples
         # what decides in most cases needs few counts: a set of harmful slots that fails, or pairs that leave nothing to triples
-        if 1 < test.degree < 4 and some_below(counts.few_weights(*asked), goal):
+        if 1 < test.degree < 4 and some_below(counts.few_weights(*question), goal):
             return False
-        if test.degree == 3 and all_above(counts.pair_weights(*asked), goal, effort=effort, quick=True):
+        if test.degree == 3 and all_above(counts.pair_weights(*question), goal, effort=effort, quick=True):
             return True
-        return all_above(counts.weights(*asked), goal, effort=effort)
-
-    def _leads_either_way(self, test: SignTest, attack: Attack, rivals: list[int]) -> bool:
-        votes = [self.counts.table(labels, 0) for labels in ([self.top], rivals)]
-        flipped = [self.counts.table(labels, 1)[attack.slots] for labels in ([self.top], rivals)]
-        unflipped = [total - part for total, part in zip(votes, flipped, strict=True)]
-        return test.passes(*unflipped) and test.passes(*flipped)
+        return all_above(counts.weights(*question), goal, effort=effort)
 
 
 def _symmetric_search(tests: _Tests, max_adds: int, max_removes: int) -> tuple[int, NDArray[np.bool_]]:

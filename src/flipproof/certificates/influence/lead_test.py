@@ -1,4 +1,4 @@
-"""One test of the lead: for a fixed attacked set and rival, a statistic that is large only if the top class stays ahead.
+"""Tests of the lead: for a fixed attacked set and rival, a statistic that is large only if the top class stays ahead.
 
 Fix an attacked set S and a rival B. In a sample, let T be the number of slots of S (of each kind) that the noise flipped. The
 statistic adds ``a(T)`` for every vote for the top class A and subtracts ``b(T)`` for every vote for B. ``x`` and ``y`` are the
@@ -10,6 +10,13 @@ for every ``nu >= 0``. So the sum over M samples exceeds ``log(1 / level) + M lo
 ``level``, whatever the classifier is: no bound on any single share is needed, and nothing is added up over subsets of S.
 Proof: ``docs/influence.md``. The functions ``a`` and ``b`` are polynomials, so the statistic is a sum of counts over the subsets
 of S. Their coefficients come from a solver that is not trusted: the formula above holds for any.
+
+A single slot has a sign test as well. The attacked graph under noise is a mixture of two cases, slot flipped or not, so a class
+that leads in both leads after the attack. If the attack takes the lead away, the top class does not lead in one of them. There,
+among the votes for the two classes, each is for the top class with probability one half at most, and an exact binomial test
+passes with probability ``level`` at most. Which of the two cases it is need not be known: both tests must pass, and each has the
+whole level. The test of the lead also counts how far the class leads where the slot was not flipped. Under weak noise that is
+worth little, and the exact binomial is tighter than an exponential bound.
 """
 
 from __future__ import annotations
@@ -17,17 +24,16 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from functools import cached_property, lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import optimize
+from numpy.typing import ArrayLike, NDArray
+from scipy import optimize, special
 
-from flipproof.certificates.bounds import FloatArray
-from flipproof.certificates.influence.attack import Attack, Group
-
-__all__ = ["NOMINAL", "RIVAL_PART", "Cells", "LeadTest", "log_excess"]
+from flipproof.certificates.bounds import FloatArray, lower_bound
+from flipproof.certificates.vote_share import one_more
+from flipproof.graphs import IntArray
+from flipproof.noise import EdgeNoise
 
 Kind = tuple[int, ...]
 
@@ -36,6 +42,84 @@ NOMINAL = (0.455, 0.47, 0.49, 0.51, 0.53, 0.56, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85,
 RIVAL_PART = 0.8  # of the nominal classifier's other votes, those for the rival
 _CAPS = (3.0, 10.0, 40.0)  # of likelihood ratios (their roots), where the solver starts
 _LARGEST = 32  # attacks on more slots are left to the vote share
+
+
+@dataclass(frozen=True)
+class Group:
+    """Slots that are alike.
+
+    Attributes:
+        size: Number of such slots.
+        count: How many of them are attacked.
+        flip: Probability that the noise flips such a slot of the clean graph.
+        moved: Probability that such a slot, attacked and then noised, differs from the clean graph.
+    """
+
+    size: int
+    count: int
+    flip: float
+    moved: float
+
+
+def _binomial(trials: int, probability: float) -> FloatArray:
+    """The binomial law by convolution: sums of positive terms, so each entry has a small *relative* error."""
+    law = np.ones((1, 1))
+    for _ in range(trials):
+        law = one_more(law, probability)
+    return law.ravel()
+
+
+@dataclass(frozen=True)
+class Attack:
+    """All attacks that take ``count`` slots of every group.
+
+    For symmetric noise additions and removals are alike and there is one group. A group whose slots the noise never flips
+    is left out; what it contributes is ``overlap``: the probability that the noise on the attacked graph undoes the attack
+    on all of its slots. With the rest, nothing is known of the votes, and they are counted for the rival.
+
+    Attributes:
+        groups: Those with a flip probability above 0 and at least one attacked slot.
+        slots: The slots of all groups, group by group (columns of the flips).
+        overlap: See above; 1 where both probabilities are positive.
+    """
+
+    groups: tuple[Group, ...]
+    slots: IntArray
+    overlap: float
+
+    @classmethod
+    def of(cls, noise: EdgeNoise, states: NDArray[np.bool_], *, adds: int, removes: int) -> Attack:
+        """The attacks with these numbers of additions and removals (for symmetric noise only their sum matters)."""
+        if noise.symmetric and noise.p_add > 0:
+            kinds = [(adds + removes, noise.p_add, noise.p_remove, np.arange(len(states)))]
+        else:
+            kinds = [
+                (adds, noise.p_add, noise.p_remove, np.flatnonzero(~states)),
+                (removes, noise.p_remove, noise.p_add, np.flatnonzero(states)),
+            ]
+        groups, slots, overlap = [], [np.empty(0, dtype=np.int64)], 1.0
+        for count, flip, other, places in kinds:
+            if count and flip > 0:
+                groups.append(Group(len(places), count, flip, 1 - other))
+                slots.append(places)
+            elif count:
+                overlap *= other**count
+        return cls(tuple(groups), np.concatenate(slots), overlap)
+
+    @property
+    def size(self) -> int:
+        """Attacked slots whose flips can be seen."""
+        return sum(group.count for group in self.groups)
+
+    @property
+    def exists(self) -> bool:
+        """Whether the graph has enough slots."""
+        return all(group.count <= group.size for group in self.groups)
+
+    @cached_property
+    def members(self) -> IntArray:
+        """Number of the group of each of :attr:`slots`."""
+        return np.repeat(np.arange(len(self.groups)), [group.size for group in self.groups])
 
 
 @dataclass(frozen=True)
@@ -59,20 +143,17 @@ class Cells:
         """Cells of an attack, with products up to a degree."""
         x, y = np.ones(()), np.full((), overlap)
         for group in groups:
-            law_x, law_y = group.laws()
-            x, y = np.multiply.outer(x, law_x), np.multiply.outer(y, law_y)
-        counts = np.indices(x.shape).reshape(len(groups), -1)
+            x = np.multiply.outer(x, _binomial(group.count, group.flip))
+            y = np.multiply.outer(y, _binomial(group.count, group.moved))
+        counts = np.indices(x.shape).reshape(len(groups), -1).T.tolist()
         kinds = (
             kind
             for kind in np.ndindex(*(degree + 1,) * len(groups))
             if sum(kind) <= degree and all(k <= group.count for k, group in zip(kind, groups, strict=True))
         )
         ordered = tuple(sorted(kinds, key=lambda kind: (sum(kind), kind)))
-        return cls(x.ravel(), y.ravel(), ordered, np.array([[_product(c, kind) for c in counts.T] for kind in ordered]))
-
-
-def _product(counts: NDArray[Any], kind: Kind) -> float:
-    return float(math.prod(math.comb(int(t), k) for t, k in zip(counts, kind, strict=True)))
+        features = [[float(math.prod(map(math.comb, cell, kind))) for cell in counts] for kind in ordered]
+        return cls(x.ravel(), y.ravel(), ordered, np.array(features))
 
 
 @dataclass(frozen=True)
@@ -111,13 +192,13 @@ class LeadTest:
         sets = sum(math.log(math.comb(group.size, group.count)) for group in groups)
         # the number of slots plays no part in the formula, so graphs of like sizes share a test
         alike = tuple(Group(group.count, group.count, group.flip, group.moved) for group in groups)
-        found = _designed(alike, overlap, degree, samples, round(-math.log(level)), round(math.sqrt(2 * sets)))
-        if found is None:
+        design = _designed(alike, overlap, degree, samples, round(-math.log(level)), round(math.sqrt(2 * sets)))
+        if design is None:
             return None
         cells = Cells.of(alike, overlap, degree)
-        threshold = -math.log(level) * (1 + 2.0**-40) + samples * log_excess(cells, *found[:3])
-        top, rival = (dict(zip(cells.kinds, part.tolist(), strict=True)) for part in found[:2])
-        return cls(top, rival, threshold, found[3])
+        threshold = -math.log(level) * (1 + 2.0**-40) + samples * log_excess(cells, *design[:3])
+        top, rival = (dict(zip(cells.kinds, part.tolist(), strict=True)) for part in design[:2])
+        return cls(top, rival, threshold, design[3])
 
 
 def log_excess(cells: Cells, top: FloatArray, rival: FloatArray, balance: float) -> float:
@@ -146,24 +227,19 @@ def _designed(
 ) -> tuple[FloatArray, FloatArray, float, float] | None:
     """Coefficients for the smallest nominal share that the test confirms, and that share.
 
-    Args:
-        groups: Of the attack.
-        overlap: Of the attack.
-        degree: Of the polynomials.
-        samples: M.
-        surprise: The logarithm of ``1 / level``, roughly.
-        spread: By how many standard deviations the worst of all sets is expected to fall below the mean.
+    ``surprise`` is roughly the logarithm of ``1 / level``; ``spread`` is the number of standard deviations by which the worst of
+    all sets is expected to fall below the mean.
     """
     design = _Design(Cells.of(groups, overlap, degree), samples, spread)
-    found, low, high = None, 0, len(NOMINAL)
+    best, low, high = None, 0, len(NOMINAL)
     while low < high:
         middle = (low + high) // 2
         proposal, value = design.solve(NOMINAL[middle])
         if value > surprise:
-            found, high = (*proposal, NOMINAL[middle]), middle
+            best, high = (*proposal, NOMINAL[middle]), middle
         else:
             low = middle + 1
-    return found
+    return best
 
 
 class _Design:
@@ -267,3 +343,45 @@ class _Design:
         square = max(float(x @ (share * a**2 + part * b**2)) - mean**2, 0.0)
         expected = self.samples * (mean - log_excess(self.cells, top, rival, balance))
         return expected - self.spread * math.sqrt(self.samples * square)
+
+
+@dataclass(frozen=True)
+class SignTest:
+    """The test for attacks of one slot.
+
+    Attributes:
+        level: A slot whose attack takes the lead away passes with probability ``level`` at most.
+        needed: Share of votes of the nominal classifier from which on the test is expected to pass for all slots.
+    """
+
+    level: float
+    needed: float
+
+    @classmethod
+    def of(cls, attack: Attack, *, samples: int, level: float) -> SignTest | None:
+        """The test; ``None`` for more than one slot, where the test of the lead is better, or where none is expected to pass.
+
+        A function of sizes, noise and number of samples. A lead where the slot is not flipped makes up for one of at most
+        ``(1 - moved) / moved`` against the class where it is. This is worth counting where it exceeds the standard deviation.
+        """
+        if level <= 0 or attack.overlap < 1 or attack.size != 1:
+            return None
+        (group,) = attack.groups
+        if samples * group.flip * (1 - group.moved) ** 2 >= 1:
+            return None
+        share = np.array(NOMINAL)
+        rival = RIVAL_PART * (1 - share)
+        # where the slot is flipped, which is the rarer case, in standard deviations of the votes for either class
+        ahead = math.sqrt(samples * min(group.flip, 1 - group.flip)) * (share - rival) / np.sqrt(share + rival)
+        wanted = -float(special.ndtri(level)) + math.sqrt(2 * math.log(group.size))
+        return next((cls(level, float(s)) for s, z in zip(share, ahead, strict=True) if z > wanted), None)
+
+    def passes(self, top: ArrayLike, rival: ArrayLike) -> bool:
+        """Whether the top class leads the rival in one of the two cases, for every slot; votes for each, ``[n]``.
+
+        >>> test = SignTest(level=0.001, needed=0.8)
+        >>> test.passes([70, 90], [30, 10]), test.passes([60, 90], [40, 10])
+        (True, False)
+        """
+        top, rival = np.asarray(top), np.asarray(rival)
+        return bool(np.all(lower_bound(top, top + rival, failure_prob=self.level) > 0.5))

@@ -6,26 +6,26 @@ votes: flips that are not those the classifier saw would make every slot look ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates.bounds import FloatArray
-from flipproof.certificates.influence.attack import Attack
-from flipproof.certificates.influence.lead_test import Kind, LeadTest
+from flipproof.certificates.influence.lead_test import Attack, Kind, LeadTest
 from flipproof.certificates.influence.worst_set import Quadruples, SetWeights
-from flipproof.certificates.sampled_votes import Votes
 from flipproof.compiling import can_compile
 from flipproof.errors import InputError
+from flipproof.graphs import IntArray
 from flipproof.noise import BLOCK, SampleStream
 
-__all__ = ["FlipCounts", "HopedCounts", "count_flips"]
+if TYPE_CHECKING:
+    from flipproof.certificates.sampled_votes import Votes
 
-IntArray = NDArray[np.int64]
 Labels = NDArray[np.unsignedinteger[Any]]
 Flips = tuple[NDArray[np.uint8], Labels]
 """Flips of consecutive samples, eight slots a byte, ``[M, N / 8]``, and the labels that were voted on them, ``[M]``."""
@@ -38,40 +38,38 @@ _FEW = 12  # most harmful slots, among which every set is tried first
 
 @dataclass(frozen=True)
 class FlipCounts:
-    """Votes by class, and by class and flipped slots. Pairs and triples are counted when they are first asked for.
+    """Votes by class, and by class and flipped slots. Pairs and triples are counted when they are first needed.
 
     Attributes:
-        order: The highest order that can be asked for.
+        order: The highest order that is counted.
         votes: Of every class, ``[C]``.
         singles: Of every class among the samples in which a slot was flipped, ``[C, N]``.
-        flips: Those of all samples, verified; can be gone through several times.
+        flips: Yields those of all samples, verified.
         words: The same, a bit per sample of every slot, where they are kept.
+        pairs: As ``singles``, for pairs of slots, ``[C, N, N]``: of counts that nobody has seen, with no flips behind them.
     """
 
     order: int
     votes: IntArray
     singles: IntArray
-    flips: Iterable[Flips]
+    flips: Callable[[], Iterable[Flips]] = tuple
     words: list[NDArray[np.uint64]] = field(default_factory=list)
+    pairs: IntArray | None = None
     _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
-
-    def rivals(self, top: int) -> list[int]:
-        """All other classes, most votes first."""
-        ranked = np.argsort(-self.votes, kind="stable")
-        return [int(label) for label in ranked if label != top]
 
     def table(self, labels: list[int], order: int) -> NDArray[Any]:
         """Votes for any of the classes among the samples in which ``order`` given slots were all flipped, symmetric.
 
         What stands for a slot twice means nothing.
         """
-        if order < 2:
-            return np.asarray((self.votes, self.singles)[order][labels].sum(axis=0))
+        counted = (self.votes, self.singles, self.pairs)[order] if order < 3 else None
+        if counted is not None:
+            return np.asarray(counted[labels].sum(axis=0))
         return self._counted(self._voted(labels), order)
 
     def part(self, labels: list[int], order: int, slots: IntArray) -> NDArray[Any]:
-        """The entries of :meth:`table` for a few slots; the table itself is only made if it is there already."""
-        if order < 2 or (order, self._voted(labels)) in self._known:
+        """The entries of :meth:`table` for a few slots, without making the table."""
+        if order < 2 or self.pairs is not None or (order, self._voted(labels)) in self._known:
             return _taken(self.table(labels, order), slots, order)
         key = (order, self._voted(labels), slots.tobytes())
         if key not in self._known:
@@ -79,27 +77,28 @@ class FlipCounts:
         return np.asarray(self._known[key])
 
     def _counted_part(self, labels: frozenset[int], order: int, slots: IntArray) -> NDArray[Any]:
-        """The counts of pairs or triples of a few slots for some classes together."""
+        """The counts of pairs or triples of a few slots for several classes together."""
+        key = ("columns", slots.tobytes())
         if can_compile():
-            from flipproof.certificates.influence import bit_counts
-
-            key = ("words", slots.tobytes())
             if key not in self._known:
-                kept = self.words or (bit_counts.by_slot(flips) for flips, _ in self.flips)
+                kept = self.words or (_by_slot(flips) for flips, _ in self.flips())
                 self._known[key] = np.concatenate([words[slots] for words in kept], axis=1)
-            voted = [bit_counts.chosen(self._are(part, labels)) for _, part in self.flips]
-            found = self._known[key] & np.concatenate(voted)
-            return (_pairs_of_words if order == 2 else _triples_of_words)([found], len(slots))
-        columns = self._columns(slots)[self._are(self._labels, labels)]
+            voted = np.concatenate([_as_words(self._are(part, labels)) for _, part in self.flips()])
+            return _count_words([self._known[key] & voted], len(slots), order)
+        if key not in self._known:
+            byte, bit = slots // 8, (128 >> slots % 8).astype(np.uint8)
+            flipped = [flips[:, byte] & bit > 0 for flips, _ in self.flips()]
+            self._known[key] = np.concatenate(flipped).astype(np.float32)
+        columns = self._known[key][np.concatenate([self._are(part, labels) for _, part in self.flips()])]
         if order == 2:
             return np.asarray(columns.T @ columns)
         i, j = np.triu_indices(len(slots), 1)
-        found = np.zeros((len(slots),) * 3, dtype=np.float32)
-        found[i, j] = found[j, i] = (columns[:, i] * columns[:, j]).T @ columns
-        return found
+        table = np.zeros((len(slots),) * 3, dtype=np.float32)
+        table[i, j] = table[j, i] = (columns[:, i] * columns[:, j]).T @ columns
+        return table
 
     def _are(self, voted: Labels, labels: frozenset[int]) -> NDArray[np.bool_]:
-        """Which votes are for some classes."""
+        """Which votes are for one of the classes."""
         chosen = np.zeros(len(self.votes), dtype=np.bool_)
         chosen[list(labels)] = True
         return chosen[voted]
@@ -108,36 +107,22 @@ class FlipCounts:
         return frozenset(label for label in labels if self.votes[label] > 0)
 
     def _counted(self, labels: frozenset[int], order: int) -> NDArray[Any]:
-        """The table of pairs or triples for some classes together."""
+        """The table of pairs or triples for several classes together."""
         if (order, labels) not in self._known:
             counted = [more for kind, more, *rest in self._known if kind == order and not rest]
             larger = next((more for more in counted if labels < more and (order, more - labels) in self._known), None)
             if larger is not None:
-                found = self._known[order, larger] - self._known[order, larger - labels]
+                table = self._known[order, larger] - self._known[order, larger - labels]
             else:
-                rows = (flips[self._are(voted, labels)] for flips, voted in self.flips)
-                found = (_count_pairs if order == 2 else _count_triples)(rows, self.singles.shape[1])
-            self._known[order, labels] = found
+                rows = (flips[self._are(voted, labels)] for flips, voted in self.flips())
+                table = _count_together(rows, self.singles.shape[1], order)
+            self._known[order, labels] = table
         return np.asarray(self._known[order, labels])
 
-    @property
-    def _labels(self) -> Labels:
-        if "labels" not in self._known:
-            self._known["labels"] = np.concatenate([labels for _, labels in self.flips])
-        return np.asarray(self._known["labels"])
-
-    def _columns(self, slots: IntArray) -> NDArray[np.float32]:
-        """Whether each of the slots was flipped, ``[M, k]``."""
-        key = ("columns", slots.tobytes())
-        if key not in self._known:
-            byte, bit = slots // 8, (128 >> slots % 8).astype(np.uint8)
-            self._known[key] = np.concatenate([flips[:, byte] & bit > 0 for flips, _ in self.flips]).astype(np.float32)
-        return np.asarray(self._known[key])
-
     def weights(self, test: LeadTest, attack: Attack, top: int, rivals: list[int]) -> SetWeights:
-        """The statistic of a test of the lead over some rivals together, as a sum over the subsets of the attacked set."""
-        found = self._weights(test, attack, top, rivals, degree=min(test.degree, 3))
-        return replace(found, quadruple=self._quadruples(test, attack, top, rivals)) if test.degree > 3 else found
+        """The statistic of a test of the lead over the rivals together, as a sum over the subsets of the attacked set."""
+        weights = self._weights(test, attack, top, rivals, degree=min(test.degree, 3))
+        return replace(weights, quadruple=self._quadruples(test, attack, top, rivals)) if test.degree > 3 else weights
 
     def few_weights(self, test: LeadTest, attack: Attack, top: int, rivals: list[int]) -> SetWeights:
         """The same for the most harmful slots of every group only, which takes less time; of degree three at most."""
@@ -153,26 +138,19 @@ class FlipCounts:
         its pairs count, and each pair of a set of ``s`` slots is in ``s - 2`` triples.
         """
         assert test.degree == 3
-        found = self._weights(test, attack, top, rivals, degree=2)
+        weights = self._weights(test, attack, top, rivals, degree=2)
         gain, price = (_kinds(part, len(attack.groups), 3) for part in (test.top, test.rival))
         votes, lost = (_taken(self.table(labels, 2), attack.slots, 2) for labels in ([top], rivals))
         most = max(0.0, float(price.max())) * lost - min(0.0, float(gain.min())) * votes
-        assert found.double is not None
-        return replace(found, double=found.double - most * ((attack.size - 2) / 3 * (1 + 2.0**-40)))
+        assert weights.double is not None
+        return replace(weights, double=weights.double - most * ((attack.size - 2) / 3 * (1 + 2.0**-40)))
 
     def _weights(
-        self,
-        test: LeadTest,
-        attack: Attack,
-        top: int,
-        rivals: list[int],
-        *,
-        degree: int,
-        few: IntArray | None = None,
+        self, test: LeadTest, attack: Attack, top: int, rivals: list[int], *, degree: int, few: IntArray | None = None
     ) -> SetWeights:
-        """The statistic's part of all sets of so many slots at most; ``few``: places of those of the attack's slots to take."""
+        """The statistic's part of all sets of at most ``degree`` slots; ``few``: the places of the slots to take."""
         members = attack.members if few is None else attack.members[few]
-        found: list[NDArray[Any] | None] = [None] * 4
+        weights: list[NDArray[Any] | None] = [None] * 4
         for order in range(degree + 1):
             votes, lost = (
                 _taken(self.table(labels, order), attack.slots, order)
@@ -183,9 +161,9 @@ class FlipCounts:
             gain, price = (_by_group(part, members, len(attack.groups), order) for part in (test.top, test.rival))
             if order == 3:
                 gain, price = gain.astype(np.float32), price.astype(np.float32)
-            found[order] = gain * votes
-            found[order] -= price * lost
-        constant, single, double, triple = found
+            weights[order] = gain * votes
+            weights[order] -= price * lost
+        constant, single, double, triple = weights
         assert constant is not None
         counts = tuple(group.count for group in attack.groups)
         return SetWeights(float(constant), np.asarray(single), double, triple, members, counts)
@@ -220,24 +198,18 @@ class FlipCounts:
         return np.asarray(self.singles[top] / np.maximum(self.singles.sum(axis=0), 1))
 
     def _with_three(self, top: int, labels: list[int], rank: int) -> NDArray[np.float32]:
-        """Votes for some classes together where the slot of a rank and three of higher ranks were flipped."""
+        """Votes for several classes together where the slot of a rank and three of higher ranks were flipped."""
         key = ("ranked", top, self._voted(labels))
         if key not in self._known:
             ranked = self._ranked(top)
-            rows = (flips[self._are(voted, key[2])] for flips, voted in self.flips)
+            rows = (flips[self._are(voted, key[2])] for flips, voted in self.flips())
             self._known[key] = [np.packbits(np.unpackbits(part, axis=1)[:, ranked], axis=1) for part in rows]
         byte, bit = rank // 8, 128 >> rank % 8
         flipped = (flips[flips[:, byte] & bit > 0] for flips in self._known[key])
-        return _count_triples(flipped, self.singles.shape[1], first=rank + 1)
+        return _count_together(flipped, self.singles.shape[1], 3, first=rank + 1)
 
-    def hopeful(self, top: int, samples: int, *, doubt: float) -> HopedCounts:
-        """The counts that more samples would have if the top class's shares were well above what was seen.
-
-        Args:
-            top: The class.
-            samples: How many there would be.
-            doubt: Standard deviations by which its shares are raised.
-        """
+    def hopeful(self, top: int, samples: int, *, doubt: float) -> FlipCounts:
+        """The counts that more samples would have if the top class's shares were ``doubt`` standard deviations larger."""
         order, tables = min(self.order, 2), []
         for number in range(max(order, 1) + 1):
             table = np.stack([self.table([label], number) for label in range(len(self.votes))]).astype(np.int64)
@@ -252,50 +224,25 @@ class FlipCounts:
             # what rounding left over, or where all votes so far were the top class's
             more[top] += trials - more.sum(axis=0)
             tables.append(more)
-        return HopedCounts(order, tables[0], tables[1], (), highest=tables[-1])
-
-
-@dataclass(frozen=True)
-class HopedCounts(FlipCounts):
-    """Counts that nobody has seen: there are no flips behind them.
-
-    Attributes:
-        highest: Of every class by pairs, where the order is 2.
-    """
-
-    highest: IntArray = field(kw_only=True)
-
-    def table(self, labels: list[int], order: int) -> NDArray[Any]:
-        """See :class:`FlipCounts`."""
-        return super().table(labels, order) if order < 2 else np.asarray(self.highest[labels].sum(axis=0))
-
-    def part(self, labels: list[int], order: int, slots: IntArray) -> NDArray[Any]:
-        """See :class:`FlipCounts`."""
-        return _taken(self.table(labels, order), slots, order)
+        return FlipCounts(order, tables[0], tables[1], pairs=tables[2] if order == 2 else None)
 
 
 def _count_singles(packed: NDArray[np.uint8], labels: Labels, classes: int) -> IntArray:
     """In how many of the samples of each class a slot was flipped, ``[C, 8 ceil(N / 8)]``: by how often each byte occurs."""
     offsets = labels.astype(np.int64) * 256
-    found = [np.bincount(offsets + column, minlength=256 * classes) for column in np.ascontiguousarray(packed.T)]
-    by_slot = np.array(found, dtype=np.float32).reshape(-1, 256) @ _EIGHT
+    counts = [np.bincount(offsets + column, minlength=256 * classes) for column in np.ascontiguousarray(packed.T)]
+    by_slot = np.array(counts, dtype=np.float32).reshape(-1, 256) @ _EIGHT
     return np.asarray(by_slot.reshape(-1, classes, 8).swapaxes(0, 1).reshape(classes, -1).astype(np.int64))
 
 
-def _singles_of_words(words: NDArray[np.uint64], labels: Labels, classes: int) -> IntArray:
-    """The same from a bit per sample of every slot."""
-    from flipproof.certificates.influence import bit_counts
-
-    voted = [bit_counts.chosen(labels == label) for label in range(classes)]
-    return np.asarray(bit_counts.singles(words, np.array(voted)))
+def _count_together(parts: Iterable[NDArray[np.uint8]], slots: int, order: int, *, first: int = 0) -> NDArray[Any]:
+    """In how many of the samples two or three slots, from some first one on, were all flipped, symmetric."""
+    if can_compile():
+        return _count_words((_by_slot(packed)[first:] for packed in parts), slots - first, order)
+    return _count_pairs(parts, slots) if order == 2 else _count_triples(parts, slots - first, first)
 
 
 def _count_pairs(parts: Iterable[NDArray[np.uint8]], slots: int) -> FloatArray:
-    """In how many of the samples two slots were both flipped, ``[N, N]``; 0 for a slot with itself."""
-    if can_compile():
-        from flipproof.certificates.influence import bit_counts
-
-        return _pairs_of_words(map(bit_counts.by_slot, parts), slots)
     table = np.zeros((slots, slots))
     for packed in parts:
         numbers = _unpacked(packed)
@@ -304,23 +251,7 @@ def _count_pairs(parts: Iterable[NDArray[np.uint8]], slots: int) -> FloatArray:
     return table
 
 
-def _pairs_of_words(parts: Iterable[NDArray[np.uint64]], slots: int) -> FloatArray:
-    """The same from a bit per sample of every slot."""
-    from flipproof.certificates.influence import bit_counts
-
-    table = np.zeros((slots, slots))
-    for words in parts:
-        bit_counts.add_pairs(words, table)
-    return table
-
-
-def _count_triples(parts: Iterable[NDArray[np.uint8]], slots: int, *, first: int = 0) -> NDArray[np.float32]:
-    """In how many of the samples three slots, from some first one on, were all flipped, symmetric ``[N, N, N]``."""
-    begin, slots = first, slots - first
-    if can_compile():
-        from flipproof.certificates.influence import bit_counts
-
-        return _triples_of_words((bit_counts.by_slot(packed)[begin:] for packed in parts), slots)
+def _count_triples(parts: Iterable[NDArray[np.uint8]], slots: int, begin: int) -> NDArray[np.float32]:
     table = np.zeros((slots,) * 3, dtype=np.float32)
     for packed in parts:
         for first in range(slots - 2):
@@ -336,14 +267,30 @@ def _count_triples(parts: Iterable[NDArray[np.uint8]], slots: int, *, first: int
     return table
 
 
-def _triples_of_words(parts: Iterable[NDArray[np.uint64]], slots: int) -> NDArray[np.float32]:
-    """The same from a bit per sample of every slot."""
+def _count_words(parts: Iterable[NDArray[np.uint64]], slots: int, order: int) -> NDArray[Any]:
+    """As :func:`_count_together`, from a bit per sample of every slot."""
     from flipproof.certificates.influence import bit_counts
 
-    table = np.zeros((slots,) * 3, dtype=np.float32)
+    table = np.zeros((slots,) * order, dtype=np.float64 if order == 2 else np.float32)
     for words in parts:
-        bit_counts.add_triples(words, table)
+        (bit_counts.add_pairs if order == 2 else bit_counts.add_triples)(words, table)
     return table
+
+
+def _by_slot(packed: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """For flips of ``M`` samples, eight slots a byte ``[M, N / 8]``, a bit per sample ``[8 ceil(N / 8), M / 64]``."""
+    from flipproof.certificates.influence import bit_counts
+
+    rows = np.zeros((len(packed) + -len(packed) % 64, packed.shape[1]), dtype=np.uint8)
+    rows[: len(packed)] = packed
+    return np.asarray(bit_counts.transposed(rows)).view(np.uint64)
+
+
+def _as_words(samples: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    """A bit per sample, ``[M / 64]``, in the order of :func:`_by_slot`."""
+    padded = np.zeros(len(samples) + -len(samples) % 64, dtype=np.bool_)
+    padded[: len(samples)] = samples
+    return np.packbits(padded, bitorder="little").view(np.uint64)
 
 
 def _taken(table: NDArray[Any], slots: IntArray, order: int) -> NDArray[Any]:
@@ -370,31 +317,22 @@ def count_flips(votes: Votes, order: int) -> FlipCounts:
     """Count votes and flipped slots; refuses if the flips are not those that the classifier saw."""
     classes, slots = votes.num_classes, votes.graph.num_slots
     singles, kept, kept_words = np.zeros((classes, slots), dtype=np.int64), list[Flips](), list[NDArray[np.uint64]]()
-    again = _AgainVerified(votes)
     few = len(votes) * slots <= _KEPT_BITS
-    for flips, labels in again:
+    for flips, labels in _verified_flips(votes):
         if few:
             kept.append((flips, labels))
         if can_compile():
             from flipproof.certificates.influence import bit_counts
 
-            words = bit_counts.by_slot(flips)
-            singles += _singles_of_words(words, labels, classes)[:, :slots]
+            words = _by_slot(flips)
+            voted = np.array([_as_words(labels == label) for label in range(classes)])
+            singles += bit_counts.singles(words, voted)[:, :slots]
             if few:
                 kept_words.append(words)
         else:
             singles += _count_singles(flips, labels, classes)[:, :slots]
-    return FlipCounts(order, votes.counts, singles, kept if few else again, kept_words)
-
-
-@dataclass(frozen=True)
-class _AgainVerified:
-    """Flips that are made, and verified, whenever they are gone through."""
-
-    votes: Votes
-
-    def __iter__(self) -> Iterator[Flips]:
-        return _verified_flips(self.votes)
+    again: Callable[[], Iterable[Flips]] = (lambda: kept) if few else partial(_verified_flips, votes)
+    return FlipCounts(order, votes.counts, singles, again, kept_words)
 
 
 _EIGHT = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.float32)

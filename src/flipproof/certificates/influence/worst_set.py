@@ -23,13 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates.bounds import FloatArray
-
-__all__ = ["Quadruples", "SetWeights", "all_above", "some_below"]
-
-IntArray = NDArray[np.int64]
+from flipproof.graphs import IntArray
 
 _STEP = 10_000  # what a step of the search costs beside the entries it looks at
-_SLAB = 16  # slots whose triples are looked at together: so many as the second-level cache holds
+_SLAB = 16  # slots whose triples are looked at together: as many as the second-level cache holds
 _STARTS = 6
 _SWAPS = 20
 
@@ -79,7 +76,7 @@ class SetWeights:
 
 
 def some_below(weights: SetWeights, goal: float) -> bool:
-    """Whether the sum of the weights of all subsets of S is not above the goal for some S; all are tried, so for few slots only.
+    """Whether the sum of the weights of all subsets of S is not above the goal for at least one S; tries every S.
 
     Every slot that is twice in a subset, or in one with itself, counts nothing.
     """
@@ -98,7 +95,7 @@ def some_below(weights: SetWeights, goal: float) -> bool:
 
 @lru_cache(maxsize=256)
 def _all_sets(sizes: tuple[int, ...], counts: tuple[int, ...]) -> FloatArray:
-    """Every set with so many slots of each group, as ones in a row, ``[sets, slots]``; slots stand group by group."""
+    """Every set with ``counts`` slots of the groups, as ones in a row, ``[sets, slots]``; slots stand group by group."""
     starts = np.cumsum([0, *sizes[:-1]]).tolist()
     choices = (
         combinations(range(start, start + size), count)
@@ -113,22 +110,18 @@ def _all_sets(sizes: tuple[int, ...], counts: tuple[int, ...]) -> FloatArray:
 
 def _distinct(table: NDArray[np.floating]) -> FloatArray:
     """The table, double precision, with 0 where a slot stands twice."""
-    found, each = table.astype(np.float64), np.arange(len(table))
+    distinct, diagonal = table.astype(np.float64), np.arange(len(table))
     for first, second in combinations(range(table.ndim), 2):
         places: list[Any] = [slice(None)] * table.ndim
-        places[first] = places[second] = each
-        found[tuple(places)] = 0
-    return found
+        places[first] = places[second] = diagonal
+        distinct[tuple(places)] = 0
+    return distinct
 
 
 def all_above(weights: SetWeights, goal: float, *, effort: int, quick: bool = False) -> bool:
     """Whether the sum of the weights of all subsets of S is above the goal for every S; ``False`` where it is not known.
 
-    Args:
-        weights: Of the subsets.
-        goal: To be exceeded.
-        effort: Table entries that may be looked at.
-        quick: Give up where the first bound does not decide.
+    ``effort`` is the number of table entries that may be looked at. ``quick``: give up where the first bound does not decide.
     """
     size = weights.size
     if size == 0:
@@ -159,7 +152,7 @@ def all_above(weights: SetWeights, goal: float, *, effort: int, quick: bool = Fa
 
 
 def _with_slot(weights: SetWeights, quadruple: Quadruples, rank: int) -> SetWeights | None:
-    """The sets that hold the slot of some rank and otherwise slots of higher ranks, without that slot; none: ``None``."""
+    """The sets of the slot of a rank and otherwise slots of higher ranks, without that slot; ``None`` if there is none."""
     assert weights.double is not None
     assert weights.triple is not None
     slot, later = int(quadruple.ranked[rank]), quadruple.ranked[rank + 1 :]
@@ -199,16 +192,16 @@ class _Search:
         counts: tuple[int, ...],
         give_up: Callable[[], bool] = lambda: False,
     ) -> bool:
-        """Whether every completion of a partial set, by so many of the places, is above the goal.
+        """Whether every completion of a partial set by ``counts`` of the places is above the goal.
 
         ``single`` and ``double`` hold the weights with the slots chosen so far added in; they run over the places. ``give_up`` is
-        asked before the sets are divided.
+        called before the sets are divided.
         """
         members = self.weights.members[places]
         wanted = np.array(counts)[members] > 0
         if not wanted.all():
             places, members, single, double = places[wanted], members[wanted], single[wanted], double[wanted][:, wanted]
-        if any(int((members == group).sum()) < count for group, count in enumerate(counts)):
+        if _too_few(members, counts):
             return True  # there is no such set
         size = sum(counts)
         if size == 1:
@@ -230,7 +223,7 @@ class _Search:
                 break
             places, members, single = places[open_], members[open_], single[open_]
             double = double[open_][:, open_]
-            if any(int((members == group).sum()) < count for group, count in enumerate(counts)):
+            if _too_few(members, counts):
                 return True
         return not give_up() and self._branches(constant, single, double, places, members, counts, rows, parts)
 
@@ -346,6 +339,10 @@ def _less(counts: tuple[int, ...], group: int) -> tuple[int, ...]:
     return tuple(count - (place == group) for place, count in enumerate(counts))
 
 
+def _too_few(members: IntArray, counts: tuple[int, ...]) -> bool:
+    return any(int((members == group).sum()) < count for group, count in enumerate(counts))
+
+
 def _row_sums(table: NDArray[np.floating], members: IntArray, counts: tuple[int, ...]) -> FloatArray:
     """For each row of the last two axes, the least sum of entries that complete a set with the row's slot in it.
 
@@ -353,12 +350,12 @@ def _row_sums(table: NDArray[np.floating], members: IntArray, counts: tuple[int,
     """
     if len(counts) == 1:
         return _smallest(table, counts[0] - 1)
-    found = np.full(table.shape[:-1], np.inf)
+    sums = np.full(table.shape[:-1], np.inf)
     for group, count in enumerate(counts):
         own = members == group
         if count > 0 and own.any():
-            found[..., own] = _least(table[..., own, :], members, _less(counts, group))
-    return found
+            sums[..., own] = _least(table[..., own, :], members, _less(counts, group))
+    return sums
 
 
 def _least(values: NDArray[np.floating], members: IntArray, counts: tuple[int, ...]) -> FloatArray:

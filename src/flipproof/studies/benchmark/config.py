@@ -19,8 +19,8 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
-from flipproof.datasets.fold_files import FOLDS
 from flipproof.datasets.sources import DataSource
+from flipproof.datasets.splits import FOLDS
 from flipproof.errors import InputError
 from flipproof.studies.candidate import Candidate, baselines, check_sampling, configured_candidates, hint
 from flipproof.studies.trials import Experiment, check_training

@@ -14,11 +14,11 @@ from flipproof import __version__
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.metrics import majority_share, right_radii, shares
 from flipproof.datasets import Dataset
-from flipproof.datasets.fold_files import write_folds
 from flipproof.datasets.sources import fingerprint
-from flipproof.datasets.splits import drawn
+from flipproof.datasets.splits import drawn, write_folds
 from flipproof.engines import Engine
 from flipproof.errors import InputError
+from flipproof.fields import to_plain
 from flipproof.noise import STREAM_VERSION
 from flipproof.progress import note
 from flipproof.runs.run_folder import Run, written_run
@@ -94,7 +94,7 @@ def _identity(protocol: Protocol, row: Row, number: int) -> dict[str, Any]:
         "row": row.to_dict(),
         "training": {} if row.edge_blind else dict(experiment.training),
         "features": candidate.features(experiment.features, parts.dataset).spec,
-        "question": candidate.question(experiment.sampling).to_dict(),
+        "question": to_plain(candidate.question(experiment.sampling)),
         "validation_graphs": protocol.validation_graphs,
         "attacks": [protocol.attacked, protocol.attack_budget, protocol.attack_calls],
         "versions": [__version__, STREAM_VERSION],

@@ -14,22 +14,23 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from flipproof.certificates.methods import METHODS
 from flipproof.certificates.metrics import certified_accuracy
+from flipproof.certificates.sampled_votes import METHODS
 from flipproof.datasets import Split, split, topologies
 from flipproof.datasets.sources import fingerprint
+from flipproof.defences.defence import described
 from flipproof.defences.edge_blind import EdgeBlindClassifier
-from flipproof.defences.smoothing import SmoothedClassifier
-from flipproof.defences.undefended import Undefended
+from flipproof.fields import to_plain
 from flipproof.files import write_json
 from flipproof.noise import EdgeNoise
 from flipproof.progress import note
-from flipproof.runs.certifying import ask_missing, model_paths
+from flipproof.runs.certifying import ask_missing, keep_to_path, model_paths
 from flipproof.runs.run_folder import written_run
 from flipproof.runs.settings import CertifySettings, StudySettings
 from flipproof.studies.candidate import Candidate
 from flipproof.studies.job_runner import one_thread, run_jobs
 from flipproof.studies.reproduce.readings import Reading, write_certificates
+from flipproof.studies.search_space import space
 
 __all__ = ["Job", "Settings", "TrainWork", "data_split", "edge_blind_accuracy", "run_experiment", "train_network"]
 
@@ -130,8 +131,8 @@ class Job:
     def candidate(self) -> Candidate:
         """The defence that the network is trained for."""
         if self.keep is None:
-            return Candidate(EdgeBlindClassifier if self.network == _BLIND else Undefended)
-        return Candidate(SmoothedClassifier, SmoothedClassifier.checked({"keep": self.keep}))
+            return Candidate(space("edge-blind" if self.network == _BLIND else "none"))
+        return Candidate(space("smoothing"), space("smoothing").checked({"keep": self.keep}))
 
     @property
     def features(self) -> str:
@@ -273,6 +274,8 @@ def _certify(job: Job, settings: Settings, folder: Path, *, workers: int | None,
     graphs = {int(index): parts.dataset[int(index)] for index in parts.test_indices}
     defence = candidate.defence.build(models.load(job.model(folder)), candidate.settings, features=job.features)
     asked = {"samples": settings.samples, "alpha": settings.alpha, "method": "paper", "seed": settings.seed}
+    keep_to_path(defence, job.run(folder))
+    defence.check(list(graphs.values()))
     certified = CertifySettings(
         data=parts.dataset.name,
         data_sha256=fingerprint(parts.dataset),
@@ -284,11 +287,10 @@ def _certify(job: Job, settings: Settings, folder: Path, *, workers: int | None,
         model_sha256=models.load_metadata(job.model(folder)).weights_hash,
         features=job.features,
         num_classes=defence.num_classes,
-        defence=defence.describe(),
-        question=candidate.question(asked, graphs=len(graphs)).to_dict(),
+        defence=described(defence.defence),
+        question=to_plain(candidate.question(asked, graphs=len(graphs))),
         paths=model_paths(defence, graphs),
     )
-    defence.check(list(graphs.values()))
     engine = defence.engine(workers or 0, quiet=quiet)
     with written_run(job.run(folder), certified) as run:
         fresh, started = not run.store.finished(), time.perf_counter()

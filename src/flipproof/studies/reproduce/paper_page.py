@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from flipproof.certificates.methods import METHODS
 from flipproof.certificates.metrics import shown_mean, shown_share
+from flipproof.certificates.sampled_votes import METHODS
 from flipproof.files import write_json, write_text
 from flipproof.report.drawing import Panel, comparison_figure, curves_figure
 from flipproof.report.templates import asset, html_table, inline_svg, markdown_table

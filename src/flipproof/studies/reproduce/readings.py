@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flipproof.certificates.methods import certify_votes
 from flipproof.certificates.metrics import Curve, mean_radius, right_radii
-from flipproof.certificates.sampled_votes import Votes
+from flipproof.certificates.sampled_votes import Votes, certify_votes
 from flipproof.engines import Engine
 from flipproof.files import write_text
 from flipproof.graphs import IntArray

@@ -8,111 +8,72 @@ from typing import Any
 
 from flipproof.certificates.bounds import checked_alpha
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.methods import DEFAULT_METHOD, METHODS, certify_votes
-from flipproof.certificates.sampled_votes import Votes
+from flipproof.certificates.sampled_votes import DEFAULT_METHOD, METHODS, Votes, certify_votes
 from flipproof.certificates.sequential import Plan, Sequential
 from flipproof.checks import checked_seed
-from flipproof.defences.question import Question
+from flipproof.defences.defence import Request
 from flipproof.errors import InputError
-
-__all__ = ["SampledQuestion"]
+from flipproof.fields import option
 
 
 @dataclass(frozen=True)
-class SampledQuestion(Question):
+class Sampling(Request):
     """How many noisy copies of every graph are asked about, and how the votes are read.
 
     Attributes:
-        samples: Number of noisy copies, or ``"auto"`` for as many as the answer needs.
+        samples: Number of noisy copies, or ``"auto"`` for as many as the answer needs; also a :class:`flipproof.Sequential`.
         max_samples, target_radius, precision: With ``"auto"``; see :class:`flipproof.Sequential`.
         alpha: Failure probability of each certificate, or of all together.
         simultaneous: Whether alpha holds for all graphs at once.
-        graphs: Number of graphs that share alpha then.
         method: How the votes are read.
-        seed: Seed of the noise.
+        seed: Seed of the noise; ``None`` for a fresh one.
+        graphs: Number of graphs that share alpha, if it holds for all at once.
     """
 
-    samples: int | str = 10_000
-    max_samples: int | None = None
-    target_radius: int | None = None
-    precision: float | None = None
-    alpha: float = 0.001
-    simultaneous: bool = False
-    graphs: int = 1
-    method: str = DEFAULT_METHOD
-    seed: int = 0
+    samples: int | str | Sequential = option(
+        "Number of noisy copies per graph; auto takes as many as the answer needs.", 10_000, kind=str
+    )
+    max_samples: int | None = option("With auto: the largest number of samples, by default 100000.", None, least=1)
+    target_radius: int | None = option("With auto: stop when this radius is certified or out of reach.", None, least=0)
+    precision: float | None = option(
+        "With auto: stop when the interval of the share of votes is no wider than this.", None
+    )
+    alpha: float = option("Failure probability of each certificate.", 0.001)
+    simultaneous: bool = option("Let alpha hold for all graphs at once: each graph gets its share of it.", False)
+    method: str = option("How the votes are read: influence, votes or paper.", DEFAULT_METHOD)
+    seed: Any = option("Seed of the noise.", 0, kind=int)
+    graphs: int | None = option(default=None, stored=None)
 
-    doing = "sampling"
-    unit = "samples"
-
-    @classmethod
-    def of(  # type: ignore[override]
-        cls,
-        *,
-        graphs: int = 1,
-        samples: int | str | Sequential = 10_000,
-        max_samples: int | None = None,
-        target_radius: int | None = None,
-        precision: float | None = None,
-        alpha: float = 0.001,
-        simultaneous: bool = False,
-        method: str = DEFAULT_METHOD,
-        seed: int | None = None,
-    ) -> SampledQuestion:
-        """See :meth:`SmoothedClassifier.certify`."""
+    def __post_init__(self) -> None:
+        samples, goal = self.samples, {}
         if isinstance(samples, Sequential):
-            goal = asdict(samples)
-            samples = "auto"
+            goal = {"samples": "auto", **asdict(samples)}
         elif samples == "auto":
-            goal = {"max_samples": max_samples or Sequential.max_samples}
-            goal |= {"target_radius": target_radius, "precision": precision}
+            goal = {"max_samples": self.max_samples or Sequential.max_samples}
         else:
-            goal = {"max_samples": max_samples, "target_radius": target_radius, "precision": precision}
-            for name, value in goal.items():
-                if value is not None:
+            for name in ("max_samples", "target_radius", "precision"):
+                if (value := getattr(self, name)) is not None:
                     raise InputError(f'{name} {value} goes with samples "auto"; got samples {samples} (ask for auto)')
             if isinstance(samples, str) and samples.isdecimal():
-                samples = int(samples)
-        question = cls(
-            samples=samples,
-            **goal,
-            alpha=alpha,
-            simultaneous=simultaneous,
-            graphs=graphs,
-            method=method,
-            seed=checked_seed(seed),
-        )
-        checked_alpha(alpha)
-        assert question.plan  # refuses what cannot be sampled
-        return question
+                goal = {"samples": int(samples)}
+        for name, value in {**goal, "seed": checked_seed(self.seed)}.items():
+            object.__setattr__(self, name, value)
+        checked_alpha(self.alpha)
+        assert self.plan  # refuses what cannot be sampled
 
     @cached_property
     def plan(self) -> Plan:
         """When sampling ends, and at which level certificates are read."""
         samples: int | str | Sequential = self.samples
-        if self.auto:
+        if self.samples == "auto":
             assert self.max_samples is not None
             samples = Sequential(self.max_samples, target_radius=self.target_radius, precision=self.precision)
         return Plan.of(samples, alpha=self.level, method=self.method)
 
     @property
-    def auto(self) -> bool:
-        """Whether sampling ends when the answer is known."""
-        return self.samples == "auto"
-
-    @property
     def level(self) -> float:
         """The failure probability of every single certificate."""
-        return self.alpha / self.graphs if self.simultaneous else self.alpha
-
-    @property
-    def amount(self) -> int | None:
-        """Samples per graph; ``None`` where it is not known in advance."""
-        return None if self.auto else self.plan.most
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON; the number of graphs is known elsewhere."""
-        return {key: value for key, value in asdict(self).items() if key != "graphs"}
+        return self.alpha / (self.graphs or 1) if self.simultaneous else self.alpha
 
     def fits(self, evidence: Votes) -> bool:
         cast = evidence.seed, evidence.looks

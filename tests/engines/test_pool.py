@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import flipproof as fp
-from flipproof.engines import Engine, GraphTask, Processes, ThisProcess, Threads, cores, local_engine
+from flipproof.engines import Engine, Processes, ThisProcess, Threads, cores, local_engine
 
 ENGINES: list[Callable[[], Engine]] = [ThisProcess, lambda: Processes(2), lambda: Processes(3), lambda: Threads(2)]
 GRAPHS = [fp.Graph(5 + k, [(0, 1), (1, 2), (2, 3), (3, 4)][: 2 + k % 3], label=k % 2) for k in range(4)]
@@ -138,7 +138,7 @@ def test_a_task_that_kills_every_worker_is_given_up() -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return task
 
-    with pytest.raises(fp.InputError, match="was killed by signal 9, 3 times over the same samples"):
+    with pytest.raises(fp.InputError, match="was killed by signal 9, 3 times over the same graph"):
         list(Processes(2).run(dies, range(8)))
     assert multiprocessing.active_children() == []
 
@@ -246,25 +246,6 @@ def test_numbers_of_workers_are_checked(workers: Any) -> None:
     assert cores() >= 1
 
 
-class Travelling(fp.Graph):
-    sent = 0
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        type(self).sent += 1
-        return super().__reduce__()
-
-
-def test_a_graph_travels_once() -> None:
-    graphs = [Travelling(4, [(0, place)]) for place in (1, 2)]
-    tasks = [GraphTask(index, graph, request) for index, graph in enumerate(graphs) for request in range(5)]
-    Travelling.sent = 0
-    found = dict.fromkeys(range(10))
-    for task, result in Processes(1).run(lambda task: (task.graph.edges.tolist(), task.request), tasks):
-        found[5 * task.index + task.request] = result
-    assert list(found.values()) == [([[0, place]], request) for place in (1, 2) for request in range(5)]
-    assert Travelling.sent == 2
-
-
 AFTER_TORCH = """
 import numpy as np, torch
 import flipproof as fp
@@ -277,7 +258,7 @@ smooth = fp.SmoothedClassifier(
     features=lambda graph: np.ones((graph.num_nodes, 1)),
 )
 graphs = [fp.Graph(16, [(node, node + 1) for node in range(15)])] * 2
-print(len(smooth.certify_all(graphs, samples=2000, seed=0, workers=2)))
+print(len(smooth.certify_all(graphs, samples=2000, method="votes", seed=0, workers=2)))
 """
 
 

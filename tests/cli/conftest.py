@@ -1,0 +1,8 @@
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def undrawn_here(undrawn: None) -> None:
+    """No command here draws figures."""

@@ -8,7 +8,6 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from flipproof import InputError
@@ -119,11 +118,3 @@ def test_graphs_without_labels_have_no_accuracy(folder: Path, monkeypatch: pytes
     monkeypatch.setattr("flipproof.report.paper_tables.read_table", lambda _: unlabelled)
     with pytest.raises(InputError, match="without labels, so there is no certified accuracy"):
         read_runs([folder / "even"], ["even"])
-
-
-def test_the_interval_column_is_never_outside_0_and_1(runs: list[TableRun]) -> None:
-    rows = rows_of(long_csv(runs))
-    ends = np.array([[float(row["low95"]), float(row["certified_accuracy"]), float(row["high95"])] for row in rows])
-    assert (np.diff(ends, axis=1) >= 0).all()
-    assert ends.min() >= 0
-    assert ends.max() <= 1

@@ -92,7 +92,7 @@ def test_the_commands_take_directed_graphs_as_they_were_taken(graphs: Path, tmp_
     (candidate,) = given_candidates({"keep": [0.9]})
     experiment = Experiment(DataSource(str(graphs), symmetrise=True), Threat(radius=1), (candidate,))
     typed = training_command(experiment, candidate, {}, {}, tmp_path)
-    for train in (typed, next_commands(experiment, Final("model", candidate, 2), "degree")[0]):
+    for train in (typed, next_commands(experiment, Final(candidate, 2, "model"), "degree")[0]):
         assert "--symmetrise" in shlex.split(train)
     described = command("describe", "--data", graphs, "--symmetrise")
     assert f"next: flipproof protect --data {graphs} --symmetrise --radius 1 --out protected" in described.out

@@ -116,34 +116,9 @@ class Candidate:
         return " ".join([*([self.network] if self.network else []), self.defence.title(self.settings), *more])
 
     @property
-    def name(self) -> str:
-        """Of the defence."""
-        return self.defence.name
-
-    @property
     def model(self) -> str:
         """The name of its network, or of what is fitted instead."""
-        return (self.network or self.defence.network or "gin") if self.trains else self.name
-
-    @property
-    def baseline(self) -> bool:
-        """Whether it is something to compare with rather than a defence."""
-        return self.defence.baseline
-
-    @property
-    def edge_blind(self) -> bool:
-        """Whether no attack on edges can change its answers."""
-        return self.defence.edge_blind
-
-    @property
-    def trains(self) -> bool:
-        """Whether a network is trained over epochs."""
-        return self.defence.trains
-
-    @property
-    def effort(self) -> int:
-        """Rough cost of a trial."""
-        return self.defence.effort
+        return (self.network or self.defence.network or "gin") if self.defence.trains else self.defence.name
 
     def variants(self) -> list[Candidate]:
         """The same with other ways of training."""
@@ -152,7 +127,7 @@ class Candidate:
     @property
     def training(self) -> dict[str, Any]:
         """Arguments of :func:`flipproof.train`. Without a defence all copies of a graph are the same, so one is enough."""
-        alone = {"copies": 1, "consistency": 0.0} if self.baseline else {}
+        alone = {"copies": 1, "consistency": 0.0} if self.defence.baseline else {}
         return {**alone, **self.defence.training(self.settings), **self.recipe}
 
     @property
@@ -162,7 +137,9 @@ class Candidate:
         short = {key: float(f"{value:.6g}") if isinstance(value, float) else value for key, value in settings.items()}
         stated = short if kind.checked(short) == settings else settings
         training = kind.training(settings)
-        options = {"defence": self.name} | {one.name: stated[one.name] for one in kind.settings if one.name in stated}
+        options = {"defence": self.defence.name} | {
+            one.name: stated[one.name] for one in kind.settings if one.name in stated
+        }
         options |= {
             option.name: training[option.name]
             for option in kind.training_options
@@ -174,7 +151,7 @@ class Candidate:
     def loading(self) -> str:
         """Python that loads a model folder ``{}`` of this defence."""
         shells = DefendedClassifier.__subclasses__()
-        kind = next((shell for shell in shells if shell.defence_name == self.name), DefendedClassifier)
+        kind = next((shell for shell in shells if shell.defence_name == self.defence.name), DefendedClassifier)
         return f'from {kind.__module__} import {kind.__name__}; {kind.__name__}.load("{{}}")'
 
     def known(self, sampling: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,7 +191,7 @@ class Candidate:
         from flipproof.training import train
         from flipproof.training.for_defences import fit_edge_blind
 
-        if not self.trains:
+        if not self.defence.trains:
             model, fit = fit_edge_blind(graphs, features=features, validation=None, seed=seed)
             return Learned(model, features, {"seed": seed, "chosen": fit.kind}, fit.accuracy)
         config = self.defence.network_config(features.spec, int(features.of(graphs[0]).shape[1]), graphs.num_classes)
@@ -286,7 +263,7 @@ def on_networks(candidates: Sequence[Candidate], networks: Sequence[str]) -> lis
         for one in candidates
         for network in (networks if networks and one.defence.network is None else ("",))
     ]
-    return sorted(named, key=lambda candidate: candidate.effort)
+    return sorted(named, key=lambda candidate: candidate.defence.effort)
 
 
 def check_networks(names: Sequence[str]) -> None:
@@ -326,7 +303,7 @@ def check_sampling(sampling: Mapping[str, Any], candidate: Candidate | None = No
     known = {option.name for kind in kinds for option in kind.asking}
     for key in sampling:
         if key not in known:
-            who = "a defence" if candidate is None else candidate.name
+            who = "a defence" if candidate is None else candidate.defence.name
             raise InputError(f"asked.{key} is nothing that {who} takes ({hint(key, known)})")
 
 

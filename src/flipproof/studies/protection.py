@@ -56,22 +56,15 @@ class Protection:
 
 
 @dataclass(frozen=True)
-class Final:
+class Final(Trial):
     """A candidate to be trained on training and validation graphs, and the folder of its model."""
 
     role: str
-    candidate: Candidate
-    epochs: int
 
     @property
     def name(self) -> str:
         """For messages, and in the store."""
         return f"final {self.role}: {self.candidate.title}, {self.epochs} epochs"
-
-    @property
-    def weight(self) -> int:
-        """Rough cost, for the progress bar."""
-        return self.epochs
 
 
 def protect(
@@ -117,7 +110,7 @@ def protect(
     said = rendered(
         "protection.txt",
         **summary,
-        blind=best.candidate.edge_blind,
+        blind=best.candidate.defence.edge_blind,
         again=again,
         shown=lambda share, graphs: shown_share(share * graphs, graphs),
     )
@@ -153,12 +146,12 @@ def _finals(results: Sequence[TrialResult], experiment: Experiment, clock: Clock
     chosen = {_MODEL: best.candidate}
     for line in baselines():
         if line != best.candidate:
-            chosen[_BLIND if line.edge_blind else _CLEAN] = line
-    return [Final(role, one, _epochs(one, results, experiment, clock)) for role, one in chosen.items()], best
+            chosen[_BLIND if line.defence.edge_blind else _CLEAN] = line
+    return [Final(one, _epochs(one, results, experiment, clock), role) for role, one in chosen.items()], best
 
 
 def _blind(results: Sequence[TrialResult]) -> TrialResult:
-    return max((one for one in results if one.candidate.edge_blind), key=lambda one: one.rank)
+    return max((one for one in results if one.candidate.defence.edge_blind), key=lambda one: one.rank)
 
 
 def _epochs(candidate: Candidate, results: Sequence[TrialResult], experiment: Experiment, clock: Clock) -> int:
@@ -166,7 +159,7 @@ def _epochs(candidate: Candidate, results: Sequence[TrialResult], experiment: Ex
     own = [one for one in results if one.candidate == candidate]
     epochs = max(own, key=lambda one: one.rank).trial.epochs
     longest = max(own, key=lambda one: one.trial.epochs)
-    cheap = candidate.effort <= CERTAIN and not candidate.baseline
+    cheap = candidate.defence.effort <= CERTAIN and not candidate.defence.baseline
     for more in experiment.ladder:
         # training and validation graphs together are more, and other work goes on beside
         fits = cheap or 2 * longest.seconds(more) < clock.left
@@ -194,7 +187,7 @@ def _stored_choice(
     stored = json.loads(run.store.load(_CHOICE))
     trials = [Trial(known[title], epochs) for title, epochs in stored["tried"]]
     results = [TrialResult(trial, json.loads(run.store.load(trial.name))) for trial in trials]
-    finals = [Final(role, known[title], epochs) for role, title, epochs in stored["finals"]]
+    finals = [Final(known[title], epochs, role) for role, title, epochs in stored["finals"]]
     return results, finals, next(one for one in results if one.trial.name == stored["best"])
 
 
@@ -221,7 +214,7 @@ class _FinalWork:
         models.save(
             learned.model,
             out,
-            defence={"name": candidate.name, **candidate.settings},
+            defence={"name": candidate.defence.name, **candidate.settings},
             features=learned.features.spec,
             **source.metadata(data),
             training=learned.settings,
@@ -401,9 +394,9 @@ def _summary(
     assert experiment.threat is not None
     low, high = share_interval([measured.withstood], measured.graphs)
     candidate, model = chosen.candidate, folder / _MODEL
-    epochs = {"epochs": chosen.epochs} if candidate.trains else {}
+    epochs = {"epochs": chosen.epochs} if candidate.defence.trains else {}
     return {
-        "defence": candidate.name,
+        "defence": candidate.defence.name,
         "settings": {**candidate.settings, **candidate.recipe, **epochs},
         "accuracy": measured.certified["0"],
         "certified_accuracy": measured.certified,
@@ -433,8 +426,8 @@ def next_commands(experiment: Experiment, chosen: Final, features: str | None) -
     candidate = chosen.candidate
     if any(isinstance(value, (list, tuple)) for value in candidate.arguments.values()):
         return []
-    network = {"features": features} | ({"model": candidate.name} if candidate.edge_blind else {})
-    epochs = {"epochs": chosen.epochs} if candidate.trains else {}
+    network = {"features": features} | ({"model": candidate.defence.name} if candidate.defence.edge_blind else {})
+    epochs = {"epochs": chosen.epochs} if candidate.defence.trains else {}
     return [
         training_command(experiment, candidate, network, epochs, "MODEL"),
         typed_command("certify", {"model": "MODEL", "out": "RUN"}),

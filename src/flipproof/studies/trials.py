@@ -225,12 +225,14 @@ class Trial:
     @property
     def name(self) -> str:
         """For messages, and in the store."""
-        return f"{self.candidate.title}, {self.epochs} epochs" if self.candidate.trains else self.candidate.title
+        return (
+            f"{self.candidate.title}, {self.epochs} epochs" if self.candidate.defence.trains else self.candidate.title
+        )
 
     @property
     def weight(self) -> int:
         """Rough cost, for the progress bar."""
-        return self.epochs * (1 + self.candidate.effort)
+        return self.epochs * (1 + self.candidate.defence.effort)
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,11 +266,11 @@ class TrialResult:
     @property
     def rank(self) -> tuple[float, ...]:
         """The higher the better; of equals the more accurate, then the cheaper."""
-        return (self.score, self.content["accuracy"], -self.candidate.effort, self.content["average_radius"])
+        return (self.score, self.content["accuracy"], -self.candidate.defence.effort, self.content["average_radius"])
 
     def seconds(self, epochs: int) -> float:
         """What the same trial with another number of epochs would take."""
-        times = epochs / self.trial.epochs if self.candidate.trains else 1
+        times = epochs / self.trial.epochs if self.candidate.defence.trains else 1
         return float(self.content["seconds_train"] * times + self.content["seconds_certify"])
 
     def summary(self) -> dict[str, Any]:
@@ -304,9 +306,9 @@ class TrialWork:
         ]
         return {
             "model": candidate.model,
-            "defence": candidate.name,
+            "defence": candidate.defence.name,
             "settings": {**candidate.settings, **candidate.recipe},
-            "epochs": trial.epochs if candidate.trains else None,
+            "epochs": trial.epochs if candidate.defence.trains else None,
             "certificate": certificates[0].method,
             "validation_graphs": len(graphs),
             "accuracy": float(np.mean(radii >= 0)),
@@ -394,7 +396,7 @@ class Search:
         def in_time() -> Iterator[Trial]:
             for trial in missing:
                 needed = _needed(trial, before)
-                certain = needed is None and trial.candidate.effort <= CERTAIN
+                certain = needed is None and trial.candidate.defence.effort <= CERTAIN
                 if certain or self.clock.left_to_search > (needed or 0.0):
                     yield trial
 
@@ -408,7 +410,7 @@ class Search:
 
 def defended(results: Sequence[TrialResult]) -> list[TrialResult]:
     """The trials of candidates that are more than something to compare with."""
-    return [one for one in results if not one.candidate.baseline]
+    return [one for one in results if not one.candidate.defence.baseline]
 
 
 def _survivors(rung: Sequence[TrialResult], *, behind: float) -> list[TrialResult]:

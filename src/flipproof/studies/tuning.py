@@ -118,7 +118,7 @@ def _summary(
         "best": {**_described(best), "certified_accuracy": round(best.score, 6), "interval": _ends(best)},
         # what chance alone leaves open: one standard error of a share of that many graphs
         "standard_error": round(best.error, 6),
-        "edge_blind_accuracy": round(next(one.score for one in results if one.candidate.edge_blind), 6),
+        "edge_blind_accuracy": round(next(one.score for one in results if one.candidate.defence.edge_blind), 6),
         "candidates": [
             {
                 **_described(one),
@@ -165,7 +165,7 @@ def training_command(
     source = experiment.source
     options = {"data": source.data, "root": source.root, "symmetrise": source.symmetrise, **network, **training}
     options |= {"data_seed": source.seed, "split_seed": source.split_seed, "seed": source.split_seed}
-    options |= {"test": source.test, "validation": 0} | ({} if candidate.edge_blind else candidate.arguments)
+    options |= {"test": source.test, "validation": 0} | ({} if candidate.defence.edge_blind else candidate.arguments)
     return typed_command("train", {**options, "out": out})
 
 
@@ -180,11 +180,11 @@ def typed_command(name: str, options: Mapping[str, Any]) -> str:
 
 def _table(ranked: Sequence[TrialResult], results: Sequence[TrialResult], target: str) -> list[list[str]]:
     rows = [["model", "defence", "epochs", "not attacked", target, "average radius"]]
-    for one in (*ranked, *(one for one in results if one.candidate.baseline)):
-        kind = one.candidate
+    for one in (*ranked, *(one for one in results if one.candidate.defence.baseline)):
+        kind = one.candidate.defence
         rows.append(
             [
-                kind.model,
+                one.candidate.model,
                 "-" if kind.edge_blind else _described(one)["defence"],
                 str(one.trial.epochs) if kind.trains else "-",
                 shown_share(one.content["accuracy"] * one.graphs, one.graphs),

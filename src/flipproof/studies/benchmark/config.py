@@ -76,7 +76,7 @@ class Row(_Table):
     @property
     def edge_blind(self) -> bool:
         """Whether no attack on edges can change its answers."""
-        return self.candidates[0].edge_blind
+        return self.candidates[0].defence.edge_blind
 
     @property
     def names(self) -> list[str]:
@@ -256,7 +256,7 @@ def _with_rows(protocol: Protocol, rows: Sequence[Row], beside: Path) -> Protoco
                     raise InputError(f"name {name!r} is there twice (choose another)")
             own.append(row)
     if not any(row.edge_blind for row in own):
-        own.insert(0, Row(defence=next(line.name for line in baselines() if line.edge_blind)))
+        own.insert(0, Row(defence=next(line.defence.name for line in baselines() if line.defence.edge_blind)))
     splits = None if protocol.splits is None else str(beside / protocol.splits)
     return protocol.model_copy(update={"rows": tuple(own), "splits": splits})
 
@@ -271,7 +271,9 @@ def _check_row(row: Row, protocol: Protocol) -> None:
         known = candidate.other_readings({**protocol.asked, **row.asked})
     for key in row.readings:
         if key not in known:
-            raise InputError(f"readings: {key} is no other certificate of {candidate.name} ({hint(key, known)})")
+            raise InputError(
+                f"readings: {key} is no other certificate of {candidate.defence.name} ({hint(key, known)})"
+            )
 
 
 def _check_names(protocols: Sequence[Protocol], rows: Sequence[Row]) -> None:

@@ -73,7 +73,7 @@ def jobs_of(protocols: Sequence[Protocol]) -> list[Job]:
                     f"there is no file of folds {published} (leave splits out, and the benchmark writes its own; or publish one "
                     "with benchmarks/make_splits.py)"
                 )
-            effort = (1 + row.candidates[0].effort) * len(row.candidates)
+            effort = (1 + row.candidates[0].defence.effort) * len(row.candidates)
             jobs += [
                 Job(protocol.name, row.name, number, _digest(_identity(protocol, row, number)), effort)
                 for number in protocol.folds
@@ -233,7 +233,7 @@ def _attacked(protocol: Protocol, candidate: Candidate, learned: Learned, test: 
     sizes: list[int | None] = []
     for place in places:
         graph = test[place]
-        if candidate.edge_blind:
+        if candidate.defence.edge_blind:
             sizes.append(None if defence.predict(graph) == graph.label else 0)
             continue
         attack = strongest(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +20,8 @@ from flipproof.report.drawing import (
     write_curves,
 )
 
-__all__ = ["Trial", "standings_figure", "trade_off_figure"]
-
 _LINES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 2)), (0, (8, 2)))
 _MARKERS = ("o", "s", "^", "D", "v", "P")
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A candidate: its accuracy if nobody attacks, and under the attack to be withstood."""
-
-    name: str
-    before: float
-    after: float
 
 
 def standings_figure(stem: Path, panel: Panel, *, limit: Mapping[int, float] | None = None) -> list[Path]:
@@ -55,14 +43,14 @@ def standings_figure(stem: Path, panel: Panel, *, limit: Mapping[int, float] | N
     return [*figure_paths(stem), write_curves(stem, [panel])]
 
 
-def trade_off_figure(stem: Path, best: Panel, trials: Sequence[Trial], *, target: str) -> list[Path]:
-    """Left, the curves of the best candidates; right, every candidate with and without the attack. Returns the files."""
+def trade_off_figure(stem: Path, best: Panel, trials: Sequence[tuple[str, float, float]], *, target: str) -> list[Path]:
+    """Left, the curves of the best candidates; right, every candidate before and under the attack. Returns the files."""
     with saved_figure(stem, (9.0, max(3.4, 1.2 + 0.28 * len(trials)))) as figure:
         left, right = figure.subplots(1, 2)
         _draw(left, best)
         left.legend(frameon=False, fontsize=8)
         rows = np.arange(len(trials))[::-1]
-        before, after = [trial.before for trial in trials], [trial.after for trial in trials]
+        names, before, after = zip(*trials, strict=True)
         right.hlines(rows, after, before, color="0.75", linewidth=1.5, zorder=1)
         right.scatter(
             before, rows, marker="o", facecolor="white", edgecolor="0.2", s=28, label="not attacked", zorder=2
@@ -72,7 +60,7 @@ def trade_off_figure(stem: Path, best: Panel, trials: Sequence[Trial], *, target
             right.axvline(
                 best.floor, color="#b03a2e", linewidth=1, linestyle=(0, (1, 2)), label="edge-blind, any attack"
             )
-        right.set_yticks(rows, [plain_text(trial.name) for trial in trials], fontsize=8)
+        right.set_yticks(rows, list(map(plain_text, names)), fontsize=8)
         right.set_xlabel("certified accuracy on validation graphs")
         right.set_xlim(-0.02, 1.02)
         right.grid(color="0.9", linewidth=0.6, axis="x")

@@ -12,8 +12,7 @@ from flipproof.certificates.metrics import shown_mean, shown_share
 from flipproof.certificates.sampled_votes import METHODS
 from flipproof.files import write_json, write_text
 from flipproof.report.drawing import Panel, comparison_figure, curves_figure
-from flipproof.report.html import asset, html_table, inline_svg
-from flipproof.report.markdown import markdown_table
+from flipproof.report.templates import asset, html_table, inline_svg, markdown_table
 from flipproof.studies.reproduce.claims import Claim, judge
 from flipproof.studies.reproduce.experiment import Settings, data_split, edge_blind_accuracy
 from flipproof.studies.reproduce.readings import CERTIFICATES, Table, read_certificates

@@ -24,32 +24,27 @@ def fresh(kind: type[Any], seed: int) -> Any:
     return kind(**shape, seed=seed) if kind is GCN else kind(**shape, noise=NOISE, sizes=16, seed=seed)
 
 
+def stack_of(networks: list[Any], objective: str) -> _Stack:
+    plain = {"consistency": 0, "label_smoothing": 0, "schedule": "constant", "class_weights": False, "seed": 0}
+    chosen = Hyperparameters(epochs=1, copies=2, objective=objective, **plain)
+    return _Stack(networks, LabelledGraphs(GRAPHS, "graphs"), NOISE, "degree", 2, chosen)
+
+
 @pytest.mark.parametrize("kind", [GCN, GIN])
 @pytest.mark.parametrize("objective", ["samples", "majority", "attacked", "attacked-votes"])
 def test_a_network_learns_in_a_stack_what_it_learns_alone(kind: type[Any], objective: str) -> None:
-    chosen = {"noise": NOISE, "epochs": 2, "batch_size": 12, "copies": 3, "objective": objective, "seed": 3}
-    together, alone = [fresh(kind, seed) for seed in range(3)], fresh(kind, 1)
-    train_stack(together, GRAPHS, **chosen)
-    train_stack([alone], GRAPHS, **chosen)
-    for name, value in alone.state_dict().items():
-        assert torch.allclose(together[1].state_dict()[name], value, atol=2e-3), name  # rounding, amplified
-        assert value.numel() < 2 or name == "by_size.weight" or not torch.equal(together[0].state_dict()[name], value)
+    """Its gradients are the same: weights after many steps are not, since the optimiser amplifies rounding."""
+    stacks = [stack_of([fresh(kind, seed) for seed in seeds], objective) for seeds in ((0, 1, 2), (1,))]
+    together, alone = (torch.autograd.grad(s.loss(torch.arange(12), 3), list(s.weights.values())) for s in stacks)
+    for name, many, single in zip(stacks[0].weights, together, alone, strict=True):
+        assert torch.allclose(many[1], single[0], atol=1e-4, rtol=1e-3), name
+        assert not torch.allclose(many[0], single[0], atol=1e-4, rtol=1e-3) or name.endswith("epsilon"), name
 
 
 def test_the_attack_raises_the_loss_of_every_network() -> None:
     networks = [fresh(GIN, seed) for seed in range(2)]
     train_stack(networks, GRAPHS, noise=NOISE, epochs=60, batch_size=8, learning_rate=0.01, copies=2)
-    chosen = Hyperparameters(
-        epochs=1,
-        copies=2,
-        objective="attacked",
-        consistency=0,
-        label_smoothing=0,
-        schedule="constant",
-        class_weights=False,
-        seed=0,
-    )
-    stack = _Stack(networks, LabelledGraphs(GRAPHS, "graphs"), NOISE, "degree", 2, chosen)
+    stack = stack_of(networks, "attacked")
     batch = stack.graphs.padded(torch.arange(24))
     draws = lambda what, shape: torch.full(shape, 2**32 - 1, dtype=torch.int64).numpy().astype("uint32")  # noqa: E731
     copies = stack.view.adjacency(batch, 2, draws)
@@ -74,7 +69,7 @@ def test_the_optimiser_is_quick_where_directions_differ_in_scale() -> None:
             loss = ((weight[0] - goal) @ scales).square().sum()
             weight.grad = torch.autograd.grad(loss, weight)[0]
             adam.step() if name == "adam" else soap.step([weight.grad], 0.03)
-        losses[name] = float(loss)
+        losses[name] = loss.item()
     assert losses["soap"] < 0.1 * losses["adam"]
 
 

@@ -118,8 +118,8 @@ def _alpha(settings: Settings, strict: NDArray[np.int64], loose: NDArray[np.int6
     beyond = _gained_beyond(strict, loose)
     return Claim(
         "alpha matters only at large r",
-        f"alpha {settings.alphas[-1]:g} and {settings.alphas[0]:g} at beta {settings.figure_keep:g}: at every r <= {_SMALL} the interval "
-        f"of the gap between the curves lies below {_ALIKE:g}; that of the flips gained beyond {_SMALL} lies above 0",
+        f"alpha {settings.alphas[-1]:g} and {settings.alphas[0]:g} at beta {settings.figure_keep:g}: at every r <= {_SMALL} the "
+        f"interval of the gap between the curves lies below {_ALIKE:g}; that of the flips gained beyond {_SMALL} lies above 0",
         f"widest gap at r = {widest}: {gaps[widest]}; flips gained beyond {_SMALL}, per graph: {beyond}",
         gaps[widest].high < _ALIKE and beyond.low > 0,
     )

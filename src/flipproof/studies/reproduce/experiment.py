@@ -71,6 +71,7 @@ class Settings:
         """A small version that shows every part in well under a minute; its figures mean little."""
         return cls(
             seed=seed,
+            networks=2,
             graphs=96,
             train_graphs=64,
             keeps=(0.7, 0.9),

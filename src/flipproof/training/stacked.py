@@ -108,8 +108,8 @@ def standardise_inputs(network: GraphNetwork, graphs: Iterable[Any], *, features
             batch.mask,
         )
         hook.remove()
-        first.weight /= inputs[0].std(dim=0).clamp_min(1e-6)
-        first.bias -= first.weight @ inputs[0].mean(dim=0)
+        first.weight.div_(inputs[0].std(dim=0).clamp_min(1e-6))
+        first.bias.sub_(first.weight @ inputs[0].mean(dim=0))
 
 
 class _Stack:
@@ -128,7 +128,7 @@ class _Stack:
         self.view, self.features = as_view(noise, None, renumber=False), as_features(features)
         self.objective = OBJECTIVES[chosen.objective]
         self.base = copy.deepcopy(networks[0]).train()
-        stacked, _ = stack_module_state(list(networks))  # type: ignore[arg-type]
+        stacked, _ = stack_module_state(list(networks))
         self.weights = {name: value.detach().clone().requires_grad_() for name, value in stacked.items()}
         self.count = len(networks)
 

@@ -108,7 +108,7 @@ def standardise_inputs(network: GraphNetwork, graphs: Iterable[Any], *, features
             batch.mask,
         )
         hook.remove()
-        first.weight /= inputs[0].std(dim=0).clamp_min(1e-6)
+        first.weight.div_(inputs[0].std(dim=0).clamp_min(1e-6))
         first.bias.sub_(first.weight @ inputs[0].mean(dim=0))
 
 

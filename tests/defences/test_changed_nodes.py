@@ -6,9 +6,9 @@ import torch
 
 import flipproof as fp
 from flipproof import Graph, InputError
-from flipproof.certificates.certificate import NodeRadii
+from flipproof.certificates.certificate import NODE_CHANGES, NodeRadii
 from flipproof.defences.local import LocalRequest
-from flipproof.graphs import NODE_CHANGES, pairs_of_slots
+from flipproof.graphs import pairs_of_slots
 from flipproof.models import Local
 from support.changed_nodes import CASES, compared, random_graph, removed_by_hand, true_radius, wild
 

@@ -7,9 +7,9 @@ import torch
 
 import flipproof as fp
 from flipproof import Graph
+from flipproof.certificates.certificate import NODE_CHANGES
 from flipproof.certificates.local_scores import answer_of
 from flipproof.defences.local import _totals
-from flipproof.graphs import NODE_CHANGES
 from flipproof.models import Local
 from support.local_tables import all_attacks, fill_odds, fill_table
 

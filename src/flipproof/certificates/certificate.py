@@ -13,6 +13,10 @@ from flipproof.noise import EdgeNoise
 GRID_LIMIT = 64
 
 
+NODE_CHANGES = ("removed", "added", "changed")
+"""What can happen to a node."""
+
+
 @dataclass(frozen=True)
 class NodeRadii:
     """Flips that an answer withstands together with changes of nodes; -1 if not even the changes alone.

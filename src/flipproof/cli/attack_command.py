@@ -137,7 +137,7 @@ def run(options: Options) -> int:
         note(f"stopped; what is finished is kept. continue with: {options.again}")
         return 130
     words = {role: role_name(role, None if defence is None else defence.name) for role in attacked}
-    from flipproof.report.attack_figures import draw_attacks
+    from flipproof.report.run_figures import draw_attacks
 
     draw_attacks(options.out / "figures", outcome, words)
     if options.as_json:

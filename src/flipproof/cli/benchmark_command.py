@@ -13,8 +13,8 @@ from flipproof.cli.options import ClusterOptions, PrintOptions, option
 from flipproof.cli.summary import narrow_table, print_lines, stacked
 from flipproof.errors import InputError
 from flipproof.progress import note
-from flipproof.studies.benchmark.protocol_file import Protocol, read_protocols
-from flipproof.studies.benchmark.row_jobs import LIMIT, RADII, Job, finished_jobs
+from flipproof.studies.benchmark.config import Protocol, read_protocols
+from flipproof.studies.benchmark.jobs import LIMIT, RADII, Job, finished_jobs
 from flipproof.studies.benchmark.standings import DataStandings, standings
 from flipproof.studies.benchmark.standings_page import write_benchmark
 

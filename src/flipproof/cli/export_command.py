@@ -71,7 +71,7 @@ def _writer(options: Options) -> Callable[[BinaryIO], object]:
     if kind in FORMATS:
         return _table(options)
     if kind == "bibtex":
-        from flipproof.report.citing import bibtex
+        from flipproof.report.templates import bibtex
 
         content = bibtex([CertifySettings.read(folder) for folder in folders]).encode()
         return lambda file: file.write(content)

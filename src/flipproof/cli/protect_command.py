@@ -9,9 +9,9 @@ from pathlib import Path
 from flipproof.cli.options import DataOptions, FeatureChoice, OutputOptions, WorkerOptions, checked_seconds, option
 from flipproof.cli.summary import print_lines
 from flipproof.progress import note
-from flipproof.studies.halving import ladder_of
+from flipproof.studies.candidate import Threat
 from flipproof.studies.protection import protect
-from flipproof.studies.tuning import Target
+from flipproof.studies.trials import Experiment, ladder_of
 
 __all__ = ["Options", "run"]
 
@@ -31,15 +31,13 @@ class Options(OutputOptions, WorkerOptions, DataOptions, FeatureChoice):
 
 def run(options: Options) -> int:
     """Search, train, certify and attack; print what was chosen and what it is worth. The exit code."""
-    target = Target(options.radius, options.adds, options.removes)
+    threat, seconds = Threat(options.radius, options.adds, options.removes), checked_seconds(options.time)
+    experiment = Experiment(options.source, threat, ladder=ladder_of(options.epochs), features=options.features)
     try:
         found = protect(
-            options.source,
-            target,
+            experiment.prepared(quiet=options.silent),
             options.out,
-            seconds=checked_seconds(options.time),
-            ladder=ladder_of(options.epochs),
-            features=options.features,
+            seconds=seconds,
             workers=options.workers,
             quiet=options.silent,
             again=options.again,

@@ -60,7 +60,10 @@ def _print_results(found: Reproduced, settings: Settings) -> None:
     for claim in found.claims:
         claims.add_row(claim.claim, claim.measured, "yes" if claim.holds else "[bold]no[/bold]")
     head, *rows = found.gains
-    title = f"Certificates compared (alpha {settings.alpha:g}, {settings.samples:,} samples; 95% intervals)"
+    title = (
+        f"Certificates compared (alpha {settings.alpha:g}, {settings.gain_samples:,} samples; mean ± half the range over "
+        "networks, 95% interval)"
+    )
     gains = narrow_table(head, title=title, texts=1)
     for row in rows:
         gains.add_row(*map(stacked, row))

@@ -185,7 +185,7 @@ def _trained(graphs: Dataset, parts: Split, hook: NodeFeatures, options: Options
                 note(f"continuing {options.checkpoint}: {finished} of {of} epochs were done", quiet=options.silent)
             advance(1)
 
-        result = training.train(network, parts.train, **arguments, progress=watch)
+        result = training.train_for(network, parts.train, **arguments, progress=watch)
     final = result.final
     summary: dict[str, Any] = {
         **(

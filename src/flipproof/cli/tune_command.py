@@ -20,8 +20,9 @@ from flipproof.cli.options import (
 )
 from flipproof.cli.summary import narrow_table, print_lines, stacked
 from flipproof.progress import note
-from flipproof.studies.candidate import compared_defences, given_candidates
-from flipproof.studies.tuning import Choice, Target, tune, tuning_search
+from flipproof.studies.candidate import Threat, check_networks, compared_defences, given_candidates
+from flipproof.studies.trials import Experiment, ladder_of
+from flipproof.studies.tuning import Choice, tune
 
 __all__ = ["DEFAULTS", "JOINED", "REPEATED", "Options", "run"]
 
@@ -52,24 +53,24 @@ class Options(OutputOptions, WorkerOptions, TrainingOptions, DataOptions, Featur
 
 def run(options: Options) -> int:
     """Try all candidates, print the best and the commands that go on with it. The exit code."""
-    target = Target(options.radius, options.adds, options.removes)
-    given = options.defence_values
+    threat = Threat(options.radius, options.adds, options.removes)
+    given, training, networks = options.defence_values, dict(options.training), options.model or []
     known = {entry.name for defence in compared_defences() for entry in defence.asking}
-    search = tuning_search(
+    check_networks(networks)
+    experiment = Experiment(
         options.source,
-        target,
-        networks=options.model or [],
-        training=options.training,
-        candidates=given_candidates(given, options.candidate or []),
-        asked={**DEFAULTS, **{key: value for key, value in given.items() if key in known}},
-        features=options.features,
+        threat,
+        given_candidates(given, options.candidate or []),
+        ladder_of(training.pop("epochs")),
+        options.features,
+        training,
+        {**DEFAULTS, **{key: value for key, value in given.items() if key in known}},
         train_graphs=options.train_graphs,
-        graphs=options.graphs,
-        quiet=options.quiet,
-    )
+        validation_graphs=options.graphs or Experiment.validation_graphs,
+    ).prepared(list(dict.fromkeys(networks)), quiet=options.quiet)
     seconds = math.inf if options.time is None else checked_seconds(options.time)
     try:
-        choice = tune(search, target, options.out, seconds=seconds, workers=options.workers, quiet=options.silent)
+        choice = tune(experiment, options.out, seconds=seconds, workers=options.workers, quiet=options.silent)
     except KeyboardInterrupt:
         note(f"stopped; what is finished is kept. continue with: {options.again}", quiet=options.quiet)
         return 130

@@ -112,7 +112,8 @@ def show(name: str, answers: Sequence[tuple[int | None, int]], graphs: Sequence[
 
 def trained(graphs: fp.datasets.Dataset, epochs: int, seed: int, **seen: object) -> fp.models.GIN:
     network = fp.models.GIN(in_features=1, num_classes=8, seed=seed)
-    fp.train(network, graphs, epochs=epochs, seed=seed, **BUDGET, **seen)
+    training = fp.train_voting if "groups" in seen else fp.train
+    training(network, graphs, epochs=epochs, seed=seed, **BUDGET, **seen)
     return network
 
 

@@ -51,7 +51,7 @@ def trained(
 ) -> tuple[fp.models.GIN, float]:
     """A GIN trained on sub-graphs, or with one group on the graphs as they are, and the processor seconds it took."""
     network = fp.models.GIN(width, classes, seed=seed, **settings.pop("network", {}))
-    votes = {"groups": groups, "renumber": True, "copies": 2} if groups > 1 else {}
+    votes = {"groups": groups, "renumber": True, "copies": 2} if groups > 1 else {"groups": 1}
     path = settings.pop("path", None)
     chosen = {"batch_size": 64, "learning_rate": 0.005, "average": 0.99, **votes, **settings}
     if path is not None and path.exists():
@@ -59,7 +59,7 @@ def trained(
         network.load_state_dict(stored["weights"])
         return network.eval(), stored["seconds"]
     started = time.process_time()
-    fp.train(network, split.train, validation=split.validation, features=features, seed=seed, **chosen)
+    fp.train_voting(network, split.train, validation=split.validation, features=features, seed=seed, **chosen)
     seconds = time.process_time() - started
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -188,7 +188,7 @@ def exhaustive(options: argparse.Namespace) -> None:
         if title == "edge-blind":
             blind = fp.models.EdgeBlind(fp.models.GIN(width, classes, **network, seed=seed))
             common = {"batch_size": 64, "average": 0.99, "features": features, "validation": split.validation}
-            fp.train(blind, split.train, seed=seed, **common, **training)
+            fp.train_voting(blind, split.train, groups=1, seed=seed, **common, **training)
             answers = fp.EdgeBlindClassifier(blind, features=features)
             right = [[answers.predict(graph) == graph.label for graph in part] for part in (graphs, small)]
             floors = [float(np.mean(each)) for each in right]

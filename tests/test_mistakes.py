@@ -13,6 +13,7 @@ from torch_geometric.nn import GCNConv, global_mean_pool
 
 import flipproof as fp
 from flipproof.classifiers.torch_module import convention_of
+from flipproof.defences.defended import DefendedClassifier
 
 NOISE = fp.EdgeNoise(keep=0.9)
 
@@ -32,7 +33,7 @@ class Net(torch.nn.Module):
         return global_mean_pool(self.conv(x, edge_index), batch)
 
 
-DEFENCES: dict[str, fp.defences.Defence] = {
+DEFENCES: dict[str, DefendedClassifier] = {
     "smoothing": fp.SmoothedClassifier(zeros, NOISE, num_classes=8),
     "voting": fp.VotingClassifier(zeros, groups=3, num_classes=8),
     "edge-blind": fp.EdgeBlindClassifier(zeros, num_classes=8),

@@ -39,7 +39,7 @@ def defences(train: Any) -> dict[str, Any]:
     noise = fp.EdgeNoise(keep=0.8)
     smoothed, voter, local = gin(noise=noise), gin(), fp.models.Local(in_features=0, num_classes=8, seed=SEED)
     fp.train(smoothed, train, noise=noise, features="degree", epochs=EPOCHS, seed=SEED)
-    fp.train(voter, train, groups=5, features="degree", epochs=EPOCHS, seed=SEED)
+    fp.train_voting(voter, train, groups=5, features="degree", epochs=EPOCHS, seed=SEED)
     fp.train(local, train, budget=3, epochs=2 * EPOCHS, seed=SEED)
     return {
         "local network": fp.LocalClassifier(local),

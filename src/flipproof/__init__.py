@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from flipproof.runs.saved_run import load_run as load_run
     from flipproof.training import TrainingResult as TrainingResult
     from flipproof.training import train as train
+    from flipproof.training import train_certified as train_certified
+    from flipproof.training import train_voting as train_voting
     from flipproof.training.edge_flip import EdgeFlip as EdgeFlip
 
 _HOMES = {
@@ -73,6 +75,8 @@ _HOMES = {
     "load_run": "runs.saved_run",
     "TrainingResult": "training",
     "train": "training",
+    "train_certified": "training",
+    "train_voting": "training",
     "EdgeFlip": "training.edge_flip",
 }
 _MODULES = {

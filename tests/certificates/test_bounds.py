@@ -39,29 +39,20 @@ def just_inside(bound: float, relative: float = 1e-9) -> mpmath.mpf:
 
 @pytest.mark.parametrize("failure_prob", FAILURES)
 @pytest.mark.parametrize("trials", TRIALS)
-def test_lower_bound_is_never_above_the_exact_one_and_tight(trials: int, failure_prob: float) -> None:
-    """At the bound ``Pr(Binomial >= successes)`` is at most the failure probability, just above it more."""
+def test_bounds_are_never_inside_the_exact_ones_and_tight(trials: int, failure_prob: float) -> None:
+    """At a bound the tail beyond the count has at most the failure probability, just inside it more."""
     counts = counts_of(trials)
-    bounds = lower_bound(counts, trials, failure_prob=failure_prob)
+    lower = lower_bound(counts, trials, failure_prob=failure_prob)
+    upper = upper_bound(trials - counts, trials, failure_prob=failure_prob)
     with mpmath.workdps(50):
-        for count, bound in zip(counts.tolist(), bounds.tolist(), strict=True):
-            assert binomial_tail(trials, bound, count) <= failure_prob
-            assert binomial_tail(trials, just_inside(bound), count) > failure_prob
-
-
-@pytest.mark.parametrize("failure_prob", FAILURES)
-@pytest.mark.parametrize("trials", TRIALS)
-def test_upper_bound_is_never_below_the_exact_one_and_tight(trials: int, failure_prob: float) -> None:
-    """At the bound ``Pr(Binomial <= successes)`` is at most the failure probability, just below it more."""
-    counts = trials - counts_of(trials)
-    bounds = upper_bound(counts, trials, failure_prob=failure_prob)
-    with mpmath.workdps(50):
-        for count, bound in zip(counts.tolist(), bounds.tolist(), strict=True):
-            missing = 1 - mpmath.mpf(bound)
-            assert binomial_tail(trials, missing, trials - count) <= failure_prob
+        for count, low, high in zip(counts.tolist(), lower.tolist(), upper.tolist(), strict=True):
+            assert binomial_tail(trials, low, count) <= failure_prob
+            assert binomial_tail(trials, just_inside(low), count) > failure_prob
+            missing = 1 - mpmath.mpf(high)
+            assert binomial_tail(trials, missing, count) <= failure_prob
             # near 1 floating point resolves no more than 2**-53
             inside = missing + max(min(missing, 1 - missing) * mpmath.mpf(1e-9), mpmath.mpf(2) ** -51)
-            assert binomial_tail(trials, inside, trials - count) > failure_prob
+            assert binomial_tail(trials, inside, count) > failure_prob
 
 
 @settings(max_examples=150, deadline=None)

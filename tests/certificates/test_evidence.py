@@ -39,6 +39,8 @@ def test_it_comes_back_as_it_was(kind: str, tmp_path: Path) -> None:
         assert again.certify() == evidence.certify()
         assert (again.graph.name, again.graph.label) == ("five", 1)
         assert again.made_again()
+    with pytest.raises(fp.InputError, match=f"is not a whole file of {kind}"):
+        type(evidence).from_bytes(evidence.to_bytes()[:-9])
     with pytest.raises(TypeError):
         hash(evidence)
 
@@ -66,9 +68,13 @@ def test_every_change_that_a_certificate_could_see_is_another_hash(kind: str) ->
     else:
         labels = evidence.arrays()["labels"]
         others.append(dataclasses.replace(evidence, labels=np.roll(1 - labels, 1)))
+        if isinstance(evidence, fp.GroupVotes):
+            others.append(dataclasses.replace(evidence, groups=fp.EdgeGroups(3, 8)))
+            assert repr(evidence) == f"GroupVotes(groups=3, counts={evidence.counts.tolist()})"
         same = dataclasses.replace(evidence, labels=labels.astype(np.uint32))
         assert same.digest == evidence.digest, "how labels are stored says nothing"
     assert len({evidence.digest, *(other.digest for other in others)}) == len(others) + 1
+    assert evidence not in others
 
 
 def test_an_answer_certifies_itself_or_everything() -> None:

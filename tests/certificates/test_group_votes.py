@@ -1,45 +1,156 @@
-"""The votes kept of the sub-graphs of hashed groups."""
+"""Votes of hashed sub-graphs and their certificate: never above the truth, and the truth itself."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import flipproof as fp
 from flipproof.certificates.group_votes import GroupVotes
+from flipproof.graphs import pairs_of_slots
 from flipproof.noise.groups import EdgeGroups
 
 
-def some_votes() -> GroupVotes:
-    graph = fp.Graph(5, [(0, 1), (2, 3)], label=1, frozen=[(0, 4)], name="five")
-    return GroupVotes(np.array([1, 0, 1], dtype=np.uint8), graph, EdgeGroups(3, 7), 2)
+def graph_of(states: list[int], size: int) -> fp.Graph:
+    """A graph from the state of each node pair: empty, edge, frozen empty, frozen edge."""
+    pairs, state = pairs_of_slots(np.arange(len(states)), size), np.array(states)
+    return fp.Graph(size, pairs[state % 2 == 1], frozen=pairs[state >= 2])
 
 
-def test_votes_come_back_as_they_were(tmp_path: Path) -> None:
-    votes = some_votes()
-    votes.save(tmp_path / "votes.npz")
-    again = GroupVotes.load(tmp_path / "votes.npz")
-    assert again == votes
-    assert again.graph.name == "five"
-    assert again.counts.tolist() == [1, 2]
-    assert again != GroupVotes(np.array([0, 0, 1], dtype=np.uint8), votes.graph, votes.groups, 2)
-    assert again != GroupVotes(votes.labels, votes.graph, EdgeGroups(3, 8), 2)
-    assert repr(votes) == "GroupVotes(groups=3, counts=[1, 2])"
+@st.composite
+def cast_votes(draw: st.DrawFn) -> GroupVotes:
+    """Any votes on the sub-graphs of any graph of 3 to 5 nodes, with frozen pairs; groups without a pair are common."""
+    size = draw(st.integers(3, 5))
+    slots = size * (size - 1) // 2
+    graph = graph_of(draw(st.lists(st.sampled_from([0, 1, 0, 1, 2, 3]), min_size=slots, max_size=slots)), size)
+    groups, classes = EdgeGroups(draw(st.integers(1, 9)), draw(st.integers(0, 50))), draw(st.integers(2, 4))
+    labels = draw(st.lists(st.integers(0, classes - 1), min_size=groups.count, max_size=groups.count))
+    return GroupVotes(np.array(labels, dtype=np.uint8), graph, groups, classes)
 
 
-def test_votes_of_another_kind_are_refused(tmp_path: Path) -> None:
-    some_votes().save(tmp_path / "votes.npz")
-    with pytest.raises(fp.InputError, match="it holds group votes, not sampled votes"):
-        fp.Votes.load(tmp_path / "votes.npz")
+def worst(votes: GroupVotes, changed: set[int]) -> bool:
+    """Whether some base classifier that answers anything on the changed sub-graphs changes the majority."""
+    answer = int(votes.counts.argmax())
+    for rival in range(votes.num_classes):
+        labels = votes.labels.copy()
+        labels[list(changed)] = rival
+        if np.bincount(labels, minlength=votes.num_classes).argmax() != answer:
+            return True
+    return False
+
+
+@settings(max_examples=60, deadline=None)
+@given(cast_votes())
+def test_the_certificate_is_the_exact_answer_over_all_attacks(votes: GroupVotes) -> None:
+    """Every set of flips is tried, with the worst that a base classifier could say of the sub-graphs they change."""
+    certificate, graph = fp.certify_group_votes(votes), votes.graph
+    group_of, states = votes.groups.of_slots(graph.slots, graph.num_nodes), graph.slot_states
+    broken: set[tuple[int, int]] = set()
+    tried: set[tuple[int, int]] = set()
+    for chosen in itertools.product([False, True], repeat=graph.num_slots):
+        flips = np.array(chosen, dtype=np.bool_)
+        kind = (int((flips & ~states).sum()), int((flips & states).sum()))
+        tried.add(kind)
+        if kind not in broken and worst(votes, set(group_of[flips].tolist())):
+            broken.add(kind)
+    assert (0, 0) not in broken
+    smallest = min((adds + removes for adds, removes in broken), default=graph.num_slots + 1)
+    assert certificate.radius == smallest - 1
+    grid = certificate.grid
+    for adds, removes in tried:
+        inside = adds < grid.shape[0] and removes < grid.shape[1]
+        assert (inside and bool(grid[adds, removes])) is ((adds, removes) not in broken)
+    for name, axis in (("adds_radius", 0), ("removes_radius", 1)):
+        ends = [kind[axis] for kind in broken if kind[1 - axis] == 0]
+        most = graph.max_adds if axis == 0 else graph.max_removes
+        assert getattr(certificate, name) == max(certificate.radius, min(ends, default=most + 1) - 1)
+
+
+@given(cast_votes())
+def test_never_below_the_formula_of_the_counts(votes: GroupVotes) -> None:
+    certificate, counts = fp.certify_group_votes(votes), votes.counts
+    label = certificate.label
+    assert label is not None
+    assert counts[label] == counts.max()
+    assert (counts[:label] < counts[label]).all()
+    rivals = [rival for rival in range(votes.num_classes) if rival != label]
+    formula = min((counts[label] - counts[rival] - (rival < label)) // 2 for rival in rivals)
+    assert certificate.votes_radius == min(formula, votes.graph.num_slots)
+    assert certificate.radius >= certificate.votes_radius
+    changeable = votes.groups.addable(votes.graph) | votes.groups.removable(votes.graph)
+    if changeable.all():
+        assert certificate.radius == certificate.votes_radius
+    assert (certificate.alpha, certificate.method, certificate.samples) == (0.0, "voting", len(votes))
+    assert certificate.counts == tuple(counts.tolist())
+    assert certificate.p_lower == counts[label] / len(votes)
+    assert certificate.noise is None
+
+
+def certified(labels: list[int], classes: int = 2, size: int = 30) -> fp.Certificate:
+    """Votes on the sub-graphs of a graph so large that every group holds empty pairs and edges."""
+    graph = fp.Graph(size, [(u, v) for u in range(size) for v in range(u) if (u + v) % 2])
+    groups = EdgeGroups(len(labels))
+    assert groups.addable(graph).all()
+    assert groups.removable(graph).all()
+    return fp.certify_group_votes(GroupVotes(np.array(labels, dtype=np.uint8), graph, groups, classes))
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "label", "radius"),
+    [
+        ([0, 0, 0], 2, 0, 1),
+        ([1, 1, 1], 2, 1, 1),
+        ([0, 0], 2, 0, 1),  # one flip makes a tie, which the smaller label wins
+        ([1, 1], 2, 1, 0),
+        ([0, 1], 2, 0, 0),  # a tie
+        ([1, 0], 2, 0, 0),
+        ([2, 1], 4, 1, 0),
+        ([1] * 10, 3, 1, 4),  # against class 0, which a tie favours; against class 2 it would be 5
+        ([0] * 10, 3, 0, 5),
+        ([0] * 7 + [1] * 3, 2, 0, 2),
+        ([1] * 7 + [0] * 3, 2, 1, 1),
+        ([1] * 7 + [2] * 3, 3, 1, 2),
+    ],
+)
+def test_radii_by_hand(labels: list[int], classes: int, label: int, radius: int) -> None:
+    certificate = certified(labels, classes)
+    assert (certificate.label, certificate.radius) == (label, radius)
+    adds, removes = np.indices(certificate.grid.shape)
+    assert np.array_equal(certificate.grid, adds + removes <= radius)
+
+
+def test_a_group_without_an_edge_keeps_its_vote_against_removals() -> None:
+    graph, groups = fp.Graph(30, [(0, 1), (2, 4)]), EdgeGroups(9)
+    assert groups.removable(graph).sum() == 2
+    certificate = fp.certify_group_votes(GroupVotes(np.zeros(9, dtype=np.uint8), graph, groups, 2))
+    assert (certificate.radius, certificate.adds_radius, certificate.removes_radius) == (4, 4, 4)
+    votes = np.where(groups.removable(graph), 1, 0).astype(np.uint8)
+    votes[np.flatnonzero(~groups.removable(graph))[:2]] = 1
+    certificate = fp.certify_group_votes(GroupVotes(votes, graph, groups, 2))
+    assert (certificate.label, certificate.radius, certificate.removes_radius) == (0, 0, 2)
+
+
+def test_nothing_to_flip_is_radius_zero() -> None:
+    votes = GroupVotes(np.ones(5, dtype=np.uint8), fp.Graph(1, []), EdgeGroups(5), 2)
+    certificate = fp.certify_group_votes(votes)
+    assert (certificate.label, certificate.radius, certificate.grid.shape) == (1, 0, (1, 1))
+
+
+def test_sampled_votes_are_refused() -> None:
     smooth = fp.SmoothedClassifier(lambda graphs: [0] * len(graphs), fp.EdgeNoise(keep=0.9), num_classes=2)
-    smooth.sample(some_votes().graph, samples=3, seed=0).save(tmp_path / "sampled.npz")
-    with pytest.raises(fp.InputError, match="it holds sampled votes, not group votes"):
-        GroupVotes.load(tmp_path / "sampled.npz")
-    (tmp_path / "cut.npz").write_bytes((tmp_path / "votes.npz").read_bytes()[:-9])
-    with pytest.raises(fp.InputError, match="is not a whole file of group votes"):
-        GroupVotes.load(tmp_path / "cut.npz")
+    with pytest.raises(fp.InputError, match="expected GroupVotes; got Votes"):
+        fp.certify_group_votes(smooth.sample(fp.Graph(3, []), samples=2, seed=0))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("depth", [-1, 0.5, "1", True])
+def test_a_depth_that_is_none_is_refused(depth: object) -> None:
+    votes = GroupVotes(np.zeros(3, dtype=np.uint8), fp.Graph(4, [(0, 1)]), EdgeGroups(3), 2)
+    with pytest.raises(fp.InputError, match="depth must be an integer of at least 0"):
+        fp.certify_group_votes(votes, depth=depth)  # type: ignore[arg-type]
 
 
 def test_votes_on_a_large_graph_are_certified_without_unfolding_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +170,11 @@ def test_votes_on_a_large_graph_are_certified_without_unfolding_it(monkeypatch: 
     ],
 )
 def test_votes_that_cannot_be(changes: dict[str, object], words: str) -> None:
-    votes = some_votes()
-    fields = {"labels": votes.labels, "graph": votes.graph, "groups": votes.groups, "num_classes": 2}
+    fields = {
+        "labels": np.array([1, 0, 1]),
+        "graph": fp.Graph(5, [(0, 1)]),
+        "groups": EdgeGroups(3, 7),
+        "num_classes": 2,
+    }
     with pytest.raises(fp.InputError, match=words):
         GroupVotes(**(fields | changes))  # type: ignore[arg-type]

@@ -9,7 +9,15 @@ import pytest
 from scipy import stats
 
 import flipproof as fp
-from flipproof import Graph, InputError, average_certified_radius, certified_accuracy, certified_interval
+from flipproof import (
+    EdgeNoise,
+    Graph,
+    InputError,
+    average_certified_radius,
+    certified_accuracy,
+    certified_interval,
+    certify_counts,
+)
 from flipproof.certificates.metrics import (
     Curve,
     mean_radius,
@@ -115,6 +123,19 @@ def test_what_a_certificate_withstands_is_every_smaller_attack_that_the_graph_ha
     found = certificate(0, 1, grid=np.array([[True, True, True], [True, False, False]]))
     assert withstands(found, graph, adds=adds, removes=removes) is stands
     assert not withstands(ABSTAINED, graph, adds=0, removes=0)
+
+
+def test_a_budget_is_withstood_as_the_grid_says() -> None:
+    graph = Graph(6, [(0, 1), (1, 2), (2, 3)])
+    one_sided = certify_counts([0, 995, 5], EdgeNoise(add=0.0, remove=0.4), graph=graph)
+    assert one_sided.radius == 0
+    assert withstands(one_sided, graph, adds=0, removes=2)
+    assert not withstands(one_sided, graph, adds=1, removes=0)
+    # three edges are all that can be removed
+    assert withstands(one_sided, graph, adds=0, removes=3) == withstands(one_sided, graph, adds=0, removes=30)
+    symmetric = certify_counts([0, 9990, 10], EdgeNoise(keep=0.8), graph=graph)
+    assert withstands(symmetric, graph, adds=symmetric.radius, removes=0)
+    assert not withstands(certify_counts([5, 5], EdgeNoise(keep=0.8), graph=graph), graph, adds=0, removes=0)
 
 
 def test_shares_and_means_are_shown_with_their_intervals() -> None:

@@ -7,6 +7,8 @@ import pytest
 
 import flipproof as fp
 from flipproof.certificates.sampled_votes import unanimous_certificate
+from flipproof.defences.local import LocalRequest
+from flipproof.defences.pricing import PriceSearch
 from flipproof.noise import SampleStream
 
 RING = fp.Graph(12, [(node, (node + 1) % 12) for node in range(12)])
@@ -64,21 +66,20 @@ def test_no_certificate_exceeds_what_unanimous_votes_reach() -> None:
 @pytest.mark.parametrize("groups", [1, 4, 5])
 def test_no_certificate_of_votes_exceeds_that_of_a_model_that_never_changes_its_answer(depth: int, groups: int) -> None:
     best = fp.VotingClassifier(lambda graphs: [0] * len(graphs), groups=groups, num_classes=2)
-    question = best.question(depth=depth)
-    assert best.reach(RING, question) == best.certify(RING, depth=depth).radius
-    assert fp.VotingClassifier(few_edges, groups=groups, num_classes=2).reach(RING, question) == best.reach(
-        RING, question
-    )
+    reach = best.defence.best(RING, PriceSearch(depth=depth), 2)
+    assert reach is not None
+    assert reach.radius == best.certify(RING, depth=depth).radius
     if depth == 0:
-        assert best.reach(RING, question) == groups // 2
-    assert best.reach(RING, best.question()) is None
+        assert reach.radius == groups // 2
+    assert best.defence.best(RING, PriceSearch(), 2) is None
 
 
 @pytest.mark.parametrize("depth", [1, 2, None])
 def test_no_certificate_of_a_local_network_exceeds_its_depth(depth: int | None) -> None:
     local = fp.LocalClassifier(fp.models.Local(in_features=0, num_classes=3, seed=0).eval())
-    reach = local.reach(RING, local.question(per_node=depth))
-    assert reach is not None
+    best = local.defence.best(RING, LocalRequest(per_node=depth), 3)
+    assert best is not None
+    reach = best.radius
     assert reach >= local.certify(RING, per_node=depth).radius
     if depth:
         assert reach == depth

@@ -118,7 +118,7 @@ def test_a_twin_that_errs_on_noisy_copies_only_starts_the_run_over(
     monkeypatch.setattr(Shortcut, "scores", rolled_on(lambda batch: batch.num_nodes == 12 and batch.size > 40))
     smooth.check(graphs)
     with pytest.raises(ShortcutDisagrees, match=r"dense_twin = False"):
-        smooth.sample_block(TREE, 0, samples=3000, seed=0)
+        smooth.defence.block(smooth, TREE, 0, samples=3000, seed=0)
     assert capsys.readouterr().err == ""
     assert smooth.certify_all(graphs, samples=3000, seed=0, workers=workers) == wanted
     assert capsys.readouterr().err.count(SAYS_SO) == 1

@@ -6,8 +6,9 @@ import torch
 
 import flipproof as fp
 from flipproof import Graph, InputError
-from flipproof.certificates.certificate import NodeRadii
-from flipproof.graphs import NODE_CHANGES, pairs_of_slots
+from flipproof.certificates.certificate import NODE_CHANGES, NodeRadii
+from flipproof.defences.local import LocalRequest
+from flipproof.graphs import pairs_of_slots
 from flipproof.models import Local
 from support.changed_nodes import CASES, compared, random_graph, removed_by_hand, true_radius, wild
 
@@ -121,7 +122,9 @@ def test_the_certificate_carries_it_through_evidence_and_table(tmp_path):
 
 def test_evidence_that_withstands_more_with_changed_nodes_than_without_is_refused():
     local = fp.LocalClassifier(wild(seed=1, strength=0.1))
-    evidence = local.ask(Graph(4, [(0, 1)]), local.question(nodes=1))
+    graph, request = Graph(4, [(0, 1)]), LocalRequest(nodes=1)
+    local.check([graph], request)
+    evidence = local.defence.ask(local, graph, request)
     evidence.__dict__["node_radii"] = NodeRadii(1, 99, 0, 0)
     with pytest.raises(InputError, match="beside changed nodes"):
         type(evidence).from_bytes(evidence.to_bytes()).certify()

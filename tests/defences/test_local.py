@@ -9,12 +9,23 @@ import torch
 import flipproof as fp
 from flipproof import Graph, InputError
 from flipproof.certificates.local_scores import LocalScores
+from flipproof.defences.defence import described
+from flipproof.defences.local import LocalRequest, _totals
+from flipproof.defences.target import Effort
 from flipproof.models import GIN, Local
 from flipproof.models.local_network import LocalViews
+from flipproof.report.wording import setting_words
+from flipproof.studies.search_space import space
 from support.changed_nodes import deployed
 from support.local_tables import all_attacks, fill_odds, fill_table
 
 DEGREES = Local(in_features=0, num_classes=3, hidden=8, seed=1).eval()
+
+
+def scores_of(local, graph, per_node=None):
+    """The evidence of a graph."""
+    local.check([graph])
+    return local.defence.ask(local, graph, LocalRequest(per_node))
 
 
 def wild(in_features=0, num_classes=2, *, members=1, seed=0):
@@ -102,23 +113,21 @@ def test_without_votes_the_radius_is_the_truth():
 def test_without_votes_nodes_say_nothing_and_a_folder_remembers(tmp_path):
     graphs = [graph.replaced(label=graph.label % 2) for graph in fp.datasets.topologies(16)]
     model = Local(0, 2, hidden=8, seed=0)
-    fp.train(model, graphs, budget=2, counts_only=True, epochs=2)
+    fp.train_certified(model, graphs, budget=2, counts_only=True, epochs=2)
     local = fp.LocalClassifier(model)
-    evidence = local.ask(graphs[0], None)
+    evidence = scores_of(local, graphs[0])
     assert (evidence.scores == 0).all()
     star, path = Graph(5, [(0, 1), (0, 2), (0, 3), (0, 4)]), Graph(5, [(0, 1), (1, 2), (2, 3), (3, 4)])
-    assert (local.ask(star, None).totals == local.ask(path, None).totals).all()
+    assert (scores_of(local, star).totals == scores_of(local, path).totals).all()
     local.save(tmp_path / "model")
     again = fp.LocalClassifier.load(tmp_path / "model")
     assert again.model.counts_only
-    assert again.ask(graphs[0], None) == evidence
+    assert scores_of(again, graphs[0]) == evidence
     # the weights tell the two kinds apart, since they are a network's identity
     assert not set(model.state_dict()) & {name for name in Local(0, 2).state_dict() if name.startswith("voters")}
     assert {"table.sizes", "table.budgets", "table.classes"} <= set(model.state_dict())
     with pytest.raises(InputError, match="counts_only is for local networks without node features"):
         Local(3, 2, counts_only=True)
-    with pytest.raises(InputError, match="counts_only is for local networks, which are trained for a budget"):
-        fp.train(Local(0, 2), graphs, counts_only=True, epochs=1)
 
 
 @pytest.mark.parametrize("features", ["labels", None])  # without features the network counts edges, too
@@ -127,7 +136,7 @@ def test_target_agrees_with_predict(features):
     rng = np.random.default_rng(1)
     local = fp.LocalClassifier(wild(3 if features else 0, 3))
     graph = random_graph(rng, 6, features, 0.1)
-    target = local.target(graph)
+    target = local.target(graph, Effort())
     target.aim(None)
     flips = np.sort(np.stack([rng.permutation(graph.num_slots)[:3] for _ in range(40)]), axis=1)
     outcome = target.evaluate(flips)
@@ -171,7 +180,7 @@ def test_the_network_sees_only_views():
     local = fp.LocalClassifier(DEGREES)
     triangles = Graph(6, [(0, 1), (1, 2), (0, 2), (3, 4), (4, 5), (3, 5)])
     ring = Graph(6, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 5)])
-    np.testing.assert_array_equal(local.ask(triangles, None).scores, local.ask(ring, None).scores)
+    np.testing.assert_array_equal(scores_of(local, triangles).scores, scores_of(local, ring).scores)
 
 
 def test_depth_is_the_most_that_is_certified():
@@ -184,7 +193,7 @@ def test_depth_is_the_most_that_is_certified():
     sure = fp.LocalClassifier(model)
     assert sure.certify(graph, per_node=2).radius == 2
     assert sure.certify(graph).radius == 66 or sure.certify(graph).radius >= 11
-    assert local.ask(graph, local.question(per_node=1)).depth == 1
+    assert scores_of(local, graph, per_node=1).depth == 1
     with pytest.raises(InputError, match="per_node must be"):
         local.certify(graph, per_node=0)
 
@@ -194,15 +203,15 @@ def test_save_and_load(tmp_path):
     local = fp.LocalClassifier(DEGREES, budget=3)
     local.save(tmp_path / "model")
     again = fp.LocalClassifier.load(tmp_path / "model")
-    assert again.describe() == {"name": "local", "budget": 3}
+    assert described(again.defence) == {"name": "local", "budget": 3}
     assert again.certify(graph) == local.certify(graph)
-    assert again.ask(graph, None) == local.ask(graph, None)
+    assert scores_of(again, graph) == scores_of(local, graph)
 
 
 def test_evidence_is_read_without_the_model(tmp_path):
     graph = Graph(5, [(0, 1), (1, 2)], np.eye(3)[[0, 1, 2, 0, 1]])
     local = fp.LocalClassifier(wild(3))
-    evidence = local.ask(graph, None)
+    evidence = scores_of(local, graph)
     evidence.save(tmp_path / "evidence.npz")
     assert LocalScores.load(tmp_path / "evidence.npz").certify() == local.certify(graph)
     assert evidence.node_scores.shape == (5, 1)
@@ -216,7 +225,7 @@ def test_the_certified_scores_are_those_of_the_deployed_answer(features):
     local = fp.LocalClassifier(wild(0 if features is None else 3, 4), trust_features=True)
     for nodes in (2, 5, 9):
         graph = random_graph(rng, nodes, features)
-        assert np.array_equal(local.ask(graph, None).totals, local._totals(graph))
+        assert np.array_equal(scores_of(local, graph).totals, _totals(local, graph))
 
 
 def test_rounding_covers_other_orders_of_summation():
@@ -224,7 +233,7 @@ def test_rounding_covers_other_orders_of_summation():
     rng = np.random.default_rng(3)
     local = fp.LocalClassifier(wild(3, 4))
     graph = random_graph(rng, 8, "numbers")
-    evidence = local.ask(graph, local.question(per_node=1))
+    evidence = scores_of(local, graph, per_node=1)
     from flipproof.defences.local import _NodeSet
 
     views, nodes = evidence.views, _NodeSet(local, graph)
@@ -253,7 +262,7 @@ def test_refusals():
     with pytest.raises(InputError, match="must not depend on edges"):
         fp.LocalClassifier(Local(1, 2, seed=0).eval(), features="degree")
     with pytest.raises(InputError, match="budget"):
-        fp.LocalClassifier.checked({"budget": 0})
+        fp.LocalClassifier(DEGREES, budget=0)
     local = fp.LocalClassifier(Local(3, 2, seed=0).eval())
     with pytest.raises(InputError):
         local.certify(Graph(3, [(0, 1)]))
@@ -271,18 +280,19 @@ def test_a_graph_of_one_node_has_nothing_to_attack():
 
 
 def test_settings_and_words():
-    assert fp.LocalClassifier.entry(3) == {"budget": 3}
-    assert fp.LocalClassifier.title({"budget": 3}) == "local 3"
-    assert fp.LocalClassifier.training({"budget": 3})["budget"] == 3
-    assert fp.LocalClassifier.candidates(fp.datasets.topologies(8))[0] == {"budget": 1}
-    counting = fp.LocalClassifier.entry({"budget": 3, "counts_only": True})
+    local = space("local")
+    assert local.entry({"budget": 3}) == {"budget": 3}
+    assert local.title({"budget": 3}) == "local 3"
+    assert local.training({"budget": 3})["budget"] == 3
+    assert local.candidates(fp.datasets.topologies(8))[0] == {"budget": 1}
+    counting = local.entry({"budget": 3, "counts_only": True})
     assert counting == {"budget": 3, "counts_only": True}
-    assert fp.LocalClassifier.title(counting) == "local counts 3"
-    assert fp.LocalClassifier.words(counting) == "budget 3, counts only"
-    assert fp.LocalClassifier.training(counting)["counts_only"]
-    assert fp.LocalClassifier.build(DEGREES, counting).describe() == {"name": "local", "budget": 3}
-    with pytest.raises(InputError, match="budget and counts_only"):
-        fp.LocalClassifier.entry({"budgets": 3})
+    assert local.title(counting) == "local counts 3"
+    assert setting_words({"name": "local", **counting}) == "budget 3, counts only"
+    assert local.training(counting)["counts_only"]
+    assert described(local.build(DEGREES, counting).defence) == {"name": "local", "budget": 3}
+    with pytest.raises(InputError, match="budget, counts_only"):
+        local.entry({"budgets": 3})
 
 
 class MindsTheOthers(fp.models.Local):
@@ -364,7 +374,7 @@ def test_rounding_covers_sums_of_features_that_cancel():
     x = rng.normal(size=(40, 1)) * 1e6
     x[0] = -x[1:].sum()
     graph = Graph(40, [(0, v) for v in range(1, 40)], x)
-    evidence = local.ask(graph, None)
+    evidence = scores_of(local, graph)
     inputs = model.double().view_inputs(
         LocalViews(*(torch.zeros(1, 1, dtype=torch.float64) for _ in range(2)), torch.ones(1), torch.zeros(1).long()),
         torch.tensor([40.0], dtype=torch.float64),
@@ -382,7 +392,7 @@ def test_rounding_covers_sums_of_features_that_cancel():
 
 def test_evidence_with_a_bound_of_another_shape_is_refused():
     graph = Graph(5, [(0, 1), (1, 2)], np.eye(3)[[0, 1, 2, 0, 1]])
-    evidence = fp.LocalClassifier(wild(3, 3)).ask(graph, None)
+    evidence = scores_of(fp.LocalClassifier(wild(3, 3)), graph)
     for bound in (np.tile(evidence.bound, (2, 1)), evidence.bound[:1], evidence.bound * np.inf, evidence.bound * 0):
         with pytest.raises(InputError, match="within their bound"):
             replace(evidence, bound=bound)
@@ -399,4 +409,4 @@ def test_silent_votes_withstand_everything_and_nothing_else_does():
     assert certificate.grid.all()
     assert {local.predict(attacked) for _, attacked in all_attacks(graph)} == {certificate.label}
     model.hear([1e-30])  # next to nothing is not nothing
-    assert fp.LocalClassifier(model, trust_features=True).ask(graph, None).bound.any()
+    assert scores_of(fp.LocalClassifier(model, trust_features=True), graph).bound.any()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,8 @@ from hypothesis import strategies as st
 import flipproof as fp
 from flipproof.certificates.group_votes import GroupVotes
 from flipproof.certificates.prices import cheapest_purchase, priced_grid
-from flipproof.defences.asking import ask_all
-from flipproof.defences.pricing import PricedQuestion, combinations
+from flipproof.defences.pricing import PriceSearch, combinations
+from flipproof.fields import from_plain, to_plain
 from flipproof.graphs import pairs_of_slots
 from support.tables import Table, truth_of
 
@@ -148,21 +147,21 @@ def test_altered_flips_do_not_pass_as_made_again() -> None:
 def test_evidence_without_prices_does_not_answer_a_deeper_question() -> None:
     voting = fp.VotingClassifier(Table(2, 1, 0, 0.9), 3, num_classes=2)
     plain = voting.vote(fp.Graph(6, [(0, 1), (1, 2)]))
-    assert PricedQuestion.of(depth=0).read(plain) == fp.certify_group_votes(plain)
+    assert PriceSearch(depth=0).read(plain) == fp.certify_group_votes(plain)
     with pytest.raises(fp.InputError, match="fewer prices of votes than were asked for"):
-        PricedQuestion.of(depth=1).read(plain)
+        PriceSearch(depth=1).read(plain)
 
 
 @pytest.mark.parametrize("arguments", [{}, {"depth": 1}, {"calls": 9}, {"depth": 0}, {"depth": 2, "calls": 100}])
 def test_a_question_comes_back_from_run_json(arguments: dict[str, int]) -> None:
-    question = PricedQuestion.of(**arguments)
-    assert PricedQuestion.of(**question.to_dict()) == question
+    question = PriceSearch(**arguments)
+    assert from_plain(PriceSearch, to_plain(question)) == question
 
 
 @pytest.mark.parametrize("arguments", [{"depth": -1}, {"calls": 0}, {"depth": "two"}, {"depth": 1.5}])
 def test_bad_questions_are_refused(arguments: dict[str, Any]) -> None:
     with pytest.raises(fp.InputError, match=next(iter(arguments))):
-        PricedQuestion.of(**arguments)
+        PriceSearch(**arguments)
 
 
 @pytest.mark.parametrize(("items", "chosen"), [(1, 1), (7, 1), (7, 2), (9, 4), (6, 6)])
@@ -197,7 +196,8 @@ def test_no_sub_graph_is_asked_twice_and_calls_are_counted(groups: int) -> None:
     voting.check([graph])
     model.asked.clear()
     model.alone = 0
-    voting.check = lambda graphs: None  # type: ignore[method-assign]
+    voting.check_ahead = lambda graphs, request: None  # type: ignore[method-assign]
+    voting.try_on = lambda graph: None  # type: ignore[method-assign]
     votes = voting.price(graph, depth=2)
     # of the votes, and of every piece of work of up to 1,024 sets of flips, one graph is asked about again, alone
     assert 2 - (groups == 1) <= model.alone <= 1 + 2 * groups
@@ -278,78 +278,20 @@ def test_the_same_on_one_and_two_workers() -> None:
         assert voting.certify_all(graphs, depth=2) == voting.certify_all(graphs, depth=2, workers=2)
 
 
-class Kept:
-    """A store in memory that stops the run after so many pieces."""
-
-    def __init__(self, stop_after: int | None = None) -> None:
-        self.kept: dict[int, dict[str, bytes]] = {}
-        self.left = stop_after
-
-    def pieces(self, item: int) -> dict[str, bytes]:
-        return dict(self.kept.get(item, {}))
-
-    def keep(self, item: int, key: str, content: bytes) -> None:
-        if self.left is not None:
-            if self.left == 0:
-                raise KeyboardInterrupt
-            self.left -= 1
-        self.kept.setdefault(item, {})[key] = content
-
-
-class Backwards:
-    """An engine that does what is ready last to first."""
-
-    def run(self, work: Any, tasks: Any) -> Iterator[tuple[Any, Any]]:
-        source, waiting = iter(tasks), list[Any]()
-        while True:
-            task = next(source, "end")
-            if task is None or task == "end":
-                if not waiting:
-                    return
-                for one in reversed(waiting):
-                    yield one, work(one)
-                waiting = []
-            else:
-                waiting.append(task)
-
-
-@pytest.mark.parametrize("stop_after", [0, 1, 2, 3, 5])
-def test_killed_and_resumed_is_the_same_evidence(stop_after: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("groups", [1, 3])
+def test_the_order_and_size_of_pieces_do_not_change_the_evidence(groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from flipproof.defences import pricing
 
-    monkeypatch.setattr(pricing, "CHUNK", 64)
+    def backwards(work: Any, pieces: Any) -> list[Any]:
+        return [work(piece) for piece in reversed(pieces)][::-1]
+
+    voting, request = stubborn(groups), PriceSearch(depth=2)
     monkeypatch.setattr(pricing, "_WAVE", 256)
-    for voting in (stubborn(1), stubborn(3)):
-        question = PricedQuestion.of(depth=2)
-        wanted = {index: evidence for index, evidence, _ in ask_all(voting, question, GRAPHS, read=False)}
-        store = Kept(stop_after)
-        with pytest.raises(KeyboardInterrupt):
-            list(ask_all(voting, question, GRAPHS, store=store, read=False, engine=Backwards()))
-        store.left = None
-        found = {index: evidence for index, evidence, _ in ask_all(voting, question, GRAPHS, store=store, read=False)}
-        assert found == wanted
-        assert all(evidence.prices is not None for evidence in wanted.values())
-
-
-def test_a_lost_piece_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A damaged piece of any round is as good as none."""
-    from flipproof.defences import pricing
-
-    monkeypatch.setattr(pricing, "CHUNK", 16)
-    monkeypatch.setattr(pricing, "_WAVE", 64)
-    voting, question, graph = stubborn(3), PricedQuestion.of(depth=2), GRAPHS[0]
-    pieces: dict[str, bytes] = {}
-    while requests := voting.tasks(graph, question, pieces):
-        pieces |= {request.key: voting.work(graph, question, request) for request in requests}
-    wanted = voting.evidence(graph, question, pieces)
-    assert len(pieces) > 8
-    for lost in pieces:
-        left = {key: piece for key, piece in pieces.items() if key != lost}
-        (request,) = voting.tasks(graph, question, left)
-        assert request.key == lost
-        left[lost] = voting.work(graph, question, request)
-        assert not voting.tasks(graph, question, left)
-        assert voting.evidence(graph, question, left) == wanted
+    wanted = {index: voting.defence.ask(voting, graph, request) for index, graph in GRAPHS.items()}
+    monkeypatch.setattr(pricing, "CHUNK", 64)
+    for index, graph in GRAPHS.items():
+        assert voting.defence.ask(voting, graph, request, backwards) == wanted[index]
+        assert wanted[index].prices is not None
 
 
 def test_ties_within_rounding_count_for_both_classes() -> None:
@@ -390,7 +332,7 @@ def test_what_half_precision_rounds_otherwise_in_another_batch_counts_as_said() 
     model, graph = Shifted().eval(), fp.datasets.topologies(8)[2]
     voting = fp.VotingClassifier(model, 1, features="degree")
     voting.check([graph])
-    classifier, count = voting.classifier.suited(graph, voting.noise), graph.num_slots
+    classifier, count = voting.classifier.suited(graph, voting.defence.trial_noise), graph.num_slots
     batch = voting.groups.flipped(graph, np.zeros(count, dtype=np.int64), np.arange(count)[:, None])
     alone = [batch.only(np.array([place])) for place in range(count)]
     together = np.diff(classifier.scores(batch))[:, 0]

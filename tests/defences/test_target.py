@@ -6,10 +6,10 @@ import itertools
 
 import numpy as np
 import pytest
-from flipproof.defences.smoothed_target import SmoothedTarget
 
 import flipproof as fp
 from flipproof.attacks.search import target_of
+from flipproof.defences.target import SmoothedTarget
 from support.attacked import CubeClassifier
 from support.cube import Cube, classifier
 

@@ -6,6 +6,7 @@ import pytest
 
 import flipproof as fp
 from flipproof.defences.asking import ask_all
+from flipproof.defences.sampling import Sampling
 from flipproof.engines import RayCluster
 
 GRAPHS = [fp.Graph(5 + k, [(0, 1), (1, 2), (2, 3), (3, 4)][: 2 + k % 3]) for k in range(4)]
@@ -28,7 +29,7 @@ def test_a_node_is_lost_in_the_middle() -> None:
     try:
         with RayCluster(nodes.address) as cluster:
             assert str(cluster) == "a Ray cluster of 2 nodes and 2 cores"
-            question = smooth.question(samples=samples, seed=1)
+            question = Sampling(samples, seed=1)
             found = {}
             for index, votes, _ in ask_all(smooth, question, dict(enumerate(GRAPHS)), engine=cluster, read=False):
                 if not found:

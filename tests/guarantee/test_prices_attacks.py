@@ -13,7 +13,7 @@ pytestmark = pytest.mark.guarantee
 def test_attacks_on_a_trained_network(groups: int) -> None:
     split = fp.datasets.split(fp.datasets.topologies(64, seed=1), train=48, seed=1)
     model = fp.models.GIN(in_features=1, num_classes=8, seed=0)
-    fp.train(model, split.train, groups=groups, renumber=True, epochs=30, flips=1, learning_rate=0.005)
+    fp.train_voting(model, split.train, groups=groups, renumber=True, epochs=30, flips=1, learning_rate=0.005)
     voting = fp.VotingClassifier(model, groups, features="degree")
     certified = known = 0
     for graph in split.test:

@@ -61,9 +61,9 @@ def test_one_kind_of_flips_only() -> None:
         for label, edges in enumerate([[(0, 1), (1, 2)], [(0, 1), (1, 3), (2, 4), (3, 5)]])
     ]
     one_sided, both = fp.models.Local(0, 2), fp.models.Local(0, 2)
-    result = fp.train(one_sided, graphs * 5, budget=(0, 1), counts_only=True)
+    result = fp.train_certified(one_sided, graphs * 5, budget=(0, 1), counts_only=True)
     assert (result.settings["budget"], int(one_sided.budget)) == ([0, 1], 1)
-    fp.train(both, graphs * 5, budget=1, counts_only=True)
+    fp.train_certified(both, graphs * 5, budget=1, counts_only=True)
     lines = [
         model.table(torch.full((16,), 6), torch.arange(16), torch.ones(16).long()).numpy()
         for model in (one_sided, both)
@@ -79,7 +79,7 @@ def test_classes_of_few_graphs_can_be_given_the_same_weight() -> None:
     answers = []
     for even in (False, True):
         model = fp.models.Local(0, 2)
-        fp.train(
+        fp.train_certified(
             model,
             [few] * 3 + [many] * 4 + [fp.Graph(5, [], label=1)] * 9,
             budget=1,

@@ -100,10 +100,10 @@ def test_a_graph_that_is_alone_is_split_among_the_workers(tmp_path: Path, defend
             file.write(f"{os.getpid()}\n")
         return parity(graphs)
 
-    graph = fp.Graph(40, [(node, node + 1) for node in range(39)])
+    graph = fp.Graph(100, [])
     options: dict[str, Any] = {"samples": 5 * BLOCK, "seed": 3, "method": "votes"}
     if defended is VOTING:
-        options = {"depth": 2, "calls": 40_000}
+        options = {"depth": 1}
     split = DefendedClassifier(noted, defended.defence, num_classes=2)
     request = from_plain(defended.defence.request, options)
     alone = defended.certify(graph, **options)

@@ -7,8 +7,9 @@ import torch
 
 import flipproof as fp
 from flipproof import Graph
+from flipproof.certificates.certificate import NODE_CHANGES
 from flipproof.certificates.local_scores import answer_of
-from flipproof.graphs import NODE_CHANGES
+from flipproof.defences.local import _totals
 from flipproof.models import Local
 from support.local_tables import all_attacks, fill_odds, fill_table
 
@@ -77,7 +78,7 @@ def one_change(graph, change, labels):
 
 def deployed(local, graph):
     """As ``local.predict``, without its checks, which take most of the time."""
-    return answer_of(local._totals(graph), local.num_classes)
+    return answer_of(_totals(local, graph), local.num_classes)
 
 
 def true_radius(local, graph, change, *, nodes=1, labels=0):

@@ -13,9 +13,8 @@ from flipproof.certificates.local_scores import edge_changes, leads_over_rivals
 from flipproof.certificates.matched_knapsack import NodeLosses, heaviest
 from flipproof.models import GIN, Local
 from flipproof.training.certified import CertifiedTraining, recurrence
-from flipproof.training.certified_lead import worst_choice
 from flipproof.training.hyperparameters import Hyperparameters
-from flipproof.training.reached_views import TrainingAttack
+from flipproof.training.reached_views import TrainingAttack, worst_choice
 
 
 def hyperparameters(**changes):
@@ -264,7 +263,7 @@ def test_refusals():
     for arguments, match in (
         ({"budget": 0}, "budget must be"),
         ({"budget": (0, 0)}, "budget must be"),
-        ({"budget": 2, "groups": 3}, "either a budget"),
+        ({"budget": 2, "noise": fp.EdgeNoise(keep=0.9)}, "without noise, flips or copies"),
         ({"budget": 2, "features": "one-hot-degree"}, "must not|do not depend"),
     ):
         with pytest.raises(InputError, match=match):

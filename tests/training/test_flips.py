@@ -9,9 +9,9 @@ import torch
 import flipproof as fp
 from flipproof import models
 from flipproof.training.batches import LabelledGraphs
-from flipproof.training.flips import Flips, flip_highest
+from flipproof.training.objectives import Flips, flip_highest
 from flipproof.training.views import Clean, SubGraphs
-from support.learnable import Recorder, dense_or_not, weights_of
+from support.learnable import PygMean, Recorder, dense_or_not, weights_of
 
 
 def draws(what: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -85,7 +85,7 @@ def test_the_worst_variant_is_the_one_trained_on():
 
     graphs = [fp.Graph(5, [(0, 1), (1, 2)], label=0), fp.Graph(5, [(0, 1), (2, 3), (3, 4)], label=1)]
     model = Edges()
-    fp.train(model, graphs, flips=1, worst_of=4, epochs=1, batch_size=2)
+    fp.train_voting(model, graphs, groups=1, flips=1, worst_of=4, epochs=1, batch_size=2)
     _, shown, _ = model.seen[-1]
     edges = sorted((shown.sum(dim=(1, 2)) / 2).tolist())
     assert edges == [2, 3]  # 2 + 1 of class 0 and 3 - 1 of class 1
@@ -94,8 +94,8 @@ def test_the_worst_variant_is_the_one_trained_on():
 @pytest.mark.parametrize("convention", ["dense", "pyg"])
 def test_a_training_against_flips_is_repeatable(convention):
     def trained():
-        model = models.GCN(1, 2, hidden=8, seed=0) if convention == "dense" else _Messages()
-        result = fp.train(model, dense_or_not(12), groups=2, flips=1, worst_of=3, epochs=2, batch_size=6)
+        model = models.GCN(1, 2, hidden=8, seed=0) if convention == "dense" else PygMean()
+        result = fp.train_voting(model, dense_or_not(12), groups=2, flips=1, worst_of=3, epochs=2, batch_size=6)
         return model, result
 
     (first, result), (second, _) = trained(), trained()
@@ -103,22 +103,10 @@ def test_a_training_against_flips_is_repeatable(convention):
     assert (result.settings["flips"], result.settings["worst_of"]) == (1, 3)
 
 
-class _Messages(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.linear = torch.nn.Linear(1, 2)
-        with torch.no_grad():
-            self.linear.weight.fill_(0.1)
-            self.linear.bias.zero_()
-
-    def forward(self, x, edge_index, batch):
-        return torch.zeros(int(batch.max()) + 1, 2).index_add_(0, batch, self.linear(x))
-
-
 @pytest.mark.parametrize("arguments", [{"flips": -1}, {"flips": 1.5}, {"flips": 1, "worst_of": 1}])
 def test_nonsense_is_refused(arguments):
     with pytest.raises(fp.InputError, match=f"{list(arguments)[-1]} must be an integer"):
-        fp.train(models.GCN(1, 2), dense_or_not(8), epochs=1, **arguments)
+        fp.train_voting(models.GCN(1, 2), dense_or_not(8), groups=1, epochs=1, **arguments)
 
 
 def test_training_against_flips_raises_prices():
@@ -127,7 +115,7 @@ def test_training_against_flips_raises_prices():
     radii = {}
     for flips in (0, 2):
         model = models.GIN(1, 2, hidden=8, layers=1, seed=0)
-        fp.train(model, graphs, flips=flips, epochs=40, batch_size=20)
+        fp.train_voting(model, graphs, groups=1, flips=flips, epochs=40, batch_size=20)
         voting = fp.VotingClassifier(model, 1, features="degree")
         certificates = voting.certify_all(graphs, depth=1)
         radii[flips] = fp.average_certified_radius(certificates, [graph.label for graph in graphs])

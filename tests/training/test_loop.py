@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,31 +13,15 @@ from torch import Tensor, nn
 
 import flipproof as fp
 from flipproof import models
+from flipproof.training import train_for
 from flipproof.training.hyperparameters import Hyperparameters
-from flipproof.training.loop import fit
-from flipproof.training.task import Outcome
-from support.learnable import WithDropout, dense_or_not, padded, weights_of
+from flipproof.training.loop import Outcome, fit
+from support.learnable import PygMean, WithDropout, dense_or_not, padded, weights_of
 
 
 def _accuracy(model, graphs):
     classifier = fp.classifiers.as_classifier(model, num_classes=2, features="degree")
     return sum(classifier.label_of(graph) == graph.label for graph in graphs) / len(graphs)
-
-
-class _PygMean(nn.Module):
-    """A user's model in PyG's convention."""
-
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(1, 2)
-        nn.init.zeros_(self.linear.weight)
-        nn.init.zeros_(self.linear.bias)
-
-    def forward(self, x, edge_index, batch):
-        assert (edge_index[0] != edge_index[1]).all()
-        sizes = torch.bincount(batch).unsqueeze(1)
-        sums = x.new_zeros(len(sizes), 1).index_add_(0, batch, x)
-        return self.linear(sums / sizes)
 
 
 NOISES = [None, fp.EdgeNoise(keep=0.9), fp.EdgeNoise(add=0.01, remove=0.3)]
@@ -61,7 +46,7 @@ def test_it_learns_a_separable_problem(name, noise):
 
 
 def test_a_users_model_in_pygs_convention_learns_too():
-    model = _PygMean()
+    model = PygMean()
     fp.train(model, dense_or_not(), noise=fp.EdgeNoise(keep=0.9), epochs=60, learning_rate=0.1)
     assert _accuracy(model, dense_or_not(seed=1)) > 0.9
 
@@ -71,19 +56,14 @@ def test_the_same_seed_gives_the_same_weights_to_the_byte(options):
     def trained(seed):
         model = WithDropout()
         torch.rand(17)
+        state = torch.get_rng_state()
         fp.train(model, dense_or_not(), noise=fp.EdgeNoise(keep=0.8), epochs=3, seed=seed, **options)
+        assert torch.equal(torch.get_rng_state(), state), "the caller's generator is left alone"
         return weights_of(model)
 
     first = trained(0)
     assert torch.equal(first, trained(0))
     assert not torch.equal(first, trained(1))
-
-
-def test_the_callers_generator_is_left_alone():
-    torch.manual_seed(5)
-    state = torch.get_rng_state()
-    fp.train(models.GCN(1, 2, seed=0), dense_or_not(), epochs=1)
-    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_large_batches_are_cut_without_changing_the_step(monkeypatch):
@@ -130,16 +110,10 @@ def test_averaged_weights_are_the_ones_kept():
     assert (averaged - start).norm() < (last - start).norm()
 
 
-def test_settings_are_recorded_as_json():
-    import json
-
+def test_settings_are_recorded_as_json_and_progress_is_shown_on_demand(capsys):
     result = fp.train(models.GCN(1, 2, seed=0), dense_or_not(4), epochs=1, seed=3)
     assert json.loads(json.dumps(result.settings))["seed"] == 3
     assert "epochs=1" in repr(result)
-
-
-def test_progress_is_shown_on_demand(capsys):
-    fp.train(models.GCN(1, 2, seed=0), dense_or_not(4), epochs=2)
     assert capsys.readouterr() == ("", "")
     fp.train(models.GCN(1, 2, seed=0), dense_or_not(4), epochs=2, progress=True)
     output = capsys.readouterr()
@@ -226,20 +200,7 @@ class _Line:
 @pytest.mark.parametrize("held_out", [False, True])
 def test_the_loop_knows_nothing_of_graphs(held_out, tmp_path):
     """Another way of training is a task: steps, pieces, validation, averaging and checkpoints come with the loop."""
-    chosen = Hyperparameters(
-        epochs=80,
-        learning_rate=0.2,
-        batch_size=4,
-        weight_decay=0.0,
-        copies=1,
-        objective="samples",
-        consistency=0.0,
-        label_smoothing=0.0,
-        average=0.5,
-        schedule="one-cycle",
-        class_weights=False,
-        seed=0,
-    )
+    chosen = Hyperparameters(epochs=80, learning_rate=0.2, batch_size=4, weight_decay=0.0, average=0.5)
 
     def trained(**options):
         model = nn.Linear(1, 1)
@@ -263,3 +224,28 @@ def test_the_loop_knows_nothing_of_graphs(held_out, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         trained(checkpoint=tmp_path / "c", progress=stop)
     assert torch.equal(trained(checkpoint=tmp_path / "c")[1], weights)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"groups": 2, "noise": NOISES[1]}, "noise has no part in train_voting"),
+        ({"groups": 2, "objective": "majority"}, "objective has no part in train_voting; got 'majority'"),
+        ({"budget": 2, "groups": 2}, "groups has no part in train_certified"),
+        ({"renumber": True}, "renumber has no part in train"),
+        ({"flips": 1}, 'flips are for objective="attacked" and "attacked-votes"; got flips=1 and \'samples\''),
+    ],
+)
+def test_arguments_of_another_training_are_refused(arguments, words):
+    with pytest.raises(fp.InputError, match=words):
+        train_for(models.GCN(1, 2), dense_or_not(4), epochs=1, **arguments)
+    if "flips" not in arguments:
+        with pytest.raises(TypeError, match="unexpected keyword"):
+            fp.train(models.GCN(1, 2), dense_or_not(4), epochs=1, **{"groups": 2, **arguments})
+
+
+def test_the_arguments_choose_the_training():
+    for arguments, seen in (({"noise": NOISES[1]}, "noise"), ({"groups": 2, "objective": "samples"}, "groups")):
+        assert train_for(models.GCN(1, 2), dense_or_not(4), epochs=1, **arguments).settings[seen]
+    local = {"budget": 1, "copies": 2, "objective": "samples", "learning_rate": None}
+    assert train_for(models.Local(0, 2), dense_or_not(4), epochs=1, **local).settings["budget"] == 1

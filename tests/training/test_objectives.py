@@ -8,7 +8,7 @@ import torch
 import flipproof as fp
 from flipproof import models
 from flipproof.training.objectives import OBJECTIVES, Objective, disagreement
-from support.learnable import Recorder, dense_or_not
+from support.learnable import PygMean, Recorder, dense_or_not
 
 
 def test_class_weights_make_a_rare_class_count_as_much():
@@ -69,13 +69,7 @@ def test_an_attack_flips_the_pairs_that_hurt_the_averaged_answer_in_every_copy()
     seen = {}
     for objective in ("samples", "attacked"):
         model = Counts()
-        options = {
-            "epochs": 1,
-            "batch_size": 8,
-            "learning_rate": 1e-9,
-            "copies": 5,
-            "flips": 2 * (objective == "attacked"),
-        }
+        options = {"epochs": 1, "batch_size": 8, "learning_rate": 1e-9, "copies": 5}
         fp.train(model, graphs, noise=noise, objective=objective, **options)
         seen[objective] = model.seen[-1].view(5, 8, 6, 6)
     changed = (seen["samples"] != seen["attacked"]).float()
@@ -86,19 +80,9 @@ def test_an_attack_flips_the_pairs_that_hurt_the_averaged_answer_in_every_copy()
 
 
 def test_an_attack_without_slopes_takes_random_pairs():
-    class Messages(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.ones(2))
-
-        def forward(self, x, edge_index, batch):
-            size = int(batch.max()) + 1
-            edges = torch.bincount(batch[edge_index[0]], minlength=size).float()
-            return torch.stack([edges * 0, edges], dim=1) * self.weight
-
     graphs = [fp.Graph(6, [(3, 4), (4, 5)], label=label) for label in (0, 1)] * 4
     result = fp.train(
-        Messages(), graphs, noise=fp.EdgeNoise(keep=0.9), objective="attacked", copies=3, epochs=2, features="degree"
+        PygMean(), graphs, noise=fp.EdgeNoise(keep=0.9), objective="attacked", copies=3, epochs=2, features="degree"
     )
     assert result.epochs == 2
 

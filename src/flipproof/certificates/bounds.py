@@ -32,16 +32,16 @@ def lower_bound(successes: ArrayLike, trials: ArrayLike, *, failure_prob: float)
     0.9931
     """
     successes, trials = _checked_counts(successes, trials)
-    _checked_failure_prob(failure_prob)
+    if not 0 < failure_prob < 1:
+        raise InputError(f"failure_prob must lie in (0, 1); got {failure_prob!r} (for instance 0.001)")
     k, n = np.broadcast_arrays(successes.astype(np.float64), trials.astype(np.float64))
     bound = np.zeros(k.shape)
     positive = k > 0
     k, n = k[positive], n[positive]
     # a smaller tail probability gives a smaller bound; the last factor covers the inverse's own rounding
     tail = failure_prob * (1 - _MARGIN)
-    found = np.where(k == n, np.exp(np.log(tail) / np.maximum(n, 1)), special.betaincinv(k, n - k + 1, tail))
-    found = np.clip(found - np.minimum(found, 1 - found) * _MARGIN - 4 * np.spacing(found), 0.0, 1.0)
-    bound[positive] = found
+    share = np.where(k == n, np.exp(np.log(tail) / np.maximum(n, 1)), special.betaincinv(k, n - k + 1, tail))
+    bound[positive] = np.clip(share - np.minimum(share, 1 - share) * _MARGIN - 4 * np.spacing(share), 0.0, 1.0)
     return bound
 
 
@@ -118,10 +118,10 @@ def checked_alpha(alpha: float, *, samples: int = 0, discrepancy: float = 0.0) -
 
 
 def spending(looks: int) -> tuple[float, ...]:
-    """Parts of alpha for so many looks at growing numbers of samples; they add up to 1 at most.
+    """Parts of alpha for ``looks`` checks at growing numbers of samples; they add up to 1 at most.
 
-    Half goes to the last look, so that what is not certain early loses little by having been looked at; the others share the
-    rest. Fixed in advance, so that whichever look's certificate is handed out fails with probability at most alpha.
+    Half goes to the last look, so that what is not certain early loses little by the early looks; these share the rest. Fixed in
+    advance, so that whichever look's certificate is handed out fails with probability at most alpha.
 
     >>> [round(part, 3) for part in spending(3)]
     [0.25, 0.25, 0.5]
@@ -130,11 +130,6 @@ def spending(looks: int) -> tuple[float, ...]:
         return (1.0,)
     early = (1 - _LAST_LOOK) / (looks - 1) * (1 - 2.0**-40)  # the factor covers the rounding of the sum
     return (*[early] * (looks - 1), _LAST_LOOK)
-
-
-def _checked_failure_prob(failure_prob: float) -> None:
-    if not 0 < failure_prob < 1:
-        raise InputError(f"failure_prob must lie in (0, 1); got {failure_prob!r} (for instance 0.001)")
 
 
 def _checked_counts(successes: ArrayLike, trials: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -13,6 +13,10 @@ from flipproof.noise import EdgeNoise
 GRID_LIMIT = 64
 
 
+NODE_CHANGES = ("removed", "added", "changed")
+"""What can happen to a node."""
+
+
 @dataclass(frozen=True)
 class NodeRadii:
     """Flips that an answer withstands together with changes of nodes; -1 if not even the changes alone.
@@ -58,13 +62,12 @@ class Certificate:
         num_slots: Node pairs of the graph that can be flipped, ``N``.
         grid: Which attacks of ``[additions, removals]`` are withstood; cut at the first row and column without any, at most
             64 each way.
-        order: Highest order of influences that was used, or largest number of flips that were tried together; 0 for the votes
-            alone.
+        order: Highest order of influences in use, or largest number of flips tried together; 0 for the votes alone.
         votes_radius: The radius that the vote share alone would have given.
         seed: Seed of the noise, where known.
-        looks: With ``samples="auto"``, the numbers of samples at which was looked; the last is ``samples``.
+        looks: With ``samples="auto"``, the sample counts at which we checked; the last is ``samples``.
         spent_alpha: The part of alpha that those looks had; all of it for a fixed number of samples.
-        node_radii: Flips withstood together with changes of nodes, where this was asked.
+        node_radii: Flips withstood together with changes of nodes, where requested.
     """
 
     label: int | None
@@ -110,13 +113,7 @@ class Certificate:
             return (
                 f"abstains ({self.method}, alpha {self.alpha:g}, {self.samples:,} samples, votes {list(self.counts)})"
             )
-        flips = (
-            "any 1 edge flip"
-            if self.radius == 1
-            else f"any {self.radius} edge flips"
-            if self.radius
-            else "no edge flip"
-        )
+        flips = f"any {self.radius} edge flip{'s' * (self.radius != 1)}" if self.radius else "no edge flip"
         return (
             f"class {self.label}, certified against {flips} ({self.method}, alpha {self.alpha:g}, "
             f"{self.samples:,} samples, share of votes at least {self.p_lower:.4f})"
@@ -125,27 +122,20 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values only, ready for JSON."""
+        first = ("label", "radius", "method", "order", "votes_radius", "adds_radius", "removes_radius")
+        nodes, noise = self.node_radii, self.noise
         return {
-            "label": self.label,
-            "radius": self.radius,
-            "method": self.method,
-            "order": self.order,
-            "votes_radius": self.votes_radius,
-            "adds_radius": self.adds_radius,
-            "removes_radius": self.removes_radius,
-            "node_changes": None if self.node_radii is None else self.node_radii.nodes,
-            "removed_nodes_radius": None if self.node_radii is None else self.node_radii.removed,
-            "added_nodes_radius": None if self.node_radii is None else self.node_radii.added,
-            "changed_nodes_radius": None if self.node_radii is None else self.node_radii.changed,
-            "alpha": self.alpha,
-            "samples": self.samples,
+            **{name: getattr(self, name) for name in first},
+            "node_changes": None if nodes is None else nodes.nodes,
+            "removed_nodes_radius": None if nodes is None else nodes.removed,
+            "added_nodes_radius": None if nodes is None else nodes.added,
+            "changed_nodes_radius": None if nodes is None else nodes.changed,
+            **{name: getattr(self, name) for name in ("alpha", "samples")},
             "counts": list(self.counts),
-            "p_lower": self.p_lower,
-            "p_upper": self.p_upper,
-            "p_add": None if self.noise is None else self.noise.p_add,
-            "p_remove": None if self.noise is None else self.noise.p_remove,
-            "num_slots": self.num_slots,
-            "seed": self.seed,
+            **{name: getattr(self, name) for name in ("p_lower", "p_upper")},
+            "p_add": None if noise is None else noise.p_add,
+            "p_remove": None if noise is None else noise.p_remove,
+            **{name: getattr(self, name) for name in ("num_slots", "seed")},
             "looks": list(self.looks),
             "spent_alpha": self.alpha if self.spent_alpha is None else self.spent_alpha,
             "grid": self.grid.astype(int).tolist(),
@@ -158,7 +148,7 @@ def _run(cells: ArrayLike) -> int:
 
 
 def up_to(radius: int, max_adds: int, max_removes: int) -> NDArray[np.bool_]:
-    """The grid of an answer that withstands so many flips, whichever they are; at most 64 each way."""
+    """The grid of an answer that withstands any ``radius`` flips; at most 64 each way."""
     adds, removes = np.ogrid[: min(max_adds, GRID_LIMIT - 1) + 1, : min(max_removes, GRID_LIMIT - 1) + 1]
     return np.asarray(adds + removes <= radius)
 

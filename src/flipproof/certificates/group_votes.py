@@ -103,7 +103,7 @@ class GroupVotes(Evidence):
 
     @property
     def depth(self) -> int:
-        """The largest number of flips up to which all sets of flips inside some group were tried; 0 without prices."""
+        """The largest number of flips up to which all sets of flips inside a group were tried; 0 without prices."""
         return 0 if self.prices is None else int(self.prices.depths.max())
 
     @property

@@ -3,7 +3,7 @@
 Everything is read off one array, the *right radii*: of each graph the radius, or -1 where the answer is wrong, missing, or cannot
 be judged because the graph has no label.
 
-Intervals treat the graphs as a random sample of the graphs that one cares about. They say what another sample of so many graphs
+Intervals treat the graphs as a random sample of the graphs that one cares about. They say what another sample of as many graphs
 may give; they say nothing about another training run, and nothing about alpha.
 """
 
@@ -171,9 +171,9 @@ def certified_interval(
 
     The graphs count as a random sample: the interval says what another sample of as many graphs may give.
     """
-    found = judged_radii(certificates, labels)
-    counts = np.array([int((found >= max(r, 0)).sum()) for r in radii], dtype=np.int64)
-    return share_interval(counts, len(found), confidence=confidence)
+    right = judged_radii(certificates, labels)
+    counts = np.array([int((right >= max(r, 0)).sum()) for r in radii], dtype=np.int64)
+    return share_interval(counts, len(right), confidence=confidence)
 
 
 def average_certified_radius(certificates: Sequence[Certificate], labels: ArrayLike | Sequence[Graph]) -> float:
@@ -187,14 +187,14 @@ def judged_radii(certificates: Sequence[Certificate], labels: Any) -> IntArray:
         raise InputError(
             f"certificates must be a list of certificates; got {type(certificates).__name__} (wrap a single one in a list)"
         )
-    given = list(labels) if isinstance(labels, Iterable) else labels
-    if isinstance(given, list) and given and (isinstance(given[0], Graph) or hasattr(given[0], "edge_index")):
-        given = [graph.label for graph in as_graphs(given)]
-        if None in given:
+    labels = list(labels) if isinstance(labels, Iterable) else labels
+    if isinstance(labels, list) and labels and (isinstance(labels[0], Graph) or hasattr(labels[0], "edge_index")):
+        labels = [graph.label for graph in as_graphs(labels)]
+        if None in labels:
             raise InputError(
-                f"labels must be known; graph {given.index(None)} has none (build it with label=..., or leave it out)"
+                f"labels must be known; graph {labels.index(None)} has none (build it with label=..., or leave it out)"
             )
-    truth = as_array(given, "labels", "class numbers, or labelled graphs")
+    truth = as_array(labels, "labels", "class numbers, or labelled graphs")
     if truth.size and truth.dtype.kind not in "iufb":
         raise InputError(
             f"labels must be class numbers, or labelled graphs; got values such as {truth.ravel()[0]!r} (pass [graph.label for "
@@ -213,7 +213,7 @@ def judged_radii(certificates: Sequence[Certificate], labels: Any) -> IntArray:
 
 
 def withstands(certificate: Certificate, graph: Graph, *, adds: int, removes: int) -> bool:
-    """Whether the prediction stands against at most so many additions together with at most so many removals.
+    """Whether the prediction stands against at most ``adds`` additions together with at most ``removes`` removals.
 
     Every smaller attack must be certified too; the grid is read as far as it goes, the radius beyond. What the graph has no
     room for, no attacker can do.

@@ -74,23 +74,25 @@ def paired_tests(
         radii: Numbers of flips.
     """
     known = list(labels) if isinstance(labels, Iterable) else labels
-    return compare_radii({name: judged_radii(found, known) for name, found in methods.items()}, radii)
+    judged = {name: judged_radii(certificates, known) for name, certificates in methods.items()}
+    return compare_radii(judged, radii)
 
 
 def compare_radii(methods: Mapping[str, IntArray], radii: Iterable[int]) -> list[PairedTest]:
     """The same for right radii; see ``certificates.metrics``."""
     (name, own), *others = methods.items()
-    lengths = {len(found) for found in methods.values()}
+    lengths = set(map(len, methods.values()))
     if len(lengths) > 1:
         raise InputError(
             f"methods must be compared on the same graphs; got {', '.join(map(str, sorted(lengths)))} certificates (certify the "
             "same graphs with each)"
         )
-    pairs = [(other, found, r) for other, found in others for r in radii]
+    pairs = [(other, right, r) for other, right in others for r in radii]
     if not pairs:
         return []
-    counts = [_table(own >= max(r, 0), found >= max(r, 0)) for _, found, r in pairs]
-    values = [_mcnemar(only_first, only_second) for _, only_first, only_second, _ in counts]
+    counts = [_table(own >= max(r, 0), right >= max(r, 0)) for _, right, r in pairs]
+    # a fair coin, two-sided, as in the test of a label
+    values = [float(label_pvalue(max(table[1:3]), min(table[1:3]))) for table in counts]
     return [
         PairedTest(name, other, int(r), *table, value, adjusted, len(pairs))
         for (other, _, r), table, value, adjusted in zip(pairs, counts, values, holm(values).tolist(), strict=True)
@@ -98,14 +100,8 @@ def compare_radii(methods: Mapping[str, IntArray], radii: Iterable[int]) -> list
 
 
 def _table(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> tuple[int, int, int, int]:
-    cells = (first & second, first & ~second, ~first & second, ~first & ~second)
-    both, only_first, only_second, neither = (int(cell.sum()) for cell in cells)
-    return both, only_first, only_second, neither
-
-
-def _mcnemar(only_first: int, only_second: int) -> float:
-    """Two-sided p-value of a fair coin, the same as in the test of a label."""
-    return float(label_pvalue(max(only_first, only_second), min(only_first, only_second)))
+    both, only_first, only_second = (int(np.sum(cell)) for cell in (first & second, first & ~second, ~first & second))
+    return both, only_first, only_second, len(first) - both - only_first - only_second
 
 
 def holm(p_values: Sequence[float]) -> NDArray[np.float64]:

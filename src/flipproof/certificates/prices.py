@@ -16,7 +16,8 @@ defences against data poisoning (Hammoudeh and Lowd, SaTML 2023).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -80,18 +81,13 @@ class Prices:
     def of(cls, depths: IntArray, tried: IntArray, rows: Sequence[IntArray]) -> Prices:
         """From rows of all that was found, those of earlier tries first; of equals, and of what is undercut, the first stays."""
         width = max([_HEAD, *(part.shape[1] for part in rows)])
-        found = np.full((sum(len(part) for part in rows), width), -1, dtype=np.int64)
-        start = 0
-        for part in rows:
-            found[start : start + len(part), : part.shape[1]] = part
-            start += len(part)
-        return cls(depths, tried, _undercut_none(found))
+        padded = [np.pad(part, ((0, 0), (0, width - part.shape[1])), constant_values=-1) for part in rows]
+        return cls(depths, tried, _undercut_none(np.concatenate([np.empty((0, width), dtype=np.int64), *padded])))
 
     @property
     def totals(self) -> IntArray:
         """The number of flips of each row of :attr:`found`."""
-        total: IntArray = self.found[:, 2] + self.found[:, 3]
-        return total
+        return np.asarray(self.found[:, 2] + self.found[:, 3])
 
     def at_depth(self, depth: int) -> Prices:
         """What is known if no more than ``depth`` flips in a group are taken into account."""
@@ -145,7 +141,7 @@ def cheapest_purchase(votes: GroupVotes, *, depth: int | None = None) -> Purchas
 
     Args:
         votes: Votes with what is known of their prices.
-        depth: Take no more than so many flips in a group into account.
+        depth: Take at most this many flips in a group into account.
 
     Returns:
         ``None`` if no attack can change the majority.
@@ -196,7 +192,7 @@ def price_table(votes: GroupVotes, *, depth: int | None = None) -> tuple[IntArra
 
 
 def priced_grid(votes: GroupVotes, *, depth: int | None = None) -> NDArray[np.bool_]:
-    """Which attacks of at most so many ``[additions, removals]`` gain no rival enough.
+    """Which attacks of at most ``[additions, removals]`` gain no rival enough.
 
     The same knapsack with two budgets: of each group and class the pairs (additions, removals) that were found, and all pairs of
     one flip more than the group's depth, as far as the group has room for them.
@@ -205,16 +201,16 @@ def priced_grid(votes: GroupVotes, *, depth: int | None = None) -> NDArray[np.bo
     known, graph = _known(votes, depth), votes.graph
     shape = tuple(min(limit, GRID_LIMIT - 1) + 1 for limit in (graph.max_adds, graph.max_removes))
     certified = np.ones(shape, dtype=np.bool_)
-    ways = _Ways(votes, known)
+    ways = _ways(votes, known)
     for rival, enough in zip(rivals.tolist(), needed.tolist(), strict=True):
         gains = np.zeros(shape, dtype=np.int64)
         for group, vote in enumerate(votes.labels.tolist()):
             if vote == rival:
                 continue
-            offers = [(pair, 1 + (vote == label)) for pair in ways.to(group, [rival])]
+            offers = [(pair, 1 + (vote == label)) for pair in ways(group, [rival])]
             if vote == label:
                 others = [other for other in rivals.tolist() if other != rival]
-                offers += [(pair, 1) for pair in ways.to(group, others)]
+                offers += [(pair, 1) for pair in ways(group, others)]
             before = gains
             for (adds, removes), gain in offers:
                 if adds < shape[0] and removes < shape[1]:
@@ -226,29 +222,27 @@ def priced_grid(votes: GroupVotes, *, depth: int | None = None) -> NDArray[np.bo
     return cut_grid(certified)
 
 
-class _Ways:
-    """The pairs (additions, removals) that may turn a group's vote into another class."""
+def _ways(votes: GroupVotes, known: Prices) -> Callable[[int, list[int]], list[tuple[int, int]]]:
+    """The pairs (additions, removals) that may turn a group's vote into one of several classes, without what is undercut."""
+    bought = defaultdict(list)
+    for group, label, adds, removes in known.found[:, :4].tolist():
+        bought[group, label].append((adds, removes))
+    limits = list(zip(known.depths.tolist(), *(counts.tolist() for counts in votes.room), strict=True))
 
-    def __init__(self, votes: GroupVotes, known: Prices) -> None:
-        self._found: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        for group, label, adds, removes in known.found[:, :4].tolist():
-            self._found.setdefault((group, label), []).append((adds, removes))
-        self._depths, self._room = known.depths.tolist(), [counts.tolist() for counts in votes.room]
-
-    def to(self, group: int, labels: Sequence[int]) -> list[tuple[int, int]]:
-        """Of all these classes, without what is undercut."""
+    def ways(group: int, labels: list[int]) -> list[tuple[int, int]]:
         if not labels:
             return []
-        empty, edges = (counts[group] for counts in self._room)
-        next_size = self._depths[group] + 1
-        pairs = [(adds, next_size - adds) for adds in range(max(0, next_size - edges), min(next_size, empty) + 1)]
+        depth, empty, edges = limits[group]
+        pairs = [(adds, depth + 1 - adds) for adds in range(max(0, depth + 1 - edges), min(depth + 1, empty) + 1)]
         for label in labels:
-            pairs += self._found.get((group, label), [])
+            pairs += bought[group, label]
         return [
             pair
             for pair in sorted(set(pairs))
             if not any(other != pair and other[0] <= pair[0] and other[1] <= pair[1] for other in pairs)
         ]
+
+    return ways
 
 
 def _known(votes: GroupVotes, depth: int | None) -> Prices:
@@ -288,13 +282,8 @@ def _knapsack(one: IntArray, two: IntArray, most: int) -> tuple[IntArray, NDArra
     gains = np.arange(most + 1)
     less_one, less_two = np.maximum(gains - 1, 0), np.maximum(gains - 2, 0)
     for group in range(groups):
-        options = np.stack(
-            [
-                cheapest,
-                cheapest[:, less_one] + one[:, group, None],
-                cheapest[:, less_two] + two[:, group, None],
-            ]
-        )
+        bought = (cheapest[:, less_one] + one[:, group, None], cheapest[:, less_two] + two[:, group, None])
+        options = np.stack([cheapest, *bought])
         options[:, :, 0] = 0  # nothing is to be gained any more
         choices[group] = options.argmin(axis=0)
         choices[group, :, 0] = 0

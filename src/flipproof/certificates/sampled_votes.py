@@ -44,7 +44,7 @@ class Votes(Evidence):
         stream_version: Version of the generator that made the flips.
         looks: If sampling could end early, all numbers of samples at which it could; empty for a fixed number. A certificate
             then uses the part of alpha that belongs to its look, and holds although the votes decided when to stop.
-        compared: Samples that the classifier was asked about a second time, alone or in other company, with the same answer.
+        compared: Samples that the classifier was asked about a second time, alone or in another batch, with the same answer.
     """
 
     kind = "sampled votes"

@@ -32,13 +32,13 @@ _HOPE = (
 
 @dataclass(frozen=True)
 class Sequential:
-    """How long to sample with ``samples="auto"``: until more samples cannot change the answer that is asked for.
+    """How long to sample with ``samples="auto"``: until more samples cannot change the answer that matters.
 
     Attributes:
         max_samples: Largest number of samples.
-        target_radius: Only whether this radius is certified is asked for: stop when it is, or when it is out of reach. By default
-            the radius itself is asked for: stop when no larger one is in reach.
-        precision: Only the share of votes is asked for: stop when the confidence interval is not wider than this.
+        target_radius: Only whether this radius is certified matters: stop when it is, or when it is out of reach. By default the
+            radius itself matters: stop when no larger one is in reach.
+        precision: Only the share of votes matters: stop when the confidence interval is not wider than this.
 
     >>> Sequential(max_samples=10_000).looks
     (1024, 2048, 3072, 4096, 6144, 10000)
@@ -79,7 +79,7 @@ class Plan:
         looks: Numbers of samples, ascending; a plan for a fixed number of samples has one.
         alpha: Failure probability of whichever certificate is handed out.
         method: Method of the certificates.
-        goal: What is asked for; ``None`` for a fixed number of samples.
+        goal: When to stop; ``None`` for a fixed number of samples.
     """
 
     looks: tuple[int, ...]
@@ -137,9 +137,9 @@ class Plan:
                 raise InputError(
                     f"{len(votes):,} votes are too few: sampling does not end before {samples:,} (sample on to there)"
                 )
-            found = self.look(replace(votes.first(samples), looks=self.schedule))
-            if found is not None:
-                return found
+            certificate = self.look(replace(votes.first(samples), looks=self.schedule))
+            if certificate is not None:
+                return certificate
         raise AssertionError("the last look always ends")
 
     def _ends(self, votes: Votes, certificate: Certificate) -> bool:
@@ -169,8 +169,8 @@ class Plan:
             hopeful = _hopeful_counts(votes.counts, label, self.most)
             if hopeful.argmax() != label:
                 continue
-            found = from_counts(hopeful, votes.noise, alpha=last, **offered)
-            if found.label == label and found.radius >= wanted:
+            hoped = from_counts(hopeful, votes.noise, alpha=last, **offered)
+            if hoped.label == label and hoped.radius >= wanted:
                 return True
         return self.method == "influence" and influence.could_reach(
             votes, wanted, samples=self.most, alpha=last, doubt=_HOPE * len(votes) / self.most

@@ -299,7 +299,7 @@ def slack(noise: EdgeNoise, adds: int, removes: int) -> float:
 
 
 def single_flip_slack(noise: EdgeNoise) -> float:
-    """The largest ``1 - p`` at which some single flip is certified."""
+    """The largest ``1 - p`` at which a single flip can be certified."""
     return float(_levels(noise).slacks(1).max())
 
 

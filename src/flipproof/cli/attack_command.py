@@ -116,7 +116,7 @@ def attack(options: AttackOptions) -> Result:
             note(sentence, quiet=options.silent)
         outcome = attack_into(held, work, edge_blind=blind, radii=radii, engine=engine, quiet=options.silent)
     words = {role: role_name(role, None if defence is None else defence.name) for role in attacked}
-    from flipproof.report.attack_figures import draw_attacks
+    from flipproof.report.run_figures import draw_attacks
 
     draw_attacks(options.out / "figures", outcome, words)
     return Result(outcome.summary, _shown(outcome.summary, words))

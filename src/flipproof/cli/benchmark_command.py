@@ -14,8 +14,8 @@ from flipproof.errors import InputError
 from flipproof.fields import option
 from flipproof.progress import note
 from flipproof.report.wording import LINE
-from flipproof.studies.benchmark.protocol_file import Protocol, read_protocols
-from flipproof.studies.benchmark.row_jobs import LIMIT, RADII, Job, finished_jobs
+from flipproof.studies.benchmark.config import Protocol, read_protocols
+from flipproof.studies.benchmark.jobs import LIMIT, RADII, Job, finished_jobs
 from flipproof.studies.benchmark.standings import DataStandings, standings
 from flipproof.studies.benchmark.standings_page import write_benchmark
 

@@ -21,10 +21,9 @@ from flipproof.cli.options import (
 )
 from flipproof.cli.summary import narrow_table, stacked
 from flipproof.fields import option
-from flipproof.studies.candidate import compared_defences, given_candidates
-from flipproof.studies.halving import ladder_of
-from flipproof.studies.tuning import Choice, Target, tuning_search
-from flipproof.studies.tuning import tune as search_best
+from flipproof.studies import protection, tuning
+from flipproof.studies.candidate import Threat, check_networks, compared_defences, given_candidates
+from flipproof.studies.trials import Experiment, ladder_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +34,11 @@ class _ThreatOptions(OutputOptions, WorkerOptions, DataOptions, FeatureChoice, F
     adds: int | None = option("Number of additions to withstand, together with --removes.", None, least=0)
     removes: int | None = option("Number of removals to withstand, together with --adds.", None, least=0)
     validation: float = option("Share of the graphs on which the choice is made.", 0.2, panel="Data")
+
+    @property
+    def threat(self) -> Threat:
+        """The attack to withstand."""
+        return Threat(self.radius, self.adds, self.removes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,16 +51,12 @@ class ProtectOptions(_ThreatOptions):
 
 def protect(options: ProtectOptions) -> Result:
     """Search, train, certify and attack; what was chosen and what it is worth."""
-    from flipproof.studies import protection
-
-    target = Target(options.radius, options.adds, options.removes)
+    seconds, ladder = checked_seconds(options.time), ladder_of(options.epochs)
+    experiment = Experiment(options.source, options.threat, ladder=ladder, features=options.features)
     protected = protection.protect(
-        options.source,
-        target,
+        experiment.prepared(quiet=options.silent),
         options.out,
-        seconds=checked_seconds(options.time),
-        ladder=ladder_of(options.epochs),
-        features=options.features,
+        seconds=seconds,
         workers=options.workers,
         quiet=options.silent,
         again=options.again,
@@ -85,27 +85,26 @@ class TuneOptions(_ThreatOptions, TrainingOptions, Defended):
 
 def tune(options: TuneOptions) -> Result:
     """Try all candidates; the best, and the commands that go on with it."""
-    target = Target(options.radius, options.adds, options.removes)
-    values = options.defence_values
+    values, training, networks = options.defence_values, dict(options.training), options.model or []
     known = {entry.name for defence in compared_defences() for entry in defence.asking}
-    search = tuning_search(
+    check_networks(networks)
+    experiment = Experiment(
         options.source,
-        target,
-        networks=options.model or [],
-        training=options.training,
-        candidates=given_candidates(values, options.candidate or []),
-        asked={**options.DEFAULTS, **{key: value for key, value in values.items() if key in known}},
-        features=options.features,
+        options.threat,
+        given_candidates(values, options.candidate or []),
+        ladder_of(training.pop("epochs")),
+        options.features,
+        training,
+        {**options.DEFAULTS, **{key: value for key, value in values.items() if key in known}},
         train_graphs=options.train_graphs,
-        graphs=options.graphs,
-        quiet=options.quiet,
-    )
+        validation_graphs=options.graphs or Experiment.validation_graphs,
+    ).prepared(list(dict.fromkeys(networks)), quiet=options.quiet)
     seconds = math.inf if options.time is None else checked_seconds(options.time)
-    choice = search_best(search, target, options.out, seconds=seconds, workers=options.workers, quiet=options.silent)
+    choice = tuning.tune(experiment, options.out, seconds=seconds, workers=options.workers, quiet=options.silent)
     return Result(choice.summary, _shown(choice))
 
 
-def _shown(choice: Choice) -> Iterator[Any]:
+def _shown(choice: tuning.Choice) -> Iterator[Any]:
     name = Path(choice.summary["data"]).name
     title = f"{name}: share of validation graphs that are right, with 95% intervals"
     table = narrow_table(choice.table[0], title=title, texts=3)

@@ -286,22 +286,23 @@ def command_function(run: Callable[[Any], Result | int]) -> Callable[..., None]:
         if joined:
             unset = {name for name, value in values.items() if value is None or value is False or value == []}
             typed["defence_values"] = {name: value for name, value in values.items() if name not in unset}
-        settings = options(**typed)
-        try:
-            result = run(settings)
-        except KeyboardInterrupt:
-            kept = getattr(settings, "kept", "")
-            note(f"stopped; {kept}. continue with: {settings.again}" if kept else "stopped")
-            raise typer.Exit(130) from None
-        raise typer.Exit(result if isinstance(result, int) else print_result(result, settings))
+        raise typer.Exit(run_command(run, options(**typed)))
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
 
 
-def print_result(result: Result, options: Any) -> int:
-    """Print it as the options say; its exit code."""
+def run_command(run: Callable[[Any], Result | int], options: Any) -> int:
+    """Run a command and print its result as the options say; the exit code."""
+    try:
+        result = run(options)
+    except KeyboardInterrupt:
+        kept = getattr(options, "kept", "")
+        note(f"stopped; {kept}. continue with: {options.again}" if kept else "stopped")
+        return 130
+    if isinstance(result, int):
+        return result
     if options.json:
         print(json.dumps(result.summary, allow_nan=False))
     elif not getattr(options, "quiet", False):

@@ -47,7 +47,10 @@ def _shown(paper: Reproduced, settings: Settings, started: float) -> Iterator[An
         claims.add_row(claim.claim, claim.measured, "yes" if claim.holds else "[bold]no[/bold]")
     yield claims
     head, *rows = paper.gains
-    title = f"Certificates compared (alpha {settings.alpha:g}, {settings.samples:,} samples; 95% intervals)"
+    title = (
+        f"Certificates compared (alpha {settings.alpha:g}, {settings.gain_samples:,} samples; mean ± half the range over "
+        "networks, 95% interval)"
+    )
     gains = narrow_table(head, title=title, texts=1)
     for row in rows:
         gains.add_row(*map(stacked, row))

@@ -131,7 +131,7 @@ def _writer(options: ExportOptions) -> Callable[[BinaryIO], object]:
         rows = read_table(folders[0])
         return lambda file: write_formatted(rows, kind, file)
     if kind == "bibtex":
-        from flipproof.report.citing import bibtex
+        from flipproof.report.templates import bibtex
 
         content = bibtex([CertifySettings.read(folder) for folder in folders]).encode()
         return lambda file: file.write(content)

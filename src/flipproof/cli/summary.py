@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flipproof.certificates.certificate import NODE_CHANGES
 from flipproof.certificates.metrics import mean_radius, only_class, right_radii, share_interval, shares, short_interval
-from flipproof.graphs import NODE_CHANGES, IntArray
+from flipproof.graphs import IntArray
 from flipproof.report.wording import LINE, title
 from flipproof.runs.edge_blind_line import Line
 from flipproof.runs.settings import CertifySettings

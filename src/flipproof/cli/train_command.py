@@ -186,7 +186,7 @@ def _trained(
                 note(f"continuing {options.checkpoint}: {finished} of {of} epochs were done", quiet=options.silent)
             advance(1)
 
-        result = training.train(network, parts.train, **arguments, progress=watch)
+        result = training.train_for(network, parts.train, **arguments, progress=watch)
     epochs = {"epochs": result.epochs, "best_epoch": result.best_epoch}
     told: dict[str, Any] = {
         **({"chosen": "by numbers of nodes and edges"} if at_once else epochs),

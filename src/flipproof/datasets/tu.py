@@ -12,9 +12,9 @@ attributes are ignored: an edge that an attacker or the noise adds has none.
 from __future__ import annotations
 
 import os
-import warnings
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,18 +92,27 @@ class _Files:
         """A file's numbers, ``[lines, columns]``; ``None`` if there is no such file. Blank lines are passed over."""
         path = self.path(kind)
         try:
-            with path.open(encoding="utf-8") as file:
-                if not any(line.strip() for line in file):
-                    return np.zeros((0, columns or 1))
-                file.seek(0)
-                values = _loaded(file)
-            if values.size == 0 or values.shape[1] != (columns or values.shape[1]) or not np.isfinite(values).all():
-                raise InputError(_bad_line(path, path.read_text(encoding="utf-8").splitlines(), columns))
+            lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
         except FileNotFoundError:
             return None
         except UnicodeDecodeError as error:
             raise InputError(f"{path} is not a text file: {error.reason} (unpack it, or copy it again)") from error
-        return values
+        if not lines:
+            return np.zeros((0, columns or 1))
+        with suppress(ValueError):
+            values: NDArray[np.float64] = np.loadtxt(lines, delimiter=",", comments=None, ndmin=2)
+            if columns in (None, values.shape[1]) and np.isfinite(values).all():
+                return values
+        width = columns or lines[0].count(",") + 1
+        for row, line in enumerate(lines):
+            cells = [cell.strip() for cell in line.split(",")]
+            if len(cells) != width:
+                wanted = f"{width} number{'s' * (width != 1)}, split by commas"
+                raise self.error(kind, row, f"expected {wanted}; got {len(cells)}")
+            for cell in cells:
+                if not _is_finite(cell):
+                    raise self.error(kind, row, f"expected a number; got {cell!r}")
+        raise InputError(f"{path} cannot be read as numbers split by commas (copy the file again)")
 
     def integers(self, kind: str, *, columns: int | None = 1) -> IntArray | None:
         """As :meth:`numbers`, whole ones."""
@@ -125,43 +134,9 @@ class _Files:
     def error(self, kind: str, row: int, what: str) -> InputError:
         """An error that names the file and the line of the given row of numbers."""
         path = self.path(kind)
-        filled = (
-            number for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1) if line.strip()
-        )
-        line = next((number for place, number in enumerate(filled) if place == row), row + 1)
-        return InputError(f"{path}, line {line}: {what} (correct the line, or copy the file again)")
-
-
-def _loaded(file: TextIO) -> NDArray[np.float64]:
-    """The numbers of a file, read line by line; empty if it holds anything else."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            values: NDArray[np.float64] = np.loadtxt(file, delimiter=",", comments=None, ndmin=2)
-    except UnicodeDecodeError:
-        raise
-    except (ValueError, Warning):
-        values = np.zeros((0, 0))
-    return values
-
-
-def _bad_line(path: Path, lines: list[str], columns: int | None) -> str:
-    """What is wrong with a file of numbers, found line by line."""
-    width = columns
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        cells = [cell.strip() for cell in line.split(",")]
-        width = width or len(cells)
-        wrong = [cell for cell in cells if not _is_finite(cell)]
-        problem = None
-        if len(cells) != width:
-            problem = f"expected {width} number{'s' * (width != 1)}, split by commas; got {len(cells)}"
-        elif wrong:
-            problem = f"expected a number; got {wrong[0]!r}"
-        if problem:
-            return f"{path}, line {number}: {problem} (correct the line, or copy the file again)"
-    return f"{path} cannot be read as numbers split by commas (copy the file again)"
+        lines = path.read_text(encoding="utf-8").splitlines()
+        number = [place for place, line in enumerate(lines, 1) if line.strip()][row]
+        return InputError(f"{path}, line {number}: {what} (correct the line, or copy the file again)")
 
 
 def _is_finite(cell: str) -> bool:

@@ -193,6 +193,7 @@ class DefendedClassifier:
         """Try the model on a graph on which :meth:`check_ahead` has not tried it; refuses as :meth:`check` does."""
         if self._tries_every_graph and self.guard.untried(graph):
             self.guard.try_on(graph, self.defence.trial_noise)
+            self.guard.passed(graph)
 
     def take_no_shortcuts(self, graphs: Sequence[Graph], remark: str) -> None:
         """Ask the model itself about all the graphs, after a shortcut to it gave other answers; tries it on them first."""

@@ -127,8 +127,6 @@ class Local(Defence):
         model = classifier.model
         classifier.derived = _checked_network(model, self)
         classifier.guard.check_features(graphs)
-        # memory is no matter: the network sees views, not graphs
-        classifier.guard.check_model(graphs[:1], self.trial_noise)
         for graph in graphs if model.in_features else ():
             width = hook_of(classifier).of(graph).shape[1]
             if width != model.in_features:
@@ -227,7 +225,9 @@ class LocalClassifier(DefendedClassifier):
             nodes: Number of nodes that an attacker can remove, add or change beside the flips; certified in addition.
             kinds: Rows of node features that such a node can get; by default every label.
         """
-        return self._certificates([as_graph(graph)], LocalRequest(per_node, nodes, kinds))[0]
+        graph, request = as_graph(graph), LocalRequest(per_node, nodes, kinds)
+        self.check([graph], request)
+        return self.defence.ask(self, graph, request).certify()
 
     def certify_all(
         self,
@@ -323,7 +323,7 @@ class _NodeSet:
     def __init__(self, classifier: DefendedClassifier, graph: Graph) -> None:
         import torch
 
-        from flipproof.models.node_statistics import node_statistics
+        from flipproof.models.node_odds import node_statistics
 
         self.network: Network = classifier.derived
         nodes = hook_of(classifier).of(graph).to(torch.float32)[:, : self.network.in_features]

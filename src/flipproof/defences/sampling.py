@@ -6,14 +6,28 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from flipproof.certificates.bounds import checked_alpha
+import numpy as np
+
+from flipproof.certificates.bounds import checked_alpha, label_pvalue
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.sampled_votes import DEFAULT_METHOD, METHODS, Votes, certify_votes
 from flipproof.certificates.sequential import Plan, Sequential
 from flipproof.checks import checked_seed
 from flipproof.defences.defence import Request
 from flipproof.errors import InputError
-from flipproof.fields import option
+from flipproof.fields import Option, Parts, option
+from flipproof.noise import EdgeNoise
+
+NOISE_PARTS = Parts(
+    (
+        Option("keep", float, "Probability that a node pair keeps its state (the paper's beta)."),
+        Option("add", float, "Probability that an empty node pair gains an edge."),
+        Option("remove", float, "Probability that an edge is lost."),
+    ),
+    plain=lambda noise: {"add": noise.p_add, "remove": noise.p_remove},
+    made=lambda values: EdgeNoise(**values),
+    stored=("keep", "add", "remove"),
+)
 
 
 @dataclass(frozen=True)
@@ -98,3 +112,10 @@ class Sampling(Request):
     def readings(self, evidence: Votes) -> dict[str, Certificate]:
         """What every other method certifies from the same votes, at the same level."""
         return {method: certify_votes(evidence, alpha=self.level, method=method) for method in self.other_readings}
+
+
+def leader(votes: Votes, alpha: float) -> int | None:
+    """The class with most votes, if its lead is no accident: except with probability ``alpha`` the smoothed answer."""
+    top, second = (int(index) for index in np.argsort(-votes.counts, kind="stable")[:2])
+    level = checked_alpha(alpha, samples=len(votes), discrepancy=votes.stream().discrepancy)
+    return top if label_pvalue(votes.counts[top], votes.counts[second]) <= level else None

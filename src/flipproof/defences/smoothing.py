@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.certificates.bounds import checked_alpha, label_pvalue
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.sampled_votes import DEFAULT_METHOD, Block, Votes, unanimous_certificate
 from flipproof.certificates.sequential import Sequential
@@ -26,24 +25,13 @@ from flipproof.checks import checked_samples
 from flipproof.classifiers import DEFAULT_MEMORY, Classifier
 from flipproof.defences.defence import Defence, Run, label_dtype
 from flipproof.defences.defended import DefendedClassifier, Progress
-from flipproof.defences.sampling import Sampling
+from flipproof.defences.sampling import NOISE_PARTS, Sampling, leader
 from flipproof.defences.target import Effort, SmoothedTarget
 from flipproof.engines import Engine
 from flipproof.errors import InputError
-from flipproof.fields import Option, Parts, option
+from flipproof.fields import option
 from flipproof.graphs import Graph, as_graph, as_graphs
 from flipproof.noise import BLOCK, EdgeNoise, SampleStream, keyed_draws
-
-_NOISE = Parts(
-    (
-        Option("keep", float, "Probability that a node pair keeps its state (the paper's beta)."),
-        Option("add", float, "Probability that an empty node pair gains an edge."),
-        Option("remove", float, "Probability that an edge is lost."),
-    ),
-    plain=lambda noise: {"add": noise.p_add, "remove": noise.p_remove},
-    made=lambda values: EdgeNoise(**values),
-    stored=("keep", "add", "remove"),
-)
 
 
 @dataclass(frozen=True)
@@ -54,7 +42,7 @@ class Smoothing(Defence):
     evidence = Votes
     request = Sampling
 
-    noise: EdgeNoise = option(parts=_NOISE)
+    noise: EdgeNoise = option(parts=NOISE_PARTS)
 
     def __post_init__(self) -> None:
         if not isinstance(self.noise, EdgeNoise):
@@ -146,24 +134,14 @@ def _asked_again(graph: Graph, base: Classifier, start: int, *, samples: int, se
     return start + (first + np.arange(count) * (block // max(1, count))) % block
 
 
-def leader(votes: Votes, alpha: float) -> int | None:
-    """The class with most votes, if its lead is no accident: except with probability ``alpha`` the smoothed answer."""
-    top, second = (int(index) for index in np.argsort(-votes.counts, kind="stable")[:2])
-    level = checked_alpha(alpha, samples=len(votes), discrepancy=votes.stream().discrepancy)
-    return top if label_pvalue(votes.counts[top], votes.counts[second]) <= level else None
-
-
 class SmoothedClassifier(DefendedClassifier):
     """A graph classifier made robust by edge noise; wraps any model.
 
     Args:
-        model: A torch module with ``forward(x, edge_index, batch)`` (PyG's convention), ``forward(data)`` or
-            ``forward(x, adj, mask)`` (dense), returning logits ``[graphs, num_classes]``, or for two classes one logit per
-            graph, which is above 0 for class 1; or any callable from a list of :class:`Graph` to labels. It is asked on the
-            device of its weights.
+        model: A torch module in PyG's convention or dense, or any callable from a list of :class:`Graph` to labels; this and the
+            other arguments as for :class:`flipproof.defences.defended.DefendedClassifier`.
         noise: The random flips.
-        num_classes, features, convention, trust_features, memory, edge_features: See
-            :class:`flipproof.defences.defended.DefendedClassifier`; features are computed on every *noisy* graph.
+        features: Node features, computed on every *noisy* graph.
 
     >>> def has_triangle(graphs):
     ...     return [int(np.trace(np.linalg.matrix_power(g.adjacency(), 3)) > 0) for g in graphs]

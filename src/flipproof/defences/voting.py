@@ -126,7 +126,7 @@ class VotingClassifier(DefendedClassifier):
     numbers must be given before an attacker has a say, and should say nothing about the class.
 
     Args:
-        model: As for :class:`flipproof.SmoothedClassifier`; best trained on sub-graphs, ``flipproof.train(..., groups=T)``.
+        model: As for :class:`flipproof.SmoothedClassifier`; best trained on sub-graphs, :func:`flipproof.train_voting`.
         groups: Number of groups ``T``, or the :class:`flipproof.EdgeGroups` themselves. More groups make larger radii possible
             and each sub-graph sparser. One group is the model itself, verified exhaustively.
         num_classes, features, convention, trust_features, memory, edge_features: See

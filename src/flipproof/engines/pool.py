@@ -113,6 +113,7 @@ class Pool(ABC):
                     under_way[executor.submit(bundle)] = bundle
                 if not under_way:
                     assert exhausted, "no result is under way that could be waited for"
+                    executor.shutdown()
                     return
                 done, _ = wait(under_way, return_when=FIRST_COMPLETED)
                 if any(isinstance(future.exception(), BrokenExecutor) for future in done):
@@ -178,9 +179,7 @@ class _ProcessPool(ProcessPoolExecutor):
     team: tuple[Any, ...] = ()
 
     def submit(self, bundle: list[Any]) -> Future[Outcome]:  # type: ignore[override]
-        if self.team:
-            return super().submit(_do_installed, bundle)
-        # the first call starts all processes; Ctrl-C must not reach them before they have learnt to leave it to the parent
+        # a call may start processes; Ctrl-C must not reach them before they have learnt to leave it to the parent
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             with warnings.catch_warnings():  # newer Pythons warn of threads; a worker uses none of the parent's
@@ -192,7 +191,7 @@ class _ProcessPool(ProcessPoolExecutor):
         return future
 
     def kill(self) -> None:
-        for process in self.team:
+        for process in self.team:  # all of them: one that dies alone may take a lock along
             process.terminate()
         for process in self.team:
             process.join()

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from flipproof.classifiers.edges import Edges, Ending
 from flipproof.classifiers.piecewise_linear import PiecewiseLinear
-from flipproof.models.label_model import checked_config
-from flipproof.models.network import GraphNetwork, degrees, neighbour_sums, seeded_weights
+from flipproof.models.network import GraphNetwork, checked_config, degrees, neighbour_sums, seeded_weights
 
 
 class GCN(GraphNetwork):

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from flipproof.checks import checked_count
 from flipproof.errors import InputError
-from flipproof.models.label_model import checked_config
-from flipproof.models.network import GraphNetwork, degrees, neighbour_sums, seeded_weights
+from flipproof.models.network import GraphNetwork, checked_config, degrees, neighbour_sums, seeded_weights
 from flipproof.noise import EdgeNoise
 
 

@@ -13,8 +13,7 @@ from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.models.count_table import CountTable
 from flipproof.models.network import DenseLayout, GraphNetwork, Layout, SparseLayout, seeded_weights
-from flipproof.models.node_odds import NodeOdds
-from flipproof.models.node_statistics import node_statistics
+from flipproof.models.node_odds import NodeOdds, node_statistics
 from flipproof.models.voters import BUDGET_INPUTS, DEGREE_INPUTS, UNIT_ROUNDOFF, Voters
 
 __all__ = ["LOUDEST", "Local", "LocalViews", "class_scores"]

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from flipproof.checks import checked_count
+
 
 class NamedNetwork(nn.Module):
     """A network that :func:`flipproof.models.build` knows by name, and that can be saved."""
@@ -56,6 +58,12 @@ class GraphNetwork(NamedNetwork, ABC):
             edge_index: ``[2, E]``, every edge in both directions, no self-loops.
             batch: The graph of every node, ``[V]``, ascending from 0; every graph has a node.
         """
+
+
+def checked_config(name: str, **counts: Any) -> dict[str, Any]:
+    """The config of a model whose arguments are all counts of at least 1."""
+    checked = {key: checked_count(value, key, 1, f"for instance {key}=8") for key, value in counts.items()}
+    return {"name": name, **checked}
 
 
 def alteration(network: GraphNetwork) -> str | None:

@@ -12,25 +12,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.checks import checked_seed
+from flipproof.checks import checked_count, checked_seed
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graphs
-from flipproof.models.label_model import LabelModel, checked_config
-from flipproof.models.machines import (
+from flipproof.models.node_odds import (
     fitted,
     folds,
     forest,
     forest_scores,
     forest_state,
+    node_statistics,
     perceptron,
     perceptron_scores,
     perceptron_state,
+    worth_having,
 )
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-__all__ = ["NodeFit", "NodeStatistics", "node_statistics", "worth_having"]
 
 _Array = NDArray[np.float64]
 _FOLDS = 3
@@ -53,7 +52,7 @@ class NodeFit:
     compared: Mapping[str, float]
 
 
-class NodeStatistics(LabelModel):
+class NodeStatistics:
     r"""A classifier that sees the nodes of a graph and no edge: the better of a random forest and a perceptron.
 
     Its inputs are the number of nodes and, for every node feature, sum, logarithm of the sum and mean (for one-hot features: how
@@ -77,11 +76,25 @@ class NodeStatistics(LabelModel):
     edge_blind = True
 
     def __init__(self, num_classes: int = 2) -> None:
-        self.config = checked_config(self.name, num_classes=num_classes)
+        self.num_classes = checked_count(num_classes, "num_classes", 1, "for instance num_classes=8")
+        self.config = {"name": self.name, "num_classes": self.num_classes}
         self._state: dict[str, NDArray[Any]] = {}
+
+    @classmethod
+    def of_config(cls, config: Mapping[str, Any]) -> NodeStatistics:
+        """The model that a config describes, not fitted."""
+        try:
+            return cls(**{key: value for key, value in config.items() if key != "name"})
+        except TypeError as error:
+            raise InputError(f"config of {cls.name} does not fit: {error} (compare {cls.__name__})") from error
 
     def __repr__(self) -> str:
         return f"NodeStatistics(num_classes={self.num_classes})"
+
+    def __call__(self, graphs: Sequence[Graph]) -> NDArray[np.int64]:
+        """The label of every graph."""
+        labels: NDArray[np.int64] = self.scores(graphs).argmax(axis=1)
+        return labels
 
     def scores(self, graphs: Sequence[Graph]) -> _Array:
         """Scores of the classes, ``[graphs, C]``; those of a graph do not depend on the graphs beside it."""
@@ -161,38 +174,12 @@ class NodeStatistics(LabelModel):
         self._state = found
 
 
-def node_statistics(features: NDArray[Any]) -> _Array:
-    """All that can be said of a graph without its edges, ``[2 + 6 d]``, from the features of its nodes, ``[n, d]``.
-
-    >>> node_statistics(np.array([[1.0], [3.0]])).round(2).tolist()
-    [2.0, 0.69, 4.0, 1.61, 2.0, 1.0, 1.0, 3.0]
-    """
-    count = len(features)
-    size = [count, np.log(max(count, 1))]
-    if not features.size:
-        return np.array([*size, *np.zeros(6 * features.shape[1])])
-    x = np.sort(np.asarray(features, dtype=np.float64), axis=0)  # sums must not depend on how nodes are numbered
-    sums = x.sum(axis=0)
-    logarithms = np.sign(sums) * np.log1p(np.abs(sums))
-    return np.concatenate([size, sums, logarithms, sums / count, x.std(axis=0), x.min(axis=0), x.max(axis=0)])
-
-
 def _own(graph: Graph) -> NDArray[Any]:
     return np.zeros((graph.num_nodes, 0)) if graph.node_features is None else graph.node_features
 
 
 def _columns(width: int) -> int:
     return (width - 2) // 6
-
-
-def worth_having(inputs: _Array) -> NDArray[np.int64]:
-    """The columns that tell graphs apart; of features that are 0 or 1 alone the counts say all there is."""
-    own = _columns(inputs.shape[1])
-    smallest, largest = inputs[:, 2 + 4 * own : 2 + 5 * own], inputs[:, 2 + 5 * own :]
-    binary = np.isin(smallest, (0, 1)).all(axis=0) & np.isin(largest, (0, 1)).all(axis=0)
-    wanted = np.concatenate([np.ones(2 + 3 * own, dtype=bool), *[~binary] * 3])
-    found = np.flatnonzero(wanted & (np.ptp(inputs, axis=0) > 0))
-    return found if len(found) else np.array([0])
 
 
 def _labelled(graphs: Iterable[Any], features: Any, argument: str) -> tuple[list[_Array], NDArray[np.int64]]:

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import global_add_pool, global_mean_pool
 
 from flipproof.errors import InputError
-from flipproof.models.label_model import checked_config
-from flipproof.models.network import NamedNetwork, seeded_weights
+from flipproof.models.network import NamedNetwork, checked_config, seeded_weights
 
 _HEADS = 4  # of the attention
 _STACKS = {"graphsage": pyg.GraphSAGE, "sage": pyg.GraphSAGE, "gat": pyg.GAT}

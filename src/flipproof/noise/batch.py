@@ -36,7 +36,7 @@ class NoisyBatch:
     lists: SlotLists | None
 
     def only(self, chosen: IntArray) -> NoisyBatch:
-        """Some of the samples, in the order given."""
+        """The chosen samples, in this order."""
         if self.states is not None:
             return replace(self, size=len(chosen), states=self.states[chosen])
         sample, slot = self.edge_lists()

@@ -22,18 +22,6 @@ from flipproof.report.wording import setting_words, wording
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.table import Row, columns_of
 
-__all__ = [
-    "ATTACKERS",
-    "CertifiedRun",
-    "Reading",
-    "chosen_rows",
-    "curve_limit",
-    "curve_range",
-    "paired",
-    "percent",
-    "share_text",
-]
-
 ATTACKERS = {"radius": "any flips", "adds_radius": "additions only", "removes_radius": "removals only"}
 """Columns of the table of certificates, and the attacker that each is about."""
 

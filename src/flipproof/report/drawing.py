@@ -6,7 +6,6 @@ byte for byte.
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,26 +17,6 @@ import numpy as np
 
 from flipproof.certificates.metrics import Curve
 from flipproof.files import write_bytes, write_text
-
-__all__ = [
-    "Panel",
-    "comparison_figure",
-    "curve_shades",
-    "curves_figure",
-    "draw_curve",
-    "draw_curves",
-    "draw_floor",
-    "dress_axes",
-    "figure_paths",
-    "finish_panel",
-    "floor_row",
-    "panels_figure",
-    "plain_text",
-    "saved_figure",
-    "whisker_offset",
-    "write_curves",
-    "write_rows",
-]
 
 _LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 _RISING_LINES = (":", "--", "-", "-.")
@@ -223,10 +202,8 @@ def floor_row(floor: float, curves: Sequence[Curve]) -> list[Any]:
 
 def write_rows(stem: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
     """A figure's numbers as CSV beside it."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(rows)
+    import pandas
+
     path = stem.with_name(f"{stem.name}.csv")
-    write_text(path, text.getvalue())
+    write_text(path, pandas.DataFrame(list(rows), columns=columns).to_csv(index=False, lineterminator="\n"))
     return path

@@ -19,8 +19,6 @@ from flipproof.runs.run_folder import Run, open_run
 from flipproof.runs.settings import AttackSettings, CertifySettings
 from flipproof.runs.table import Row, derive_row, has_table, read_table
 
-__all__ = ["MOST_LISTED", "check_attacks", "check_baseline", "read_run", "run_names", "with_attacks", "with_lines"]
-
 MOST_LISTED = 2_000
 """Graphs of a run that a page lists one by one; of more, it lists some of every class and outcome."""
 

@@ -14,8 +14,6 @@ from flipproof.certificates.metrics import Curve
 from flipproof.graphs import Graph
 from flipproof.report.content import ATTACKERS, CertifiedRun, Reading, curve_range
 
-__all__ = ["script_data"]
-
 # what bounds the size of the file: larger graphs are not drawn, and after so many edges in all no further graph is
 _DRAWN_NODES, _DRAWN_EDGES, _ALL_EDGES = 300, 1500, 150_000
 _NAMED = 6  # graphs of a spot in a chart

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +15,6 @@ from torch import Tensor
 from flipproof.errors import InputError
 from flipproof.graphs import as_graphs
 from flipproof.noise import keyed_draws
-from flipproof.training.checkpoints import digest
-
-__all__ = ["LabelledGraphs", "Padded", "shuffled"]
 
 _MOST_ENTRIES = 2**23  # of adjacency matrices at a time; larger batches are cut and their gradients added up
 _PIECE = 2**15  # entries whose work equals what another piece of a batch costs, as measured
@@ -175,3 +173,12 @@ class _Ragged:
         inside = place < self.counts[members].unsqueeze(1)
         rows = (self.starts[members].unsqueeze(1) + place).clamp_max(len(self.rows) - 1)
         return self.rows[rows] * inside.unsqueeze(2).to(self.rows.dtype)
+
+
+def digest(tensors: Mapping[str, Tensor]) -> str:
+    """Hash of named tensors: the same only for the same names, shapes, types and values."""
+    hashed = hashlib.sha256()
+    for name, value in tensors.items():
+        hashed.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+        hashed.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return hashed.hexdigest()

@@ -31,15 +31,13 @@ from flipproof.classifiers.features import Constant, NodeFeatures, as_features
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graphs
 from flipproof.models.local_network import LOUDEST, Local
-from flipproof.models.machines import folds
-from flipproof.models.node_statistics import node_statistics
+from flipproof.models.node_odds import folds, node_statistics
 from flipproof.models.voters import Voters
 from flipproof.noise import keyed_draws
 from flipproof.training.batches import LabelledGraphs, shuffled
-from flipproof.training.certified_lead import bounded_loss
 from flipproof.training.hyperparameters import Hyperparameters
+from flipproof.training.loop import Outcome
 from flipproof.training.reached_views import ReachedViews, TrainingAttack
-from flipproof.training.task import Outcome
 
 __all__ = ["CertifiedTraining", "check_labels", "check_local", "checked_budget", "recipe", "recurrence"]
 
@@ -70,7 +68,7 @@ def recipe(model: Any) -> dict[str, float]:
 
 
 class CertifiedTraining:
-    """Training a local network through its certificate; a :class:`flipproof.training.task.Task`.
+    """Training a local network through its certificate; a :class:`flipproof.training.loop.Task`.
 
     Args:
         model: The network.
@@ -309,6 +307,16 @@ class CertifiedTraining:
             attack, times = TrainingAttack(attack.budget, 1, 1, 1), attack.flips
         leads, worst, right = views.batch(members).leads(self.model, attack, attacked=attacked, voters=voters)
         return leads, times * worst, right
+
+
+def bounded_loss(leads: Tensor, bound: float) -> Tensor:
+    """Loss of each graph ``[B]`` from its leads over all rivals ``[B, C - 1]``: at most ``1 / bound``; for 0 the cross-entropy.
+
+    >>> bounded_loss(torch.tensor([[50.0, 60.0], [-1000.0, 1.0]]), 0.5).tolist()
+    [0.0, 2.0]
+    """
+    log_share = -torch.logsumexp(torch.cat([torch.zeros_like(leads[:, :1]), -leads], dim=1), dim=1)
+    return -log_share if bound == 0 else -torch.expm1(bound * log_share) / bound
 
 
 def check_local(model: Any) -> None:

@@ -6,6 +6,7 @@ Node features are computed after the view has changed the edges, exactly as unde
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -17,23 +18,19 @@ from flipproof.classifiers.features import as_features
 from flipproof.classifiers.message_passing import EdgeFeatures, data_batch, edge_argument, made_edge_features
 from flipproof.classifiers.torch_module import convention_of, logit_per_class
 from flipproof.errors import InputError
-from flipproof.models.blinded import EdgeBlind
 from flipproof.noise import keyed_draws
 from flipproof.training.batches import LabelledGraphs, Padded, shuffled
-from flipproof.training.flips import Flips, flip_highest
 from flipproof.training.hyperparameters import Hyperparameters
-from flipproof.training.objectives import OBJECTIVES, averaged_loss, disagreement
-from flipproof.training.task import Outcome
+from flipproof.training.loop import Outcome
+from flipproof.training.objectives import OBJECTIVES, Flips, averaged_loss, disagreement, flip_highest
 from flipproof.training.views import Draws, View
-
-__all__ = ["GraphClassification"]
 
 _VALIDATION_BATCH = 256  # copies of validation graphs at a time
 _ATTACK = 2  # flips of the objectives with an attack where no other number is given
 
 
 class GraphClassification:
-    """Training a network on labelled graphs; a :class:`flipproof.training.task.Task`."""
+    """Training a network on labelled graphs; a :class:`flipproof.training.loop.Task`."""
 
     def __init__(
         self,
@@ -57,7 +54,7 @@ class GraphClassification:
         self.graphs = LabelledGraphs(graphs, "graphs")
         default = "own" if self.graphs.has_own else "degree"  # as a defence will ask it
         self.features = as_features(default if features is None else features)
-        if isinstance(model, EdgeBlind) and self.features.reads_edges:
+        if getattr(model, "edge_blind", False) and self.features.reads_edges:
             raise InputError(
                 f"an edge-blind model needs features that do not depend on edges; got {self.features.spec or 'a function'} "
                 '(pass features=None for the graphs\' own, or features="constant")'
@@ -135,9 +132,7 @@ class GraphClassification:
             logits = self._logits(batch, matrices, copies).flatten(0, 1)
             return nn.functional.cross_entropy(logits, labels, reduction="none")
 
-        training = self.model.training
-        self.model.eval()  # variants differ by their flips and not by dropout
-        try:
+        with _in_evaluation(self.model):  # variants differ by their flips and not by dropout
             leaf, slopes = adjacency.clone(), None
             with torch.set_grad_enabled(self.convention == "dense"):
                 highest = losses(leaf.requires_grad_(self.convention == "dense"))
@@ -146,12 +141,10 @@ class GraphClassification:
             worst, highest = adjacency, highest.detach()
             for variant in flips.variants(adjacency, room, draws, slopes):
                 with torch.no_grad():
-                    found = losses(variant)
-                higher = found > highest
+                    loss = losses(variant)
+                higher = loss > highest
                 worst = torch.where(higher.view(-1, 1, 1).to(worst.device), variant, worst)
-                highest = torch.where(higher, found, highest)
-        finally:
-            self.model.train(training)
+                highest = torch.where(higher, loss, highest)
         return worst
 
     def _attacked(self, flips: Flips, batch: Padded, adjacency: Tensor, draws: Draws) -> Tensor:
@@ -173,30 +166,28 @@ class GraphClassification:
         def loss(graphs: Tensor) -> Tensor:
             return averaged_loss(self._logits(batch, noisy(graphs), copies), labels)
 
-        training = self.model.training
-        self.model.eval()
-        try:
+        def flipped(scores: Tensor) -> Tensor:
+            variant = batch.adjacency
+            for count in range(1, flips.count + 1):
+                here = (counts >= count).view(-1, 1, 1)
+                variant = torch.where(here, flip_highest(batch.adjacency, scores, room, count), variant)
+            return variant
+
+        with _in_evaluation(self.model):
             clean, slopes = batch.adjacency.clone(), None
             if self.convention == "dense":
                 with torch.enable_grad():
-                    before = loss(clean.requires_grad_())
-                    (slopes,) = torch.autograd.grad(before.sum(), clean, allow_unused=True)
+                    (slopes,) = torch.autograd.grad(loss(clean.requires_grad_()).sum(), clean, allow_unused=True)
+            if slopes is not None:
+                return noisy(flipped((slopes + slopes.transpose(1, 2)) * (1 - 2 * batch.adjacency)))
             worst, highest = batch.adjacency, torch.full((size,), -torch.inf)
-            several = 1 if slopes is not None else flips.worst_of - 1
-            for number in range(several):
-                if slopes is None:
-                    rise = torch.from_numpy(draws(f"attack {number}", tuple(worst.shape)).astype(np.float64))
-                else:
-                    rise = (slopes + slopes.transpose(1, 2)) * (1 - 2 * batch.adjacency)
-                variant = batch.adjacency
-                for count in range(1, flips.count + 1):
-                    here = (counts >= count).view(-1, 1, 1)
-                    variant = torch.where(here, flip_highest(batch.adjacency, rise, room, count), variant)
-                found = highest + 1 if several == 1 else loss(variant).detach().cpu()
-                higher = (found > highest) | (several == 1)
-                worst, highest = torch.where(higher.view(-1, 1, 1), variant, worst), torch.maximum(found, highest)
-        finally:
-            self.model.train(training)
+            for number in range(flips.worst_of - 1):
+                scores = draws(f"attack {number}", tuple(worst.shape)).astype(np.float64)
+                variant = flipped(torch.from_numpy(scores))
+                with torch.no_grad():
+                    reached = loss(variant).cpu()
+                higher = (reached > highest).view(-1, 1, 1)
+                worst, highest = torch.where(higher, variant, worst), torch.maximum(reached, highest)
         return noisy(worst)
 
     def _draws(self, purpose: str, index: int) -> Draws:
@@ -233,6 +224,16 @@ class GraphClassification:
                 f"{self.highest_label} (build it with num_classes={self.highest_label + 1})"
             )
         return logits.view(copies, len(batch.labels), -1)
+
+
+@contextmanager
+def _in_evaluation(model: nn.Module) -> Iterator[None]:
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
 
 
 def _answer(

@@ -1,47 +1,79 @@
-"""The numbers and names that steer a training, checked."""
+"""The numbers and names that steer a training, checked; learning-rate schedules among them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from flipproof.errors import InputError
 from flipproof.noise import checked_seed
 from flipproof.training.objectives import OBJECTIVES
-from flipproof.training.schedules import SCHEDULES
 
-__all__ = ["Hyperparameters"]
+_WARM_UP = 0.1
+_FIRST, _LAST = 0.04, 0.001  # factors on the highest rate
+
+
+def _cosine(done: float) -> float:
+    return _LAST + (1 - _LAST) * (1 + math.cos(math.pi * done)) / 2
+
+
+def _one_cycle(done: float) -> float:
+    return _FIRST + (1 - _FIRST) * done / _WARM_UP if done < _WARM_UP else _cosine((done - _WARM_UP) / (1 - _WARM_UP))
+
+
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "one-cycle": _one_cycle,
+    "cosine": _cosine,
+    "constant": lambda done: 1.0,
+}
+"""The factor on the highest learning rate, as a function of the share of steps done."""
+
+
+class Shared(TypedDict, total=False):
+    """Arguments that all trainings share; :func:`flipproof.train` explains them."""
+
+    features: Any
+    epochs: int
+    learning_rate: float | None
+    batch_size: int | None
+    weight_decay: float | None
+    average: float | None
+    schedule: str
+    class_weights: bool
+    validation: Iterable[Any] | None
+    seed: int
+    checkpoint: str | os.PathLike[str] | None
+    progress: bool | Callable[[int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hyperparameters:
     """Arguments of :func:`flipproof.train` that do not depend on the graphs; plain JSON."""
 
-    epochs: int
+    epochs: int = 200
     learning_rate: float = 0.01
     batch_size: int = 64
     weight_decay: float = 1e-4
-    copies: int
-    objective: str
-    consistency: float
-    label_smoothing: float
+    copies: int = 1
+    objective: str = "samples"
+    consistency: float = 0.0
+    label_smoothing: float = 0.0
     average: float = 0.0
-    schedule: str
-    class_weights: bool
-    seed: int
+    schedule: str = "one-cycle"
+    class_weights: bool = False
+    seed: int = 0
 
     @classmethod
-    def of(cls, *, recipe: Mapping[str, float] | None = None, **given: Any) -> Hyperparameters:
-        """As given; ``None`` stands for the recipe's value, or the default.
+    def of(cls, *, recipe: Mapping[str, float] | None = None, **values: Any) -> Hyperparameters:
+        """These values; ``None`` stands for the recipe's, or the default.
 
-        >>> shared = {"epochs": 1, "copies": 1, "objective": "samples", "consistency": 0, "label_smoothing": 0, "seed": 0}
-        >>> shared |= {"schedule": "cosine", "class_weights": False}
-        >>> Hyperparameters.of(**shared, learning_rate=None, recipe={"learning_rate": 0.006}).learning_rate
+        >>> Hyperparameters.of(learning_rate=None, recipe={"learning_rate": 0.006}).learning_rate
         0.006
         """
-        return cls(**{**(recipe or {}), **{name: value for name, value in given.items() if value is not None}})
+        return cls(**{**(recipe or {}), **{name: value for name, value in values.items() if value is not None}})
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "copies"):

@@ -7,6 +7,7 @@ with them. That costs hardly more than the network itself.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,9 +21,6 @@ from flipproof.classifiers.features import NodeFeatures
 from flipproof.graphs import Graph
 from flipproof.models.local_network import Local, LocalViews, class_scores
 from flipproof.models.voters import Voters
-from flipproof.training.certified_lead import worst_choice
-
-__all__ = ["ReachedBatch", "ReachedViews", "TrainingAttack"]
 
 
 class TrainingAttack(NamedTuple):
@@ -320,3 +318,35 @@ class _Parts:
         owner = torch.repeat_interleave(torch.arange(len(members)), counts)
         first = torch.cumsum(counts, 0) - counts
         return torch.arange(len(owner)) + (self.starts[members] - first)[owner], owner
+
+
+def worst_choice(values: Tensor, total: int) -> Tensor:
+    """How to hand out a total among nodes so that their values add up to most, ``[Q, n]``.
+
+    Args:
+        values: What ``0, 1, ..., k`` bring at each node, ``[Q, n, k + 1]``.
+        total: The sum to hand out, at most ``n k``.
+
+    >>> worst_choice(torch.tensor([[[0.0, 5.0, 6.0], [0.0, 4.0, 8.5], [0.0, 1.0, 1.0]]]), 2).tolist()
+    [[1, 1, 0]]
+    """
+    levels = []
+    number = 2 ** math.ceil(math.log2(max(2, values.shape[1])))
+    padding = values.new_full((len(values), number - values.shape[1], values.shape[2]), -torch.inf)
+    padding[..., 0] = 0
+    best = torch.cat([values, padding], dim=1)
+    while best.shape[1] > 1:
+        left, right = best[:, 0::2], best[:, 1::2]
+        shares = left.shape[2]
+        width = min(total, shares + right.shape[2] - 2) + 1
+        # windows[..., s, i] is what is right of a share of `shares - 1 - i` for a total of s
+        beyond = (shares - 1, max(0, width - right.shape[2]))
+        windows = torch.nn.functional.pad(right, beyond, value=-torch.inf).unfold(2, shares, 1)[:, :, :width]
+        best, place = (windows + left.flip(2).unsqueeze(2)).max(dim=3)
+        share = shares - 1 - place
+        levels.append(share)
+    chosen = torch.full((len(values), 1), total)
+    for share in reversed(levels):
+        left_part = share.gather(2, chosen.unsqueeze(2)).squeeze(2)
+        chosen = torch.stack([left_part, chosen - left_part], dim=2).flatten(1)
+    return chosen[:, : values.shape[1]]

@@ -236,7 +236,7 @@ def _count_singles(packed: NDArray[np.uint8], labels: Labels, classes: int) -> I
 
 
 def _count_together(parts: Iterable[NDArray[np.uint8]], slots: int, order: int, *, first: int = 0) -> NDArray[Any]:
-    """In how many of the samples two or three slots, from some first one on, were all flipped, symmetric."""
+    """In how many of the samples two or three slots, from the first one on, were all flipped, symmetric."""
     if can_compile():
         return _count_words((_by_slot(packed)[first:] for packed in parts), slots - first, order)
     return _count_pairs(parts, slots) if order == 2 else _count_triples(parts, slots - first, first)

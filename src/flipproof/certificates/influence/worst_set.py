@@ -49,7 +49,7 @@ class Quadruples:
 
 @dataclass(frozen=True)
 class SetWeights:
-    """A weight for every subset of slots up to some order.
+    """A weight for every subset of at most four slots.
 
     Attributes:
         constant: Of the empty set.
@@ -170,9 +170,11 @@ def _with_slot(weights: SetWeights, quadruple: Quadruples, rank: int) -> SetWeig
     )
 
 
+@dataclass
 class _Search:
-    def __init__(self, weights: SetWeights, goal: float, effort: int) -> None:
-        self.weights, self.goal, self.effort = weights, goal, effort
+    weights: SetWeights
+    goal: float
+    effort: int
 
     def decided(self, *, quick: bool = False) -> bool:
         """Whether every set is above the goal; ``False`` where that is not known."""
@@ -225,21 +227,9 @@ class _Search:
             double = double[open_][:, open_]
             if _too_few(members, counts):
                 return True
-        return not give_up() and self._branches(constant, single, double, places, members, counts, rows, parts)
-
-    def _branches(
-        self,
-        constant: float,
-        single: FloatArray,
-        double: FloatArray,
-        places: IntArray,
-        members: IntArray,
-        counts: tuple[int, ...],
-        rows: FloatArray,
-        parts: int,
-    ) -> bool:
-        """The sets by their first slot, the most harmful slots first."""
-        ranked = np.argsort(rows, kind="stable")
+        if give_up():
+            return False
+        ranked = np.argsort(rows, kind="stable")  # the sets by their first slot, the most harmful slots first
         for rank, slot in enumerate(ranked):
             left = ranked[rank:]
             if constant + _least(rows[left], members[left], counts) / parts > self.goal:

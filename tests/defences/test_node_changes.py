@@ -3,7 +3,8 @@
 import numpy as np
 
 from flipproof import Graph
-from flipproof.graphs import NODE_CHANGES, changed_graphs, number_of_changes
+from flipproof.certificates.certificate import NODE_CHANGES
+from flipproof.defences.changed_nodes import changed_graphs, number_of_changes
 from support.changed_nodes import one_change, random_graph
 
 

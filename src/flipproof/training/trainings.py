@@ -1,0 +1,248 @@
+"""One function per training: under noise, on hashed sub-graphs, through the certificate of a local network."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Unpack
+
+from torch import nn
+
+from flipproof.errors import InputError
+from flipproof.noise import EdgeNoise
+from flipproof.noise.groups import EdgeGroups
+from flipproof.training.certified import CertifiedTraining, recipe
+from flipproof.training.classification import GraphClassification
+from flipproof.training.counting import learn_counts
+from flipproof.training.hyperparameters import Hyperparameters, Shared
+from flipproof.training.loop import TrainingResult, fit
+from flipproof.training.objectives import OBJECTIVES, Flips
+from flipproof.training.views import SubGraphs, View, as_view
+
+_DATA, _LOOP = ("features", "validation"), ("checkpoint", "progress")
+_OF_COPIES = {"objective": "samples", "copies": 1, "consistency": 0.0, "label_smoothing": 0.0, "edge_features": None}
+
+
+def train(
+    model: nn.Module,
+    graphs: Iterable[Any],
+    *,
+    noise: EdgeNoise | None = None,
+    objective: str = "samples",
+    flips: int | None = None,
+    copies: int = 1,
+    consistency: float = 0.0,
+    label_smoothing: float = 0.0,
+    budget: int | Sequence[int] | None = None,
+    features: Any = None,
+    epochs: int = 200,
+    learning_rate: float | None = None,
+    batch_size: int | None = None,
+    weight_decay: float | None = None,
+    average: float | None = None,
+    schedule: str = "one-cycle",
+    class_weights: bool = False,
+    validation: Iterable[Any] | None = None,
+    seed: int = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool | Callable[[int, int], None] = False,
+    edge_features: Callable[[Any, Any], Any] | None = None,
+) -> TrainingResult:
+    """Train a model in place with AdamW, under noise or as it is; afterwards it is in evaluation mode.
+
+    Repeatable: the same model, graphs and arguments give the same weights, byte for byte, on the same machine (graphs of
+    hundreds of nodes are computed with torch's threads, and then with the same number of them). The initial weights are the
+    model's own (``GCN(..., seed=0)``).
+
+    Args:
+        model: A torch module in the dense convention ``forward(x, adj, mask)`` or PyG's ``forward(x, edge_index, batch)``.
+        graphs: Labelled graphs, in any form the library accepts.
+        noise: Edge noise, fresh for every graph in every step; frozen pairs are left alone. ``None`` trains on the graphs
+            as they are.
+        objective: What the loss rewards. ``"samples"``: every noisy copy answered correctly (cross-entropy). ``"majority"``:
+            the answer averaged over the copies of a graph, which is what smoothing asks for: a class that is never the
+            likeliest on a single copy can still get the most votes. It needs many copies (64) and works best on a model
+            already trained for the samples; it gains accuracy under strong noise and lowers the largest shares of votes.
+            ``"attacked"``: every noisy copy answered correctly after an attack on the graph: up to ``flips`` pairs that raise
+            the loss of the averaged answer most steeply are flipped before the noise is added. It trains for the radius, needs
+            several copies, and gives up some accuracy at radius 0. ``"attacked-votes"``: the same with a bounded loss, the
+            probability of a wrong answer. Of two graphs that no classifier can both hold, it holds one, where the
+            cross-entropy holds neither. Start from a model trained with ``"attacked"``.
+        flips: Largest number of flips of the attack in ``"attacked"`` and ``"attacked-votes"``; by default 2.
+        copies: Noisy versions per graph and step.
+        consistency: Weight of a term that draws the answers on the copies of one graph together: the mean divergence
+            ``KL(mean answer || answer)``. It needs at least two copies.
+        label_smoothing: Share of the target that is spread over all classes.
+        budget: For a :class:`flipproof.models.Local`: as :func:`train_certified`, without noise.
+        features: As for :class:`flipproof.SmoothedClassifier` (by default the graphs' own, or the degree where they have none);
+            computed on the noisy graphs or sub-graphs. With a budget, the graphs' own.
+        epochs: Passes over the graphs.
+        learning_rate: The highest rate of the schedule; by default 0.01; with a budget 0.006, and 0.003 with node features.
+        batch_size: Graphs per step; by default 64.
+        weight_decay: Weight decay of AdamW; by default 0.0001; with a budget 0.001, and 0.3 with node features.
+        average: Decay of an exponential moving average of the weights over steps, for instance 0.99; the average becomes the
+            model. 0 takes the last weights. By default 0, and 0.99 with a budget.
+        schedule: ``"one-cycle"`` (warm-up, then cosine to nearly nothing), ``"cosine"`` or ``"constant"``.
+        class_weights: Give every class the same weight in the loss, however many graphs it has.
+        validation: Labelled graphs; the weights of the epoch with the smallest loss on them are kept. With noise they are
+            seen under noise, the same noisy versions in every epoch.
+        seed: Seed of the order of graphs, the noise and dropout.
+        checkpoint: A file that holds the state of the training, written every second or so at the end of an epoch. After a
+            stop or a kill, the same call continues from there and ends with the same weights, byte for byte; a finished
+            training returns its result at once. The file of another training is refused. Dropout on devices other than
+            the CPU is not restored.
+        progress: ``True`` shows progress with the time left on stderr; a function is called with the number of epochs done
+            and their total.
+        edge_features: As for :class:`flipproof.SmoothedClassifier`.
+
+    >>> from flipproof import EdgeNoise
+    >>> from flipproof.datasets import topologies
+    >>> from flipproof.models import GCN
+    >>> model = GCN(in_features=1, num_classes=8, seed=0)
+    >>> train(model, topologies(32), noise=EdgeNoise(keep=0.9), epochs=2).epochs
+    2
+    """
+    of_copies = dict(zip(_OF_COPIES, (objective, copies, consistency, label_smoothing, edge_features), strict=True))
+    shared: Shared = {
+        "features": features,
+        "epochs": epochs,
+        "learning_rate": learning_rate,
+        "batch_size": batch_size,
+        "weight_decay": weight_decay,
+        "average": average,
+        "schedule": schedule,
+        "class_weights": class_weights,
+        "validation": validation,
+        "seed": seed,
+        "checkpoint": checkpoint,
+        "progress": progress,
+    }
+    if budget is not None:
+        if noise is not None or flips is not None or of_copies != _OF_COPIES:
+            raise InputError(
+                f"budget={budget} trains a local network through its certificate, without noise, flips or copies; got one of "
+                "these beside it (leave one of them out)"
+            )
+        return train_certified(model, graphs, budget=budget, **shared)
+    if flips is not None and not (objective in OBJECTIVES and OBJECTIVES[objective].attacked):
+        raise InputError(
+            f'flips are for objective="attacked" and "attacked-votes"; got flips={flips} and {objective!r} (train_voting with '
+            "groups=1 trains against flips without noise)"
+        )
+    view = as_view(noise, None, renumber=False)
+    return _classify(model, graphs, view, None if flips is None else Flips(flips), **of_copies, **shared)
+
+
+def train_voting(
+    model: nn.Module,
+    graphs: Iterable[Any],
+    *,
+    groups: int | EdgeGroups,
+    renumber: bool = False,
+    flips: int = 0,
+    worst_of: int = 4,
+    copies: int = 1,
+    consistency: float = 0.0,
+    label_smoothing: float = 0.0,
+    edge_features: Callable[[Any, Any], Any] | None = None,
+    **shared: Unpack[Shared],
+) -> TrainingResult:
+    """Train a model for a :class:`flipproof.VotingClassifier`: every graph of a step is its sub-graph of a random group.
+
+    Validation graphs are seen as all their sub-graphs.
+
+    Args:
+        model: As for :func:`train`.
+        graphs: Labelled graphs, in any form the library accepts.
+        groups: Number of groups, or the groups themselves.
+        renumber: Number the nodes of every training graph at random before they are hashed, afresh in every step. This makes
+            ever new sub-graphs and suits data whose node numbers have no meaning.
+        flips: Number of pairs to train against: every sub-graph is replaced by the worst of several variants with this many pairs
+            of its group flipped. It raises the price of votes; with ``groups=1`` it is adversarial training of the model as it
+            is. Validation graphs are flipped likewise. 0 flips nothing.
+        worst_of: Number of variants, found by a forward pass: the graph as it is, the pairs of the steepest loss, random pairs.
+        copies: Sub-graphs per graph and step.
+        consistency, label_smoothing, edge_features: As for :func:`train`.
+        **shared: The other arguments of :func:`train`.
+    """
+    of_copies = {"copies": copies, "consistency": consistency, "label_smoothing": label_smoothing}
+    against = Flips(flips, worst_of) if flips else None
+    view = SubGraphs(groups, renumber=renumber)
+    return _classify(model, graphs, view, against, edge_features=edge_features, **of_copies, **shared)
+
+
+def train_certified(
+    model: nn.Module,
+    graphs: Iterable[Any],
+    *,
+    budget: int | Sequence[int],
+    counts_only: bool = False,
+    **shared: Unpack[Shared],
+) -> TrainingResult:
+    """Train a :class:`flipproof.models.Local` through its own certificate.
+
+    Args:
+        model: The local network.
+        graphs: Labelled graphs, in any form the library accepts.
+        budget: Largest number of flips to prepare for, or ``(additions, removals)``. The network then answers for any budget up
+            to this one (``LocalClassifier(model, budget=2)``), by default for this one.
+        counts_only: Let no node vote: the network learns from numbers of nodes and edges alone. It learns at once, so epochs and
+            all that concerns steps and weights have no part in it.
+        **shared: The other arguments of :func:`train`; node features must not depend on edges.
+    """
+    data, loop, numbers = _parted(shared)
+    chosen = Hyperparameters.of(recipe=recipe(model), **numbers)
+    _check_module(model)
+    if counts_only or getattr(model, "counts_only", False):
+        held_out, progress = data["validation"], loop["progress"] or False
+        return learn_counts(model, graphs, budget=budget, validation=held_out, chosen=chosen, progress=progress)
+    return fit(model, CertifiedTraining(model, graphs, budget=budget, chosen=chosen, **data), chosen, **loop)
+
+
+def train_for(model: nn.Module, graphs: Iterable[Any], **arguments: Any) -> TrainingResult:
+    """The training that the arguments of a defence call for: for a budget, for groups, or under noise.
+
+    What concerns copies of graphs alone has no part in a training for a budget, and is left out there.
+    """
+    chosen = {name: value for name, value in arguments.items() if value is not None}
+    training: Callable[..., TrainingResult] = train
+    if "budget" in chosen:
+        training = train_certified
+        chosen = {name: value for name, value in chosen.items() if name not in _OF_COPIES}
+    elif "groups" in chosen:
+        training = train_voting
+        if chosen.get("objective") == _OF_COPIES["objective"]:
+            del chosen["objective"]
+    known = inspect.signature(training).parameters.keys() | Shared.__annotations__.keys()
+    for name in chosen.keys() - known:
+        raise InputError(
+            f"{name} has no part in {training.__name__}; got {chosen[name]!r} (leave it out, or train for another defence)"
+        )
+    return training(model, graphs, **chosen)
+
+
+def _classify(
+    model: nn.Module, graphs: Iterable[Any], view: View, flips: Flips | None, *, edge_features: Any, **arguments: Any
+) -> TrainingResult:
+    """Train a classifier of whole graphs, seen through a view."""
+    data, loop, numbers = _parted(arguments)
+    chosen = Hyperparameters.of(**numbers)
+    _check_module(model)
+    task = GraphClassification(
+        model, graphs, view=view, flips=flips, chosen=chosen, edge_features=edge_features, **data
+    )
+    return fit(model, task, chosen, **loop)
+
+
+def _parted(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Arguments about data, about the loop, and the numbers that steer a training."""
+    data, loop = ({name: arguments.get(name) for name in names} for names in (_DATA, _LOOP))
+    return data, loop, {name: value for name, value in arguments.items() if name not in (*_DATA, *_LOOP)}
+
+
+def _check_module(model: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            f"model must be a torch module; got {type(model).__name__} (other classifiers train themselves)"
+        )

@@ -8,7 +8,7 @@ import pytest
 
 import flipproof as fp
 from flipproof.certificates.metrics import share_interval
-from flipproof.cli.options import PrintOptions, Result, run_command
+from flipproof.cli.options import OutputOptions, Result, run_command
 from flipproof.cli.summary import shown_summary, summarise
 from support.runs import settings_of
 
@@ -35,7 +35,7 @@ def test_the_summary_counts_right_and_certified_graphs(capsys: pytest.CaptureFix
     for r, ends in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
         assert summary["intervals"]["certified_accuracy"][str(r)] == pytest.approx(ends, abs=1e-6)
     assert (summary["abstained"], summary["average_certified_radius"]) == (1, 0.75)
-    run_command(lambda options: Result({}, shown_summary({"run": "folder", **summary})), PrintOptions())
+    run_command(lambda options: Result({}, shown_summary({"run": "folder", **summary})), OutputOptions())
     shown = capsys.readouterr().out
     assert shown.count(".07-.93") == 8  # 2 of 4, at each of those radii
     assert max(len(line) for line in shown.splitlines() if "│" in line) <= 80

@@ -77,19 +77,18 @@ def attack(options: AttackOptions) -> Result:
     }
     loaded = load_model(options.model)
     chosen = chosen_data(loaded, options)
-    features, classes = options.features, num_classes(loaded, options.classes, chosen.dataset)
-    trusts, base = options.trust_features, undefended().kind()
-    attacked = {}
+    classes, base, attacked = num_classes(loaded, options.classes, chosen.dataset), undefended().kind(), {}
     other = None if options.undefended is None else load_model(options.undefended)
     if other is not None:
         refuse_other_classes(other, chosen.dataset, "--undefended")
-        attacked["undefended"] = defend(other, base, classes=num_classes(other, None, chosen.dataset))
-    attacked["base"] = defend(loaded, base, classes=classes, features=features)
+        attacked["undefended"] = defend(other, base, num_classes(other, None, chosen.dataset))
+    attacked["base"] = defend(loaded, base, classes, options)
     defence = chosen_defence(loaded, options.defence_values, options.defence)
     if defence is not None and not wording(defence.name).baseline:
-        attacked["defended"] = defend(loaded, defence, classes=classes, features=features, trust_features=trusts)
+        attacked["defended"] = defend(loaded, defence, classes, options)
     blind = None
     if options.edge_blind is not None:
+        trusts = options.trust_features
         blind = edge_blind_model(options.edge_blind, loaded, chosen, trust_features=trusts, quiet=options.quiet)
     settings = AttackSettings(
         data=chosen.dataset.name,
@@ -99,7 +98,7 @@ def attack(options: AttackOptions) -> Result:
         model_sha256=loaded.identity,
         undefended_sha256=None if other is None else other.identity,
         defence=described(attacked["defended"].defence) if "defended" in attacked else None,
-        features=features_shown(attacked["base"], chosen.graphs.values(), loaded.features(features)),
+        features=features_shown(attacked["base"], chosen.graphs.values(), loaded.features(options.features)),
         budget=options.budget,
         attacks=names,
         constraints=options.constraints,

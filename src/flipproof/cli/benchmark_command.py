@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flipproof.cli.options import ClusterOptions, FolderOptions, PrintOptions, Result
+from flipproof.cli.options import ClusterOptions, FolderOptions, OutputOptions, Result
 from flipproof.cli.summary import narrow_table, stacked
 from flipproof.errors import InputError
 from flipproof.fields import option
@@ -21,7 +21,7 @@ from flipproof.studies.benchmark.standings_page import write_benchmark
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(PrintOptions, ClusterOptions, FolderOptions):
+class Options(OutputOptions, ClusterOptions, FolderOptions):
     """What ``flipproof benchmark`` takes."""
 
     config: Path = option("A TOML file of data sets and methods.", argument="CONFIG")

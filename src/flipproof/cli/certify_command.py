@@ -12,11 +12,9 @@ from flipproof.cli.line_to_beat import MOST_GRAPHS, NONE, LineToBeat
 from flipproof.cli.options import (
     ClusterOptions,
     FolderOptions,
-    MemoryOptions,
     ModelDataOptions,
     OutputOptions,
     Result,
-    checked_memory,
 )
 from flipproof.cli.summary import shown_summary, summarise
 from flipproof.defences.defence import described
@@ -36,7 +34,7 @@ _TINY = 4  # graphs that are not worth more than this process; a single one may 
 
 
 @dataclass(frozen=True, kw_only=True)
-class CertifyOptions(OutputOptions, ClusterOptions, MemoryOptions, ModelDataOptions, FolderOptions):
+class CertifyOptions(OutputOptions, ClusterOptions, ModelDataOptions, FolderOptions):
     """What ``flipproof certify`` takes; ``None`` where the model folder knows."""
 
     JOINED = ("settings", "asking")
@@ -52,20 +50,18 @@ class CertifyOptions(OutputOptions, ClusterOptions, MemoryOptions, ModelDataOpti
 def certify(options: CertifyOptions) -> Result:
     """Ask what is missing, derive the certificates, summarise."""
     options.check_engine()
-    memory, loaded = checked_memory(options.memory), load_model(options.model)
+    loaded = load_model(options.model)
     defence, values = required_defence(loaded, options.defence_values, options.defence, quiet=options.silent)
     chosen = chosen_data(loaded, options)
     request = from_plain(defence.request, {**values, "graphs": len(chosen.graphs)})
-    classes, trusts = num_classes(loaded, options.classes, chosen.dataset), options.trust_features
-    features = loaded.features(options.features)
-    defended = defend(loaded, defence, classes=classes, features=features, trust_features=trusts, memory=memory)
+    defended = defend(loaded, defence, num_classes(loaded, options.classes, chosen.dataset), options)
     keep_to_path(defended, options.out)
     defended.check_ahead(chosen.dataset.subset(chosen.graphs), request)
     if options.part == "test":
         warn_of_training_graphs(loaded, chosen, quiet=options.quiet)
     # an edge-blind model is the line itself
     order = NONE if options.edge_blind is None and defence.edge_blind else options.edge_blind
-    to_beat = LineToBeat(order, loaded, chosen, trust_features=trusts, quiet=options.silent)
+    to_beat = LineToBeat(order, loaded, chosen, trust_features=options.trust_features, quiet=options.silent)
     notes = [*chosen.notes, *_reach(defended, request, chosen.graphs, options)]
     settings = CertifySettings(
         data=chosen.dataset.name,
@@ -77,7 +73,7 @@ def certify(options: CertifyOptions) -> Result:
         graphs_seed=chosen.graphs_seed,
         model=loaded.name,
         model_sha256=loaded.identity,
-        features=features_shown(defended, chosen.graphs.values(), features),
+        features=features_shown(defended, chosen.graphs.values(), loaded.features(options.features)),
         num_classes=defended.num_classes,
         defence=described(defence),
         question=to_plain(request),

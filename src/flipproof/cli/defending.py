@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from flipproof.classifiers import DEFAULT_MEMORY
-from flipproof.cli.options import ModelDataOptions
+from flipproof.cli.options import ModelDataOptions, ModelOptions, checked_memory
 from flipproof.datasets import Dataset
 from flipproof.datasets.sources import DataSource, by_class_names, fingerprint, model_data, part_indices
 from flipproof.defences import defence_classes, defence_names, trained_defence
@@ -153,19 +152,14 @@ def num_classes(loaded: LoadedModel, typed: int | None, data: Dataset | None = N
 
 
 def defend(
-    loaded: LoadedModel,
-    defence: Defence,
-    *,
-    classes: int,
-    features: str | None = None,
-    trust_features: bool = False,
-    memory: int = DEFAULT_MEMORY,
+    loaded: LoadedModel, defence: Defence, classes: int, options: ModelOptions | None = None
 ) -> DefendedClassifier:
-    """The defended classifier."""
-    hook = load_features(loaded.features(features))
-    return DefendedClassifier(
-        loaded.model, defence, num_classes=classes, features=hook, trust_features=trust_features, memory=memory
-    )
+    """The defended classifier; of a model to compare with, no options speak."""
+    hook, more = load_features(loaded.features(None)), dict[str, Any]()
+    if options is not None:
+        hook = load_features(loaded.features(options.features))
+        more = {"trust_features": options.trust_features, "memory": checked_memory(options.memory)}
+    return DefendedClassifier(loaded.model, defence, num_classes=classes, features=hook, **more)
 
 
 def refuse_other_classes(loaded: LoadedModel, data: Dataset, option: str) -> None:

@@ -105,7 +105,7 @@ def edge_blind_model(
         )
     refuse_other_classes(blind, chosen.dataset, "--edge-blind")
     warn_of_training_graphs(blind, chosen, quiet=quiet)
-    return defend(blind, blindness(), classes=blind.model.num_classes)
+    return defend(blind, blindness(), blind.model.num_classes)
 
 
 def training_graphs(loaded: LoadedModel, chosen: ChosenData) -> Dataset:

@@ -48,9 +48,10 @@ class Result:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrintOptions:
-    """What a command may print."""
+class OutputOptions:
+    """What a command may print; its options may stand in a file."""
 
+    config: Any = option("TOML file of options; what is typed here prevails.", None, kind=Path, panel="Output")
     json: bool = option("Print JSON only.", False, panel="Output")
     quiet: bool = option("Print nothing but errors.", False, panel="Output", short="-q")
 
@@ -63,13 +64,6 @@ class PrintOptions:
     def again(self) -> str:
         """The command that continues."""
         return shlex.join(["flipproof", *sys.argv[1:]])
-
-
-@dataclass(frozen=True, kw_only=True)
-class OutputOptions(PrintOptions):
-    """What a command may print; its options may stand in a file."""
-
-    config: Path | None = option("TOML file of options; what is typed here prevails.", None, panel="Output")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,6 +239,7 @@ class ModelOptions(FeatureOptions, SymmetriseOptions, Defended):
         "Name of the defence; by default what the model was trained for, or what the options speak of.", None
     )
     classes: int | None = option("Number of classes of a model of your own.", None, panel="Data", least=2)
+    memory: str = option("Memory that graphs and the model's work on them may take at once, such as 2GiB.", "1GiB")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,13 +257,6 @@ class ModelDataOptions(ModelOptions, SourceOptions):
     graphs_seed: int = option("Seed that draws them.", 0, panel="Data")
     data_seed: int | None = option("Seed that makes the topologies; by default the model's.", None, panel="Data")
     split_seed: int | None = option("Seed of the split; by default the model's.", None, panel="Data")
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemoryOptions:
-    """How much memory."""
-
-    memory: str = option("Memory that graphs and the model's work on them may take at once, such as 2GiB.", "1GiB")
 
 
 # ---- commands ----------------------------------------------------------------------------------------------------------

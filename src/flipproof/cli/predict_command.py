@@ -6,13 +6,13 @@ import io
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from flipproof.certificates.certificate import Certificate
 from flipproof.cli.defending import defend, num_classes, required_defence
-from flipproof.cli.options import MemoryOptions, ModelOptions, OutputOptions, WorkerOptions, checked_memory
+from flipproof.cli.options import ModelOptions, OutputOptions, WorkerOptions
 from flipproof.datasets.sources import stored_attributes
 from flipproof.datasets.unlabelled import Columns, parsed_line, read_unlabelled
 from flipproof.defences.asking import ask_all
@@ -31,7 +31,7 @@ _KEPT = ("radius", "adds_radius", "removes_radius", "method", "alpha", "samples"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictOptions(OutputOptions, WorkerOptions, MemoryOptions, ModelOptions):
+class PredictOptions(OutputOptions, WorkerOptions, ModelOptions):
     """What ``flipproof predict`` takes."""
 
     JOINED = ("settings", "asking")
@@ -101,12 +101,12 @@ def _answer_lines(predictor: _Predictor, options: PredictOptions) -> int:
 
 
 def _predictor(options: PredictOptions) -> _Predictor:
-    memory, loaded = checked_memory(options.memory), load_model(options.model)
+    loaded = load_model(options.model)
     defence, values = required_defence(loaded, options.defence_values, options.defence, quiet=options.silent)
     classes, stored = num_classes(loaded, options.classes), loaded.metadata
     # train has looked at these columns over all its graphs, which tells more than one graph can
-    trusts = options.trust_features or "data_sha256" in stored
-    defended = defend(loaded, defence, classes=classes, features=options.features, trust_features=trusts, memory=memory)
+    options = replace(options, trust_features=options.trust_features or "data_sha256" in stored)
+    defended = defend(loaded, defence, classes, options)
     names = list(stored.get("class_names") or map(str, range(classes)))
     columns = Columns(stored_attributes(stored) if "attributes" in stored else None)
     return _Predictor(defended, {**options.DEFAULTS, **values}, names, columns)

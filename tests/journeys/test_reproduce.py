@@ -22,6 +22,7 @@ from support.command_line import call
 TINY = """
 import sys
 from pathlib import Path
+from flipproof.cli.options import run_command
 from flipproof.cli.reproduce_command import Options, run_settings
 from flipproof.studies.reproduce.experiment import Settings
 
@@ -32,7 +33,7 @@ settings = Settings(
 
 
 def reproduced(out, workers):
-    return run_settings(Options(out=Path(out), workers=int(workers)), settings)
+    return run_command(lambda options: run_settings(options, settings), Options(out=Path(out), workers=int(workers)))
 
 
 if __name__ == "__main__":

@@ -286,3 +286,8 @@ def spaces() -> list[Space]:
 def space(name: str) -> Space:
     """The defence of this name."""
     return Space(defence_class(name))
+
+
+def undefended() -> Space:
+    """The model as it is: no defence."""
+    return space("none")

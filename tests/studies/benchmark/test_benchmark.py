@@ -61,7 +61,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def finished(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("benchmark") / "out"
     options = benchmark_command.Options(config=config, out=out, workers=1, quiet=True)
-    assert benchmark_command.run(options) == 0
+    benchmark_command.benchmark(options)
     return out
 
 
@@ -191,7 +191,7 @@ def test_a_benchmark_that_was_stopped_ends_in_the_same_bytes(
 @pytest.mark.guarantee
 def test_two_workers_give_the_same_bytes(config: Path, finished: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert benchmark_command.run(benchmark_command.Options(config=config, out=out, workers=2, quiet=True)) == 0
+    benchmark_command.benchmark(benchmark_command.Options(config=config, out=out, workers=2, quiet=True))
     for name in WRITTEN:
         assert (out / name).read_bytes() == (finished / name).read_bytes()
 

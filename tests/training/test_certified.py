@@ -13,7 +13,7 @@ from flipproof.certificates.local_scores import edge_changes, leads_over_rivals
 from flipproof.certificates.matched_knapsack import NodeLosses, heaviest
 from flipproof.models import GIN, Local
 from flipproof.training.certified import CertifiedTraining, recurrence
-from flipproof.training.hyperparameters import Hyperparameters
+from flipproof.training.loop import Hyperparameters
 from flipproof.training.reached_views import TrainingAttack, worst_choice
 
 

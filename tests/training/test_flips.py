@@ -8,9 +8,8 @@ import torch
 
 import flipproof as fp
 from flipproof import models
-from flipproof.training.batches import LabelledGraphs
+from flipproof.training.batches import LabelledGraphs, SubGraphs, View
 from flipproof.training.objectives import Flips, flip_highest
-from flipproof.training.views import Clean, SubGraphs
 from support.learnable import PygMean, Recorder, dense_or_not, weights_of
 
 
@@ -25,13 +24,11 @@ def padded() -> tuple[fp.Graph, fp.Graph, object]:
     return first, second, graphs.padded(torch.arange(2))
 
 
-@pytest.mark.parametrize("view", [Clean(), SubGraphs(2), SubGraphs(2, renumber=True)])
+@pytest.mark.parametrize("view", [View(), SubGraphs(2), SubGraphs(2, renumber=True)])
 @pytest.mark.parametrize("validation", [False, True])
 def test_only_pairs_that_an_attacker_has_are_flipped(view, validation):
     _, _, batch = padded()
-    make = view.validation_adjacency if validation else view.adjacency
-    copies = 2
-    adjacency, room = make(batch, copies, draws), view.room(batch, copies, draws, validation=validation)
+    adjacency, room = (make(batch, 2, draws, validation=validation) for make in (view.adjacency, view.room))
     assert torch.equal(room, room.mT)
     assert not room.diagonal(dim1=1, dim2=2).any()
     assert not room[0, 0, 1]
@@ -52,7 +49,7 @@ def test_only_pairs_that_an_attacker_has_are_flipped(view, validation):
 
 def test_variants_are_the_steepest_and_random_ones():
     _, _, batch = padded()
-    adjacency, room = batch.adjacency, Clean().room(batch, 1, draws)
+    adjacency, room = batch.adjacency, View().room(batch, 1, draws)
     slopes = torch.zeros_like(adjacency)
     slopes[0, 1, 2] = slopes[0, 2, 1] = -5.0  # the loss rises if this edge goes
     slopes[1, 2, 3] = slopes[1, 3, 2] = 5.0  # and if this one comes

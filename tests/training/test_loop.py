@@ -14,8 +14,7 @@ from torch import Tensor, nn
 import flipproof as fp
 from flipproof import models
 from flipproof.training import train_for
-from flipproof.training.hyperparameters import Hyperparameters
-from flipproof.training.loop import Outcome, fit
+from flipproof.training.loop import Hyperparameters, Outcome, fit
 from support.learnable import PygMean, WithDropout, dense_or_not, padded, weights_of
 
 

@@ -11,7 +11,7 @@ from flipproof import EdgeNoise, InputError
 from flipproof.datasets import topologies
 from flipproof.models import GCN, GIN
 from flipproof.training.batches import LabelledGraphs
-from flipproof.training.hyperparameters import Hyperparameters
+from flipproof.training.loop import Hyperparameters
 from flipproof.training.objectives import averaged_loss
 from flipproof.training.stacked import Soap, _Stack, standardise_inputs, train_stack
 

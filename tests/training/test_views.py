@@ -10,8 +10,7 @@ import torch
 
 import flipproof as fp
 from flipproof.noise import keyed_draws
-from flipproof.training.batches import LabelledGraphs
-from flipproof.training.views import Clean, Noisy, SubGraphs
+from flipproof.training.batches import LabelledGraphs, Noisy, SubGraphs, View
 from support.learnable import Recorder, dense_or_not
 
 
@@ -97,7 +96,7 @@ def test_validation_sees_every_sub_graph_that_the_hash_makes():
         LabelledGraphs(graphs, "graphs").padded(torch.arange(4)),
     )
     assert view.validation_copies(1) == 3
-    shown = view.validation_adjacency(batch, 3, draws).view(3, 4, *batch.adjacency.shape[1:])
+    shown = view.adjacency(batch, 3, draws, validation=True).view(3, 4, *batch.adjacency.shape[1:])
     for index, graph in enumerate(graphs):
         for group, part in enumerate(fp.EdgeGroups(3, key=7).sub_graphs(graph)):
             n = graph.num_nodes
@@ -114,7 +113,7 @@ def test_every_group_is_drawn_equally_often():
 
 
 @pytest.mark.parametrize(
-    "view", [Clean(), Noisy(fp.EdgeNoise(keep=0.8)), SubGraphs(3, renumber=True)], ids=lambda view: type(view).__name__
+    "view", [View(), Noisy(fp.EdgeNoise(keep=0.8)), SubGraphs(3, renumber=True)], ids=lambda view: type(view).__name__
 )
 def test_a_view_has_no_state(view):
     """The same draws give the same matrices, in any order of calls: what makes a training continue to the same bytes."""

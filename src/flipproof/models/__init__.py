@@ -13,42 +13,37 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flipproof.models.blinded import EdgeBlind as EdgeBlind
-    from flipproof.models.gcn import GCN as GCN
-    from flipproof.models.gin import GIN as GIN
-    from flipproof.models.loading import NAMES as NAMES
-    from flipproof.models.loading import SavedModel as SavedModel
-    from flipproof.models.loading import build as build
-    from flipproof.models.loading import load as load
-    from flipproof.models.loading import load_metadata as load_metadata
-    from flipproof.models.loading import save as save
-    from flipproof.models.local_network import Local as Local
-    from flipproof.models.network import GraphNetwork as GraphNetwork
-    from flipproof.models.network import PyGNetwork as PyGNetwork
-    from flipproof.models.node_statistics import NodeFit as NodeFit
-    from flipproof.models.node_statistics import NodeStatistics as NodeStatistics
+    from flipproof.models.gcn import GCN
+    from flipproof.models.gin import GIN
+    from flipproof.models.loading import NAMES, SavedModel, build, load, load_metadata, save
+    from flipproof.models.local_network import Local
+    from flipproof.models.network import EdgeBlind, GraphNetwork, PyGNetwork
+    from flipproof.models.node_statistics import NodeFit, NodeStatistics
 
+__all__ = [
+    "GCN",
+    "GIN",
+    "NAMES",
+    "EdgeBlind",
+    "GraphNetwork",
+    "Local",
+    "NodeFit",
+    "NodeStatistics",
+    "PyGNetwork",
+    "SavedModel",
+    "build",
+    "load",
+    "load_metadata",
+    "save",
+]
 _HOMES = {
-    "EdgeBlind": "blinded",
-    "GCN": "gcn",
-    "GIN": "gin",
-    "Local": "local_network",
-    "GraphNetwork": "network",
-    "PyGNetwork": "network",
+    **{"GCN": "gcn", "GIN": "gin", "Local": "local_network"},
+    **dict.fromkeys(("EdgeBlind", "GraphNetwork", "PyGNetwork"), "network"),
     **dict.fromkeys(("NodeFit", "NodeStatistics"), "node_statistics"),
-    **dict.fromkeys(("NAMES", "SavedModel", "build", "load", "load_metadata", "save"), "loading"),
 }
-
-__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'flipproof.models' has no attribute {name!r}")
-    value = getattr(import_module(f"flipproof.models.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    return getattr(import_module(f"flipproof.models.{_HOMES.get(name, 'loading')}"), name)

@@ -194,7 +194,7 @@ def check_features(data: Dataset, graphs: Sequence[Graph], hooks: Sequence[Any])
 def check_training(training: Mapping[str, Any]) -> None:
     """Refuse what :func:`flipproof.train` would refuse, before any graph is read."""
     from flipproof.training import train
-    from flipproof.training.hyperparameters import Hyperparameters
+    from flipproof.training.loop import Hyperparameters
 
     defaults = inspect.signature(train).parameters
     known = {entry.name: defaults[entry.name].default for entry in fields(Hyperparameters) if entry.name != "seed"}

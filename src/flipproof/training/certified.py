@@ -35,8 +35,7 @@ from flipproof.models.node_odds import folds, node_statistics
 from flipproof.models.voters import Voters
 from flipproof.noise import keyed_draws
 from flipproof.training.batches import LabelledGraphs, shuffled
-from flipproof.training.hyperparameters import Hyperparameters
-from flipproof.training.loop import Outcome
+from flipproof.training.loop import Hyperparameters, Outcome
 from flipproof.training.reached_views import ReachedViews, TrainingAttack
 
 __all__ = ["CertifiedTraining", "check_labels", "check_local", "checked_budget", "recipe", "recurrence"]

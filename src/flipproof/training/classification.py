@@ -19,11 +19,17 @@ from flipproof.classifiers.message_passing import EdgeFeatures, data_batch, edge
 from flipproof.classifiers.torch_module import convention_of, logit_per_class
 from flipproof.errors import InputError
 from flipproof.noise import keyed_draws
-from flipproof.training.batches import LabelledGraphs, Padded, shuffled
-from flipproof.training.hyperparameters import Hyperparameters
-from flipproof.training.loop import Outcome
-from flipproof.training.objectives import OBJECTIVES, Flips, averaged_loss, disagreement, flip_highest
-from flipproof.training.views import Draws, View
+from flipproof.training.batches import Draws, LabelledGraphs, Padded, View, shuffled
+from flipproof.training.loop import Hyperparameters, Outcome
+from flipproof.training.objectives import (
+    OBJECTIVES,
+    Flips,
+    attack_counts,
+    averaged_loss,
+    disagreement,
+    exclusive_or,
+    flip_counted,
+)
 
 _VALIDATION_BATCH = 256  # copies of validation graphs at a time
 _ATTACK = 2  # flips of the objectives with an attack where no other number is given
@@ -117,7 +123,7 @@ class GraphClassification:
         for index, part in enumerate(part for some in members for part in held_out.cut(some, copies)):
             batch = held_out.padded(part)
             draws = self._draws("validation", index)
-            adjacency = self.view.validation_adjacency(batch, copies, draws)
+            adjacency = self.view.adjacency(batch, copies, draws, validation=True)
             if self.flips is not None and not self.objective.attacked:
                 room = self.view.room(batch, copies, draws, validation=True)
                 adjacency = self._worst(self.flips, batch, adjacency, room, draws)
@@ -158,20 +164,13 @@ class GraphClassification:
         labels = batch.labels.to(self.device)
         room = self.view.room(batch, 1, draws)
         noise = (adjacency.view(copies, size, *adjacency.shape[1:]) - batch.adjacency).abs()
-        counts = torch.from_numpy((draws("attack", (size,)).astype(np.int64) * (flips.count + 1)) >> 32)
+        counts = attack_counts(draws, size, flips.count)
 
         def noisy(graphs: Tensor) -> Tensor:
-            return (graphs + noise - 2 * graphs * noise).flatten(0, 1)
+            return exclusive_or(graphs, noise).flatten(0, 1)
 
         def loss(graphs: Tensor) -> Tensor:
             return averaged_loss(self._logits(batch, noisy(graphs), copies), labels)
-
-        def flipped(scores: Tensor) -> Tensor:
-            variant = batch.adjacency
-            for count in range(1, flips.count + 1):
-                here = (counts >= count).view(-1, 1, 1)
-                variant = torch.where(here, flip_highest(batch.adjacency, scores, room, count), variant)
-            return variant
 
         with _in_evaluation(self.model):
             clean, slopes = batch.adjacency.clone(), None
@@ -179,11 +178,12 @@ class GraphClassification:
                 with torch.enable_grad():
                     (slopes,) = torch.autograd.grad(loss(clean.requires_grad_()).sum(), clean, allow_unused=True)
             if slopes is not None:
-                return noisy(flipped((slopes + slopes.transpose(1, 2)) * (1 - 2 * batch.adjacency)))
+                rise = (slopes + slopes.mT) * (1 - 2 * batch.adjacency)
+                return noisy(flip_counted(batch.adjacency, rise, room, counts))
             worst, highest = batch.adjacency, torch.full((size,), -torch.inf)
             for number in range(flips.worst_of - 1):
-                scores = draws(f"attack {number}", tuple(worst.shape)).astype(np.float64)
-                variant = flipped(torch.from_numpy(scores))
+                scores = torch.from_numpy(draws(f"attack {number}", tuple(worst.shape)).astype(np.float64))
+                variant = flip_counted(batch.adjacency, scores, room, counts)
                 with torch.no_grad():
                     reached = loss(variant).cpu()
                 higher = (reached > highest).view(-1, 1, 1)

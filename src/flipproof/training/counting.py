@@ -13,8 +13,7 @@ import torch
 from flipproof.graphs import Graph, as_graphs
 from flipproof.training.batches import LabelledGraphs
 from flipproof.training.certified import check_labels, check_local, checked_budget
-from flipproof.training.hyperparameters import Hyperparameters
-from flipproof.training.loop import Epoch, TrainingResult
+from flipproof.training.loop import Epoch, Hyperparameters, TrainingResult
 
 __all__ = ["learn_counts"]
 

@@ -1,4 +1,4 @@
-"""The loop: optimiser, schedule, averaged weights, checkpoints and history of a training.
+"""The loop: optimiser, schedule, averaged weights, checkpoints and history of a training, and the numbers that steer it.
 
 What is learnt is a :class:`Task`: it draws batches and gives losses. The loop knows neither graphs nor noise. Per step, it asks
 for the losses of the batch's pieces and lets each go backward before it asks for the next, so that only one piece is in memory at
@@ -20,24 +20,122 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from flipproof.checks import checked_seed
 from flipproof.errors import InputError
 from flipproof.files import write_bytes
 from flipproof.models.network import NamedNetwork
 from flipproof.progress import watched
 from flipproof.training.batches import digest
-from flipproof.training.hyperparameters import SCHEDULES, Hyperparameters
+from flipproof.training.objectives import OBJECTIVES
 
 _FORMAT = "flipproof checkpoint 2"
 _WORTH_SHARING = 2**20  # entries of a batch from which several threads help
 _CHECKPOINT_SECONDS = 1.0  # between checkpoints: writing one costs as much as a quick epoch
 _FORGETTING = 10  # early on the average reaches back a tenth of the steps: the first weights are soon forgotten
+_WARM_UP = 0.1
+_FIRST, _LAST = 0.04, 0.001  # factors on the highest rate
+
+
+def _cosine(done: float) -> float:
+    return _LAST + (1 - _LAST) * (1 + math.cos(math.pi * done)) / 2
+
+
+def _one_cycle(done: float) -> float:
+    return _FIRST + (1 - _FIRST) * done / _WARM_UP if done < _WARM_UP else _cosine((done - _WARM_UP) / (1 - _WARM_UP))
+
+
+# the factor on the highest learning rate, as a function of the share of steps done
+_SCHEDULES: dict[str, Callable[[float], float]] = {
+    "one-cycle": _one_cycle,
+    "cosine": _cosine,
+    "constant": lambda done: 1.0,
+}
+
+_COUNT = ("an integer of at least 1", lambda value: isinstance(value, int) and value >= 1)
+_AMOUNT = ("a number of at least 0", lambda value: value >= 0)
+_SHARE = ("a number of at least 0 and below 1", lambda value: 0 <= value < 1)
+_RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    **dict.fromkeys(("epochs", "batch_size", "copies"), _COUNT),
+    "learning_rate": ("a number above 0", lambda value: value > 0),
+    **dict.fromkeys(("weight_decay", "consistency"), _AMOUNT),
+    **dict.fromkeys(("label_smoothing", "average"), _SHARE),
+}
+
+
+class Shared(TypedDict, total=False):
+    """Arguments that all trainings share; :func:`flipproof.train` explains them."""
+
+    features: Any
+    epochs: int
+    learning_rate: float | None
+    batch_size: int | None
+    weight_decay: float | None
+    average: float | None
+    schedule: str
+    class_weights: bool
+    validation: Iterable[Any] | None
+    seed: int
+    checkpoint: str | os.PathLike[str] | None
+    progress: bool | Callable[[int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hyperparameters:
+    """Arguments of :func:`flipproof.train` that do not depend on the graphs; plain JSON."""
+
+    epochs: int = 200
+    learning_rate: float = 0.01
+    batch_size: int = 64
+    weight_decay: float = 1e-4
+    copies: int = 1
+    objective: str = "samples"
+    consistency: float = 0.0
+    label_smoothing: float = 0.0
+    average: float = 0.0
+    schedule: str = "one-cycle"
+    class_weights: bool = False
+    seed: int = 0
+
+    @classmethod
+    def of(cls, *, recipe: Mapping[str, float] | None = None, **values: Any) -> Hyperparameters:
+        """These values; ``None`` stands for the recipe's, or the default.
+
+        >>> Hyperparameters.of(learning_rate=None, recipe={"learning_rate": 0.006}).learning_rate
+        0.006
+        """
+        return cls(**{**(recipe or {}), **{name: value for name, value in values.items() if value is not None}})
+
+    def __post_init__(self) -> None:
+        for name, (expected, fits) in _RULES.items():
+            value = getattr(self, name)
+            number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+            if not number or not fits(value):
+                raise InputError(f"{name} must be {expected}; got {value!r}")
+        for name, known in (("schedule", _SCHEDULES), ("objective", OBJECTIVES)):
+            if getattr(self, name) not in known:
+                raise InputError(f"{name} must be one of {', '.join(known)}; got {getattr(self, name)!r}")
+        if self.consistency and self.copies < 2:
+            raise InputError(
+                f"consistency compares copies of a graph; got copies={self.copies} (pass copies=2 or more)"
+            )
+        object.__setattr__(self, "class_weights", bool(self.class_weights))
+        object.__setattr__(self, "seed", checked_seed(self.seed))
+
+    def rate(self, step: int, members: int) -> float:
+        """The learning rate of a step, in a training on so many members."""
+        steps = self.epochs * -(-members // self.batch_size)
+        return self.learning_rate * _SCHEDULES[self.schedule](step / max(1, steps - 1))
+
+    def memory(self, step: int) -> float:
+        """The part of the averaged weights that is kept after the given number of steps."""
+        return min(self.average, step / (step + _FORGETTING))
 
 
 @dataclass(frozen=True)
@@ -83,12 +181,10 @@ class TrainingResult:
         return self.history[self.best_epoch]
 
     def __repr__(self) -> str:
-        shown = f"loss={self.final.loss:.4f}, accuracy={self.final.accuracy:.3f}"
-        if self.final.validation_accuracy is not None:
-            shown += f", validation_accuracy={self.final.validation_accuracy:.3f}"
-        return (
-            f"TrainingResult(epochs={self.epochs}, best_epoch={self.best_epoch}, {shown}, seconds={self.seconds:.1f})"
-        )
+        shares = {"accuracy": self.final.accuracy, "validation_accuracy": self.final.validation_accuracy}
+        shown = [f"{name}={share:.3f}" for name, share in shares.items() if share is not None]
+        start = f"epochs={self.epochs}, best_epoch={self.best_epoch}, loss={self.final.loss:.4f}"
+        return f"TrainingResult({', '.join([start, *shown])}, seconds={self.seconds:.1f})"
 
 
 @dataclass(frozen=True)
@@ -130,10 +226,7 @@ class Task(Protocol):
         """The outcome of a step on a batch, piece by piece; the model is in training mode."""
 
     def validation(self) -> Iterator[Outcome] | None:
-        """The outcome on the validation members, the same members in the same guise in every epoch; ``None`` without them.
-
-        The model is in evaluation mode, without gradients.
-        """
+        """The outcome on the validation members, in the same guise in every epoch, without gradients; ``None`` without them."""
 
     def finish(self) -> None:
         """What is left to do once the weights to keep are in the model, in evaluation mode."""
@@ -198,11 +291,9 @@ class _State:
         self.optimizer = torch.optim.AdamW(
             weights, lr=chosen.learning_rate, weight_decay=chosen.weight_decay, fused=True
         )
-        self.steps = chosen.epochs * -(-len(task) // chosen.batch_size)
-        self.step = 0
         self.averaged = copy.deepcopy(model.state_dict()) if chosen.average else None
         self.history: list[Epoch] = []
-        self.best_epoch, self.best_loss = -1, math.inf
+        self.step, self.best_epoch, self.best_loss = 0, -1, math.inf
         self.best_state: dict[str, Any] | None = None
 
     @property
@@ -222,19 +313,20 @@ class _State:
         if validation is None:
             self.history.append(Epoch(loss, accuracy))
             return
-        with self._weights_to_keep(), torch.no_grad():
-            self.model.eval()
+        current = copy.deepcopy(self.model.state_dict())
+        self.model.load_state_dict(self.averaged or current)
+        self.model.eval()
+        with torch.no_grad():
             validated = _mean(validation)
         self.history.append(Epoch(loss, accuracy, *validated))
         if validated[0] < self.best_loss:
             self.best_epoch, self.best_loss = self.epoch - 1, validated[0]
-            self.best_state = copy.deepcopy(self.averaged or self.model.state_dict())
+            self.best_state = copy.deepcopy(self.averaged or current)
+        self.model.load_state_dict(current)
 
     def run_step(self, members: Tensor) -> list[Outcome]:
         """One step of the optimiser, on one batch."""
-        rate = self.chosen.learning_rate * SCHEDULES[self.chosen.schedule](self.step / max(1, self.steps - 1))
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        self.optimizer.param_groups[0]["lr"] = self.chosen.rate(self.step, len(self.task))
         self.optimizer.zero_grad(set_to_none=True)
         parts = []
         for part in self.task.losses(members, self.step):
@@ -242,14 +334,12 @@ class _State:
             parts.append(replace(part, loss=part.loss.detach()))
         self.optimizer.step()
         self.step += 1
-        if self.averaged is not None:
-            keep, current = min(self.chosen.average, self.step / (self.step + _FORGETTING)), self.model.state_dict()
-            with torch.no_grad():
-                for name, value in self.averaged.items():
-                    if value.is_floating_point():
-                        value.lerp_(current[name], 1 - keep)
-                    else:
-                        value.copy_(current[name])
+        current = self.model.state_dict()
+        for name, value in (self.averaged or {}).items():
+            if value.is_floating_point():
+                value.lerp_(current[name], 1 - self.chosen.memory(self.step))
+            else:
+                value.copy_(current[name])
         return parts
 
     def finish(self) -> None:
@@ -292,18 +382,6 @@ class _State:
         self.history = [Epoch(**epoch) for epoch in numbers["history"]]
         self.step, self.best_epoch = numbers["step"], numbers["best_epoch"]
         self.best_loss = math.inf if numbers["best_loss"] is None else numbers["best_loss"]
-
-    @contextmanager
-    def _weights_to_keep(self) -> Iterator[None]:
-        if self.averaged is None:
-            yield
-            return
-        current = copy.deepcopy(self.model.state_dict())
-        self.model.load_state_dict(self.averaged)
-        try:
-            yield
-        finally:
-            self.model.load_state_dict(current)
 
 
 def _mean(outcomes: Iterable[Outcome]) -> tuple[float, float]:

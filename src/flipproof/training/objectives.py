@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from flipproof.errors import InputError
-from flipproof.training.views import Draws
+from flipproof.checks import checked_count
+from flipproof.training.batches import Draws
 
 CrossEntropy = Callable[..., Tensor]
 """The mean loss of logits ``[K, C]`` against labels ``[K]``; with ``reduction="none"`` the loss of each."""
@@ -95,9 +95,9 @@ class Flips:
     worst_of: int = 4
 
     def __post_init__(self) -> None:
-        for name, value, least in (("flips", self.count, 1), ("worst_of", self.worst_of, 2)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise InputError(f"{name} must be an integer of at least {least}; got {value!r} (for instance {least})")
+        for field, name, least in (("count", "flips", 1), ("worst_of", "worst_of", 2)):
+            value = checked_count(getattr(self, field), name, least, f"for instance {least}")
+            object.__setattr__(self, field, value)
 
     def variants(self, adjacency: Tensor, room: Tensor, draws: Draws, slopes: Tensor | None) -> Iterator[Tensor]:
         """The variants with flips one after the other, float32 ``[K, n, n]`` each; the graph itself is not among them.
@@ -119,6 +119,25 @@ class Flips:
             turn = number if rise is None else number // _RANDOM
             random = torch.from_numpy(draws(f"flips {number}", tuple(adjacency.shape)).astype("float64"))
             yield flip_highest(adjacency, random, room & (adjacency > 0) if turn % 2 else room, self.count)
+
+
+def flip_counted(adjacency: Tensor, scores: Tensor, room: Tensor, counts: Tensor) -> Tensor:
+    """As :func:`flip_highest`, with a number of flips ``[K]`` for each matrix."""
+    flipped = adjacency
+    for count in range(1, int(counts.max()) + 1):
+        chosen = (counts >= count).view(-1, 1, 1)
+        flipped = torch.where(chosen, flip_highest(adjacency, scores, room, count), flipped)
+    return flipped
+
+
+def attack_counts(draws: Draws, size: int, most: int) -> Tensor:
+    """Random numbers of flips from 0 to ``most``, ``[size]``."""
+    return torch.from_numpy((draws("attack", (size,)).astype("int64") * (most + 1)) >> 32)
+
+
+def exclusive_or(graphs: Tensor, noise: Tensor) -> Tensor:
+    """The 0/1 matrices with the entries of ``noise`` flipped; differentiable."""
+    return graphs + noise - 2 * graphs * noise
 
 
 def flip_highest(adjacency: Tensor, scores: Tensor, room: Tensor, count: int) -> Tensor:

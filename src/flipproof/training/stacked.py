@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
@@ -21,12 +20,10 @@ from flipproof.classifiers.features import as_features
 from flipproof.errors import InputError
 from flipproof.models.network import GraphNetwork
 from flipproof.noise import EdgeNoise, keyed_draws
-from flipproof.training.batches import LabelledGraphs, Padded, shuffled
-from flipproof.training.hyperparameters import SCHEDULES, Hyperparameters
-from flipproof.training.objectives import OBJECTIVES, averaged_loss, flip_highest
-from flipproof.training.views import Draws, as_view
+from flipproof.training.batches import Draws, LabelledGraphs, Noisy, Padded, View, shuffled
+from flipproof.training.loop import Hyperparameters
+from flipproof.training.objectives import OBJECTIVES, attack_counts, averaged_loss, exclusive_or, flip_counted
 
-_FORGETTING = 10  # early on the average reaches back a tenth of the steps
 _BASIS_STEPS = 10  # between updates of the bases
 _MEMORY = 0.95  # of all moving averages of the optimiser
 
@@ -50,7 +47,7 @@ def train_stack(
         features: As for :class:`flipproof.SmoothedClassifier`.
         flips: Most flips of the attack, for the objectives that have one.
         seed: Seed of the order of graphs and of the noise.
-        **hyperparameters: Of :class:`flipproof.training.hyperparameters.Hyperparameters`, without validation or dropout.
+        **hyperparameters: Of :class:`flipproof.training.loop.Hyperparameters`, without validation or dropout.
 
     Returns:
         The arguments as plain JSON, to be stored with the models.
@@ -69,16 +66,15 @@ def train_stack(
             "networks must be built alike to be trained together; got other shapes (train them one by one)"
         )
     stack = _Stack(networks, LabelledGraphs(graphs, "graphs"), noise, features, flips, chosen)
-    step, steps = 0, chosen.epochs * -(-len(stack.graphs) // chosen.batch_size)
+    step = 0
     weights, optimizer = list(stack.weights.values()), Soap(list(stack.weights.values()), decay=chosen.weight_decay)
     averaged = [weight.detach().clone() for weight in weights]
     for epoch in range(chosen.epochs):
         for members in shuffled(stack.graphs.sizes, chosen.batch_size, seed=chosen.seed, epoch=epoch):
             gradients = torch.autograd.grad(stack.loss(members, step), weights)
-            optimizer.step(gradients, chosen.learning_rate * SCHEDULES[chosen.schedule](step / max(1, steps - 1)))
+            optimizer.step(gradients, chosen.rate(step, len(stack.graphs)))
             step += 1
-            reach = min(chosen.average, step / (step + _FORGETTING))
-            torch._foreach_lerp_(averaged, [weight.detach() for weight in weights], 1 - reach)
+            torch._foreach_lerp_(averaged, [weight.detach() for weight in weights], 1 - chosen.memory(step))
     if not all(bool(value.isfinite().all()) for value in averaged):
         raise InputError(f"training diverged (lower learning_rate; got {chosen.learning_rate:g})")
     for place, network in enumerate(networks):
@@ -123,7 +119,7 @@ class _Stack:
         chosen: Hyperparameters,
     ) -> None:
         self.graphs, self.flips, self.chosen = graphs, flips, chosen
-        self.view, self.features = as_view(noise, None, renumber=False), as_features(features)
+        self.view, self.features = View() if noise is None else Noisy(noise), as_features(features)
         self.objective = OBJECTIVES[chosen.objective]
         self.base = copy.deepcopy(networks[0]).train()
         stacked, _ = stack_module_state(list(networks))
@@ -164,11 +160,10 @@ class _Stack:
         """
         size, room = len(batch.labels), self.view.room(batch, 1, draws)
         noise = (adjacency.view(-1, size, *adjacency.shape[1:]) - batch.adjacency).abs()
-        counts = torch.from_numpy((draws("attack", (size,)).astype(np.int64) * (self.flips + 1)) >> 32)
+        counts = attack_counts(draws, size, self.flips)
 
         def noisy(graphs: Tensor) -> Tensor:
-            graphs = graphs.unsqueeze(1)
-            return (graphs + noise - 2 * graphs * noise).flatten(1, 2)
+            return exclusive_or(graphs.unsqueeze(1), noise).flatten(1, 2)
 
         clean = batch.adjacency.expand(self.count, *batch.adjacency.shape).clone().requires_grad_()
         losses = [averaged_loss(rows, batch.labels).sum() for rows in self._logits(batch, noisy(clean))]
@@ -177,10 +172,7 @@ class _Stack:
         before, room, counts = (
             part.repeat(self.count, *[1] * (part.ndim - 1)) for part in (batch.adjacency, room, counts)
         )
-        attacked = before
-        for count in range(1, self.flips + 1):
-            attacked = torch.where((counts >= count).view(-1, 1, 1), flip_highest(before, rise, room, count), attacked)
-        return noisy(attacked.view_as(clean))
+        return noisy(flip_counted(before, rise, room, counts).view_as(clean))
 
 
 class Soap:

@@ -14,18 +14,18 @@ from flipproof.errors import InputError
 from flipproof.fields import Option
 from flipproof.noise import EdgeNoise
 from flipproof.noise.groups import EdgeGroups
+from flipproof.training.batches import Noisy, SubGraphs, View
 from flipproof.training.certified import CertifiedTraining, recipe
 from flipproof.training.classification import GraphClassification
 from flipproof.training.counting import learn_counts
-from flipproof.training.hyperparameters import Hyperparameters, Shared
-from flipproof.training.loop import TrainingResult, fit
+from flipproof.training.loop import Hyperparameters, Shared, TrainingResult, fit
 from flipproof.training.objectives import OBJECTIVES, Flips
-from flipproof.training.views import SubGraphs, View, as_view
 
 if TYPE_CHECKING:
     from flipproof.datasets import Dataset
 
 _DATA, _LOOP = ("features", "validation"), ("checkpoint", "progress")
+_OWN = ("model", "graphs", "noise", "flips", "budget")  # arguments of train that are not handed on
 _OF_COPIES = {"objective": "samples", "copies": 1, "consistency": 0.0, "label_smoothing": 0.0, "edge_features": None}
 
 
@@ -108,23 +108,14 @@ def train(
     >>> train(model, topologies(32), noise=EdgeNoise(keep=0.9), epochs=2).epochs
     2
     """
-    of_copies = dict(zip(_OF_COPIES, (objective, copies, consistency, label_smoothing, edge_features), strict=True))
-    shared: Shared = {
-        "features": features,
-        "epochs": epochs,
-        "learning_rate": learning_rate,
-        "batch_size": batch_size,
-        "weight_decay": weight_decay,
-        "average": average,
-        "schedule": schedule,
-        "class_weights": class_weights,
-        "validation": validation,
-        "seed": seed,
-        "checkpoint": checkpoint,
-        "progress": progress,
-    }
+    arguments = {name: value for name, value in locals().items() if name not in _OWN}
     if budget is not None:
-        if noise is not None or flips is not None or of_copies != _OF_COPIES:
+        shared = {name: value for name, value in arguments.items() if name not in _OF_COPIES}
+        if (
+            noise is not None
+            or flips is not None
+            or any(arguments[name] != value for name, value in _OF_COPIES.items())
+        ):
             raise InputError(
                 f"budget={budget} trains a local network through its certificate, without noise, flips or copies; got one of "
                 "these beside it (leave one of them out)"
@@ -135,8 +126,8 @@ def train(
             f'flips are for objective="attacked" and "attacked-votes"; got flips={flips} and {objective!r} (train_voting with '
             "groups=1 trains against flips without noise)"
         )
-    view = as_view(noise, None, renumber=False)
-    return _classify(model, graphs, view, None if flips is None else Flips(flips), **of_copies, **shared)
+    view = View() if noise is None else Noisy(noise)
+    return _classify(model, graphs, view, None if flips is None else Flips(flips), **arguments)
 
 
 def train_voting(
@@ -172,8 +163,7 @@ def train_voting(
         **shared: The other arguments of :func:`train`.
     """
     of_copies = {"copies": copies, "consistency": consistency, "label_smoothing": label_smoothing}
-    against = Flips(flips, worst_of) if flips else None
-    view = SubGraphs(groups, renumber=renumber)
+    view, against = SubGraphs(groups, renumber=renumber), Flips(flips, worst_of) if flips else None
     return _classify(model, graphs, view, against, edge_features=edge_features, **of_copies, **shared)
 
 
@@ -196,9 +186,7 @@ def train_certified(
             all that concerns steps and weights have no part in it.
         **shared: The other arguments of :func:`train`; node features must not depend on edges.
     """
-    data, loop, numbers = _parted(shared)
-    chosen = Hyperparameters.of(recipe=recipe(model), **numbers)
-    _check_module(model)
+    chosen, data, loop = _parted(model, shared, recipe(model))
     if counts_only or getattr(model, "counts_only", False):
         held_out, progress = data["validation"], loop["progress"] or False
         return learn_counts(model, graphs, budget=budget, validation=held_out, chosen=chosen, progress=progress)
@@ -231,26 +219,25 @@ def _classify(
     model: nn.Module, graphs: Iterable[Any], view: View, flips: Flips | None, *, edge_features: Any, **arguments: Any
 ) -> TrainingResult:
     """Train a classifier of whole graphs, seen through a view."""
-    data, loop, numbers = _parted(arguments)
-    chosen = Hyperparameters.of(**numbers)
-    _check_module(model)
+    chosen, data, loop = _parted(model, arguments)
     task = GraphClassification(
         model, graphs, view=view, flips=flips, chosen=chosen, edge_features=edge_features, **data
     )
     return fit(model, task, chosen, **loop)
 
 
-def _parted(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """Arguments about data, about the loop, and the numbers that steer a training."""
+def _parted(
+    model: Any, arguments: Mapping[str, Any], recipe: Mapping[str, float] | None = None
+) -> tuple[Hyperparameters, dict[str, Any], dict[str, Any]]:
+    """The numbers that steer a training, the arguments about data, and those about the loop."""
     data, loop = ({name: arguments.get(name) for name in names} for names in (_DATA, _LOOP))
-    return data, loop, {name: value for name, value in arguments.items() if name not in (*_DATA, *_LOOP)}
-
-
-def _check_module(model: Any) -> None:
+    numbers = {name: value for name, value in arguments.items() if name not in (*_DATA, *_LOOP)}
+    chosen = Hyperparameters.of(recipe=recipe, **numbers)
     if not isinstance(model, nn.Module):
         raise InputError(
             f"model must be a torch module; got {type(model).__name__} (other classifiers train themselves)"
         )
+    return chosen, data, loop
 
 
 Settings = Mapping[str, Any]

@@ -47,15 +47,6 @@ def test_numeric_attributes_that_all_nodes_have_become_features(tmp_path: Path) 
     ]
 
 
-def test_the_attribute_x_comes_first(tmp_path: Path) -> None:
-    nodes = [{"id": 0, "x": [1, 2], "weight": 5}, {"id": 1, "x": [3, 4], "weight": 5}]
-    content = json.dumps({"nodes": nodes, "edges": [{"source": 0, "target": 1}]})
-    write(tmp_path, "a.json,0\nb.json,1\n", a__json=content, b__json=content)
-    features = fp.datasets.folder(tmp_path)[0].node_features
-    assert features is not None
-    assert features.tolist() == [[1, 2], [3, 4]]
-
-
 def test_graphml_as_networkx_writes_it(tmp_path: Path) -> None:
     graph = networkx.cycle_graph(4)
     networkx.set_node_attributes(graph, {node: float(node**2) for node in graph}, "size")
@@ -94,6 +85,7 @@ BROKEN: list[tuple[str, dict[str, str], str]] = [
     ("a.json,0\n", {"a__json": json.dumps(LINKS | {"nodes": [NODES[0], NODES[0]]})}, "nodes[1] has the id 'a'"),
     ("a.json,0\n", {"a__json": json.dumps(LINKS | {"links": [{"source": "a"}]})}, "edge 0 must join two nodes"),
     ("a.json,0\n", {"a__json": json.dumps(LINKS | {"links": [{"source": "a", "target": "q"}]})}, "edge 0 must join two nodes"),
+    ("a.json,0\n", {"a__json": json.dumps(LINKS | {"links": [{"source": "a", "target": "a"}]})}, "a.json: node 0 is joined"),
     ("a.graphml,0\n", {"a__graphml": "<graphml>\n<graph"}, "a.graphml, line 2: not GraphML"),
     ("a.graphml,0\n", {"a__graphml": "<html></html>"}, "a.graphml is not GraphML"),
     ("a.graphml,0\n", {"a__graphml": GRAPHML.format(kind="directed", body=TWO)}, "undirected simple graph; got one directed"),
@@ -110,13 +102,6 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, labels: str, files: dict[s
     with pytest.raises(fp.InputError, match=r"\(.*\)$") as caught:
         fp.datasets.folder(tmp_path)
     assert sentence in str(caught.value)
-
-
-def test_a_self_loop_in_json_names_the_file(tmp_path: Path) -> None:
-    loop = json.dumps(LINKS | {"links": [{"source": "a", "target": "a"}]})
-    write(tmp_path, "a.json,0\nsquare.edges,1\n", a__json=loop)
-    with pytest.raises(fp.InputError, match=r"a\.json: "):
-        fp.datasets.folder(tmp_path)
 
 
 def test_a_folder_without_table_and_no_folder(tmp_path: Path) -> None:

@@ -192,8 +192,8 @@ class Dataset(Sequence[Graph]):
     def __setattr__(self, attribute: str, value: object) -> None:
         raise AttributeError(f"a Dataset is read-only; make a new one to change {attribute}")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.graphs, self.class_names, self.name, self.attributes, self.remarks)
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "labels"}
 
     def __len__(self) -> int:
         return len(self.graphs)
@@ -375,13 +375,3 @@ def _span(values: list[int]) -> str:
         return "-"
     low, high = min(values), max(values)
     return str(low) if low == high else f"{low}-{high}"
-
-
-def _rebuild(
-    graphs: Sequence[Graph],
-    class_names: tuple[str, ...],
-    name: str,
-    attributes: tuple[Attribute, ...],
-    remarks: tuple[str, ...],
-) -> Dataset:
-    return Dataset(graphs, class_names=class_names, name=name, attributes=attributes, remarks=remarks)

@@ -14,11 +14,12 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -130,14 +131,8 @@ def load_model(name: str) -> LoadedModel:
             else f"--model must be a folder that train wrote, or package.module:factory; {name} is neither (check the path)"
         )
     factory, source = _imported(name, "--model")
-    try:
+    with _told(f"--model {name}: the factory failed", "it is called without arguments"):
         model = factory()
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(
-            f"--model {name}: the factory failed with {_reason(error)} (it is called without arguments)"
-        ) from error
     if model is None or isinstance(model, type):
         raise InputError(f"--model {name}: the factory must return a model; got {model!r} (return an instance)")
     if is_torch_module(model):
@@ -166,18 +161,24 @@ def _imported(name: str, option: str) -> tuple[Any, bytes]:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    try:
+    with _told(f"{option} {name}: importing {module_name} failed", "run it from the folder that holds it"):
         module = importlib.import_module(module_name)
-    except Exception as error:
-        raise InputError(
-            f"{option} {name}: importing {module_name} failed with {_reason(error)} (run it from the folder that holds it)"
-        ) from error
-    value: Any = module
-    for part in attribute.split("."):
-        value = getattr(value, part, None)
+    value = reduce(lambda holder, part: getattr(holder, part, None), attribute.split("."), cast(Any, module))
     if not callable(value):
         raise InputError(f"{option} {name}: {module_name} has no callable {attribute} (check the name after the colon)")
     return value, _source(module)
+
+
+@contextmanager
+def _told(what: str, remedy: str) -> Iterator[None]:
+    """Turn an error of the user's code into one sentence."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+        raise InputError(f"{what} with {reason} ({remedy})") from error
 
 
 # ---- in folders ----------------------------------------------------------------------------------------------------
@@ -224,8 +225,8 @@ def load(folder: str | os.PathLike[str]) -> Any:
 
     folder = Path(folder)
     saved, weights = _read(folder)
-    is_line = saved.config.get("name") == _LINE
-    model: Any = NodeStatistics.of_config(saved.config) if is_line else build(saved.config).eval()
+    fitted = saved.config.get("name") == _LINE
+    model: Any = NodeStatistics.of_config(saved.config) if fitted else build(saved.config).eval()
     try:
         model.load_state_dict(load_tensors(weights))
     except (SafetensorError, RuntimeError, KeyError) as error:
@@ -283,8 +284,7 @@ def _description(folder: Path) -> dict[str, Any]:
 
 def _plain(value: Any, key: str) -> Any:
     if isinstance(value, EdgeNoise):
-        names = ("add_threshold", "remove_threshold", "p_add", "p_remove")
-        return {name: getattr(value, name) for name in names}
+        return {name: getattr(value, name) for name in ("add_threshold", "remove_threshold", "p_add", "p_remove")}
     value = getattr(value, "spec", value)  # of a features hook
     try:
         json.dumps(value, allow_nan=False)
@@ -392,7 +392,3 @@ def _parts(value: Any, home: str) -> tuple[Any, ...]:
 def _source(module: Any) -> bytes:
     file = getattr(module, "__file__", None)
     return b"" if file is None else Path(file).read_bytes()
-
-
-def _reason(error: BaseException) -> str:
-    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"

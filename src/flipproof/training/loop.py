@@ -293,7 +293,7 @@ class _State:
         )
         self.averaged = copy.deepcopy(model.state_dict()) if chosen.average else None
         self.history: list[Epoch] = []
-        self.step, self.best_epoch, self.best_loss = 0, -1, math.inf
+        self.step, self.best_epoch = 0, -1
         self.best_state: dict[str, Any] | None = None
 
     @property
@@ -318,10 +318,10 @@ class _State:
         self.model.eval()
         with torch.no_grad():
             validated = _mean(validation)
+        lowest = math.inf if self.best_epoch < 0 else self.history[self.best_epoch].validation_loss
+        if validated[0] < lowest:
+            self.best_epoch, self.best_state = self.epoch, copy.deepcopy(self.averaged or current)
         self.history.append(Epoch(loss, accuracy, *validated))
-        if validated[0] < self.best_loss:
-            self.best_epoch, self.best_loss = self.epoch - 1, validated[0]
-            self.best_state = copy.deepcopy(self.averaged or current)
         self.model.load_state_dict(current)
 
     def run_step(self, members: Tensor) -> list[Outcome]:
@@ -344,18 +344,14 @@ class _State:
 
     def finish(self) -> None:
         """Put the weights to keep into the model."""
-        state = self.best_state or self.averaged
-        if state is not None:
-            self.model.load_state_dict(state)
-        if self.best_epoch < 0:
-            self.best_epoch = self.epoch - 1
+        self.model.load_state_dict(self.best_state or self.averaged or self.model.state_dict())
+        self.best_epoch = self.epoch - 1 if self.best_epoch < 0 else self.best_epoch
         self.model.eval()
 
     def numbers(self) -> dict[str, Any]:
         """What changes from epoch to epoch and is no tensor."""
-        best_loss = None if self.best_epoch < 0 else self.best_loss
         history = [asdict(epoch) for epoch in self.history]
-        return {"history": history, "step": self.step, "best_epoch": self.best_epoch, "best_loss": best_loss}
+        return {"history": history, "step": self.step, "best_epoch": self.best_epoch}
 
     def tensors(self) -> dict[str, Tensor]:
         """What changes from epoch to epoch and is a tensor."""
@@ -381,7 +377,6 @@ class _State:
         self.optimizer.load_state_dict(self.optimizer.state_dict() | {"state": moments})
         self.history = [Epoch(**epoch) for epoch in numbers["history"]]
         self.step, self.best_epoch = numbers["step"], numbers["best_epoch"]
-        self.best_loss = math.inf if numbers["best_loss"] is None else numbers["best_loss"]
 
 
 def _mean(outcomes: Iterable[Outcome]) -> tuple[float, float]:
@@ -409,7 +404,6 @@ def finished_epochs(path: Path) -> int:
 
 
 def _write_checkpoint(path: Path, training: dict[str, Any], state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Write the file, whole or not at all."""
     header = {"format": _FORMAT, "asked": training, "state": state}
     # tensors that share memory (tied weights) are stored one by one
     copies = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}

@@ -76,7 +76,7 @@ def test_test_graphs_of_a_reproduced_model_were_no_training_graphs(tmp_path: Pat
 
     settings = Settings(graphs=32, train_graphs=20, clean_epochs=1)
     TrainWork(settings, tmp_path)(Job("gcn", None))
-    source, graphs = model_data(models.load_metadata(tmp_path / "models" / "gcn-clean").metadata, **NOTHING)
+    source, graphs = model_data(models.load_metadata(tmp_path / "models" / "gcn-clean-0").metadata, **NOTHING)
     assert source.split(graphs).test_indices.tolist() == data_split(settings).test_indices.tolist()
     assert source.split(graphs).train_indices.tolist() == data_split(settings).train_indices.tolist()
 

@@ -333,7 +333,7 @@ def test_a_model_that_fails_on_a_later_graph_keeps_what_is_finished(
     done = call(monkeypatch, capsys, *command.split(), "--workers", 1)
     assert done.code == 2
     assert "the model failed on graph 1 with ZeroDivisionError" in done.err
-    finished = [row[0] for row in stored(runs / "later")["finished"]]
+    finished = [row[0] for row in stored(runs / "later")]
     assert [item for item in finished if isinstance(item, int)] == [2, 5, 8, 11]
 
 

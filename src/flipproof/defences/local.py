@@ -288,7 +288,7 @@ def look(classifier: DefendedClassifier, graph: Graph, per_node: int | None, *, 
     clean = node_set.scores(views.own[: views.num_clean], views.counts[: views.num_clean])
     rest = node_set.scores(views.own[views.num_clean :], views.counts[views.num_clean :])
     offsets = None
-    if classifier.model.counts_edges:
+    if not classifier.model.in_features:
         changes = edge_changes(graph, depth)
         offsets = node_set.offsets(graph.num_edges + changes)
         offsets[changes == 0] = node_set.offset  # in a batch of another shape it may round differently

@@ -104,10 +104,7 @@ class NodeLosses:
 
     def table(self, flips: int) -> Floats:
         """``W_v`` for each theta, ``[n, thetas, B, additions, removals]``, for at least so many flips, as far as was looked;
-        ``-inf`` where impossible.
-
-        Few flips are looked at first: most graphs need no more.
-        """
+        ``-inf`` where impossible. Few flips are looked at first: most graphs need no more."""
         if self._table.shape[-1] <= min(flips, self.depth):
             self._table = self._tabulated(min(self.depth, max(flips, 2 * self._table.shape[-1])))
         return self._table
@@ -169,9 +166,7 @@ class NodeLosses:
         return touches.swapaxes(0, 1), values.transpose(3, 1, 2, 0, 4)
 
     def _far_along(self, kind: str, number: IntArray) -> Floats:
-        """Bounds on ``W_v`` for more flips of one kind than were looked at, ``[n, thetas, B, F]``; numbers have that shape, or 1
-        for thetas and rivals.
-        """
+        """Bounds on ``W_v`` for more flips of one kind than were looked at, ``[n, thetas, B, F]``; numbers broadcast to it."""
         if kind != "either":
             none = np.zeros_like(number)
             return self._beyond(number, none) if kind == "adds" else self._beyond(none, number)
@@ -383,13 +378,7 @@ class GreedyBounds:
     ``W_v`` is at most a sum of gains, one per touch (:func:`touch_gains`), and an attack of ``q`` flips takes ``2q`` of all
     gains: at most the largest ones. To hand out touches in this order is one of the ways that the knapsack chooses from.
 
-    Args:
-        losses: As for :func:`worst_drops`.
-        flips: The largest number.
-        kinds: Some of :data:`KINDS`.
-
-    Attributes:
-        above: For each kind, bounds on :func:`worst_drops` from above, ``[kinds, flips + 1, B]``; mostly near it.
+    ``above`` are bounds on :func:`worst_drops` from above for each of the ``kinds``, ``[kinds, flips + 1, B]``; mostly near it.
     """
 
     def __init__(self, losses: NodeLosses, flips: int, kinds: Sequence[str] = KINDS) -> None:

@@ -3,8 +3,8 @@
     python benchmarks/seeds.py [--networks gcn gin gin-radius] [--keeps 0.7 0.8 0.9] [--seeds 0 1 2] [--every 1] [--kept FOLDER]
     python benchmarks/seeds.py --data-seed 101 --networks gin-radius --seeds 0 [--flips 1] [--sized-keep 0]
 
-Data and split are those of ``flipproof reproduce``, or of another seed, on which settings were chosen; only the initial weights,
-the order of graphs and the noise of training change. Certified accuracy at some radii and the average certified radius (ACR) of
+Data and split are those of ``flipproof reproduce``, or of another seed, on which settings were chosen; only the initial weights
+change. Certified accuracy at some radii and the average certified radius (ACR) of
 every certificate are printed for each network and noise. Finally, for each network: the best noise for each radius, by the
 mean over the seeds. ``--every 2`` takes every second test graph. ``--kept`` keeps the figures of every network in a folder: a
 run that was stopped continues, and runs for single seeds can be put together. Empty the folder when the code has changed.
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ import torch
 
 import flipproof as fp
 from flipproof.files import write_json
-from flipproof.studies.reproduce.experiment import Job, Settings, data_split, train_network
+from flipproof.studies.reproduce.experiment import Job, Model, Settings, data_split, train_networks
 
 RADII = (0, 1, 2, 3, 5, 10)
 METHODS = ("paper", "votes", "influence")
@@ -40,7 +41,12 @@ def main() -> None:
     parser.add_argument("--sized-keep", type=float, default=Settings.sized_keep, help="of the network for the radius")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    settings = Settings(seed=options.data_seed, radius_flips=options.flips, sized_keep=options.sized_keep)
+    settings = Settings(
+        networks=max(options.seeds) + 1,
+        seed=options.data_seed,
+        radius_flips=options.flips,
+        sized_keep=options.sized_keep,
+    )
     parts = data_split(settings)
     # by class, so that every second graph leaves the classes in proportion
     graphs = sorted(parts.test, key=lambda graph: graph.label)[:: options.every]
@@ -49,8 +55,9 @@ def main() -> None:
     for network in options.networks:
         means = {}
         for keep in options.keeps:
-            job = Job(network, keep)
-            found = np.array([_kept_figures(options, settings, job, seed, graphs) for seed in options.seeds])
+            found = np.array(
+                [_kept_figures(options, settings, Model(network, keep, seed), graphs) for seed in options.seeds]
+            )
             mean, spread = found.mean(axis=0), found.std(axis=0, ddof=min(1, len(options.seeds) - 1))
             for place, method in enumerate(METHODS):
                 cells = "  ".join(f"{m:.3f} ±{s:.3f}" for m, s in zip(mean[place], spread[place], strict=True))
@@ -65,24 +72,27 @@ def main() -> None:
 
 
 def _kept_figures(
-    options: argparse.Namespace, settings: Settings, job: Job, seed: int, graphs: list[fp.Graph]
+    options: argparse.Namespace, settings: Settings, model: Model, graphs: list[fp.Graph]
 ) -> list[list[float]]:
     """The figures of one network, read from the folder if they are there."""
     if options.kept is None:
-        return _figures(settings, job, seed, graphs, options.samples)
+        return _figures(settings, model, graphs, options.samples)
     setting = f"data{settings.seed}-flips{settings.radius_flips}-sized{settings.sized_keep:g}"
-    path = options.kept / f"{job.name}-seed{seed}-{options.samples}-{len(graphs)}-{setting}.json"
+    path = options.kept / f"{model.name}-{options.samples}-{len(graphs)}-{setting}.json"
     if not path.exists():
         options.kept.mkdir(parents=True, exist_ok=True)
-        write_json(path, _figures(settings, job, seed, graphs, options.samples))
+        write_json(path, _figures(settings, model, graphs, options.samples))
     figures: list[list[float]] = json.loads(path.read_text())
     return figures
 
 
-def _figures(settings: Settings, job: Job, seed: int, graphs: list[fp.Graph], samples: int) -> list[list[float]]:
+_trained = cache(lambda settings, job: train_networks(job, settings))  # all networks of a job are trained together
+
+
+def _figures(settings: Settings, model: Model, graphs: list[fp.Graph], samples: int) -> list[list[float]]:
     """For each method, certified accuracy at every radius, and the average certified radius."""
-    network, _ = train_network(job, settings, seed=seed)
-    smooth = fp.SmoothedClassifier(network, fp.EdgeNoise(keep=job.keep), num_classes=8, features="degree")
+    network = _trained(settings, Job("gcn" if model.network == "gcn" else "gin", model.keep))[model][0]
+    smooth = fp.SmoothedClassifier(network, fp.EdgeNoise(keep=model.keep), num_classes=8, features="degree")
     radii: dict[str, list[int]] = {method: [] for method in METHODS}
     for graph in graphs:
         votes = smooth.sample(graph, samples=samples, seed=Settings.seed)

@@ -11,7 +11,7 @@ import typer
 from mkdocs.exceptions import PluginError
 
 from flipproof.cli.app import parser
-from flipproof.report.citing import entries
+from flipproof.report.templates import references
 
 _OPTIONS = "<!-- options of all commands -->"
 _REFERENCES = "<!-- references -->"
@@ -30,7 +30,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def _references() -> str:
-    return "```bibtex\n" + "\n\n".join(entries().values()) + "\n```"
+    return "```bibtex\n" + "\n\n".join(references().values()) + "\n```"
 
 
 def on_post_build(config: Any, **_: Any) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from flipproof import Graph
-from support.command_line import Shell
+from support.command_line import Command, Shell, call
 
 collect_ignore = ["support/thirds.py"]  # importing it, to look for examples, would register it for all tests
 
@@ -49,7 +49,13 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 
 @pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """The command line, in this process."""
+    return lambda *words: call(monkeypatch, capsys, *words)
+
+
+@pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages and tables without figures, which take seconds and have tests of their own."""
     monkeypatch.setattr("flipproof.report.run_figures.write_figures", lambda *drawn: [])
-    monkeypatch.setattr("flipproof.report.attack_figures.draw_attacks", lambda *drawn: None)
+    monkeypatch.setattr("flipproof.report.run_figures.draw_attacks", lambda *drawn: None)

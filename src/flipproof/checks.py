@@ -10,8 +10,6 @@ import numpy as np
 
 from flipproof.errors import InputError
 
-__all__ = ["checked_count", "checked_integer", "checked_samples", "checked_seed"]
-
 
 def checked_count(value: Any, name: str, least: int, remedy: str) -> int:
     """An integer of at least ``least``; numpy's integers are taken, ``True`` and ``3.0`` are not.

@@ -1,7 +1,5 @@
 """The error that tells a user what to change."""
 
-__all__ = ["InputError"]
-
 
 class InputError(ValueError):
     """Input that cannot be used; the message says what was expected, what came, and what to do."""

@@ -20,6 +20,9 @@ class Option:
         help: A whole sentence.
         default: ``None`` where something else decides.
         least: The smallest value of a number.
+        panel: Heading in the help.
+        short: Another, short name.
+        argument: For an argument without a name: what the help calls it.
     """
 
     name: str
@@ -27,6 +30,9 @@ class Option:
     help: str
     default: Any = None
     least: int | None = None
+    panel: str | None = None
+    short: str | None = None
+    argument: str | None = None
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,9 @@ def option(
     least: int | None = None,
     stored: bool | None = True,
     parts: Parts | None = None,
+    panel: str | None = None,
+    short: str | None = None,
+    argument: str | None = None,
 ) -> Any:
     """A dataclass field that a user gives by name.
 
@@ -63,53 +72,58 @@ def option(
         least: The smallest value of a number.
         stored: Whether it stands in files: always, where it is not ``None`` (``False``), or never (``None``).
         parts: For a field that is no plain value.
+        panel, short, argument: As in :class:`Option`.
     """
     metadata = {"help": help, "kind": kind, "least": least, "stored": stored, "parts": parts}
+    metadata |= {"panel": panel, "short": short, "argument": argument}
+    if isinstance(default, list):
+        return field(default_factory=lambda: list(default), metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
 def options_of(kind: type) -> tuple[Option, ...]:
     """What a user may give for a dataclass."""
-    hints, found = get_type_hints(kind), list[Option]()
+    hints, options = get_type_hints(kind), list[Option]()
     for entry in fields(kind):
-        parts: Parts | None = entry.metadata.get("parts")
-        if parts is not None:
-            found += parts.options
-        elif entry.metadata.get("help"):
-            given = entry.metadata["kind"] or _plain_type(hints[entry.name])
-            found.append(
-                Option(entry.name, given, entry.metadata["help"], _default(entry), least=entry.metadata["least"])
-            )
-    return tuple(found)
+        meta = entry.metadata
+        if meta.get("parts") is not None:
+            options += meta["parts"].options
+        elif meta.get("help"):
+            plain, default = meta["kind"] or _plain_type(hints[entry.name]), _default(entry)
+            others = (meta[name] for name in ("least", "panel", "short", "argument"))
+            options.append(Option(entry.name, plain, meta["help"], default, *others))
+    return tuple(options)
 
 
 def to_plain(value: Any) -> dict[str, Any]:
     """A dataclass as plain JSON; :func:`from_plain` takes it back."""
-    found: dict[str, Any] = {}
+    plain: dict[str, Any] = {}
     for entry in fields(value):
         content, parts, stored = getattr(value, entry.name), *map(entry.metadata.get, ("parts", "stored"))
         if parts is not None:
-            found |= parts.plain(content)
+            plain |= parts.plain(content)
         elif stored or (stored is False and content is not None):
-            found[entry.name] = list(content) if isinstance(content, tuple) else content
-    return found
+            plain[entry.name] = list(content) if isinstance(content, tuple) else content
+    return plain
 
 
 def from_plain(kind: type[_Made], values: Mapping[str, Any]) -> _Made:
     """The dataclass that these values describe; values of other things are left out."""
-    given: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     for entry in fields(kind):  # type: ignore[arg-type]
         parts: Parts | None = entry.metadata.get("parts")
         if parts is not None:
-            given[entry.name] = parts.made(
+            content[entry.name] = parts.made(
                 {name: values[name] for name in parts.stored if values.get(name) is not None}
             )
         elif entry.name in values:
-            given[entry.name] = values[entry.name]
-    return kind(**given)
+            content[entry.name] = values[entry.name]
+    return kind(**content)
 
 
 def _default(entry: Field[Any]) -> Any:
+    if entry.default_factory is not MISSING:
+        return entry.default_factory()
     return None if entry.default is MISSING else entry.default
 
 
@@ -117,5 +131,5 @@ def _plain_type(hint: Any) -> type:
     """``int`` of ``int | None``."""
     if get_origin(hint) in (Union, types.UnionType):
         hint = next(part for part in get_args(hint) if part is not type(None))
-    found: type = hint
-    return found
+    plain: type = hint
+    return plain

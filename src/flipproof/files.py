@@ -16,8 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-__all__ = ["write_bytes", "write_folder", "write_json", "write_text", "written_file"]
-
 
 def write_bytes(path: Path, content: bytes, *, durable: bool = True) -> None:
     """Write a file; missing folders are made. If ``durable``, the file also survives a power cut."""

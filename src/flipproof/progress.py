@@ -6,12 +6,9 @@ import os
 import shutil
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-
-__all__ = ["note", "progress", "watched"]
 
 _LINE_SECONDS = 10.0  # between plain lines
 _REDRAW_SECONDS = 0.1  # between redraws of the bar
@@ -40,16 +37,17 @@ def progress(
     """
     if quiet or total == done:
         yield lambda amount: None
-    elif _on_terminal():
-        bar = _Bar(what, total, unit, done)
-        bar.draw()
-        try:
-            yield bar.advance
-        finally:
-            bar.draw()
-            _say()
-    else:
-        yield _Lines(what, total, unit, done).advance
+        return
+    meter = _Meter(what, total, unit, done)
+    if not meter.terminal:
+        yield meter.advance
+        return
+    meter.draw()
+    try:
+        yield meter.advance
+    finally:
+        meter.draw()
+        _say()
 
 
 @contextmanager
@@ -77,60 +75,36 @@ def watched(
     yield report
 
 
-class _Meter(ABC):
+class _Meter:
     """How much is done, how fast, and how long the rest will take."""
 
-    seconds: float  # between two looks
-
     def __init__(self, what: str, total: int, unit: str, done: int) -> None:
-        self.what, self.total, self.unit, self.done = what, total, unit, done
-        self.first = done
+        self.what, self.total, self.unit, self.first, self.done = what, total, unit, done, done
+        self.terminal = _on_terminal()
         self.started = self.now = self.shown = time.monotonic()
 
     def advance(self, amount: int) -> None:
         self.done += amount
         self.now = time.monotonic()
-        if self.now - self.shown >= self.seconds or self.done >= self.total:
+        pause = _REDRAW_SECONDS if self.terminal else _LINE_SECONDS
+        if self.now - self.shown >= pause or self.done >= self.total:
             self.shown = self.now
             self.draw()
 
-    @abstractmethod
     def draw(self) -> None:
-        """Show the state."""
-
-    @property
-    def rate(self) -> float:
-        return (self.done - self.first) / max(1e-9, self.now - self.started)
-
-    @property
-    def left(self) -> str:
-        return str(timedelta(seconds=round((self.total - self.done) / self.rate))) if self.rate else "unknown"
-
-
-class _Lines(_Meter):
-    """For a log file or a pipe: one line every few seconds."""
-
-    seconds = _LINE_SECONDS
-
-    def draw(self) -> None:
-        amount, rate = f"{self.done:,} of {self.total:,} {self.unit}", f"{self.rate:,.0f} {self.unit}/s"
-        note(f"{self.what}: {amount}, {rate}, {self.left} left")
-
-
-class _Bar(_Meter):
-    """For a terminal: one line, drawn again and again."""
-
-    seconds = _REDRAW_SECONDS
-
-    def draw(self) -> None:
-        share = min(1.0, self.done / self.total)
-        rate = f"{self.rate:,.3g}" if self.rate < 100 else f"{self.rate:,.0f}"
-        elapsed = timedelta(seconds=round(self.now - self.started))
-        figures = f"{share:4.0%} {rate} {self.unit}/s {elapsed} elapsed, {self.left} left"
+        """A bar that is drawn again and again; or, for a log file or a pipe, a line."""
+        elapsed = self.now - self.started
+        rate = (self.done - self.first) / max(1e-9, elapsed)
+        left = timedelta(seconds=round((self.total - self.done) / rate)) if rate else "unknown"
+        if not self.terminal:
+            amount = f"{self.done:,} of {self.total:,} {self.unit}"
+            return note(f"{self.what}: {amount}, {rate:,.0f} {self.unit}/s, {left} left")
+        share, shown = min(1.0, self.done / self.total), f"{rate:,.3g}" if rate < 100 else f"{rate:,.0f}"
+        figures = f"{share:4.0%} {shown} {self.unit}/s {timedelta(seconds=round(elapsed))} elapsed, {left} left"
         room = shutil.get_terminal_size().columns - 1
         width = max(0, min(_BAR_WIDTH, room - len(f"{self.what}  {figures}")))
         bar = ("#" * int(share * width)).ljust(width, ".")
-        _say(f"{_CLEAR}{f'{self.what} {bar} {figures}'[:room]}", end="")
+        return _say(f"{_CLEAR}{f'{self.what} {bar} {figures}'[:room]}", end="")
 
 
 def _say(text: str = "", end: str = "\n") -> None:

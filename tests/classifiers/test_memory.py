@@ -12,7 +12,7 @@ import pytest
 
 import flipproof as fp
 from flipproof.classifiers.classifier import Classifier
-from flipproof.cli.certify_command import checked_memory
+from flipproof.cli.options import checked_memory
 from flipproof.noise import BLOCK, SampleStream
 
 NOISE = fp.EdgeNoise(keep=0.9)

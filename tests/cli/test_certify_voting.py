@@ -34,7 +34,7 @@ def test_certificates_are_those_of_the_library(shell: Shell) -> None:
     assert [row["graph"] for row in rows] == test
     for row, certificate in zip(rows, certificates, strict=True):
         plain = certificate.to_dict()
-        for key in (
+        for key in [
             "radius",
             "votes_radius",
             "removes_radius",
@@ -44,7 +44,7 @@ def test_certificates_are_those_of_the_library(shell: Shell) -> None:
             "samples",
             "p_lower",
             "seed",
-        ):
+        ]:
             assert row[key] == plain[key], key
         assert (row["predicted"], row["p_add"], row["p_remove"]) == (certificate.label, None, None)
         assert row["grid"] == certificate.grid.tolist()
@@ -139,7 +139,7 @@ def test_a_model_folder_of_an_earlier_version_still_says_its_groups(shell: Shell
 
 def test_options_of_the_other_defence_are_refused(shell: Shell) -> None:
     for options, words in (
-        (["--keep", 0.9], "--keep belongs to smoothing; got it for voting (leave one of them out)"),
+        (["--keep", 0.9], "--keep belongs to smoothing, and the defence here is voting (leave it out)"),
         (["--samples", 100], "--samples belongs to smoothing, and the defence here is voting (leave it out)"),
         (["--alpha", 0.1], "--alpha belongs to smoothing, and the defence here is voting (leave it out)"),
     ):
@@ -170,3 +170,33 @@ def test_the_undefended_model_is_certified_at_radius_0(shell: Shell) -> None:
     shell.done("certify", "--model", "own:make", "--defence", "none", "--data", "graphs", "--out", "run", "--quiet")
     assert {(row["method"], row["radius"], row["alpha"]) for row in shell.rows("run")} == {("none", 0, 0.0)}
     assert shell("verify", "run").code == 0
+
+
+def test_depth_and_budget_are_options_and_part_of_the_run(shell: Shell) -> None:
+    shell.write()
+    certify = ["certify", "--model", "own:make", "--data", "graphs", "--part", "all", "--groups", 3, "--workers", 1]
+    orders = {"counts": ["--depth", 0], "one": ["--depth", 1], "budget": ["--calls", 50], "auto": []}
+    radii, questions = {}, {}
+    for name, options in orders.items():
+        summary = json.loads(shell.done(*certify, *options, "--json", "--out", name).out)
+        radii[name] = summary["average_certified_radius"]
+        shell.done("verify", name)
+        questions[name] = CertifySettings.read(Path(name)).question
+    assert questions == {
+        "counts": {"depth": 0, "calls": None},
+        "one": {"depth": 1, "calls": None},
+        "budget": {"depth": None, "calls": 50},
+        "auto": {"depth": None, "calls": 4096},
+    }
+    assert radii["counts"] <= radii["budget"] <= radii["auto"]
+    assert radii["counts"] < radii["one"] <= radii["auto"]
+    refused = shell(*certify, "--out", "one", "--depth", 2)
+    assert (refused.code, "depth = 1" in refused.err) == (2, True)
+
+
+def test_a_model_is_trained_against_flips(shell: Shell) -> None:
+    options = ["--groups", 2, "--flips", 1, "--worst-of", 3, "--epochs", 2, "--hidden", 8]
+    shell.done("train", "--data", "graphs", *options, "--out", "model", "--json")
+    assert "'flips': 1" in str(json.loads(Path("model/config.json").read_text()))
+    attack = ["attack", "--model", "model", "--budget", 3, "--attacks", "known", "--json", "--workers", 1]
+    shell.done(*attack, "--out", "attacked")

@@ -8,13 +8,12 @@ import pytest
 import typer
 
 from flipproof.cli.app import parser
-from support.command_line import call
 
 
 @pytest.fixture
-def flipproof(monkeypatch, capsys, tmp_path):
+def flipproof(monkeypatch, command, tmp_path):
     monkeypatch.chdir(tmp_path)
-    return lambda *arguments: call(monkeypatch, capsys, *arguments)
+    return command
 
 
 def _radius(outcome):

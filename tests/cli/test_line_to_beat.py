@@ -211,19 +211,7 @@ def test_features_that_know_the_clean_edges_make_no_line(shell: Shell) -> None:
     (folder / "labels.csv").write_text("".join(lines))
     own = "import flipproof as fp\n\ndef make():\n    return fp.models.GCN(num_classes=2, in_features=1).eval()\n"
     Path("degrees.py").write_text(own)
-    asked = [
-        "certify",
-        "--model",
-        "degrees:make",
-        "--features",
-        "degree",
-        "--keep",
-        0.8,
-        "--samples",
-        100,
-        "--data",
-        "kept",
-    ]
-    said = first(shell, *asked, "--out", "run")
+    options = ["--features", "degree", "--keep", 0.8, "--samples", 100, "--data", "kept"]
+    said = first(shell, "certify", "--model", "degrees:make", *options, "--out", "run")
     assert said.startswith("not compared with a network that ignores edges: ")
     assert "kept" in said

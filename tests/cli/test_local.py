@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import flipproof as fp
-from support.command_line import Outcome, call
+from support.command_line import Command
 
-Shell = Callable[..., Outcome]
 TRAIN = [
     "train",
     "--defence",
     "local",
     "--budget",
-    2,
+    "2",
     "--data",
     "topologies",
     "--epochs",
-    2,
+    "2",
     "--out",
     "model",
     "--json",
@@ -29,12 +27,12 @@ TRAIN = [
 
 
 @pytest.fixture
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> Command:
     monkeypatch.chdir(tmp_path)
-    return lambda *arguments: call(monkeypatch, capsys, *arguments)
+    return command
 
 
-def test_train_certify_verify_attack(shell: Shell) -> None:
+def test_train_certify_verify_attack(shell: Command) -> None:
     trained = shell(*TRAIN)
     assert trained.code == 0, trained.err
     assert json.loads(trained.out)["defence"] == {"name": "local", "budget": 2}
@@ -50,7 +48,7 @@ def test_train_certify_verify_attack(shell: Shell) -> None:
     assert attacked.code == 0, attacked.err
 
 
-def test_changes_of_nodes(shell: Shell) -> None:
+def test_changes_of_nodes(shell: Command) -> None:
     assert shell(*TRAIN).code == 0
     certify = ["certify", "--model", "model", "--out", "run", "--graphs", 5, "--workers", 1, "--nodes", 1]
     first = shell(*certify, "--json")
@@ -80,7 +78,7 @@ def test_changes_of_nodes(shell: Shell) -> None:
     assert json.loads(shell(*predict, "--json").out)["node_changes"] == 1
 
 
-def test_changes_of_nodes_are_refused_before_any_work(shell: Shell, tmp_path: Path) -> None:
+def test_changes_of_nodes_are_refused_before_any_work(shell: Command, tmp_path: Path) -> None:
     assert shell(*TRAIN).code == 0
     refused = shell("certify", "--model", "model", "--out", "run", "--nodes", 9, "--workers", 1)
     assert refused.code == 2
@@ -94,7 +92,7 @@ def test_changes_of_nodes_are_refused_before_any_work(shell: Shell, tmp_path: Pa
     assert not (tmp_path / "run").exists()
 
 
-def test_counts_only(shell: Shell) -> None:
+def test_counts_only(shell: Command) -> None:
     trained = shell(*(part for part in TRAIN if part != "--json"), "--counts-only")
     assert trained.code == 0, trained.err
     assert "without epochs" in trained.err
@@ -108,7 +106,7 @@ def test_counts_only(shell: Shell) -> None:
     assert "--counts-only belongs to local" in refused.err
 
 
-def test_the_model_alone_says_the_defence_and_another_model_is_refused(shell: Shell) -> None:
+def test_the_model_alone_says_the_defence_and_another_model_is_refused(shell: Command) -> None:
     trained = shell("train", "--model", "local", "--data", "topologies", "--epochs", 1, "--out", "model", "--json")
     assert trained.code == 0, trained.err
     assert json.loads(trained.out)["defence"] == {"name": "local"}
@@ -117,15 +115,11 @@ def test_the_model_alone_says_the_defence_and_another_model_is_refused(shell: Sh
     assert "local needs --model local" in refused.err
 
 
-def test_training_takes_what_suits_local_unless_asked(shell: Shell) -> None:
+def test_training_takes_what_suits_local_unless_asked(shell: Command) -> None:
     assert shell(*TRAIN).code == 0
     stored = fp.models.load_metadata("model").metadata["training"]
-    assert [stored[name] for name in ("learning_rate", "batch_size", "weight_decay", "average")] == [
-        0.006,
-        64,
-        0.001,
-        0.99,
-    ]
+    names = ("learning_rate", "batch_size", "weight_decay", "average")
+    assert tuple(stored[name] for name in names) == (0.006, 64, 0.001, 0.99)
     assert shell(*TRAIN, "--replace", "--learning-rate", 0.02, "--batch-size", 16).code == 0
     stored = fp.models.load_metadata("model").metadata["training"]
     assert [stored[name] for name in ("learning_rate", "batch_size", "average")] == [0.02, 16, 0.99]

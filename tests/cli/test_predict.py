@@ -6,26 +6,24 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.command_line import OWN_MODEL, Outcome, call, write_graphs
+from support.command_line import OWN_MODEL, Command, Outcome, write_graphs
 
-Shell = Callable[..., Outcome]
 SPARSE = {"name": "sparse", "num_nodes": 6, "edges": [[0, 1]]}
 DENSE = {"name": "dense", "num_nodes": 6, "edges": [[u, v] for v in range(6) for u in range(v)]}
 
 
 @pytest.fixture
-def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> Command:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     write_graphs(tmp_path / "graphs", count=24)
     Path("own.py").write_text(OWN_MODEL.format(pause=0))
-    return lambda *arguments: call(monkeypatch, capsys, *arguments)
+    return command
 
 
 def answers(outcome: Outcome, code: int = 0) -> list[dict[str, Any]]:
@@ -44,7 +42,7 @@ def answers(outcome: Outcome, code: int = 0) -> list[dict[str, Any]]:
     ],
     ids=["smoothing", "voting", "local", "edge-blind", "none"],
 )
-def test_every_defence_answers_files(train: list[Any], asked: list[Any], shell: Shell) -> None:
+def test_every_defence_answers_files(train: list[Any], asked: list[Any], shell: Command) -> None:
     assert shell("train", "--data", "graphs", "--epochs", 3, *train, "--out", "model", "-q").code == 0
     found = answers(shell("predict", "--model", "model", "graphs/0.edges", "graphs/1.edges", *asked, "--json"))
     assert [answer["name"] for answer in found] == ["0.edges", "1.edges"]
@@ -57,7 +55,7 @@ def test_every_defence_answers_files(train: list[Any], asked: list[Any], shell: 
 OWN = ["predict", "--model", "own:make", "--classes", 2, "--keep", 0.9, "--samples", 400]
 
 
-def test_a_folder_in_words_and_what_was_not_read(shell: Shell) -> None:
+def test_a_folder_in_words_and_what_was_not_read(shell: Command) -> None:
     Path("graphs/notes.md").write_text("mine")
     outcome = shell(*OWN, "graphs")
     lines = outcome.out.splitlines()
@@ -66,7 +64,7 @@ def test_a_folder_in_words_and_what_was_not_read(shell: Shell) -> None:
     assert "of no known kind, and not read: notes.md" in outcome.err
 
 
-def test_the_seed_is_fresh_and_recorded_and_repeats_the_answer(shell: Shell) -> None:
+def test_the_seed_is_fresh_and_recorded_and_repeats_the_answer(shell: Command) -> None:
     once, again = (answers(shell(*OWN, "graphs/0.edges", "graphs/1.edges", "--json")) for _ in range(2))
     assert once[0]["seed"] != again[0]["seed"]
     repeated = answers(shell(*OWN, "graphs/0.edges", "graphs/1.edges", "--json", "--seed", once[0]["seed"]))
@@ -74,7 +72,7 @@ def test_the_seed_is_fresh_and_recorded_and_repeats_the_answer(shell: Shell) -> 
 
 
 def test_lines_of_a_stream_are_answered_and_bad_ones_do_not_end_it(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
+    shell: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("lines.jsonl").write_text("\n".join(map(json.dumps, (SPARSE, DENSE))))
     lines = ["{oops", "", json.dumps(SPARSE), "[]", '{"num_nodes": 2, "edges": [[0, 5]]}', json.dumps(DENSE)]
@@ -98,7 +96,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize(("line", "complaint"), HOSTILE.items(), ids=list(HOSTILE.values()))
-def test_no_line_ends_the_stream(shell: Shell, monkeypatch: pytest.MonkeyPatch, line: bytes, complaint: str) -> None:
+def test_no_line_ends_the_stream(shell: Command, monkeypatch: pytest.MonkeyPatch, line: bytes, complaint: str) -> None:
     content = io.BytesIO(b"\n".join([line, json.dumps(DENSE).encode()]))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(content, encoding="utf-8"))
     first, second = answers(shell(*OWN, "-"), code=2)
@@ -106,7 +104,7 @@ def test_no_line_ends_the_stream(shell: Shell, monkeypatch: pytest.MonkeyPatch, 
     assert second["class"] == 1
 
 
-def test_a_name_that_cannot_be_written_is_shown(shell: Shell) -> None:
+def test_a_name_that_cannot_be_written_is_shown(shell: Command) -> None:
     Path("odd.jsonl").write_text(json.dumps({**DENSE, "name": "\ud800"}))
     assert "\\ud800" in shell(*OWN, "odd.jsonl").out
 
@@ -126,7 +124,7 @@ def test_a_pipe_gets_each_answer_before_the_next_question(tmp_path: Path) -> Non
         assert process.wait() == 0
 
 
-def test_features_get_the_columns_of_the_model(shell: Shell) -> None:
+def test_features_get_the_columns_of_the_model(shell: Command) -> None:
     Path("atoms").mkdir()
     for index in range(12):
         nodes = [{"id": v, "element": "CN"[(v + index) % 2], "mass": 12.0 + (v * index) % 5} for v in range(5)]
@@ -165,7 +163,7 @@ def test_features_get_the_columns_of_the_model(shell: Shell) -> None:
         (["predict", "--model", "own:make", "--classes", 2, "graphs"], "one must be given (--keep 0.9"),
     ],
 )  # fmt: skip
-def test_what_it_refuses(arguments: list[Any], sentence: str, shell: Shell) -> None:
+def test_what_it_refuses(arguments: list[Any], sentence: str, shell: Command) -> None:
     outcome = shell(*arguments)
     assert outcome.code == 2
     assert sentence in outcome.err

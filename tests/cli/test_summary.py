@@ -8,7 +8,8 @@ import pytest
 
 import flipproof as fp
 from flipproof.certificates.metrics import share_interval
-from flipproof.cli.summary import print_summary, summarise
+from flipproof.cli.options import OutputOptions, Result, run_command
+from flipproof.cli.summary import shown_summary, summarise
 from support.runs import settings_of
 
 SMOOTH = fp.SmoothedClassifier(lambda graphs: [0] * len(graphs), fp.EdgeNoise(add=0.1, remove=0.2), num_classes=2)
@@ -34,7 +35,7 @@ def test_the_summary_counts_right_and_certified_graphs(capsys: pytest.CaptureFix
     for r, ends in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
         assert summary["intervals"]["certified_accuracy"][str(r)] == pytest.approx(ends, abs=1e-6)
     assert (summary["abstained"], summary["average_certified_radius"]) == (1, 0.75)
-    print_summary({"run": "folder", **summary})
+    run_command(lambda options: Result({}, shown_summary({"run": "folder", **summary})), OutputOptions())
     shown = capsys.readouterr().out
     assert shown.count(".07-.93") == 8  # 2 of 4, at each of those radii
     assert max(len(line) for line in shown.splitlines() if "│" in line) <= 80

@@ -14,9 +14,9 @@ import pytest
 
 from flipproof.certificates.evidence import ClassCell, WeakSpots
 from flipproof.report.content import CertifiedRun, Reading, percent
-from flipproof.report.html import asset
 from flipproof.report.reading import read_run, with_attacks, with_lines
 from flipproof.report.report_page import report_page
+from flipproof.report.templates import asset
 from support.browser import chromium, opened
 from support.certified_runs import DATA, RING, WHEEL, make_runs, run_command
 

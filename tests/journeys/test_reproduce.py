@@ -22,17 +22,18 @@ from support.command_line import call
 TINY = """
 import sys
 from pathlib import Path
+from flipproof.cli.options import run_command
 from flipproof.cli.reproduce_command import Options, run_settings
 from flipproof.studies.reproduce.experiment import Settings
 
 settings = Settings(
-    graphs=32, train_graphs=16, keeps=(0.7, 0.9), sample_counts=(100, 200, 300),
+    graphs=32, train_graphs=16, networks=2, keeps=(0.7, 0.9), sample_counts=(100, 200, 300), gain_samples=200,
     clean_epochs=3, gcn_epochs=3, gin_epochs=(2, 1), radius_epochs=1,
 )
 
 
 def reproduced(out, workers):
-    return run_settings(Options(out=Path(out), workers=int(workers)), settings)
+    return run_command(lambda options: run_settings(options, settings), Options(out=Path(out), workers=int(workers)))
 
 
 if __name__ == "__main__":
@@ -114,10 +115,10 @@ def test_second_run_reuses_everything(
     out, _ = finished
     made = [path for kind in ("*.safetensors", "certificates.csv") for path in out.rglob(kind)]
     times = {path: path.stat().st_mtime_ns for path in made}
-    assert len(made) == 8 + 6  # models, and runs of those under noise
+    assert len(made) == 15 + 12  # models, and runs of those under noise
     before = contents(out)
     assert runpy.run_path(str(script))["reproduced"](out, workers=1) == 0
-    assert "sampling" not in "".join(capsys.readouterr())
+    assert "asking" not in "".join(capsys.readouterr())
     assert {path: path.stat().st_mtime_ns for path in made} == times
     assert contents(out) == before
 
@@ -136,12 +137,12 @@ def test_its_runs_are_runs(
     """Every model can be certified further, and every run opened, with the other commands."""
     out = tmp_path / "out"  # other tests compare with the folder as it was made
     shutil.copytree(finished[0], out)
-    settings = CertifySettings.read(out / "runs" / "gin-0.7")
+    settings = CertifySettings.read(out / "runs" / "gin-0.7-1")
     assert settings.defence == {"name": "smoothing", "add": pytest.approx(0.3), "remove": pytest.approx(0.3)}
-    words = ["--samples", 300, "--method", "paper", "--out", out / "runs" / "gin-0.7"]
-    done = call(monkeypatch, capsys, "certify", "--model", out / "models" / "gin-0.7", *words)
+    words = ["--samples", 200, "--method", "paper", "--out", out / "runs" / "gin-0.7-1"]
+    done = call(monkeypatch, capsys, "certify", "--model", out / "models" / "gin-0.7-1", *words)
     assert done.code == 0, done.err
-    assert "sampling" not in done.err
+    assert "asking" not in done.err
 
 
 @pytest.mark.parametrize(

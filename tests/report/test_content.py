@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 import flipproof as fp
-from flipproof.attacks.attack_result import AttackResult
+from flipproof.attacks.search import AttackResult
 from flipproof.report.content import CertifiedRun, curve_range, percent
 from flipproof.report.reading import read_run
+from flipproof.runs.certifying import read_evidence
+from flipproof.runs.run_folder import open_run
+from flipproof.runs.settings import CertifySettings
 
 
 @pytest.fixture(scope="module")
@@ -19,10 +22,13 @@ def even(folder: Path) -> CertifiedRun:
     return read_run(folder / "even", "even")
 
 
-def test_curves_are_the_certified_accuracy(even: CertifiedRun) -> None:
-    right = even.right_radii()
+def test_curves_are_the_librarys_certified_accuracy(folder: Path, even: CertifiedRun) -> None:
+    with open_run(folder / "even", CertifySettings) as run:
+        votes = [evidence for _, evidence in read_evidence(run)]
+    certificates = [evidence.certify(alpha=0.001) for evidence in votes]
+    accuracy = fp.certified_accuracy(certificates, [one.graph.label for one in votes], range(5))
     curve = even.curve(top=4)
-    assert curve.certified == tuple(int((right >= r).sum()) for r in range(5))
+    assert curve.accuracy.tolist() == accuracy.tolist()
     assert curve.certified[0] == sum(bool(row["correct"]) for row in even.rows)
     assert curve == even.curve("influence", "radius", top=4, name="even")
 
@@ -113,15 +119,3 @@ def test_accuracy_under_attack_counts_the_graphs_attacked(even: CertifiedRun) ->
 def test_labels_that_are_missing_count_as_not_right(even: CertifiedRun) -> None:
     rows = [{**row, "label": None} for row in even.rows]
     assert not np.any(replace(even, rows=rows).right_radii() >= 0)
-
-
-def test_the_curve_is_the_librarys_certified_accuracy(folder: Path) -> None:
-    from flipproof.runs.certifying import read_evidence
-    from flipproof.runs.run_folder import open_run
-    from flipproof.runs.settings import CertifySettings
-
-    with open_run(folder / "even", CertifySettings) as run:
-        votes = [evidence for _, evidence in read_evidence(run)]
-    certificates = [evidence.certify(alpha=0.001) for evidence in votes]
-    accuracy = fp.certified_accuracy(certificates, [one.graph.label for one in votes], range(5))
-    assert read_run(folder / "even", "even").curve(top=4).accuracy.tolist() == accuracy.tolist()

@@ -68,7 +68,7 @@ def test_the_page_asks_for_nothing_from_elsewhere(even: CertifiedRun) -> None:
     page = report_page([even])
     assert page.count("http://") == page.count('"http://www.w3.org/2000/svg"') == 1
     assert "https://" not in page
-    assert "default-src &#x27;none&#x27;" in page
+    assert "default-src &#39;none&#39;" in page
     assert len(page) < 150_000
 
 

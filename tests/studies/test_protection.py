@@ -15,11 +15,11 @@ from flipproof.datasets.sources import DataSource
 from flipproof.models import load_metadata
 from flipproof.runs.run_folder import open_run
 from flipproof.runs.settings import StudySettings
-from flipproof.studies import halving
-from flipproof.studies.candidate import Candidate
-from flipproof.studies.halving import Search, Trial, TrialWork
+from flipproof.studies import candidate
+from flipproof.studies.candidate import Candidate, Threat, baselines
 from flipproof.studies.search_space import space
-from support.command_line import Outcome, call, write_graphs
+from flipproof.studies.trials import Experiment, Trial, TrialWork
+from support.command_line import Command, Outcome, write_graphs
 
 KEYS = {"defence", "settings", "accuracy", "certified_accuracy", "interval", "edge_blind", "undefended"}
 QUICK = shlex.split("--epochs 24 --time 5m --workers 1 --test 0.25 --validation 0.25")
@@ -34,7 +34,7 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def few_defences(monkeypatch: pytest.MonkeyPatch, undrawn: None) -> None:
     """Those that need no minute."""
     names = ("local", "edge-blind", "none")
-    monkeypatch.setattr(halving, "spaces", lambda: [space(name) for name in names])
+    monkeypatch.setattr(candidate, "spaces", lambda: [space(name) for name in names])
 
 
 def trials(out: Path) -> dict[str, bytes]:
@@ -42,11 +42,9 @@ def trials(out: Path) -> dict[str, bytes]:
         return {name: run.store.load(name) for name in run.store.finished()}
 
 
-def test_what_it_hands_over_is_what_the_commands_make(
-    graphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_it_hands_over_is_what_the_commands_make(graphs: Path, tmp_path: Path, command: Command) -> None:
     def typed(*words: object) -> Outcome:
-        done = call(monkeypatch, capsys, *words)
+        done = command(*words)
         assert done.code == 0, done.err
         return done
 
@@ -90,10 +88,10 @@ def test_what_it_hands_over_is_what_the_commands_make(
 
 
 def test_stopped_anywhere_it_ends_the_same(
-    graphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    graphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     words = ("protect", "--data", graphs, "--radius", 1, *QUICK, "--quiet")
-    assert call(monkeypatch, capsys, *words, "--out", tmp_path / "whole").code == 0
+    assert command(*words, "--out", tmp_path / "whole").code == 0
     out, work, left = tmp_path / "stopped", TrialWork.__call__, iter(range(4))
 
     def stopped(self: TrialWork, trial: Trial) -> dict[str, Any]:
@@ -103,10 +101,10 @@ def test_stopped_anywhere_it_ends_the_same(
 
     with monkeypatch.context() as patched:
         patched.setattr(TrialWork, "__call__", stopped)
-        assert call(monkeypatch, capsys, *words, "--out", out).code == 130
+        assert command(*words, "--out", out).code == 130
     before = trials(out)
     assert len(before) == 4
-    assert call(monkeypatch, capsys, *words, "--out", out).code == 0
+    assert command(*words, "--out", out).code == 0
     after = trials(out)
     assert before.items() <= after.items()
     assert after.keys() == trials(tmp_path / "whole").keys()
@@ -116,7 +114,7 @@ def test_stopped_anywhere_it_ends_the_same(
     tables = [(tmp_path / run / "run" / "certificates.parquet").read_bytes() for run in ("whole", "stopped")]
     assert tables[0] == tables[1]
     # another attack is another search
-    refused = call(monkeypatch, capsys, *words[:4], 2, *words[5:], "--out", out)
+    refused = command(*words[:4], 2, *words[5:], "--out", out)
     assert refused.code == 2
     assert "attack = 1; asked for attack = 2" in refused.err
 
@@ -133,16 +131,14 @@ def test_test_graphs_have_no_part_in_the_choice(graphs: Path, tmp_path: Path) ->
     assert any(changed[index].topology != data[index].topology for index in range(len(data)))
     found = []
     for path in (graphs, other):
-        search = Search(DataSource(str(path), test=0.25, validation=0.25), 1, (2,))
-        candidates = [*search.lines(), *search.candidates()]
-        said = [TrialWork(search)(Trial(candidate, 2)) for candidate in candidates]
+        source = DataSource(str(path), test=0.25, validation=0.25)
+        experiment = Experiment(source, Threat(radius=1), ladder=(2,)).prepared()
+        said = [TrialWork(experiment)(Trial(one, 2)) for one in (*baselines(), *experiment.candidates)]
         found.append([{key: value for key, value in one.items() if "seconds" not in key} for one in said])
     assert found[0] == found[1]
 
 
-def test_where_edges_cannot_help_the_edge_blind_network_is_handed_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_edges_cannot_help_the_edge_blind_network_is_handed_over(tmp_path: Path, command: Command) -> None:
     """Rings of two sizes: the number of nodes says it all."""
     own = tmp_path / "sizes"
     own.mkdir()
@@ -153,7 +149,7 @@ def test_where_edges_cannot_help_the_edge_blind_network_is_handed_over(
     (own / "labels.csv").write_text(table)
     out = tmp_path / "p"
     words = ("protect", "--data", own, "--adds", 3, "--removes", 2, *QUICK, "--epochs", 30, "--out", out)
-    done = call(monkeypatch, capsys, *words)
+    done = command(*words)
     assert done.code == 0, done.err
     assert "nothing beats ignoring edges" in done.out
     assert "handed over" in done.out
@@ -168,6 +164,7 @@ def test_where_edges_cannot_help_the_edge_blind_network_is_handed_over(
     ("words", "sentence"),
     [
         ("", "say which attack is to be withstood"),
+        ("--radius 100000", "no graph has room for 100000 flips: the largest one has"),
         ("--radius 1 --time 10", "--time must be a time such as 90s"),
         ("--radius 1 --time 0m", "--time must be a time such as 90s"),
         ("--radius 1 --validation 0", "--validation must be above 0"),
@@ -175,14 +172,9 @@ def test_where_edges_cannot_help_the_edge_blind_network_is_handed_over(
     ],
 )
 def test_what_cannot_be_used_is_refused(
-    words: str,
-    sentence: str,
-    graphs: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: str, sentence: str, graphs: Path, tmp_path: Path, command: Command
 ) -> None:
-    done = call(monkeypatch, capsys, "protect", "--data", graphs, *words.split(), "--out", tmp_path / "p")
+    done = command("protect", "--data", graphs, *words.split(), "--out", tmp_path / "p")
     assert done.code == 2
     assert sentence in done.err
     assert not (tmp_path / "p").exists()

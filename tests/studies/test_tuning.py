@@ -14,11 +14,11 @@ from flipproof.datasets import folder
 from flipproof.datasets.sources import DataSource
 from flipproof.runs.run_folder import open_run
 from flipproof.runs.settings import StudySettings
-from flipproof.studies import protection, tuning
-from flipproof.studies.candidate import given_candidates
-from flipproof.studies.halving import Search, Trial, Tried
-from flipproof.studies.tuning import Target, tuning_search
-from support.command_line import call, write_graphs
+from flipproof.studies.candidate import Threat, given_candidates
+from flipproof.studies.protection import Final, next_commands
+from flipproof.studies.trials import Experiment
+from flipproof.studies.tuning import training_command
+from support.command_line import Command, write_graphs
 
 QUICK = shlex.split("--epochs 15 --samples 200 --test 0.25 --validation 0.25 --workers 1 --copies 4 --method votes")
 
@@ -44,14 +44,9 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_the_right_candidate_is_chosen(
-    target: tuple[object, ...],
-    expected: str,
-    graphs: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    target: tuple[object, ...], expected: str, graphs: Path, tmp_path: Path, command: Command
 ) -> None:
-    done = call(monkeypatch, capsys, "tune", "--data", graphs, *target, *QUICK, "--out", tmp_path / "t", "--json")
+    done = command("tune", "--data", graphs, *target, *QUICK, "--out", tmp_path / "t", "--json")
     assert done.code == 0, done.err
     found = json.loads(done.out)
     assert found["best"]["defence"].startswith(expected)
@@ -65,16 +60,11 @@ def test_the_right_candidate_is_chosen(
 
 @pytest.mark.parametrize(("asked", "name"), [(("--keep", 0.8), "keep 0.8"), (("--groups", 3), "voting 3")])
 def test_the_commands_it_prints_certify_the_graphs_it_never_saw(
-    asked: tuple[object, ...],
-    name: str,
-    graphs: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    asked: tuple[object, ...], name: str, graphs: Path, tmp_path: Path, command: Command
 ) -> None:
     out = tmp_path / "t"
     words = ("tune", "--data", graphs, "--radius", 1, *asked, *QUICK, "--out", out)
-    done = call(monkeypatch, capsys, *words)
+    done = command(*words)
     assert done.code == 0, done.err
     assert f"best: gin with {name}" in done.out
     shares = [line for line in (out / "page.md").read_text().splitlines() if re.search(r"\| \d\.\d{3}", line)]
@@ -86,7 +76,7 @@ def test_the_commands_it_prints_certify_the_graphs_it_never_saw(
     choice = json.loads((out / "choice.json").read_text())
     for line in choice["next"]:
         assert line in done.out
-        step = call(monkeypatch, capsys, *shlex.split(line)[1:])
+        step = command(*shlex.split(line)[1:])
         assert step.code == 0, step.err
     certified = json.loads((out / "run" / "run.json").read_text())["settings"]["graphs"]
     with open_run(out, StudySettings) as run:
@@ -94,52 +84,32 @@ def test_the_commands_it_prints_certify_the_graphs_it_never_saw(
     assert len(certified) == len(seen) == 8
     assert seen.isdisjoint(certified)
     # what was done is not done again, and says the same
-    again = call(monkeypatch, capsys, *words)
+    again = command(*words)
     assert again.out == done.out
 
 
-@pytest.mark.parametrize("command", ["tune", "protect"])
-def test_more_flips_than_any_graph_has_room_for_are_refused(
-    command: str, graphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = (command, "--data", graphs, "--validation", 0.25, "--radius", 100_000, "--out", tmp_path / "t")
-    refused = call(monkeypatch, capsys, *words)
-    assert refused.code == 2
-    assert "no graph has room for 100000 flips: the largest one has" in refused.err
-    assert not (tmp_path / "t").exists()
-
-
-def test_the_commands_take_directed_graphs_as_they_were_taken(
-    graphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    source = DataSource(str(graphs), symmetrise=True)
-    candidate = given_candidates({"keep": [0.9]})[0]
-    found = {"validation_graphs": 8, "certified_accuracy": 0.5, "accuracy": 0.5, "average_radius": 0.5}
-    search = Search(source, 1, given=(candidate,))
-    train, _ = tuning._commands(Tried(Trial(candidate, 2), found), search, tmp_path)
-    assert "--symmetrise" in shlex.split(train)
-    fp.models.save(fp.models.GIN(in_features=1, num_classes=2, seed=0), tmp_path / "model", features="degree")
-    train, _ = protection._commands(search, protection._Final("model", candidate, 2), tmp_path)
-    assert "--symmetrise" in shlex.split(train)
-    described = call(monkeypatch, capsys, "describe", "--data", graphs, "--symmetrise")
+def test_the_commands_take_directed_graphs_as_they_were_taken(graphs: Path, tmp_path: Path, command: Command) -> None:
+    (candidate,) = given_candidates({"keep": [0.9]})
+    experiment = Experiment(DataSource(str(graphs), symmetrise=True), Threat(radius=1), (candidate,))
+    typed = training_command(experiment, candidate, {}, {}, tmp_path)
+    for train in (typed, next_commands(experiment, Final(candidate, 2, "model"), "degree")[0]):
+        assert "--symmetrise" in shlex.split(train)
+    described = command("describe", "--data", graphs, "--symmetrise")
     assert f"next: flipproof protect --data {graphs} --symmetrise --radius 1 --out protected" in described.out
 
 
 def test_test_graphs_are_not_looked_at(graphs: Path) -> None:
     """With other graphs in the test part, everything that tune sees is the same."""
     source = DataSource(str(graphs), test=0.25, validation=0.25)
-    training = {"epochs": 24}
-    search = tuning_search(
-        source, Target(radius=1), networks=["gcn"], training=training, candidates=[], asked={"samples": 100}
-    )
+    experiment = Experiment(source, Threat(radius=1), sampling={"samples": 100}).prepared(["gcn"])
     data = folder(graphs)
     hidden = source.split(data).test_indices
-    assert set(search.validation_indices()).isdisjoint(hidden.tolist())
-    seen = {graph.topology for graph in (*search.learning(), *search.validation())}
-    assert len(search.learning()) + len(search.validation()) == len(data) - len(hidden)
+    assert set(experiment.validation_indices).isdisjoint(hidden.tolist())
+    seen = {graph.topology for graph in (*experiment.learning, *experiment.validation)}
+    assert len(experiment.learning) + len(experiment.validation) == len(data) - len(hidden)
     assert seen <= {data[index].topology for index in range(len(data)) if index not in hidden}
     # the density that the candidates are scaled to is that of the training graphs; local has a network of its own
-    titles = [candidate.title for candidate in search.candidates()]
+    titles = [candidate.title for candidate in experiment.candidates]
     assert "gcn voting 3" in titles
     assert "local 1" in titles
     assert any(title.startswith("gcn add") for title in titles)
@@ -159,6 +129,7 @@ def test_other_objectives_are_tried_for_what_survives_the_first_rung() -> None:
     ("words", "sentence"),
     [
         ("", "say which attack is to be withstood"),
+        ("--radius 100000", "no graph has room for 100000 flips: the largest one has"),
         ("--radius 1 --adds 2", "say which attack is to be withstood"),
         ("--radius 1 --model gan", "--model must be one of"),
         ("--radius 1 --keep 0.3", "keep must lie in (0.5, 1)"),
@@ -180,38 +151,35 @@ def test_other_objectives_are_tried_for_what_survives_the_first_rung() -> None:
     ],
 )
 def test_what_cannot_be_used_is_refused(
-    words: str,
-    sentence: str,
-    graphs: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    words: str, sentence: str, graphs: Path, tmp_path: Path, command: Command
 ) -> None:
     out = tmp_path / "t"
-    done = call(monkeypatch, capsys, "tune", "--data", graphs, *words.split(), "--out", out)
+    done = command("tune", "--data", graphs, *words.split(), "--out", out)
     assert done.code == 2, done.err
     assert sentence in done.err
     assert done.err.count("\n") == 1
     assert not out.exists()
 
 
-def test_local_networks_without_votes_are_a_candidate_by_name_and_by_default() -> None:
-    (named,) = given_candidates({}, ["local budget=1 counts_only=true"])
-    assert named.title == "local counts 1"
-    assert named.training["counts_only"]
-    assert {"budget": 1, "counts_only": True}.items() <= named.arguments.items()
+@pytest.mark.parametrize(
+    ("text", "title", "setting"),
+    [
+        ("local budget=1 counts_only=true", "local counts 1", {"budget": 1, "counts_only": True}),
+        ("voting groups=1 flips=1", "voting 1 flips 1", {"groups": 1, "flips": 1}),
+    ],
+)
+def test_ways_of_training_are_candidates_by_name_and_by_default(text: str, title: str, setting: dict[str, int]) -> None:
+    (named,) = given_candidates({}, [text])
+    assert named.title == title
+    key, value = list(setting.items())[1]
+    assert named.training[key] == value
+    assert setting.items() <= named.arguments.items()
+    offered = Experiment(DataSource("topologies:48", validation=0.2), Threat(radius=1)).prepared().candidates
+    assert title in [candidate.title for candidate in offered]
+
+
+def test_a_flag_of_a_candidate_is_true_or_false() -> None:
     (plain,) = given_candidates({}, ["local budget=1 counts_only=false"])
     assert plain.title == "local 1"
     with pytest.raises(fp.InputError, match="must read local"):
         given_candidates({}, ["local budget=1 counts_only=perhaps"])
-    offered = Search(DataSource("topologies:48", validation=0.2), 1).candidates()
-    assert named.title in [candidate.title for candidate in offered]
-
-
-def test_training_against_flips_is_a_candidate_by_name_and_by_default() -> None:
-    (named,) = given_candidates({}, ["voting groups=1 flips=1"])
-    assert named.title == "voting 1 flips 1"
-    assert named.training["flips"] == 1
-    assert {"groups": 1, "flips": 1}.items() <= named.arguments.items()
-    offered = Search(DataSource("topologies:48", validation=0.2), 1).candidates()
-    assert named.title in [candidate.title for candidate in offered]

@@ -14,7 +14,7 @@ import pytest
 
 from flipproof.cli import main
 
-__all__ = ["OWN_MODEL", "Outcome", "Shell", "call", "write_graphs"]
+__all__ = ["OWN_MODEL", "Command", "Outcome", "Shell", "call", "write_graphs"]
 
 # a black box that needs no torch: whether the graph has more edges than nodes
 OWN_MODEL = """
@@ -39,6 +39,10 @@ class Outcome:
     code: int
     out: str
     err: str
+
+
+Command = Callable[..., Outcome]
+"""``flipproof`` with these arguments, in this process: the fixture ``command``."""
 
 
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> Outcome:

@@ -20,7 +20,7 @@ __all__ = ["Ended", "Server", "environment"]
 _SERVER = """
 import json, os, resource, signal, sys, time
 import pyarrow.parquet
-from flipproof.cli import app, certify_command, export_command, verify_command
+from flipproof.cli import app, certify_command, run_commands
 from flipproof.certificates import sampled_votes
 from flipproof.defences import defence_classes
 for name in sys.argv[1:]:

@@ -10,10 +10,8 @@ import errno
 import itertools
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -21,113 +19,90 @@ from flipproof import __version__
 from flipproof.errors import InputError
 from flipproof.progress import note
 
-if TYPE_CHECKING:
-    from flipproof.fields import Option
-
-__all__ = ["main", "parser"]
-
 _MODEL, _RUN = "A model and its robustness", "What a run holds"
 _COMPARE, _PAPER = "Choosing and comparing", "The paper and the mathematics"
 
-
-@dataclass(frozen=True)
-class _Command:
-    """A command: where it lives, and what its help says."""
-
-    name: str
-    panel: str
-    summary: str
-    example: str
-
-    @property
-    def module(self) -> Any:
-        return import_module(f"flipproof.cli.{self.name}_command")
-
-    @property
-    def help(self) -> str:
-        return f"{self.summary}\n\n[bold]Example:[/bold]  {self.example}"
-
-
-_COMMANDS = (
-    _Command(
-        "reproduce",
+# the module that has it, heading, what it does, an example
+_COMMANDS = {
+    "reproduce": (
+        "reproduce_command",
         _PAPER,
         "Reproduce the paper end to end: data, training, certification, the three figures, its claims measured.",
         "flipproof reproduce --out results/reproduce",
     ),
-    _Command(
-        "train",
+    "train": (
+        "train_command",
         _MODEL,
         "Train a base classifier for the defence that it will be certified with.",
         "flipproof train --data MUTAG --root data --add 0.01 --remove 0.3 --out models/mutag",
     ),
-    _Command(
-        "describe",
+    "describe": (
+        "describe_command",
         _MODEL,
         "Say what was read: classes, sizes, node features taken and ignored, repeated graphs; and which defences reach how far.",
         "flipproof describe --data my_graphs",
     ),
-    _Command(
-        "certify",
+    "certify": (
+        "certify_command",
         _MODEL,
         "Certify a data set's test graphs. Defence, features, data and split are the model's unless given.",
         "flipproof certify --model models/mutag --samples 10000 --out runs/mutag",
     ),
-    _Command(
-        "predict",
+    "predict": (
+        "predict_command",
         _MODEL,
         "Answer graphs without labels: class, certified radius or abstention. With - as FILE, JSON lines in and out, for a pipe.",
         "flipproof predict --model models/mutag new_molecules/",
     ),
-    _Command(
-        "attack",
+    "attack": (
+        "attack_command",
         _MODEL,
         "Find the smallest attack on every graph, against the model and against its defended version.",
         "flipproof attack --model models/mutag --budget 5 --certificates runs/mutag --out runs/attack",
     ),
-    _Command(
-        "report",
+    "report": (
+        "run_commands",
         _RUN,
         "Write figures (SVG, PDF, PNG, with their numbers) and one self-contained page, report.html, that opens offline.",
         "flipproof report runs/mutag --attack runs/attack",
     ),
-    _Command(
-        "export",
+    "export": (
+        "run_commands",
         _RUN,
         "Export a run's certificates as a table; or tables of certified accuracy, tests and references for a paper.",
         "flipproof export runs/mutag --format csv > mutag.csv",
     ),
-    _Command(
-        "verify",
+    "verify": (
+        "run_commands",
         _RUN,
         "Derive every certificate again from the stored evidence and compare; the exit code is 1 if one was altered.",
         "flipproof verify runs/mutag",
     ),
-    _Command(
-        "protect",
+    "protect": (
+        "choosing_commands",
         _COMPARE,
         "Find the best certified classifier: try every defence on validation graphs, train the best, certify the test graphs.",
         "flipproof protect --data MUTAG --root data --radius 1 --out results/protect",
     ),
-    _Command(
-        "tune",
+    "tune": (
+        "choosing_commands",
         _COMPARE,
         "Choose a defence and a network for the attack you want to withstand, on validation graphs.",
         "flipproof tune --data MUTAG --root data --radius 1 --out results/tune",
     ),
-    _Command(
-        "benchmark",
+    "benchmark": (
+        "benchmark_command",
         _COMPARE,
         "Compare methods on published folds: certified accuracy with intervals and paired tests, beside the edge-blind line.",
         "flipproof benchmark benchmarks/quick.toml --root data --out results/benchmark",
     ),
-    _Command(
-        "radius",
+    "radius": (
+        "describe_command",
         _PAPER,
         "Compute how many edge flips a share of votes withstands: the mathematics alone, no model.",
         "flipproof radius --keep 0.9 --p-lower 0.99",
     ),
-)
+}
 
 
 def parser(only: str | None = None) -> typer.Typer:
@@ -140,32 +115,14 @@ def parser(only: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for command in _COMMANDS:
+    for name, (module, panel, summary, example) in _COMMANDS.items():
         function: Any = _nothing
-        if only is None or only == command.name:
+        if only is None or only == name:
             from flipproof.cli.options import command_function
 
-            module = command.module
-            defaults = getattr(module, "DEFAULTS", {})
-            joined, repeated = (_joined(getattr(module, kinds, ()), defaults) for kinds in ("JOINED", "REPEATED"))
-            function = command_function(module.Options, module.run, joined, repeated)
-        app.command(command.name, help=command.help, rich_help_panel=command.panel)(function)
+            function = command_function(getattr(import_module(f"flipproof.cli.{module}"), name))
+        app.command(name, help=f"{summary}\n\n[bold]Example:[/bold]  {example}", rich_help_panel=panel)(function)
     return app
-
-
-def _joined(kinds: tuple[str, ...], defaults: Mapping[str, Any]) -> Iterator[tuple[str, Option]]:
-    """The options of defences: ``settings``, ``training_options``, ``asking``, ``trial_options``.
-
-    ``defaults`` are the command's own, where they differ from the defence's.
-    """
-    if not kinds:
-        return
-    from flipproof.studies.search_space import spaces
-
-    for defence in spaces():
-        for kind in kinds:
-            for entry in getattr(defence, kind):
-                yield defence.name.capitalize(), replace(entry, default=defaults.get(entry.name, entry.default))
 
 
 def _nothing() -> None:
@@ -194,12 +151,12 @@ def main() -> None:
         typed = sys.argv[1:]
         called = next((word for word in typed if not word.startswith("-")), None)
         configured = any(argument.startswith("--config") for argument in typed)
-        app = parser(None if configured else called or "")
+        app, defaults = parser(None if configured else called or ""), {}
         if configured:
-            from flipproof.cli.config_file import expanded
+            from flipproof.cli.config_file import file_defaults
 
-            typed = expanded(typed, typer.main.get_command(app).commands)  # type: ignore[attr-defined]
-        code = app(typed, prog_name="flipproof", standalone_mode=False)
+            defaults = file_defaults(typed, typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+        code = app(typed, prog_name="flipproof", standalone_mode=False, default_map=defaults)
         sys.stdout.flush()
     except (InputError, ImportError) as error:
         if isinstance(error, ImportError) and "pip install" not in str(error):
@@ -246,8 +203,6 @@ def _end(sentence: str) -> NoReturn:
 
 def _in_words(error: OSError) -> str:
     if error.errno == errno.ENOSPC:
-        return (
-            f"no space left on the disk{f' for {error.filename}' if error.filename else ''}; what is finished is kept (free some "
-            "space, and run the same command again)"
-        )
+        place = f" for {error.filename}" if error.filename else ""
+        return f"no space left on the disk{place}; what is finished is kept (free some space, and run the same command again)"
     return f"{error.strerror or error}: {error.filename or ''} (check the path and its permissions)"

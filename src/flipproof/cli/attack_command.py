@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,57 +10,49 @@ from typing import Any
 from flipproof.attacks import Options as Search
 from flipproof.attacks import by_name
 from flipproof.certificates.bounds import checked_alpha
-from flipproof.certificates.metrics import share_interval, short_interval
+from flipproof.certificates.metrics import share_interval
 from flipproof.checks import checked_samples, checked_seed
-from flipproof.cli.defending import (
-    chosen_data,
-    chosen_defence,
-    defend,
-    num_classes,
-    refuse_other_classes,
-)
+from flipproof.cli.defending import chosen_data, chosen_defence, defend, num_classes, refuse_other_classes
 from flipproof.cli.line_to_beat import edge_blind_model
-from flipproof.cli.options import CompareOptions, Defended, ModelDataOptions, OutputOptions, WorkerOptions, option
-from flipproof.cli.summary import print_lines
+from flipproof.cli.options import FolderOptions, ModelDataOptions, OutputOptions, Result, WorkerOptions
+from flipproof.cli.summary import add_shares
 from flipproof.defences.defence import described
-from flipproof.defences.defended import DefendedClassifier
-from flipproof.defences.undefended import NoDefence
 from flipproof.engines import cores
+from flipproof.fields import option
 from flipproof.models.loading import load_model
 from flipproof.progress import note
-from flipproof.report.wording import role_name, wording
+from flipproof.report.wording import LINE, role_name, wording
 from flipproof.runs.attacking import AttackWork, attack_into, certified_radii
 from flipproof.runs.certifying import features_shown
 from flipproof.runs.run_folder import written_run
 from flipproof.runs.settings import AttackSettings
+from flipproof.studies.search_space import undefended
 
-__all__ = ["JOINED", "Options", "run"]
-
-JOINED = ("settings",)
+_CERTIFIED = "certified (lower bound)"
 
 
-@dataclass(frozen=True)
-class Options(OutputOptions, WorkerOptions, CompareOptions, ModelDataOptions, Defended):
-    """What ``flipproof attack`` is asked for; ``None`` where the model folder knows."""
+@dataclass(frozen=True, kw_only=True)
+class AttackOptions(OutputOptions, WorkerOptions, ModelDataOptions, FolderOptions):
+    """What ``flipproof attack`` takes; ``None`` where the model folder knows."""
 
-    out: Path = option("Run folder; run the same command again to continue.")
-    defence: str | None = option("Name of the defence; by default what the model was trained for.", None)
+    JOINED = ("settings",)
+
     budget: int = option("Largest number of edge flips to try.", 5, least=0)
     attacks: str = option("Names joined by commas: random, greedy, exhaustive, gradient, known.", "greedy")
     samples: int = option("Number of noisy copies per candidate, where the defence samples.", 128)
     confirm_samples: int = option("Number of fresh noisy copies that confirm a success.", 10_000)
     alpha: float = option("Probability that a false success is confirmed.", 0.001)
     seed: int = option("Seed of the search.", 0)
-    adds: bool = option("Whether edges may be added.", True, panel="Attacker", flags=("--adds/--no-adds",))
-    removes: bool = option("Whether edges may be removed.", True, panel="Attacker", flags=("--removes/--no-removes",))
+    adds: bool = option("Whether edges may be added.", True, panel="Attacker")
+    removes: bool = option("Whether edges may be removed.", True, panel="Attacker")
     keep_connected: bool = option("Make no new connected component.", False, panel="Attacker")
-    allow_isolated: bool = option(
-        "Whether a node may lose its last edge.",
-        True,
-        panel="Attacker",
-        flags=("--allow-isolated/--no-allow-isolated",),
-    )
+    allow_isolated: bool = option("Whether a node may lose its last edge.", True, panel="Attacker")
     per_node: int | None = option("Largest number of flips at any one node.", None, panel="Attacker", least=0)
+    edge_blind: str | None = option(
+        "The line to beat: fit, to learn it from the training graphs now, or a folder of train --model edge-blind.",
+        None,
+        panel="Compare",
+    )
     undefended: str | None = option("A model trained without a defence, attacked beside.", None, panel="Compare")
     certificates: Path | None = option("A run of certify with the same model.", None, panel="Compare")
 
@@ -72,8 +63,8 @@ class Options(OutputOptions, WorkerOptions, CompareOptions, ModelDataOptions, De
         return {name: getattr(self, name) for name in names}
 
 
-def run(options: Options) -> int:
-    """Attack what is not attacked yet, write tables and figures, print the summary. The exit code."""
+def attack(options: AttackOptions) -> Result:
+    """Attack what is not attacked yet, write tables and figures, summarise."""
     names = [name.strip() for name in options.attacks.split(",")]
     for name in names:
         by_name(name)
@@ -86,28 +77,19 @@ def run(options: Options) -> int:
     }
     loaded = load_model(options.model)
     chosen = chosen_data(loaded, options)
-    classes = num_classes(loaded, options.classes, chosen.dataset)
-    attacked: dict[str, DefendedClassifier] = {}
+    classes, base, attacked = num_classes(loaded, options.classes, chosen.dataset), undefended().kind(), {}
     other = None if options.undefended is None else load_model(options.undefended)
     if other is not None:
         refuse_other_classes(other, chosen.dataset, "--undefended")
-        theirs = num_classes(other, None, chosen.dataset)
-        attacked["undefended"] = defend(other, NoDefence(), classes=theirs, features=None)
-    attacked["base"] = defend(loaded, NoDefence(), classes=classes, features=options.features)
+        attacked["undefended"] = defend(other, base, num_classes(other, None, chosen.dataset))
+    attacked["base"] = defend(loaded, base, classes, options)
     defence = chosen_defence(loaded, options.defence_values, options.defence)
     if defence is not None and not wording(defence.name).baseline:
-        attacked["defended"] = defend(
-            loaded,
-            defence,
-            classes=classes,
-            features=options.features,
-            trust_features=options.trust_features,
-        )
+        attacked["defended"] = defend(loaded, defence, classes, options)
     blind = None
     if options.edge_blind is not None:
-        blind = edge_blind_model(
-            options.edge_blind, loaded, chosen, trust_features=options.trust_features, quiet=options.quiet
-        )
+        trusts = options.trust_features
+        blind = edge_blind_model(options.edge_blind, loaded, chosen, trust_features=trusts, quiet=options.quiet)
     settings = AttackSettings(
         data=chosen.dataset.name,
         data_sha256=chosen.fingerprint,
@@ -128,51 +110,39 @@ def run(options: Options) -> int:
     radii = None if options.certificates is None else certified_radii(options.certificates, settings)
     work = AttackWork(attacked, chosen.graphs, options.budget, names, search)
     engine = attacked["base"].engine(options.workers or min(cores(), len(chosen.graphs)), quiet=options.silent)
-    try:
-        with written_run(options.out, settings) as held:
-            for sentence in chosen.notes:
-                note(sentence, quiet=options.silent)
-            outcome = attack_into(held, work, edge_blind=blind, radii=radii, engine=engine, quiet=options.silent)
-    except KeyboardInterrupt:
-        note(f"stopped; what is finished is kept. continue with: {options.again}")
-        return 130
+    with written_run(options.out, settings) as held:
+        for sentence in chosen.notes:
+            note(sentence, quiet=options.silent)
+        outcome = attack_into(held, work, edge_blind=blind, radii=radii, engine=engine, quiet=options.silent)
     words = {role: role_name(role, None if defence is None else defence.name) for role in attacked}
-    from flipproof.report.attack_figures import draw_attacks
+    from flipproof.report.run_figures import draw_attacks
 
     draw_attacks(options.out / "figures", outcome, words)
-    if options.as_json:
-        print(json.dumps(outcome.summary, allow_nan=False))
-    elif not options.quiet:
-        _print_summary(outcome.summary, words)
-    return 0
+    return Result(outcome.summary, _shown(outcome.summary, words))
 
 
-def _print_summary(summary: Mapping[str, Any], words: Mapping[str, str]) -> None:
-    from rich.console import Console
+def _shown(summary: Mapping[str, Any], words: Mapping[str, str]) -> Iterator[Any]:
     from rich.table import Table
 
     table = Table("accuracy", *(f"r = {r}" for r in range(summary["budget"] + 1)), title=f"{summary['graphs']} graphs")
     rows = {words[role]: values for role, values in summary["accuracy_under_attack"].items()}
     if "certified_accuracy" in summary:
-        rows["certified (lower bound)"] = summary["certified_accuracy"]
+        rows[_CERTIFIED] = summary["certified_accuracy"]
     if "edge_blind_accuracy" in summary:
-        rows["edge-blind"] = [summary["edge_blind_accuracy"]] * (summary["budget"] + 1)
-    counts = {"certified (lower bound)": summary.get("certified_graphs", 0)}
+        rows[LINE] = [summary["edge_blind_accuracy"]] * (summary["budget"] + 1)
     for name, values in rows.items():
-        graphs = counts.get(name, summary["graphs"])
-        low, high = share_interval([round(value * graphs) for value in values], graphs)
-        table.add_row(name, *(f"{value:.3f}" for value in values))
-        table.add_row("  95% interval", *map(short_interval, zip(low, high, strict=True)), style="dim")
-    Console().print(table)
-    lines = []
+        graphs = summary.get("certified_graphs", 0) if name == _CERTIFIED else summary["graphs"]
+        ends = share_interval([round(value * graphs) for value in values], graphs)
+        add_shares(table, name, values, zip(*ends, strict=True))
+    yield table
     if summary.get("attacks_within_a_certified_radius"):
-        lines.append(
+        yield (
             f"{summary['attacks_within_a_certified_radius']} attacks succeeded within a certified radius: a certificate or an "
             "attack is wrong, each with its probability alpha (0 where nothing is sampled)"
         )
     if summary.get("mean_gap") is not None:
-        lines.append(
+        yield (
             f"gap between smallest attack and certified radius: {summary['mean_gap']:.2f} flips on average of "
             f"{len(summary['gaps'])} graphs (1 is tight)"
         )
-    print_lines([*lines, f"written: {summary['run']}"])
+    yield f"written: {summary['run']}"

@@ -3,38 +3,36 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flipproof.cli.options import ClusterOptions, PrintOptions, option
-from flipproof.cli.summary import narrow_table, print_lines, stacked
+from flipproof.cli.options import ClusterOptions, FolderOptions, OutputOptions, Result
+from flipproof.cli.summary import narrow_table, stacked
 from flipproof.errors import InputError
+from flipproof.fields import option
 from flipproof.progress import note
-from flipproof.studies.benchmark.protocol_file import Protocol, read_protocols
-from flipproof.studies.benchmark.row_jobs import LIMIT, RADII, Job, finished_jobs
+from flipproof.report.wording import LINE
+from flipproof.studies.benchmark.config import Protocol, read_protocols
+from flipproof.studies.benchmark.jobs import LIMIT, RADII, Job, finished_jobs
 from flipproof.studies.benchmark.standings import DataStandings, standings
 from flipproof.studies.benchmark.standings_page import write_benchmark
 
-__all__ = ["Options", "run"]
 
-
-@dataclass(frozen=True)
-class Options(PrintOptions, ClusterOptions):
-    """What ``flipproof benchmark`` is asked for."""
+@dataclass(frozen=True, kw_only=True)
+class Options(OutputOptions, ClusterOptions, FolderOptions):
+    """What ``flipproof benchmark`` takes."""
 
     config: Path = option("A TOML file of data sets and methods.", argument="CONFIG")
-    out: Path = option("Folder for everything that is made; run the same command again to continue.")
     root: str | None = option("Folder of the TU data sets.", None)
     data: list[str] | None = option("Run this data set now; give it several times.", None, panel="Part")
     method: list[str] | None = option("Run this method now; give it several times.", None, panel="Part")
     fold: list[int] | None = option("Run this fold now; give it several times.", None, panel="Part")
 
 
-def run(options: Options) -> int:
-    """Run what is missing, write results, page and figures of all that is finished, print the overview. The exit code."""
+def benchmark(options: Options) -> Result | int:
+    """Run what is missing, write results, page and figures of all that is finished."""
     options.check_engine()
     protocols = read_protocols(options.config, root=options.root)
     _refuse_unknown(options, protocols)
@@ -46,25 +44,18 @@ def run(options: Options) -> int:
             and (options.fold is None or job.fold in options.fold or job.row == LIMIT)
         )
 
-    try:
-        with options.cluster() as engine:
-            finished = finished_jobs(
-                protocols, options.out, wanted=wanted, workers=options.workers, engine=engine, quiet=options.silent
-            )
-    except KeyboardInterrupt:
-        note(f"stopped; what is finished is kept. continue with: {options.again}", quiet=options.quiet)
-        return 130
-    found = standings(protocols, finished)
-    if not found:
+    with options.cluster() as engine:
+        finished = finished_jobs(
+            protocols, options.out, wanted=wanted, workers=options.workers, engine=engine, quiet=options.silent
+        )
+    results = standings(protocols, finished)
+    if not results:
         note("no edge-blind line is finished yet, so there is nothing to compare with", quiet=options.quiet)
         return 0
     command = f"flipproof benchmark {options.config.as_posix()}{' --root DATA' * bool(options.root)} --out DIR"
-    paths = write_benchmark(found, options.out, command=command)
-    if options.as_json:
-        print(json.dumps({"run": str(options.out), "results": json.loads(paths[1].read_text())}, allow_nan=False))
-    elif not options.quiet:
-        _print_overview(found, paths)
-    return 0
+    paths = write_benchmark(results, options.out, command=command)
+    summary = {"run": str(options.out), "results": json.loads(paths[1].read_text())}
+    return Result(summary, _overview(results, paths))
 
 
 def _refuse_unknown(options: Options, protocols: Sequence[Protocol]) -> None:
@@ -80,14 +71,12 @@ def _refuse_unknown(options: Options, protocols: Sequence[Protocol]) -> None:
                 raise InputError(f"--{name} must be in the config, which has {shown}; got {value} (or leave it out)")
 
 
-def _print_overview(found: Sequence[DataStandings], paths: Sequence[Path]) -> None:
-    from rich.console import Console
-
-    head = ["data", "edge-blind", *(f"r = {r}" for r in RADII)]
+def _overview(results: Sequence[DataStandings], paths: Sequence[Path]) -> Iterator[Any]:
+    head = ["data", LINE, *(f"r = {r}" for r in RADII)]
     table = narrow_table(head, title="Best certified accuracy, with 95% intervals", texts=1)
-    for data in found:
+    for data in results:
         row = [data.line.accuracy(0), *(data.best(r).accuracy(r) for r in RADII)]
         table.add_row(data.title, *(stacked(str(value)).replace(" ± ", "\n±") for value in row))
-    Console(file=sys.stdout).print(table)
-    print_lines([f"{data.title}: {data.collapsed}" for data in found if data.collapsed])
-    print_lines(["written:", *(f"  {path}" for path in paths)])
+    yield table
+    yield from (f"{data.title}: {data.collapsed}" for data in results if data.collapsed)
+    yield from ("written:", *(f"  {path}" for path in paths))

@@ -17,34 +17,30 @@ from typing import Any
 
 from flipproof.errors import InputError
 
-__all__ = ["expanded"]
-
 _OPTION = "--config"
 _NOISE = frozenset({"keep", "add", "remove"})  # one replaces the others
 
 
-def expanded(arguments: Sequence[str], commands: Mapping[str, Any]) -> list[str]:
-    """The command line with the options of its config file written out, before those that were typed.
+def file_defaults(arguments: Sequence[str], commands: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What the config file of a command line says, as the parser's ``default_map``.
 
     Args:
         arguments: What was typed after ``flipproof``.
         commands: The parser's commands by name, each with its ``params``.
     """
-    path = _given(arguments)
-    if path is None or arguments[0] not in commands:
-        return list(arguments)
-    command = arguments[0]
+    path, command = _path(arguments), arguments[0]
+    if path is None or command not in commands:
+        return {}
     options = {name: _options(parser) for name, parser in commands.items()}
-    values = _values(_read(path), path, command, options)
     typed = {argument.partition("=")[0] for argument in arguments}
     typed_keys = {key for key, option in options[command].items() if typed & {*option.opts, *option.secondary_opts}}
-    tokens: list[str] = []
-    for key, value in _without(values, typed_keys).items():
-        tokens += _tokens(options[command][key], value, f"{path}: {key}")
-    return [command, *tokens, *arguments[1:]]
+    values = _without(_values(_read(path), path, command, options), typed_keys)
+    return {
+        command: {options[command][key].name: _checked(options[command][key], values[key], path, key) for key in values}
+    }
 
 
-def _given(arguments: Sequence[str]) -> Path | None:
+def _path(arguments: Sequence[str]) -> Path | None:
     for place, argument in enumerate(arguments):
         name, equals, value = argument.partition("=")
         if name == _OPTION:
@@ -63,41 +59,30 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _options(parser: Any) -> dict[str, Any]:
     """The options of a command by the name that a config file has for them."""
-    found: dict[str, Any] = {}
-    for option in parser.params:
-        names = [name for name in option.opts if name.startswith("--")]
-        found |= {_key(name): option for name in names if name not in (_OPTION, "--help")}
-    return found
+    names = {name: option for option in parser.params for name in option.opts if name.startswith("--")}
+    return {_key(name[2:]): option for name, option in names.items() if name not in (_OPTION, "--help")}
 
 
 def _key(name: str) -> str:
-    return name.removeprefix("--").replace("-", "_")
+    return name.replace("-", "_")
 
 
-def _values(
-    content: dict[str, Any], path: Path, command: str, options: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Any]:
+def _values(content: Mapping[str, Any], path: Path, command: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """What the file says for one command; everything in it must be an option of some command."""
-    general: dict[str, Any] = {}
-    own: dict[str, Any] = {}
-    for name, value in content.items():
-        key = name.replace("-", "_")
-        if isinstance(value, dict):
-            if name not in options:
-                raise InputError(f"{path}: [{name}] is no command (flipproof has {', '.join(sorted(options))})")
-            section = {inner.replace("-", "_"): setting for inner, setting in value.items()}
-            for inner in section:
-                if inner not in options[name]:
-                    raise InputError(
-                        f"{path}: {inner} is no option of flipproof {name} (it has {', '.join(sorted(options[name]))})"
-                    )
-            if name == command:
-                own = section
-        elif not any(key in known for known in options.values()):
-            raise InputError(f"{path}: {name} is no option of any command (see flipproof {command} --help)")
-        elif key in options[command]:
-            general[key] = value
-    return _without(general, set(own)) | own
+    sections = {name: value for name, value in content.items() if isinstance(value, dict)}
+    for section, entries in sections.items():
+        if section not in options:
+            raise InputError(f"{path}: [{section}] is no command (flipproof has {', '.join(sorted(options))})")
+        for key in map(_key, entries):
+            if key not in options[section]:
+                known = ", ".join(sorted(options[section]))
+                raise InputError(f"{path}: {key} is no option of flipproof {section} (it has {known})")
+    general = {_key(name): value for name, value in content.items() if name not in sections}
+    for key in general:
+        if not any(key in known for known in options.values()):
+            raise InputError(f"{path}: {key} is no option of any command (see flipproof {command} --help)")
+    own = {_key(name): value for name, value in sections.get(command, {}).items()}
+    return _without({key: general[key] for key in general if key in options[command]}, set(own)) | own
 
 
 def _without(values: dict[str, Any], replaced: set[str]) -> dict[str, Any]:
@@ -106,18 +91,16 @@ def _without(values: dict[str, Any], replaced: set[str]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key not in replaced}
 
 
-def _tokens(option: Any, value: Any, where: str) -> list[str]:
-    """An option and its value as they would be typed."""
-    name = next(name for name in option.opts if name.startswith("--"))
+def _checked(option: Any, value: Any, path: Path, key: str) -> Any:
+    """A value of the kind that the option takes."""
     if option.is_flag:
         if not isinstance(value, bool):
-            raise InputError(f"{where} must be true or false; got {value!r}")
-        if value:
-            return [name]
-        return list(option.secondary_opts[:1])
-    several = value if isinstance(value, list) else [value]
-    if (isinstance(value, list) and not option.multiple) or any(
-        isinstance(one, bool) or not isinstance(one, (str, int, float)) for one in several
-    ):
-        raise InputError(f"{where} must be a text or a number; got {value!r} (as on the command line, for {name})")
-    return [token for one in several for token in (name, str(one))]
+            raise InputError(f"{path}: {key} must be true or false; got {value!r}")
+        return value
+    several = value if isinstance(value, list) and option.multiple else [value]
+    if any(isinstance(one, bool) or not isinstance(one, (str, int, float)) for one in several):
+        name = key.replace("_", "-")
+        raise InputError(
+            f"{path}: {key} must be a text or a number; got {value!r} (as on the command line, for --{name})"
+        )
+    return list(map(str, several)) if option.multiple else str(value)

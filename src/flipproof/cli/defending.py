@@ -1,4 +1,4 @@
-"""From options to a defended classifier: which defence, with which settings, around which model."""
+"""From options to a defended classifier: which graphs, which defence, with which settings, around which model."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from flipproof.classifiers import DEFAULT_MEMORY
-from flipproof.cli.options import ModelDataOptions
+from flipproof.cli.options import ModelDataOptions, ModelOptions, checked_memory
 from flipproof.datasets import Dataset
 from flipproof.datasets.sources import DataSource, by_class_names, fingerprint, model_data, part_indices
-from flipproof.defences import defence_names, trained_defence
+from flipproof.defences import defence_classes, defence_names, trained_defence
 from flipproof.defences.defence import Defence
 from flipproof.defences.defended import DefendedClassifier
-from flipproof.defences.edge_blind import EdgeBlindness
 from flipproof.errors import InputError
 from flipproof.fields import from_plain
 from flipproof.graphs import Graph
@@ -22,17 +20,6 @@ from flipproof.models.loading import LoadedModel, load_features
 from flipproof.progress import note
 from flipproof.report.wording import wording
 from flipproof.studies.search_space import Space, space, spaces
-
-__all__ = [
-    "ChosenData",
-    "chosen_data",
-    "chosen_defence",
-    "defend",
-    "given_defence",
-    "own_values",
-    "required_defence",
-    "unused",
-]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,15 +42,8 @@ class ChosenData:
 
 def chosen_data(loaded: LoadedModel, options: ModelDataOptions) -> ChosenData:
     """The data of the options, else the model's own; their classes are the model's, by name."""
-    source, data = model_data(
-        loaded.metadata,
-        data=options.data,
-        root=options.root,
-        download=options.download,
-        data_seed=options.data_seed,
-        split_seed=options.split_seed,
-        symmetrise=options.symmetrise,
-    )
+    names = ("data", "root", "download", "data_seed", "split_seed", "symmetrise")
+    source, data = model_data(loaded.metadata, **{name: getattr(options, name) for name in names})
     notes = []
     if loaded.saved is None:
         numbered = ", ".join(f"{number} is {name}" for number, name in enumerate(data.class_names))
@@ -79,28 +59,25 @@ def chosen_data(loaded: LoadedModel, options: ModelDataOptions) -> ChosenData:
     return ChosenData(source, data, data.numbered(indices), seed, tuple(notes))
 
 
-def given_defence(values: Mapping[str, Any], name: str | None, kind: str = "settings") -> Space | None:
-    """The defence that was asked for by name, else the one that the given options belong to; ``None`` if none is spoken of.
+# ---- the defence -------------------------------------------------------------------------------------------------------
 
-    Options of another defence than the one asked for are refused.
-    """
-    owners = {
-        option.name: defence
-        for defence in reversed(spaces())
-        for option in (*defence.settings, *getattr(defence, kind))
-    }
-    chosen = None if name is None else space(name)
-    for value in values:
-        owner = owners.get(value)
-        if owner is None or (chosen is not None and value in _option_names(chosen)):
-            continue
-        if chosen is not None and chosen != owner:
+
+def spoken_of(values: Mapping[str, Any], name: str | None) -> Space | None:
+    """The defence of this name, else the first that has a setting among the values; ``None`` if there is none."""
+    if name is not None:
+        return space(name)
+    return next((one for one in spaces() if any(option.name in values for option in one.settings)), None)
+
+
+def own_values(defence: Space, values: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """The values of one kind of a defence's options; refuses values of another defence's."""
+    for name in values:
+        if name not in _option_names(defence):
+            owner = next(other for other in spaces() if name in _option_names(other))
             raise InputError(
-                f"--{value.replace('_', '-')} belongs to {owner.name}; got it for {chosen.name} (leave one of them out)"
+                f"--{name.replace('_', '-')} belongs to {owner.name}, and the defence here is {defence.name} (leave it out)"
             )
-        if any(option.name == value for option in owner.settings):
-            chosen = owner
-    return chosen
+    return {option.name: values[option.name] for option in getattr(defence, kind) if option.name in values}
 
 
 def _option_names(defence: Space) -> set[str]:
@@ -115,33 +92,25 @@ def unused(values: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
     return {}
 
 
-def own_values(defence: Space, values: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """The given values of one kind of a defence's options; refuses values of another defence's."""
-    known = _option_names(defence)
-    for name in values:
-        if name not in known:
-            owner = next(other for other in spaces() if name in _option_names(other))
-            raise InputError(
-                f"--{name.replace('_', '-')} belongs to {owner.name}, and the defence here is {defence.name} (leave it out)"
-            )
-    return {option.name: values[option.name] for option in getattr(defence, kind) if option.name in values}
+def blindness() -> Defence:
+    """The defence that shows a model no edge."""
+    return next(kind for kind in defence_classes() if kind.edge_blind)()
 
 
 def chosen_defence(loaded: LoadedModel, values: Mapping[str, Any], name: str | None) -> Defence | None:
     """The defence: that of the options, else the one that the model was trained for; ``None`` if neither says.
 
-    A model that sees no edges needs no other defence than that, whatever options say, unless one is asked for by name.
+    A model that sees no edges needs no other defence than that, whatever options say, unless one is named.
     """
     if getattr(loaded.model, "edge_blind", False) and name is None:
-        return EdgeBlindness()
+        return blindness()
     trained = trained_defence(loaded.metadata)
     if trained is not None and wording(trained.name).baseline:
-        trained = None  # no defence at all, which must be asked for by name
-    chosen = given_defence(values, name)
+        trained = None  # no defence at all, which must be named
+    chosen = spoken_of(values, name)
     if chosen is None:
         return trained
-    names = {option.name for option in chosen.settings}
-    settings = own_values(chosen, {key: value for key, value in values.items() if key in names}, "settings")
+    settings = own_values(chosen, values, "settings")
     if not settings and trained is not None and trained.name == chosen.name:
         return trained
     return from_plain(chosen.kind, settings)
@@ -150,7 +119,7 @@ def chosen_defence(loaded: LoadedModel, values: Mapping[str, Any], name: str | N
 def required_defence(
     loaded: LoadedModel, values: Mapping[str, Any], name: str | None, *, quiet: bool
 ) -> tuple[Defence, dict[str, Any]]:
-    """The defence, and what is asked of it; refuses a model for which nothing says a defence."""
+    """The defence, and the values of its request; refuses a model for which nothing says a defence."""
     defence = chosen_defence(loaded, values, name)
     if defence is None:
         raise InputError(
@@ -162,51 +131,49 @@ def required_defence(
     return defence, own_values(Space(type(defence)), values, "asking")
 
 
-def num_classes(loaded: LoadedModel, asked: int | None, data: Dataset) -> int:
+# ---- the model ---------------------------------------------------------------------------------------------------------
+
+
+def num_classes(loaded: LoadedModel, typed: int | None, data: Dataset | None = None) -> int:
     """The model's number of classes, which the data must fit."""
     own = getattr(loaded.model, "num_classes", None)
-    number = asked if asked is not None else own if isinstance(own, int) else data.num_classes
+    known = data.num_classes if data is not None else len(loaded.metadata.get("class_names") or ())
+    number = typed if typed is not None else own if isinstance(own, int) else known
+    if not number:
+        raise InputError("the model does not say how many classes it has (give --classes)")
     if loaded.saved is not None and number != own:
         raise InputError(f"--classes must be the model's own number of classes, {own}; got {number} (leave it out)")
-    if number < data.num_classes:
+    if data is not None and number < known:
         raise InputError(
-            f"the model has {number} classes and the data {data.name} have {data.num_classes} (certify data with the model's "
+            f"the model has {number} classes and the data {data.name} have {known} (certify data with the model's "
             "classes, or give --classes)"
         )
     return int(number)
 
 
 def defend(
-    loaded: LoadedModel,
-    defence: Defence,
-    *,
-    classes: int,
-    features: str | None,
-    trust_features: bool = False,
-    memory: int = DEFAULT_MEMORY,
+    loaded: LoadedModel, defence: Defence, classes: int, options: ModelOptions | None = None
 ) -> DefendedClassifier:
-    """The defended classifier."""
-    hook = load_features(loaded.features(features))
-    return DefendedClassifier(
-        loaded.model, defence, num_classes=classes, features=hook, trust_features=trust_features, memory=memory
-    )
+    """The defended classifier; of a model to compare with, no options speak."""
+    hook, more = load_features(loaded.features(None)), dict[str, Any]()
+    if options is not None:
+        hook = load_features(loaded.features(options.features))
+        more = {"trust_features": options.trust_features, "memory": checked_memory(options.memory)}
+    return DefendedClassifier(loaded.model, defence, num_classes=classes, features=hook, **more)
 
 
 def refuse_other_classes(loaded: LoadedModel, data: Dataset, option: str) -> None:
     """Refuse a model to compare with that numbers the classes otherwise than the data."""
-    names = loaded.metadata.get("class_names")
-    if (
-        names is not None
-        and by_class_names(data, loaded.metadata, f"the model of {option}").class_names != data.class_names
-    ):
+    renumbered = by_class_names(data, loaded.metadata, f"the model of {option}")
+    if renumbered.class_names != data.class_names:
         raise InputError(
             f"the model of {option} must have the classes {', '.join(data.class_names)}, in this order; it has "
-            f"{', '.join(names)} (train it on the same data)"
+            f"{', '.join(renumbered.class_names)} (train it on the same data)"
         )
 
 
 def warn_of_training_graphs(loaded: LoadedModel, chosen: ChosenData, *, quiet: bool) -> None:
-    """Say so if test graphs may have been training graphs: another split than the stored one can only be asked for."""
+    """Say so if test graphs may have been training graphs: another split than the stored one must have been typed."""
     stored, split_seed = loaded.metadata, chosen.source.split_seed
     if stored.get("data_sha256") not in (None, chosen.fingerprint):
         what = "these are not the data that the model was trained on, so a test graph may have been a training graph"

@@ -1,47 +1,76 @@
-"""``flipproof describe``: what was read of a data set, before anything is trained on it."""
+"""``flipproof describe`` and ``radius``: what can be known before anything is trained, of data and of the mathematics."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from flipproof.certificates.vote_share import radius as vote_radius
 from flipproof.classifiers.clean_edges import refuse_clean_edges
-from flipproof.cli.options import OutputOptions, SourceOptions
-from flipproof.cli.summary import print_lines
+from flipproof.cli.options import OutputOptions, Result, SourceOptions, SymmetriseOptions
 from flipproof.datasets import Dataset
 from flipproof.datasets.sources import DataSource
 from flipproof.datasets.splits import in_several_classes, isomorphism_groups
 from flipproof.errors import InputError
+from flipproof.fields import option
 from flipproof.graphs import Graph
+from flipproof.noise import EdgeNoise
 from flipproof.report.wording import wording
 from flipproof.studies.search_space import Space, spaces
 from flipproof.studies.tuning import typed_command
 
-__all__ = ["Options", "described", "run"]
+
+@dataclass(frozen=True, kw_only=True)
+class RadiusOptions(OutputOptions):
+    """What ``flipproof radius`` takes."""
+
+    p_lower: float = option("Lower bound on the top class's share of votes.")
+    p_upper: float | None = option("Upper bound on every other class's share.", None)
+    keep: float | None = option("Probability that a node pair keeps its state (the paper's beta).", None, panel="Noise")
+    add: float | None = option("Probability that an empty node pair gains an edge.", None, panel="Noise")
+    remove: float | None = option("Probability that an edge is lost.", None, panel="Noise")
 
 
-@dataclass(frozen=True)
-class Options(OutputOptions, SourceOptions):
-    """What ``flipproof describe`` is asked for."""
+def radius(options: RadiusOptions) -> Result:
+    """How many edge flips a share of votes withstands."""
+    noise = EdgeNoise(keep=options.keep, add=options.add, remove=options.remove)
+    flips = vote_radius(options.p_lower, noise, options.p_upper)
+    line = f"radius {flips}: no attack of at most {flips} edge flip{'s' * (flips != 1)} changes the prediction"
+    if flips == -1:
+        line = "nothing is certified: the top class is not sure to win even without an attack"
+    shares = {"p_lower": options.p_lower, "p_upper": options.p_upper}
+    return Result({"radius": flips, **shares, "p_add": noise.p_add, "p_remove": noise.p_remove}, [line])
 
 
-def run(options: Options) -> int:
-    """Print what was read. The exit code."""
+@dataclass(frozen=True, kw_only=True)
+class DescribeOptions(OutputOptions, SymmetriseOptions, SourceOptions):
+    """What ``flipproof describe`` takes."""
+
+
+def describe(options: DescribeOptions) -> Result:
+    """What was read of a data set."""
     source = DataSource(options.data, options.root, options.download, options.data_seed, symmetrise=options.symmetrise)
     graphs = source.load()
-    found = described(graphs)
-    if options.as_json:
-        print(json.dumps(found, allow_nan=False))
-    elif not options.quiet:
-        print_lines([*graphs.describe().splitlines(), *_shape(found), *graphs.describe_features().splitlines()])
-        named: dict[str, Any] = {"data": options.data, "root": options.root, "symmetrise": options.symmetrise}
-        named |= {"data_seed": options.data_seed or None, "radius": 1, "out": "protected"}
-        again = f"next: {typed_command('protect', named)} (tries them all), or flipproof train for one of them"
-        print_lines([*_warnings(found), *_reach(found), again])
-    return 0
+    summary = described(graphs)
+    return Result(summary, _lines(graphs, summary, options))
+
+
+def _lines(graphs: Dataset, summary: dict[str, Any], options: DescribeOptions) -> Iterator[str]:
+    yield from graphs.describe().splitlines()
+    yield (
+        f"  on average {summary['nodes']:.1f} nodes and {summary['edges']:.1f} edges; {summary['density']:.1%} of the node pairs "
+        "are joined"
+    )
+    yield f"  always naming the most frequent class is right on {summary['majority']:.1%}"
+    yield from graphs.describe_features().splitlines()
+    yield from _warnings(summary)
+    yield from _reach(summary)
+    typed: dict[str, Any] = {"data": options.data, "root": options.root, "symmetrise": options.symmetrise}
+    typed |= {"data_seed": options.data_seed or None, "radius": 1, "out": "protected"}
+    yield f"next: {typed_command('protect', typed)} (tries them all), or flipproof train for one of them"
 
 
 def described(graphs: Dataset) -> dict[str, Any]:
@@ -98,35 +127,27 @@ def _candidate(kind: Space, settings: dict[str, Any], graphs: Dataset, usual: Gr
     }
 
 
-def _shape(found: dict[str, Any]) -> list[str]:
-    return [
-        f"  on average {found['nodes']:.1f} nodes and {found['edges']:.1f} edges; {found['density']:.1%} of the node pairs are "
-        "joined",
-        f"  always naming the most frequent class is right on {found['majority']:.1%}",
-    ]
-
-
-def _warnings(found: dict[str, Any]) -> list[str]:
+def _warnings(summary: dict[str, Any]) -> Iterator[str]:
     """What a user should know before training."""
-    lines, repeated, several = [], found["repeated_graphs"], found["in_several_classes"]
-    if found["clean_edges"]:
-        lines.append(f"these features would be refused: {found['clean_edges']}")
+    repeated, several = summary["repeated_graphs"], summary["in_several_classes"]
+    if summary["clean_edges"]:
+        yield f"these features would be refused: {summary['clean_edges']}"
     if repeated:
-        lines.append(
-            f"{repeated} graphs occur more than once, with other node numbers: {found['different_graphs']} of "
-            f"{found['graphs']} are different (decided exactly, node features included), so test graphs can equal training graphs"
+        yield (
+            f"{repeated} graphs occur more than once, with other node numbers: {summary['different_graphs']} of "
+            f"{summary['graphs']} are different (decided exactly, node features included), so test graphs can equal training "
+            "graphs"
         )
     if several:
-        lines.append(
+        yield (
             f"{several} graph{'s' * (several != 1)} also occur{'s' * (several == 1)} in another class, with other node numbers: "
             "no model can be right about all of them"
         )
-    return lines
 
 
-def _reach(found: dict[str, Any]) -> list[str]:
+def _reach(summary: dict[str, Any]) -> list[str]:
     """The defences worth trying, each with the radius that it can reach."""
-    candidates = found["defences"]
+    candidates = summary["defences"]
     efforts = list(dict.fromkeys(effort for entry in candidates for effort in entry["radius"]))
     rows = [["defence", *efforts, ""]]
     rows += [
@@ -141,7 +162,7 @@ def _reach(found: dict[str, Any]) -> list[str]:
         for row in rows
     ]
     return [
-        f"defences worth trying, and the largest radius within reach on a graph of {found['usual_nodes']} nodes",
+        f"defences worth trying, and the largest radius within reach on a graph of {summary['usual_nodes']} nodes",
         *(f"  {line}".rstrip() for line in table),
         "  (of samples that all agree, alpha 0.001; in brackets: against additions only, removals only)",
     ]

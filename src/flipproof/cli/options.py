@@ -1,88 +1,64 @@
 """Options of the command line, declared once: fields of frozen dataclasses, in groups that commands share.
 
-A command is a dataclass of its options and a function that takes it. ``option(...)`` gives a field its help text; what a defence
-takes is declared by the defence and joins the commands that ask for it.
+A command is a function of such a dataclass. What a defence takes is declared by the defence and joins the commands that name
+it in ``JOINED`` or ``REPEATED``.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, ClassVar, get_type_hints
 
 import typer
 
 from flipproof.datasets.sources import DataSource
 from flipproof.engines import Engine, ray_cluster
 from flipproof.errors import InputError
-from flipproof.fields import Option
+from flipproof.fields import Option, option, options_of
 from flipproof.progress import note
 
-__all__ = [
-    "ENGINES",
-    "ClusterOptions",
-    "CompareOptions",
-    "DataOptions",
-    "Defended",
-    "FeatureChoice",
-    "FeatureOptions",
-    "ModelDataOptions",
-    "OutputOptions",
-    "PrintOptions",
-    "SourceOptions",
-    "TrainingOptions",
-    "WorkerOptions",
-    "checked_seconds",
-    "command_function",
-    "option",
-]
-
-ENGINES = ("local", "ray")
+_ENGINES = ("local", "ray")
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
-def option(
-    help: str,
-    default: Any = MISSING,
-    *,
-    panel: str | None = None,
-    flags: tuple[str, ...] = (),
-    least: int | None = None,
-    argument: str | None = None,
-) -> Any:
-    """A field that is an option of the command line.
-
-    Args:
-        help: A whole sentence.
-        default: Without one the option must be given.
-        panel: Heading in the help.
-        flags: Names, where they are not the field's own.
-        least: The smallest value of a number.
-        argument: For an argument without a name: what the help calls it.
-    """
-    meta = {"help": help, "panel": panel, "flags": flags, "least": least, "argument": argument}
-    if isinstance(default, (list, dict)):
-        return field(default_factory=lambda: type(default)(default), metadata=meta, kw_only=True)
-    return field(default=default, metadata=meta, kw_only=True)
-
-
 @dataclass(frozen=True)
-class PrintOptions:
-    """What a command may print, and how it was called: to be said again when it is stopped."""
+class Result:
+    """What a command prints.
 
-    as_json: bool = option("Print JSON only.", False, panel="Output", flags=("--json",))
-    quiet: bool = option("Print nothing but errors.", False, panel="Output", flags=("--quiet", "-q"))
+    Attributes:
+        summary: With ``--json``.
+        shown: Otherwise: lines, and tables of rich.
+        code: The exit code.
+    """
+
+    summary: Mapping[str, Any]
+    shown: Iterable[Any] = ()
+    code: int = 0
+
+
+# ---- groups ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """What a command may print; its options may stand in a file."""
+
+    config: Any = option("TOML file of options; what is typed here prevails.", None, kind=Path, panel="Output")
+    json: bool = option("Print JSON only.", False, panel="Output")
+    quiet: bool = option("Print nothing but errors.", False, panel="Output", short="-q")
 
     @property
     def silent(self) -> bool:
         """Whether progress stays hidden."""
-        return self.quiet or self.as_json
+        return self.quiet or self.json
 
     @property
     def again(self) -> str:
@@ -90,14 +66,19 @@ class PrintOptions:
         return shlex.join(["flipproof", *sys.argv[1:]])
 
 
-@dataclass(frozen=True)
-class OutputOptions(PrintOptions):
-    """What a command may print; its options may stand in a file."""
+@dataclass(frozen=True, kw_only=True)
+class FolderOptions:
+    """A folder that is made, and can be continued."""
 
-    config: Path | None = option("TOML file of options; what is typed here prevails.", None, panel="Output")
+    out: Path = option("Folder for everything that is made; run the same command again to continue.")
+
+    @property
+    def kept(self) -> str:
+        """What is said when the command is stopped."""
+        return "what is finished is kept"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WorkerOptions:
     """How many processes."""
 
@@ -106,7 +87,7 @@ class WorkerOptions:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ClusterOptions(WorkerOptions):
     """Processes of this machine, or a cluster."""
 
@@ -117,9 +98,9 @@ class ClusterOptions(WorkerOptions):
 
     def check_engine(self) -> None:
         """Refuse an engine that is not known, or not installed."""
-        if self.engine not in ENGINES:
+        if self.engine not in _ENGINES:
             raise InputError(
-                f"--engine must be one of {', '.join(ENGINES)}; got {self.engine!r} (local is the default)"
+                f"--engine must be one of {', '.join(_ENGINES)}; got {self.engine!r} (local is the default)"
             )
         if self.address is not None and self.engine != "ray":
             raise InputError(f"--address is a Ray cluster's; got --engine {self.engine} (add --engine ray)")
@@ -128,7 +109,7 @@ class ClusterOptions(WorkerOptions):
 
     @contextmanager
     def cluster(self) -> Iterator[Engine | None]:
-        """The Ray cluster, where one is asked for."""
+        """The Ray cluster, if one was named."""
         if self.engine == "ray":
             with ray_cluster.RayCluster(self.address, workers=self.workers) as cluster:
                 note(f"working on {cluster}", quiet=getattr(self, "silent", False))
@@ -137,24 +118,31 @@ class ClusterOptions(WorkerOptions):
             yield None
 
 
-@dataclass(frozen=True)
-class SourceOptions:
-    """A data set."""
+@dataclass(frozen=True, kw_only=True)
+class SymmetriseOptions:
+    """Directed graphs."""
 
-    data: str = option(
-        "topologies, a TU name (with --root), a folder with labels.csv, or a CSV file of molecules (smiles,label).",
-        panel="Data",
-    )
-    root: str | None = option("Folder of the TU data sets, or of the files of one.", None, panel="Data")
-    download: bool = option("Fetch a TU data set that is not there.", False, panel="Data", flags=("--download",))
     symmetrise: bool = option(
         "Take directed graphs as undirected: an edge where either direction has one.", False, panel="Data"
     )
-    data_seed: int = option("Seed that makes the topologies.", 0, panel="Data")
 
 
-@dataclass(frozen=True)
-class DataOptions(SourceOptions):
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """A data set."""
+
+    data: Any = option(
+        "topologies, a TU name (with --root), a folder with labels.csv, or a CSV file of molecules (smiles,label).",
+        kind=str,
+        panel="Data",
+    )
+    root: str | None = option("Folder of the TU data sets, or of the files of one.", None, panel="Data")
+    download: bool = option("Fetch a TU data set that is not there.", False, panel="Data")
+    data_seed: Any = option("Seed that makes the topologies.", 0, kind=int, panel="Data")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions(SymmetriseOptions, SourceOptions):
     """A data set and its split, given in full."""
 
     split_seed: int = option("Seed of the split.", 0, panel="Data")
@@ -164,19 +152,11 @@ class DataOptions(SourceOptions):
     @property
     def source(self) -> DataSource:
         """The data set that these options name."""
-        return DataSource(
-            self.data,
-            self.root,
-            self.download,
-            self.data_seed,
-            self.split_seed,
-            self.test,
-            self.validation,
-            self.symmetrise,
-        )
+        split = (self.split_seed, self.test, self.validation)
+        return DataSource(self.data, self.root, self.download, self.data_seed, *split, self.symmetrise)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FeatureChoice:
     """Node features."""
 
@@ -188,22 +168,19 @@ class FeatureChoice:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FeatureOptions(FeatureChoice):
     """Node features of one model."""
 
     trust_features: bool = option(
-        "Accept node features that look as if computed from the clean edges.",
-        False,
-        panel="Data",
-        flags=("--trust-features",),
+        "Accept node features that look as if computed from the clean edges.", False, panel="Data"
     )
 
 
 _TRAINING_DEFAULTS = {"learning_rate": 0.01, "batch_size": 32, "copies": 1}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
     """How a network is trained."""
 
@@ -231,27 +208,45 @@ class TrainingOptions:
     def training(self) -> dict[str, Any]:
         """Arguments of :func:`flipproof.train`."""
         every = {entry.name: getattr(self, entry.name) for entry in fields(TrainingOptions)}
-        return every | _TRAINING_DEFAULTS | self.given_training
+        return every | _TRAINING_DEFAULTS | self.typed_training
 
     @property
-    def given_training(self) -> dict[str, Any]:
-        """Of those that a defence may have a better default for, the ones that were asked for."""
-        found = {name: getattr(self, name) for name in _TRAINING_DEFAULTS}
-        return {name: value for name, value in found.items() if value is not None}
+    def typed_training(self) -> dict[str, Any]:
+        """Of those that a defence may have a better default for, the ones that were typed."""
+        return {name: value for name in _TRAINING_DEFAULTS if (value := getattr(self, name)) is not None}
 
 
-@dataclass(frozen=True)
-class ModelDataOptions(FeatureOptions):
-    """A model and its own data, unless others are given."""
+@dataclass(frozen=True, kw_only=True)
+class Defended:
+    """Values of the options that defences declare, by name, as far as they were typed; of repeatable ones a list."""
+
+    defence_values: dict[str, Any] = field(default_factory=dict)
+
+    JOINED: ClassVar[tuple[str, ...]] = ()
+    """Options of defences: ``settings``, ``training_options``, ``asking``, ``trial_options``."""
+    REPEATED: ClassVar[tuple[str, ...]] = ()
+    """The same, for options that may be given several times."""
+    DEFAULTS: ClassVar[Mapping[str, Any]] = {}
+    """Where the command's defaults differ from the defence's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(FeatureOptions, SymmetriseOptions, Defended):
+    """A model and its defence."""
 
     model: str = option("A folder that train wrote, or package.module:factory for your own model.")
-    data: str | None = option("Data set, as for train; by default the model's own.", None, panel="Data")
-    root: str | None = option("Folder of the TU data sets, or of the files of one.", None, panel="Data")
-    download: bool = option("Fetch a TU data set that is not there.", False, panel="Data", flags=("--download",))
-    symmetrise: bool = option(
-        "Take directed graphs as undirected: an edge where either direction has one.", False, panel="Data"
+    defence: str | None = option(
+        "Name of the defence; by default what the model was trained for, or what the options speak of.", None
     )
     classes: int | None = option("Number of classes of a model of your own.", None, panel="Data", least=2)
+    memory: str = option("Memory that graphs and the model's work on them may take at once, such as 2GiB.", "1GiB")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelDataOptions(ModelOptions, SourceOptions):
+    """A model and its own data, unless others are given."""
+
+    data: str | None = option("Data set, as for train; by default the model's own.", None, panel="Data")
     part: str = option("Which graphs: test, validation, train or all.", "test", panel="Data")
     graphs: int | None = option(
         "Number of graphs to take; they are drawn with every class in proportion. By default all.",
@@ -264,107 +259,96 @@ class ModelDataOptions(FeatureOptions):
     split_seed: int | None = option("Seed of the split; by default the model's.", None, panel="Data")
 
 
-@dataclass(frozen=True)
-class CompareOptions:
-    """Other models to compare with."""
-
-    edge_blind: str | None = option(
-        "The line to beat: fit, to learn it from the training graphs now, or a folder of train --model edge-blind.",
-        None,
-        panel="Compare",
-    )
+# ---- commands ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Defended:
-    """Values of the options that defences declare, by name, as far as they are given; of repeatable ones a list."""
+def command_function(run: Callable[[Any], Result | int]) -> Callable[..., None]:
+    """A function with one parameter per option, as the parser wants it, that calls a command with the dataclass it takes."""
+    options: type[Any] = next(iter(get_type_hints(run).values()))
+    required = {one.name for one in fields(options) if one.default is MISSING and one.default_factory is MISSING}
+    joined = _joined(options)
+    parameters = [_parameter(one, required=one.name in required) for one in (*options_of(options), *joined)]
 
-    defence_values: dict[str, Any] = field(default_factory=dict, kw_only=True)
-
-
-def command_function(
-    options: type[Any],
-    run: Callable[[Any], int | None],
-    joined: Iterable[tuple[str, Option]] = (),
-    repeated: Iterable[tuple[str, Option]] = (),
-) -> Callable[..., None]:
-    """A function with one parameter per option, as the parser wants it.
-
-    Args:
-        options: A frozen dataclass; a :class:`Defended` one also takes ``joined``.
-        run: What is called with it; its value is the exit code.
-        joined: Options of defences, with the name of the defence as heading.
-        repeated: The same, for options that may be given several times.
-    """
-    hints = get_type_hints(options)
-    taken = {own.name for own in fields(options)}  # a command's own option prevails over a defence's of the same name
-    several = {entry.name: (panel, entry) for panel, entry in repeated if entry.name not in taken}
-    extra = several | _merged(joined, taken)
-    parameters = [
-        _parameter(own.name, hints[own.name], _default(own), dict(own.metadata))
-        for own in fields(options)
-        if own.metadata
-    ]
-    for name, (panel, entry) in extra.items():
-        shown = "" if entry.default in (None, False) else f" (default: {entry.default})"
-        meta = {"help": entry.help + shown, "panel": panel, "least": entry.least, "flags": (), "argument": None}
-        kind: Any = bool if entry.kind is bool else entry.kind | None
-        if name in several:
-            kind = list[entry.kind] | None  # type: ignore[name-defined]
-        parameters.append(_parameter(name, kind, False if kind is bool else None, meta))
-
-    def command(**given: Any) -> None:
-        values = {name: given.pop(name) for name in extra}
-        if extra:
-            given["defence_values"] = {
-                name: value
-                for name, value in values.items()
-                if value is not None and value is not False and value != []
-            }
-        raise typer.Exit(run(options(**given)) or 0)
+    def command(**typed: Any) -> None:
+        values = {one.name: typed.pop(one.name) for one in joined}
+        if joined:
+            unset = {name for name, value in values.items() if value is None or value is False or value == []}
+            typed["defence_values"] = {name: value for name, value in values.items() if name not in unset}
+        raise typer.Exit(run_command(run, options(**typed)))
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
 
 
-def _default(own: Field[Any]) -> Any:
-    return own.default if own.default_factory is MISSING else own.default_factory()
+def run_command(run: Callable[[Any], Result | int], options: Any) -> int:
+    """Run a command and print its result as the options say; the exit code."""
+    try:
+        result = run(options)
+    except KeyboardInterrupt:
+        kept = getattr(options, "kept", "")
+        note(f"stopped; {kept}. continue with: {options.again}" if kept else "stopped")
+        return 130
+    if isinstance(result, int):
+        return result
+    if options.json:
+        print(json.dumps(result.summary, allow_nan=False))
+    elif not getattr(options, "quiet", False):
+        for part in result.shown:
+            if isinstance(part, str):
+                print(part)  # never wrapped
+            else:
+                from rich.console import Console
+
+                Console(file=sys.stdout).print(part)
+    return result.code
 
 
-def _merged(joined: Iterable[tuple[str, Option]], taken: set[str]) -> dict[str, tuple[str, Option]]:
-    """Options of defences by name; one that several defences declare says what it means to each."""
-    found: dict[str, tuple[str, Option]] = {}
-    for panel, entry in joined:
-        if entry.name in taken:
-            continue
-        if entry.name not in found:
-            found[entry.name] = panel, entry
-            continue
-        first, other = found[entry.name]
-        least = None if None in (entry.least, other.least) else min(entry.least or 0, other.least or 0)
-        both = replace(other, help=f"{first}: {other.help} {panel}: {entry.help}", least=least)
-        found[entry.name] = first, both
-    return found
+def _joined(options: type[Any]) -> list[Option]:
+    """Options of defences; one that several defences declare says what it means to each, a command's own prevails."""
+    joined: dict[str, Option] = {}
+    if not issubclass(options, Defended):
+        return []
+    from flipproof.studies.search_space import spaces
+
+    own = {one.name for one in fields(options)}
+    declared = [
+        (defence.name.capitalize(), kind, one)
+        for defence in spaces()
+        for kind in (*options.REPEATED, *options.JOINED)
+        for one in getattr(defence, kind)
+        if one.name not in own
+    ]
+    for panel, kind, one in declared:
+        default = options.DEFAULTS.get(one.name, one.default)
+        told = one.help if default in (None, False) else f"{one.help} (default: {default})"
+        several: Any = list[one.kind] if kind in options.REPEATED else one.kind  # type: ignore[name-defined]
+        unset = False if one.kind is bool else None
+        entry = replace(one, kind=several, help=told, panel=panel, default=unset)
+        first = joined.setdefault(one.name, entry)
+        if first is not entry:
+            least = None if None in (one.least, first.least) else min(one.least or 0, first.least or 0)
+            both = f"{first.panel}: {first.help} {panel}: {entry.help}"
+            joined[one.name] = replace(first, help=both, least=least)
+    return list(joined.values())
 
 
-def _parameter(name: str, kind: Any, default: Any, meta: dict[str, Any]) -> inspect.Parameter:
-    flags = tuple(meta["flags"])
-    if kind is bool and not flags and default is False:
-        flags = (f"--{name.replace('_', '-')}",)
-    given: dict[str, Any] = {"help": meta["help"]}
-    if meta["least"] is not None:
-        given["min"] = meta["least"]
-    if meta["argument"] is not None:
-        info: Any = typer.Argument(metavar=meta["argument"], **given)
+def _parameter(one: Option, *, required: bool) -> inspect.Parameter:
+    limits: dict[str, Any] = {"help": one.help, "min": one.least}
+    if one.argument is not None:
+        info: Any = typer.Argument(metavar=one.argument, **limits)
     else:
-        info = typer.Option(*flags, rich_help_panel=meta["panel"], **given)
+        flag = f"--{one.name.replace('_', '-')}"
+        flags = [f"{flag}/--no-{flag[2:]}" if one.default is True else flag, *filter(None, [one.short])]
+        info = typer.Option(*flags, rich_help_panel=one.panel, **limits)
+    default = inspect.Parameter.empty if required else one.default
+    kind: Any = one.kind if required or one.default is not None else one.kind | None
     return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=inspect.Parameter.empty if default is MISSING else default,
-        annotation=Annotated[kind, info],
+        one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
     )
+
+
+# ---- amounts -----------------------------------------------------------------------------------------------------------
 
 
 def checked_seconds(text: str) -> float:
@@ -373,7 +357,24 @@ def checked_seconds(text: str) -> float:
     >>> checked_seconds("10m"), checked_seconds("90 s")
     (600.0, 90.0)
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh])\s*", text)
-    if found is None or not float(found[1]):
+    amount = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh])\s*", text)
+    if amount is None or not float(amount[1]):
         raise InputError(f"--time must be a time such as 90s, 10m or 2h; got {text!r} (the default is 10m)")
-    return float(found[1]) * _UNITS[found[2]]
+    return float(amount[1]) * _UNITS[amount[2]]
+
+
+def checked_memory(text: str) -> int:
+    """Bytes from ``2GiB``, ``500 MB`` or a plain number.
+
+    >>> checked_memory("1.5GiB"), checked_memory("500 MB")
+    (1610612736, 500000000)
+    """
+    amount = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMGT]i?B|B)?\s*", text, re.IGNORECASE)
+    if amount is None:
+        raise InputError(f"--memory must be an amount such as 2GiB or 500MB; got {text!r} (the default is 1GiB)")
+    unit = (amount[2] or "B").upper()
+    base = 1024 if "I" in unit else 1000
+    number = int(float(amount[1]) * base ** "BKMGT".index(unit[0]))
+    if not 2**20 <= number < 2**50:
+        raise InputError(f"--memory must be at least 1MiB and below 1024TiB; got {text!r} (the default is 1GiB)")
+    return number

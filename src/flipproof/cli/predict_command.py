@@ -6,78 +6,67 @@ import io
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from flipproof.certificates.certificate import Certificate
-from flipproof.cli.certify_command import checked_memory
-from flipproof.cli.defending import defend, required_defence
-from flipproof.cli.options import Defended, FeatureOptions, OutputOptions, WorkerOptions, option
+from flipproof.cli.defending import defend, num_classes, required_defence
+from flipproof.cli.options import ModelOptions, OutputOptions, WorkerOptions
 from flipproof.datasets.sources import stored_attributes
 from flipproof.datasets.unlabelled import Columns, parsed_line, read_unlabelled
 from flipproof.defences.asking import ask_all
 from flipproof.defences.defence import described
 from flipproof.defences.defended import DefendedClassifier
 from flipproof.errors import InputError
-from flipproof.fields import from_plain
+from flipproof.fields import from_plain, option
 from flipproof.graphs import Graph
-from flipproof.models.loading import LoadedModel, load_model
+from flipproof.models.loading import load_model
 from flipproof.progress import note
 from flipproof.runs.table import NODE_COLUMNS
 
-__all__ = ["DEFAULTS", "JOINED", "Options", "run"]
-
-JOINED = ("settings", "asking")
-DEFAULTS = {"seed": None}
-"""A predictor in use has secret noise: whoever knows the seed can choose graphs against it."""
-
 _STREAM = "-"
+_KEPT = ("radius", "adds_radius", "removes_radius", "method", "alpha", "samples", "counts", "p_lower", "seed")
+"""What an answer tells of its certificate."""
 
 
-@dataclass(frozen=True)
-class Options(OutputOptions, WorkerOptions, FeatureOptions, Defended):
-    """What ``flipproof predict`` is asked for."""
+@dataclass(frozen=True, kw_only=True)
+class PredictOptions(OutputOptions, WorkerOptions, ModelOptions):
+    """What ``flipproof predict`` takes."""
+
+    JOINED = ("settings", "asking")
+    DEFAULTS = {"seed": None}  # noqa: RUF012
+    """A predictor in use has secret noise: whoever knows the seed can choose graphs against it."""
 
     files: list[str] = option(
         "Files or folders of graphs; - reads one graph per line as JSON and answers each at once, as JSON.",
         argument="FILE",
     )
-    model: str = option("A folder that train wrote, or package.module:factory for your own model.")
-    classes: int | None = option("Number of classes of a model of your own.", None, panel="Data", least=2)
-    symmetrise: bool = option(
-        "Take directed graphs as undirected: an edge where either direction has one.", False, panel="Data"
-    )
-    defence: str | None = option(
-        "Name of the defence; by default what the model was trained for, or what the options speak of.", None
-    )
-    memory: str = option("Memory that graphs and the model's work on them may take at once, such as 2GiB.", "1GiB")
 
 
-def run(options: Options) -> int:
+def predict(options: PredictOptions) -> int:
     """Answer; one line per graph. The exit code."""
     if _STREAM in options.files and len(options.files) > 1:
         raise InputError("- stands for standard input and is given alone; got files beside it (leave them out)")
-    memory, loaded = checked_memory(options.memory), load_model(options.model)
-    predictor = _Predictor.of(loaded, options, memory)
+    predictor = _predictor(options)
     if options.files == [_STREAM]:
         return _answer_lines(predictor, options)
     graphs = _read(predictor, options)
     width = max(len(str(graph.name)) for graph in graphs)
     for graph, certificate in predictor.answers(graphs, options):
-        if options.as_json:
+        if options.json:
             print(json.dumps(predictor.plain(graph, certificate), allow_nan=False), flush=True)
         elif not options.quiet:
             print(f"{str(graph.name).ljust(width)}  {predictor.words(certificate)}", flush=True)
     return 0
 
 
-def _read(predictor: _Predictor, options: Options) -> list[Graph]:
+def _read(predictor: _Predictor, options: PredictOptions) -> list[Graph]:
     """All graphs of all files, before any is answered."""
     raws, left = [], []
     for name in options.files:
-        found, unread = read_unlabelled(Path(name).expanduser(), symmetrise=options.symmetrise)
-        raws += found
+        read, unread = read_unlabelled(Path(name).expanduser(), symmetrise=options.symmetrise)
+        raws += read
         left += unread
     if not raws:
         raise InputError(f"{options.files[0]} holds no graph (give files with graphs)")
@@ -88,7 +77,7 @@ def _read(predictor: _Predictor, options: Options) -> list[Graph]:
     return graphs
 
 
-def _answer_lines(predictor: _Predictor, options: Options) -> int:
+def _answer_lines(predictor: _Predictor, options: PredictOptions) -> int:
     """One answer per line of standard input, as soon as it is known; a line that cannot be answered gets its error."""
     if options.defence_values.get("simultaneous"):
         raise InputError(
@@ -111,6 +100,18 @@ def _answer_lines(predictor: _Predictor, options: Options) -> int:
     return code
 
 
+def _predictor(options: PredictOptions) -> _Predictor:
+    loaded = load_model(options.model)
+    defence, values = required_defence(loaded, options.defence_values, options.defence, quiet=options.silent)
+    classes, stored = num_classes(loaded, options.classes), loaded.metadata
+    # train has looked at these columns over all its graphs, which tells more than one graph can
+    options = replace(options, trust_features=options.trust_features or "data_sha256" in stored)
+    defended = defend(loaded, defence, classes, options)
+    names = list(stored.get("class_names") or map(str, range(classes)))
+    columns = Columns(stored_attributes(stored) if "attributes" in stored else None)
+    return _Predictor(defended, {**options.DEFAULTS, **values}, names, columns)
+
+
 @dataclass(frozen=True, eq=False)
 class _Predictor:
     """A defended classifier in use."""
@@ -120,45 +121,16 @@ class _Predictor:
     class_names: list[str]
     columns: Columns
 
-    @classmethod
-    def of(cls, loaded: LoadedModel, options: Options, memory: int) -> _Predictor:
-        defence, values = required_defence(loaded, options.defence_values, options.defence, quiet=options.silent)
-        stored = loaded.metadata
-        own = getattr(loaded.model, "num_classes", None)
-        classes = options.classes or own or len(stored.get("class_names") or ())
-        if not classes:
-            raise InputError("the model does not say how many classes it has (give --classes)")
-        if loaded.saved is not None and own is not None and classes != own:
-            raise InputError(
-                f"--classes must be the model's own number of classes, {own}; got {classes} (leave it out)"
-            )
-        defended = defend(
-            loaded,
-            defence,
-            classes=int(classes),
-            features=options.features,
-            # train has looked at these columns over all its graphs, which tells more than one graph can
-            trust_features=options.trust_features or "data_sha256" in stored,
-            memory=memory,
-        )
-        names = list(stored.get("class_names") or ()) or [str(number) for number in range(defended.num_classes)]
-        columns = Columns(stored_attributes(stored) if "attributes" in stored else None)
-        return cls(defended, {**DEFAULTS, **values}, names, columns)
-
     def answers(
-        self, graphs: list[Graph], options: Options, *, alone: bool = False
+        self, graphs: list[Graph], options: PredictOptions, *, alone: bool = False
     ) -> Iterator[tuple[Graph, Certificate]]:
         """Every graph with its certificate, in order. The noise is drawn after the graphs are known."""
         request = from_plain(self.defended.defence.request, {**self.values, "graphs": len(graphs)})
         self.defended.check(graphs, request)
         workers = None if alone else options.workers or (1 if len(graphs) < 2 else 0)
         engine = self.defended.engine(workers, quiet=options.silent)
-        done: dict[int, Certificate] = {}
-        following = 0
-        for index, _, certificate in ask_all(
-            self.defended, request, dict(enumerate(graphs)), engine=engine, own_model=True
-        ):
-            assert certificate is not None
+        numbered, done, following = dict(enumerate(graphs)), dict[int, Any](), 0
+        for index, _, certificate in ask_all(self.defended, request, numbered, engine=engine, own_model=True):
             done[index] = certificate
             while following in done:
                 yield graphs[following], done.pop(following)
@@ -166,26 +138,13 @@ class _Predictor:
 
     def plain(self, graph: Graph, certificate: Certificate) -> dict[str, Any]:
         """An answer as plain JSON."""
-        kept: tuple[str, ...] = (
-            "radius",
-            "adds_radius",
-            "removes_radius",
-            "method",
-            "alpha",
-            "samples",
-            "counts",
-            "p_lower",
-            "seed",
-        )
-        kept += () if certificate.node_radii is None else NODE_COLUMNS
-        values = certificate.to_dict()
-        label = certificate.label
+        values, label = certificate.to_dict(), certificate.label
         return {
             "name": graph.name,
             "label": None if label is None else self.class_names[label],
             "class": label,
             "abstains": certificate.abstains,
-            **{key: values[key] for key in kept},
+            **{key: values[key] for key in (*_KEPT, *(NODE_COLUMNS if certificate.node_radii is not None else ()))},
             "defence": described(self.defended.defence),
         }
 

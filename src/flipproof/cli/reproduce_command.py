@@ -2,71 +2,60 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from typing import Any
 
 from flipproof.checks import checked_seed
-from flipproof.cli.options import OutputOptions, WorkerOptions, option
-from flipproof.cli.summary import narrow_table, print_lines, stacked
-from flipproof.progress import note
+from flipproof.cli.options import FolderOptions, OutputOptions, Result, WorkerOptions
+from flipproof.cli.summary import narrow_table, stacked
+from flipproof.fields import option
 from flipproof.studies.reproduce.experiment import Settings, data_split, run_experiment
 from flipproof.studies.reproduce.paper_page import Reproduced, write_paper
 
-__all__ = ["Options", "run", "run_settings"]
 
+@dataclass(frozen=True, kw_only=True)
+class Options(OutputOptions, WorkerOptions, FolderOptions):
+    """What ``flipproof reproduce`` takes."""
 
-@dataclass(frozen=True)
-class Options(OutputOptions, WorkerOptions):
-    """What ``flipproof reproduce`` is asked for."""
-
-    out: Path = option("Folder for everything that is made; run the same command again to continue.")
     quick: bool = option("Run a small version in under a minute; its figures mean little.", False)
     seed: int = option("Seed of data, split, weights and noise.", 0)
 
 
-def run(options: Options) -> int:
-    """Reproduce the paper. The exit code."""
+def reproduce(options: Options) -> Result:
+    """Reproduce the paper."""
     checked_seed(options.seed)
     return run_settings(options, Settings.quick(seed=options.seed) if options.quick else Settings(seed=options.seed))
 
 
-def run_settings(options: Options, settings: Settings) -> int:
-    """Run what is missing, write figures and page, print paths and claims. The exit code."""
+def run_settings(options: Options, settings: Settings) -> Result:
+    """Run what is missing, write figures and page; paths and claims."""
     started = time.perf_counter()
-    try:
-        run_experiment(settings, options.out, workers=options.workers, quiet=options.silent)
-        found = write_paper(settings, options.out)
-    except KeyboardInterrupt:
-        note(f"stopped; what is finished is kept. continue with: {options.again}")
-        return 130
-    if options.as_json:
-        claims = [asdict(claim) for claim in found.claims]
-        summary = {"run": str(options.out), "edge_blind_accuracy": found.edge_blind_accuracy, "claims": claims}
-        print(json.dumps(summary, allow_nan=False))
-    elif not options.quiet:
-        _print_results(found, settings)
-        print_lines([f"done in {time.perf_counter() - started:.0f} s"])
-    return 0
+    run_experiment(settings, options.out, workers=options.workers, quiet=options.silent)
+    paper = write_paper(settings, options.out)
+    claims = [asdict(claim) for claim in paper.claims]
+    summary = {"run": str(options.out), "edge_blind_accuracy": paper.edge_blind_accuracy, "claims": claims}
+    return Result(summary, _shown(paper, settings, started))
 
 
-def _print_results(found: Reproduced, settings: Settings) -> None:
-    from rich.console import Console
+def _shown(paper: Reproduced, settings: Settings, started: float) -> Iterator[Any]:
     from rich.table import Table
 
     claims = Table("claim of the paper", "measured", "holds", title="Claims", show_lines=True)
-    for claim in found.claims:
+    for claim in paper.claims:
         claims.add_row(claim.claim, claim.measured, "yes" if claim.holds else "[bold]no[/bold]")
-    head, *rows = found.gains
-    title = f"Certificates compared (alpha {settings.alpha:g}, {settings.samples:,} samples; 95% intervals)"
+    yield claims
+    head, *rows = paper.gains
+    title = (
+        f"Certificates compared (alpha {settings.alpha:g}, {settings.gain_samples:,} samples; mean ± half the range over "
+        "networks, 95% interval)"
+    )
     gains = narrow_table(head, title=title, texts=1)
     for row in rows:
         gains.add_row(*map(stacked, row))
         if row[2] == rows[-1][2]:
             gains.add_row()
-    console = Console(file=sys.stdout)
-    console.print(claims)
-    console.print(gains)
-    print_lines([data_split(settings).describe(), "written:", *(f"  {path}" for path in found.paths)])
+    yield gains
+    yield from (data_split(settings).describe(), "written:", *(f"  {path}" for path in paper.paths))
+    yield f"done in {time.perf_counter() - started:.0f} s"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,31 +12,35 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flipproof.checks import checked_seed
-from flipproof.cli.defending import given_defence, own_values, unused
-from flipproof.cli.options import DataOptions, Defended, FeatureOptions, OutputOptions, TrainingOptions, option
-from flipproof.cli.summary import print_lines
+from flipproof.cli.defending import own_values, spoken_of, unused
+from flipproof.cli.options import (
+    DataOptions,
+    Defended,
+    FeatureOptions,
+    FolderOptions,
+    OutputOptions,
+    Result,
+    TrainingOptions,
+)
 from flipproof.datasets import Dataset, Split
 from flipproof.errors import InputError
+from flipproof.fields import option
 from flipproof.models.loading import load_features
 from flipproof.progress import note, progress
 from flipproof.report.wording import setting_words
-from flipproof.studies.search_space import Space, space, spaces
-from flipproof.training.for_defences import fit_edge_blind
+from flipproof.studies.search_space import Space, spaces, undefended
+from flipproof.training.trainings import fit_edge_blind
 
 if TYPE_CHECKING:
     from flipproof.classifiers.features import NodeFeatures
-    from flipproof.models import NodeStatistics
     from flipproof.models.network import NamedNetwork
 
-__all__ = ["JOINED", "Options", "run"]
 
-JOINED = ("settings", "training_options")
-_BLIND, _LOCAL = "edge-blind", "local"
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, Defended, FolderOptions):
+    """What ``flipproof train`` takes."""
 
-
-@dataclass(frozen=True)
-class Options(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, Defended):
-    """What ``flipproof train`` is asked for."""
+    JOINED = ("settings", "training_options")
 
     out: Path = option("Folder for the model; run the same command again to continue.")
     model: str = option(
@@ -58,34 +61,47 @@ class Options(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, Defen
         """The training under way."""
         return self.out.with_name(f"{self.out.name}.part")
 
+    @property
+    def kept(self) -> str:
+        return "what is finished is kept" if self.checkpoint.exists() else "no epoch was finished"
+
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """What the model is trained for: the defence, its settings, and the arguments that training takes from it."""
+    """What is trained: the model by name, the defence that it is trained for, its settings, and the arguments of training.
 
+    Attributes:
+        model: As in the options.
+        home: The defence that such a model is made for, else the one that it is trained for.
+        defence: The one that it is trained for.
+    """
+
+    model: str
+    home: Space
     defence: Space
     settings: dict[str, Any]
     arguments: dict[str, Any]
 
     @property
+    def kind(self) -> str:
+        """What stands before the colon of the model's name."""
+        return self.model.partition(":")[0]
+
+    @property
+    def fitted(self) -> bool:
+        """Whether the model is fitted at once, not trained over epochs."""
+        return not self.home.trains and self.model == self.home.name
+
+    @property
     def words(self) -> str:
-        """What the model sees in training, in words."""
-        return setting_words({"name": self.defence.name, **self.settings}) or "the graphs as they are"
+        """The defence, and what the model sees in training."""
+        words = setting_words({"name": self.defence.name, **self.settings})
+        return f"{self.defence.name}: {words or 'the graphs as they are'}"
 
 
-@dataclass(frozen=True, eq=False)
-class _Outcome:
-    """A trained model and what its training says."""
-
-    model: NamedNetwork | NodeStatistics
-    settings: dict[str, Any]
-    summary: dict[str, Any]
-
-
-def run(options: Options) -> int:
-    """Train and save; prints what came out. The exit code."""
-    plan = _planned(options)
-    options = replace(options, model=options.model or plan.defence.network or "gin")
+def train(options: TrainOptions) -> Result:
+    """Train and save."""
+    plan = _plan(options)
     _refuse_early(options, plan)
     from flipproof import models
     from flipproof.classifiers.clean_edges import refuse_clean_edges
@@ -95,7 +111,7 @@ def run(options: Options) -> int:
     if plan.arguments.get("counts_only"):  # there is no epoch to choose: all are learnt from
         known = np.union1d(parts.train_indices, parts.validation_indices)
         parts = replace(parts, train_indices=known, validation_indices=known[:0])
-    spec = _default_features(options.model, graphs) if options.features is None else options.features
+    spec = plan.home.default_features(graphs) if options.features is None else options.features
     hook = load_features(spec)
     if hook.spec is None:
         raise InputError(
@@ -107,69 +123,54 @@ def run(options: Options) -> int:
     if graphs.attributes or graphs.remarks:
         note(graphs.describe_features(), quiet=options.silent)
     started = time.perf_counter()
-    try:
-        learn = _line if options.model == _BLIND else _trained
-        outcome = learn(graphs, parts, hook, options, plan)
-    except KeyboardInterrupt:
-        kept = "what is finished is kept" if options.checkpoint.exists() else "no epoch was finished"
-        note(f"stopped; {kept}. continue with: {options.again}")
-        return 130
-    models.save(
-        outcome.model,
-        options.out,
-        defence={"name": plan.defence.name, **plan.settings},
-        features=hook.spec,
-        **options.source.metadata(graphs),
-        training=outcome.settings,
-    )
-    if "epochs" in outcome.summary:
+    defence = {"name": plan.defence.name, **plan.settings}
+    model, settings, told = (_fitted if plan.fitted else _trained)(graphs, parts, hook, options, plan)
+    data = options.source.metadata(graphs)
+    models.save(model, options.out, defence=defence, features=hook.spec, **data, training=settings)
+    if "epochs" in told:
         options.checkpoint.unlink(missing_ok=True)
+    numbers = {part: len(getattr(parts, f"{part}_indices")) for part in ("train", "validation", "test")}
     summary: dict[str, Any] = {
         "model": str(options.out),
-        "network": options.model,
+        "network": plan.model,
         "data": graphs.name,
         "features": hook.spec,
         "attributes": [asdict(attribute) for attribute in graphs.attributes],
-        "defence": {"name": plan.defence.name, **plan.settings},
-        "graphs": {
-            "train": len(parts.train_indices),
-            "validation": len(parts.validation_indices),
-            "test": len(parts.test_indices),
-        },
-        **outcome.summary,
+        "defence": defence,
+        "graphs": numbers,
+        "seconds": round(time.perf_counter() - started, 3),
+        **told,
     }
-    summary.setdefault("seconds", round(time.perf_counter() - started, 3))
-    if options.as_json:
-        print(json.dumps(summary, allow_nan=False))
-    elif not options.quiet:
-        _print_summary(summary, options, plan)
-    return 0
+    return Result(summary, _shown(summary, plan))
 
 
-def _planned(options: Options) -> _Plan:
-    asked, values = options.defence, options.defence_values
-    if asked is None and options.model.partition(":")[0] == _BLIND:
-        asked, values = _BLIND, unused(values, quiet=options.silent)
-    for known in spaces():
-        if asked is None and known.network == options.model and not values:
-            asked = known.name
-    defence = given_defence(values, asked, "training_options") or space("none")
+def _plan(options: TrainOptions) -> _Plan:
+    """What the options ask for: a model says its defence, and a defence its model."""
+    name, values, kind = options.defence, options.defence_values, options.model.partition(":")[0]
+    home = next((known for known in spaces() if kind == (known.network if known.trains else known.name)), None)
+    if name is None and home is not None:
+        if home.edge_blind:
+            name, values = home.name, unused(values, quiet=options.silent)
+        elif not values:
+            name = home.name
+    defence = spoken_of(values, name) or undefended()
     settings = defence.checked(own_values(defence, values, "settings"))
     extra = {entry.name: values.get(entry.name, entry.default) for entry in defence.training_options}
-    return _Plan(defence, settings, defence.training(settings) | extra)
+    model = options.model or defence.network or ("gin" if defence.trains else defence.name)
+    return _Plan(model, home or defence, defence, settings, defence.training(settings) | extra)
 
 
-def _trained(graphs: Dataset, parts: Split, hook: NodeFeatures, options: Options, plan: _Plan) -> _Outcome:
+def _trained(
+    graphs: Dataset, parts: Split, hook: NodeFeatures, options: TrainOptions, plan: _Plan
+) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """A network, how it was trained, and what is told of it."""
     from flipproof import training
 
-    width = int(hook.of(parts.train[0]).shape[1])
-    if options.model == _LOCAL and hook.spec == "constant":
-        width = 0
-    network = _network(options, plan, width, graphs)
+    network = _network(options, plan, hook, parts.train)
     finished = training.finished_epochs(options.checkpoint)
     arguments: dict[str, Any] = {
         "features": hook,
-        **{**options.training, **plan.arguments, **options.given_training},
+        **{**options.training, **plan.arguments, **options.typed_training},
         "validation": parts.validation if len(parts.validation) else None,
         "seed": options.seed,
         "checkpoint": options.checkpoint,
@@ -186,107 +187,90 @@ def _trained(graphs: Dataset, parts: Split, hook: NodeFeatures, options: Options
             advance(1)
 
         result = training.train_for(network, parts.train, **arguments, progress=watch)
-    final = result.final
-    summary: dict[str, Any] = {
-        **(
-            {"chosen": "by numbers of nodes and edges"}
-            if at_once
-            else {"epochs": result.epochs, "best_epoch": result.best_epoch}
-        ),
-        "train_accuracy": final.accuracy,
-        "validation_accuracy": final.validation_accuracy,
+    epochs = {"epochs": result.epochs, "best_epoch": result.best_epoch}
+    told: dict[str, Any] = {
+        **({"chosen": "by numbers of nodes and edges"} if at_once else epochs),
+        "train_accuracy": result.final.accuracy,
+        "validation_accuracy": result.final.validation_accuracy,
         "seconds": round(result.seconds, 3),
     }
-    return _Outcome(network, result.settings, summary)
+    return network, result.settings, told
 
 
-def _line(graphs: Dataset, parts: Split, hook: NodeFeatures, options: Options, plan: _Plan) -> _Outcome:
-    """The strong edge-blind line: what its defence fits."""
+def _fitted(
+    graphs: Dataset, parts: Split, hook: NodeFeatures, options: TrainOptions, plan: _Plan
+) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """The strong line of networks that ignore edges, how it was fitted, and what is told of it."""
     validation = parts.validation if len(parts.validation) else None
     model, fit = fit_edge_blind(parts.train, features=hook, validation=validation, seed=options.seed)
-    summary = {
+    told = {
         "chosen": fit.kind,
         "compared": dict(fit.compared),
         "train_accuracy": fit.accuracy,
         "validation_accuracy": fit.validation_accuracy,
     }
-    return _Outcome(model, {"seed": options.seed, "chosen": fit.kind}, summary)
+    return model, {"seed": options.seed, "chosen": fit.kind}, told
 
 
-def _refuse_early(options: Options, plan: _Plan) -> None:
+def _refuse_early(options: TrainOptions, plan: _Plan) -> None:
     """What can be told before torch is loaded."""
     checked_seed(options.seed)
-    out = options.out
+    out, needed, noise = options.out, plan.defence.network, plan.arguments.get("noise")
     if out.exists() and not (out / "config.json").is_file():
         raise InputError(f"--out {out} exists and is not a model folder (choose another name)")
     if out.exists() and not options.replace:
         raise InputError(f"--out {out} holds a model already (choose another folder, or add --replace)")
-    needed = plan.defence.network
-    if needed is not None and options.model != needed:
-        raise InputError(f"{plan.defence.name} needs --model {needed}; got {options.model} (leave --model out)")
-    noise = plan.arguments.get("noise")
-    if options.corrected and (options.model != "gin" or noise is None):
+    if needed is not None and plan.model != needed:
+        raise InputError(f"{plan.defence.name} needs --model {needed}; got {plan.model} (leave --model out)")
+    if options.corrected and (plan.model != "gin" or noise is None):
         raise InputError(
-            f"--corrected is for gin under noise; got --model {options.model} and "
+            f"--corrected is for gin under noise; got --model {plan.model} and "
             f"{'no noise' if noise is None else noise} (leave it out, or train gin with --keep 0.9)"
         )
-    if options.model == _BLIND and (
-        options.hidden is not None or options.consistency or options.objective != "samples"
-    ):
+    if plan.fitted and (options.hidden is not None or options.consistency or options.objective != "samples"):
         raise InputError(
-            f"--hidden, --consistency and --objective belong to networks; got one for {options.model} (leave them out)"
+            f"--hidden, --consistency and --objective belong to networks; got one for {plan.model} (leave them out)"
         )
 
 
-def _default_features(model: str, graphs: Dataset) -> str:
-    if graphs.num_node_features:
-        return "own"
-    return "constant" if model == _LOCAL or model.startswith(_BLIND) else "degree"
-
-
-def _network(options: Options, plan: _Plan, in_features: int, graphs: Dataset) -> NamedNetwork:
+def _network(options: TrainOptions, plan: _Plan, hook: NodeFeatures, graphs: Dataset) -> NamedNetwork:
     from flipproof import models
 
-    kind, _, blinded = options.model.partition(":")
-    name = blinded if kind == _BLIND else options.model
-    if name not in models.NAMES or name == _BLIND:
+    kind, colon, blinded = plan.model.partition(":")
+    name, blinds = blinded or kind, bool(colon) and plan.home.edge_blind
+    if name not in models.NAMES or (colon and not blinds) or (blinds and name == kind):
         raise InputError(
             f"--model must be one of {', '.join(models.NAMES)} (edge-blind:gin to blind a network); got "
-            f"{options.model!r} (train a network of your own in Python, and certify it with --model package.module:factory)"
+            f"{plan.model!r} (train a network of your own in Python, and certify it with --model package.module:factory)"
         )
-    config: dict[str, Any] = {"name": name, "in_features": in_features, "num_classes": graphs.num_classes}
+    # a constant says nothing beside the number of nodes, which a network made for its defence knows
+    width = 0 if hook.spec == "constant" and plan.home.network == name else int(hook.of(graphs[0]).shape[1])
+    config: dict[str, Any] = {"name": name, "in_features": width, "num_classes": graphs.num_classes}
     config |= {key: value for key in ("hidden", "layers", "members") if (value := getattr(options, key)) is not None}
     if options.corrected:
         noise = plan.arguments["noise"]
         config["noise"] = [noise.p_add, noise.p_remove]
-    return models.build({"name": _BLIND, "network": config} if kind == _BLIND else config, seed=options.seed)
+    return models.build({"name": kind, "network": config} if blinds else config, seed=options.seed)
 
 
-def _print_summary(summary: dict[str, Any], options: Options, plan: _Plan) -> None:
-    from rich.console import Console
+def _shown(summary: dict[str, Any], plan: _Plan) -> Iterator[Any]:
     from rich.table import Table
 
-    table = Table(show_header=False, title=f"{options.model} on {summary['data']}")
-    sizes = summary["graphs"]
-    chosen = "the epoch" if "epochs" in summary else "with"
-    rows = {
-        "graphs": f"{sizes['train']} to train, {sizes['validation']} to choose {chosen}, {sizes['test']} to certify",
-        "trained for": f"{plan.defence.name}: {plan.words}",
-        "features": summary["features"],
-        **(
-            {"epoch kept": f"{summary['best_epoch'] + 1} of {summary['epochs']}"}
-            if "epochs" in summary
-            else {"chosen": summary["chosen"]}
-        ),
-        "accuracy in training": f"{summary['train_accuracy']:.3f}",
-        "accuracy on validation": "-"
-        if summary["validation_accuracy"] is None
-        else f"{summary['validation_accuracy']:.3f}",
-        "seconds": f"{summary['seconds']:.1f}",
-    }
-    for key, value in rows.items():
-        table.add_row(key, value)
-    Console(file=sys.stdout).print(table)
-    print_lines(
-        [f"written: {options.out}", f"next: flipproof certify --model {shlex.quote(str(options.out))} --out RUN"]
+    table = Table(show_header=False, title=f"{plan.model} on {summary['data']}")
+    sizes, validation, epochs = summary["graphs"], summary["validation_accuracy"], summary.get("epochs")
+    chosen = "with" if epochs is None else "the epoch"
+    table.add_row(
+        "graphs", f"{sizes['train']} to train, {sizes['validation']} to choose {chosen}, {sizes['test']} to certify"
     )
+    table.add_row("trained for", plan.words)
+    table.add_row("features", summary["features"])
+    if epochs is None:
+        table.add_row("chosen", summary["chosen"])
+    else:
+        table.add_row("epoch kept", f"{summary['best_epoch'] + 1} of {epochs}")
+    table.add_row("accuracy in training", f"{summary['train_accuracy']:.3f}")
+    table.add_row("accuracy on validation", "-" if validation is None else f"{validation:.3f}")
+    table.add_row("seconds", f"{summary['seconds']:.1f}")
+    yield table
+    yield f"written: {summary['model']}"
+    yield f"next: flipproof certify --model {shlex.quote(summary['model'])} --out RUN"

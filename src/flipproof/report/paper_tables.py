@@ -2,78 +2,31 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from flipproof import __version__
-from flipproof.certificates.metrics import Curve, mean_radius, mean_radius_interval, right_radii
-from flipproof.certificates.paired_tests import PairedTest, compare_radii
+from flipproof.certificates.metrics import (
+    Curve,
+    PairedTest,
+    compare_radii,
+    mean_radius,
+    mean_radius_interval,
+    right_radii,
+)
 from flipproof.errors import InputError
 from flipproof.graphs import IntArray
 from flipproof.report.content import ATTACKERS, curve_limit
-from flipproof.report.latex import Cell, latex_table, latex_text, share_in_text
+from flipproof.report.templates import Cell, latex_table, latex_text
 from flipproof.report.wording import title
 from flipproof.runs.edge_blind_line import line_in
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.table import Row, columns_of, read_table
 
-__all__ = [
-    "LONG_COLUMNS",
-    "PAIRED_COLUMNS",
-    "RADII",
-    "TableRun",
-    "compared",
-    "latex",
-    "long_csv",
-    "paired_csv",
-    "read_runs",
-]
-
 RADII = (0, 1, 2, 3, 5, 10)
-LONG_COLUMNS = (
-    "run",
-    "data",
-    "part",
-    "model",
-    "defence",
-    "method",
-    "alpha",
-    "attacker",
-    "radius",
-    "certified_graphs",
-    "graphs",
-    "certified_accuracy",
-    "low95",
-    "high95",
-    "edge_blind_accuracy",
-    "edge_blind_low95",
-    "edge_blind_high95",
-)
-"""One row per run, attacker and radius. ``low95`` and ``high95`` are the ends of the exact interval (Clopper-Pearson).
-
-The last three are of a network that ignores edges, on the same graphs under any attack; empty where the run has none.
-"""
-
-PAIRED_COLUMNS = (
-    "first",
-    "second",
-    "radius",
-    "graphs",
-    "both",
-    "only_first",
-    "only_second",
-    "neither",
-    "difference",
-    "p_value",
-    "p_holm",
-    "comparisons",
-)
-"""One row per run compared with the first one, and radius; see :class:`flipproof.certificates.paired_tests.PairedTest`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,55 +85,49 @@ def _last_radius(runs: Sequence[TableRun]) -> int:
     return curve_limit(int(found.max()) for run in seeing for found in run.radii.values())
 
 
-# ---- long format -----------------------------------------------------------------------------------------------------------
+# ---- CSV -------------------------------------------------------------------------------------------------------------------
 
 
 def long_csv(runs: Sequence[TableRun], radii: Sequence[int] | None = None) -> str:
-    """One row per run, attacker and radius; by default for all radii up to the first at which nothing is certified."""
+    """One row per run, attacker and radius; by default for all radii up to the first at which nothing is certified.
+
+    ``low95`` and ``high95`` are the ends of the exact interval (Clopper-Pearson). The last three columns are of a network that
+    ignores edges, on the same graphs under any attack; empty where the run has none.
+    """
     shown = range(_last_radius(runs) + 1) if radii is None else radii
-    rows = []
+    lines = []
     for run in runs:
-        asked, first = run.settings, run.rows[0]
-        about = [
-            run.name,
-            asked.data,
-            asked.part,
-            asked.model,
-            run.defence,
-            first["method"],
-            repr(float(first["alpha"])),
-        ]
-        line = ["", "", ""]
-        if run.line is not None:
-            blind = Curve("edge-blind", (run.line,), len(run.rows))
-            line = _decimals(blind.accuracy[0], *(end[0] for end in blind.band))
+        settings, first = run.settings, run.rows[0]
+        about = {"run": run.name, "data": settings.data, "part": settings.part, "model": settings.model}
+        about |= {"defence": run.defence, "method": first["method"], "alpha": repr(float(first["alpha"]))}
+        blind = None if run.line is None else Curve("edge-blind", (run.line,), len(run.rows))
         for attacker, words in ATTACKERS.items():
             curve = Curve.of(run.name, run.radii[attacker], max(shown))
-            low, high = curve.band
-            rows += [
-                [
-                    *(*about, words, r, curve.certified[r], curve.graphs),
-                    *_decimals(curve.accuracy[r], low[r], high[r]),
-                    *line,
-                ]
+            lines += [
+                {
+                    **about,
+                    "attacker": words,
+                    "radius": r,
+                    "certified_graphs": curve.certified[r],
+                    "graphs": curve.graphs,
+                    **_shares("certified_accuracy", "", curve, r),
+                    **_shares("edge_blind_accuracy", "edge_blind_", blind),
+                }
                 for r in shown
             ]
-    return _csv(LONG_COLUMNS, rows)
+    return _csv(lines)
 
 
-def _decimals(*values: float) -> list[str]:
-    return [f"{value:.6f}" for value in values]
+def _shares(name: str, prefix: str, curve: Curve | None, r: int = 0) -> dict[str, str]:
+    values = [] if curve is None else [curve.accuracy[r], *(end[r] for end in curve.band)]
+    shown = [f"{value:.6f}" for value in values] or [""] * 3
+    return dict(zip((name, f"{prefix}low95", f"{prefix}high95"), shown, strict=True))
 
 
-def _csv(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows(rows)
-    return text.getvalue()
+def _csv(lines: Sequence[Mapping[str, Any]]) -> str:
+    import pandas
 
-
-# ---- paired tests ----------------------------------------------------------------------------------------------------------
+    return str(pandas.DataFrame(lines).to_csv(index=False, lineterminator="\n"))
 
 
 def compared(runs: Sequence[TableRun], radii: Sequence[int]) -> list[PairedTest]:
@@ -197,18 +144,19 @@ def compared(runs: Sequence[TableRun], radii: Sequence[int]) -> list[PairedTest]
 
 
 def paired_csv(runs: Sequence[TableRun], radii: Sequence[int] | None = None) -> str:
-    """One row per run compared with the first, and radius."""
-    tests = compared(runs, _shown(runs, radii))
+    """One row per run compared with the first one, and radius; see :class:`flipproof.certificates.metrics.PairedTest`."""
+    plain = ("first", "second", "radius", "graphs", "both", "only_first", "only_second", "neither")
     return _csv(
-        PAIRED_COLUMNS,
         [
-            [
-                *(test.first, test.second, test.radius, test.graphs),
-                *(test.both, test.only_first, test.only_second, test.neither),
-                *(f"{test.difference:.6f}", f"{test.p_value:.6g}", f"{test.adjusted:.6g}", test.comparisons),
-            ]
-            for test in tests
-        ],
+            {name: getattr(test, name) for name in plain}
+            | {
+                "difference": f"{test.difference:.6f}",
+                "p_value": f"{test.p_value:.6g}",
+                "p_holm": f"{test.adjusted:.6g}",
+            }
+            | {"comparisons": test.comparisons}
+            for test in compared(runs, _shown(runs, radii))
+        ]
     )
 
 
@@ -275,7 +223,8 @@ def _lines(runs: Sequence[TableRun]) -> list[str]:
     found = []
     for right, run in best.values():
         curve = Curve("edge-blind", (right,), len(run.rows))
-        share = share_in_text(curve.accuracy[0], *(end[0] for end in curve.band))
+        low, high = (end[0] for end in curve.band)
+        share = f"{100 * curve.accuracy[0]:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
         which = "the same graphs" if len(best) == 1 else f"the graphs of {latex_text(run.name)}"
         found.append(f"A network that ignores edges is right on {share} per cent of {which}, under any flips.")
     return found

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from flipproof.attacks.attack_result import AttackResult
+from flipproof.attacks.search import AttackResult
 from flipproof.certificates.evidence import Evidence, WeakSpots
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
@@ -18,8 +18,6 @@ from flipproof.runs.edge_blind_line import Line, read_line
 from flipproof.runs.run_folder import Run, open_run
 from flipproof.runs.settings import AttackSettings, CertifySettings
 from flipproof.runs.table import Row, derive_row, has_table, read_table
-
-__all__ = ["MOST_LISTED", "check_attacks", "check_baseline", "read_run", "run_names", "with_attacks", "with_lines"]
 
 MOST_LISTED = 2_000
 """Graphs of a run that a page lists one by one; of more, it lists some of every class and outcome."""

@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from flipproof.attacks.attack_result import AttackResult
+from flipproof.attacks.search import AttackResult
 from flipproof.certificates.evidence import ClassCell, WeakSpots
 from flipproof.certificates.metrics import Curve
 from flipproof.graphs import Graph
 from flipproof.report.content import ATTACKERS, CertifiedRun, Reading, curve_range
-
-__all__ = ["script_data"]
 
 # what bounds the size of the file: larger graphs are not drawn, and after so many edges in all no further graph is
 _DRAWN_NODES, _DRAWN_EDGES, _ALL_EDGES = 300, 1500, 150_000

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 Settings = Mapping[str, Any]
 
+LINE = "edge-blind"
+"""What tables call the line to beat: a network that ignores edges."""
+
 _ROLES = {"undefended": "clean model under attack", "base": "base model under attack"}
 
 

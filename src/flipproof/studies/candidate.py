@@ -1,26 +1,96 @@
-"""A defence with its settings, as studies compare them. Studies know the protocol of defences and no single one."""
+"""A defence with its settings, as an experiment compares them. Studies know defences through this module alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import difflib
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from flipproof.certificates.certificate import Certificate
+from flipproof.certificates.metrics import withstands
+from flipproof.defences import defence_names
+from flipproof.defences.asking import ask_all
+from flipproof.defences.defended import DefendedClassifier
 from flipproof.errors import InputError
+from flipproof.graphs import Graph
 from flipproof.studies.search_space import Space, space, spaces
-from flipproof.training.for_defences import fit_edge_blind
 
 if TYPE_CHECKING:
     from flipproof.datasets import Dataset
 
-__all__ = [
-    "Candidate",
-    "Learned",
-    "compared_defences",
-    "given_candidates",
-    "learned",
-    "trainable_networks",
-]
+
+@dataclass(frozen=True)
+class Threat:
+    """The attack to withstand: any flips within a radius, or additions together with removals."""
+
+    radius: int | None = None
+    adds: int | None = None
+    removes: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.adds is not None or self.removes is not None) == (self.radius is not None):
+            raise InputError(
+                "say which attack is to be withstood: either --radius (any flips), or --adds and --removes (for instance "
+                "--radius 2)"
+            )
+
+    @property
+    def flips(self) -> int | tuple[int, int]:
+        """The number of flips of any kind, or (additions, removals)."""
+        return (self.adds or 0, self.removes or 0) if self.radius is None else self.radius
+
+    @property
+    def words(self) -> str:
+        """For tables."""
+        return f"{self} withstood"
+
+    def __str__(self) -> str:
+        named = (
+            [(self.radius, "flip")] if self.radius is not None else [(self.adds, "addition"), (self.removes, "removal")]
+        )
+        return " and ".join(f"{number or 0} {word}{'s' * (number != 1)}" for number, word in named)
+
+    def withstood(self, certificate: Certificate, graph: Graph) -> bool:
+        """Whether a certificate covers the attack."""
+        if self.radius is not None:
+            return certificate.radius >= self.radius
+        return withstands(certificate, graph, adds=self.adds or 0, removes=self.removes or 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """A model for a candidate.
+
+    Attributes:
+        model: Trained or fitted.
+        features: The hook of its node features.
+        settings: Of the training, as plain JSON.
+        accuracy: Share of training graphs that are right.
+    """
+
+    model: Any
+    features: Any
+    settings: dict[str, Any]
+    accuracy: float
+
+
+@dataclass(frozen=True, eq=False)
+class Certified:
+    """Certificates of graphs, in their order.
+
+    Attributes:
+        certificates: By name: "" for the certificate asked for, otherwise another reading of the same evidence.
+        calls: Model calls per graph.
+        seconds: Computing time of asking and of reading, for all graphs together; a busy machine does not change it.
+    """
+
+    certificates: Mapping[str, list[Certificate]]
+    calls: float
+    seconds: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -48,9 +118,7 @@ class Candidate:
     @property
     def model(self) -> str:
         """The name of its network, or of what is fitted instead."""
-        if not self.defence.trains:
-            return self.defence.name
-        return self.network or self.defence.network or "gin"
+        return (self.network or self.defence.network or "gin") if self.defence.trains else self.defence.name
 
     def variants(self) -> list[Candidate]:
         """The same with other ways of training."""
@@ -67,80 +135,106 @@ class Candidate:
         """The options of ``flipproof train`` that ask for it, by name; numbers as short as they can be."""
         kind, settings = self.defence, dict(self.settings)
         short = {key: float(f"{value:.6g}") if isinstance(value, float) else value for key, value in settings.items()}
-        given = short if kind.checked(short) == settings else settings
-        typed = {"defence": kind.name, **{o.name: given[o.name] for o in kind.settings if o.name in given}}
+        stated = short if kind.checked(short) == settings else settings
         training = kind.training(settings)
-        return (
-            typed
-            | {
-                option.name: training[option.name]
-                for option in kind.training_options
-                if training.get(option.name, option.default) != option.default
-            }
-            | ({"model": self.network} if self.network else {})
-            | dict(self.recipe)
-        )
+        options = {"defence": self.defence.name} | {
+            one.name: stated[one.name] for one in kind.settings if one.name in stated
+        }
+        options |= {
+            option.name: training[option.name]
+            for option in kind.training_options
+            if training.get(option.name, option.default) != option.default
+        }
+        return options | ({"model": self.network} if self.network else {}) | dict(self.recipe)
 
-    def known(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """Of what is asked of all candidates, what this one's question takes."""
-        return {option.name: asked[option.name] for option in self.defence.asking if option.name in asked}
+    @property
+    def loading(self) -> str:
+        """Python that loads a model folder ``{}`` of this defence."""
+        shells = DefendedClassifier.__subclasses__()
+        kind = next((shell for shell in shells if shell.defence_name == self.defence.name), DefendedClassifier)
+        return f'from {kind.__module__} import {kind.__name__}; {kind.__name__}.load("{{}}")'
 
-    def question(self, asked: Mapping[str, Any], *, graphs: int = 1) -> Any:
+    def known(self, sampling: Mapping[str, Any]) -> dict[str, Any]:
+        """Of what all candidates are certified with, what this one's certificates take."""
+        return {option.name: sampling[option.name] for option in self.defence.asking if option.name in sampling}
+
+    def question(self, sampling: Mapping[str, Any], *, graphs: int = 1) -> Any:
         """What every graph is asked: the values that are known, and the command line's defaults for the others."""
-        return self.defence.request(self.known(asked), graphs=graphs)
+        return self.defence.request(self.known(sampling), graphs=graphs)
 
+    def other_readings(self, sampling: Mapping[str, Any]) -> Collection[str]:
+        """Names of other certificates that its evidence allows."""
+        return tuple(self.question(sampling).other_readings)
 
-@dataclass(frozen=True, eq=False)
-class Learned:
-    """A model for a candidate.
+    def features(self, name: str | None, graphs: Dataset) -> Any:
+        """The hook of the named node features; of the default ones, if none are named or the defence rules these out."""
+        from flipproof.models.loading import load_features
 
-    Attributes:
-        model: Trained or fitted.
-        features: The hook of its node features.
-        settings: Of the training, as plain JSON.
-        accuracy: Share of training graphs that are right.
-    """
+        hook = None if name is None else load_features(name)
+        if hook is None or (self.defence.edge_free_features and hook.reads_edges):
+            return load_features(self.defence.default_features(graphs))
+        return hook
 
-    model: Any
-    features: Any
-    settings: dict[str, Any]
-    accuracy: float
+    def learn(
+        self, graphs: Dataset, *, features: Any, seed: int, network: Mapping[str, Any] | None = None, **training: Any
+    ) -> Learned:
+        """What it learns from labelled graphs: fitted where its defence says how, otherwise a trained network.
 
+        Args:
+            graphs: Labelled graphs.
+            features: Hook of the node features.
+            seed: Of everything random.
+            network: Name and arguments of another network than the defence's own.
+            **training: Arguments of :func:`flipproof.train`; those that the defence needs take precedence.
+        """
+        from flipproof import models
+        from flipproof.training import train_for
+        from flipproof.training.trainings import fit_edge_blind
 
-def learned(
-    candidate: Candidate,
-    graphs: Dataset,
-    *,
-    features: Any,
-    seed: int,
-    network: Mapping[str, Any] | None = None,
-    validation: Dataset | None = None,
-    **training: Any,
-) -> Learned:
-    """The model that a candidate learns from graphs: fitted where its defence says how, otherwise a trained network.
+        if not self.defence.trains:
+            model, fit = fit_edge_blind(graphs, features=features, validation=None, seed=seed)
+            return Learned(model, features, {"seed": seed, "chosen": fit.kind}, fit.accuracy)
+        config = self.defence.network_config(features.spec, int(features.of(graphs[0]).shape[1]), graphs.num_classes)
+        named = {"name": self.network} if self.network else {}
+        model = models.build({**config, **named, **(network or {})}, seed=seed)
+        result = train_for(model, graphs, **{**training, **self.training, "features": features, "seed": seed})
+        return Learned(model, features, result.settings, result.final.accuracy)
 
-    Args:
-        candidate: The defence and its settings.
-        graphs: Labelled graphs.
-        features: Hook of the node features.
-        seed: Of everything random.
-        network: Name and arguments of another network than the defence's own.
-        validation: Graphs that choose the epoch, or among fitted models.
-        **training: Arguments of :func:`flipproof.train`; those that the defence needs take precedence.
-    """
-    from flipproof import models
-    from flipproof.training import train_for
+    def defended(self, model: Any, features: Any, **wrapped: Any) -> DefendedClassifier:
+        """A model with its defence."""
+        return self.defence.build(model, self.settings, features=features, **wrapped)
 
-    kind = candidate.defence
-    if not kind.trains:
-        model, fit = fit_edge_blind(graphs, features=features, validation=validation, seed=seed)
-        return Learned(model, features, {"seed": seed, "chosen": fit.kind}, fit.accuracy)
-    config = kind.network_config(features.spec, int(features.of(graphs[0]).shape[1]), graphs.num_classes)
-    chosen: dict[str, Any] = {"name": candidate.network} if candidate.network else {}
-    model = models.build({**config, **chosen, **(network or {})}, seed=seed)
-    arguments = {**training, **candidate.training, "features": features, "seed": seed, "validation": validation}
-    result = train_for(model, graphs, **arguments)
-    return Learned(model, features, result.settings, result.final.accuracy)
+    def certify(
+        self, learned: Learned, graphs: Sequence[Graph], sampling: Mapping[str, Any], readings: Sequence[str] = ()
+    ) -> Certified:
+        """Certificates of graphs; those of other ``readings`` too. Node features must have been judged before."""
+        defence = self.defended(learned.model, learned.features, trust_features=True)
+        question = self.question(sampling, graphs=len(graphs))
+        certificates: dict[str, dict[int, Certificate]] = {name: {} for name in ("", *readings)}
+        seconds, calls, started = {"ask": 0.0, "read": 0.0}, [], time.process_time()
+        defence.check(graphs)
+        for index, evidence, _ in ask_all(defence, question, dict(enumerate(graphs)), read=False):
+            answered = time.process_time()
+            own = question.read(evidence)
+            others = question.readings(evidence) if readings else {}
+            for name, by_graph in certificates.items():
+                by_graph[index] = others.get(name, own)
+            calls.append(evidence.calls)
+            seconds["ask"] += answered - started
+            started = time.process_time()
+            seconds["read"] += started - answered
+        ordered = {name: [by_graph[index] for index in range(len(graphs))] for name, by_graph in certificates.items()}
+        return Certified(ordered, float(np.mean(calls)), seconds)
+
+    def may_withstand(self, threat: Threat, graphs: Dataset, sampling: Mapping[str, Any]) -> bool:
+        """Whether a model that never changes its answer would be certified, on a small, usual or large graph."""
+        ordered = sorted(graphs, key=lambda graph: graph.num_slots)
+        question = self.question(sampling, graphs=len(graphs))
+        for graph in dict.fromkeys((ordered[len(ordered) // 2], ordered[0], ordered[-1])):
+            best = self.defence.best(graph, question, self.settings, graphs.num_classes)
+            if best is None or threat.withstood(best, graph):
+                return True
+        return False
 
 
 def compared_defences() -> list[Space]:
@@ -148,11 +242,69 @@ def compared_defences() -> list[Space]:
     return [defence for defence in spaces() if not defence.baseline]
 
 
-def trainable_networks() -> list[str]:
-    """Names of the networks that are trained for a defence; the edge-blind line is there anyway."""
+def baselines() -> list[Candidate]:
+    """What every candidate is compared with: ignoring edges, and no defence."""
+    return [Candidate(kind) for kind in spaces() if kind.baseline]
+
+
+def proposed_candidates(graphs: Dataset, threat: Threat) -> list[Candidate]:
+    """What every registered defence finds worth trying against an attack."""
+    return [
+        Candidate(kind, settings)
+        for kind in compared_defences()
+        for settings in kind.candidates_against(graphs, threat.flips)
+    ]
+
+
+def on_networks(candidates: Sequence[Candidate], networks: Sequence[str]) -> list[Candidate]:
+    """The candidates, those that take any network with each of these, if there are any; cheap ones first."""
+    named = [
+        replace(one, network=network) if network else one
+        for one in candidates
+        for network in (networks if networks and one.defence.network is None else ("",))
+    ]
+    return sorted(named, key=lambda candidate: candidate.defence.effort)
+
+
+def check_networks(names: Sequence[str]) -> None:
+    """Refuse names that are no network to be trained for a defence; the edge-blind line is there anyway."""
     from flipproof import models
 
-    return [name for name in models.NAMES if name != models.EdgeBlind.name]
+    known = [name for name in models.NAMES if name != models.EdgeBlind.name]
+    for name in names:
+        if name not in known:
+            raise InputError(f"--model must be one of {', '.join(known)}; got {name!r} (give it once per network)")
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """What may have been meant."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(known)) or 'none'}"
+
+
+def configured_candidates(name: str, tables: Sequence[Mapping[str, Any]]) -> tuple[Candidate, ...]:
+    """A defence with each of the settings of a config file."""
+    if name not in defence_names():
+        raise InputError(f"defence must be one of {', '.join(defence_names())}; got {name!r}")
+    defence = space(name)
+    known = [option.name for option in (*defence.settings, *defence.training_options)]
+    for key in (key for table in tables for key in table):
+        if key not in known:
+            raise InputError(f"settings: {key} is no setting of {name} ({hint(key, known)})")
+    try:
+        return tuple(Candidate(defence, defence.entry(table)) for table in tables or [{}])
+    except InputError as error:
+        raise InputError(f"settings: {error}") from error
+
+
+def check_sampling(sampling: Mapping[str, Any], candidate: Candidate | None = None) -> None:
+    """Refuse what certificates of the candidate, or of no defence, take."""
+    kinds = spaces() if candidate is None else [candidate.defence]
+    known = {option.name for kind in kinds for option in kind.asking}
+    for key in sampling:
+        if key not in known:
+            who = "a defence" if candidate is None else candidate.defence.name
+            raise InputError(f"asked.{key} is nothing that {who} takes ({hint(key, known)})")
 
 
 def given_candidates(values: Mapping[str, Sequence[Any]], texts: Sequence[str] = ()) -> tuple[Candidate, ...]:
@@ -165,13 +317,13 @@ def given_candidates(values: Mapping[str, Sequence[Any]], texts: Sequence[str] =
     >>> [candidate.title for candidate in given_candidates({"keep": [0.9]}, ["smoothing add=0.01 remove=0.3"])]
     ['keep 0.9', 'add 0.01 remove 0.3']
     """
-    found = [
+    candidates = [
         Candidate(defence, defence.trial(option.name, value))
         for defence in compared_defences()
         for option in defence.trial_options
         for value in values.get(option.name) or ()
     ]
-    return tuple({candidate.title: candidate for candidate in [*found, *map(_from_text, texts)]}.values())
+    return tuple({candidate.title: candidate for candidate in [*candidates, *map(_from_text, texts)]}.values())
 
 
 def _value(kind: type, text: str) -> Any:

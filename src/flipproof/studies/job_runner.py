@@ -9,8 +9,6 @@ from typing import Any, Protocol, TypeVar
 from flipproof.engines import Engine, Processes, ThisProcess, cores
 from flipproof.progress import note, progress
 
-__all__ = ["Job", "one_thread", "run_jobs"]
-
 
 class Job(Protocol):
     """A piece of a study, small enough to be sent to a process."""

@@ -14,7 +14,7 @@ from flipproof.errors import InputError
 from flipproof.fields import Option, from_plain, options_of, to_plain
 from flipproof.graphs import Graph
 from flipproof.report.wording import title, wording
-from flipproof.training.for_defences import Training, default_features, training_for
+from flipproof.training.trainings import Training, default_features, training_for
 
 if TYPE_CHECKING:
     from flipproof.datasets import Dataset
@@ -136,8 +136,13 @@ class Space:
         return wording(self.name).baseline
 
     @property
+    def _names(self) -> list[str]:
+        """Its own name, then those of the defences that it extends: their rows of the tables are its own."""
+        return [base.__dict__["name"] for base in self.kind.__mro__ if "name" in base.__dict__]
+
+    @property
     def _tried(self) -> _Tried:
-        return _TABLE.get(self.name, _Tried())
+        return next((_TABLE[name] for name in self._names if name in _TABLE), _Tried())
 
     @property
     def effort(self) -> int:
@@ -151,7 +156,8 @@ class Space:
 
     @property
     def _training(self) -> Training:
-        return training_for(self.name)
+        known = (training_for(name) for name in self._names)
+        return next((training for training in known if training != Training()), Training())
 
     @property
     def trains(self) -> bool:
@@ -280,3 +286,8 @@ def spaces() -> list[Space]:
 def space(name: str) -> Space:
     """The defence of this name."""
     return Space(defence_class(name))
+
+
+def undefended() -> Space:
+    """The model as it is: no defence."""
+    return space("none")

@@ -1,4 +1,4 @@
-"""Choosing a network and a defence: what certifies most at the user's radius or budget, on validation graphs."""
+"""Choosing a network and a defence: what certifies most against the attack to withstand, on validation graphs."""
 
 from __future__ import annotations
 
@@ -12,58 +12,19 @@ from typing import Any
 import numpy as np
 
 from flipproof.certificates.metrics import Curve, share_interval, shown_mean, shown_share
-from flipproof.datasets.sources import DataSource
 from flipproof.engines import cores
 from flipproof.errors import InputError
 from flipproof.files import write_json, write_text
-from flipproof.progress import note
 from flipproof.report.drawing import Panel
-from flipproof.report.markdown import markdown_table
-from flipproof.report.study_figures import Trial as Point
 from flipproof.report.study_figures import trade_off_figure
+from flipproof.report.templates import markdown_table, rendered
 from flipproof.runs.run_folder import written_run
 from flipproof.runs.settings import StudySettings
-from flipproof.studies.benchmark.protocol_file import checked_training
-from flipproof.studies.candidate import Candidate, trainable_networks
-from flipproof.studies.halving import Clock, Search, Tried, asked_of, halved, ladder_of, refuse_clean_edges, remarks_on
-
-__all__ = ["Choice", "Target", "tune", "tuning_search", "typed_command"]
+from flipproof.studies.candidate import Candidate
+from flipproof.studies.trials import Clock, Experiment, Search, TrialResult, defended
 
 _SHOWN = 6  # curves in the figure
 _FEWEST_RADII, _MOST_RADII = 4, 16  # that it shows beside 0
-
-
-@dataclass(frozen=True)
-class Target:
-    """The attack to be withstood: any flips within a radius, or additions together with removals."""
-
-    radius: int | None = None
-    adds: int | None = None
-    removes: int | None = None
-
-    def __post_init__(self) -> None:
-        if (self.adds is not None or self.removes is not None) == (self.radius is not None):
-            raise InputError(
-                "say which attack is to be withstood: either --radius (any flips), or --adds and --removes (for instance "
-                "--radius 2)"
-            )
-
-    @property
-    def budgets(self) -> tuple[tuple[int, int], ...]:
-        """Additions and removals; empty for a radius."""
-        return ((self.adds or 0, self.removes or 0),) if self.radius is None else ()
-
-    @property
-    def attack(self) -> int | tuple[int, int]:
-        """Any so many flips, or (additions, removals)."""
-        return (self.adds or 0, self.removes or 0) if self.radius is None else self.radius
-
-    @property
-    def words(self) -> str:
-        """For tables."""
-        if self.radius is not None:
-            return f"{_flips(self.radius, 'flip')} withstood"
-        return f"{_flips(self.adds or 0, 'addition')} and {_flips(self.removes or 0, 'removal')} withstood"
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,68 +38,26 @@ class Choice:
     @property
     def verdict(self) -> list[str]:
         """What was chosen, and whether it is worth having."""
-        best, floor, summary = self.summary["best"], self.summary["edge_blind_accuracy"], self.summary
+        best, floor, graphs = (
+            self.summary["best"],
+            self.summary["edge_blind_accuracy"],
+            self.summary["validation_graphs"],
+        )
+        score = best["certified_accuracy"]
         lines = [
-            f"best: {best['model']} with {best['defence']}, "
-            f"{_shown(best['certified_accuracy'], summary)} of {summary['validation_graphs']} validation graphs right with "
-            f"{summary['target']}"
+            f"best: {best['model']} with {best['defence']}, {shown_share(score * graphs, graphs)} of {graphs} validation "
+            f"graphs right with {self.summary['target']}"
         ]
-        if best["certified_accuracy"] <= floor:
+        if score <= floor:
             lines.append(
-                f"a network that sees no edges is right on {_shown(floor, summary)} under any attack: no candidate beats it at "
-                "this target (train longer, ask for less, or use flipproof train --model edge-blind)"
+                f"a network that sees no edges is right on {shown_share(floor * graphs, graphs)} under any attack: no candidate "
+                "beats it at this target (train longer, ask for less, or use flipproof train --model edge-blind)"
             )
         return lines
 
 
-def tuning_search(
-    source: DataSource,
-    target: Target,
-    *,
-    networks: Sequence[str],
-    training: Mapping[str, Any],
-    candidates: Sequence[Candidate],
-    asked: Mapping[str, Any],
-    features: str | None = None,
-    train_graphs: int | None = None,
-    graphs: int | None = None,
-    quiet: bool = True,
-) -> Search:
-    """What is to be tried; without candidates, what every defence finds worth trying against the attack.
-
-    Candidates that cannot reach the target are left out, and named unless ``quiet``.
-    """
-    checked_training(training)
-    known = trainable_networks()
-    for name in networks:
-        if name not in known:
-            raise InputError(f"--model must be one of {', '.join(known)}; got {name!r} (give it once per network)")
-    if not source.validation:
-        raise InputError("--validation must be above 0: the choice is made on validation graphs (for instance 0.2)")
-    given = dict(training)
-    search = Search(
-        source,
-        target.attack,
-        ladder_of(given.pop("epochs")),
-        features,
-        tuple(candidates),
-        tuple(dict.fromkeys(networks)),
-        given,
-        asked,
-        train_graphs,
-        **({} if graphs is None else {"most": graphs}),
-    )
-    if not search.validation_indices():
-        raise InputError("--validation holds no graph (ask for a larger share)")
-    refuse_clean_edges(search)
-    for sentence in remarks_on(search):
-        note(sentence, quiet=quiet)
-    return search
-
-
 def tune(
-    search: Search,
-    target: Target,
+    experiment: Experiment,
     folder: Path,
     *,
     seconds: float = math.inf,
@@ -148,155 +67,129 @@ def tune(
     """Search, rank what was tried, and write what came out. A folder in which this was begun is continued.
 
     Args:
-        search: What :func:`tuning_search` gave.
-        target: The attack to be withstood.
+        experiment: Prepared: with the candidates.
         folder: For everything that is made.
         seconds: Time for the search; trainings under way are finished.
         workers: Processes; by default one per core.
         quiet: Show no progress.
     """
-    with written_run(folder, StudySettings("tune", asked_of(search))) as run:
-        clock = Clock(seconds, searching=1.0)
-        tried = halved(run, search, clock, workers=workers or cores(), quiet=quiet)
-    ranked = _ranked(tried)
+    with written_run(folder, StudySettings("tune", experiment.to_dict())) as run:
+        results = Search(run, experiment, Clock(seconds, searching=1.0), workers or cores(), quiet).results()
+    best_trials: dict[str, TrialResult] = {}
+    for one in sorted(defended(results), key=lambda one: one.rank, reverse=True):
+        best_trials.setdefault(one.candidate.title, one)
+    ranked = list(best_trials.values())
     if not ranked:
         raise InputError("no candidate was tried in the time given (give more of it with --time)")
-    choice = Choice(_summary(ranked, tried, target, search, folder), _table(ranked, tried, target.words), [])
+    summary = _summary(ranked, results, experiment, folder)
     stem = folder / "figures" / "trade-off"
-    _draw(stem, ranked, tried, target, search)
-    write_json(folder / "choice.json", choice.summary)
-    write_text(folder / "page.md", _page(choice))
-    return replace(choice, paths=[folder / "choice.json", folder / "page.md", stem.with_suffix(".png")])
+    choice = Choice(
+        summary,
+        _table(ranked, results, summary["target"]),
+        [folder / "choice.json", folder / "page.md", stem.with_suffix(".png")],
+    )
+    _draw(stem, ranked, summary)
+    write_json(folder / "choice.json", summary)
+    page = rendered("choice.md", name=Path(summary["data"]).name, choice=choice, table=markdown_table(choice.table))
+    write_text(folder / "page.md", page)
+    return choice
 
 
-def _ranked(tried: Sequence[Tried]) -> list[Tried]:
-    """The best trial of every candidate, best first."""
-    found: dict[str, Tried] = {}
-    for one in sorted(tried, key=lambda one: one.rank, reverse=True):
-        if not one.trial.candidate.defence.baseline:
-            found.setdefault(one.trial.candidate.title, one)
-    return list(found.values())
-
-
-def _line(tried: Sequence[Tried]) -> float:
-    return next(one.score for one in tried if one.trial.candidate.defence.edge_blind)
-
-
-def _draw(stem: Path, ranked: Sequence[Tried], tried: Sequence[Tried], target: Target, search: Search) -> None:
+def _draw(stem: Path, ranked: Sequence[TrialResult], summary: Mapping[str, Any]) -> None:
     shown = ranked[:_SHOWN]
-    top = min(max(_FEWEST_RADII, 1 + max(max(one.found["radii"]) for one in shown)), _MOST_RADII)
-    curves = tuple(Curve.of(one.trial.candidate.title, np.array(one.found["radii"]), top) for one in shown)
-    panel = Panel(f"{Path(search.source.data).name}: the best candidates", curves, _line(tried))
-    points = [Point(one.trial.name, one.found["accuracy"], one.score) for one in ranked]
-    trade_off_figure(stem, panel, points, target=target.words)
+    top = min(max(_FEWEST_RADII, 1 + max(max(one.content["radii"]) for one in shown)), _MOST_RADII)
+    curves = tuple(Curve.of(one.candidate.title, np.array(one.content["radii"]), top) for one in shown)
+    panel = Panel(f"{Path(summary['data']).name}: the best candidates", curves, summary["edge_blind_accuracy"])
+    points = [(one.trial.name, one.content["accuracy"], one.score) for one in ranked]
+    trade_off_figure(stem, panel, points, target=summary["target"])
 
 
 def _summary(
-    ranked: Sequence[Tried], tried: Sequence[Tried], target: Target, search: Search, folder: Path
+    ranked: Sequence[TrialResult], results: Sequence[TrialResult], experiment: Experiment, folder: Path
 ) -> dict[str, Any]:
     """The choice as plain JSON."""
+    assert experiment.threat is not None
     best = ranked[0]
+    model = folder / "model"
     return {
-        "data": search.source.data,
-        "target": target.words,
-        "validation_graphs": best.found["validation_graphs"],
+        "data": experiment.source.data,
+        "target": experiment.threat.words,
+        "validation_graphs": best.graphs,
         "best": {**_described(best), "certified_accuracy": round(best.score, 6), "interval": _ends(best)},
-        # what chance alone leaves open: one standard error of a share of so many graphs
+        # what chance alone leaves open: one standard error of a share of that many graphs
         "standard_error": round(best.error, 6),
-        "edge_blind_accuracy": round(_line(tried), 6),
+        "edge_blind_accuracy": round(next(one.score for one in results if one.candidate.defence.edge_blind), 6),
         "candidates": [
             {
                 **_described(one),
-                "certificate": one.found["certificate"],
-                "accuracy": round(one.found["accuracy"], 6),
+                "certificate": one.content["certificate"],
+                "accuracy": round(one.content["accuracy"], 6),
                 "certified_accuracy": round(one.score, 6),
                 "interval": _ends(one),
-                "average_certified_radius": round(one.found["average_radius"], 6),
+                "average_certified_radius": round(one.content["average_radius"], 6),
             }
             for one in ranked
         ],
-        "trials": [one.summary() for one in tried],
-        "next": _commands(best, search, folder),
+        "trials": [one.summary() for one in results],
+        "next": [
+            training_command(
+                experiment,
+                best.candidate,
+                {"model": best.candidate.model, "features": experiment.features},
+                {key: value for key, value in experiment.training.items() if key not in best.candidate.training}
+                | {"epochs": best.trial.epochs},
+                model,
+            ),
+            typed_command(
+                "certify", {"model": model, **best.candidate.known(experiment.sampling), "out": folder / "run"}
+            ),
+        ],
     }
 
 
-def _ends(one: Tried) -> list[float]:
+def _ends(one: TrialResult) -> list[float]:
     """The exact 95% interval of a candidate's score."""
-    graphs = one.found["validation_graphs"]
-    low, high = share_interval([round(one.score * graphs)], graphs)
+    low, high = share_interval([round(one.score * one.graphs)], one.graphs)
     return [round(float(low[0]), 6), round(float(high[0]), 6)]
 
 
-def _described(one: Tried) -> dict[str, Any]:
-    candidate = one.trial.candidate
-    return {"model": candidate.model, "defence": replace(candidate, network=None).title, "epochs": one.trial.epochs}
+def _described(one: TrialResult) -> dict[str, Any]:
+    title = replace(one.candidate, network=None).title
+    return {"model": one.candidate.model, "defence": title, "epochs": one.trial.epochs}
 
 
-def _flips(number: int, word: str) -> str:
-    return f"{number} {word}{'s' * (number != 1)}"
+def training_command(
+    experiment: Experiment, candidate: Candidate, network: Mapping[str, Any], training: Mapping[str, Any], out: Any
+) -> str:
+    """Training a candidate on all but the test graphs, as it is typed."""
+    source = experiment.source
+    options = {"data": source.data, "root": source.root, "symmetrise": source.symmetrise, **network, **training}
+    options |= {"data_seed": source.seed, "split_seed": source.split_seed, "seed": source.split_seed}
+    options |= {"test": source.test, "validation": 0} | ({} if candidate.defence.edge_blind else candidate.arguments)
+    return typed_command("train", {**options, "out": out})
 
 
-def _commands(best: Tried, search: Search, folder: Path) -> list[str]:
-    """Training on all but the test graphs with the settings that won, and certifying the test graphs, unseen so far."""
-    candidate, model = best.trial.candidate, str(folder / "model")
-    source = search.source
-    given: dict[str, Any] = {
-        "data": source.data,
-        "root": source.root,
-        "symmetrise": source.symmetrise,
-        "model": candidate.model,
-        "features": search.features,
-    }
-    given |= {key: value for key, value in search.training.items() if key not in candidate.training}
-    given |= {"epochs": best.trial.epochs}
-    given |= {"data_seed": source.seed, "split_seed": source.split_seed, "seed": source.split_seed}
-    given |= {"test": source.test, "validation": 0, **candidate.arguments, "out": model}
-    asked = {"model": model, **candidate.known(search.asked), "out": folder / "run"}
-    return [typed_command("train", given), typed_command("certify", asked)]
-
-
-def typed_command(name: str, given: Mapping[str, Any]) -> str:
+def typed_command(name: str, options: Mapping[str, Any]) -> str:
     """A command as it is typed; flags that are off, and what was not given, are left out."""
     words = ["flipproof", name]
-    for key, value in given.items():
+    for key, value in options.items():
         if value is not None and value is not False:
             words += [f"--{key.replace('_', '-')}", *([] if value is True else [str(value)])]
     return shlex.join(words)
 
 
-def _shown(share: float, summary: Mapping[str, Any]) -> str:
-    graphs = summary["validation_graphs"]
-    return shown_share(share * graphs, graphs)
-
-
-def _table(ranked: Sequence[Tried], tried: Sequence[Tried], target: str) -> list[list[str]]:
+def _table(ranked: Sequence[TrialResult], results: Sequence[TrialResult], target: str) -> list[list[str]]:
     rows = [["model", "defence", "epochs", "not attacked", target, "average radius"]]
-    for one in (*ranked, *(one for one in tried if one.trial.candidate.defence.baseline)):
-        kind, known, graphs = one.trial.candidate.defence, _described(one), one.found["validation_graphs"]
+    for one in (*ranked, *(one for one in results if one.candidate.defence.baseline)):
+        kind = one.candidate.defence
         rows.append(
             [
-                known["model"],
-                "-" if kind.edge_blind else known["defence"],
+                one.candidate.model,
+                "-" if kind.edge_blind else _described(one)["defence"],
                 str(one.trial.epochs) if kind.trains else "-",
-                shown_share(one.found["accuracy"] * graphs, graphs),
-                shown_share(one.score * graphs, graphs) if not kind.baseline or kind.edge_blind else "-",
-                "all pairs" if kind.edge_blind else shown_mean(np.array(one.found["radii"])),
+                shown_share(one.content["accuracy"] * one.graphs, one.graphs),
+                shown_share(one.score * one.graphs, one.graphs) if not kind.baseline or kind.edge_blind else "-",
+                "all pairs" if kind.edge_blind else shown_mean(np.array(one.content["radii"])),
             ]
         )
     return rows
-
-
-def _page(choice: Choice) -> str:
-    summary = choice.summary
-    lines = [f"# Settings for {Path(summary['data']).name}", "", *(f"- {line}" for line in choice.verdict), ""]
-    lines += [
-        *markdown_table(choice.table),
-        "",
-        "In brackets: 95% intervals, as for a random sample of graphs.",
-        "",
-        "![Trade-off](figures/trade-off.svg)",
-        "",
-        "Go on with:",
-        "",
-    ]
-    return "\n".join([*lines, *(f"    {command}" for command in summary["next"]), ""])

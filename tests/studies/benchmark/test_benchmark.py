@@ -19,10 +19,10 @@ from flipproof import certified_accuracy, defences
 from flipproof.cli import benchmark_command
 from flipproof.runs.run_folder import open_run, written_run
 from flipproof.runs.settings import StudySettings
-from flipproof.studies.benchmark.protocol_file import read_protocols
-from flipproof.studies.benchmark.row_jobs import RADII, Job, JobWork, finished_jobs, fold, jobs_of
+from flipproof.studies.benchmark.config import read_protocols
+from flipproof.studies.benchmark.jobs import RADII, Job, JobWork, finished_jobs, jobs_of
 from flipproof.studies.benchmark.standings import DataStandings, Measured, RowStanding
-from support.command_line import call
+from support.command_line import Command
 
 CONFIG = """
 folds = [0, 1]
@@ -61,7 +61,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def finished(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("benchmark") / "out"
     options = benchmark_command.Options(config=config, out=out, workers=1, quiet=True)
-    assert benchmark_command.run(options) == 0
+    benchmark_command.benchmark(options)
     return out
 
 
@@ -118,7 +118,7 @@ def test_a_job_is_what_the_library_says(config: Path, finished: Path) -> None:
     (protocol,) = read_protocols(config)
     jobs = finished_jobs([protocol], finished, workers=1)
     stored = next(jobs[job] for job in jobs if (job.row, job.fold) == ("voting", 1))
-    parts = fold(protocol, 1)
+    parts = protocol.experiment(protocol.rows[0], 1).parts
     held = parts.validation.subset(fp.datasets.splits.drawn(parts.validation, 8, seed=1).tolist())
     scores, classifiers = [], []
     for groups in (3, 5):
@@ -139,7 +139,7 @@ def test_training_choice_and_test_share_no_graph_and_all_graphs_are_tested(confi
     (protocol,) = read_protocols(config)
     tested: list[int] = []
     for number in range(10):
-        parts = fold(protocol, number)
+        parts = protocol.experiment(protocol.rows[0], number).parts
         every = [*parts.train_indices, *parts.validation_indices, *parts.test_indices]
         assert sorted(every) == list(range(48))
         tested += parts.test_indices.tolist()
@@ -164,12 +164,12 @@ class Counted:
 
 
 def test_a_benchmark_that_was_stopped_ends_in_the_same_bytes(
-    config: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    config: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     out, counted = tmp_path / "out", Counted(monkeypatch)
     words = ("benchmark", config, "--out", out, "--workers", 1)
     counted.stop_after = 4
-    stopped = call(monkeypatch, capsys, *words)
+    stopped = command(*words)
     assert stopped.code == 130
     assert "continue with: flipproof benchmark" in stopped.err
     kept = finished_items(out)
@@ -177,43 +177,41 @@ def test_a_benchmark_that_was_stopped_ends_in_the_same_bytes(
     with sqlite3.connect(out / "evidence.sqlite") as store:  # a result that was altered is made again
         store.execute("UPDATE finished SET content = ? WHERE item = ?", (b"{}", kept[0]))
     counted.done, counted.stop_after = [], None
-    continued = call(monkeypatch, capsys, *words)
+    continued = command(*words)
     assert continued.code == 0
     assert f"{kept[0]} was altered" in continued.err
     assert len(counted.done) == 7 - 3
     for name in WRITTEN:
         assert (out / name).read_bytes() == (finished / name).read_bytes()
     counted.done = []
-    assert call(monkeypatch, capsys, *words, "--json").code == 0
+    assert command(*words, "--json").code == 0
     assert counted.done == []
 
 
 @pytest.mark.guarantee
 def test_two_workers_give_the_same_bytes(config: Path, finished: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert benchmark_command.run(benchmark_command.Options(config=config, out=out, workers=2, quiet=True)) == 0
+    benchmark_command.benchmark(benchmark_command.Options(config=config, out=out, workers=2, quiet=True))
     for name in WRITTEN:
         assert (out / name).read_bytes() == (finished / name).read_bytes()
 
 
-def test_two_processes_are_refused(
-    config: Path, finished: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_processes_are_refused(config: Path, finished: Path, command: Command) -> None:
     with written_run(finished, StudySettings.read(finished)):
-        refused = call(monkeypatch, capsys, "benchmark", config, "--out", finished)
+        refused = command("benchmark", config, "--out", finished)
     assert refused.code == 2
     assert "is in use by another process" in refused.err
 
 
 def test_parts_can_be_run_and_another_config_never_overwrites(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     out, path, counted = tmp_path / "out", tmp_path / "b.toml", Counted(monkeypatch)
     words = ("benchmark", path, "--out", out, "--workers", 1)
     path.write_text(CONFIG.replace("limit = true\n", "").replace("attacked = 2", "attacked = 0"))
     small = path.read_text()
     part = ("--method", "edge-blind", "--method", "smoothing", "--fold", 0)
-    assert call(monkeypatch, capsys, *words, *part).code == 0
+    assert command(*words, *part).code == 0
     assert [(job.row, job.fold) for job in counted.done] == [("edge-blind", 0), ("smoothing", 0)]
     (data,) = json.loads((out / "results.json").read_text())
     assert [row["method"] for row in data["methods"]] == ["edge-blind", "smoothing", "votes"]
@@ -230,20 +228,20 @@ def test_parts_can_be_run_and_another_config_never_overwrites(
         ),
     ):
         path.write_text(text)
-        refused = call(monkeypatch, capsys, *words)
+        refused = command(*words)
         assert refused.code == 2
         assert sentence in refused.err
         assert {file: file.read_bytes() for file in out.rglob("*") if file.is_file()} == before
     path.write_text(small.replace("folds = [0, 1]", "folds = [0, 1, 2]"))
     counted.done = []
-    assert call(monkeypatch, capsys, *words, "--method", "edge-blind").code == 0
+    assert command(*words, "--method", "edge-blind").code == 0
     assert [(job.row, job.fold) for job in counted.done] == [("edge-blind", 1), ("edge-blind", 2)]
-    unknown = call(monkeypatch, capsys, *words, "--fold", 7)
+    unknown = command(*words, "--fold", 7)
     assert (unknown.code, "--fold must be in the config, which has 0, 1, 2; got 7" in unknown.err) == (2, True)
 
 
 def test_the_method_that_the_documentation_adds_is_a_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     page = (Path(__file__).parents[3] / "docs" / "benchmarks.md").read_text()
     module, config = (re.findall(rf"^```{kind}\n(.*?)^```$", page, flags=re.S | re.M) for kind in ("python", "toml"))
@@ -252,14 +250,14 @@ def test_the_method_that_the_documentation_adds_is_a_row(
     monkeypatch.chdir(tmp_path)
     Path("my_method.py").write_text(module[0])
     Path("mine.toml").write_text(config[0])
-    done = call(monkeypatch, capsys, "benchmark", "mine.toml", "--out", "out", "--workers", 1, "--json")
+    done = command("benchmark", "mine.toml", "--out", "out", "--workers", 1, "--json")
     assert done.code == 0, done.err
     (data,) = json.loads(done.out)["results"]
     assert [row["method"] for row in data["methods"]] == ["edge-blind", "voting", "keyed voting"]
     chosen = [row["chosen"] for row in data["methods"]][1:]
     assert chosen == [["groups 5"], ["groups 5 key 7"]]
     Path("mine.toml").write_text(config[0].replace("my_method", "no_such_method"))
-    refused = call(monkeypatch, capsys, "benchmark", "mine.toml", "--out", "other")
+    refused = command("benchmark", "mine.toml", "--out", "other")
     assert "plugins: importing no_such_method failed with ModuleNotFoundError" in refused.err
 
 

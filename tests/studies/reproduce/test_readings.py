@@ -3,70 +3,96 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from flipproof.studies.reproduce.claims import judge
-from flipproof.studies.reproduce.experiment import Job, Settings, data_split, train_network
-from flipproof.studies.reproduce.paper_page import _gain_table
-from flipproof.studies.reproduce.readings import Table, read_certificates
+from flipproof.studies.reproduce.claims import interval, judge
+from flipproof.studies.reproduce.experiment import Settings
+from flipproof.studies.reproduce.paper_page import gain_table
+from flipproof.studies.reproduce.readings import Reading, Table, read_certificates
 
-SETTINGS = Settings(keeps=(0.7, 0.9), sample_counts=(1_000, 5_000, 10_000))
-
-
-def table(radii_at_full: list[int], shorter: int = 2) -> Table:
-    """Radii that shrink a little at the top with fewer samples or a smaller alpha."""
-    full = np.array(radii_at_full)
-    radii = {}
-    for alpha, loss in zip(SETTINGS.alphas, (-1, 0, 1), strict=True):
-        for count, fewer in zip(SETTINGS.sample_counts, (2 * shorter, shorter, 0), strict=True):
-            radii["paper", alpha, count] = np.where(full > 5, full - loss - fewer, full)
-    radii["votes", SETTINGS.alpha, SETTINGS.samples] = full
-    radii["influence", SETTINGS.alpha, SETTINGS.samples] = full + 1
-    return Table(radii)
+SETTINGS = Settings(keeps=(0.7, 0.9))
+LOWER_RADIUS, LOWER_ACCURACY = (
+    "A lower beta gives a larger maximum certified radius",
+    "A lower beta gives a lower accuracy",
+)
+ALPHA, SAMPLES = "alpha matters only at large r", "More samples raise the maximum radius and leave small r alone"
+SMALL, ANY = "Most test graphs have a small certified radius", "The method scales and applies to any base classifier"
+LOW, HIGH = [-1, -1, -1, 0, 1, 1, 2, 14], [-1, 0, 0, 0, 1, 1, 2, 2]  # of 8 graphs, which are repeated
 
 
-def judged(low_keep: list[int], high_keep: list[int]) -> dict[str, bool]:
-    tables = {
-        (network, keep): table(radii)
-        for network in ("gcn", "gin")
-        for keep, radii in ((0.7, low_keep), (0.9, high_keep))
+def table(radii: list[int], *, top: int = 2, unsure: int = 0) -> Table:
+    """Radii of two networks; fewer samples or a smaller alpha lower the large ones by ``top``, and lose ``unsure`` graphs."""
+    full = np.array([radii * 20] * 2)
+    less = np.where(full > 5, full - top, full)
+    lost = less.copy()
+    lost[:, np.flatnonzero(full[0] == 0)[:unsure]] = -1
+    by_alpha = dict(zip(SETTINGS.alphas, (full, full, less), strict=True))
+    paper = {
+        Reading("paper", alpha, count): by_alpha[alpha] for alpha in SETTINGS.alphas for count in SETTINGS.sample_counts
     }
+    paper[Reading("paper", SETTINGS.alpha, SETTINGS.sample_counts[0])] = lost
+    return Table(
+        paper | {Reading(m, SETTINGS.alpha, SETTINGS.gain_samples): full for m in ("paper", "votes", "influence")}
+    )
+
+
+def judged(low_keep: Table, high_keep: Table) -> dict[str, bool]:
+    tables = {(network, keep): part for network in ("gcn", "gin") for keep, part in ((0.7, low_keep), (0.9, high_keep))}
     return {claim.claim: claim.holds for claim in judge(SETTINGS, tables)}
 
 
 def test_claims_hold_on_curves_that_show_them() -> None:
-    assert all(judged([-1, -1, 0, 1, 1, 2, 14], [-1, 0, 0, 0, 1, 1, 2]).values())
-
-
-def test_every_share_and_mean_has_its_interval() -> None:
-    tables = {(network, keep): table([-1, 0, 1, 2]) for network in ("gcn", "gin") for keep in SETTINGS.keeps}
-    head, *rows = _gain_table(SETTINGS, tables)
-    assert head[3:] == ["ACR", *(f"CA({r})" for r in (0, 1, 2, 3, 5))]
-    assert len(rows) == 2 * len(SETTINGS.keeps) * 3
-    for row in rows:
-        assert all(re.fullmatch(r"\d+\.\d{2,3} \([\d.]+-[\d.]+\)", cell) for cell in row[3:]), row
-    measured = {claim.claim: claim.measured for claim in judge(SETTINGS, tables)}
-    assert "0.750 (.19-.99)" in measured["A lower beta gives a lower accuracy"]
-    assert re.search(r"GCN \d\.\d\d \(", measured["The method scales and applies to any base classifier"])
+    assert all(judged(table(LOW), table(HIGH)).values())
 
 
 @pytest.mark.parametrize(
     ("low_keep", "high_keep", "claim"),
     [
-        ([-1, 0, 1, 1, 2], [0, 0, 1, 1, 2], "A lower beta gives a larger maximum certified radius"),
-        ([0, 0, 1, 1, 14], [-1, -1, 0, 1, 2], "A lower beta gives a lower accuracy"),
-        ([-1, 0, 1, 1, 2], [0, 0, 1, 1, 1], "alpha matters only at large r"),
-        ([-1, 0, 1, 1, 2], [0, 0, 1, 1, 1], "More samples raise the maximum radius and leave small r alone"),
-        ([-1, 14, 14, 14], [0, 0, 0, 0], "Most test graphs have a small certified radius"),
-        ([0, 0, 0], [0, 0, 0], "The method scales and applies to any base classifier"),
+        (table([-1, -1, -1, 0, 1, 1, 2, 2]), table(HIGH), LOWER_RADIUS),
+        (table(HIGH), table(LOW), LOWER_ACCURACY),
+        (table(LOW, top=0), table(HIGH), ALPHA),
+        (table(LOW, top=0), table(HIGH), SAMPLES),
+        (table(LOW, unsure=12), table(HIGH), SAMPLES),
+        (table([-1, 14, 14, 14, 0, 0, 0, 0]), table(HIGH), SMALL),
+        (table([0] * 8), table([0] * 8), ANY),
     ],
 )
-def test_claims_can_fail(low_keep: list[int], high_keep: list[int], claim: str) -> None:
+def test_claims_can_fail(low_keep: Table, high_keep: Table, claim: str) -> None:
     assert judged(low_keep, high_keep)[claim] is False
+
+
+def test_one_graph_decides_no_claim() -> None:
+    single = table(LOW)
+    for values in single.radii.values():
+        values[:, 0] = 0  # certified under the lower beta alone
+    assert judged(single, table(HIGH)) == judged(table(LOW), table(HIGH))
+
+
+def test_an_interval_draws_graphs_and_not_answers() -> None:
+    """Networks that agree add nothing: three equal rows are as wide as one."""
+    row = np.random.default_rng(1).random(160) < 0.3
+    assert interval([row] * 3) == interval([row])
+    mean, low, high = interval([row])
+    assert mean == pytest.approx(row.mean())
+    assert high - low == pytest.approx(2 * 1.96 * np.sqrt(mean * (1 - mean) / 160), rel=0.1)
+
+
+def test_an_interval_covers_the_truth() -> None:
+    draws = np.random.default_rng(2).random((300, 1, 160)) < 0.2
+    covered = [low <= 0.2 <= high for _, low, high in map(interval, draws)]
+    assert np.mean(covered) > 0.9
+
+
+def test_every_share_and_mean_has_its_spread_and_interval() -> None:
+    tables = {(name, keep): table([-1, 0, 1, 2]) for name in ("gcn", "gin", "gin-radius") for keep in SETTINGS.keeps}
+    head, *rows = gain_table(SETTINGS, tables)
+    assert head[3:] == ["ACR", *(f"CA({r})" for r in (0, 1, 2, 3, 5))]
+    assert len(rows) == 3 * len(SETTINGS.keeps) * 3
+    for row in rows:
+        assert all(re.fullmatch(r"\d+\.\d{3} ±\d\.\d{3} \(\d\.\d\d-\d\.\d\d\)", cell) for cell in row[3:]), row
 
 
 def test_wrong_and_abstained_count_as_not_certified(tmp_path: Path) -> None:
@@ -77,31 +103,7 @@ def test_wrong_and_abstained_count_as_not_certified(tmp_path: Path) -> None:
         "1,b,4,3,1,paper,0.001,10,0,3,0,0.9\n"
         "2,c,4,3,1,paper,0.001,10,,-1,0,0.4\n"
     )
-    read = read_certificates(path)
-    key = ("paper", 0.001, 10)
-    assert read.radii[key].tolist() == [2, -1, -1]
-    assert read.curve("x", *key, 3).certified == (1, 1, 1, 0)
-    assert read.average_radius(*key) == pytest.approx(2 / 3)
-
-
-def test_the_experiment_is_the_papers() -> None:
-    settings = Settings()
-    parts = data_split(settings)
-    assert (len(parts.train), len(parts.test)) == (320, 160)
-    assert np.bincount(parts.test.labels).tolist() == [20] * 8
-    assert settings.keeps == (0.7, 0.8, 0.9, 0.95, 0.99)
-    assert settings.alphas == (0.01, 0.001, 0.0001)
-    assert settings.sample_counts == (1_000, 5_000, 10_000)
-    jobs = settings.jobs()
-    assert len(set(jobs)) == len(jobs) == 17
-    assert all(job.needs == Job("gcn", None) for job in jobs if job.network == "gcn" and job.keep)
-
-
-@pytest.mark.parametrize(
-    ("keep", "objectives"), [(0.95, ["samples", "attacked"]), (0.99, ["samples", "attacked", "attacked-votes"])]
-)
-def test_a_network_for_the_radius_is_trained_in_stages(keep: float, objectives: list[str]) -> None:
-    tiny = replace(Settings.quick(), gin_epochs=(1, 1), radius_epochs=1, one_flip_epochs=(1, 1))
-    _, stages = train_network(Job("gin-radius", keep), tiny, seed=0)
-    assert [stage["objective"] for stage in stages] == objectives
-    assert [stage.get("flips") for stage in stages[1:]] == ([2] if keep < 0.99 else [1, 1])
+    read = read_certificates([path, path])
+    reading = Reading("paper", 0.001, 10)
+    assert read.radii[reading].tolist() == [[2, -1, -1]] * 2
+    assert read.curve("x", reading, 3).accuracy == pytest.approx(np.array([[1, 1, 1, 0]] * 2) / 3)

@@ -1,9 +1,7 @@
-"""From finished jobs to tables: certified accuracy with intervals over folds, paired tests against the best, and their files."""
+"""From finished jobs to numbers: certified accuracy with intervals over folds, paired tests against the best, and their files."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +13,9 @@ from scipy import stats
 from flipproof.certificates.metrics import (
     CONFIDENCE,
     Curve,
+    PairedTest,
+    compare_radii,
+    holm,
     mean_radius,
     mean_radius_interval,
     only_class,
@@ -23,13 +24,10 @@ from flipproof.certificates.metrics import (
     shares,
     short_interval,
 )
-from flipproof.certificates.paired_tests import PairedTest, compare_radii, holm
 from flipproof.files import write_json, write_text
 from flipproof.graphs import IntArray
-from flipproof.studies.benchmark.protocol_file import Protocol, Row
-from flipproof.studies.benchmark.row_jobs import ATTACKERS, LIMIT, RADII, Job
-
-__all__ = ["DataStandings", "Measured", "RowStanding", "standings", "write_standings"]
+from flipproof.studies.benchmark.config import Protocol, Row
+from flipproof.studies.benchmark.jobs import ATTACKERS, LIMIT, RADII, Job
 
 
 @dataclass(frozen=True)
@@ -50,16 +48,15 @@ class Measured:
         return float(np.mean(self.values))
 
     @property
-    def interval(self) -> tuple[float, float] | None:
-        """Student's 95% interval of the mean over folds; ``None`` for a single fold.
+    def half(self) -> float | None:
+        """Half the length of Student's 95% interval of the mean over folds; ``None`` for a single fold.
 
         It says how far another ten folds of such graphs may lead. Folds share training graphs, so it is somewhat too short.
         """
         count = len(self.values)
         if count < 2:
             return None
-        half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1) * np.std(self.values, ddof=1) / np.sqrt(count))
-        return self.mean - half, self.mean + half
+        return float(stats.t.ppf(0.5 + CONFIDENCE / 2, count - 1) * np.std(self.values, ddof=1) / np.sqrt(count))
 
     @property
     def exact(self) -> tuple[float, float] | None:
@@ -69,16 +66,10 @@ class Measured:
         low, high = share_interval([round(self.values[0] * self.graphs)], self.graphs)
         return float(low[0]), float(high[0])
 
-    @property
-    def half(self) -> float | None:
-        """Half the length of the interval."""
-        found = self.interval
-        return None if found is None else (found[1] - found[0]) / 2
-
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""
-        found = self.interval or self.exact
-        return {"mean": round(self.mean, 6), "interval": None if found is None else [round(end, 6) for end in found]}
+        ends = self.exact if self.half is None else (self.mean - self.half, self.mean + self.half)
+        return {"mean": round(self.mean, 6), "interval": None if ends is None else [round(end, 6) for end in ends]}
 
     def __str__(self) -> str:
         if self.exact is not None:
@@ -115,21 +106,23 @@ class RowStanding:
 
     def accuracy(self, radius: int, attacker: str = "radius") -> Measured:
         """Certified accuracy: the share of test graphs that are right with at least this radius."""
-        found = self.radii[attacker]
-        return Measured(tuple(float(shares(one, [radius])[0]) for one in found), len(found[0]))
+        radii = self.radii[attacker]
+        return Measured(tuple(float(shares(one, [radius])[0]) for one in radii), len(radii[0]))
 
+    @property
     def average_radius(self) -> Measured:
         """Average certified radius."""
-        return Measured(tuple(mean_radius(found) for found in self.radii["radius"]))
+        return Measured(tuple(map(mean_radius, self.radii["radius"])))
 
+    @property
     def under_attack(self) -> Measured | None:
         """Share of the attacked graphs that are right after the strongest attack that was found."""
-        found = [facts["attacked"] for facts in self.facts]
-        if not all(each["graphs"] for each in found):
+        attacks = [facts["attacked"]["flips"] for facts in self.facts]
+        if not all(attacks):
             return None
-        left = tuple(float(np.mean([size is None for size in each["flips"]])) for each in found)
-        return Measured(left, len(found[0]["flips"]))
+        return Measured(tuple(float(np.mean([size is None for size in flips])) for flips in attacks), len(attacks[0]))
 
+    @property
     def calls(self) -> Measured:
         """Model calls per graph."""
         return Measured(tuple(float(facts["calls"]) for facts in self.facts))
@@ -143,9 +136,16 @@ class RowStanding:
             )
         )
 
+    @property
     def chosen(self) -> list[str]:
         """The settings that validation graphs chose, fold by fold."""
-        return [" ".join(f"{key} {_short(value)}" for key, value in facts["chosen"].items()) for facts in self.facts]
+        return [
+            " ".join(
+                f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
+                for key, value in facts["chosen"].items()
+            )
+            for facts in self.facts
+        ]
 
     def curve(self, top: int) -> Curve:
         """Certified accuracy on the test graphs of all folds together, up to a radius."""
@@ -167,14 +167,12 @@ class DataStandings:
     @property
     def collapsed(self) -> str:
         """Which methods tell no classes apart, in a sentence; nothing if none does."""
-        names = [row.name for row in self.rows if row.collapsed]
-        if not names:
-            return ""
-        return f"Names one class only, whatever the graph, so that nothing follows for its defence: {', '.join(names)}."
+        names = ", ".join(row.name for row in self.rows if row.collapsed)
+        return names and f"Names one class only, whatever the graph, so that nothing follows for its defence: {names}."
 
     def best(self, radius: int) -> RowStanding:
         """The row with the highest mean at a radius; of equals the one with the larger average radius."""
-        return max(self.rows, key=lambda row: (row.accuracy(radius).mean, row.average_radius().mean))
+        return max(self.rows, key=lambda row: (row.accuracy(radius).mean, row.average_radius.mean))
 
     @property
     def line(self) -> RowStanding:
@@ -194,32 +192,61 @@ class DataStandings:
             rivals = [row for row in self.rows if row is not best and row.folds == best.folds]
             for place, row in enumerate([best, *rivals]):
                 pairs = {one.name: np.concatenate(one.radii["radius"]) for one in (row, *rivals[place:])}
-                found = compare_radii(pairs, [radius])
-                shown += found if row is best else []
-                values += [test.p_value for test in found]
+                tests = compare_radii(pairs, [radius])
+                shown += tests if row is best else []
+                values += [test.p_value for test in tests]
         adjusted = dict(zip(values, holm(values).tolist(), strict=True))  # equal values stay equal
         return [replace(test, adjusted=adjusted[test.p_value], comparisons=len(values)) for test in shown]
 
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return {
+            "data": self.name,
+            "test_graphs": self.graphs,
+            "majority_class": self.majority.to_dict(),
+            "limit": None if self.limit is None else dict(zip(map(str, RADII), self.limit, strict=True)),
+            "methods": [
+                {
+                    "method": row.name,
+                    "folds": list(row.folds),
+                    "chosen": row.chosen,
+                    "certified_accuracy": {
+                        words: {str(r): row.accuracy(r, attacker).to_dict() for r in RADII}
+                        for attacker, words in ATTACKERS.items()
+                    },
+                    "average_certified_radius": row.average_radius.to_dict(),
+                    "under_attack": None if row.under_attack is None else row.under_attack.to_dict(),
+                    "attack_budget": self.budget,
+                }
+                for row in self.rows
+            ],
+            "paired_tests": [
+                {
+                    "radius": test.radius,
+                    "best": test.first,
+                    "other": test.second,
+                    "only_best": test.only_first,
+                    "only_other": test.only_second,
+                    "p_value": test.p_value,
+                    "p_holm": test.adjusted,
+                    "comparisons": test.comparisons,
+                }
+                for test in self.tests()
+            ],
+        }
 
 
 def standings(protocols: Sequence[Protocol], finished: Mapping[Job, Mapping[str, Any]]) -> list[DataStandings]:
-    """What finished jobs amount to; data sets without any are left out."""
-    found = []
+    """What finished jobs amount to; data sets without an edge-blind line are left out."""
+    all_data = []
     for protocol in protocols:
         own = {job: content for job, content in finished.items() if job.data == protocol.name}
-        rows = []
-        for row in protocol.rows:
-            jobs = sorted((job for job in own if job.row == row.name), key=lambda job: job.fold)
-            names = (row.name, *row.readings.values()) if jobs else ()
-            rows += [_standing(name, row, jobs, own) for name in names]
-        if not any(row.edge_blind for row in rows):
+        rows = [standing for row in protocol.rows for standing in _standings_of(row, own)]
+        line = next((row for row in rows if row.edge_blind), None)
+        if line is None:
             continue
         limit = next((content for job, content in own.items() if job.row == LIMIT), None)
-        line = next(row for row in rows if row.edge_blind)
-        found.append(
+        all_data.append(
             DataStandings(
                 protocol.name,
                 protocol.title,
@@ -230,103 +257,83 @@ def standings(protocols: Sequence[Protocol], finished: Mapping[Job, Mapping[str,
                 protocol.attack_budget,
             )
         )
-    return found
+    return all_data
 
 
-def _standing(name: str, row: Row, jobs: Sequence[Job], contents: Mapping[Job, Mapping[str, Any]]) -> RowStanding:
-    facts = tuple(contents[job] for job in jobs)
-    radii = {
-        attacker: tuple(
-            right_radii(content["rows"][name][attacker], content["rows"][name]["predicted"], content["labels"])
-            for content in facts
+def _standings_of(row: Row, contents: Mapping[Job, Mapping[str, Any]]) -> list[RowStanding]:
+    """A row and its other readings over the finished folds; nothing if there are none."""
+    jobs = sorted((job for job in contents if job.row == row.name), key=lambda job: job.fold)
+    facts, numbers = tuple(contents[job] for job in jobs), tuple(job.fold for job in jobs)
+    return [
+        RowStanding(
+            name,
+            None if name == row.name else row.name,
+            row.edge_blind,
+            numbers,
+            {
+                attacker: tuple(
+                    right_radii(content["rows"][name][attacker], content["rows"][name]["predicted"], content["labels"])
+                    for content in facts
+                )
+                for attacker in ATTACKERS
+            },
+            facts,
         )
-        for attacker in ATTACKERS
-    }
-    reads = None if name == row.name else row.name
-    return RowStanding(name, reads, row.defence.edge_blind, tuple(job.fold for job in jobs), radii, facts)
+        for name in (row.names if jobs else ())
+    ]
 
 
-def write_standings(found: Sequence[DataStandings], folder: Path) -> list[Path]:
+def write_standings(all_data: Sequence[DataStandings], folder: Path) -> list[Path]:
     """``results.csv`` (long format), ``results.json`` (means, intervals, tests) and ``times.csv``; returns their paths.
 
     Times stand in a file of their own, so that the same benchmark gives the same results byte for byte.
     """
+    import pandas
+
     paths = [folder / name for name in ("results.csv", "results.json", "times.csv")]
-    rows: list[list[Any]] = [["data", "method", "fold", "graphs", "attacker", "radius", "certified_accuracy"]]
-    rows[0] += ["low95", "high95"]
-    times: list[list[Any]] = [["data", "method", "fold", "measure", "value"]]
-    for data in found:
+    results: list[dict[str, Any]] = []
+    times: list[dict[str, Any]] = []
+    for data in all_data:
         for row in data.rows:
             for place, number in enumerate(row.folds):
-                facts = row.facts[place]
-                head = [data.name, row.name, number]
-                for attacker, words in ATTACKERS.items():
-                    values = [row.accuracy(r, attacker).values[place] for r in RADII]
-                    graphs = len(facts["graphs"])
-                    rows += [
-                        [*head, graphs, words, r, *_with_ends(v, graphs)] for r, v in zip(RADII, values, strict=True)
-                    ]
-                average = row.average_radius().values[place]
-                ends = mean_radius_interval(row.radii["radius"][place]) or ()
-                shown = [*(f"{value:.6f}" for value in (average, *ends)), "", ""][:3]
-                rows.append([*head, len(facts["graphs"]), "any flips", "average", *shown])
-                left = row.under_attack()
-                if left is not None:
-                    attacked = len(facts["attacked"]["graphs"])
-                    budget = facts["attacked"]["budget"]
-                    rows.append(
-                        [*head, attacked, "strongest attack found", budget, *_with_ends(left.values[place], attacked)]
-                    )
-                times.append([*head, "model calls per graph", f"{row.calls().values[place]:.1f}"])
-                parts = ("search", "train", "ask", "read")
-                times += [[*head, f"{part} seconds", f"{row.seconds(part).values[place]:.4f}"] for part in parts]
-    for path, table in ((paths[0], rows), (paths[2], times)):
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(table)
-        write_text(path, text.getvalue())
-    write_json(paths[1], [_summary(data) for data in found])
+                head = {"data": data.name, "method": row.name, "fold": number}
+                results += [{**head, **line} for line in _results(row, place)]
+                measures = {"model calls per graph": f"{row.calls.values[place]:.1f}"}
+                measures |= {
+                    f"{part} seconds": f"{row.seconds(part).values[place]:.4f}"
+                    for part in ("search", "train", "ask", "read")
+                }
+                times += [{**head, "measure": measure, "value": value} for measure, value in measures.items()]
+    for path, lines in ((paths[0], results), (paths[2], times)):
+        write_text(path, pandas.DataFrame(lines).to_csv(index=False, lineterminator="\n"))
+    write_json(paths[1], [data.to_dict() for data in all_data])
     return paths
 
 
-def _with_ends(share: float, graphs: int) -> list[str]:
-    """A share of graphs and the ends of its exact 95% interval."""
-    low, high = share_interval([round(share * graphs)], graphs)
-    return [f"{value:.6f}" for value in (share, float(low[0]), float(high[0]))]
+def _results(row: RowStanding, place: int) -> list[dict[str, Any]]:
+    """The lines of a method's fold in ``results.csv``."""
+    facts = row.facts[place]
+    graphs = len(facts["graphs"])
 
+    def line(graphs: int, attacker: str, radius: Any, values: Sequence[float]) -> dict[str, Any]:
+        shown = [*(f"{value:.6f}" for value in values), "", ""]
+        ends = dict(zip(("certified_accuracy", "low95", "high95"), shown, strict=False))
+        return {"graphs": graphs, "attacker": attacker, "radius": radius, **ends}
 
-def _summary(data: DataStandings) -> dict[str, Any]:
-    """One data set as plain JSON."""
-    return {
-        "data": data.name,
-        "test_graphs": data.graphs,
-        "majority_class": data.majority.to_dict(),
-        "limit": None if data.limit is None else dict(zip(map(str, RADII), data.limit, strict=True)),
-        "methods": [
-            {
-                "method": row.name,
-                "folds": list(row.folds),
-                "chosen": row.chosen(),
-                "certified_accuracy": {
-                    words: {str(r): row.accuracy(r, attacker).to_dict() for r in RADII}
-                    for attacker, words in ATTACKERS.items()
-                },
-                "average_certified_radius": row.average_radius().to_dict(),
-                "under_attack": None if (left := row.under_attack()) is None else left.to_dict(),
-                "attack_budget": data.budget,
-            }
-            for row in data.rows
-        ],
-        "paired_tests": [
-            {
-                "radius": test.radius,
-                "best": test.first,
-                "other": test.second,
-                "only_best": test.only_first,
-                "only_other": test.only_second,
-                "p_value": test.p_value,
-                "p_holm": test.adjusted,
-                "comparisons": test.comparisons,
-            }
-            for test in data.tests()
-        ],
-    }
+    def with_ends(share: float, graphs: int) -> list[float]:
+        low, high = share_interval([round(share * graphs)], graphs)
+        return [share, float(low[0]), float(high[0])]
+
+    lines = [
+        line(graphs, words, r, with_ends(row.accuracy(r, attacker).values[place], graphs))
+        for attacker, words in ATTACKERS.items()
+        for r in RADII
+    ]
+    ends = mean_radius_interval(row.radii["radius"][place]) or ()
+    lines.append(line(graphs, "any flips", "average", [row.average_radius.values[place], *ends]))
+    if row.under_attack is not None:
+        attack = facts["attacked"]
+        few = len(attack["graphs"])
+        share = row.under_attack.values[place]
+        lines.append(line(few, "strongest attack found", attack["budget"], with_ends(share, few)))
+    return lines

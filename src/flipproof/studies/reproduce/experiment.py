@@ -1,6 +1,6 @@
-"""The paper's experiment: every model is trained, on all cores, then every test graph is asked about. Safe to stop and repeat.
+"""The paper's experiment: networks are trained, on all cores, then every test graph is certified. Safe to stop and repeat.
 
-OUT/models/NAME     a trained model, written whole
+OUT/models/NAME     a trained model, written whole; three of each kind, which differ in their initial weights
 OUT/runs/NAME       the votes of its test graphs, as ``flipproof certify`` keeps them, and certificates.csv, read off them
 """
 
@@ -10,7 +10,8 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,6 @@ from flipproof.studies.job_runner import one_thread, run_jobs
 from flipproof.studies.reproduce.readings import Reading, write_certificates
 from flipproof.studies.search_space import space
 
-__all__ = ["Job", "Settings", "TrainWork", "data_split", "edge_blind_accuracy", "run_experiment", "train_network"]
-
 _BLIND = "edge-blind"
 _RADIUS = "gin-radius"  # a GIN trained for the radius
 
@@ -48,6 +47,7 @@ class Settings:
     """
 
     seed: int = 0
+    networks: int = 3
     graphs: int = 480
     train_graphs: int = 320
     min_nodes: int = 10
@@ -55,31 +55,34 @@ class Settings:
     keeps: tuple[float, ...] = (0.7, 0.8, 0.9, 0.95, 0.99)
     alphas: tuple[float, ...] = (0.01, 0.001, 0.0001)
     sample_counts: tuple[int, ...] = (1_000, 5_000, 10_000)
+    gain_samples: int = 2_500
     figure_keep: float = 0.7
     max_radius: int = 16
-    clean_epochs: int = 200
-    gcn_epochs: int = 1000
-    gin_epochs: tuple[int, int] = (150, 30)
-    radius_epochs: int = 80
+    clean_epochs: int = 50
+    gcn_epochs: int = 400
+    gin_epochs: tuple[int, int] = (40, 8)
+    radius_epochs: int = 15
     radius_flips: int = 2
     sized_keep: float = 0.9
     one_flip_keep: float = 0.99
-    one_flip_epochs: tuple[int, int] = (400, 80)
+    one_flip_epochs: tuple[int, int] = (40, 10)
 
     @classmethod
     def quick(cls, *, seed: int = 0) -> Settings:
         """A small version that shows every part in well under a minute; its figures mean little."""
         return cls(
             seed=seed,
+            networks=2,
             graphs=96,
             train_graphs=64,
             keeps=(0.7, 0.9),
             sample_counts=(200, 500, 1_000),
-            clean_epochs=30,
-            gcn_epochs=30,
-            gin_epochs=(20, 2),
-            radius_epochs=4,
-            one_flip_epochs=(4, 2),
+            gain_samples=500,
+            clean_epochs=20,
+            gcn_epochs=50,
+            gin_epochs=(15, 1),
+            radius_epochs=2,
+            one_flip_epochs=(2, 1),
         )
 
     @property
@@ -89,43 +92,38 @@ class Settings:
 
     @property
     def samples(self) -> int:
-        """Samples of every figure that does not vary them."""
+        """Samples of the paper's figures that do not vary them."""
         return self.sample_counts[-1]
 
-    def readings(self) -> list[Reading]:
-        """The certificates that are read off the same votes: the paper's for every alpha and number of samples, and ours."""
+    def readings(self, network: str) -> list[Reading]:
+        """The certificates read off the votes: all at ``gain_samples``, and of the GCN those of the paper's figures."""
         paper = [Reading("paper", alpha, count) for alpha in self.alphas for count in self.sample_counts]
-        return paper + [Reading(method, self.alpha, self.samples) for method in METHODS if method != "paper"]
+        compared = [Reading(method, self.alpha, self.gain_samples) for method in METHODS]
+        return list(dict.fromkeys([*paper, *compared])) if network == "gcn" else compared
 
     def jobs(self) -> list[Job]:
-        """All models; one that another starts from comes before it."""
-        noisy = [Job(network, keep) for network in ("gin", "gcn") for keep in self.keeps]
-        return [Job("gcn", None), *noisy, *(Job(_RADIUS, keep) for keep in self.keeps), Job(_BLIND, None)]
+        """All trainings; one that another starts from comes before it."""
+        noisy = [Job(network, keep) for keep in self.keeps for network in ("gin", "gcn")]
+        return [Job("gcn", None), *noisy, Job(_BLIND, None)]
+
+    def certified(self) -> list[Model]:
+        """All models under noise, in the order in which they are certified."""
+        networks = ("gin", "gcn", _RADIUS)
+        return [Model(*kind, k) for kind in product(networks, self.keeps) for k in range(self.networks)]
 
 
 @dataclass(frozen=True)
-class Job:
-    """A network trained under the noise of one keep probability and certified with it; ``None``: trained without noise."""
+class Model:
+    """A network trained under the noise of one keep probability (``None``: without noise), the ``number``-th of its kind."""
 
     network: str
     keep: float | None
+    number: int
 
     @property
     def name(self) -> str:
-        """Name of the job's folders."""
-        return f"{self.network}-{'clean' if self.keep is None else self.keep}"
-
-    @property
-    def needs(self) -> Job | None:
-        """The job whose weights this one starts from: the paper retrains the network that it trained without noise."""
-        return Job("gcn", None) if self.network == "gcn" and self.keep is not None else None
-
-    @property
-    def weight(self) -> int:
-        """Rough cost, for the progress bar."""
-        if self.keep is None:
-            return 1
-        return 5 if self.network == "gcn" else 10
+        """Name of its folders."""
+        return f"{self.network}-{'clean' if self.keep is None else self.keep}-{self.number}"
 
     @property
     def candidate(self) -> Candidate:
@@ -139,13 +137,46 @@ class Job:
         """What the network sees of a node."""
         return "constant" if self.network == _BLIND else "degree"
 
-    def model(self, folder: Path) -> Path:
+    def folder(self, out: Path) -> Path:
         """Where the trained model is."""
-        return folder / "models" / self.name
+        return out / "models" / self.name
 
-    def run(self, folder: Path) -> Path:
+    def run(self, out: Path) -> Path:
         """Where its certificates are."""
-        return folder / "runs" / self.name
+        return out / "runs" / self.name
+
+
+@dataclass(frozen=True)
+class Job:
+    """Networks that are trained together. Both kinds of GIN begin with the same training, hence are one job."""
+
+    network: str
+    keep: float | None
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"{self.network}-{'clean' if self.keep is None else self.keep}"
+
+    @property
+    def needs(self) -> Job | None:
+        """The job whose weights this one starts from: the paper retrains the network that it trained without noise."""
+        return Job("gcn", None) if self.network == "gcn" and self.keep is not None else None
+
+    @property
+    def weight(self) -> int:
+        """Rough cost, for the progress bar."""
+        return 1 if self.keep is None else 5 if self.network == "gcn" else 15
+
+    def models(self, settings: Settings) -> list[Model]:
+        """What comes out of it."""
+        kinds = ("gin", _RADIUS) if self.network == "gin" else (self.network,)
+        count = 1 if self.network == _BLIND else settings.networks
+        return [Model(kind, self.keep, number) for kind in kinds for number in range(count)]
+
+    def done(self, settings: Settings, out: Path) -> bool:
+        """Whether all its models are there."""
+        return all(model.folder(out).exists() for model in self.models(settings))
 
 
 @cache
@@ -158,36 +189,35 @@ def data_split(settings: Settings) -> Split:
 def run_experiment(settings: Settings, folder: Path, *, workers: int | None, quiet: bool) -> None:
     """Train and certify what is missing."""
     with written_run(folder, StudySettings("reproduce", asdict(settings))):
-        missing = [job for job in settings.jobs() if not job.model(folder).exists()]
-        work, ready = TrainWork(settings, folder), _ready(missing, folder)
+        missing = [job for job in settings.jobs() if not job.done(settings, folder)]
+        work, ready = TrainWork(settings, folder), _ready(missing, settings, folder)
         for job, seconds in run_jobs("training", missing, work, ready=ready, workers=workers, quiet=quiet):
-            _note_seconds(folder, job, {"train": seconds})
-        for job in settings.jobs():
-            if job.keep is not None:
-                note(f"{job.name}: certifying the test graphs", quiet=quiet)
-                _certify(job, settings, folder, workers=workers, quiet=quiet)
+            _note_seconds(folder, job.name, {"train": seconds})
+        for model in settings.certified():
+            note(f"{model.name}: certifying the test graphs", quiet=quiet)
+            _certify(model, settings, folder, workers=workers, quiet=quiet)
 
 
-def _ready(missing: Sequence[Job], folder: Path) -> Iterator[Job | None]:
+def _ready(missing: Sequence[Job], settings: Settings, folder: Path) -> Iterator[Job | None]:
     """The jobs in an order in which they can be done; ``None`` where one must be waited for."""
     waiting = list(missing)
     while waiting:
-        found = next((job for job in waiting if job.needs is None or job.needs.model(folder).exists()), None)
-        if found is not None:
-            waiting.remove(found)
-        yield found
+        able = next((job for job in waiting if job.needs is None or job.needs.done(settings, folder)), None)
+        if able is not None:
+            waiting.remove(able)
+        yield able
 
 
-def _note_seconds(folder: Path, job: Job, seconds: dict[str, float]) -> None:
+def _note_seconds(folder: Path, name: str, seconds: dict[str, float]) -> None:
     """Add the times of this session's work to what an earlier one noted."""
     path = folder / "seconds.json"
     noted = json.loads(path.read_text()) if path.exists() else {}
-    write_json(path, {**noted, job.name: {**noted.get(job.name, {}), **seconds}})
+    write_json(path, {**noted, name: {**noted.get(name, {}), **seconds}})
 
 
 @dataclass(frozen=True)
 class TrainWork:
-    """What a worker does: train a network and write its folder, whole or not at all; the seconds that it took."""
+    """What a worker does: train the networks of a job and write their folders, each whole or not at all; the seconds taken."""
 
     settings: Settings
     folder: Path
@@ -195,86 +225,98 @@ class TrainWork:
     def __call__(self, job: Job) -> float:
         from flipproof import models
 
-        settings, started, candidate = self.settings, time.perf_counter(), job.candidate
+        settings, started = self.settings, time.perf_counter()
+        first = [] if job.needs is None else job.needs.models(settings)
         with one_thread():
-            start = None if job.needs is None else models.load(job.needs.model(self.folder))
-            network, trained = train_network(job, settings, seed=settings.seed, start=start)
-        models.save(
-            network,
-            job.model(self.folder),
-            defence={"name": candidate.defence.name, **candidate.settings},
-            features=job.features,
-            data=f"topologies:{settings.graphs}",
-            data_seed=settings.seed,
-            split_seed=settings.seed,
-            test=1 - settings.train_graphs / settings.graphs,
-            training=trained,
-            starts_from=None if job.needs is None else job.needs.name,
-        )
+            trained = train_networks(job, settings, start=[models.load(model.folder(self.folder)) for model in first])
+        for model, (network, stages) in trained.items():
+            candidate = model.candidate
+            models.save(
+                network,
+                model.folder(self.folder),
+                defence={"name": candidate.defence.name, **candidate.settings},
+                features=model.features,
+                data=f"topologies:{settings.graphs}",
+                data_seed=settings.seed,
+                split_seed=settings.seed,
+                test=1 - settings.train_graphs / settings.graphs,
+                training=stages,
+                starts_from=first[model.number].name if first else None,
+            )
         return time.perf_counter() - started
 
 
-def train_network(job: Job, settings: Settings, *, seed: int, start: Any = None) -> tuple[Any, list[dict[str, Any]]]:
-    """The network of a job, trained with a seed, and how; from the weights of ``start``, or of the job that it needs."""
+def train_networks(
+    job: Job, settings: Settings, *, start: Sequence[Any] = ()
+) -> dict[Model, tuple[Any, list[dict[str, Any]]]]:
+    """The networks of a job, trained together, and how; from the weights of ``start``, or of the job that it needs."""
     from flipproof import models
-    from flipproof.training import train_for
+    from flipproof.training.stacked import standardise_inputs, train_stack
 
     graphs = data_split(settings).train
     if job.network == _BLIND:  # a weak line would flatter every certificate
-        line = models.NodeStatistics(graphs.num_classes)
-        return line, [asdict(line.fit(graphs, features=job.features, seed=seed))]
-    network = start
-    if network is None:
-        network = _fresh(job, settings, seed) if job.needs is None else train_network(job.needs, settings, seed=seed)[0]
-    shared = {"features": job.features, "seed": seed, **job.candidate.defence.training(job.candidate.settings)}
-    return network, [train_for(network, graphs, **shared, **stage).settings for stage in _stages(job, settings)]
+        (line,) = job.models(settings)
+        network = models.NodeStatistics(graphs.num_classes)
+        return {line: (network, [asdict(network.fit(graphs, features=line.features, seed=settings.seed))])}
+    noise = None if job.keep is None else EdgeNoise(keep=job.keep)
+    shape: dict[str, Any] = {"in_features": 1, "num_classes": graphs.num_classes}
+    numbers, stack = range(settings.networks), list(start)
+    if not stack and job.needs is not None:
+        stack = [network for network, _ in train_networks(job.needs, settings).values()]
+    elif not stack:
+        make = partial(models.GCN, **shape) if job.network == "gcn" else partial(models.GIN, **shape, noise=noise)
+        stack = [make(seed=settings.networks * settings.seed + number) for number in numbers]
+        for network in stack:
+            standardise_inputs(network, graphs)
+    train = partial(train_stack, graphs=graphs, noise=noise, features="degree", seed=settings.seed)
+    if job.network == "gcn":
+        epochs = settings.clean_epochs if job.keep is None else settings.gcn_epochs
+        stages = [train(stack, **_GCN, epochs=epochs)]
+        return {model: (stack[model.number], stages) for model in job.models(settings)}
+    assert job.keep is not None
+    stages = [train(stack, **_GIN, epochs=settings.gin_epochs[0])]
+    if job.keep <= settings.sized_keep:
+        shape["sizes"] = _SIZES
+    for_radius = [models.GIN(**shape, noise=noise, seed=0) for _ in numbers]
+    for ours, theirs in zip(for_radius, stack, strict=True):
+        ours.load_state_dict(theirs.state_dict(), strict=False)  # what it learns about sizes starts from nothing
+    majority = [train(stack, **_MAJORITY, epochs=settings.gin_epochs[1])]
+    attacked = [train(for_radius, **stage) for stage in _attacked_stages(job.keep, settings)]
+    return {
+        model: (for_radius[model.number], stages + attacked)
+        if model.network == _RADIUS
+        else (stack[model.number], stages + majority)
+        for model in job.models(settings)
+    }
 
 
 # fixed on graphs of other seeds than the experiment's (docs/paper.md)
-_GCN: dict[str, Any] = {"learning_rate": 0.03, "batch_size": 64, "average": 0.99}
-_GIN: dict[str, Any] = {"learning_rate": 0.005, "batch_size": 64, "average": 0.99}
+_GCN: dict[str, Any] = {"learning_rate": 0.03, "batch_size": 64}
+_GIN: dict[str, Any] = {"learning_rate": 0.005, "batch_size": 64, "copies": 4}
+_MAJORITY: dict[str, Any] = {"learning_rate": 0.002, "batch_size": 16, "copies": 32, "objective": "majority"}
 _SIZES = 32  # up to this number of nodes a network tells them apart
 
 
-def _stages(job: Job, settings: Settings) -> list[dict[str, Any]]:
-    """What each training of a network is done with, one after the other."""
-    if job.network == "gcn":
-        return [_GCN | {"epochs": settings.clean_epochs if job.keep is None else settings.gcn_epochs}]
-    first, second = settings.gin_epochs
-    if job.network == _RADIUS:
-        noisy, attacked = _GIN | {"copies": 4}, {"objective": "attacked", "flips": settings.radius_flips}
-        slow = {"learning_rate": 0.003}
-        assert job.keep is not None
-        if job.keep < settings.one_flip_keep:
-            return [noisy | {"epochs": first}, noisy | attacked | slow | {"epochs": settings.radius_epochs}]
-        longer, last = settings.one_flip_epochs
-        attacked["flips"] = 1
-        bounded = attacked | slow | {"objective": "attacked-votes"}
-        return [noisy | {"epochs": first}, noisy | attacked | {"epochs": longer}, noisy | bounded | {"epochs": last}]
-    majority = {"learning_rate": 0.002, "batch_size": 16, "copies": 64, "objective": "majority", "epochs": second}
-    return [_GIN | {"copies": 4, "epochs": first}, _GIN | majority]
+def _attacked_stages(keep: float, settings: Settings) -> list[dict[str, Any]]:
+    """How the network for the radius is trained on, after its first training."""
+    attacked = _GIN | {"objective": "attacked", "learning_rate": 0.003}
+    if keep < settings.one_flip_keep:
+        return [attacked | {"flips": settings.radius_flips, "epochs": settings.radius_epochs}]
+    longer, last = settings.one_flip_epochs
+    single = attacked | {"flips": 1}
+    return [single | {"epochs": longer}, single | {"objective": "attacked-votes", "epochs": last}]
 
 
-def _fresh(job: Job, settings: Settings, seed: int) -> Any:
-    from flipproof import models
-
-    num_classes = data_split(settings).train.num_classes
-    noise = None if job.keep is None else EdgeNoise(keep=job.keep)
-    if job.network == "gcn":
-        return models.GCN(in_features=1, num_classes=num_classes, seed=seed)
-    sizes = _SIZES if job.network == _RADIUS and job.keep is not None and job.keep <= settings.sized_keep else None
-    return models.GIN(in_features=1, num_classes=num_classes, noise=noise, sizes=sizes, seed=seed)
-
-
-def _certify(job: Job, settings: Settings, folder: Path, *, workers: int | None, quiet: bool) -> None:
+def _certify(model: Model, settings: Settings, folder: Path, *, workers: int | None, quiet: bool) -> None:
     """Ask about every test graph, as ``flipproof certify`` does, and read all certificates off the votes."""
     from flipproof import models
 
-    parts, candidate = data_split(settings), job.candidate
+    parts, candidate = data_split(settings), model.candidate
     graphs = {int(index): parts.dataset[int(index)] for index in parts.test_indices}
-    defence = candidate.defence.build(models.load(job.model(folder)), candidate.settings, features=job.features)
-    asked = {"samples": settings.samples, "alpha": settings.alpha, "method": "paper", "seed": settings.seed}
-    keep_to_path(defence, job.run(folder))
+    defence = candidate.defence.build(models.load(model.folder(folder)), candidate.settings, features=model.features)
+    samples = settings.samples if model.network == "gcn" else settings.gain_samples
+    asked = {"samples": samples, "alpha": settings.alpha, "method": "paper", "seed": settings.seed}
+    keep_to_path(defence, model.run(folder))
     defence.check(list(graphs.values()))
     certified = CertifySettings(
         data=parts.dataset.name,
@@ -283,28 +325,28 @@ def _certify(job: Job, settings: Settings, folder: Path, *, workers: int | None,
         part="test",
         split_seed=settings.seed,
         graphs=list(graphs),
-        model=job.network,
-        model_sha256=models.load_metadata(job.model(folder)).weights_hash,
-        features=job.features,
+        model=model.network,
+        model_sha256=models.load_metadata(model.folder(folder)).weights_hash,
+        features=model.features,
         num_classes=defence.num_classes,
         defence=described(defence.defence),
         question=to_plain(candidate.question(asked, graphs=len(graphs))),
         paths=model_paths(defence, graphs),
     )
     engine = defence.engine(workers or 0, quiet=quiet)
-    with written_run(job.run(folder), certified) as run:
+    with written_run(model.run(folder), certified) as run:
         fresh, started = not run.store.finished(), time.perf_counter()
         ask_missing(run, defence, graphs, engine=lambda pieces: engine, quiet=quiet)
         sampled = time.perf_counter()
-        wrote = write_certificates(run, settings.readings(), engine=engine, quiet=quiet)
+        wrote = write_certificates(run, settings.readings(model.network), engine=engine, quiet=quiet)
         if fresh and wrote:
-            _note_seconds(folder, job, {"sample": sampled - started, "certify": time.perf_counter() - sampled})
+            _note_seconds(folder, model.name, {"sample": sampled - started, "certify": time.perf_counter() - sampled})
 
 
 def edge_blind_accuracy(settings: Settings, folder: Path) -> float:
     """The line to beat: right at every radius where it is right at all."""
     from flipproof import models
 
-    job, test = Job(_BLIND, None), data_split(settings).test
-    blind = EdgeBlindClassifier(models.load(job.model(folder)), features=job.features)
+    line, test = Model(_BLIND, None, 0), data_split(settings).test
+    blind = EdgeBlindClassifier(models.load(line.folder(folder)), features=line.features)
     return float(certified_accuracy(blind.certify_all(test), test.labels, [0])[0])

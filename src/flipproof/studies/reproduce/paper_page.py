@@ -7,20 +7,20 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from flipproof.certificates.metrics import shown_mean, shown_share
-from flipproof.certificates.sampled_votes import METHODS
+import numpy as np
+from numpy.typing import NDArray
+
+from flipproof.certificates.metrics import shown_share
 from flipproof.files import write_json, write_text
-from flipproof.report.drawing import Panel, comparison_figure, curves_figure
-from flipproof.report.html import asset, html_table, inline_svg
-from flipproof.report.markdown import markdown_table
-from flipproof.studies.reproduce.claims import Claim, judge
+from flipproof.report.study_figures import NetworksPanel, networks_figure, networks_grid
+from flipproof.report.templates import asset, html_table, inline_svg, markdown_table
+from flipproof.studies.reproduce.claims import Claim, interval, judge
 from flipproof.studies.reproduce.experiment import Settings, data_split, edge_blind_accuracy
-from flipproof.studies.reproduce.readings import CERTIFICATES, Table, read_certificates
+from flipproof.studies.reproduce.readings import CERTIFICATES, Reading, Table, read_certificates
 
-__all__ = ["Reproduced", "write_paper"]
-
-_OURS = [method for method in ("votes", "influence") if method in METHODS]
+_METHODS = ("paper", "votes", "influence")
 _NETWORKS = {"gcn": "GCN", "gin": "GIN", "gin-radius": "GIN for the radius"}
 
 
@@ -36,15 +36,15 @@ class Reproduced:
 
 def write_paper(settings: Settings, folder: Path) -> Reproduced:
     """Everything that follows from the certificates: figures with their numbers, the table of gains, claims, the page."""
-    tables = {
-        (job.network, job.keep): read_certificates(job.run(folder) / CERTIFICATES)
-        for job in settings.jobs()
-        if job.keep is not None
-    }
+    paths: dict[tuple[str, float], list[Path]] = {}
+    for model in settings.certified():
+        assert model.keep is not None
+        paths.setdefault((model.network, model.keep), []).append(model.run(folder) / CERTIFICATES)
+    tables = {kind: read_certificates(files) for kind, files in paths.items()}
     floor = edge_blind_accuracy(settings, folder)
     stems = _figures(settings, folder / "figures", tables, floor)
     claims = judge(settings, tables)
-    gains = _gain_table(settings, tables)
+    gains = gain_table(settings, tables)
     write_json(folder / "claims.json", [asdict(claim) for claim in claims])
     write_text(folder / "claims.md", _markdown(settings, claims, gains, floor))
     write_text(folder / "index.html", _page(settings, stems, claims, gains, floor))
@@ -53,65 +53,63 @@ def write_paper(settings: Settings, folder: Path) -> Reproduced:
 
 
 def _figures(settings: Settings, folder: Path, tables: Mapping[tuple[str, float], Table], floor: float) -> list[Path]:
-    alpha, samples, top, keep = settings.alpha, settings.samples, settings.max_radius, settings.figure_keep
-    shown = tables["gcn", keep]
-    stems = [folder / name for name in ("beta", "alpha", "samples", "gain")]
-    curves_figure(
-        stems[0],
-        [tables["gcn", k].curve(f"{k:g}", "paper", alpha, samples, top) for k in settings.keeps],
-        title=f"Algorithm 1, two-layer GCN, alpha {alpha:g}, {samples:,} samples",
-        legend="keep probability beta",
-    )
-    curves_figure(
-        stems[1],
-        [shown.curve(f"{a:g}", "paper", a, samples, top) for a in settings.alphas],
-        title=f"Algorithm 1, two-layer GCN, beta {keep:g}, {samples:,} samples",
-        legend="failure probability alpha",
-    )
-    curves_figure(
-        stems[2],
-        [shown.curve(f"{count:,}", "paper", alpha, count, top) for count in settings.sample_counts],
-        title=f"Algorithm 1, two-layer GCN, beta {keep:g}, alpha {alpha:g}",
-        legend="samples per graph",
-    )
+    alpha, samples, keep = settings.alpha, settings.samples, settings.figure_keep
+    varied = {
+        "beta": ("keep probability beta", {f"{k:g}": (k, alpha, samples) for k in settings.keeps}),
+        "alpha": ("failure probability alpha", {f"{a:g}": (keep, a, samples) for a in settings.alphas}),
+        "samples": ("samples per graph", {f"{count:,}": (keep, alpha, count) for count in settings.sample_counts}),
+    }
+    fixed = {"beta": f"beta {keep:g}", "alpha": f"alpha {alpha:g}", "samples": f"{samples:,} samples"}
+    for name, (legend, choices) in varied.items():
+        title = ", ".join(["Algorithm 1, two-layer GCN", *(words for other, words in fixed.items() if other != name)])
+        curves = (
+            tables["gcn", k].curve(label, Reading("paper", a, count), settings.max_radius)
+            for label, (k, a, count) in choices.items()
+        )
+        networks_figure(folder / name, NetworksPanel(title, tuple(curves)), legend=legend)
+    readings = {method: Reading(method, alpha, settings.gain_samples) for method in _METHODS}
     rows = [
         [
-            Panel(
-                f"{name}, beta {k:g}",
-                tuple(tables[network, k].curve(method, method, alpha, samples, top) for method in ("paper", *_OURS)),
+            NetworksPanel(
+                f"{title}, beta {k:g}",
+                tuple(tables[network, k].curve(method, r, settings.max_radius) for method, r in readings.items()),
                 floor,
             )
             for k in settings.keeps
         ]
-        for network, name in _NETWORKS.items()
+        for network, title in _NETWORKS.items()
     ]
-    comparison_figure(stems[3], rows, title="The same votes, three certificates")
-    return stems
+    networks_grid(folder / "gain", rows, title=f"The same {settings.gain_samples:,} votes, three certificates")
+    return [folder / name for name in (*varied, "gain")]
 
 
-def _gain_table(settings: Settings, tables: Mapping[tuple[str, float], Table]) -> list[list[str]]:
+def gain_table(settings: Settings, tables: Mapping[tuple[str, float], Table]) -> list[list[str]]:
     """Average certified radius and certified accuracy at small radii, for each network, beta and certificate."""
-    radii = (0, 1, 2, 3, 5)
-    rows = [["network", "beta", "certificate", "ACR", *(f"CA({r})" for r in radii)]]
-    for network, keep, method in itertools.product(_NETWORKS, settings.keeps, ("paper", *_OURS)):
-        if (network, keep) not in tables:
-            continue
-        table, reading = tables[network, keep], (method, settings.alpha, settings.samples)
-        curve = table.curve("", *reading, radii[-1])
-        numbers = [shown_mean(table.radii[reading]), *(shown_share(curve.certified[r], curve.graphs) for r in radii)]
-        rows.append([_NETWORKS[network], f"{keep:g}", method, *numbers])
+    small = (0, 1, 2, 3, 5)
+    rows = [["network", "beta", "certificate", "ACR", *(f"CA({r})" for r in small)]]
+    for network, keep, method in itertools.product(_NETWORKS, settings.keeps, _METHODS):
+        radii = tables[network, keep].radii[Reading(method, settings.alpha, settings.gain_samples)]
+        cells = [_cell(np.maximum(radii, 0)), *(_cell(radii >= r) for r in small)]
+        rows.append([_NETWORKS[network], f"{keep:g}", method, *cells])
     return rows
+
+
+def _cell(values: NDArray[Any]) -> str:
+    """Mean, half the range over networks, and the interval over graphs, of values ``[networks, graphs]``."""
+    mean, low, high = interval(values)
+    return f"{mean:.3f} ±{np.ptp(values.mean(axis=1)) / 2:.3f} ({low:.2f}-{high:.2f})"
 
 
 def _facts(settings: Settings, floor: float) -> list[str]:
     return [
         data_split(settings).describe(),
-        f"{settings.samples:,} samples per graph, alpha {settings.alpha:g} for each graph, seed {settings.seed}.",
+        f"{settings.networks} networks of each kind, which differ in their initial weights. Figures show their mean and a band "
+        "from the lowest to the highest network; claims are judged on all test graphs of all of them.",
+        f"{settings.samples:,} samples per graph for the paper's figures, {settings.gain_samples:,} where certificates are "
+        f"compared; alpha {settings.alpha:g} for each graph, seed {settings.seed}.",
         f"A network that sees no edges (only the number of nodes) is right on {_floor(settings, floor)} of the test graphs, "
         "at every radius.",
-        "In brackets: 95% intervals, as for a random sample of test graphs.",
-        "The certificates are exact for the networks of this run; training is not: another machine or seed gives other weights, "
-        "and figures several points apart (docs/benchmarks/influence.md has mean and spread over several seeds).",
+        "In brackets: 95% intervals, as for a random sample of test graphs; after ±: half the range over the networks.",
     ]
 
 

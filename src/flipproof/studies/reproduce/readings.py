@@ -9,17 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from flipproof.certificates.metrics import Curve, mean_radius, right_radii
+import numpy as np
+
+from flipproof.certificates.metrics import right_radii, shares
 from flipproof.certificates.sampled_votes import Votes, certify_votes
 from flipproof.engines import Engine
 from flipproof.files import write_text
 from flipproof.graphs import IntArray
 from flipproof.progress import progress
+from flipproof.report.study_figures import NetworksCurve
 from flipproof.runs.certifying import read_evidence
 from flipproof.runs.run_folder import Run
 from flipproof.runs.settings import CertifySettings
-
-__all__ = ["CERTIFICATES", "Reading", "Table", "read_certificates", "write_certificates"]
 
 CERTIFICATES = "certificates.csv"
 _GRAPH, _READING = ("graph", "name", "nodes", "edges", "label"), ("method", "alpha", "samples")
@@ -72,36 +73,28 @@ def write_certificates(run: Run[CertifySettings], readings: Sequence[Reading], *
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The radii of one run's test graphs for each reading; -1 where it abstains or is wrong."""
+    """The radii of the test graphs under each network of a kind, ``[networks, graphs]``; -1 where it abstains or is wrong."""
 
-    radii: dict[tuple[str, float, int], IntArray]
+    radii: dict[Reading, IntArray]
 
-    def curve(self, name: str, method: str, alpha: float, samples: int, max_radius: int) -> Curve:
-        """Certified accuracy for r = 0..max_radius."""
-        return Curve.of(name, self.radii[method, alpha, samples], max_radius)
-
-    def average_radius(self, method: str, alpha: float, samples: int) -> float:
-        """Average certified radius."""
-        return mean_radius(self.radii[method, alpha, samples])
-
-    def largest_radius(self, method: str, alpha: float, samples: int) -> int:
-        """Largest radius of a graph that is predicted correctly."""
-        return int(self.radii[method, alpha, samples].max())
+    def curve(self, name: str, reading: Reading, top: int) -> NetworksCurve:
+        """Certified accuracy for r = 0..top."""
+        radii = self.radii[reading]
+        return NetworksCurve(name, np.stack([shares(row, range(top + 1)) for row in radii]), radii.shape[1])
 
 
-def read_certificates(path: Path) -> Table:
-    """What :func:`write_certificates` wrote."""
-    rows: dict[tuple[str, float, int], list[dict[str, str]]] = {}
-    with path.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            rows.setdefault((row["method"], float(row["alpha"]), int(row["samples"])), []).append(row)
-    return Table(
-        {
-            key: right_radii(
-                [int(row["radius"]) for row in found],
-                [int(row["predicted"]) if row["predicted"] else None for row in found],
-                [int(row["label"]) for row in found],
-            )
-            for key, found in rows.items()
-        }
-    )
+def read_certificates(paths: Sequence[Path]) -> Table:
+    """What :func:`write_certificates` wrote for the networks of a kind."""
+    radii: dict[Reading, list[IntArray]] = {}
+    for path in paths:
+        rows: dict[Reading, list[dict[str, str]]] = {}
+        with path.open(encoding="utf-8", newline="") as file:
+            for row in csv.DictReader(file):
+                reading = Reading(row["method"], float(row["alpha"]), int(row["samples"]))
+                rows.setdefault(reading, []).append(row)
+        for reading, graphs in rows.items():
+            answers = [int(row["predicted"]) if row["predicted"] else None for row in graphs]
+            labels = [int(row["label"]) for row in graphs]
+            right = right_radii([int(row["radius"]) for row in graphs], answers, labels)
+            radii.setdefault(reading, []).append(right)
+    return Table({reading: np.stack(networks) for reading, networks in radii.items()})

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flipproof.errors import InputError
-from flipproof.studies.benchmark.protocol_file import read_protocols
+from flipproof.studies.benchmark.config import read_protocols
 
 ROOT = Path(__file__).parents[3]
 GOOD = "[[row]]\ndefence = 'voting'\nsettings = [{ groups = 3 }]\n[[data]]\nname = 'topologies:40'\n"
@@ -16,41 +16,51 @@ GOOD = "[[row]]\ndefence = 'voting'\nsettings = [{ groups = 3 }]\n[[data]]\nname
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "row must be one [[row]] table per method; got None"),
-        ("[[row]]\ndefence = 'voting'\nsettings = [{ groups = 3 }]\n", "data must be one [[data]] table per data set"),
+        ("", "row is needed, and not there"),
+        ("row = []\ndata = [{ name = 'MUTAG' }]", "row must have at least 1 item"),
+        ("[[row]]\ndefence = 'voting'\nsettings = [{ groups = 3 }]\n", "data is needed, and not there"),
         (GOOD + "nam = 1\n", "data[0].nam is not a key of a benchmark (did you mean name?)"),
         ("fold = [1]\n" + GOOD, "fold is not a key of a benchmark (did you mean folds?)"),
-        ("folds = [10]\n" + GOOD, "data[0].folds must be a list of folds below 10, none of them twice; got [10]"),
-        ("folds = []\n" + GOOD, "folds must be at least one fold"),
-        ("attacked = -1\n" + GOOD, "attacked must be a whole number of at least 0; got -1"),
-        ("limit = 1\n" + GOOD, "limit must be true or false; got 1"),
+        (
+            GOOD.replace("[[data]]", "setting = 1\n[[data]]"),
+            "row[0].setting is not a key of a benchmark (did you mean settings?)",
+        ),
+        ("folds = [10]\n" + GOOD, "folds[0] must be less than 10; got 10"),
+        ("folds = [1, 1]\n" + GOOD, "folds must hold nothing twice; got [1, 1]"),
+        ("folds = []\n" + GOOD, "folds must have at least 1 item; got []"),
+        ("attacked = -1\n" + GOOD, "attacked must be greater than or equal to 0; got -1"),
+        ("limit = 1\n" + GOOD, "limit must be a valid boolean; got 1"),
+        (GOOD + "training = 3\n", "data[0].training must be a valid dictionary; got 3"),
         ("training = { epoch = 3 }\n" + GOOD, "training: epoch is not a training setting (did you mean epochs?)"),
         ("training = { epochs = 0 }\n" + GOOD, "training: epochs must be"),
-        (GOOD.replace("'voting'", "'voted'"), "row[0].defence must be one of smoothing, voting, local"),
+        (GOOD.replace("'voting'", "'voted'"), "row[0]: defence must be one of smoothing, voting, local"),
         (
             GOOD.replace("groups = 3", "group = 3"),
-            "row[0].settings: group is no setting of voting (did you mean groups?)",
+            "row[0]: settings: group is no setting of voting (did you mean groups?)",
         ),
-        (GOOD.replace("groups = 3", "groups = 0"), "row[0].settings: "),
-        (GOOD.replace("[[data]]", "asked = { deep = 1 }\n[[data]]"), "row[0].asked.deep is nothing that voting takes"),
-        (GOOD.replace("[[data]]", "asked = { depth = -1 }\n[[data]]"), "row[0].asked: depth must be"),
+        (GOOD.replace("groups = 3", "groups = 0"), "row[0]: settings: "),
+        (GOOD.replace("[[data]]", "asked = { deep = 1 }\n[[data]]"), "row[0]: asked.deep is nothing that voting takes"),
+        (GOOD.replace("[[data]]", "asked = { depth = -1 }\n[[data]]"), "row[0]: asked: depth must be"),
         (GOOD + "[[data]]\nname = 'topologies:40'\n", "data[1].name 'topologies:40' is there twice"),
-        ("[[row]]\ndefence = 'local'\nname = 'voting'\n" + GOOD, "row[1].name 'voting' is there twice"),
+        ("[[row]]\ndefence = 'local'\nname = 'voting'\n" + GOOD, "row[1]: name 'voting' is there twice"),
         ("asked = { sampels = 9 }\n" + GOOD, "asked.sampels is nothing that a defence takes (did you mean samples?)"),
         (
             GOOD.replace("[[data]]", "readings = { counts = 'GNNCert' }\n[[data]]"),
-            "row[0].readings: counts is no other certificate of voting (known: voting, counts alone)",
+            "row[0]: readings: counts is no other certificate of voting (known: voting, counts alone)",
         ),
         (
             GOOD.replace("[[data]]", "readings = { 'voting, counts alone' = 'voting' }\n[[data]]"),
-            "row[0].readings must have names of their own; got voting, voting",
+            "row[0]: name 'voting' is there twice",
         ),
-        (GOOD.replace("groups = 3", "groups = 3, worst_of = 9"), "row[0].settings: voting takes a number of groups"),
+        (
+            GOOD.replace("groups = 3", "groups = 3, worst_of = 9"),
+            "row[0]: settings: voting takes tables with groups, flips",
+        ),
         (
             GOOD.replace("[[data]]", "data = ['topologies:41']\n[[data]]"),
             "row[0].data: there is no data set topologies:41 (did you mean topologies:40?)",
         ),
-        ("plugins = 'x'\n" + GOOD, "plugins must be a list of names of modules"),
+        ("plugins = 'x'\n" + GOOD, "plugins must be a valid list; got 'x'"),
         ("x = [", "is not a TOML file"),
     ],
 )
@@ -70,7 +80,7 @@ def test_keys_of_a_data_set_take_precedence_and_tables_are_merged(tmp_path: Path
         "folds = [0]\ntraining = { epochs = 3, copies = 1 }\n" + GOOD + "training = { epochs = 5 }\nfolds = [4]\n"
     )
     (found,) = read_protocols(path)
-    assert (found.training, found.folds) == ({"epochs": 5, "copies": 1}, (4,))
+    assert (found.training, found.folds) == ({"epochs": 5, "copies": 1}, [4])
     assert [row.name for row in found.rows] == ["edge-blind", "voting"]  # the line is always there
 
 

@@ -1,0 +1,115 @@
+"""``flipproof protect`` and ``tune``: the network and defence that certify most against the attack to be withstood."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flipproof.cli.options import (
+    DataOptions,
+    Defended,
+    FeatureChoice,
+    FolderOptions,
+    OutputOptions,
+    Result,
+    TrainingOptions,
+    WorkerOptions,
+    checked_seconds,
+)
+from flipproof.cli.summary import narrow_table, stacked
+from flipproof.fields import option
+from flipproof.studies import protection, tuning
+from flipproof.studies.candidate import Threat, check_networks, compared_defences, given_candidates
+from flipproof.studies.trials import Experiment, ladder_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ThreatOptions(OutputOptions, WorkerOptions, DataOptions, FeatureChoice, FolderOptions):
+    """Data, and the attack to withstand."""
+
+    radius: int | None = option("Number of flips of any kind to withstand.", None, least=0)
+    adds: int | None = option("Number of additions to withstand, together with --removes.", None, least=0)
+    removes: int | None = option("Number of removals to withstand, together with --adds.", None, least=0)
+    validation: float = option("Share of the graphs on which the choice is made.", 0.2, panel="Data")
+
+    @property
+    def threat(self) -> Threat:
+        """The attack to withstand."""
+        return Threat(self.radius, self.adds, self.removes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProtectOptions(_ThreatOptions):
+    """What ``flipproof protect`` takes."""
+
+    time: str = option("Time limit for the search and the final training, such as 90s, 10m or 2h.", "10m")
+    epochs: int = option("Number of epochs of the longest trainings.", 200, least=1)
+
+
+def protect(options: ProtectOptions) -> Result:
+    """Search, train, certify and attack; what was chosen and what it is worth."""
+    seconds, ladder = checked_seconds(options.time), ladder_of(options.epochs)
+    experiment = Experiment(options.source, options.threat, ladder=ladder, features=options.features)
+    protected = protection.protect(
+        experiment.prepared(quiet=options.silent),
+        options.out,
+        seconds=seconds,
+        workers=options.workers,
+        quiet=options.silent,
+        again=options.again,
+    )
+    return Result(protected.summary, protected.sentences)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions(_ThreatOptions, TrainingOptions, Defended):
+    """What ``flipproof tune`` takes."""
+
+    JOINED = ("asking",)
+    REPEATED = ("trial_options",)
+    DEFAULTS = {"samples": "2000"}  # noqa: RUF012 - a choice needs fewer than a certificate
+
+    time: str | None = option("Time limit for the search, such as 10m or 2h; by default none.", None)
+    model: list[str] | None = option("Network to try, by default gin; give it several times.", None, panel="Candidates")
+    candidate: list[str] | None = option(
+        'Defence to try, with its settings, such as "smoothing keep=0.9"; give it several times.',
+        None,
+        panel="Candidates",
+    )
+    train_graphs: int | None = option("Number of graphs to train on; by default all.", None, panel="Data", least=1)
+    graphs: int | None = option("Number of validation graphs to certify.", None, panel="Data", least=1)
+
+
+def tune(options: TuneOptions) -> Result:
+    """Try all candidates; the best, and the commands that go on with it."""
+    values, training, networks = options.defence_values, dict(options.training), options.model or []
+    known = {entry.name for defence in compared_defences() for entry in defence.asking}
+    check_networks(networks)
+    experiment = Experiment(
+        options.source,
+        options.threat,
+        given_candidates(values, options.candidate or []),
+        ladder_of(training.pop("epochs")),
+        options.features,
+        training,
+        {**options.DEFAULTS, **{key: value for key, value in values.items() if key in known}},
+        train_graphs=options.train_graphs,
+        validation_graphs=options.graphs or Experiment.validation_graphs,
+    ).prepared(list(dict.fromkeys(networks)), quiet=options.quiet)
+    seconds = math.inf if options.time is None else checked_seconds(options.time)
+    choice = tuning.tune(experiment, options.out, seconds=seconds, workers=options.workers, quiet=options.silent)
+    return Result(choice.summary, _shown(choice))
+
+
+def _shown(choice: tuning.Choice) -> Iterator[Any]:
+    name = Path(choice.summary["data"]).name
+    title = f"{name}: share of validation graphs that are right, with 95% intervals"
+    table = narrow_table(choice.table[0], title=title, texts=3)
+    for row in choice.table[1:]:
+        table.add_row(*map(stacked, row))
+    yield table
+    yield from (*choice.verdict, "written:", *(f"  {path}" for path in choice.paths))
+    yield from ("go on with:", *choice.summary["next"])

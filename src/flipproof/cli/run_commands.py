@@ -1,0 +1,187 @@
+"""``flipproof report``, ``export`` and ``verify``: what is made of run folders, and checked in them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from flipproof.cli.options import OutputOptions, Result
+from flipproof.errors import InputError
+from flipproof.fields import option
+from flipproof.files import write_text, written_file
+from flipproof.progress import note, progress
+from flipproof.runs.settings import CertifySettings
+from flipproof.runs.table import FORMATS, read_table, write_formatted
+
+_PAPER = ("long", "latex", "paired")
+_LARGEST = 100_000  # radius in a table
+_KINDS = (*FORMATS, *_PAPER, "bibtex")
+_NOT_DERIVED = (
+    "flips withstood beside changed nodes were compared with the evidence, which does not hold the scores behind them"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(OutputOptions):
+    """What ``flipproof report`` takes."""
+
+    runs: list[Path] = option("Folders that certify wrote; several are compared.", argument="RUN")
+    out: Path | None = option(
+        "Folder to write to; by default the run's own, or for several runs the folder comparison in the first one.",
+        None,
+    )
+    edge_blind: Path | None = option(
+        "A run of an edge-blind model on the same graphs: the line to beat.", None, panel="Compare"
+    )
+    attack: list[Path] = option(
+        "A folder that attack wrote, to show what it found; may be repeated.", [], panel="Compare"
+    )
+
+
+def report(options: ReportOptions) -> Result:
+    """Figures, and one self-contained HTML page, of one run or of several compared."""
+    from flipproof.report.reading import check_attacks, check_baseline, read_run, run_names, with_attacks, with_lines
+
+    folders = options.runs
+    names = run_names(folders)
+    target = options.out or (folders[0] if len(folders) == 1 else folders[0] / "comparison")
+    if target.exists() and not target.is_dir():
+        raise InputError(f"--out must be a folder; {target} is a file (choose another name)")
+    settings = [CertifySettings.read(folder) for folder in folders]
+    for folder in options.attack:
+        check_attacks(folder, settings)
+    if options.edge_blind is not None:
+        check_baseline(options.edge_blind, settings)
+    graphs = sum(len(one.graphs) for one in settings)
+    with progress("reading", graphs, unit="graphs", quiet=options.silent) as advance:
+        runs = [read_run(folder, name, advance) for folder, name in zip(folders, names, strict=True)]
+    baselines = [run for run in runs if run.edge_blind]
+    if options.edge_blind is not None:
+        baselines.append(read_run(options.edge_blind, options.edge_blind.name))
+    runs = with_lines(runs, baselines)
+    for folder in options.attack:
+        runs = with_attacks(runs, folder)
+
+    from flipproof.report.report_page import report_page
+    from flipproof.report.run_figures import write_figures
+
+    figures = write_figures(target / "figures", runs)
+    page = target / "report.html"
+    write_text(page, report_page(runs, figures=[f"figures/{path.stem}" for path in figures if path.suffix == ".csv"]))
+    written = {"report": str(page), "figures": [str(path) for path in figures]}
+    lines = [f"written: {page} (open it in a browser)", f"figures: {target / 'figures'}"]
+    return Result({"runs": [str(folder) for folder in folders], **written}, lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """What ``flipproof export`` takes."""
+
+    folders: list[Path] = option("Folders that certify wrote; csv, parquet and json take one.", argument="RUN")
+    format: str = option(
+        "csv, parquet or json: one row per graph. long: CSV with one row per run, attacker and radius, with intervals. "
+        "latex: the same as a table. paired: CSV of McNemar tests of the first run against each other one. "
+        "bibtex: what to cite.",
+        "csv",
+    )
+    radii: str | None = option(
+        "Numbers of flips in long, latex and paired, for instance 0,1,2,5; by default up to the first without a certificate.",
+        None,
+    )
+    out: Path | None = option("File to write; by default stdout.", None)
+    config: Path | None = option("TOML file of options; what is typed here prevails.", None, panel="Output")
+
+
+def export(options: ExportOptions) -> int:
+    """A run's table of certificates, or tables of certified accuracy for a paper; to a file or to stdout."""
+    write = _writer(options)
+    if options.out is not None:
+        with written_file(options.out) as file:
+            write(file)
+        return 0
+    write(sys.stdout.buffer)
+    sys.stdout.buffer.flush()
+    return 0
+
+
+def _writer(options: ExportOptions) -> Callable[[BinaryIO], object]:
+    """What writes the content to a file; refuses what cannot be exported."""
+    kind, out, folders = options.format, options.out, options.folders
+    if kind not in _KINDS:
+        raise InputError(f"--format must be one of {', '.join(_KINDS)}; got {kind!r} (csv is the default)")
+    if kind == "parquet" and out is None:
+        raise InputError(
+            "--format parquet is not text and needs a file; got no --out (for instance --out certificates.parquet)"
+        )
+    if out is not None and out.is_dir():
+        raise InputError(f"--out must be a file; {out} is a folder (give a file name in it)")
+    if options.radii is not None and kind not in _PAPER:
+        raise InputError(
+            f"--radii is for --format {', '.join(_PAPER)}; got --format {kind} (leave it out: there is no choice of radii)"
+        )
+    if kind in FORMATS:
+        if len(folders) > 1:
+            raise InputError(
+                f"--format {kind} exports one run; got {len(folders)} (export them one by one, or use --format long)"
+            )
+        CertifySettings.read(folders[0])
+        rows = read_table(folders[0])
+        return lambda file: write_formatted(rows, kind, file)
+    if kind == "bibtex":
+        from flipproof.report.templates import bibtex
+
+        content = bibtex([CertifySettings.read(folder) for folder in folders]).encode()
+        return lambda file: file.write(content)
+
+    from flipproof.report.paper_tables import latex, long_csv, paired_csv, read_runs
+    from flipproof.report.reading import run_names
+
+    radii = None if options.radii is None else _radii(options.radii)
+    made = {"long": long_csv, "latex": latex, "paired": paired_csv}[kind]
+    table = made(read_runs(folders, run_names(folders)), radii).encode()
+    return lambda file: file.write(table)
+
+
+def _radii(typed: str) -> list[int]:
+    try:
+        radii = [int(part) for part in typed.split(",")]
+    except ValueError:
+        radii = [-1]
+    if min(radii) < 0 or max(radii) > _LARGEST or len(set(radii)) < len(radii):
+        raise InputError(
+            f"--radii must be different whole numbers from 0 to {_LARGEST}, with commas between; got {typed!r} (for instance "
+            "0,1,2,5)"
+        )
+    return sorted(radii)
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions(OutputOptions):
+    """What ``flipproof verify`` takes."""
+
+    folder: Path = option("A folder that certify wrote.", argument="RUN")
+
+
+def verify(options: VerifyOptions) -> Result:
+    """Derive every certificate again and compare: exit code 0 if everything agrees; 1, with the graphs named, if not."""
+    from flipproof.runs.verification import problems_of_run
+
+    settings = CertifySettings.read(options.folder)
+    graphs, not_derived = len(settings.graphs), _NOT_DERIVED if settings.question.get("nodes") else ""
+    with progress("verifying", graphs, unit="graphs", quiet=options.silent) as advance:
+        problems = problems_of_run(options.folder, advance)
+    for problem in problems:
+        what = "the run" if problem["graph"] is None else f"graph {problem['graph']}"
+        note(f"{what}: {problem['problem']}")
+    summary = {"run": str(options.folder), "graphs": graphs, "ok": not problems, "problems": problems}
+    if problems:
+        return Result(summary, code=1)
+    lines = [
+        f"verified: {graphs} certificates follow from their evidence, and what the model was shown can be made again"
+    ]
+    if not_derived:
+        lines.append(f"not derived again: {not_derived}")
+    return Result(summary | ({"not_derived": not_derived} if not_derived else {}), lines)

@@ -1,0 +1,152 @@
+"""Templates of pages and tables. A page stands alone: style, script and data are inside, and it makes no request to anywhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from flipproof.report.wording import wording
+from flipproof.runs.settings import CertifySettings
+
+Cell = str | tuple[str, str]
+"""Of a table in LaTeX: a value, or a value and its interval, which stands below it."""
+
+_LONG = 24  # characters; a longer text that begins with a digit is not a number
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    **{character: "\\" + character for character in "&%$#_{}"},
+}
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("flipproof.report"),
+        autoescape=select_autoescape(["html"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    environment.tests["number"] = lambda text: re.match(r"[-+−<]?\d", text) is not None and len(text) < _LONG
+    environment.filters["oneline"] = lambda text: Markup(" ".join(text.split()))
+    environment.globals["asset"] = lambda name: Markup(asset(name))
+    return environment
+
+
+def rendered(template: str, **values: Any) -> str:
+    """A template of this package, filled; in HTML all text is escaped."""
+    return _environment().get_template(template).render(values)
+
+
+def asset(name: str) -> str:
+    """A style sheet, script or list of references that comes with the package."""
+    return files("flipproof.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def policy(style: str, script: str) -> str:
+    """The content security policy of a page that may use this style and this script, and nothing else."""
+    style_hash, script_hash = (
+        f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+        for content in (style, script)
+    )
+    allowed = [f"style-src {style_hash}", f"script-src {script_hash}"]
+    return "; ".join(["default-src 'none'", "img-src data:", *allowed, "base-uri 'none'", "form-action 'none'"])
+
+
+def inline_svg(stem: Path) -> str:
+    """A figure's SVG for the inside of a page; its ids are made unique, so that several pictures can share one page."""
+    text = stem.with_suffix(".svg").read_text(encoding="utf-8")
+    return re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{stem.name}-", text[text.index("<svg") :])
+
+
+def html_table(rows: Sequence[Sequence[str]], *, classes: Mapping[str, str] | None = None) -> str:
+    """A table whose first row is its head, with all text escaped; ``classes`` maps a cell's text to its CSS class."""
+    return rendered("table.html", rows=rows, classes=classes or {}).strip()
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table whose first row is its head.
+
+    >>> print("\\n".join(markdown_table([["r", "share"], ["0", "0.9"]])))
+    | r | share |
+    |---|---|
+    | 0 | 0.9 |
+    """
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return [lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]
+
+
+def latex_text(text: str) -> str:
+    r"""A user's text, shown as it is.
+
+    >>> print(latex_text("keep_0.9 & 5%"))
+    keep\_0.9 \& 5\%
+    """
+    return re.sub(r"\s+", " ", "".join(_SPECIAL.get(character, character) for character in text))
+
+
+def latex_table(
+    head: Sequence[str], groups: Sequence[Sequence[Sequence[Cell]]], *, caption: str, label: str, texts: int = 1
+) -> str:
+    r"""A floating table with rules above, between and below its groups of rows; cells and caption are LaTeX already.
+
+    The first ``texts`` columns are set flush left, the others flush right. The interval of a cell stands below its value: side
+    by side, seven columns would not fit on a page. It needs ``\usepackage{booktabs}``.
+
+    >>> rows = [["first", ("90.0", "[78.2, 96.7]")]]
+    >>> print(latex_table(["run", "$r=0$"], [rows], caption="Accuracy.", label="tab:a"))
+    \begin{table}
+      \centering
+      \caption{Accuracy.}
+      \label{tab:a}
+      \small
+      \setlength{\tabcolsep}{3pt}
+      \begin{tabular}{lr}
+        \toprule
+        run & $r=0$ \\
+        \midrule
+        first & 90.0 \\
+         & {\scriptsize [78.2, 96.7]} \\
+        \bottomrule
+      \end{tabular}
+    \end{table}
+    """
+    lines = [[line for row in group for line in _latex_lines(row)] for group in groups]
+    columns = "l" * texts + "r" * (len(head) - texts)
+    return rendered("table.tex", head=head, groups=lines, caption=caption, label=label, columns=columns)
+
+
+def _latex_lines(row: Sequence[Cell]) -> list[list[str]]:
+    """The values of a row and, if there are any, their intervals below."""
+    values = [cell if isinstance(cell, str) else cell[0] for cell in row]
+    intervals = ["" if isinstance(cell, str) else rf"{{\scriptsize {cell[1]}}}" for cell in row]
+    return [values, intervals] if any(intervals) else [values]
+
+
+def references() -> dict[str, str]:
+    """All BibTeX entries by key, in the order of ``references.bib``."""
+    entries = re.split(r"\n\n(?=@)", asset("references.bib").strip())
+    return {entry[entry.index("{") + 1 : entry.index(",")]: entry for entry in entries}
+
+
+def bibtex(runs: Sequence[CertifySettings]) -> str:
+    """The entries for flipproof, and for what the defences of these runs rest on."""
+    keys = dict.fromkeys(["flipproof", *(key for run in runs for key in wording(run.defence["name"]).references)])
+    known = references()
+    return "\n\n".join(known[key] for key in keys) + "\n"

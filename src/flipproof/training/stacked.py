@@ -1,0 +1,214 @@
+"""Several networks of one shape, trained together: one batched computation over the stack of their weights.
+
+The networks differ in their initial weights and share the order of the graphs and the noise. The optimiser is SOAP (Vyas et
+al., ICLR 2025): Adam in the eigenbasis of the gradients' covariances. The inputs of a graph network's layers are strongly
+correlated (degrees, sums of degrees); where Adam creeps along the narrow directions, SOAP needs a quarter of the steps or less.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+
+from flipproof.classifiers.features import as_features
+from flipproof.errors import InputError
+from flipproof.models.network import GraphNetwork
+from flipproof.noise import EdgeNoise, keyed_draws
+from flipproof.training.batches import LabelledGraphs, Padded, shuffled
+from flipproof.training.hyperparameters import SCHEDULES, Hyperparameters
+from flipproof.training.objectives import OBJECTIVES, averaged_loss, flip_highest
+from flipproof.training.views import Draws, as_view
+
+_FORGETTING = 10  # early on the average reaches back a tenth of the steps
+_BASIS_STEPS = 10  # between updates of the bases
+_MEMORY = 0.95  # of all moving averages of the optimiser
+
+
+def train_stack(
+    networks: Sequence[GraphNetwork],
+    graphs: Iterable[Any],
+    *,
+    noise: EdgeNoise | None = None,
+    features: Any = "degree",
+    flips: int = 2,
+    seed: int = 0,
+    **hyperparameters: Any,
+) -> dict[str, Any]:
+    """Train networks of one shape together, in place; afterwards they are in evaluation mode.
+
+    Args:
+        networks: Built alike; each starts from its own weights.
+        graphs: Labelled graphs, in any form the library accepts.
+        noise: Edge noise, fresh for every graph in every step; ``None`` trains on the graphs as they are.
+        features: As for :class:`flipproof.SmoothedClassifier`.
+        flips: Most flips of the attack, for the objectives that have one.
+        seed: Seed of the order of graphs and of the noise.
+        **hyperparameters: Of :class:`flipproof.training.hyperparameters.Hyperparameters`, without validation or dropout.
+
+    Returns:
+        The arguments as plain JSON, to be stored with the models.
+
+    >>> from flipproof.datasets import topologies
+    >>> from flipproof.models import GCN
+    >>> stack = [GCN(in_features=1, num_classes=8, seed=seed) for seed in range(3)]
+    >>> train_stack(stack, topologies(32), noise=EdgeNoise(keep=0.9), epochs=1)["networks"]
+    3
+    """
+    defaults = {"copies": 1, "objective": "samples", "consistency": 0.0, "label_smoothing": 0.0, "average": 0.99}
+    shared = {"schedule": "one-cycle", "class_weights": False, "seed": seed}
+    chosen = Hyperparameters(**{**defaults, **shared, **hyperparameters})
+    if len({str(network) for network in networks}) != 1:
+        raise InputError(
+            "networks must be built alike to be trained together; got other shapes (train them one by one)"
+        )
+    stack = _Stack(networks, LabelledGraphs(graphs, "graphs"), noise, features, flips, chosen)
+    step, steps = 0, chosen.epochs * -(-len(stack.graphs) // chosen.batch_size)
+    weights, optimizer = list(stack.weights.values()), Soap(list(stack.weights.values()), decay=chosen.weight_decay)
+    averaged = [weight.detach().clone() for weight in weights]
+    for epoch in range(chosen.epochs):
+        for members in shuffled(stack.graphs.sizes, chosen.batch_size, seed=chosen.seed, epoch=epoch):
+            gradients = torch.autograd.grad(stack.loss(members, step), weights)
+            optimizer.step(gradients, chosen.learning_rate * SCHEDULES[chosen.schedule](step / max(1, steps - 1)))
+            step += 1
+            reach = min(chosen.average, step / (step + _FORGETTING))
+            torch._foreach_lerp_(averaged, [weight.detach() for weight in weights], 1 - reach)
+    if not all(bool(value.isfinite().all()) for value in averaged):
+        raise InputError(f"training diverged (lower learning_rate; got {chosen.learning_rate:g})")
+    for place, network in enumerate(networks):
+        values = (value[place] for value in averaged)
+        network.load_state_dict(dict(zip(stack.weights, values, strict=True)))
+        network.eval()
+    attack = {"flips": flips} if stack.objective.attacked else {}
+    return asdict(chosen) | stack.view.description() | attack | {"networks": len(networks), "optimizer": "soap"}
+
+
+def standardise_inputs(network: GraphNetwork, graphs: Iterable[Any], *, features: Any = "degree") -> None:
+    """Scale the first layer of a fresh network as if its inputs had mean 0 and variance 1 on these graphs.
+
+    Inputs such as degrees lie far from 0, where most units of a fresh layer are all on or all off.
+    """
+    parts = LabelledGraphs(graphs, "graphs")
+    batch = parts.padded(torch.arange(len(parts)))
+    first = next(part for part in network.modules() if isinstance(part, nn.Linear))
+    inputs: list[Tensor] = []
+    hook = first.register_forward_pre_hook(lambda _, values: inputs.append(values[0][batch.mask]))
+    with torch.no_grad():
+        network(
+            as_features(features).dense(batch.adjacency, batch.mask, None).to(torch.float32),
+            batch.adjacency,
+            batch.mask,
+        )
+        hook.remove()
+        first.weight.div_(inputs[0].std(dim=0).clamp_min(1e-6))
+        first.bias.sub_(first.weight @ inputs[0].mean(dim=0))
+
+
+class _Stack:
+    """Losses of a stack of networks."""
+
+    def __init__(
+        self,
+        networks: Sequence[GraphNetwork],
+        graphs: LabelledGraphs,
+        noise: EdgeNoise | None,
+        features: Any,
+        flips: int,
+        chosen: Hyperparameters,
+    ) -> None:
+        self.graphs, self.flips, self.chosen = graphs, flips, chosen
+        self.view, self.features = as_view(noise, None, renumber=False), as_features(features)
+        self.objective = OBJECTIVES[chosen.objective]
+        self.base = copy.deepcopy(networks[0]).train()
+        stacked, _ = stack_module_state(list(networks))
+        self.weights = {name: value.detach().clone().requires_grad_() for name, value in stacked.items()}
+        self.count = len(networks)
+
+    def loss(self, members: Tensor, step: int) -> Tensor:
+        """Sum of the networks' losses on a batch: the gradient of each network is its own."""
+        batch, copies = self.graphs.padded(members), self.chosen.copies
+
+        def draws(what: str, shape: tuple[int, ...]) -> Any:
+            return keyed_draws(f"stacked training {what}", self.chosen.seed, step, shape)
+
+        adjacency = self.view.adjacency(batch, copies, draws)
+        if self.objective.attacked:
+            adjacency = self._attacked(batch, adjacency, draws)
+        logits = self._logits(batch, adjacency)
+        losses = [self.objective.loss(rows, batch.labels, nn.functional.cross_entropy) for rows in logits]
+        return torch.stack(losses).sum()
+
+    def _logits(self, batch: Padded, adjacency: Tensor) -> Tensor:
+        """Logits ``[networks, copies, B, C]`` on the same matrices ``[K, n, n]``, or on others for each network."""
+        each = 0 if adjacency.ndim == 4 else None
+        mask = batch.mask.repeat(self.chosen.copies, 1)
+
+        def run(weights: dict[str, Tensor], matrices: Tensor) -> Tensor:
+            x = self.features.dense(matrices, mask, None)
+            logits: Tensor = functional_call(self.base, weights, (x.to(torch.float32), matrices, mask))
+            return logits
+
+        logits: Tensor = vmap(run, in_dims=(0, each))(self.weights, adjacency)
+        return logits.view(self.count, self.chosen.copies, len(batch.labels), -1)
+
+    def _attacked(self, batch: Padded, adjacency: Tensor, draws: Draws) -> Tensor:
+        """The noisy copies after an attack on the graph itself, against each network ``[networks, copies * B, n, n]``.
+
+        A random number of pairs is flipped, those along which the loss of the averaged answer rises most; the noise stays.
+        """
+        size, room = len(batch.labels), self.view.room(batch, 1, draws)
+        noise = (adjacency.view(-1, size, *adjacency.shape[1:]) - batch.adjacency).abs()
+        counts = torch.from_numpy((draws("attack", (size,)).astype(np.int64) * (self.flips + 1)) >> 32)
+
+        def noisy(graphs: Tensor) -> Tensor:
+            graphs = graphs.unsqueeze(1)
+            return (graphs + noise - 2 * graphs * noise).flatten(1, 2)
+
+        clean = batch.adjacency.expand(self.count, *batch.adjacency.shape).clone().requires_grad_()
+        losses = [averaged_loss(rows, batch.labels).sum() for rows in self._logits(batch, noisy(clean))]
+        (slopes,) = torch.autograd.grad(torch.stack(losses).sum(), clean)
+        rise = ((slopes + slopes.mT) * (1 - 2 * batch.adjacency)).flatten(0, 1)
+        before, room, counts = (
+            part.repeat(self.count, *[1] * (part.ndim - 1)) for part in (batch.adjacency, room, counts)
+        )
+        attacked = before
+        for count in range(1, self.flips + 1):
+            attacked = torch.where((counts >= count).view(-1, 1, 1), flip_highest(before, rise, room, count), attacked)
+        return noisy(attacked.view_as(clean))
+
+
+class Soap:
+    """Adam in the eigenbasis of the covariances of rows and columns of each gradient, for weights ``[networks, ...]``."""
+
+    def __init__(self, weights: Sequence[Tensor], *, decay: float) -> None:
+        self.weights, self.decay, self.steps = weights, decay, 0
+        shapes = [(*weight.shape, 1, 1)[:3] for weight in weights]
+        self.means = [torch.zeros(shape) for shape in shapes]
+        self.squares = [torch.zeros(shape) for shape in shapes]
+        self.covariances = [[torch.zeros(n, side, side) for side in sides] for n, *sides in shapes]
+        self.bases = [tuple(torch.eye(side).expand(n, side, side) for side in sides) for n, *sides in shapes]
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[Tensor], rate: float) -> None:
+        """Change the weights."""
+        self.steps += 1
+        unbiased = 1 - _MEMORY**self.steps
+        parts = zip(self.weights, gradients, self.means, self.squares, self.covariances, strict=True)
+        for place, (weight, flat, mean, square, (rows, columns)) in enumerate(parts):
+            gradient = flat.view_as(mean)
+            rows.lerp_(gradient @ gradient.mT, 1 - _MEMORY)
+            columns.lerp_(gradient.mT @ gradient, 1 - _MEMORY)
+            left, right = self.bases[place]
+            if self.steps % _BASIS_STEPS == 1:  # a step of orthogonal iteration towards the eigenbasis
+                left, right = (torch.linalg.qr(part @ basis)[0] for part, basis in ((rows, left), (columns, right)))
+                self.bases[place] = left, right
+            mean.lerp_(gradient, 1 - _MEMORY)
+            square.lerp_((left.mT @ gradient @ right).square_(), 1 - _MEMORY)
+            turned = (left.mT @ mean @ right) / unbiased / ((square / unbiased).sqrt_() + 1e-8)
+            weight.mul_(1 - rate * self.decay).sub_((left @ turned @ right.mT).view_as(weight), alpha=rate)

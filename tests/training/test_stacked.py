@@ -1,0 +1,94 @@
+"""Networks that are trained together: each as if it were alone, attacked where it is weak, and no slower than promised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from flipproof import EdgeNoise, InputError
+from flipproof.datasets import topologies
+from flipproof.models import GCN, GIN
+from flipproof.training.batches import LabelledGraphs
+from flipproof.training.hyperparameters import Hyperparameters
+from flipproof.training.objectives import averaged_loss
+from flipproof.training.stacked import Soap, _Stack, standardise_inputs, train_stack
+
+GRAPHS = topologies(24, seed=5)
+NOISE = EdgeNoise(keep=0.9)
+
+
+def fresh(kind: type[Any], seed: int) -> Any:
+    shape = {"in_features": 1, "num_classes": 8, "hidden": 8, "layers": 2}
+    return kind(**shape, seed=seed) if kind is GCN else kind(**shape, noise=NOISE, sizes=16, seed=seed)
+
+
+def stack_of(networks: list[Any], objective: str) -> _Stack:
+    plain = {"consistency": 0, "label_smoothing": 0, "schedule": "constant", "class_weights": False, "seed": 0}
+    chosen = Hyperparameters(epochs=1, copies=2, objective=objective, **plain)
+    return _Stack(networks, LabelledGraphs(GRAPHS, "graphs"), NOISE, "degree", 2, chosen)
+
+
+@pytest.mark.parametrize("kind", [GCN, GIN])
+@pytest.mark.parametrize("objective", ["samples", "majority", "attacked", "attacked-votes"])
+def test_a_network_learns_in_a_stack_what_it_learns_alone(kind: type[Any], objective: str) -> None:
+    """Its gradients are the same: weights after many steps are not, since the optimiser amplifies rounding."""
+    stacks = [stack_of([fresh(kind, seed) for seed in seeds], objective) for seeds in ((0, 1, 2), (1,))]
+    together, alone = (torch.autograd.grad(s.loss(torch.arange(12), 3), list(s.weights.values())) for s in stacks)
+    for name, many, single in zip(stacks[0].weights, together, alone, strict=True):
+        assert torch.allclose(many[1], single[0], atol=1e-4, rtol=1e-3), name
+        assert not torch.allclose(many[0], single[0], atol=1e-4, rtol=1e-3) or name.endswith("epsilon"), name
+
+
+def test_the_attack_raises_the_loss_of_every_network() -> None:
+    networks = [fresh(GIN, seed) for seed in range(2)]
+    train_stack(networks, GRAPHS, noise=NOISE, epochs=60, batch_size=8, learning_rate=0.01, copies=2)
+    stack = stack_of(networks, "attacked")
+    batch = stack.graphs.padded(torch.arange(24))
+    draws = lambda what, shape: torch.full(shape, 2**32 - 1, dtype=torch.int64).numpy().astype("uint32")  # noqa: E731
+    copies = stack.view.adjacency(batch, 2, draws)
+    attacked = stack._attacked(batch, copies, draws)
+    assert attacked.shape == (2, *copies.shape)
+    assert torch.equal(
+        (attacked - copies).abs().sum(dim=(2, 3)), torch.full((2, 48), 4.0)
+    )  # two pairs, each in both directions
+    for before, after in zip(stack._logits(batch, copies), stack._logits(batch, attacked), strict=True):
+        assert averaged_loss(after, batch.labels).mean() > 1.1 * averaged_loss(before, batch.labels).mean()
+
+
+def test_the_optimiser_is_quick_where_directions_differ_in_scale() -> None:
+    torch.manual_seed(0)
+    turn = torch.linalg.qr(torch.randn(8, 8))[0]
+    scales = turn @ torch.diag(torch.logspace(0, -4, 8)) @ turn.T
+    goal, losses = torch.randn(4, 8), {}
+    for name in ("soap", "adam"):
+        weight = torch.zeros(1, 4, 8, requires_grad=True)
+        soap, adam = Soap([weight], decay=0.0), torch.optim.Adam([weight], lr=0.03, betas=(0.95, 0.95))
+        for _ in range(400):
+            loss = ((weight[0] - goal) @ scales).square().sum()
+            weight.grad = torch.autograd.grad(loss, weight)[0]
+            adam.step() if name == "adam" else soap.step([weight.grad], 0.03)
+        losses[name] = loss.item()
+    assert losses["soap"] < 0.1 * losses["adam"]
+
+
+@pytest.mark.parametrize("kind", [GCN, GIN])
+def test_first_layers_see_inputs_of_mean_0_and_variance_1(kind: type[Any]) -> None:
+    network, plain = fresh(kind, 0), fresh(kind, 0)
+    standardise_inputs(network, GRAPHS)
+    first, before = (next(p for p in n.modules() if isinstance(p, torch.nn.Linear)) for n in (network, plain))
+    outputs: list[torch.Tensor] = []
+    batch = LabelledGraphs(GRAPHS, "graphs").padded(torch.arange(24))
+    first.register_forward_hook(lambda _, __, values: outputs.append(values[batch.mask]))
+    network(batch.adjacency.sum(2, keepdim=True), batch.adjacency, batch.mask)
+    assert torch.allclose(outputs[0].mean(dim=0), before.bias, atol=1e-4)
+    if kind is GCN:  # one input
+        assert torch.allclose(outputs[0].std(dim=0), before.weight[:, 0].abs(), atol=1e-4)
+
+
+def test_what_cannot_be_stacked_is_refused() -> None:
+    with pytest.raises(InputError, match="built alike"):
+        train_stack([fresh(GCN, 0), fresh(GIN, 0)], GRAPHS, epochs=1)
+    with pytest.raises(InputError, match="diverged"):
+        train_stack([fresh(GCN, 0)], GRAPHS, epochs=3, learning_rate=1e38)

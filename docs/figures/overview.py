@@ -20,7 +20,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import flipproof as fp
-from flipproof.attacks.attack_result import AttackResult
+from flipproof.attacks.search import AttackResult
 from flipproof.certificates.metrics import Curve, right_radii
 from flipproof.defences.undefended import Undefended
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flipproof.certificates.metrics import average_certified_radius as average_certified_radius
     from flipproof.certificates.metrics import certified_accuracy as certified_accuracy
     from flipproof.certificates.metrics import certified_interval as certified_interval
-    from flipproof.certificates.paired_tests import paired_tests as paired_tests
+    from flipproof.certificates.metrics import paired_tests as paired_tests
     from flipproof.certificates.sampled_votes import Votes as Votes
     from flipproof.certificates.sampled_votes import certify_counts as certify_counts
     from flipproof.certificates.sampled_votes import certify_votes as certify_votes

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flipproof import InputError, paired_tests
-from flipproof.certificates.paired_tests import compare_radii, holm
+from flipproof.certificates.metrics import compare_radii, holm
 from support.certificates import ABSTAINED, certificate
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from flipproof import Graph
 from flipproof.datasets import tu
-from flipproof.datasets.dataset import Dataset
-from flipproof.datasets.graph_arrays import GraphArrays
+from flipproof.datasets.dataset import Dataset, GraphArrays
 from flipproof.datasets.sources import fingerprint
 
 LISTS = [(3, [(1, 0), (1, 2), (0, 1)], 1), (1, [], 0), (4, [(3, 2), (0, 3)], 2), (2, [], 0)]

@@ -118,7 +118,7 @@ def test_second_run_reuses_everything(
     assert len(made) == 15 + 12  # models, and runs of those under noise
     before = contents(out)
     assert runpy.run_path(str(script))["reproduced"](out, workers=1) == 0
-    assert "sampling" not in "".join(capsys.readouterr())
+    assert "asking" not in "".join(capsys.readouterr())
     assert {path: path.stat().st_mtime_ns for path in made} == times
     assert contents(out) == before
 
@@ -142,7 +142,7 @@ def test_its_runs_are_runs(
     words = ["--samples", 200, "--method", "paper", "--out", out / "runs" / "gin-0.7-1"]
     done = call(monkeypatch, capsys, "certify", "--model", out / "models" / "gin-0.7-1", *words)
     assert done.code == 0, done.err
-    assert "sampling" not in done.err
+    assert "asking" not in done.err
 
 
 @pytest.mark.parametrize(

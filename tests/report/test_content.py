@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import flipproof as fp
-from flipproof.attacks.attack_result import AttackResult
+from flipproof.attacks.search import AttackResult
 from flipproof.report.content import CertifiedRun, curve_range, percent
 from flipproof.report.reading import read_run
 from flipproof.runs.certifying import read_evidence

@@ -4,39 +4,42 @@ from __future__ import annotations
 
 import csv
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from flipproof.certificates.metrics import Curve
-from flipproof.report.drawing import Panel, comparison_figure, curves_figure
+from flipproof.report.drawing import Panel
 from flipproof.report.reading import read_run, with_attacks, with_lines
 from flipproof.report.run_figures import write_figures
+from flipproof.report.study_figures import standings_figure
 
 CURVES = (Curve("0.7", (40, 30, 10, 0), 50), Curve("0.9", (45, 20, 0, 0), 50))
+PANEL = Panel("title", CURVES, floor=0.24)
 
 
 def digests(paths: list[Path]) -> list[str]:
     return [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
 
 
-def test_curves_figure(tmp_path: Path) -> None:
-    paths = curves_figure(tmp_path / "a" / "beta", CURVES, title="title", legend="beta")
+def test_the_same_numbers_give_the_same_files(tmp_path: Path) -> None:
+    paths, again = (standings_figure(tmp_path / folder / "beta", PANEL) for folder in "ab")
     assert [path.suffix for path in paths] == [".svg", ".pdf", ".png", ".csv"]
-    again = curves_figure(tmp_path / "b" / "beta", CURVES, title="title", legend="beta")
     assert digests(paths) == digests(again)
-    other = curves_figure(tmp_path / "c" / "beta", CURVES[:1], title="title", legend="beta")
+    other = standings_figure(tmp_path / "c" / "beta", replace(PANEL, curves=CURVES[:1]))
     assert digests(paths[:3]) != digests(other[:3])
     assert not [path for path in (tmp_path / "a").iterdir() if path.name.endswith(".tmp")]
 
 
 def test_numbers_beside_the_figure(tmp_path: Path) -> None:
-    path = curves_figure(tmp_path / "beta", CURVES, title="title", legend="beta")[-1]
+    path = standings_figure(tmp_path / "beta", PANEL)[-1]
     rows = list(csv.DictReader(path.read_text().splitlines()))
-    assert len(rows) == 8
+    assert len(rows) == 9
     row = rows[1]
     assert (row["curve"], row["r"], row["certified_graphs"], row["test_graphs"]) == ("0.7", "1", "30", "50")
     assert float(row["low95"]) < float(row["certified_accuracy"]) == 0.6 < float(row["high95"])
+    assert (rows[-1]["curve"], rows[-1]["certified_accuracy"]) == ("edge-blind", "0.240000")
 
 
 def test_band_is_clopper_pearson() -> None:
@@ -45,16 +48,6 @@ def test_band_is_clopper_pearson() -> None:
     low, high = CURVES[0].band
     exact = binomtest(30, 50).proportion_ci(0.95)
     assert (low[1], high[1]) == (pytest.approx(exact.low), pytest.approx(exact.high))
-
-
-def test_comparison_shows_gain_and_loss(tmp_path: Path) -> None:
-    crossing = Panel("crossing", (Curve("paper", (30, 10, 5), 50), Curve("influence", (40, 20, 0), 50)), floor=0.25)
-    paths = comparison_figure(tmp_path / "gain", [[crossing]], title="gain")
-    drawing = paths[0].read_text()
-    assert "<svg" in drawing
-    rows = list(csv.DictReader(paths[-1].read_text().splitlines()))
-    assert rows[-1]["curve"] == "edge-blind"
-    assert rows[-1]["certified_accuracy"] == "0.250000"
 
 
 def test_figures_of_one_and_of_several(folder: Path, tmp_path: Path) -> None:

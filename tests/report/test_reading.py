@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import flipproof as fp
-from flipproof.attacks.attack_result import robust_accuracy
+from flipproof.attacks.search import robust_accuracy
 from flipproof.report import reading
 from flipproof.report.content import Reading
 from flipproof.report.reading import check_attacks, check_baseline, read_run, run_names, with_attacks, with_lines

@@ -104,7 +104,7 @@ def test_graphs_without_labels_and_a_function_of_features(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (lambda: (by_edges, topologies(8)), "defence must be a defended classifier"),
+        (lambda: (by_edges, topologies(8)), "defended must be a defended classifier"),
         (lambda: (fp.SmoothedClassifier(by_edges, NOISE, num_classes=8), []), "at least one graph"),
         (lambda: (fp.SmoothedClassifier(by_edges, NOISE, num_classes=3), topologies(8)), "has the label 7"),
     ],

@@ -1,8 +1,7 @@
 """Attacks: the other side of the bound. A success with ``k`` flips says that no certificate can reach ``k``."""
 
-from flipproof.attacks.attack_result import AttackResult, robust_accuracy
 from flipproof.attacks.constraints import Constraints
-from flipproof.attacks.search import Options
+from flipproof.attacks.search import AttackResult, Options, robust_accuracy
 from flipproof.attacks.searches import NAMES, by_name, exhaustive, gradient, greedy, known, random, strongest
 
 __all__ = [

@@ -10,9 +10,8 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from flipproof.attacks.attack_result import AttackResult
 from flipproof.attacks.constraints import Space
-from flipproof.attacks.search import Best, Options, run
+from flipproof.attacks.search import AttackResult, Best, Options, run
 from flipproof.defences.target import Target
 from flipproof.errors import InputError
 

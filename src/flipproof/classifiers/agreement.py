@@ -13,8 +13,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FLOAT32", "ROUNDING", "Arithmetic", "Precise", "agree", "tied"]
-
 FLOAT32 = 2.0**-24
 """The unit roundoff of most networks."""
 

@@ -16,8 +16,6 @@ from flipproof.noise import NoisyBatch
 if TYPE_CHECKING:
     from flipproof.classifiers.features import NodeFeatures
 
-__all__ = ["BlackBoxClassifier"]
-
 _BATCH = 256
 _MOST_EDGES = 2**22
 _BYTES_PER_EDGE = 128

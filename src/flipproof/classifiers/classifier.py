@@ -18,19 +18,6 @@ from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch, SampleStream
 from flipproof.progress import note
 
-__all__ = [
-    "DEFAULT_MEMORY",
-    "MORE_PROBES",
-    "OTHER_ANSWERS",
-    "Classifier",
-    "Companies",
-    "Probed",
-    "ShortcutDisagrees",
-    "assumed_edges",
-    "companies",
-    "shown_bytes",
-]
-
 DEFAULT_MEMORY = 2**30
 """Bytes that the noisy copies of a graph and the model's work on them may take at once."""
 

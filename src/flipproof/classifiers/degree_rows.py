@@ -20,12 +20,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, fx
 
-from flipproof.classifiers.edges import Edges, Ending
+from flipproof.classifiers.edges import Edges, Ending, PiecewiseLinear, RowMap, state_of
 from flipproof.classifiers.layers import Combining, Convolution, DenseLayer
 from flipproof.classifiers.neighbour_lists import NeighbourLists, Rows
-from flipproof.classifiers.piecewise_linear import PiecewiseLinear, RowMap, state_of
-
-__all__ = ["ROW_MODULES", "DegreeRows", "is_relu", "row_by_row"]
 
 _MOST_NODES = 64  # beyond, pairs of degrees hardly repeat
 _ALL_PAIRS = 32  # nodes up to which rows of all pairs are computed at once

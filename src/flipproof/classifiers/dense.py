@@ -22,8 +22,6 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch
 
-__all__ = ["ALWAYS_DENSE", "DenseClassifier", "fits", "prefers_matrices"]
-
 _CACHE = 2**21  # bytes of one batch's matrices and of one layer's values: measured fastest
 _MEMORY = 2**24  # bytes that a batch of few graphs may take all the same
 _FEW = 32

@@ -20,18 +20,6 @@ from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 
-__all__ = [
-    "Constant",
-    "Degree",
-    "Function",
-    "NodeFeatures",
-    "OneHotDegree",
-    "Own",
-    "OwnOrDegree",
-    "Several",
-    "as_features",
-]
-
 
 class NodeFeatures(ABC):
     """A function from a noisy graph to node features; for dense batches, for PyG's layout, and for one graph."""

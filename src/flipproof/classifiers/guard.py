@@ -11,8 +11,6 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise
 
-__all__ = ["Guard"]
-
 
 class Guard:
     """The checks of one base classifier.

@@ -18,8 +18,6 @@ from numba.extending import intrinsic, models, register_model
 
 from flipproof.compiling import compiled
 
-__all__ = ["LANES", "attend", "listed", "mix", "perceptron", "pieces_of", "pool", "scores", "sums", "weighted_sums"]
-
 LANES = 64
 """Columns that are added at once; rows must have a multiple of it."""
 

@@ -17,21 +17,7 @@ import torch
 import torch_geometric.nn as pyg
 from torch import Tensor
 
-from flipproof.classifiers.edges import NO_ENDING, Edges, Ending
-from flipproof.classifiers.piecewise_linear import RowMap
-
-__all__ = [
-    "BY_GRAPH",
-    "CONVOLUTIONS",
-    "POOLS",
-    "POOL_ENDINGS",
-    "Combining",
-    "Convolution",
-    "DenseLayer",
-    "convolution",
-    "refusal",
-]
-
+from flipproof.classifiers.edges import NO_ENDING, Edges, Ending, RowMap
 
 # ---- convolutions ------------------------------------------------------------------------------------------------------
 

@@ -25,8 +25,6 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import NoisyBatch
 
-__all__ = ["EdgeFeatures", "MessagePassingClassifier", "data_batch", "edge_argument", "made_edge_features"]
-
 EdgeFeatures = Callable[[Tensor, Tensor], Tensor]
 """From the features of the two ends of every edge, ``[E, d]`` each, to those of the edges, ``[E, k]``."""
 

@@ -13,13 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from flipproof.classifiers.edges import NO_ENDING, Edges, Ending
-from flipproof.classifiers.piecewise_linear import PiecewiseLinear
+from flipproof.classifiers.edges import NO_ENDING, Edges, Ending, PiecewiseLinear
 from flipproof.errors import MissingExtraError
 from flipproof.graphs import pairs_of_slots
 from flipproof.noise import NoisyBatch
-
-__all__ = ["MOST_NODES", "NeighbourLists", "Rows"]
 
 MOST_NODES = 500
 """Up to here lists were measured to be faster than matrices and messages."""

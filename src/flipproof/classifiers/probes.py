@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from flipproof.graphs import Graph, IntArray, pairs_of_slots
 from flipproof.noise import EdgeNoise, NoisyBatch, SampleStream, SlotLists
 
-__all__ = ["delicate", "nodes_batch", "probe_batch"]
-
 _DENSE_SLOTS = 4096  # up to here a nearly complete graph is among them
 _FULL = 0.9  # of the slots: in a complete graph all nodes look alike
 _MOST_EDGES, _EDGES_PER_NODE = 4096, 1  # beyond, the fullest has so many edges, or so many per node

@@ -19,10 +19,9 @@ from torch import Tensor
 from flipproof.classifiers.agreement import Precise, agree, tied
 from flipproof.classifiers.classifier import OTHER_ANSWERS, Companies, Probed, ShortcutDisagrees, companies
 from flipproof.classifiers.dense import ALWAYS_DENSE, DenseClassifier, fits, prefers_matrices
-from flipproof.classifiers.edges import Edges
+from flipproof.classifiers.edges import Edges, state_of
 from flipproof.classifiers.features import NodeFeatures
 from flipproof.classifiers.neighbour_lists import MOST_NODES, NeighbourLists
-from flipproof.classifiers.piecewise_linear import state_of
 from flipproof.classifiers.probes import delicate as delicate_graphs
 from flipproof.classifiers.probes import nodes_batch
 from flipproof.classifiers.torch_module import TorchClassifier, hidden_width, largest_batch
@@ -30,8 +29,6 @@ from flipproof.compiling import can_compile
 from flipproof.errors import InputError, MissingExtraError
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch
-
-__all__ = ["LookupClassifier", "Shortcut"]
 
 _TOLERANCE = 1e-4
 _LISTS_CACHE = 2**23  # bytes of one layer's values where edges are lists of neighbours: measured fastest

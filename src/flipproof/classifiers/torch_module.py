@@ -26,8 +26,6 @@ from flipproof.noise import BLOCK, EdgeNoise, NoisyBatch
 if TYPE_CHECKING:
     from flipproof.classifiers.shortcuts import Shortcut
 
-__all__ = ["CONVENTIONS", "TorchClassifier", "convention_of", "logit_per_class"]
-
 CONVENTIONS = ("pyg", "dense", "data")
 _WIDTH = 64  # assumed width of the hidden layers
 

@@ -17,8 +17,6 @@ from flipproof.classifiers.translation import DenseTwin, Untranslatable, call_wi
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch
 
-__all__ = ["TranslatedClassifier"]
-
 _AT_ONCE = 16  # samples of a graph that are held against the model's own answers in one call
 _FEW_NODES = 64  # beyond, one at a time: the model takes more memory than its twin
 

@@ -22,8 +22,6 @@ from flipproof.classifiers.degree_rows import ROW_MODULES, DegreeRows, is_relu, 
 from flipproof.classifiers.edges import Edges
 from flipproof.classifiers.layers import BY_GRAPH, CONVOLUTIONS, POOL_ENDINGS, POOLS, DenseLayer, refusal
 
-__all__ = ["DenseTwin", "Untranslatable", "call_with_fields"]
-
 
 class Untranslatable(Exception):
     """Why a module has no dense twin, in a few words."""

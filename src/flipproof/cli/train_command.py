@@ -29,7 +29,7 @@ from flipproof.models.loading import load_features
 from flipproof.progress import note, progress
 from flipproof.report.wording import setting_words
 from flipproof.studies.search_space import Space, spaces, undefended
-from flipproof.training.for_defences import fit_edge_blind
+from flipproof.training.trainings import fit_edge_blind
 
 if TYPE_CHECKING:
     from flipproof.classifiers.features import NodeFeatures

@@ -10,8 +10,7 @@ from typing import Any
 from flipproof.checks import checked_seed
 from flipproof.datasets.dataset import Attribute, Dataset
 from flipproof.datasets.dataset import fingerprint as fingerprint
-from flipproof.datasets.folder import LABELS, folder
-from flipproof.datasets.smiles import smiles
+from flipproof.datasets.folder import LABELS, folder, smiles
 from flipproof.datasets.splits import Split, drawn, split
 from flipproof.datasets.topologies import topologies
 from flipproof.datasets.tu import tu, tu_names

@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.datasets.dataset import Attribute, Dataset
-from flipproof.datasets.graph_arrays import GraphArrays
+from flipproof.datasets.dataset import Attribute, Dataset, GraphArrays
 from flipproof.errors import InputError
 from flipproof.graphs import IntArray
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from flipproof.datasets.dataset import Attribute
-from flipproof.datasets.folder import LABELS, with_features
+from flipproof.datasets.folder import LABELS, molecule, with_features
 from flipproof.datasets.graph_files import (
     EDGES,
     NODES,
@@ -25,7 +25,6 @@ from flipproof.datasets.graph_files import (
     read_table_rows,
     read_text,
 )
-from flipproof.datasets.smiles import molecule
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 

@@ -86,16 +86,17 @@ class _RayExecutor(Executor):
     def __init__(self, ray: Any, work: Callable[[Any], Any]) -> None:
         self._ray, self._work = ray, ray.put(work)
         self._remote = ray.remote(num_cpus=1, max_retries=_RETRIES)(_do)
-        self._references = list[Any]()
+        self._references = dict[Future[Outcome], Any]()  # results are held no longer than needed
 
     def submit(self, bundle: list[Any]) -> Future[Outcome]:  # type: ignore[override]
         reference = self._remote.remote([self._work], bundle)
         future: Future[Outcome] = Future()
-        self._references.append(reference)
+        self._references[future] = reference
         reference.future().add_done_callback(lambda done: self._hand_over(done, future))
         return future
 
     def _hand_over(self, done: Future[Outcome], future: Future[Outcome]) -> None:
+        self._references.pop(future, None)
         error = done.exception()
         if error is None:
             future.set_result(done.result())
@@ -107,7 +108,7 @@ class _RayExecutor(Executor):
         future.set_exception(InputError(f"{sentence}same command again)"))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        for reference in self._references:
+        for reference in list(self._references.values()):
             self._ray.cancel(reference)
 
 

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from flipproof.models.loading import save as save
     from flipproof.models.local_network import Local as Local
     from flipproof.models.network import GraphNetwork as GraphNetwork
+    from flipproof.models.network import PyGNetwork as PyGNetwork
     from flipproof.models.node_statistics import NodeFit as NodeFit
     from flipproof.models.node_statistics import NodeStatistics as NodeStatistics
-    from flipproof.models.pyg import PyGNetwork as PyGNetwork
 
 _HOMES = {
     "EdgeBlind": "blinded",

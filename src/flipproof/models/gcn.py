@@ -7,8 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from flipproof.classifiers.edges import Edges, Ending
-from flipproof.classifiers.piecewise_linear import PiecewiseLinear
+from flipproof.classifiers.edges import Edges, Ending, PiecewiseLinear
 from flipproof.models.network import GraphNetwork, checked_config, degrees, neighbour_sums, seeded_weights
 
 

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.attacks.attack_result import AttackResult
+from flipproof.attacks.search import AttackResult
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.evidence import WeakSpots
-from flipproof.certificates.metrics import Curve, only_class, right_radii
-from flipproof.certificates.paired_tests import PairedTest, compare_radii
+from flipproof.certificates.metrics import Curve, PairedTest, compare_radii, only_class, right_radii
 from flipproof.graphs import Graph, IntArray
 from flipproof.report.wording import setting_words, wording
 from flipproof.runs.settings import CertifySettings

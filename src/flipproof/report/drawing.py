@@ -36,44 +36,6 @@ class Panel:
     """Accuracy of a network that ignores edges, certified at every radius."""
 
 
-def curves_figure(stem: Path, curves: Sequence[Curve], *, title: str, legend: str) -> list[Path]:
-    """Step curves with markers at the integers, their uncertainty drawn lightly; returns the files, CSV last."""
-    with saved_figure(stem, (5.2, 3.6)) as figure:
-        axes = figure.add_subplot()
-        draw_curves(axes, curves, bands=len(curves))
-        dress_axes(axes, len(curves[0].certified))
-        axes.set_title(title, fontsize=10, loc="left")
-        axes.legend(title=legend, frameon=False, fontsize=8, title_fontsize=8)
-    return [*figure_paths(stem), write_curves(stem, [Panel(title, tuple(curves))])]
-
-
-def comparison_figure(stem: Path, rows: Sequence[Sequence[Panel]], *, title: str) -> list[Path]:
-    """Panels in rows; each shades what the last curve gains over the first. Returns the files, CSV last."""
-    columns = len(rows[0])
-    with saved_figure(stem, (3.1 * columns, 2.7 * len(rows) + 0.5)) as figure:
-        grid = figure.subplots(len(rows), columns, sharex=True, sharey=True, squeeze=False)
-        for axes, panel in zip(grid.flat, (panel for panels in rows for panel in panels), strict=True):
-            _draw_panel(axes, panel)
-            axes.label_outer()
-        named = {
-            label: handle for axes in grid.flat for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-        }
-        figure.suptitle(title, fontsize=11, x=0.01, ha="left")
-        figure.legend(named.values(), named, loc="outside lower center", ncols=len(named), frameon=False, fontsize=9)
-    return [*figure_paths(stem), write_curves(stem, [panel for panels in rows for panel in panels])]
-
-
-def _draw_panel(axes: Any, panel: Panel) -> None:
-    radii = np.arange(len(panel.curves[0].certified))
-    first, last = panel.curves[0], panel.curves[-1]
-    for name, colour, low, high in (("gained", "#4c9f70", first, last), ("lost", "#c0392b", last, first)):
-        if name == "gained" or (high.accuracy > low.accuracy).any():
-            top = np.maximum(low.accuracy, high.accuracy)
-            axes.fill_between(radii, low.accuracy, top, step="mid", color=colour, alpha=0.25, linewidth=0, label=name)
-    draw_curves(axes, panel.curves, bands=0, faint_first=True)
-    finish_panel(axes, panel)
-
-
 def finish_panel(axes: Any, panel: Panel) -> None:
     """The edge-blind line, axes and title of a panel whose curves are drawn."""
     if panel.floor is not None:

@@ -9,8 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from flipproof import __version__
-from flipproof.certificates.metrics import Curve, mean_radius, mean_radius_interval, right_radii
-from flipproof.certificates.paired_tests import PairedTest, compare_radii
+from flipproof.certificates.metrics import (
+    Curve,
+    PairedTest,
+    compare_radii,
+    mean_radius,
+    mean_radius_interval,
+    right_radii,
+)
 from flipproof.errors import InputError
 from flipproof.graphs import IntArray
 from flipproof.report.content import ATTACKERS, curve_limit
@@ -138,7 +144,7 @@ def compared(runs: Sequence[TableRun], radii: Sequence[int]) -> list[PairedTest]
 
 
 def paired_csv(runs: Sequence[TableRun], radii: Sequence[int] | None = None) -> str:
-    """One row per run compared with the first one, and radius; see :class:`flipproof.certificates.paired_tests.PairedTest`."""
+    """One row per run compared with the first one, and radius; see :class:`flipproof.certificates.metrics.PairedTest`."""
     plain = ("first", "second", "radius", "graphs", "both", "only_first", "only_second", "neither")
     return _csv(
         [

@@ -13,8 +13,7 @@ from markupsafe import Markup
 
 from flipproof import __version__
 from flipproof.certificates.certificate import NODE_CHANGES
-from flipproof.certificates.metrics import Curve, mean_radius, mean_radius_interval
-from flipproof.certificates.paired_tests import PairedTest
+from flipproof.certificates.metrics import Curve, PairedTest, mean_radius, mean_radius_interval
 from flipproof.report.content import CertifiedRun, curve_range, paired, percent, share_text
 from flipproof.report.script_data import script_data
 from flipproof.report.templates import asset, policy, rendered

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from flipproof.attacks.attack_result import AttackResult
+from flipproof.attacks.search import AttackResult
 from flipproof.certificates.metrics import Curve
 from flipproof.graphs import Graph, IntArray
 from flipproof.report.content import ATTACKERS, CertifiedRun, curve_range, percent

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flipproof.attacks.attack_result import AttackResult
+from flipproof.attacks.search import AttackResult
 from flipproof.certificates.evidence import ClassCell, WeakSpots
 from flipproof.certificates.metrics import Curve
 from flipproof.graphs import Graph

@@ -109,8 +109,8 @@ def latex_table(
     The first ``texts`` columns are set flush left, the others flush right. The interval of a cell stands below its value: side
     by side, seven columns would not fit on a page. It needs ``\usepackage{booktabs}``.
 
-    >>> rows = [["smoothing", ("90.0", "[78.2, 96.7]")]]
-    >>> print(latex_table(["defence", "$r=0$"], [rows], caption="Accuracy.", label="tab:a"))
+    >>> rows = [["first", ("90.0", "[78.2, 96.7]")]]
+    >>> print(latex_table(["run", "$r=0$"], [rows], caption="Accuracy.", label="tab:a"))
     \begin{table}
       \centering
       \caption{Accuracy.}
@@ -119,9 +119,9 @@ def latex_table(
       \setlength{\tabcolsep}{3pt}
       \begin{tabular}{lr}
         \toprule
-        defence & $r=0$ \\
+        run & $r=0$ \\
         \midrule
-        smoothing & 90.0 \\
+        first & 90.0 \\
          & {\scriptsize [78.2, 96.7]} \\
         \bottomrule
       \end{tabular}

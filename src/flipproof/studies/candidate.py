@@ -189,7 +189,7 @@ class Candidate:
         """
         from flipproof import models
         from flipproof.training import train_for
-        from flipproof.training.for_defences import fit_edge_blind
+        from flipproof.training.trainings import fit_edge_blind
 
         if not self.defence.trains:
             model, fit = fit_edge_blind(graphs, features=features, validation=None, seed=seed)

@@ -14,7 +14,7 @@ from flipproof.errors import InputError
 from flipproof.fields import Option, from_plain, options_of, to_plain
 from flipproof.graphs import Graph
 from flipproof.report.wording import title, wording
-from flipproof.training.for_defences import Training, default_features, training_for
+from flipproof.training.trainings import Training, default_features, training_for
 
 if TYPE_CHECKING:
     from flipproof.datasets import Dataset

@@ -22,10 +22,8 @@ from flipproof.errors import InputError
 from flipproof.models.network import GraphNetwork
 from flipproof.noise import EdgeNoise, keyed_draws
 from flipproof.training.batches import LabelledGraphs, Padded, shuffled
-from flipproof.training.flips import flip_highest
-from flipproof.training.hyperparameters import Hyperparameters
-from flipproof.training.objectives import OBJECTIVES, averaged_loss
-from flipproof.training.schedules import SCHEDULES
+from flipproof.training.hyperparameters import SCHEDULES, Hyperparameters
+from flipproof.training.objectives import OBJECTIVES, averaged_loss, flip_highest
 from flipproof.training.views import Draws, as_view
 
 _FORGETTING = 10  # early on the average reaches back a tenth of the steps
@@ -108,7 +106,7 @@ def standardise_inputs(network: GraphNetwork, graphs: Iterable[Any], *, features
             batch.mask,
         )
         hook.remove()
-        first.weight /= inputs[0].std(dim=0).clamp_min(1e-6)
+        first.weight.div_(inputs[0].std(dim=0).clamp_min(1e-6))
         first.bias.sub_(first.weight @ inputs[0].mean(dim=0))
 
 

@@ -50,6 +50,14 @@ def test_the_experiment_is_the_papers() -> None:
     assert all(job.needs == Job("gcn", None) for job in settings.jobs() if job.network == "gcn" and job.keep)
 
 
+@pytest.mark.parametrize("settings", [Settings(), Settings.quick()])
+def test_no_certificate_is_read_twice(settings: Settings) -> None:
+    """A graph that counts twice would narrow every interval."""
+    for network in ("gcn", "gin"):
+        readings = settings.readings(network)
+        assert len(set(readings)) == len(readings)
+
+
 def test_networks_of_a_kind_differ_and_start_from_their_own_weights() -> None:
     trained = train_networks(Job("gcn", 0.9), TINY)
     first, second = (network.head.weight for network, _ in trained.values())

@@ -13,6 +13,9 @@ from scipy import stats
 from flipproof.certificates.metrics import (
     CONFIDENCE,
     Curve,
+    PairedTest,
+    compare_radii,
+    holm,
     mean_radius,
     mean_radius_interval,
     only_class,
@@ -21,7 +24,6 @@ from flipproof.certificates.metrics import (
     shares,
     short_interval,
 )
-from flipproof.certificates.paired_tests import PairedTest, compare_radii, holm
 from flipproof.files import write_json, write_text
 from flipproof.graphs import IntArray
 from flipproof.studies.benchmark.config import Protocol, Row

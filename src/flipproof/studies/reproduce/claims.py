@@ -78,7 +78,7 @@ def judge(settings: Settings, tables: Mapping[tuple[str, float], Table]) -> list
 def _larger_radius(settings: Settings, radii: Sequence[NDArray[np.int64]]) -> Claim:
     best = float(lower_bound(settings.samples, settings.samples, failure_prob=settings.alpha))
     ceilings = [radius(best, EdgeNoise(keep=keep)) for keep in settings.keeps]
-    words, holds = [], ceilings[0] > ceilings[-1]
+    words, holds = [], bool(ceilings[0] > ceilings[-1])
     for (keep, ceiling, values), (above, lower, _) in itertools.pairwise(
         zip(settings.keeps, ceilings, radii, strict=True)
     ):
@@ -87,7 +87,7 @@ def _larger_radius(settings: Settings, radii: Sequence[NDArray[np.int64]]) -> Cl
             continue
         beyond = interval(values > lower)
         words.append(f"beta {keep:g}: {beyond} beyond {lower} flips, of which beta {above:g} allows no more")
-        holds &= beyond.low > 0
+        holds = holds and beyond.low > 0
     return Claim(
         "A lower beta gives a larger maximum certified radius",
         "share of test graphs that are certified beyond what unanimous votes give under the next higher beta; the interval lies "

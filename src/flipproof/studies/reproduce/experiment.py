@@ -72,6 +72,7 @@ class Settings:
         """A small version that shows every part in well under a minute; its figures mean little."""
         return cls(
             seed=seed,
+            networks=2,
             graphs=96,
             train_graphs=64,
             keeps=(0.7, 0.9),
@@ -98,7 +99,7 @@ class Settings:
         """The certificates read off the votes: all at ``gain_samples``, and of the GCN those of the paper's figures."""
         paper = [Reading("paper", alpha, count) for alpha in self.alphas for count in self.sample_counts]
         compared = [Reading(method, self.alpha, self.gain_samples) for method in METHODS]
-        return [*paper, *compared] if network == "gcn" else compared
+        return list(dict.fromkeys([*paper, *compared])) if network == "gcn" else compared
 
     def jobs(self) -> list[Job]:
         """All trainings; one that another starts from comes before it."""

@@ -34,7 +34,7 @@ _HOMES = {
     "GIN": "gin",
     "Local": "local_network",
     "GraphNetwork": "network",
-    "PyGNetwork": "pyg",
+    "PyGNetwork": "network",
     **dict.fromkeys(("NodeFit", "NodeStatistics"), "node_statistics"),
     **dict.fromkeys(("NAMES", "SavedModel", "build", "load", "load_metadata", "save"), "loading"),
 }

@@ -22,7 +22,8 @@ import torch
 from numpy.typing import NDArray
 
 import flipproof as fp
-from flipproof.graphs import NODE_CHANGES, changed_graphs
+from flipproof.certificates.certificate import NODE_CHANGES
+from flipproof.defences.changed_nodes import changed_graphs
 
 RADII = (0, 1, 2, 3)
 BUDGETS = (1, 2, 3)

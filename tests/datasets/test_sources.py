@@ -71,16 +71,6 @@ def test_a_model_folder_remembers_its_data_and_split(tmp_path: Path, monkeypatch
         model_data(saved.metadata, **(NOTHING | {"data": "../mine"}))
 
 
-def test_test_graphs_of_a_reproduced_model_were_no_training_graphs(tmp_path: Path) -> None:
-    from flipproof.studies.reproduce.experiment import Job, Settings, TrainWork, data_split
-
-    settings = Settings(graphs=32, train_graphs=20, clean_epochs=1)
-    TrainWork(settings, tmp_path)(Job("gcn", None))
-    source, graphs = model_data(models.load_metadata(tmp_path / "models" / "gcn-clean").metadata, **NOTHING)
-    assert source.split(graphs).test_indices.tolist() == data_split(settings).test_indices.tolist()
-    assert source.split(graphs).train_indices.tolist() == data_split(settings).train_indices.tolist()
-
-
 def test_the_fingerprint_sees_edges_features_labels_and_names() -> None:
     base = fp.Graph(3, [(0, 1)], np.ones((3, 1), np.float32), 0)
     variants = [

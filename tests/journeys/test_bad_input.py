@@ -92,16 +92,16 @@ BAD_INPUT = [
     (f"{TRAIN} --groups 0", "Invalid value for '--groups': Input should be greater than or equal to 1; got '0'"),
     (f"{TRAIN} --groups 70000", "groups must be an integer from 1 to 65536; got 70000 (for instance 5)"),
     (f"{TRAIN} --renumber", "--renumber belongs to voting, and the defence here is none (leave it out)"),
-    (f"{TRAIN} --groups 3 --keep 0.9", "--groups belongs to voting; got it for smoothing (leave one of them out)"),
-    (f"{OWN} --groups 3", "--groups belongs to voting; got it for smoothing (leave one of them out)"),
-    (f"{OWN} --defence voting", "--keep belongs to smoothing; got it for voting (leave one of them out)"),
+    (f"{TRAIN} --groups 3 --keep 0.9", "--groups belongs to voting, and the defence here is smoothing (leave it out)"),
+    (f"{OWN} --groups 3", "--groups belongs to voting, and the defence here is smoothing (leave it out)"),
+    (f"{OWN} --defence voting", "--keep belongs to smoothing, and the defence here is voting (leave it out)"),
     (f"{OWN} --defence shield", "got 'shield' (smoothing is the usual one)"),
     (
         f"{OWN} --defence smoothing --groups 3",
-        "--groups belongs to voting; got it for smoothing (leave one of them out)",
+        "--groups belongs to voting, and the defence here is smoothing (leave it out)",
     ),
     (f"{SAVED} --groups 3", "--samples belongs to smoothing, and the defence here is voting (leave it out)"),
-    (f"{SAVED} --defence voting", "voting needs a number of groups; got none (for instance groups 5)"),
+    ("certify --model model --out new --defence voting", "voting needs a number of groups; got none"),
     ("certify --model model --groups 3 --features one-hot-degree --out new", "the model failed on noisy copies"),
     # numbers
     (f"{OWN} --alpha 0", "alpha must lie in (0, 1)"),
@@ -333,7 +333,7 @@ def test_a_model_that_fails_on_a_later_graph_keeps_what_is_finished(
     done = call(monkeypatch, capsys, *command.split(), "--workers", 1)
     assert done.code == 2
     assert "the model failed on graph 1 with ZeroDivisionError" in done.err
-    finished = [row[0] for row in stored(runs / "later")["finished"]]
+    finished = [row[0] for row in stored(runs / "later")]
     assert [item for item in finished if isinstance(item, int)] == [2, 5, 8, 11]
 
 

@@ -17,6 +17,12 @@ from flipproof.training.loop import Hyperparameters
 from flipproof.training.reached_views import TrainingAttack, worst_choice
 
 
+def asked(local, graph):
+    """What the network says about all views of a graph."""
+    local.check([graph])
+    return local.defence.ask(local, graph, local.defence.request())
+
+
 def hyperparameters(**changes):
     plain = {
         "epochs": 2,
@@ -84,7 +90,7 @@ def test_the_drop_in_training_is_the_certificates(budget):
     local = fp.LocalClassifier(model)
     adds, removes, flips = budget
     for index, graph in enumerate(graphs):
-        evidence = local.ask(graph, None)
+        evidence = asked(local, graph)
         own = leads_over_rivals(evidence.totals, graph.label, 3)
         np.testing.assert_allclose(leads[index].detach(), own, rtol=1e-3, atol=1e-4)
         assert bool(right[index]) == (evidence.label == graph.label)
@@ -124,7 +130,7 @@ def test_the_offset_drops_by_the_worst_number_of_edges(attack):
     )
     seen = 0
     for index, graph in enumerate(graphs):
-        evidence = fp.LocalClassifier(model).ask(graph, None)
+        evidence = asked(fp.LocalClassifier(model), graph)
         changes = edge_changes(graph, evidence.depth)
         within = (changes >= -min(removes, flips)) & (changes <= min(adds, flips))
         leads = leads_over_rivals(evidence.offsets, graph.label, 3)

@@ -38,8 +38,6 @@ from numpy.typing import NDArray
 from flipproof.certificates.node_views import NodeViews
 from flipproof.graphs import IntArray
 
-__all__ = ["KINDS", "THETAS", "GreedyBounds", "NodeLosses", "heaviest", "touch_gains", "worst_drops"]
-
 THETAS = (0.0, 0.5, 1.0)
 _THETAS = np.array(THETAS)[:, None, None]
 KINDS = ("either", "adds", "removes")  # of flips
@@ -106,10 +104,7 @@ class NodeLosses:
 
     def table(self, flips: int) -> Floats:
         """``W_v`` for each theta, ``[n, thetas, B, additions, removals]``, for at least so many flips, as far as was looked;
-        ``-inf`` where impossible.
-
-        Few flips are looked at first: most graphs need no more.
-        """
+        ``-inf`` where impossible. Few flips are looked at first: most graphs need no more."""
         if self._table.shape[-1] <= min(flips, self.depth):
             self._table = self._tabulated(min(self.depth, max(flips, 2 * self._table.shape[-1])))
         return self._table
@@ -133,9 +128,7 @@ class NodeLosses:
         return found.reshape(*found.shape[:-1], len(kinds), depth + 1)
 
     def at(self, kind: str, touches: IntArray) -> Floats:
-        """``W_v`` for so many flips of one of :data:`KINDS`, each node with its own number for each theta and rival,
-        ``[n, thetas, B]``.
-        """
+        """``W_v`` for flips of one of :data:`KINDS`, each node with its own number per theta and rival, ``[n, thetas, B]``."""
         near = np.minimum(touches, self.depth)
         looked = self.along(kind, self.depth)
         found = looked.reshape(near.size, -1)[np.arange(near.size), near.ravel()].reshape(near.shape)
@@ -173,9 +166,7 @@ class NodeLosses:
         return touches.swapaxes(0, 1), values.transpose(3, 1, 2, 0, 4)
 
     def _far_along(self, kind: str, number: IntArray) -> Floats:
-        """Bounds on ``W_v`` for more flips of one kind than were looked at, ``[n, thetas, B, F]``; numbers have that shape, or 1
-        for thetas and rivals.
-        """
+        """Bounds on ``W_v`` for more flips of one kind than were looked at, ``[n, thetas, B, F]``; numbers broadcast to it."""
         if kind != "either":
             none = np.zeros_like(number)
             return self._beyond(number, none) if kind == "adds" else self._beyond(none, number)
@@ -199,15 +190,13 @@ class NodeLosses:
     def _beyond(self, adds: IntArray, removes: IntArray) -> Floats:
         """Bounds on ``W_v`` for more flips than were looked at, ``[n, thetas, B, F]``, from numbers that broadcast to it."""
         added, removed = self._room
-        possible = (adds <= added) & (removes <= removed)
-        found: Floats = np.where(possible, self._linear(adds, removes), -np.inf)
-        return found
+        return np.where((adds <= added) & (removes <= removed), self._linear(adds, removes), -np.inf)
 
     def _linear(self, adds: IntArray, removes: IntArray) -> Floats:
         """As :meth:`_beyond`, of what is possible."""
-        added, removed = self._gains
-        found: Floats = self._worst + _THETAS * (adds * added + removes * removed)
-        return found
+        worst, added, removed = self._extremes
+        bounds: Floats = worst + _THETAS * (adds * added + removes * removed)
+        return bounds
 
     @cached_property
     def _room(self) -> tuple[IntArray, IntArray]:
@@ -215,19 +204,12 @@ class NodeLosses:
         return self._most[:, 0, None, None, None], self._most[:, 1, None, None, None]
 
     @cached_property
-    def _worst(self) -> Floats:
-        """What every node can lose at most, ``[n, 1, B, 1]``."""
-        found: Floats = (self._parts + self._bound)[:, None, :, None]
-        return found
-
-    @cached_property
-    def _gains(self) -> tuple[Floats, Floats]:
-        """What a node can gain by the shift of one addition, and of one removal, ``[n, 1, B, 1]`` each."""
+    def _extremes(self) -> tuple[Floats, Floats, Floats]:
+        """What a node can lose at most, and gain by the shift of one addition and of one removal, ``[n, 1, B, 1]`` each."""
         number = self._slack.shape[1] // 2
-        added, removed = (
-            -part.min(axis=1)[:, None, :, None] for part in (self._slack[:, :number], self._slack[:, number:])
-        )
-        return added, removed
+        gains = (-part.min(axis=1) for part in (self._slack[:, :number], self._slack[:, number:]))
+        worst, added, removed = (part[:, None, :, None] for part in (self._parts + self._bound, *gains))
+        return worst, added, removed
 
     def _tabulated(self, flips: int) -> Floats:
         steps = self.views.steps
@@ -274,7 +256,8 @@ def heaviest(values: Floats, total: tuple[int, int]) -> Floats:
         return _heaviest_of_one_kind(values[..., 0], total[0])  # few sums of many totals each
     left, right = _halves(values, total)
     if left is None:
-        return _at(right, *total)
+        inside = total[0] < right.shape[0] and total[1] < right.shape[1]
+        return right[total] if inside else np.full(right.shape[2:], -np.inf)
     # of the last two, one total is wanted: no need for all the others
     mine, theirs = [], []
     for size, other, wanted in zip(left.shape[:2], right.shape[:2], total, strict=True):
@@ -324,11 +307,6 @@ def _merged_along(left: Floats, right: Floats, most: int) -> Floats:
         place = out[..., adds : adds + size]
         np.maximum(place, left[..., adds, None] + right[..., : place.shape[-1]], out=place)
     return out
-
-
-def _at(values: Floats, adds: int, removes: int) -> Floats:
-    inside = adds < values.shape[0] and removes < values.shape[1]
-    return values[adds, removes] if inside else np.full(values.shape[2:], -np.inf)
 
 
 def _halves(values: Floats, total: tuple[int, int]) -> tuple[Floats | None, Floats]:
@@ -400,13 +378,7 @@ class GreedyBounds:
     ``W_v`` is at most a sum of gains, one per touch (:func:`touch_gains`), and an attack of ``q`` flips takes ``2q`` of all
     gains: at most the largest ones. To hand out touches in this order is one of the ways that the knapsack chooses from.
 
-    Args:
-        losses: As for :func:`worst_drops`.
-        flips: The largest number.
-        kinds: Some of :data:`KINDS`.
-
-    Attributes:
-        above: For each kind, bounds on :func:`worst_drops` from above, ``[kinds, flips + 1, B]``; mostly near it.
+    ``above`` are bounds on :func:`worst_drops` from above for each of the ``kinds``, ``[kinds, flips + 1, B]``; mostly near it.
     """
 
     def __init__(self, losses: NodeLosses, flips: int, kinds: Sequence[str] = KINDS) -> None:

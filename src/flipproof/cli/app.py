@@ -91,7 +91,7 @@ _COMMANDS = {
         "flipproof tune --data MUTAG --root data --radius 1 --out results/tune",
     ),
     "benchmark": (
-        "benchmark_command",
+        "choosing_commands",
         _COMPARE,
         "Compare methods on published folds: certified accuracy with intervals and paired tests, beside the edge-blind line.",
         "flipproof benchmark benchmarks/quick.toml --root data --out results/benchmark",

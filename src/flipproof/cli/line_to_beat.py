@@ -16,7 +16,7 @@ from flipproof.errors import InputError
 from flipproof.models.loading import LoadedModel, load_model
 from flipproof.progress import note
 from flipproof.runs.edge_blind_line import Line
-from flipproof.training.trainings import fit_edge_blind
+from flipproof.studies.search_space import fit_edge_blind
 
 FIT, NONE = "fit", "none"
 MOST_GRAPHS = 5_000

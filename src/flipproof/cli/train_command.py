@@ -28,8 +28,7 @@ from flipproof.fields import option
 from flipproof.models.loading import load_features
 from flipproof.progress import note, progress
 from flipproof.report.wording import setting_words
-from flipproof.studies.search_space import Space, spaces, undefended
-from flipproof.training.trainings import fit_edge_blind
+from flipproof.studies.search_space import Space, fit_edge_blind, spaces, undefended
 
 if TYPE_CHECKING:
     from flipproof.classifiers.features import NodeFeatures

@@ -241,8 +241,8 @@ class LocalClassifier(DefendedClassifier):
         engine: Engine | None = None,
     ) -> list[Certificate]:
         """A certificate for each graph, in their order; see :meth:`certify` and :meth:`DefendedClassifier.certify_all`."""
-        where: dict[str, Any] = {"progress": progress, "workers": workers, "engine": engine}
-        return self._certificates(as_graphs(graphs), LocalRequest(per_node, nodes, kinds), **where)
+        request = LocalRequest(per_node, nodes, kinds)
+        return self._certificates(as_graphs(graphs), request, progress=progress, workers=workers, engine=engine)
 
 
 def _checked_network(model: Any, defence: Local) -> Network:
@@ -282,13 +282,12 @@ def hook_of(classifier: DefendedClassifier) -> Any:
 def look(classifier: DefendedClassifier, graph: Graph, per_node: int | None, *, most: int | None = None) -> LocalScores:
     """The votes on all views that attacks reach; no deeper than attacks of ``most`` flips need."""
     node_set = _NodeSet(classifier, graph)
-    depth = _depth(per_node, node_set.num_kinds, graph)
-    depth = depth if most is None else min(depth, most)
+    depth = min(_depth(per_node, node_set.num_kinds, graph), most or graph.num_nodes)
     views = views_of(graph, node_set.kinds, depth)
     clean = node_set.scores(views.own[: views.num_clean], views.counts[: views.num_clean])
     rest = node_set.scores(views.own[views.num_clean :], views.counts[views.num_clean :])
     offsets = None
-    if classifier.model.counts_edges:
+    if not classifier.model.in_features:
         changes = edge_changes(graph, depth)
         offsets = node_set.offsets(graph.num_edges + changes)
         offsets[changes == 0] = node_set.offset  # in a batch of another shape it may round differently
@@ -323,16 +322,12 @@ class _NodeSet:
     def __init__(self, classifier: DefendedClassifier, graph: Graph) -> None:
         import torch
 
-        from flipproof.models.node_odds import node_statistics
-
         self.network: Network = classifier.derived
         nodes = hook_of(classifier).of(graph).to(torch.float32)[:, : self.network.in_features]
         features = self.network.measured(nodes.double()).numpy()
-        odds = None
-        if self.network.in_features:
-            odds = torch.from_numpy(self.network.odds.of(node_statistics(nodes.numpy())[None]))
+        odds = self.network.odds.of_nodes(nodes, [graph.num_nodes]) if self.network.in_features else None
         rows, self.kinds = kinds_of(features)
-        self.rows = torch.from_numpy(rows)
+        self.rows, self.num_kinds = torch.from_numpy(rows), len(rows)
         self.sizes = torch.tensor([graph.num_nodes], dtype=torch.float64)
         with torch.inference_mode():
             self.context = self.network.context(
@@ -347,10 +342,6 @@ class _NodeSet:
         # a hyperbolic tangent may round up
         return None if largest is None else np.full(len(self.offset), float(largest) * (1 + 1e-12))
 
-    @property
-    def num_kinds(self) -> int:
-        return int(self.kinds.max()) + 1
-
     def offsets(self, edges: IntArray) -> Floats:
         """The scores of the node set with these numbers of edges, ``[E, P]``."""
         import torch
@@ -358,19 +349,28 @@ class _NodeSet:
         number = len(edges)
         with torch.inference_mode():
             counts = self.network.count_inputs(self.sizes.expand(number), torch.from_numpy(edges).double())
-            found: Floats = self.network.offsets(self.context.expand(number, -1), counts).numpy().copy()
-        return found
+            offsets: Floats = self.network.offsets(self.context.expand(number, -1), counts).numpy().copy()
+        return offsets
 
     def scores(self, own: IntArray, counts: IntArray) -> Floats:
         """The votes on views, ``[R, P]``."""
         import torch
 
-        parts = [np.empty((0, len(self.offset)))]
+        from flipproof.models.local_network import LocalViews
+
+        votes = [np.empty((0, len(self.offset)))]
         with torch.inference_mode():
             for start in range(0, len(own), _MOST_ROWS):
-                inputs, graph = self._inputs(own[start : start + _MOST_ROWS], counts[start : start + _MOST_ROWS])
-                parts.append(self.network.view_scores(inputs, self.context, graph).numpy())
-        return np.concatenate(parts)
+                part = slice(start, start + _MOST_ROWS)
+                own_rows, neighbours = (
+                    self.rows[torch.from_numpy(own[part])],
+                    torch.from_numpy(counts[part].astype(float)),
+                )
+                graph = torch.zeros(len(own_rows), dtype=torch.int64)
+                views = LocalViews.counted(own_rows, neighbours, self.rows, graph)
+                inputs = self.network.view_inputs(views, self.sizes)
+                votes.append(self.network.view_scores(inputs, self.context, graph).numpy())
+        return np.concatenate(votes)
 
     def rounding(self, views: NodeViews) -> Floats:
         """Bound on the error of any score."""
@@ -385,19 +385,8 @@ class _NodeSet:
             graph = torch.zeros(1, dtype=torch.int64)
             most = LocalViews.counted(rows.amax(dim=0, keepdim=True), counts, rows, graph)
             inputs = self.network.largest_inputs(most._replace(degrees=degree), self.sizes)
-            found: Floats = self.network.rounding(inputs, self.context, self.sizes).numpy().copy()
-        return found
-
-    def _inputs(self, own: IntArray, counts: IntArray) -> tuple[Any, Any]:
-        import torch
-
-        from flipproof.models.local_network import LocalViews
-
-        graph = torch.zeros(len(own), dtype=torch.int64)
-        neighbours = torch.from_numpy(counts.astype(np.float64))
-        own_rows = self.rows[torch.from_numpy(own)]
-        views = LocalViews.counted(own_rows, neighbours, self.rows, graph)
-        return self.network.view_inputs(views, self.sizes), graph
+            bound: Floats = self.network.rounding(inputs, self.context, self.sizes).numpy().copy()
+        return bound
 
 
 class LocalTarget(Target):
@@ -436,8 +425,7 @@ class LocalTarget(Target):
 
     def prediction(self) -> int:
         self.calls += 1
-        found = self.local.predict(self.graph)
-        return 0 if found is None else found
+        return self.local.predict(self.graph) or 0
 
     def confirm(self, graph: Graph) -> Confirmation:
         self.calls += 1
@@ -453,12 +441,8 @@ def _depth(per_node: int | None, num_kinds: int, graph: Graph) -> int:
 
 
 def _checked_budget(budget: Any) -> int | tuple[int, int]:
-    if isinstance(budget, Sequence) and not isinstance(budget, str):
-        if len(budget) != 2:
-            raise InputError(
-                f"budget must be a number of flips, or additions and removals; got {budget!r} (for instance 3)"
-            )
+    if isinstance(budget, Sequence) and not isinstance(budget, str) and len(budget) == 2:
         adds, removes = (checked_count(part, "budget", 0, "for instance (2, 1)") for part in budget)
         checked_count(adds + removes, "budget", 1, "for instance (2, 1)")
         return adds, removes
-    return checked_count(budget, "budget", 1, "for instance 3")
+    return checked_count(budget, "budget", 1, "for instance 3, or additions and removals")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,29 +12,25 @@ from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.models.count_table import CountTable
 from flipproof.models.network import DenseLayout, GraphNetwork, Layout, SparseLayout, seeded_weights
-from flipproof.models.node_odds import NodeOdds, node_statistics
-from flipproof.models.voters import BUDGET_INPUTS, DEGREE_INPUTS, UNIT_ROUNDOFF, Voters
-
-__all__ = ["LOUDEST", "Local", "LocalViews", "class_scores"]
+from flipproof.models.node_odds import NodeOdds
 
 _BUDGETS = (1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0)  # flips that have one; between two, both are on in part
 _SIZES = 64  # numbers of nodes that have an input of their own, where graphs recur
 _SIZE_WIDTH = 0.7  # of the bump around each
 _LEAST_SPREAD = 0.1  # of a number that is measured: what training hardly saw must not outweigh all else
+_DEGREE_INPUTS = 16  # degrees that have an input of their own
+_BUDGET_INPUTS = 7  # numbers of flips that have one
+_COUNT_INPUTS = 7  # inputs that say how many edges there are, where nodes tell nothing
+_UNIT_ROUNDOFF = 2.0**-53
+_SUMMARY = 4  # numbers in which nodes are told of all node features
 LOUDEST = 4.0  # of members beside log-odds
 _LEAST_COLUMN_SPREAD = 0.01  # of a node feature that is measured, over its largest value
 _LARGEST_VOTE = 0.5  # of a node for one flip, where node features make too many views to look at all
 
 
 class LocalViews(NamedTuple):
-    """Views of nodes as a network reads them, one row each.
-
-    Attributes:
-        own: Own features, ``[R, d]``.
-        sums: Sums of the neighbours' features, ``[R, d]``.
-        degrees: Numbers of neighbours, ``[R]``.
-        graph: The graph of each, ``[R]``.
-    """
+    """Views of nodes as a network reads them, one row each: own features and sums of the neighbours' features ``[R, d]``,
+    degrees and the graph of each ``[R]``."""
 
     own: Tensor
     sums: Tensor
@@ -44,20 +39,73 @@ class LocalViews(NamedTuple):
 
     @classmethod
     def counted(cls, own: Tensor, counts: Tensor, rows: Tensor, graph: Tensor) -> LocalViews:
-        """Views from own features and numbers of neighbours.
-
-        Args:
-            own: Own features, ``[R, d]``.
-            counts: Neighbours of each kind, ``[R, K]``.
-            rows: Features of each kind, ``[K, d]``.
-            graph: The graph of each, ``[R]``.
-        """
+        """From own features, numbers of neighbours of each kind ``[R, K]`` and the features of each kind ``[K, d]``."""
         return cls(own, counts @ rows, counts.sum(dim=1), graph)
 
-    @classmethod
-    def joined(cls, parts: Sequence[LocalViews]) -> LocalViews:
-        """Several, one below the other."""
-        return cls(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+class Voters(nn.Module):
+    """One member: the perceptron of the nodes and that of the node set.
+
+    ``node_set`` columns of the context describe the node set, the others the budget; there are ``pairs`` pairs of classes.
+    """
+
+    def __init__(self, in_features: int, node_set: int, hidden: int, pairs: int) -> None:
+        super().__init__()
+        self._node_set = node_set
+        told = _SUMMARY if in_features else node_set
+        self.view = nn.Linear(3 * in_features + 4 + _DEGREE_INPUTS, hidden)
+        # votes that know the node set in detail are learnt by heart: on NCI1 they certify .03 less at one flip
+        self.summary = nn.Linear(node_set, told, bias=False) if in_features else None
+        self.setting = nn.Linear(told + _BUDGET_INPUTS, hidden, bias=False)
+        self.inner = nn.Linear(hidden, hidden)
+        self.outer = nn.Linear(hidden, pairs)
+        known = node_set + _BUDGET_INPUTS + (0 if in_features else _COUNT_INPUTS)
+        self.offset = nn.Sequential(
+            nn.Linear(known, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, pairs)
+        )
+        # some tens of votes are added up; but where node features say much, small votes never outgrow the offset
+        with torch.no_grad():
+            self.outer.weight.mul_(5 if in_features else 0.1)
+            self.outer.bias.zero_()
+            if not in_features:  # most of their inputs, the numbers of nodes one by one, are zero
+                self.setting.weight.mul_(2)
+                cast(nn.Linear, self.offset[0]).weight.mul_(2)
+
+    def view_scores(self, inputs: Tensor, context: Tensor, graph: Tensor) -> Tensor:
+        """The votes of views, ``[R, P]``."""
+        hidden = (self.view(inputs) + self.setting(self._told(context))[graph]).relu()
+        return cast(Tensor, self.outer(self.inner(hidden).relu()))
+
+    def offsets(self, context: Tensor, counts: Tensor) -> Tensor:
+        """The scores of node sets with so many edges, ``[B, P]``."""
+        known = context[:, : self._node_set + _BUDGET_INPUTS]  # the log-odds of other machines are none of its business
+        return cast(Tensor, self.offset(torch.cat([known, counts], dim=1)))
+
+    def rounding(self, largest_inputs: Tensor, context: Tensor, known: Tensor) -> Tensor:
+        r"""A bound on the rounding error of any score, ``[P]``, from bounds on absolute inputs.
+
+        A layer of ``m`` inputs computes :math:`W x + b` with an error of at most :math:`(m + 2) u (|W| |x| + |b|)`, ``u`` the
+        unit roundoff, and passes on the error of ``x`` by :math:`|W|`; rectifiers enlarge neither. By induction the error of
+        the whole is at most ``u`` times the sum of all ``m + 2`` times the value of the network with absolute weights on
+        absolute inputs. The factor here is more than twice as large, which also covers inputs that are off by some units in
+        the last place.
+        """
+        value = _absolute(self.view, largest_inputs.unsqueeze(0)) + _absolute(self.setting, self._told(context, True))
+        value = _absolute(self.outer, _absolute(self.inner, value))
+        offset = known
+        for layer in self.offset:
+            if isinstance(layer, nn.Linear):
+                offset = _absolute(layer, offset)
+        widths = [layer.in_features for layer in self.modules() if isinstance(layer, nn.Linear)]
+        factor = 64 + 2 * sum(width + 8 for width in widths)
+        return factor * _UNIT_ROUNDOFF * torch.maximum(value, offset).squeeze(0)
+
+    def _told(self, context: Tensor, absolute: bool = False) -> Tensor:
+        """What nodes are told of the context, ``[B, ...]``."""
+        if self.summary is None:
+            return context
+        known, budget = context[:, : self._node_set], context[:, self._node_set : self._node_set + _BUDGET_INPUTS]
+        return torch.cat([_absolute(self.summary, known) if absolute else self.summary(known), budget], dim=1)
 
 
 class Local(GraphNetwork):
@@ -65,33 +113,22 @@ class Local(GraphNetwork):
 
     The **view** of a node ``v`` is its own features, the sum of its neighbours' features, its degree, and a context ``z`` of
     the node set that no edge has a part in (number of nodes, mean and sum of node features). For each unordered pair of classes
-    ``(A, B)`` the network gives
+    ``(A, B)`` the network gives the lead of ``A`` over ``B``,
 
-    .. math:: s_{AB} = b_{AB}(z, m) + \sum_v h_{AB}(\mathrm{view}(v)),
+    .. math:: s_{AB} = b_{AB}(z, m) + \sum_v h_{AB}(\mathrm{view}(v)).
 
-    the lead of ``A`` over ``B``. The answer is the class that leads over every other. Where nodes have no features, the
-    offset ``b`` knows the number of edges ``m``, which a flip changes by one; otherwise it sees no edges.
-
-    With node features there is a second offset, the word of forests and perceptrons on the node set
-    (:class:`flipproof.models.node_odds.NodeOdds`). How loud the network's own offset and votes are beside it is found for each
-    budget on training graphs that they were not learnt from; where they gain nothing that withstands the flips, they are silent.
-    Votes know all node features of a graph only in four numbers, which are learnt, and are bounded:
-    :math:`h = c \tanh(h' / c)`, ``c`` a half over the budget. However often a node is touched, it does no more harm than that.
-    Real-valued features and node sets are measured by the mean and deviation of those of training.
+    The answer is the class that leads over every other. Without node features the offset ``b`` knows the number of edges ``m``,
+    which a flip changes by one. With them it sees no edges, and a second offset stands beside it: the word of forests and
+    perceptrons on the node set (:class:`flipproof.models.node_odds.NodeOdds`). Training finds for each budget how loud the
+    network's own offset and votes are beside it; votes are bounded, :math:`h = c \tanh(h' / c)`, ``c`` a half over the budget.
 
     A network is a family: how many flips its answers are to withstand, ``budget``, is part of the context. Trained for up to
-    ``R`` flips, it answers for any budget up to ``R``, carefully where many flips must do no harm and sharply where few do.
+    ``R`` flips, it answers for any budget up to ``R``. With ``members=k``, ``k`` networks are trained side by side and their mean
+    is certified. With ``counts_only=True`` no node votes: the answer follows from the numbers of nodes and edges, by a
+    :class:`flipproof.models.count_table.CountTable`.
 
-    A sum of local networks is again one. With ``members=k``, ``k`` of them are trained side by side and their mean is
-    certified: votes that one alone learnt by heart count for less. It takes ``k`` times as long.
-
-    With ``counts_only=True`` no node votes: the answer follows from the numbers of nodes and edges, by a
-    :class:`flipproof.models.count_table.CountTable`. Of graphs in which these say most, it certifies more, since a flip changes
-    one number by one and nothing else. It is learnt at once.
-
-    :class:`flipproof.LocalClassifier` certifies its answers exactly where one flip is concerned, without sampling;
-    ``flipproof.train(model, graphs, budget=3)`` trains it through the certificate. Called as any other network, it returns for
-    each class its smallest lead, so that the largest logit is the answer.
+    :class:`flipproof.LocalClassifier` certifies its answers. Called as any other network, it returns for each class its smallest
+    lead, so that the largest logit is the answer.
 
     Args:
         in_features: Width ``d`` of the node features; 0 for graphs without any, whose views are degrees.
@@ -136,9 +173,8 @@ class Local(GraphNetwork):
             "hidden": checked_count(hidden, "hidden", 1, "for instance 64"),
             "members": checked_count(members, "members", 1, "for instance 3"),
         }
-        self.register_buffer("budget", torch.tensor(1))
-        self.register_buffer("trained_for", torch.tensor(0))
-        self.register_buffer("recurring", torch.tensor(0))
+        for name, value in (("budget", 1), ("trained_for", 0), ("recurring", 0)):
+            self.register_buffer(name, torch.tensor(value))
         if self.in_features:
             self.register_buffer("column_centre", torch.zeros(self.in_features))
             self.register_buffer("column_spread", torch.ones(self.in_features))
@@ -154,19 +190,14 @@ class Local(GraphNetwork):
             self.read_counts_only()
 
     def for_budget(self, budget: int, *, trained: bool = False) -> None:
-        """Answer for so many flips from now on.
-
-        Args:
-            budget: Number of flips that answers are to withstand.
-            trained: Whether to remember that training prepared for them, and for all fewer.
-        """
+        """Answer for so many flips from now on; ``trained``: training prepared for them, and for all fewer."""
         self.budget.fill_(budget)
         if trained:
             self.trained_for.fill_(budget)
 
     def read_counts_only(self) -> None:
         """Let no node vote from now on."""
-        if not self.counts_edges:
+        if self.in_features:
             raise InputError(
                 "counts_only is for local networks without node features; this one reads them (leave it out)"
             )
@@ -174,12 +205,8 @@ class Local(GraphNetwork):
         self.table, self.voters = CountTable(), nn.ModuleList()
 
     def standardise(self, sizes: Tensor, sums: Tensor) -> None:
-        """Measure node sets by the mean and deviation of those that are learnt from; a network without node features does not.
-
-        Args:
-            sizes: Numbers of nodes ``[B]``.
-            sums: Sums of node features ``[B, d]``.
-        """
+        """Measure node sets, with sizes ``[B]`` and sums of features ``[B, d]``, by the mean and deviation of those of training;
+        nothing without node features."""
         if self.in_features:
             numbers = self._node_set(sizes, sums)
             self.centre.copy_(numbers.mean(dim=0))
@@ -190,21 +217,14 @@ class Local(GraphNetwork):
         self.recurring.fill_(int(recurring and not self.in_features))
 
     @property
-    def counts_edges(self) -> bool:
-        """Whether the offset knows how many edges there are."""
-        return not self.in_features
-
-    @property
     def counts_only(self) -> bool:
         """Whether no node votes."""
         return "counts_only" in self.config
 
     @property
-    def each(self) -> list[Voters]:
+    def members(self) -> list[Voters]:
         """The members."""
         return [cast(Voters, voters) for voters in self.voters]
-
-    # ---- the parts that the certificate reads --------------------------------------------------------------------------------
 
     def measure_columns(self, nodes: Tensor) -> None:
         """Measure real-valued features by the mean and deviation of the nodes ``[V, d]`` that are learnt from."""
@@ -222,24 +242,20 @@ class Local(GraphNetwork):
         return ((x.double() - self.column_centre) / self.column_spread).float().to(x.dtype)
 
     def context(self, sizes: Tensor, sums: Tensor, odds: Tensor | None = None, *, budget: int | None = None) -> Tensor:
-        """What is known of the node sets, ``[B, z]``, from their sizes ``[B]`` and the sums of their features ``[B, d]``.
-
-        Args:
-            sizes: Numbers of nodes.
-            sums: Sums of node features.
-            odds: Log-odds of the classes from the nodes alone, ``[B, C]``; only with node features.
-            budget: Number of flips that answers are to withstand, by default the network's own.
-        """
-        asked = int(self.budget) if budget is None else budget
+        """What is known of the node sets, ``[B, z]``, from their sizes ``[B]``, the sums of their features ``[B, d]``, with node
+        features the log-odds of the classes ``[B, C]``, and the budget, by default the network's own."""
+        flips = int(self.budget) if budget is None else budget
         if self.counts_only:
-            return torch.stack([sizes, torch.full_like(sizes, asked)], dim=1)
+            return torch.stack([sizes, torch.full_like(sizes, flips)], dim=1)
         known = [self._node_set(sizes, sums)]
         if self.in_features:
             known = [(known[0] - self.centre) / self.spread]
         else:
             # only if graphs recur: on IMDB-BINARY the classes of sizes were learnt by heart, and .06 of accuracy lost
-            known.append(self._size_code(sizes))
-        known.append(_budget_code(asked, sizes))
+            places = torch.arange(_SIZES, dtype=sizes.dtype, device=sizes.device)
+            # bumps, so that neighbouring numbers share something
+            known.append(self.recurring * torch.exp(-0.5 * ((sizes.unsqueeze(1) - places) / _SIZE_WIDTH) ** 2))
+        known.append(_budget_code(flips, sizes))
         if self.in_features:
             known.append(sizes.new_zeros(len(sizes), self.num_classes) if odds is None else odds.to(sizes))
         return torch.cat(known, dim=1)
@@ -255,41 +271,34 @@ class Local(GraphNetwork):
         """The numbers that a node's perceptron reads, ``[R, ...]``, but for the context."""
         degrees, size = views.degrees, sizes[views.graph]
         shape = torch.stack([degrees / 8, degrees.log1p(), degrees / size, (size - 1 - degrees) / 8], dim=1)
-        parts = [shape, _one_hot(degrees, DEGREE_INPUTS)]
+        parts = [shape, _one_hot(degrees, _DEGREE_INPUTS)]
         if self.in_features:
             parts += [views.own, views.sums / 4, _logarithmic(views.sums)]
         return torch.cat(parts, dim=1)
 
     def largest_inputs(self, most_views: LocalViews, sizes: Tensor) -> Tensor:
-        """Bounds on the absolute values of :meth:`view_inputs`, one row ``[...]``, from bounds on what views are made of.
-
-        Args:
-            most_views: One row: absolute features, sums of them, and numbers, each as large as it can be.
-            sizes: Number of nodes, ``[1]``.
-        """
+        """Bounds on the absolute values of :meth:`view_inputs`, ``[...]``, from one row of bounds on what views are made of."""
         most = self.view_inputs(most_views, sizes)[0].clone()
         most[3] = (sizes[0] - 1) / 8  # the only input that falls with the degree
-        most[4 : 4 + DEGREE_INPUTS] = 1
+        most[4 : 4 + _DEGREE_INPUTS] = 1
         # a logarithm is off by as much as the sum that it is taken of, which is off by a unit per node
         longer = 1 + sizes[0] / 64
         width = self.in_features
-        place = 4 + DEGREE_INPUTS + width
+        place = 4 + _DEGREE_INPUTS + width
         most[place : place + width] *= longer
         most[place + width :] = most_views.sums[0] * longer
         return most
 
     def view_scores(self, inputs: Tensor, context: Tensor, graph: Tensor, voters: Voters | None = None) -> Tensor:
-        """The votes ``h`` of views, ``[R, P]``: the mean over members, bounded by :meth:`largest_votes`.
-
-        With ``voters``, those of one member alone, at full volume; while it is trained, they are not bounded.
-        """
+        """The votes ``h`` of views, ``[R, P]``: the mean over members, bounded by :meth:`largest_votes`; with ``voters``, those
+        of one member alone, at full volume, and not bounded while it is trained."""
         if self.counts_only:
             return 0 * inputs[:, :1].expand(-1, self.num_classes * (self.num_classes - 1) // 2)
-        found = [member.view_scores(inputs, context, graph) for member in ([voters] if voters else self.each)]
+        parts = [member.view_scores(inputs, context, graph) for member in ([voters] if voters else self.members)]
         if self.in_features and not (voters and self.training):
             largest = self._bounds(context)[graph]
-            found = [(votes / largest).tanh() * largest for votes in found]
-        mean = _sum_in_order(found) / len(found)
+            parts = [(votes / largest).tanh() * largest for votes in parts]
+        mean = sum(parts[1:], parts[0]) / len(parts)
         return mean * self._volume(context)[graph] if self.in_features and not voters else mean
 
     def largest_votes(self, context: Tensor) -> Tensor | None:
@@ -308,22 +317,17 @@ class Local(GraphNetwork):
     def _budgets(self, context: Tensor) -> Tensor:
         """The columns of the context that tell the budget, ``[B, 7]``: before the log-odds, if there are any."""
         last = context.shape[1] - (self.num_classes if self.in_features else 0)
-        return context[:, last - BUDGET_INPUTS : last]
+        return context[:, last - _BUDGET_INPUTS : last]
 
     def hear(self, loudness: Sequence[float]) -> None:
-        """Let members be so loud beside the log-odds, from 0 to 4, where answers are to withstand 1, 2, ... flips.
-
-        Beyond, they are as loud as for the last number.
-        """
-        given = torch.tensor([*loudness])[: len(self.loudness)]
-        self.loudness.copy_(torch.cat([given, given[-1:].expand(len(self.loudness) - len(given))]))
+        """Let members be so loud beside the log-odds, from 0 to 4, for budgets of 1, 2, ... flips; the last is for all above."""
+        first = torch.tensor([*loudness])[: len(self.loudness)]
+        self.loudness.copy_(torch.cat([first, first[-1:].expand(len(self.loudness) - len(first))]))
 
     def count_inputs(self, sizes: Tensor, edges: Tensor) -> Tensor:
         """What the offset reads of numbers of edges ``[B]`` between so many nodes, ``[B, ...]``; each rises or falls with them.
-
-        Nothing with node features.
-        """
-        if not self.counts_edges:
+        With node features nothing."""
+        if self.in_features:
             return sizes.new_zeros(len(sizes), 0)
         if self.counts_only:
             return edges.unsqueeze(1)
@@ -333,19 +337,15 @@ class Local(GraphNetwork):
         return torch.stack([*known, free / 20, free.log1p(), (-free / 3).exp()], dim=1)
 
     def offsets(self, context: Tensor, counts: Tensor, voters: Voters | None = None) -> Tensor:
-        """The scores ``b`` of node sets with so many edges, ``[B, P]``.
-
-        Without votes they come from the table; otherwise they are the mean over members, and with node features this mean, as
-        loud as votes are, beside the differences of log-odds. With ``voters``, those of one member alone.
-        """
+        """The scores ``b`` of node sets with so many edges, ``[B, P]``: those of the table, or the mean over members, with node
+        features as loud as votes are and beside the differences of log-odds. With ``voters``, those of one member alone."""
         if self.counts_only:
             sizes, budget = context.round().long().unbind(dim=1)
             label = self.table(sizes, counts[:, 0].round().long(), budget)
-            wins, loses = (label.unsqueeze(1) == each for each in self._pairs(label.device))
-            found: Tensor = wins.to(context.dtype) - loses.to(context.dtype)
-            return found
-        each = [voters] if voters else self.each
-        mean = _sum_in_order([member.offsets(context, counts) for member in each]) / len(each)
+            wins, loses = (label.unsqueeze(1) == side for side in self._pairs(label.device))
+            return cast(Tensor, wins.to(context.dtype) - loses.to(context.dtype))
+        parts = [member.offsets(context, counts) for member in ([voters] if voters else self.members)]
+        mean = sum(parts[1:], parts[0]) / len(parts)
         if voters or not self.in_features:
             return mean
         return self.odds_leads(context) + self._volume(context) * mean
@@ -366,11 +366,6 @@ class Local(GraphNetwork):
         The mean of ``k`` numbers with bounds ``e_i`` on their errors and ``M_i <= e_i / (64 u)`` on their values is off by at
         most the mean of ``e_i + (k + 1) u M_i (1 + u)^k``, which is below ``1 + k / 16`` times the mean of ``e_i``. Bounding it
         enlarges no error, and adds less than ``32 u M_i`` of its own, that is, half of ``e_i``; so does making it less loud.
-
-        Args:
-            largest_inputs: For each column, a bound on its absolute values; see :meth:`largest_inputs`.
-            context: Of their graph, ``[1, z]``.
-            sizes: Number of nodes, ``[1]``.
         """
         if self.counts_only:  # ones, minus ones and zeros
             return context.new_zeros(self.num_classes * (self.num_classes - 1) // 2)
@@ -381,46 +376,25 @@ class Local(GraphNetwork):
             far = 2 * (self.centre / self.spread).abs()
             told[:, : len(far)] += far
         known = torch.cat([told[:, : told.shape[1] - (self.num_classes if self.in_features else 0)], counted], dim=1)
-        found = _sum_in_order([voters.rounding(largest_inputs, told, known) for voters in self.each])
-        found = found * ((1.5 + members / 16) / members)
+        parts = [voters.rounding(largest_inputs, told, known) for voters in self.members]
+        bound = sum(parts[1:], parts[0]) * ((1.5 + members / 16) / members)
         if self.in_features:
             # log-odds are the same number for every graph with these nodes; only adding them up rounds
-            found = (
-                found * self._volume(context)[0].clamp_min(1) + 128 * UNIT_ROUNDOFF * self.odds_leads(context)[0].abs()
-            )
-        return found
-
-    def _size_code(self, sizes: Tensor) -> Tensor:
-        """A bump around every number of nodes, so that neighbouring numbers share something, ``[B, columns]``; or zeros."""
-        places = torch.arange(_SIZES, dtype=sizes.dtype, device=sizes.device)
-        return self.recurring * torch.exp(-0.5 * ((sizes.unsqueeze(1) - places) / _SIZE_WIDTH) ** 2)
-
-    # ---- as any other network ------------------------------------------------------------------------------------------------
+            alone = 128 * _UNIT_ROUNDOFF * self.odds_leads(context)[0].abs()
+            bound = bound * self._volume(context)[0].clamp_min(1) + alone
+        return bound
 
     def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
         graph = torch.arange(len(mask), device=mask.device).unsqueeze(1).expand_as(mask).flatten()
-        odds = self._odds(x[mask], mask.sum(dim=1))
-        return self._logits(self._measured_as_computed(x) * mask.unsqueeze(2), odds, DenseLayout(adj, mask), graph)
+        return self._logits(x, x[mask], mask.unsqueeze(2), DenseLayout(adj, mask), graph)
 
     def forward_sparse(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        odds = self._odds(x, torch.bincount(batch))
-        return self._logits(self._measured_as_computed(x), odds, SparseLayout(edge_index, batch), batch)
+        return self._logits(x, x, torch.ones_like(batch).unsqueeze(1), SparseLayout(edge_index, batch), batch)
 
-    def _measured_as_computed(self, x: Tensor) -> Tensor:
-        return self.measured(x.to(next(self.parameters(), x).dtype))
-
-    def _odds(self, x: Tensor, sizes: Tensor) -> Tensor | None:
-        """Log-odds ``[B, C]`` from the features of all nodes ``[V, d]``; equal node sets, as of noisy copies, once."""
-        if not self.in_features:
-            return None
-        features = np.split(x.detach().cpu().to(torch.float32).numpy(), np.cumsum(sizes.tolist())[:-1])[: len(sizes)]
-        keys = [(len(nodes), nodes.tobytes()) for nodes in features]
-        distinct = dict(zip(keys, features, strict=True))
-        found = dict(zip(distinct, self.odds.of(list(map(node_statistics, distinct.values()))), strict=True))
-        each = np.array([found[key] for key in keys]).reshape(len(keys), self.num_classes)
-        return torch.from_numpy(each).to(x.device)
-
-    def _logits(self, x: Tensor, odds: Tensor | None, layout: Layout, graph: Tensor) -> Tensor:
+    def _logits(self, x: Tensor, nodes: Tensor, mask: Tensor, layout: Layout, graph: Tensor) -> Tensor:
+        counts = layout.sizes.squeeze(1)
+        odds = self.odds.of_nodes(nodes, counts.long().tolist()) if self.in_features else None
+        x = self.measured(x.to(next(self.parameters(), x).dtype)) * mask
         x = x if self.in_features else x[..., :0]
         rows = len(graph)
         views = LocalViews(
@@ -429,20 +403,12 @@ class Local(GraphNetwork):
             layout.degrees().reshape(rows).to(x.dtype),
             graph,
         )
-        sizes = layout.sizes.squeeze(1).to(x.dtype)
+        sizes = counts.to(x.dtype)
         context = self.context(sizes, layout.sums(x), odds)
         votes = self.view_scores(self.view_inputs(views, sizes), context, graph)
         counts = self.count_inputs(sizes, layout.sums(layout.degrees()).squeeze(1).to(x.dtype) / 2)
         scores = self.offsets(context, counts) + layout.sums(votes.view(*x.shape[:-1], -1))
         return class_scores(scores, self.num_classes)
-
-
-def _sum_in_order(parts: list[Tensor]) -> Tensor:
-    """The sum, always in the same order."""
-    found = parts[0]
-    for part in parts[1:]:
-        found = found + part
-    return found
 
 
 def class_scores(scores: Tensor, num_classes: int) -> Tensor:
@@ -462,7 +428,7 @@ def _budget_code(budget: int, like: Tensor) -> Tensor:
     """A number of flips as shares of the two numbers around it that have a column, ``[B, columns]``: no jumps between them."""
     flips = min(max(float(budget), _BUDGETS[0]), _BUDGETS[-1])
     above = next(place for place, knot in enumerate(_BUDGETS) if knot >= flips)
-    code = [0.0] * BUDGET_INPUTS
+    code = [0.0] * _BUDGET_INPUTS
     code[above] = 1.0
     if _BUDGETS[above] > flips:
         share = (flips - _BUDGETS[above - 1]) / (_BUDGETS[above] - _BUDGETS[above - 1])
@@ -474,3 +440,8 @@ def _one_hot(values: Tensor, width: int) -> Tensor:
     """Columns for 0, 1, ..., and a last one for all above."""
     places = values.round().clamp(0, width - 1).unsqueeze(1)
     return (places == torch.arange(width, device=values.device)).to(values.dtype)
+
+
+def _absolute(layer: nn.Linear, value: Tensor) -> Tensor:
+    found = value @ layer.weight.abs().T
+    return found if layer.bias is None else found + layer.bias.abs()

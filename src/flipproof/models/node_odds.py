@@ -86,6 +86,15 @@ class NodeOdds(nn.Module):
                 found[place] = state["sharpness"] * np.log(shares) + state["shift"]
         return found
 
+    def of_nodes(self, nodes: Tensor, sizes: Sequence[int]) -> Tensor:
+        """Log-odds ``[B, C]`` from the features of all nodes ``[V, d]``; equal node sets, as of noisy copies, once."""
+        features = np.split(nodes.detach().cpu().to(torch.float32).numpy(), np.cumsum(sizes)[:-1])[: len(sizes)]
+        keys = [(len(rows), rows.tobytes()) for rows in features]
+        distinct = dict(zip(keys, features, strict=True))
+        odds = dict(zip(distinct, self.of(list(map(node_statistics, distinct.values()))), strict=True))
+        rows = np.array([odds[key] for key in keys]).reshape(len(keys), self._classes)
+        return torch.from_numpy(rows).to(nodes.device)
+
     def _load_from_state_dict(
         self,
         state_dict: Any,

@@ -17,7 +17,7 @@ from flipproof.defences.asking import ask_all
 from flipproof.defences.defended import DefendedClassifier
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
-from flipproof.studies.search_space import Space, space, spaces
+from flipproof.studies.search_space import Space, fit_edge_blind, space, spaces
 
 if TYPE_CHECKING:
     from flipproof.datasets import Dataset
@@ -189,7 +189,6 @@ class Candidate:
         """
         from flipproof import models
         from flipproof.training import train_for
-        from flipproof.training.trainings import fit_edge_blind
 
         if not self.defence.trains:
             model, fit = fit_edge_blind(graphs, features=features, validation=None, seed=seed)

@@ -13,8 +13,9 @@ from flipproof.defences.defended import DefendedClassifier
 from flipproof.errors import InputError
 from flipproof.fields import Option, from_plain, options_of, to_plain
 from flipproof.graphs import Graph
+from flipproof.noise import EdgeNoise
+from flipproof.noise.groups import EdgeGroups
 from flipproof.report.wording import title, wording
-from flipproof.training.trainings import Training, default_features, training_for
 
 if TYPE_CHECKING:
     from flipproof.datasets import Dataset
@@ -111,6 +112,80 @@ _TABLE = {
 }
 
 
+def _for_smoothing(settings: Mapping[str, Any]) -> Settings:
+    noise = {key: value for key in ("keep", "add", "remove") if (value := settings.get(key)) is not None}
+    return {"noise": EdgeNoise(**noise)}
+
+
+def _for_voting(settings: Mapping[str, Any]) -> Settings:
+    groups = EdgeGroups(settings["groups"], settings.get("key", 0))
+    flips = {"flips": settings["flips"]} if settings.get("flips") else {}
+    return {"groups": groups, "renumber": groups.count > 1, **flips}
+
+
+def _for_local(settings: Mapping[str, Any]) -> Settings:
+    # None: as fp.train finds best with a budget
+    recipe = dict.fromkeys(("learning_rate", "batch_size", "weight_decay", "average"))
+    counts = {"counts_only": True} if settings.get("counts_only") else {}
+    return {"budget": settings.get("budget", 3), **counts, **recipe}
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a model is trained for a defence.
+
+    Attributes:
+        arguments: Arguments of :func:`flipproof.train`, from the settings of the defence.
+        options: What a user may give in addition.
+        settings: Those of the options that are told with the settings of the defence: they say how its model was trained.
+        network: The built-in network that the defence needs, by name; ``None`` where any model will do.
+        fitted: Whether :func:`fit_edge_blind` fits a model, instead of a network that is trained over epochs.
+        edge_free_features: Whether node features must not depend on edges.
+    """
+
+    arguments: Callable[[Mapping[str, Any]], Settings] = lambda settings: {}
+    options: tuple[Option, ...] = ()
+    settings: tuple[str, ...] = ()
+    network: str | None = None
+    fitted: bool = False
+    edge_free_features: bool = False
+
+
+_TRAININGS = {
+    "smoothing": Training(_for_smoothing),
+    "voting": Training(
+        _for_voting,
+        (
+            Option("renumber", bool, "Hash the nodes under new random numbers in every training step.", False),
+            Option(
+                "flips",
+                int,
+                "Number of flips inside a sub-graph to train against; raises the price of votes.",
+                0,
+                least=0,
+            ),
+            Option("worst_of", int, "Number of variants with flips, of which training takes the worst.", 4, least=2),
+        ),
+        settings=("flips",),
+    ),
+    "local": Training(
+        _for_local,
+        (
+            Option(
+                "counts_only",
+                bool,
+                "Let no node vote: learn from numbers of nodes and edges alone, for local.",
+                False,
+            ),
+        ),
+        settings=("counts_only",),
+        network="local",
+        edge_free_features=True,
+    ),
+    "edge-blind": Training(fitted=True, edge_free_features=True),
+}
+
+
 @dataclass(frozen=True)
 class Space:
     """A defence as experiments see it: its class, what is tried of it, how models are trained for it.
@@ -156,8 +231,7 @@ class Space:
 
     @property
     def _training(self) -> Training:
-        known = (training_for(name) for name in self._names)
-        return next((training for training in known if training != Training()), Training())
+        return next((_TRAININGS[name] for name in self._names if name in _TRAININGS), Training())
 
     @property
     def trains(self) -> bool:
@@ -185,7 +259,9 @@ class Space:
 
     def default_features(self, graphs: Dataset) -> str:
         """Node features to train with where none are asked for."""
-        return default_features(self.name, graphs)
+        if graphs.num_node_features:
+            return "own"
+        return "constant" if self.edge_free_features else "degree"
 
     @property
     def settings(self) -> tuple[Option, ...]:
@@ -291,3 +367,16 @@ def space(name: str) -> Space:
 def undefended() -> Space:
     """The model as it is: no defence."""
     return space("none")
+
+
+def fit_edge_blind(
+    graphs: Dataset, *, features: Any, validation: Dataset | None = None, seed: int = 0
+) -> tuple[Any, Any]:
+    """The strong edge-blind line, the better of a forest and a perceptron on statistics of the nodes; and what its fit says.
+
+    ``validation`` are graphs that choose among settings; without them cross-validation does.
+    """
+    from flipproof.models.node_statistics import NodeStatistics
+
+    model = NodeStatistics(graphs.num_classes)
+    return model, model.fit(graphs, features=features, validation=validation, seed=seed)

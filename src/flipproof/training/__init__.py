@@ -9,23 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flipproof.training.loop import Epoch as Epoch
-    from flipproof.training.loop import TrainingResult as TrainingResult
-    from flipproof.training.loop import finished_epochs as finished_epochs
-    from flipproof.training.trainings import train as train
-    from flipproof.training.trainings import train_certified as train_certified
-    from flipproof.training.trainings import train_for as train_for
-    from flipproof.training.trainings import train_voting as train_voting
+    from flipproof.training.loop import Epoch, TrainingResult, finished_epochs
+    from flipproof.training.trainings import train, train_certified, train_for, train_voting
 
-_HOMES = {
-    **dict.fromkeys(("Epoch", "TrainingResult", "finished_epochs"), "loop"),
-    **dict.fromkeys(("train", "train_certified", "train_for", "train_voting"), "trainings"),
-}
-
-__all__ = list(_HOMES)
+__all__ = ["Epoch", "TrainingResult", "finished_epochs", "train", "train_certified", "train_for", "train_voting"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'flipproof.training' has no attribute {name!r}")
-    return getattr(import_module(f"flipproof.training.{_HOMES[name]}"), name)
+    home = "trainings" if name.startswith("train") else "loop"
+    return getattr(import_module(f"flipproof.training.{home}"), name)

@@ -30,9 +30,8 @@ from flipproof.checks import checked_count
 from flipproof.classifiers.features import Constant, NodeFeatures, as_features
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graphs
-from flipproof.models.local_network import LOUDEST, Local
+from flipproof.models.local_network import LOUDEST, Local, Voters
 from flipproof.models.node_odds import folds, node_statistics
-from flipproof.models.voters import Voters
 from flipproof.noise import keyed_draws
 from flipproof.training.batches import LabelledGraphs, shuffled
 from flipproof.training.loop import Hyperparameters, Outcome
@@ -145,7 +144,7 @@ class CertifiedTraining:
         """
         found = torch.full((len(self),), -1)
         if self.model.in_features:
-            members = len(self.model.each)
+            members = len(self.model.members)
             for number, (_, part) in enumerate(
                 folds(self.labelled.labels.numpy(), self.chosen.seed + 1, max(_PARTS, members))
             ):
@@ -214,7 +213,7 @@ class CertifiedTraining:
 
     def losses(self, members: Tensor, step: int) -> Iterator[Outcome]:
         ramp = _between(step / max(1, self.steps), *_RAMP[self._featured])
-        voters = self.model.each
+        voters = self.model.members
         draws = keyed_draws("training budget", self.chosen.seed, step, (len(voters), 4)).astype(np.int64) / 2**32
         late = _between(step / max(1, self.steps), *_BOUNDED)
         # each for itself: together they would be one larger network
@@ -241,7 +240,7 @@ class CertifiedTraining:
         It is 0 unless another is better by more than a standard error of the difference: votes that do not help are left out.
         """
         kept, weights = [], []
-        for number, voter in enumerate(self.model.each):
+        for number, voter in enumerate(self.model.members):
             judges = torch.nonzero(self.not_shown_to == number)[:, 0]
             for part in torch.split(judges, _VALIDATION_BATCH) if len(judges) else ():
                 leads, worst = self._attacked(self.graphs, part, attack, voter)[:2]

@@ -318,8 +318,8 @@ class _State:
         self.model.eval()
         with torch.no_grad():
             validated = _mean(validation)
-        lowest = math.inf if self.best_epoch < 0 else self.history[self.best_epoch].validation_loss
-        if validated[0] < lowest:
+        lowest = None if self.best_epoch < 0 else self.history[self.best_epoch].validation_loss
+        if validated[0] < (math.inf if lowest is None else lowest):
             self.best_epoch, self.best_state = self.epoch, copy.deepcopy(self.averaged or current)
         self.history.append(Epoch(loss, accuracy, *validated))
         self.model.load_state_dict(current)

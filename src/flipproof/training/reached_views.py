@@ -19,8 +19,7 @@ from flipproof.certificates.local_scores import rivals_of
 from flipproof.certificates.node_views import NodeViews, default_depth, kinds_of
 from flipproof.classifiers.features import NodeFeatures
 from flipproof.graphs import Graph
-from flipproof.models.local_network import Local, LocalViews, class_scores
-from flipproof.models.voters import Voters
+from flipproof.models.local_network import Local, LocalViews, Voters, class_scores
 
 
 class TrainingAttack(NamedTuple):
@@ -70,7 +69,7 @@ class ReachedViews:
         self.edges = torch.tensor([graph.num_edges for graph in graphs], dtype=torch.float32)
         self.most = torch.tensor([[graph.max_adds, graph.max_removes] for graph in graphs], dtype=torch.float32)
         self.rows = _Parts([len(views) for views in found])
-        self.inputs = model.view_inputs(LocalViews.joined(parts), self.sizes)
+        self.inputs = model.view_inputs(LocalViews(*map(torch.cat, zip(*parts, strict=True))), self.sizes)
         self.nodes = _Parts([graph.num_nodes for graph in graphs])
         self.classes = _Parts([len(views.base) for views in found])
         self.class_of_node = torch.from_numpy(np.concatenate([views.class_of_node for views in found]))
@@ -192,7 +191,7 @@ class ReachedBatch:
         known = lead(used, owner[used])[place, rival.repeat(2)]
         drops = known[: len(before)] - known[len(before) :]
         worst = leads.new_zeros(leads.numel()).index_add(0, of_graph * leads.shape[1] + rival, drops).view_as(leads)
-        if model.counts_edges:
+        if not model.in_features:
             worst = worst + self._worst_offset(model, voters, context, attack, columns, signs)
         return leads, worst, right
 

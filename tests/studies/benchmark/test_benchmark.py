@@ -16,7 +16,7 @@ from scipy import stats
 
 import flipproof as fp
 from flipproof import certified_accuracy, defences
-from flipproof.cli import benchmark_command
+from flipproof.cli import choosing_commands
 from flipproof.runs.run_folder import open_run, written_run
 from flipproof.runs.settings import StudySettings
 from flipproof.studies.benchmark.config import read_protocols
@@ -60,8 +60,8 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def finished(config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("benchmark") / "out"
-    options = benchmark_command.Options(config=config, out=out, workers=1, quiet=True)
-    benchmark_command.benchmark(options)
+    options = choosing_commands.BenchmarkOptions(config=config, out=out, workers=1, quiet=True)
+    choosing_commands.benchmark(options)
     return out
 
 
@@ -191,7 +191,7 @@ def test_a_benchmark_that_was_stopped_ends_in_the_same_bytes(
 @pytest.mark.guarantee
 def test_two_workers_give_the_same_bytes(config: Path, finished: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    benchmark_command.benchmark(benchmark_command.Options(config=config, out=out, workers=2, quiet=True))
+    choosing_commands.benchmark(choosing_commands.BenchmarkOptions(config=config, out=out, workers=2, quiet=True))
     for name in WRITTEN:
         assert (out / name).read_bytes() == (finished / name).read_bytes()
 

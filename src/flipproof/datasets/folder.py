@@ -12,7 +12,6 @@ Or one table for all graphs, ``edges.csv`` with the columns ``graph,source,targe
 
 from __future__ import annotations
 
-import csv
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,11 +27,11 @@ from flipproof.datasets.graph_files import (
     EDGES,
     NODES,
     RawGraph,
+    csv_rows,
     has_edge_table,
     read_edge_table,
     read_graph_file,
     read_table_rows,
-    read_text,
 )
 from flipproof.errors import InputError, MissingExtraError
 from flipproof.graphs import Graph
@@ -90,7 +89,7 @@ def assembled(
     if like:
         check_like(read, like)
         remarks = [*remarks, *_unread(read, like)]
-    graphs = [_graph(raw, attributes, label) for raw, label in zip(read, numbers, strict=True)]
+    graphs = [graph_of(raw, attributes, label) for raw, label in zip(read, numbers, strict=True)]
     return Dataset(graphs, class_names=names, name=name, attributes=attributes, remarks=remarks)
 
 
@@ -102,13 +101,8 @@ def _unread(read: Sequence[RawGraph], like: Sequence[Attribute]) -> list[str]:
     return [f"attributes that the model's data do not have, and that are not read: {', '.join(names)}"] if names else []
 
 
-def with_features(read: Sequence[RawGraph], attributes: Sequence[Attribute]) -> list[Graph]:
-    """The graphs with these attributes as their node features; refuses a graph that does not fit them."""
-    check_like(read, attributes)
-    return [_graph(raw, attributes, None) for raw in read]
-
-
-def _graph(raw: RawGraph, attributes: Sequence[Attribute], label: int | None) -> Graph:
+def graph_of(raw: RawGraph, attributes: Sequence[Attribute], label: int | None = None) -> Graph:
+    """The graph with these attributes as its node features."""
     try:
         return Graph(len(raw.nodes), raw.edges, feature_matrix(raw, attributes), label, name=raw.name)
     except InputError as error:
@@ -147,21 +141,15 @@ def _listed(table: Path) -> list[tuple[str, str, str]]:
     """Where (for errors), file and label of every line of the table."""
     rows: list[tuple[str, str, str]] = []
     seen: set[str] = set()
-    reader = csv.reader(read_text(table, "expected lines of file,label").splitlines())
-    try:
-        for cells in reader:
-            where = f"{table}, line {reader.line_num}"
-            row = [cell.strip() for cell in cells]
-            if not any(row) or (not rows and row in (["file", "label"], ["graph", "label"])):
-                continue
-            if len(row) != 2 or not all(row):
-                raise InputError(f"{where}: expected file,label; got {','.join(row)!r} (one graph per line)")
-            if row[0] in seen:
-                raise InputError(f"{where}: {row[0]} is listed twice (leave one of the lines out)")
-            seen.add(row[0])
-            rows.append((where, row[0], row[1]))
-    except csv.Error as error:
-        raise InputError(f"{table}, line {reader.line_num}: {error} (expected file,label)") from error
+    for where, row in csv_rows(table, "expected lines of file,label"):
+        if not rows and row in (["file", "label"], ["graph", "label"]):
+            continue
+        if len(row) != 2 or not all(row):
+            raise InputError(f"{where}: expected file,label; got {','.join(row)!r} (one graph per line)")
+        if row[0] in seen:
+            raise InputError(f"{where}: {row[0]} is listed twice (leave one of the lines out)")
+        seen.add(row[0])
+        rows.append((where, row[0], row[1]))
     if not rows:
         raise InputError(f"{table} lists no graph; expected lines of file,label (add one line per graph)")
     return rows
@@ -189,12 +177,8 @@ def found_attributes(graphs: Sequence[RawGraph]) -> list[Attribute]:
     names = sorted({name for graph in graphs for node in graph.nodes for name in node})
     found = [_attribute(graphs, name) for name in names]
     if any(attribute.name == "x" and attribute.columns and not attribute.categories for attribute in found):
-        found = [
-            attribute
-            if attribute.name == "x" or not attribute.columns
-            else Attribute(attribute.name, remark="x is there, and is taken alone")
-            for attribute in found
-        ]
+        alone = "x is there, and is taken alone"
+        found = [a if a.name == "x" or not a.columns else Attribute(a.name, remark=alone) for a in found]
     edges = sorted({name for graph in graphs for name in graph.edge_attributes})
     remark = "an edge that the noise adds has none"
     return [*found, *(Attribute(f"{name} (of edges)", remark=remark) for name in edges)]

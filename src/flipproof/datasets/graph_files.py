@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -236,18 +236,32 @@ def _undirected(
 
 def has_edge_table(folder: Path) -> bool:
     """Whether a folder holds a table of the edges of many graphs: its heading has a column ``graph``."""
-    path = folder / EDGES
-    if not path.is_file():
-        return False
-    first = next(iter(read_text(path, "expected a table of edges").splitlines()), "")
-    return "graph" in [cell.strip().lower() for cell in first.split(",")]
+    return (folder / EDGES).is_file() and "graph" in heading(folder / EDGES)
+
+
+def heading(path: Path) -> list[str]:
+    """The cells of the first line of a table, in lower case."""
+    first = next(iter(read_text(path, "expected an edge per line").splitlines()), "")
+    return [cell.strip().lower() for cell in first.split(",")]
+
+
+def csv_rows(path: Path, expected: str) -> Iterator[tuple[str, list[str]]]:
+    """The cells of every line of a CSV file that is not blank, with where it stands."""
+    reader = csv.reader(read_text(path, expected).splitlines())
+    try:
+        for cells in reader:
+            row = [cell.strip() for cell in cells]
+            if any(row):
+                yield f"{path}, line {reader.line_num}", row
+    except csv.Error as error:
+        raise InputError(f"{path}, line {reader.line_num}: {error} ({expected})") from error
 
 
 def read_edge_table(folder: Path) -> dict[str, RawGraph]:
     """The graphs of both tables by name, in the order in which they appear."""
     edges: dict[str, list[tuple[str, str]]] = defaultdict(list)
     nodes: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
-    heading, lines = read_table_rows(folder / EDGES, ("graph", "source", "target"))
+    columns, lines = read_table_rows(folder / EDGES, ("graph", "source", "target"))
     for where, row in lines:
         graph, u, v = row["graph"], row["source"], row["target"]
         if u == v:
@@ -260,7 +274,7 @@ def read_edge_table(folder: Path) -> dict[str, RawGraph]:
             if node in nodes[graph]:
                 raise InputError(f"{where}: node {node} of graph {graph} is listed twice (leave one of the lines out)")
             nodes[graph][node] = {key: _value(value) for key, value in row.items() if value != ""}
-    attributes = set(heading) - {"graph", "source", "target"}
+    attributes = set(columns) - {"graph", "source", "target"}
     return {
         graph: _raw(graph, folder / EDGES, edges[graph], nodes[graph], attributes)
         for graph in dict.fromkeys([*edges, *nodes])
@@ -278,35 +292,25 @@ def _raw(
 
 def read_table_rows(path: Path, needed: tuple[str, ...]) -> tuple[list[str], list[tuple[str, dict[str, str]]]]:
     """The heading of a CSV table, and its rows by column, each with where it stands; blank lines are passed over."""
-    reader = csv.reader(read_text(path, f"expected the columns {', '.join(needed)}").splitlines())
-    heading: list[str] = []
+    columns: list[str] = []
     rows: list[tuple[str, dict[str, str]]] = []
-    try:
-        for cells in reader:
-            where, row = f"{path}, line {reader.line_num}", [cell.strip() for cell in cells]
-            if not any(row):
-                continue
-            if not heading:
-                heading = [cell.lower() if cell.lower() in needed else cell for cell in row]
-                missing = [name for name in needed if name not in heading]
-                if missing or len(set(heading)) < len(heading):
-                    raise InputError(
-                        f"{where}: expected a heading with {', '.join(needed)}, each column once; got {','.join(row)!r} (name "
-                        "the columns)"
-                    )
-                continue
-            if len(row) != len(heading):
+    for where, row in csv_rows(path, f"expected the columns {', '.join(needed)}"):
+        if not columns:
+            columns = [cell.lower() if cell.lower() in needed else cell for cell in row]
+            if not set(needed) <= set(columns) or len(set(columns)) < len(columns):
                 raise InputError(
-                    f"{where}: expected {len(heading)} cells; got {len(row)} (quote cells that hold commas)"
+                    f"{where}: expected a heading with {', '.join(needed)}, each column once; got {','.join(row)!r} (name "
+                    "the columns)"
                 )
-            found = dict(zip(heading, row, strict=True))
-            empty = next((name for name in needed if not found[name]), None)
-            if empty is not None:
-                raise InputError(f"{where}: {empty} is empty (fill it in, or leave the line out)")
-            rows.append((where, found))
-    except csv.Error as error:
-        raise InputError(f"{path}, line {reader.line_num}: {error} (expected CSV)") from error
-    return heading, rows
+            continue
+        if len(row) != len(columns):
+            raise InputError(f"{where}: expected {len(columns)} cells; got {len(row)} (quote cells that hold commas)")
+        cells = dict(zip(columns, row, strict=True))
+        empty = next((name for name in needed if not cells[name]), None)
+        if empty is not None:
+            raise InputError(f"{where}: {empty} is empty (fill it in, or leave the line out)")
+        rows.append((where, cells))
+    return columns, rows
 
 
 def _value(text: str) -> Any:

@@ -56,7 +56,11 @@ def tu(
     if base is None and download:
         base = _downloaded(name, Path(root))
     if base is None:
-        raise InputError(_not_found(name, Path(root)))
+        names, expected = tu_names(root), Path(root) / name / f"{name}_A.txt"
+        there = f"found there: {', '.join(names)}" if names else "no TU data set lies there"
+        raise InputError(
+            f"no files of {name} under {Path(root)}: expected {expected}; {there} (choose another root, or allow the download)"
+        )
     return _read(base, attributes, symmetrise)
 
 
@@ -174,10 +178,8 @@ def _graph_of_node(files: _Files, graphs: int) -> IntArray:
     graph_of_node = files.needed("graph_indicator")[:, 0] - 1
     outside = np.flatnonzero((graph_of_node < 0) | (graph_of_node >= graphs))
     if len(outside):
-        what = (
-            f"expected a graph from 1 to {graphs}, the lines of the graph labels; got {graph_of_node[outside[0]] + 1}"
-        )
-        raise files.error("graph_indicator", int(outside[0]), what)
+        what = f"expected a graph from 1 to {graphs}, the lines of the graph labels; got"
+        raise files.error("graph_indicator", int(outside[0]), f"{what} {graph_of_node[outside[0]] + 1}")
     return graph_of_node
 
 
@@ -197,33 +199,21 @@ def _edges(
         row = int(across[0])
         raise files.error("A", row, f"the edge joins graph {owner[row] + 1} and graph {other[row] + 1}")
     kept = pairs[:, 0] != pairs[:, 1]
-    loops, one_way = int((~kept).sum()), _one_way(pairs, len(graph_of_node))
+    loops, keys = int((~kept).sum()), pairs @ [len(graph_of_node), 1]
+    one_way = np.flatnonzero(~np.isin(pairs @ [1, len(graph_of_node)], keys))
     # files list each edge in both directions, or (seldom) each once; between is a directed graph
     if 0 < len(one_way) < kept.sum() and not symmetrise:
-        raise _directed(files, pairs, int(one_way[0]))
-    remarks = (
-        [f"{len(one_way):,} edges are listed in one direction only, and taken as undirected"] if len(one_way) else []
-    )
+        u, v = pairs[one_way[0]] + 1
+        what = f"the edge {u}, {v} has no counterpart in the other direction; expected an undirected graph, both directions of "
+        raise files.error("A", int(one_way[0]), f"{what}every edge, or --symmetrise")
+    remarks = []
+    if len(one_way):
+        remarks.append(f"{len(one_way):,} edges are listed in one direction only, and taken as undirected")
     if loops:
         remarks.append(f"{loops:,} self-loops are left out: flips concern pairs of distinct nodes")
     owner, ends = owner[kept], number[pairs[kept]]
     order = np.argsort(owner, kind="stable")
     return owner[order], ends[order], remarks
-
-
-def _one_way(pairs: IntArray, nodes: int) -> IntArray:
-    """Rows of edges that are listed in one direction only."""
-    keys = pairs[:, 0] * nodes + pairs[:, 1]
-    return np.flatnonzero(~np.isin(pairs[:, 1] * nodes + pairs[:, 0], keys))
-
-
-def _directed(files: _Files, pairs: IntArray, row: int) -> InputError:
-    return files.error(
-        "A",
-        row,
-        f"the edge {pairs[row, 0] + 1}, {pairs[row, 1] + 1} has no counterpart in the other direction; expected an "
-        "undirected graph, both directions of every edge, or --symmetrise",
-    )
 
 
 def _features(files: _Files, nodes: int, attributes: bool) -> tuple[NDArray[np.float32] | None, list[Attribute]]:
@@ -273,12 +263,3 @@ def _downloaded(name: str, root: Path) -> _Files | None:
             f"files to {root / name})"
         ) from error
     return _Files.find(name, root)
-
-
-def _not_found(name: str, root: Path) -> str:
-    found = tu_names(root)
-    there = f"found there: {', '.join(found)}" if found else "no TU data set lies there"
-    return (
-        f"no files of {name} under {root}: expected {root / name / f'{name}_A.txt'}; {there} (choose another root, or allow "
-        "the download)"
-    )

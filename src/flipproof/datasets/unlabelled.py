@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from flipproof.datasets.dataset import Attribute
-from flipproof.datasets.folder import LABELS, molecule, with_features
+from flipproof.datasets.folder import LABELS, check_like, graph_of, molecule
 from flipproof.datasets.graph_files import (
     EDGES,
     NODES,
     READERS,
     RawGraph,
     has_edge_table,
+    heading,
     loaded_json,
     parsed_json,
     read_edge_table,
@@ -91,7 +92,7 @@ def _of_file(path: Path, symmetrise: bool) -> list[RawGraph]:
         ]
     if suffix == _SMILES:
         return list(_smiles_lines(path))
-    if suffix == ".csv" and "smiles" in _heading(path):
+    if suffix == ".csv" and "smiles" in heading(path):
         _, rows = read_table_rows(path, ("smiles",))
         return [molecule(row["smiles"], row.get("name") or row["smiles"], where) for where, row in rows]
     return [read_graph_file(path, str(path), symmetrise=symmetrise)]
@@ -102,11 +103,6 @@ def _smiles_lines(path: Path) -> Iterator[RawGraph]:
         text, _, name = line.strip().partition(" ")
         if text:
             yield molecule(text, name.strip() or text, f"{path}, line {number}")
-
-
-def _heading(path: Path) -> list[str]:
-    first = next(iter(read_text(path, "expected an edge per line").splitlines()), "")
-    return [cell.strip().lower() for cell in first.split(",")]
 
 
 @dataclass(eq=False)
@@ -127,7 +123,8 @@ class Columns:
         taken = self._taken(raw, own)
         self.unused |= own - {attribute.name for attribute in taken}
         self.unused |= {f"{name} (of edges)" for name in raw.edge_attributes}
-        return with_features([raw], taken)[0]
+        check_like([raw], taken)
+        return graph_of(raw, taken)
 
     def _taken(self, raw: RawGraph, own: set[str]) -> list[Attribute]:
         width = _width(raw)

@@ -314,15 +314,17 @@ class _State:
             self.history.append(Epoch(loss, accuracy))
             return
         current = copy.deepcopy(self.model.state_dict())
-        self.model.load_state_dict(self.averaged or current)
+        if self.averaged is not None:
+            self.model.load_state_dict(self.averaged)
         self.model.eval()
         with torch.no_grad():
             validated = _mean(validation)
         lowest = None if self.best_epoch < 0 else self.history[self.best_epoch].validation_loss
         if validated[0] < (math.inf if lowest is None else lowest):
-            self.best_epoch, self.best_state = self.epoch, copy.deepcopy(self.averaged or current)
+            self.best_epoch, self.best_state = self.epoch, copy.deepcopy(self.averaged) or current
         self.history.append(Epoch(loss, accuracy, *validated))
-        self.model.load_state_dict(current)
+        if self.averaged is not None:
+            self.model.load_state_dict(current)
 
     def run_step(self, members: Tensor) -> list[Outcome]:
         """One step of the optimiser, on one batch."""
@@ -344,7 +346,8 @@ class _State:
 
     def finish(self) -> None:
         """Put the weights to keep into the model."""
-        self.model.load_state_dict(self.best_state or self.averaged or self.model.state_dict())
+        if (state := self.best_state or self.averaged) is not None:
+            self.model.load_state_dict(state)
         self.best_epoch = self.epoch - 1 if self.best_epoch < 0 else self.best_epoch
         self.model.eval()
 

@@ -19,13 +19,13 @@ From 10 to 20 nodes no graph belongs to two classes. (At 8 nodes the circular la
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from flipproof.checks import checked_count, checked_integer, checked_seed
 from flipproof.datasets.dataset import Dataset
-from flipproof.graphs import Graph, IntArray
+from flipproof.graphs import Graph
 
 _MOST = 10_000_000  # graphs
 CLASS_NAMES = ("cycle", "star", "wheel", "lollipop", "hypercube", "grid", "complete", "circular ladder")
@@ -70,89 +70,34 @@ def topologies(
         label = index % len(CLASS_NAMES)
         generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, _STREAM, index])))
         size = int(generator.integers(low, high + 1))
-        num_nodes, edges = _REALISATIONS[label](size, generator)
+        drawn = _realisation(CLASS_NAMES[label], size, generator)
+        place = {node: number for number, node in enumerate(sorted(drawn))}
+        edges = np.array([(place[u], place[v]) for u, v in drawn.edges])
         if shuffle_nodes:
-            edges = generator.permutation(num_nodes)[edges]
-        graphs.append(Graph(num_nodes, edges, label=label, name=f"{CLASS_NAMES[label]}-{index}"))
+            edges = generator.permutation(len(drawn))[edges]
+        graphs.append(Graph(len(drawn), edges, label=label, name=f"{CLASS_NAMES[label]}-{index}"))
     return Dataset(graphs, class_names=CLASS_NAMES, name="topologies")
 
 
-# ---- one function per class: (drawn size, generator) -> (number of nodes, edges [E, 2]) -----------------------
+def _realisation(name: str, size: int, generator: np.random.Generator) -> Any:
+    """The graph of a class that is nearest to the size."""
+    import networkx as nx
 
-Realisation = tuple[int, IntArray]
-
-
-def _ring(nodes: IntArray) -> IntArray:
-    return np.stack([nodes, np.roll(nodes, -1)], axis=1)
-
-
-def _path(nodes: IntArray) -> IntArray:
-    return np.stack([nodes[:-1], nodes[1:]], axis=1)
-
-
-def _clique(size: int) -> IntArray:
-    return np.stack(np.triu_indices(size, 1), axis=1).astype(np.int64)
-
-
-def _spokes(size: int) -> IntArray:
-    leaves = np.arange(1, size)
-    return np.stack([np.zeros_like(leaves), leaves], axis=1)
-
-
-def _cycle(size: int, generator: np.random.Generator) -> Realisation:
-    return size, _ring(np.arange(size))
-
-
-def _star(size: int, generator: np.random.Generator) -> Realisation:
-    return size, _spokes(size)
-
-
-def _wheel(size: int, generator: np.random.Generator) -> Realisation:
-    return size, np.concatenate([_spokes(size), _ring(np.arange(1, size))])
-
-
-def _lollipop(size: int, generator: np.random.Generator) -> Realisation:
-    clique = int(generator.integers(3, size))
-    return size, np.concatenate([_clique(clique), _path(np.arange(clique - 1, size))])
-
-
-def _hypercube(size: int, generator: np.random.Generator) -> Realisation:
-    dimension = size.bit_length() - 1
-    corners = np.arange(2**dimension)
-    edges = [np.stack([corners, corners ^ (1 << bit)], axis=1) for bit in range(dimension)]
-    return len(corners), np.concatenate(edges)
-
-
-def _grid(size: int, generator: np.random.Generator) -> Realisation:
-    rows = _rows(size)
-    if rows == 1:
-        size -= 1  # the neighbours of a prime are even
-        rows = _rows(size)
-    places = np.arange(size).reshape(rows, size // rows)
-    return size, np.concatenate([*map(_path, places), *map(_path, places.T)])
+    if name == "lollipop":
+        clique = int(generator.integers(3, size))
+        return nx.lollipop_graph(clique, size - clique)
+    if name == "grid":
+        size -= _rows(size) == 1  # the neighbours of a prime are even
+        return nx.grid_2d_graph(_rows(size), size // _rows(size))
+    return {
+        "cycle": nx.cycle_graph,
+        "star": lambda nodes: nx.star_graph(nodes - 1),
+        "wheel": nx.wheel_graph,
+        "hypercube": lambda nodes: nx.hypercube_graph(nodes.bit_length() - 1),
+        "complete": nx.complete_graph,
+        "circular ladder": lambda nodes: nx.circular_ladder_graph(nodes // 2),
+    }[name](size)
 
 
 def _rows(size: int) -> int:
     return max(rows for rows in range(1, int(size**0.5) + 1) if size % rows == 0)
-
-
-def _complete(size: int, generator: np.random.Generator) -> Realisation:
-    return size, _clique(size)
-
-
-def _circular_ladder(size: int, generator: np.random.Generator) -> Realisation:
-    rungs = size // 2
-    inner, outer = np.arange(rungs), np.arange(rungs, 2 * rungs)
-    return 2 * rungs, np.concatenate([_ring(inner), _ring(outer), np.stack([inner, outer], axis=1)])
-
-
-_REALISATIONS: tuple[Callable[[int, np.random.Generator], Realisation], ...] = (
-    _cycle,
-    _star,
-    _wheel,
-    _lollipop,
-    _hypercube,
-    _grid,
-    _complete,
-    _circular_ladder,
-)

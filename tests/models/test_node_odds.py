@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from flipproof import Graph, models
-from flipproof.models.node_odds import NodeOdds, node_statistics
+from flipproof.models.node_odds import NodeOdds
+from flipproof.models.node_statistics import node_statistics
 
 EVEN = np.ones(2)
 

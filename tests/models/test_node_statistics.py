@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 import flipproof as fp
 from flipproof import models
 from flipproof.models import node_statistics as module
-from flipproof.models.node_odds import node_statistics
+from flipproof.models.node_statistics import node_statistics
 
 
 def graphs_by_kinds(count: int = 60, *, classes: int = 2, seed: int = 0) -> list[fp.Graph]:

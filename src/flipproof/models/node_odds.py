@@ -5,7 +5,6 @@ Forests and perceptrons of scikit-learn are kept as plain arrays: fitted there, 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,18 +13,27 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-_TREES = 100
-_NEVER = -1e30  # score of a class without graphs
-_BATCH = 256  # graphs that go through the trees together
+from flipproof.models.node_statistics import (
+    LAYERS,
+    Floats,
+    Ints,
+    fitted,
+    folds,
+    forest,
+    forest_scores,
+    forest_state,
+    node_statistics,
+    perceptron,
+    perceptron_scores,
+    perceptron_state,
+    worth_having,
+)
+
 _FOLDS = 5
-_LAYERS = 3  # of a perceptron
 _DEPTH = 8  # questions per tree: deeper ones gain nothing that was seen, and take longer
 _DECAYS = (0.1, 1.0)  # weight decays of the perceptrons
 _LEAST_SHARE = 1e-3  # of a class: no graph is so sure that votes could not matter
 _SHARPNESS = np.geomspace(0.1, 4, 60)  # factors of the log-odds that are tried
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class NodeOdds(nn.Module):
@@ -127,7 +135,7 @@ def _nothing(num_classes: int) -> dict[str, NDArray[Any]]:
     found |= {"threshold": np.zeros(0), "value": np.zeros((0, num_classes), dtype=np.float32)}
     found |= {"columns": np.zeros(0, dtype=np.int64), "sharpness": np.ones(1), "shift": np.zeros(num_classes)}
     found |= {"mean": np.zeros((0, 0)), "scale": np.zeros((0, 0))}
-    for place in range(_LAYERS):
+    for place in range(LAYERS):
         found |= {f"weights_{place}": np.zeros((0, 0, 0)), f"bias_{place}": np.zeros((0, 0))}
     return found
 
@@ -152,8 +160,8 @@ def _misfits(state: Mapping[str, NDArray[Any]], width: int, num_classes: int) ->
         "columns": (inputs,),
     }
     before = inputs
-    for place in range(_LAYERS):
-        after = num_classes if place == _LAYERS - 1 else state[f"bias_{place}"].shape[-1]
+    for place in range(LAYERS):
+        after = num_classes if place == LAYERS - 1 else state[f"bias_{place}"].shape[-1]
         shapes |= {f"weights_{place}": (machines, before, after), f"bias_{place}": (machines, after)}
         before = after
     for name, shape in shapes.items():
@@ -203,131 +211,3 @@ def _best_sharpness(logarithms: Floats, truth: Ints) -> Floats:
     likely = (scaled[:, np.arange(len(truth)), truth] - total).mean(axis=1)
     best: Floats = _SHARPNESS[likely.argmax(keepdims=True)]
     return best
-
-
-def node_statistics(features: NDArray[Any]) -> Floats:
-    """All that can be said of a graph without its edges, ``[2 + 6 d]``, from the features of its nodes, ``[n, d]``.
-
-    >>> node_statistics(np.array([[1.0], [3.0]])).round(2).tolist()
-    [2.0, 0.69, 4.0, 1.61, 2.0, 1.0, 1.0, 3.0]
-    """
-    count = len(features)
-    size = [count, np.log(max(count, 1))]
-    if not features.size:
-        return np.array([*size, *np.zeros(6 * features.shape[1])])
-    x = np.sort(np.asarray(features, dtype=np.float64), axis=0)  # sums must not depend on how nodes are numbered
-    sums = x.sum(axis=0)
-    logarithms = np.sign(sums) * np.log1p(np.abs(sums))
-    return np.concatenate([size, sums, logarithms, sums / count, x.std(axis=0), x.min(axis=0), x.max(axis=0)])
-
-
-def worth_having(inputs: Floats) -> Ints:
-    """The columns that tell graphs apart; of features that are 0 or 1 alone the counts say all there is."""
-    own = (inputs.shape[1] - 2) // 6
-    smallest, largest = inputs[:, 2 + 4 * own : 2 + 5 * own], inputs[:, 2 + 5 * own :]
-    binary = np.isin(smallest, (0, 1)).all(axis=0) & np.isin(largest, (0, 1)).all(axis=0)
-    wanted = np.concatenate([np.ones(2 + 3 * own, dtype=bool), *[~binary] * 3])
-    found = np.flatnonzero(wanted & (np.ptp(inputs, axis=0) > 0))
-    return found if len(found) else np.array([0])
-
-
-def folds(truth: Ints, seed: int, number: int) -> list[tuple[Ints, Ints]]:
-    """Pairs of graphs to learn from and to judge by, every class in proportion."""
-    order = np.random.default_rng(seed).permutation(len(truth))
-    order = order[np.argsort(truth[order], kind="stable")]  # class by class, dealt out in turn
-    count = max(2, min(number, len(truth)))
-    parts = [np.sort(order[start::count]) for start in range(count)]
-    everything = np.arange(len(truth))
-    return [(np.setdiff1d(everything, part), part) for part in parts if len(part) and len(part) < len(truth)]
-
-
-def forest(seed: int, *, leaf: int = 1, depth: int | None = None) -> Any:
-    """A random forest that is not fitted, with so many graphs per leaf at least and so many questions per tree at most."""
-    from sklearn.ensemble import RandomForestClassifier
-
-    return RandomForestClassifier(_TREES, min_samples_leaf=leaf, max_depth=depth, random_state=seed % 2**32)
-
-
-def perceptron(seed: int, *, decay: float) -> Any:
-    """A perceptron on standardised inputs that is not fitted."""
-    from sklearn.neural_network import MLPClassifier
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    network = MLPClassifier(
-        (64, 64), alpha=decay, learning_rate_init=0.003, batch_size=64, max_iter=60, random_state=seed % 2**32
-    )
-    return make_pipeline(StandardScaler(), network)
-
-
-def fitted(machine: Any, inputs: Floats, truth: Ints) -> Any:
-    """The machine, fitted."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a perceptron that has not converged is one that stopped early
-        return machine.fit(inputs, truth)
-
-
-def forest_state(machine: Any, num_classes: int) -> dict[str, NDArray[Any]]:
-    """All trees in one table of nodes: where to go, and at the leaves the shares of the classes."""
-    trees = [estimator.tree_ for estimator in machine.estimators_]
-    starts = np.cumsum([0, *(tree.node_count for tree in trees)])
-    value = np.zeros((starts[-1], num_classes), dtype=np.float32)
-    shares = np.concatenate([tree.value[:, 0, :] for tree in trees])
-    value[:, machine.classes_] = shares / shares.sum(axis=1, keepdims=True)
-
-    def joined(name: str, kind: Any) -> NDArray[Any]:
-        return np.concatenate([getattr(tree, name) for tree in trees]).astype(kind)
-
-    leaves = joined("children_left", np.int64) < 0
-    own = np.arange(starts[-1])
-    offsets = np.repeat(starts[:-1], np.diff(starts))
-    children = {
-        side: np.where(leaves, own, joined(f"children_{side}", np.int64) + offsets).astype(np.int32)
-        for side in ("left", "right")
-    }
-    feature = np.where(leaves, 0, joined("feature", np.int32)).astype(np.int32)
-    threshold = np.where(leaves, 0.0, joined("threshold", np.float64))
-    roots = starts[:-1].astype(np.int32)
-    return {"roots": roots, **children, "feature": feature, "threshold": threshold, "value": value}
-
-
-def forest_scores(state: Mapping[str, NDArray[Any]], rows: Sequence[Floats], num_classes: int) -> Floats:
-    """Sums over the trees of the shares of classes, ``[rows, C]``."""
-    found = [np.zeros((0, num_classes))]
-    for start in range(0, len(rows), _BATCH):
-        part = np.array(rows[start : start + _BATCH]).astype(np.float32)  # what the trees have learned from
-        node = np.tile(state["roots"], (len(part), 1))
-        while True:
-            below = np.take_along_axis(part, state["feature"][node], axis=1) <= state["threshold"][node]
-            after = np.where(below, state["left"][node], state["right"][node])
-            if (after == node).all():
-                break
-            node = after
-        found.append(state["value"][node].sum(axis=1, dtype=np.float64))
-    return np.concatenate(found)
-
-
-def perceptron_state(machine: Any, num_classes: int) -> dict[str, NDArray[Any]]:
-    """What is taken off and divided by, and the weights of every layer; classes without a graph score next to nothing."""
-    scaler, perceptron = (step for _, step in machine.steps)
-    weights, biases = list(perceptron.coefs_), list(perceptron.intercepts_)
-    if len(perceptron.classes_) == 2:  # a single output, for the second class
-        weights[-1], biases[-1] = np.hstack([-weights[-1], weights[-1]]) / 2, np.array([-0.5, 0.5]) * biases[-1]
-    last, bias = np.zeros((len(weights[-1]), num_classes)), np.full(num_classes, _NEVER)
-    last[:, perceptron.classes_], bias[perceptron.classes_] = weights[-1], biases[-1]
-    weights[-1], biases[-1] = last, bias
-    state = {"mean": scaler.mean_, "scale": scaler.scale_, "layers": np.array([len(weights)])}
-    for place, (matrix, offset) in enumerate(zip(weights, biases, strict=True)):
-        state |= {f"weights_{place}": matrix, f"bias_{place}": offset}
-    return state
-
-
-def perceptron_scores(state: Mapping[str, NDArray[Any]], row: Floats) -> Floats:
-    """Scores of the classes, ``[C]``; of several perceptrons whose weights are stacked, ``[M, C]``."""
-    value: Floats = (row - state["mean"]) / state["scale"]
-    last = sum(name.startswith("weights_") for name in state) - 1
-    for place in range(last + 1):
-        value = np.matmul(value[..., None, :], state[f"weights_{place}"])[..., 0, :] + state[f"bias_{place}"]
-        if place < last:
-            value = np.maximum(value, 0)
-    return value

@@ -31,7 +31,7 @@ from flipproof.classifiers.features import Constant, NodeFeatures, as_features
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graphs
 from flipproof.models.local_network import LOUDEST, Local, Voters
-from flipproof.models.node_odds import folds, node_statistics
+from flipproof.models.node_statistics import folds, node_statistics
 from flipproof.noise import keyed_draws
 from flipproof.training.batches import LabelledGraphs, shuffled
 from flipproof.training.loop import Hyperparameters, Outcome

@@ -28,9 +28,9 @@ from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, SAGEConv, g
 
 import flipproof as fp
 from flipproof.classifiers.classifier import Classifier
+from flipproof.classifiers.edges import NeighbourLists
 from flipproof.classifiers.features import Degree
-from flipproof.classifiers.message_passing import MessagePassingClassifier
-from flipproof.classifiers.neighbour_lists import NeighbourLists
+from flipproof.classifiers.torch_module import MessagePassingClassifier
 from flipproof.noise import BLOCK, SampleStream
 
 NOISE = fp.EdgeNoise(keep=0.9)

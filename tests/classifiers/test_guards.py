@@ -12,7 +12,7 @@ from torch_geometric import nn as pyg
 
 import flipproof as fp
 from flipproof.classifiers.agreement import Arithmetic, Precise, agree
-from flipproof.classifiers.probes import probe_batch
+from flipproof.classifiers.guard import probe_batch
 from support.guarded import (
     CONVENTIONS,
     HONEST,

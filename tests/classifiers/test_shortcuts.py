@@ -20,14 +20,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric import nn as pyg
 
 import flipproof as fp
-from flipproof.classifiers.classifier import ShortcutDisagrees
-from flipproof.classifiers.degree_rows import DegreeRows
-from flipproof.classifiers.dense import DenseClassifier
-from flipproof.classifiers.edges import Edges
-from flipproof.classifiers.layers import DenseLayer
-from flipproof.classifiers.neighbour_lists import NeighbourLists
-from flipproof.classifiers.probes import nodes_batch
-from flipproof.classifiers.shortcuts import Shortcut
+from flipproof.classifiers.dense import DenseClassifier, Shortcut
+from flipproof.classifiers.edges import Edges, NeighbourLists
+from flipproof.classifiers.guard import ShortcutDisagrees, nodes_batch
+from flipproof.classifiers.layers import DegreeRows, DenseLayer
 from flipproof.noise import NoisyBatch
 from flipproof.runs.verification import problems_of_run
 from support.guarded import HONEST, MUTANTS, NOISES, ODD, REFUSED, TREE, Applied, ByBatch, Zoo

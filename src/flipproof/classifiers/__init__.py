@@ -52,13 +52,12 @@ def as_classifier(
                 f"model must be a torch module, or a callable from a list of graphs to labels; got {model!r} "
                 "(pass an instance, not a class)"
             )
-        from flipproof.classifiers.black_box import BlackBoxClassifier
+        from flipproof.classifiers.classifier import BlackBoxClassifier
 
         return BlackBoxClassifier(function, num_classes=num_classes, features=_hook(features), memory=memory)
 
-    from flipproof.classifiers.dense import DenseClassifier
+    from flipproof.classifiers.dense import DenseClassifier, LookupClassifier
     from flipproof.classifiers.features import Own, OwnOrDegree
-    from flipproof.classifiers.shortcuts import LookupClassifier
     from flipproof.classifiers.torch_module import CONVENTIONS, convention_of
 
     if convention is None:

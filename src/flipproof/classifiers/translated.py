@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import GATConv
 
-from flipproof.classifiers.dense import ALWAYS_DENSE
+from flipproof.classifiers.dense import ALWAYS_DENSE, Shortcut
 from flipproof.classifiers.features import NodeFeatures, Own
-from flipproof.classifiers.message_passing import EdgeFeatures, MessagePassingClassifier
-from flipproof.classifiers.shortcuts import Shortcut
+from flipproof.classifiers.torch_module import EdgeFeatures, MessagePassingClassifier
 from flipproof.classifiers.translation import DenseTwin, Untranslatable, call_with_fields
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch

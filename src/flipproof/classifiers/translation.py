@@ -18,9 +18,65 @@ import torch
 import torch_geometric.nn as pyg
 from torch import Tensor, fx
 
-from flipproof.classifiers.degree_rows import ROW_MODULES, DegreeRows, is_relu, row_by_row
 from flipproof.classifiers.edges import Edges
-from flipproof.classifiers.layers import BY_GRAPH, CONVOLUTIONS, POOL_ENDINGS, POOLS, DenseLayer, refusal
+from flipproof.classifiers.layers import (
+    BY_GRAPH,
+    CONVOLUTIONS,
+    POOL_ENDINGS,
+    POOLS,
+    DegreeRows,
+    DenseLayer,
+    is_relu,
+    refusal,
+)
+
+ROW_MODULES = (
+    torch.nn.BatchNorm1d,
+    torch.nn.Dropout,
+    torch.nn.ELU,
+    torch.nn.GELU,
+    torch.nn.Identity,
+    torch.nn.LayerNorm,
+    torch.nn.LeakyReLU,
+    torch.nn.Linear,
+    torch.nn.ReLU,
+    torch.nn.SELU,
+    torch.nn.Sigmoid,
+    torch.nn.SiLU,
+    torch.nn.Softplus,
+    torch.nn.Tanh,
+)
+_functional = torch.nn.functional
+_FUNCTIONS: tuple[Any, ...] = (
+    _functional.dropout,
+    _functional.elu,
+    _functional.gelu,
+    _functional.leaky_relu,
+    _functional.relu,
+    _functional.selu,
+    _functional.sigmoid,
+    _functional.silu,
+    _functional.tanh,
+    torch.relu,
+    torch.sigmoid,
+    torch.tanh,
+)
+_METHODS = ("relu", "relu_", "sigmoid", "tanh")
+
+
+def row_by_row(node: fx.Node, parts: dict[str, Any]) -> bool:
+    """Whether a traced call is known to make each row from the same row of its first argument, and from nothing else traced."""
+    if len(node.all_input_nodes) != 1 or not node.args or node.args[0] is not node.all_input_nodes[0]:
+        return False
+    if node.op == "call_module":
+        return type(parts.get(str(node.target))) in ROW_MODULES
+    known: tuple[Any, ...] = {"call_function": _FUNCTIONS, "call_method": _METHODS}.get(node.op, ())
+    return node.target in known and (node.target is not _functional.dropout or _is_off(node))
+
+
+def _is_off(dropout: fx.Node) -> bool:
+    """Whether a traced dropout drops nothing: by default it does, whatever the mode of the model."""
+    return (dropout.args[2] if len(dropout.args) > 2 else dropout.kwargs.get("training", True)) is False
 
 
 class Untranslatable(Exception):

@@ -15,8 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from flipproof.classifiers.features import as_features
-from flipproof.classifiers.message_passing import EdgeFeatures, data_batch, edge_argument, made_edge_features
-from flipproof.classifiers.torch_module import convention_of, logit_per_class
+from flipproof.classifiers.torch_module import (
+    EdgeFeatures,
+    convention_of,
+    data_batch,
+    edge_argument,
+    logit_per_class,
+    made_edge_features,
+)
 from flipproof.errors import InputError
 from flipproof.noise import keyed_draws
 from flipproof.training.batches import LabelledGraphs, Padded, shuffled

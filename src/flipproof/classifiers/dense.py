@@ -1,4 +1,9 @@
-"""Torch modules in the dense convention, ``forward(x, adj, mask)``: the fast way for small graphs."""
+"""Torch modules in the dense convention, ``forward(x, adj, mask)``, and faster ways to a model that are held against it.
+
+A shortcut that gives other answers than rounding explains is not taken: the model itself is asked, about every graph of the run.
+Before a run, that is decided on graphs made from the number of nodes, the features and the noise alone: nothing that an attacker
+can change chooses how the model is run. Where a noisy copy of a graph shows a difference later, the run starts over.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +19,14 @@ from torch import Tensor
 
 from flipproof.classifiers.agreement import Precise, agree, tied
 from flipproof.classifiers.classifier import (
-    DEFAULT_MEMORY,
     OTHER_ANSWERS,
     Classifier,
-    Companies,
     Probed,
+    Subsets,
     assumed_edges,
-    companies,
+    subsets,
 )
 from flipproof.classifiers.edges import MOST_NODES, Edges, NeighbourLists, state_of
-from flipproof.classifiers.features import NodeFeatures
 from flipproof.classifiers.guard import ShortcutDisagrees, nodes_batch
 from flipproof.classifiers.guard import delicate as delicate_graphs
 from flipproof.classifiers.torch_module import (
@@ -62,20 +65,11 @@ class DenseClassifier(TorchClassifier):
 
     _remedy = "raise memory, or use a model in PyG's convention forward(x, edge_index, batch)"
 
-    def __init__(
-        self,
-        module: torch.nn.Module,
-        *,
-        num_classes: int,
-        features: NodeFeatures,
-        memory: int = DEFAULT_MEMORY,
-    ) -> None:
-        super().__init__(module, num_classes=num_classes, features=features, memory=memory)
+    def __init__(self, module: torch.nn.Module, **settings: Any) -> None:
+        super().__init__(module, **settings)
         self._with_mask = len(inspect.signature(module.forward).parameters) != 2
         sparse = getattr(module, "forward_sparse", None)
-        self.sparse = sparse and MessagePassingClassifier(
-            module, num_classes=num_classes, features=features, memory=memory, call=sparse
-        )
+        self.sparse = sparse and MessagePassingClassifier(module, call=sparse, **settings)
 
     def itself(self, graph: Graph, noise: EdgeNoise) -> Classifier:
         return self if prefers_matrices(self, graph, noise) else self.sparse or self
@@ -97,7 +91,7 @@ class DenseClassifier(TorchClassifier):
 
     def logits(self, batch: NoisyBatch) -> Tensor:
         adjacency = self.matrices(batch)
-        x, mask = self.node_rows(batch, adjacency), _everyone(adjacency)
+        x, mask = self.node_rows(batch, adjacency), _no_padding(adjacency)
         result: Tensor = self.module(x, adjacency, mask) if self._with_mask else self.module(x, adjacency)
         return result
 
@@ -106,13 +100,13 @@ class DenseClassifier(TorchClassifier):
         own = self.own_features(batch)
         if own is not None:
             own = own.expand(batch.size, *own.shape)
-        return self.as_number(self.features.dense(adjacency, _everyone(adjacency), own))
+        return self.as_number(self.features.dense(adjacency, _no_padding(adjacency), own))
 
     def expectation(self, graph: Graph) -> str:
         return f"(x, adj, mask) with {feature_width(self.features, graph)} a graph"
 
 
-def _everyone(adjacency: Tensor) -> Tensor:
+def _no_padding(adjacency: Tensor) -> Tensor:
     """The mask of a batch without padding."""
     return torch.ones(adjacency.shape[:2], dtype=torch.bool, device=adjacency.device)
 
@@ -146,40 +140,27 @@ class Shortcut(DenseClassifier):
     compiled = False
     """Whether edges are lists of neighbours for compiled loops, instead of matrices."""
 
-    compiles: bool | None = None
-    """Whether numba is installed, once it was looked for. A copy in a worker without numba must not go another way."""
-
-    def __init__(
-        self, module: torch.nn.Module, original: TorchClassifier, *, features: NodeFeatures, memory: int
-    ) -> None:
+    def __init__(self, module: torch.nn.Module, original: TorchClassifier) -> None:
         self._original = original
-        super().__init__(module, num_classes=original.num_classes, features=features, memory=memory)
-        self._compiled = self._made_compiled()
-
-    # ---- on matrices or on lists of neighbours ------------------------------------------------------------------------------
+        settings = {"features": original.features, "memory": original.memory}
+        super().__init__(module, num_classes=original.num_classes, **settings)
+        self._compiled = copy(self)
+        self._compiled.compiled, self._compiled.path = True, self.compiled_path
 
     def way(self, graph: Graph, noise: EdgeNoise) -> Shortcut | None:
         """Compiled loops if the model can be asked so, else matrices, or ``None`` where messages are faster or neither fits."""
         if self._can_use_lists(graph):
-            if self.compiles is None:
-                self.compiles = can_compile()
-            if self.compiles and fits(self._compiled, graph, noise):
+            if self._original.compiles is None:
+                self._original.compiles = can_compile()
+            if self._original.compiles and fits(self._compiled, graph, noise):
                 return self._compiled
         return self if prefers_matrices(self, graph, noise) else None
 
     def _can_use_lists(self, graph: Graph) -> bool:
         weight = next(self.module.parameters(), None)  # the model may have moved since it was prepared
         known = weight is not None and weight.device.type == "cpu" and weight.dtype in _COMPILED
-        return known and graph.num_nodes <= MOST_NODES and self.knows_lists(graph)
-
-    def knows_lists(self, graph: Graph) -> bool:
-        """Whether the module can do with lists of neighbours on such a graph."""
-        return True
-
-    def _made_compiled(self) -> Shortcut:
-        compiled = copy(self)
-        compiled.compiled, compiled.path = True, self.compiled_path
-        return compiled
+        enough = graph.num_nodes <= ALWAYS_DENSE or not self.needs_matrices(graph)
+        return known and graph.num_nodes <= MOST_NODES and enough
 
     def wanted_size(self, graph: Graph, edges: float) -> int:
         if self.compiled:
@@ -209,10 +190,8 @@ class Shortcut(DenseClassifier):
         for nodes in (1, ALWAYS_DENSE + 1):
             self.original(nodes).prepare()
 
-    # ---- held against the model itself ----------------------------------------------------------------------------------------
-
     def original(self, nodes: int) -> TorchClassifier:
-        """The model itself, as it is asked about graphs of so many nodes."""
+        """The model itself, in the form that graphs of this size reach."""
         return self._original
 
     def known(self) -> bool:
@@ -236,7 +215,7 @@ class Shortcut(DenseClassifier):
     def _remark(self) -> str:
         return f"its {self.path} {OTHER_ANSWERS}"
 
-    def asked_alone(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> int:
+    def recheck(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> int:
         few, original = batch.only(chosen), self.original(batch.num_nodes)
         wanted = original.scores(few)
         other = original._checked_labels(wanted, few.size) != labels[chosen]
@@ -247,12 +226,12 @@ class Shortcut(DenseClassifier):
                 raise ShortcutDisagrees(self._remark)
         return len(chosen)
 
-    def probe(self, graph: Graph, noise: EdgeNoise, chosen: Callable[[int], Companies] = companies) -> Probed:
+    def probe(self, graph: Graph, noise: EdgeNoise, chosen: Callable[[int], Subsets] = subsets) -> Probed:
         original, known = self.original(graph.num_nodes), self.known()
         # a model that agrees with a shortcut that is known to take graphs one by one does so, too
-        model = original.probe(graph, noise, _last_alone if known else chosen)
+        model = original.probe(graph, noise, (lambda size: subsets(size)[-1:]) if known else chosen)
         try:
-            tried = super().probe(graph, noise, _nobody if known else chosen)
+            tried = super().probe(graph, noise, (lambda size: []) if known else chosen)
         except InputError as error:  # the model itself was not refused
             raise ShortcutDisagrees(self._remark) from error
         if tried.batch.size < model.batch.size:
@@ -320,9 +299,9 @@ class _DegreeLookup(Shortcut):
 class LookupClassifier(DenseClassifier):
     """A dense network with ``looks_up_degrees``, ``degree_pieces`` and ``on_degrees``, such as :class:`flipproof.models.GCN`."""
 
-    def __init__(self, module: torch.nn.Module, *, num_classes: int, features: NodeFeatures, memory: int) -> None:
-        super().__init__(module, num_classes=num_classes, features=features, memory=memory)
-        self._lookup = _DegreeLookup(module, self, features=features, memory=memory)
+    def __init__(self, module: torch.nn.Module, **settings: Any) -> None:
+        super().__init__(module, **settings)
+        self._lookup = _DegreeLookup(module, self)
 
     def begin(self) -> None:
         super().begin()
@@ -334,11 +313,3 @@ class LookupClassifier(DenseClassifier):
         if self.module.looks_up_degrees and weight.dtype in _COMPILED and self.features.only_degree(own):
             return self._lookup.way(graph, noise)
         return None
-
-
-def _last_alone(size: int) -> Companies:
-    return companies(size)[-1:]
-
-
-def _nobody(size: int) -> Companies:
-    return []

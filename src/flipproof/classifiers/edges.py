@@ -1,6 +1,7 @@
-"""The edges of a batch of graphs with the same nodes, as a twin's layers use them: here as matrices of torch.
+"""The edges of a batch of graphs with the same nodes, as the layers of a dense twin use them.
 
-:class:`flipproof.classifiers.edges.NeighbourLists` does the same with compiled loops over lists of neighbours.
+:class:`Edges` holds matrices of torch. :class:`NeighbourLists` holds lists of neighbours for compiled loops, faster than
+matrices and messages; it is used where numba is installed, for models on the CPU in single or double precision.
 """
 
 from __future__ import annotations
@@ -93,8 +94,6 @@ class Edges:
         """Row sums, ``[B, n, 1]``."""
         return self.adjacency.sum(dim=-1, keepdim=True)
 
-    # ---- matrices ----
-
     def gathering(self, how: str, *, itself: Any = 0.0) -> Any:
         """The matrix whose product with rows is their mean or sum over the neighbours; plus ``itself`` times every row."""
         matrix = self._averaging if how == "mean" else self.adjacency
@@ -129,8 +128,8 @@ class Edges:
         weights = self.adjacency + self._identity if loops else self.adjacency
         highest = pairs.masked_fill(weights == 0, -torch.inf).amax(dim=2, keepdim=True)
         # a neighbour's score is at most the highest; others are kept from overflowing before their weight of 0 removes them
-        found = (pairs - highest.masked_fill(highest == -torch.inf, 0)).clamp(max=30).exp() * weights
-        return found / (found.sum(dim=2, keepdim=True) + 1e-16)
+        shares = (pairs - highest.masked_fill(highest == -torch.inf, 0)).clamp(max=30).exp() * weights
+        return shares / (shares.sum(dim=2, keepdim=True) + 1e-16)
 
     @cached_property
     def _averaging(self) -> Tensor:
@@ -145,8 +144,6 @@ class Edges:
     @property
     def _identity(self) -> Tensor:
         return torch.eye(self.num_nodes, dtype=self.dtype, device=self.device)
-
-    # ---- products ----
 
     def product(self, matrix: Any, rows: Any, added: Any = None, ending: Ending = NO_ENDING) -> Tensor:
         """``matrix @ rows + added`` for every graph, and what follows: ``[B * n, d]``, or ``[B, d]`` where nodes are pooled.
@@ -170,13 +167,12 @@ class Edges:
 
     def perceptron(self, matrix: Any, rows: Any, added: Any, linear: Any, ending: Ending) -> Tensor:
         """As :meth:`product` with a ReLU, then a linear layer and what follows."""
-        found: Tensor = linear(self.product(matrix, rows, added, Ending(relu=True)))
-        return self.ended(found, ending)
+        return self.ended(linear(self.product(matrix, rows, added, Ending(relu=True))), ending)
 
     def sums(self, matrix: Any, values: Tensor) -> Tensor:
         """``matrix @ values`` for one number per node, ``[B, n]``: faster than many small products by the library."""
-        found: Tensor = (matrix * values.mT).sum(dim=2)
-        return found
+        result: Tensor = (matrix * values.mT).sum(dim=2)
+        return result
 
     def ended(self, rows: Tensor, ending: Ending) -> Tensor:
         """What follows a convolution; may write into its rows."""
@@ -187,25 +183,23 @@ class Edges:
         pooled = self.nodes(rows).sum(dim=1)
         return pooled.div_(self.num_nodes) if ending.pool == "mean" else pooled
 
-    # ---- rows that follow from degrees ----
-
     def looked_up(self, pieces: PiecewiseLinear, values: Tensor) -> list[Any]:
         """The rows of a piecewise linear layer for one number per node, ``[B, n]``."""
         return list(pieces.rows(values.flatten()))
 
     def plain(self, rows: Any) -> Tensor:
         """Rows that were looked up as a tensor."""
-        found: Tensor = rows
-        return found
+        result: Tensor = rows
+        return result
 
 
 MOST_NODES = 500
-"""Up to here lists were measured to be faster than matrices and messages."""
+"""Graphs up to this size were measured to be faster with lists than with matrices or messages."""
 
 
 @cache
 def compiled_kernels() -> Any:
-    """The compiled loops; refuses to go another way where a model was to be asked with them."""
+    """The compiled loops; raises without numba, since a run that began with them must not go another way."""
     try:
         from flipproof.classifiers import kernels
     except ImportError as error:
@@ -234,13 +228,6 @@ class _Matrix(NamedTuple):
     entries: NDArray[Any]
 
 
-class _Terms(NamedTuple):
-    """What a product is made of, as kernels take it, and its columns."""
-
-    width: int
-    arrays: tuple[Any, ...]
-
-
 class NeighbourLists(Edges):
     """As :class:`Edges`, with lists of neighbours in place of matrices; not for gradients.
 
@@ -254,8 +241,8 @@ class NeighbourLists(Edges):
         self.copies, self.num_nodes, self.dtype, self.device = batch.size, batch.num_nodes, dtype, torch.device("cpu")
         self._normalised: dict[float, Any] = {}
         states, first, second = _states(batch)
-        found = self._kernels.listed(states, first, second, self.num_nodes)
-        self._ends, self._degrees, self._starts, self._neighbours = found
+        self._ends, self._degrees, *lists = self._kernels.listed(states, first, second, self.num_nodes)
+        self._lists = (*lists, self.num_nodes)
 
     @cached_property
     def adjacency(self) -> Tensor:  # type: ignore[override]
@@ -268,11 +255,9 @@ class NeighbourLists(Edges):
 
     def pair_index(self, first: NDArray[np.int64]) -> NDArray[np.int64]:
         """``first[degree]`` plus the sum of the neighbours' degrees, for every node."""
-        found: NDArray[np.int64] = self._kernels.sums(self._ends, self._degrees)
-        found += first[self._degrees]
-        return found
-
-    # ---- matrices ----
+        index: NDArray[np.int64] = self._kernels.sums(self._ends, self._degrees)
+        index += first[self._degrees]
+        return index
 
     def gathering(self, how: str, *, itself: Any = 0.0) -> Any:
         ones = torch.ones(self.num_nodes, dtype=self.dtype)
@@ -289,11 +274,11 @@ class NeighbourLists(Edges):
 
     def attention(self, source: Tensor, target: Tensor, *, slope: float, loops: bool) -> Any:
         source, target = (part.expand(self.copies, -1).reshape(-1) for part in (source, target))
-        given = _array(source), _array(target), _array(torch.tensor(slope, dtype=self.dtype))[()], loops
-        entries, own = self._kernels.scores(self._starts, self._neighbours, self.num_nodes, *given)
+        number = _array(torch.tensor(slope, dtype=self.dtype))[()]
+        entries, own = self._kernels.scores(*self._lists, _array(source), _array(target), number, loops)
         np.exp(entries, out=entries)
         np.exp(own, out=own)
-        self._kernels.attend(entries, own, self._starts)
+        self._kernels.attend(entries, own, self._lists[0])
         ones = np.ones_like(own)
         return _Matrix(ones, ones, own, entries)
 
@@ -306,26 +291,23 @@ class NeighbourLists(Edges):
         target, source, own = (_array(table).take(self._degrees) for table in tables)
         return _Matrix(target, source, own, target[:0])
 
-    # ---- products ----
-
     def product(self, matrix: Any, rows: Any, added: Any = None, ending: Ending = NO_ENDING) -> Tensor:
-        given = self._terms(matrix, rows, added)
-        found = self._empty(ending, given.width)
-        self._kernels.mix(*given.arrays, ending.relu, bool(ending.pool), found)
-        return self._ended(found, given.width, ending)
+        width, terms = self._terms(matrix, rows, added)
+        out = self._empty(ending, width)
+        self._kernels.mix(*terms, ending.relu, bool(ending.pool), out)
+        return self._ended(out, width, ending)
 
     def perceptron(self, matrix: Any, rows: Any, added: Any, linear: Any, ending: Ending) -> Tensor:
-        given, (width, before) = self._terms(matrix, rows, added), linear.weight.shape
-        if before != given.width:
-            raise ValueError(f"rows have {given.width} columns, and the linear layer takes {before}")
-        weights = self._wide(linear.weight.mT)
+        (before, terms), (width, expected) = self._terms(matrix, rows, added), linear.weight.shape
+        if before != expected:
+            raise ValueError(f"rows have {before} columns, and the linear layer takes {expected}")
         bias = torch.zeros(width, dtype=self.dtype) if linear.bias is None else linear.bias
-        found = self._empty(ending, width)
-        ends = weights, self._wide(bias.unsqueeze(0)), ending.relu, bool(ending.pool), found
-        self._kernels.perceptron(*given.arrays, *ends)
-        return self._ended(found, width, ending)
+        weights, out = (self._wide(linear.weight.mT), self._wide(bias.unsqueeze(0))), self._empty(ending, width)
+        self._kernels.perceptron(*terms, *weights, ending.relu, bool(ending.pool), out)
+        return self._ended(out, width, ending)
 
-    def _terms(self, matrix: Any, rows: Any, added: Any) -> _Terms:
+    def _terms(self, matrix: _Matrix, rows: Any, added: Any) -> tuple[int, tuple[Any, ...]]:
+        """The number of columns of a product, and what it is made of, as kernels take it."""
         rows = self._as_rows(rows)
         width = rows.table.shape[1]
         plus = self._as_rows(torch.zeros(width, dtype=self.dtype) if added is None else added)
@@ -334,14 +316,12 @@ class NeighbourLists(Edges):
         if plus.table.shape[1] != width:
             raise ValueError(f"rows have {width} columns, and what is added to them {plus.table.shape[1]}")
         table = self._wide(rows.table)
-        rise, factor = (
-            (table[:0], table[0, :0])
-            if rows.rise is None or rows.factor is None
-            else (self._wide(rows.rise), _array(rows.factor))
-        )
-        lists = self._starts, self._neighbours, self.num_nodes
-        arrays = (*lists, *matrix, table, rise, rows.places, factor, self._wide(plus.table), plus.places)
-        return _Terms(width, arrays)
+        if rows.rise is None or rows.factor is None:
+            rise, factor = table[:0], table[0, :0]
+        else:
+            rise, factor = self._wide(rows.rise), _array(rows.factor)
+        by_node = (table, rise, rows.places, factor), (self._wide(plus.table), plus.places)
+        return width, (self._lists, tuple(matrix), *by_node)
 
     def _empty(self, ending: Ending, width: int) -> NDArray[Any]:
         """Where rows go, or their sums."""
@@ -355,31 +335,29 @@ class NeighbourLists(Edges):
         missing = -rows.shape[1] % self._kernels.LANES
         return _array(torch.nn.functional.pad(rows, (0, missing)) if missing else rows)
 
-    def _ended(self, found: NDArray[Any], width: int, ending: Ending) -> Tensor:
-        result = torch.from_numpy(found)[:, :width].contiguous()
+    def _ended(self, out: NDArray[Any], width: int, ending: Ending) -> Tensor:
+        result = torch.from_numpy(out)[:, :width].contiguous()
         return result.div_(self.num_nodes) if ending.pool == "mean" else result
 
     def sums(self, matrix: Any, values: Tensor) -> Tensor:
         values = values.flatten()
         self._check(values)
-        given = _array(values)
+        numbers = _array(values)
         if len(matrix.entries):
-            found = self._kernels.weighted_sums(self._starts, self._neighbours, self.num_nodes, matrix.entries, given)
+            sums = self._kernels.weighted_sums(*self._lists, matrix.entries, numbers)
         else:
-            found = self._kernels.sums(self._ends, matrix.source * given)
-        found *= matrix.target
-        found += matrix.own * given
-        return torch.from_numpy(found).view(self.copies, self.num_nodes)
+            sums = self._kernels.sums(self._ends, matrix.source * numbers)
+        sums *= matrix.target
+        sums += matrix.own * numbers
+        return torch.from_numpy(sums).view(self.copies, self.num_nodes)
 
     def ended(self, rows: Tensor, ending: Ending) -> Tensor:
         if not ending.pool:
             return rows.relu_() if ending.relu else rows
         self._check(rows)
-        found = self._empty(ending, rows.shape[1])
-        self._kernels.pool(self._wide(rows), self.num_nodes, ending.relu, found)
-        return self._ended(found, rows.shape[1], ending)
-
-    # ---- rows that follow from degrees ----
+        out = self._empty(ending, rows.shape[1])
+        self._kernels.pool(self._wide(rows), self.num_nodes, ending.relu, out)
+        return self._ended(out, rows.shape[1], ending)
 
     def looked_up(self, pieces: PiecewiseLinear, values: Tensor) -> list[Any]:
         factor = values.flatten()
@@ -390,10 +368,10 @@ class NeighbourLists(Edges):
         if isinstance(rows, Tensor):
             return rows
         index = torch.from_numpy(rows.places)
-        found: Tensor = rows.table.index_select(0, index)
-        return (
-            found if rows.rise is None else found.addcmul_(rows.rise.index_select(0, index), rows.factor.unsqueeze(1))
-        )
+        values: Tensor = rows.table.index_select(0, index)
+        if rows.rise is not None:
+            values.addcmul_(rows.rise.index_select(0, index), rows.factor.unsqueeze(1))
+        return values
 
     def _as_rows(self, rows: Any) -> Rows:
         """Any rows as rows by look-up: one for all nodes ``[d]``, for the nodes ``[n, d]``, or for all ``[B * n, d]``."""
@@ -434,5 +412,5 @@ def _ends(nodes: int, slots: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64
 
 def _array(values: Tensor) -> NDArray[Any]:
     """The numbers of a tensor as kernels take them."""
-    found: NDArray[Any] = values.detach().contiguous().numpy()
-    return found
+    array: NDArray[Any] = values.detach().contiguous().numpy()
+    return array

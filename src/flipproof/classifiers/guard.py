@@ -31,10 +31,7 @@ def nodes_batch(graph: Graph, noise: EdgeNoise) -> NoisyBatch:
 
 
 def probe_batch(graph: Graph, noise: EdgeNoise, more: int = 0) -> NoisyBatch:
-    """The empty graph, a nearly complete one, fuller and sparser ones, and some noisy copies of the graph itself.
-
-    ``more`` random graphs of all densities are added.
-    """
+    """The empty graph, a nearly complete one, fuller and sparser ones, noisy copies of the graph, ``more`` random ones."""
     copies = _OWN if graph.num_slots <= _DENSE_SLOTS else 1
     own = SampleStream(graph, noise, seed=0).batch(0, copies)[0].edge_lists()
     kept = np.isin(own.slot, graph.frozen_edge_slots, invert=True)
@@ -45,14 +42,14 @@ def probe_batch(graph: Graph, noise: EdgeNoise, more: int = 0) -> NoisyBatch:
 
 
 def delicate(batch: NoisyBatch) -> NDArray[np.bool_]:
-    """Which graphs of a batch have nodes of one degree only, ``[B]``, if not all have.
+    """Which graphs of a batch are regular, ``[B]``, if not all are.
 
     All nodes then look alike, and layers that normalise divide what rounding left of their differences by itself.
     """
     ends = batch.edge_index()[0][0]
     degrees = np.bincount(ends, minlength=batch.size * batch.num_nodes).reshape(batch.size, -1)
-    found: NDArray[np.bool_] = degrees.min(axis=1) == degrees.max(axis=1)
-    return found & (not found.all())
+    regular: NDArray[np.bool_] = degrees.min(axis=1) == degrees.max(axis=1)
+    return regular & (not regular.all())
 
 
 @lru_cache(maxsize=64)
@@ -114,11 +111,6 @@ class Guard:
         """Refuse graphs or a model for which certificates would be false, or asking would fail.
 
         Node features are compared with the edges of all the graphs: check a data set as a whole.
-
-        Args:
-            graphs: Everything that is to be asked about.
-            noise: Random changes such as the model will meet.
-            first: As for :meth:`check_model`.
         """
         self.check_features(graphs)
         self.check_model(graphs, noise, first=first)
@@ -132,8 +124,8 @@ class Guard:
         Args:
             graphs: Those to try it on.
             noise: Random changes such as the model will meet.
-            first: Try the model on so many graphs now; the others are :meth:`untried`, and :meth:`try_on` must be called for each
-                before anything that was asked about it counts. By default the model is tried on all.
+            first: Number of graphs to try the model on now (default: all). The others are :meth:`untried`: :meth:`try_on` must be
+                called for each before its votes count.
         """
         try:
             self._try_model(graphs, noise, first)
@@ -197,7 +189,7 @@ class Guard:
 def _identity(graph: Graph) -> bytes:
     """The same for equal graphs; thousands of them take less memory than the graphs."""
     features = graph.node_features
-    found = hashlib.blake2b(f"{graph.topology} {graph.label}".encode(), digest_size=16)
+    identity = hashlib.blake2b(f"{graph.topology} {graph.label}".encode(), digest_size=16)
     if features is not None:
-        found.update(f" {features.shape} {features.dtype.str} ".encode() + features.tobytes())
-    return found.digest()
+        identity.update(f" {features.shape} {features.dtype.str} ".encode() + features.tobytes())
+    return identity.digest()

@@ -30,15 +30,13 @@ from flipproof.classifiers.edges import (
     state_of,
 )
 
-# ---- convolutions ------------------------------------------------------------------------------------------------------
+_MOST_NODES = 64  # beyond, pairs of degrees hardly repeat
+_ALL_PAIRS = 32  # nodes up to which rows of all pairs are computed at once
+_RELU: tuple[Any, ...] = (torch.nn.functional.relu, torch.relu, "relu", "relu_")
 
 
 class Convolution(ABC):
-    """A convolution on dense batches.
-
-    Args:
-        layer: PyG's, whose weights are used.
-    """
+    """A convolution on dense batches, with the weights of PyG's layer."""
 
     aggregations: tuple[str, ...] = ("add", "sum")
 
@@ -111,22 +109,18 @@ class Combining(Convolution):
 
 
 class _GIN(Combining):
-    def _first(self) -> Any:
-        """The perceptron's first layer, if that is linear and may go before the sums."""
-        inner = self.layer.nn
-        return inner[0] if type(inner) is torch.nn.Sequential and len(inner) and _plain(inner[0]) else None
-
     def maps(self) -> list[RowMap] | None:
-        first = self._first()
-        return None if first is None else [(first.weight, None)]
+        inner = self.layer.nn  # its first layer may go before the sums if it is linear
+        known = type(inner) is torch.nn.Sequential and len(inner) and _plain(inner[0])
+        return [(inner[0].weight, None)] if known else None
 
     def mix(self, rows: list[Any], edges: Edges, ending: Ending = NO_ENDING) -> Tensor:
         matrix = edges.gathering(self.layer.aggr, itself=1 + self.layer.eps)
-        _, *rest = self.layer.nn
+        first, *rest = self.layer.nn
         relu = bool(rest) and type(rest[0]) is torch.nn.ReLU
         if relu and len(rest) == 2 and _plain(rest[1]):
-            return edges.perceptron(matrix, rows[0], self._first().bias, rest[1], ending)
-        values = edges.product(matrix, rows[0], self._first().bias, Ending(relu=relu))
+            return edges.perceptron(matrix, rows[0], first.bias, rest[1], ending)
+        values = edges.product(matrix, rows[0], first.bias, Ending(relu=relu))
         for part in rest[relu:]:
             values = part(values)
         return edges.ended(values, ending)
@@ -136,46 +130,48 @@ class _GIN(Combining):
         return result
 
 
-class _SAGE(Combining):
+class _GraphConv(Combining):
+    def linears(self) -> tuple[Any, Any]:
+        """The linear layer of the gathered rows, and that of a node's own row, if there is one."""
+        return self.layer.lin_rel, self.layer.lin_root
+
     def maps(self) -> list[RowMap] | None:
-        layer = self.layer
-        if layer.project or not _plain(layer.lin_l) or (layer.root_weight and not _plain(layer.lin_r)):
+        linear, own = self.linears()
+        if not _plain(linear) or (own is not None and not _plain(own)):
             return None
-        own = [(layer.lin_r.weight, layer.lin_l.bias)] if layer.root_weight else []
-        return [(layer.lin_l.weight, None), *own]
+        return [(linear.weight, None), *([] if own is None else [(own.weight, linear.bias)])]
 
     def mix(self, rows: list[Any], edges: Edges, ending: Ending = NO_ENDING) -> Tensor:
-        matrix = edges.gathering(self.layer.aggr)
-        added = rows[1] if self.layer.root_weight else self.layer.lin_l.bias
+        added = rows[1] if len(rows) > 1 else self.linears()[0].bias
+        return edges.product(edges.gathering(self.layer.aggr), rows[0], added, ending)
+
+    def combine(self, x: Tensor, gathered: Tensor) -> Tensor:
+        linear, own = self.linears()
+        result: Tensor = linear(gathered)
+        return result if own is None else result + own(x)
+
+
+class _SAGE(_GraphConv):
+    def linears(self) -> tuple[Any, Any]:
+        return self.layer.lin_l, self.layer.lin_r if self.layer.root_weight else None
+
+    def maps(self) -> list[RowMap] | None:
+        return None if self.layer.project else super().maps()
+
+    def mix(self, rows: list[Any], edges: Edges, ending: Ending = NO_ENDING) -> Tensor:
         if not self.layer.normalize:
-            return edges.product(matrix, rows[0], added, ending)
-        return edges.ended(self._normalised(edges.product(matrix, rows[0], added)), ending)
+            return super().mix(rows, edges, ending)
+        return edges.ended(self._normalised(super().mix(rows, edges)), ending)
 
     def gather_first(self, x: Tensor, edges: Edges) -> Tensor:
         projected = self.layer.lin(x).relu() if self.layer.project else x
         return self.combine(x, edges.product(edges.gathering(self.layer.aggr), projected))
 
     def combine(self, x: Tensor, gathered: Tensor) -> Tensor:
-        result: Tensor = self.layer.lin_l(gathered)
-        return self._normalised(result + self.layer.lin_r(x) if self.layer.root_weight else result)
+        return self._normalised(super().combine(x, gathered))
 
     def _normalised(self, values: Tensor) -> Tensor:
         return torch.nn.functional.normalize(values, p=2.0, dim=-1) if self.layer.normalize else values
-
-
-class _GraphConv(Combining):
-    def maps(self) -> list[RowMap] | None:
-        layer = self.layer
-        if not (_plain(layer.lin_rel) and _plain(layer.lin_root)):
-            return None
-        return [(layer.lin_rel.weight, None), (layer.lin_root.weight, layer.lin_rel.bias)]
-
-    def mix(self, rows: list[Any], edges: Edges, ending: Ending = NO_ENDING) -> Tensor:
-        return edges.product(edges.gathering(self.layer.aggr), rows[0], rows[1], ending)
-
-    def combine(self, x: Tensor, gathered: Tensor) -> Tensor:
-        result: Tensor = self.layer.lin_rel(gathered) + self.layer.lin_root(x)
-        return result
 
 
 class _GAT(Convolution):
@@ -204,14 +200,7 @@ class _GAT(Convolution):
         return edges.ended(result, ending)
 
     def _shares(self, scores: Tensor, edges: Edges, head: int = 0) -> Any:
-        """How every node shares its attention.
-
-        Args:
-            scores: What a node adds to its share at its neighbours, then what it adds to their shares at itself,
-                ``[B * n, 2H]`` or ``[n, 2H]``.
-            edges: The edges.
-            head: Number of the head.
-        """
+        """How every node shares its attention, for scores as source, then as target, ``[B * n, 2H]`` or ``[n, 2H]``."""
         layer = self.layer
         source, target = (scores[:, column].reshape(-1, edges.num_nodes) for column in (head, layer.heads + head))
         return edges.attention(source, target, slope=layer.negative_slope, loops=layer.add_self_loops)
@@ -247,9 +236,6 @@ def _line(linear: Any, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:
 def _plain(linear: Any) -> bool:
     """Whether it is a linear layer as PyG and torch make them."""
     return type(linear) in (torch.nn.Linear, pyg.Linear)
-
-
-# ---- what works on whole graphs ----------------------------------------------------------------------------------------
 
 
 def _graph_norm(layer: Any, x: Tensor, edges: Edges) -> Tensor:
@@ -311,16 +297,9 @@ def refusal(layer: Any) -> str | None:
         return f"{kind} with decomposed layers or edge attributes has no dense form here"
     if isinstance(layer, pyg.GATConv) and layer.lin is None:
         return "GATConv for two kinds of nodes has no dense form here"
-    if any(
-        "forward" in name and "hooks" in name and held for part in layer.modules() for name, held in vars(part).items()
-    ):
-        return f"{kind} has hooks"
-    return None
-
-
-def convolution(layer: Any) -> Convolution:
-    """The dense form of a convolution that :func:`refusal` does not refuse."""
-    return CONVOLUTIONS[type(layer)](layer)
+    attributes = (item for part in layer.modules() for item in vars(part).items())
+    hooked = any("forward" in name and "hooks" in name and held for name, held in attributes)
+    return f"{kind} has hooks" if hooked else None
 
 
 class DenseLayer(torch.nn.Module):
@@ -329,19 +308,12 @@ class DenseLayer(torch.nn.Module):
     def __init__(self, layer: torch.nn.Module) -> None:
         super().__init__()
         self.layer = layer
-        self.convolution = None if type(layer) in BY_GRAPH else convolution(layer)
+        self.convolution = None if type(layer) in BY_GRAPH else CONVOLUTIONS[type(layer)](layer)
 
     def forward(self, x: Tensor, edges: Edges, relu: bool = False, pool: str = "") -> Tensor:
         if self.convolution is None:
             return BY_GRAPH[type(self.layer)](self.layer, x, edges)
         return self.convolution(x, edges, Ending(relu, pool))
-
-
-_MOST_NODES = 64  # beyond, pairs of degrees hardly repeat
-_ALL_PAIRS = 32  # nodes up to which rows of all pairs are computed at once
-
-
-_RELU: tuple[Any, ...] = (torch.nn.functional.relu, torch.relu, "relu", "relu_")
 
 
 def is_relu(called: Any) -> bool:
@@ -350,7 +322,12 @@ def is_relu(called: Any) -> bool:
 
 
 class DegreeRows(torch.nn.Module):
-    """Two convolutions and what is between them; with the degree as the only feature, by look-up where that is faster.
+    """Two convolutions and what is between them; with the degree as the only feature, rows are looked up where that is faster.
+
+    What a node knows after the first convolution follows from very few numbers. GINConv, SAGEConv and GraphConv see its degree
+    and the sum of its neighbours' degrees: everything up to the linear maps of the second is computed once per pair. GCNConv and
+    GATConv see one number ``s``: with a ReLU behind it, the row that the second adds up is piecewise linear in ``s``.
+    Both are the model's own function, but for rounding; which one is used follows from the model and the number of nodes.
 
     Args:
         first, second: The convolutions.
@@ -359,24 +336,18 @@ class DegreeRows(torch.nn.Module):
     """
 
     def __init__(
-        self,
-        first: DenseLayer,
-        between: Callable[[Tensor], Tensor],
-        steps: list[Any],
-        second: DenseLayer,
+        self, first: DenseLayer, between: Callable[[Tensor], Tensor], steps: list[Any], second: DenseLayer
     ) -> None:
         super().__init__()
-        assert first.convolution is not None
-        assert second.convolution is not None
         self._parts = torch.nn.ModuleList([first, second])
         self._between, self._steps = between, steps
-        self._first: Convolution = first.convolution
-        self._second: Convolution = second.convolution
+        self._first: Any = first.convolution
+        self._second: Any = second.convolution
         self._weights = [*self.parameters(), *self.buffers()]
         self._kept: tuple[Any, PiecewiseLinear | None] | None = None
         self._pairs: tuple[Any, NDArray[np.int64], list[Tensor]] | None = None
 
-    def forward(self, x: Tensor | None, edges: Edges, relu: bool = False, pool: str = "") -> Tensor:
+    def forward(self, x: Tensor | None, edges: Edges, relu: bool = False, pool: str = "") -> Any:
         """As the calls one after the other; ``x`` is ``None`` where it is the degree."""
         ending = Ending(relu, pool)
         if x is None:
@@ -392,7 +363,6 @@ class DegreeRows(torch.nn.Module):
 
     def _by_pairs(self, edges: Edges) -> list[Any] | None:
         """The rows that the second convolution adds up, computed once per pair of degree and sum of degrees around."""
-        assert isinstance(self._first, Combining)
         nodes, maps = edges.num_nodes, self._second.maps()
         if nodes > _MOST_NODES or maps is None or self._first.maps() is None:
             return None
@@ -423,8 +393,7 @@ class DegreeRows(torch.nn.Module):
         return self._pairs[1:]
 
     def _of_pairs(self, degrees: Tensor, around: Tensor, maps: list[RowMap]) -> list[Tensor]:
-        """The rows for given degrees and sums of degrees around, ``[P]``."""
-        assert isinstance(self._first, Combining)
+        """The rows for pairs of degrees and sums of degrees around, ``[P]``."""
         own, sums = (part.to(maps[0][0].dtype).unsqueeze(1) for part in (degrees, around))
         if self._first.layer.aggr == "mean":
             sums = sums / own.clamp(min=1)
@@ -461,9 +430,7 @@ class DegreeRows(torch.nn.Module):
         return PiecewiseLinear(slope, offset, gain, shift, maps) if rectified else None
 
 
-def _batch_norm(step: torch.nn.BatchNorm1d) -> tuple[Tensor, Tensor]:
-    assert step.running_mean is not None
-    assert step.running_var is not None
+def _batch_norm(step: Any) -> tuple[Tensor, Tensor]:
     gain = (step.running_var + step.eps).rsqrt()
     if step.affine:
         gain = gain * step.weight

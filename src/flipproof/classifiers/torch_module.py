@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from copy import deepcopy
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from flipproof.classifiers import unwrapped
 from flipproof.classifiers.agreement import FLOAT32, Arithmetic
-from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier, Companies, Probed, companies
+from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier, Probed, Subsets, subsets
 from flipproof.classifiers.features import NodeFeatures
 from flipproof.classifiers.guard import ShortcutDisagrees
 from flipproof.errors import InputError, MissingExtraError
@@ -95,11 +95,11 @@ class TorchClassifier(Classifier):
         if any(weight.dtype == torch.float64 for weight in self.module.parameters()):
             return None
         try:
-            found = deepcopy(self)
-            found.take_double()
+            double = deepcopy(self)
+            double.take_double()
         except Exception:  # a module that cannot be copied or has no double precision
             return None
-        return found
+        return double
 
     def take_double(self) -> None:
         """Go on in double precision; of a copy."""
@@ -108,11 +108,11 @@ class TorchClassifier(Classifier):
 
     _one_logit = False  # of the last answer
 
-    def probe(self, graph: Graph, noise: EdgeNoise, chosen: Callable[[int], Companies] = companies) -> Probed:
+    def probe(self, graph: Graph, noise: EdgeNoise, chosen: Callable[[int], Subsets] = subsets) -> Probed:
         tried = super().probe(graph, noise, chosen)
         if self._one_logit:
-            found = tried.scores[:, 1]
-            if ((found >= 0) & (found <= 1)).all():
+            logits = tried.scores[:, 1]
+            if ((logits >= 0) & (logits <= 1)).all():
                 warnings.warn(
                     "the model's one output per graph was between 0 and 1 wherever it was tried, like a probability; it is read "
                     "as a logit, above 0 for class 1 (return it without sigmoid)",
@@ -120,10 +120,9 @@ class TorchClassifier(Classifier):
                 )
         return tried
 
-    # ---- faster ways to the model ------------------------------------------------------------------------------------------
-
     _agreed: set[Any] | None = None  # nodes, features and noise for which a shortcut gave the model's answers
     _is_copy = False
+    compiles: bool | None = None  # whether numba is installed, once known: a copy in a worker must not go another way
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_agreed": None, "_is_copy": True}
@@ -216,10 +215,10 @@ def largest_batch(bytes_per_sample: int, budget: int) -> int:
     return size
 
 
-def convention_of(module: torch.nn.Module, *, given: tuple[str, ...] = ()) -> str:
+def convention_of(module: torch.nn.Module, *, extra: tuple[str, ...] = ()) -> str:
     """``pyg`` for forward(x, edge_index, batch), ``dense`` for forward(x, adj, mask), ``data`` for forward(data).
 
-    ``given`` are further arguments that it will be called with.
+    ``extra`` are further arguments that it will be called with.
     """
     parameters = list(inspect.signature(unwrapped(module).forward).parameters.values())
     open_ended = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -229,10 +228,10 @@ def convention_of(module: torch.nn.Module, *, given: tuple[str, ...] = ()) -> st
     if names[1:2] in (["adj"], ["adjacency"]):
         return "dense"
     if "edge_index" in names[1:]:
-        extra = [name for name in needed if name not in ("edge_index", names[0], *given) and "batch" not in name]
-        if extra:
+        unknown = [name for name in needed if name not in ("edge_index", names[0], *extra) and "batch" not in name]
+        if unknown:
             raise InputError(
-                f"the model's forward needs {extra[0]}, which noisy graphs do not have: an edge that the "
+                f"the model's forward needs {unknown[0]}, which noisy graphs do not have: an edge that the "
                 "noise adds has no attributes (give it a default, or pass edge_features=function, which makes edge_attr from the "
                 "features of the two end nodes)"
             )
@@ -244,30 +243,21 @@ def convention_of(module: torch.nn.Module, *, given: tuple[str, ...] = ()) -> st
         return "pyg"
     if len(needed) == 1 and names[0] in ("data", "batch", "graph"):
         return "data"
-    shown = ", ".join(map(_shown, parameters))
+    shown = ", ".join(str(parameter).partition(":")[0].partition("=")[0].strip() for parameter in parameters)
     raise InputError(
         f"cannot tell how to call the model: forward takes ({shown}); expected (x, edge_index, batch), "
         '(x, adj, mask) or (data) (say convention="pyg", "dense" or "data")'
     )
 
 
-def _shown(parameter: inspect.Parameter) -> str:
-    return str(parameter).partition(":")[0].partition("=")[0].strip()
-
-
 def feature_width(features: NodeFeatures, graph: Graph) -> str:
     """The features' shape in words, for error messages."""
     try:
-        found = features.of(graph)
-        kind = "integer features" if not found.is_floating_point() else "features"
-        return f"{kind} [{graph.num_nodes}, {found.shape[1]}]"
+        rows = features.of(graph)
+        kind = "features" if rows.is_floating_point() else "integer features"
+        return f"{kind} [{graph.num_nodes}, {rows.shape[1]}]"
     except InputError:
         return "node features"
-
-
-def repeated(own: Tensor | None, times: int) -> Tensor | None:
-    """The same rows for each of several graphs."""
-    return None if own is None else own.repeat(times, 1)
 
 
 def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
@@ -277,10 +267,7 @@ def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
 
 @cache
 def _keep_freed_memory() -> None:
-    """Let the C library keep what a batch frees for the next one, instead of fetching fresh pages from the system each time.
-
-    glibc takes the largest block that was freed so far as a measure of what to keep. The block is never touched.
-    """
+    """Let glibc keep what a batch frees for the next one: it keeps as much as the largest block freed so far, here untouched."""
     np.empty(2**25 - 2**16, dtype=np.uint8)
 
 
@@ -296,7 +283,7 @@ class MessagePassingClassifier(TorchClassifier):
     """Noisy copies as one disjoint union; edges in canonical order, both directions.
 
     Args:
-        module, num_classes, features, memory: As of every torch module.
+        module, settings: As for :class:`TorchClassifier`.
         call: What is called with ``(x, edge_index, batch)``; by default the module's forward.
         as_data: Whether forward takes one PyG ``Data``.
         edge_features: Makes ``edge_attr`` from the two end nodes, after the noise: an edge that the noise adds then has
@@ -309,14 +296,12 @@ class MessagePassingClassifier(TorchClassifier):
         self,
         module: torch.nn.Module,
         *,
-        num_classes: int,
-        features: NodeFeatures,
-        memory: int = DEFAULT_MEMORY,
         call: Callable[[Tensor, Tensor, Tensor], Any] | None = None,
         as_data: bool = False,
         edge_features: EdgeFeatures | None = None,
+        **settings: Any,
     ) -> None:
-        super().__init__(module, num_classes=num_classes, features=features, memory=memory)
+        super().__init__(module, **settings)
         self._as_data, self.edge_features = as_data, edge_features
         self._call = call or partial(self._call_with_data if as_data else self._call_with_batch, module)
         self._edge_argument = None if as_data or edge_features is None else edge_argument(module)
@@ -332,8 +317,8 @@ class MessagePassingClassifier(TorchClassifier):
     def logits(self, batch: NoisyBatch) -> Tensor:
         index, membership = batch.edge_index()
         edge_index, owner = to_device(index, self.device), to_device(membership, self.device)
-        own = repeated(self.own_features(batch), batch.size)
-        x = self.as_number(self.features.sparse(edge_index, owner, own))
+        own = self.own_features(batch)
+        x = self.as_number(self.features.sparse(edge_index, owner, None if own is None else own.repeat(batch.size, 1)))
         result: Tensor = self._call(x, edge_index, owner)
         return result
 
@@ -368,49 +353,47 @@ def data_batch(x: Tensor, edge_index: Tensor, batch: Tensor, edge_features: Edge
 def _without_edge_attributes() -> type[Any]:
     from torch_geometric.data import Data
 
-    def refused(name: str) -> property:
-        def read(data: Any) -> Any:
-            raise InputError(
-                f"the model's forward reads {name}, which noisy graphs do not have: an edge that the noise adds has no "
-                "attributes (pass edge_features=function, which makes edge_attr from the features of the two end nodes, or "
-                "train a model that does not read it)"
-            )
-
-        return property(read)
-
     names = ("edge_attr", "edge_weight")
 
+    def refuse(name: str) -> NoReturn:
+        raise InputError(
+            f"the model's forward reads {name}, which noisy graphs do not have: an edge that the noise adds has no "
+            "attributes (pass edge_features=function, which makes edge_attr from the features of the two end nodes, or "
+            "train a model that does not read it)"
+        )
+
     class NoisyData(Data):  # type: ignore[misc]
+        edge_attr = property(lambda data: refuse("edge_attr"))
+        edge_weight = property(lambda data: refuse("edge_weight"))
+
         def __getitem__(self, key: str) -> Any:
-            return getattr(self, key) if key in names else super().__getitem__(key)
+            return refuse(key) if key in names else super().__getitem__(key)
 
         def __contains__(self, key: str) -> bool:
-            return bool(getattr(self, key)) if key in names else super().__contains__(key)
+            return refuse(key) if key in names else bool(super().__contains__(key))
 
-    for name in names:
-        setattr(NoisyData, name, refused(name))
     return NoisyData
 
 
 def made_edge_features(function: EdgeFeatures, x: Tensor, edge_index: Tensor) -> Tensor:
     """The features of every edge, from those of its two ends."""
-    found = function(x[edge_index[0]], x[edge_index[1]])
-    if not isinstance(found, Tensor) or found.ndim == 0 or len(found) != edge_index.shape[1]:
-        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+    rows = function(x[edge_index[0]], x[edge_index[1]])
+    if not isinstance(rows, Tensor) or rows.ndim == 0 or len(rows) != edge_index.shape[1]:
+        shape = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
         raise InputError(
             f"edge_features must return a tensor with one row per edge, [{edge_index.shape[1]}, k]; got {shape} (it is called "
             "with the features of both ends of every edge, [E, d] each)"
         )
-    return found
+    return rows
 
 
 def edge_argument(module: torch.nn.Module) -> str:
     """The argument of forward that takes edge features."""
     parameters = inspect.signature(module.forward).parameters
-    found = next((name for name in ("edge_attr", "edge_weight") if name in parameters), None)
-    if found is None or "batch" not in parameters:
+    name = next((name for name in ("edge_attr", "edge_weight") if name in parameters), None)
+    if name is None or "batch" not in parameters:
         raise InputError(
             f"edge_features need a forward that takes edge_attr and batch by name; it takes ({', '.join(parameters)}) (add the "
             "argument, or leave edge_features out)"
         )
-    return found
+    return name

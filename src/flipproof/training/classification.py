@@ -68,7 +68,7 @@ class GraphClassification:
         self.held_out = None if validation is None else LabelledGraphs(validation, "validation")
         self.highest_label = max(int(part.labels.max()) for part in (self.graphs, self.held_out) if part is not None)
         self.edge_features = edge_features
-        self.convention = convention_of(model, given=() if edge_features is None else ("edge_attr", "edge_weight"))
+        self.convention = convention_of(model, extra=() if edge_features is None else ("edge_attr", "edge_weight"))
         self.device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
         # a loss that is a mean over graphs is that of the pieces together; batch statistics and class weights see pieces
         statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in model.modules())

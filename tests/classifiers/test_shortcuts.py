@@ -253,7 +253,8 @@ def test_a_wrong_twin_is_found_in_noise() -> None:
 def run_guards(select: str, **variables: str) -> None:
     """The tests of the guards in a process with these variables."""
     tests = Path(__file__).with_name("test_guards.py")
-    command = [sys.executable, *["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-n", "0", "-k"], select, str(tests)]
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-n", "0", "-k", select]
+    command = [sys.executable, "-m", "pytest", *options, str(tests)]
     done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, cwd=tests.parents[2])
     assert done.returncode == 0, done.stdout[-3000:]
 

@@ -28,9 +28,9 @@ from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, SAGEConv, g
 
 import flipproof as fp
 from flipproof.classifiers.classifier import Classifier
+from flipproof.classifiers.edges import NeighbourLists
 from flipproof.classifiers.features import Degree
-from flipproof.classifiers.message_passing import MessagePassingClassifier
-from flipproof.classifiers.neighbour_lists import NeighbourLists
+from flipproof.classifiers.torch_module import MessagePassingClassifier
 from flipproof.noise import BLOCK, SampleStream
 
 NOISE = fp.EdgeNoise(keep=0.9)
@@ -392,10 +392,10 @@ def beside(curves: Curves) -> str:
         twin, stream = smooth.classifier.suited(graph, NOISE), SampleStream(graph, NOISE, seed=0)
         chosen = twin.batch_size(graph, NOISE)
         batches = {size: stream.batch(0, size)[0] for size in sizes}
-        labels, again = twin.labels(batches[chosen]), np.arange(twin.asked_again(graph, 0))
+        labels, again = twin.labels(batches[chosen]), np.arange(twin.recheck_count(graph, 0))
         works: dict[str, Callable[[], object]] = {
             "trial": lambda: smooth.check([graph]),  # noqa: B023
-            "again": lambda: twin.asked_alone(batches[chosen], labels, again),  # noqa: B023
+            "again": lambda: twin.recheck(batches[chosen], labels, again),  # noqa: B023
         }
         times = in_turns(works, rounds=10)
         by_size = in_turns({str(size): partial(twin.labels, batch) for size, batch in batches.items()}, rounds=40)

@@ -296,14 +296,14 @@ def test_a_model_moved_to_another_number_type_after_wrapping() -> None:
     assert smooth.sample(graph, samples=50, seed=0) == before
 
 
-def test_yes_and_no_are_classes() -> None:
-    smooth = SmoothedClassifier(lambda graphs: [g.num_edges > 12 for g in graphs], EdgeNoise(keep=0.8), num_classes=2)
-    assert set(smooth.sample(CASES["small"][0], samples=50, seed=0).labels.tolist()) == {0, 1}
-
-
-def test_more_than_256_classes() -> None:
-    smooth = SmoothedClassifier(lambda graphs: [299 for _ in graphs], EdgeNoise(keep=0.9), num_classes=300)
-    assert set(smooth.sample(random_graph(4, 2), samples=10).labels.tolist()) == {299}
+@pytest.mark.parametrize(
+    ("answer", "classes", "labels"),
+    [(lambda graph: graph.num_edges > 12, 2, {0, 1}), (lambda graph: 299, 300, {299})],
+    ids=["yes and no", "more than 256 classes"],
+)
+def test_labels_of_a_callable(answer: Callable[[Graph], int], classes: int, labels: set[int]) -> None:
+    smooth = SmoothedClassifier(lambda graphs: [*map(answer, graphs)], EdgeNoise(keep=0.8), num_classes=classes)
+    assert set(smooth.sample(CASES["small"][0], samples=50, seed=0).labels.tolist()) == labels
 
 
 # ---- what must be refused, before any long work --------------------------------------------------------------------
@@ -323,29 +323,23 @@ class Base(nn.Module):
         return self.head(global_mean_pool(self.conv(x, edge_index).relu(), batch))
 
 
-class Dropping(Base):
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        return functional.dropout(super().forward(x, edge_index, batch))  # training=True is the default
+class Altered(Base):
+    """Something else becomes of the logits: ``change(logits, rows of the nodes)``."""
 
+    def __init__(self, change: Callable[[Tensor, Tensor], Any]) -> None:
+        super().__init__()
+        self.change = change
 
-class NotANumber(Base):
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        return super().forward(x, edge_index, batch) * torch.nan
-
-
-class NoPooling(Base):
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        return self.head(self.conv(x, edge_index))
-
-
-class Squeezing(Base):
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        return super().forward(x, edge_index, batch).squeeze()
-
-
-class Pair(Base):
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:
-        return super().forward(x, edge_index, batch), x
+        return self.change(super().forward(x, edge_index, batch), self.head(self.conv(x, edge_index)))
+
+
+def altered(change: Callable[[Tensor, Tensor], Any]) -> Callable[[], nn.Module]:
+    return lambda: Altered(change).eval()
+
+
+def dropping(logits: Tensor, rows: Tensor) -> Tensor:
+    return functional.dropout(logits)  # training=True is the default
 
 
 class NeedsEdgeAttributes(Base):
@@ -375,12 +369,6 @@ class BatchStatistics(Base):
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
         return self.norm(super().forward(x, edge_index, batch))
-
-
-class BatchStatisticsByHand(Base):
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        logits = super().forward(x, edge_index, batch)
-        return logits - logits.mean(dim=0)
 
 
 class Remembering(Base):
@@ -413,14 +401,22 @@ REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], list[str]]] = {
         {},
         ["function of the noisy graph alone", "in a batch and"],
     ),
-    "NaN": (lambda: NotANumber().eval(), {}, ["returned NaN", "check weights"]),
-    "no pooling": (lambda: NoPooling().eval(), {}, ["[graphs, num_classes] = [8, 3]", "got shape [40, 3]", "pools"]),
+    "NaN": (altered(lambda logits, rows: logits * torch.nan), {}, ["returned NaN", "check weights"]),
+    "no pooling": (
+        altered(lambda logits, rows: rows),
+        {},
+        ["[graphs, num_classes] = [8, 3]", "got shape [40, 3]", "pools"],
+    ),
     "too few classes declared": (lambda: Base(classes=4).eval(), {}, ["= [8, 3]; got shape [8, 4]", "num_classes"]),
-    "no batch dimension": (lambda: Squeezing().eval(), {}, ["= [1, 3]; got shape [3]"]),
-    "a pair": (lambda: Pair().eval(), {}, ["tensor of logits", "got tuple"]),
-    "dropout": (lambda: Dropping().eval(), {}, ["function of the noisy graph alone", "dropout", "in other company"]),
+    "no batch dimension": (altered(lambda logits, rows: logits.squeeze()), {}, ["= [1, 3]; got shape [3]"]),
+    "a pair": (altered(lambda logits, rows: (logits, rows)), {}, ["tensor of logits", "got tuple"]),
+    "dropout": (altered(dropping), {}, ["function of the noisy graph alone", "dropout", "in another batch"]),
     "batch statistics": (lambda: BatchStatistics().eval(), {}, ["layer norm", "statistics of the batch"]),
-    "batch statistics by hand": (lambda: BatchStatisticsByHand().eval(), {}, ["noisy graph alone", "batch statistics"]),
+    "batch statistics by hand": (
+        altered(lambda logits, rows: logits - logits.mean(dim=0)),
+        {},
+        ["noisy graph alone", "batch statistics"],
+    ),
     "edge attributes": (lambda: NeedsEdgeAttributes().eval(), {}, ["needs edge_attr", "noise adds has no attributes"]),
     "edge attributes of data": (
         lambda: NeedsEdgeAttributesOfData().eval(),
@@ -447,8 +443,12 @@ REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], list[str]]] = {
     "fractions": (lambda: lambda graphs: [0.5] * len(graphs), {}, ["class numbers", "0.5"]),
     "NaN labels": (lambda: lambda graphs: [np.nan] * len(graphs), {}, ["class numbers", "nan"]),
     "nothing": (lambda: lambda graphs: [None] * len(graphs), {}, ["class numbers", "None"]),
-    "one label": (lambda: lambda graphs: 1, {}, ["one label a graph, shape [32]; got shape []"]),
-    "logits from a callable": (lambda: lambda graphs: np.zeros((len(graphs), 3)), {}, ["one label a graph", "[32, 3]"]),
+    "one label": (lambda: lambda graphs: 1, {}, ["one label per graph, shape [32]; got shape []"]),
+    "logits from a callable": (
+        lambda: lambda graphs: np.zeros((len(graphs), 3)),
+        {},
+        ["one label per graph", "[32, 3]"],
+    ),
     "an error inside": (lambda: lambda graphs: 1 // 0, {}, ["ZeroDivisionError", "a list of flipproof.Graph"]),
     "a random callable": (
         moody,
@@ -504,34 +504,23 @@ def test_a_model_put_back_to_training_is_noticed_at_the_next_sampling() -> None:
         smooth.sample(FIVE, samples=10)
 
 
-def test_nan_that_comes_late_is_noticed() -> None:
-    class Late(Base):
-        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-            logits = super().forward(x, edge_index, batch)
-            return logits if len(batch) < 1000 else logits * torch.nan  # the probe is small
-
-    smooth = SmoothedClassifier(Late().eval(), EdgeNoise(keep=0.8), num_classes=3, features="degree")
-    with pytest.raises(InputError, match="NaN"):
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (lambda logits, rows: logits if len(rows) < 1000 else logits * torch.nan, "NaN"),  # the probe is small
+        (lambda logits, rows: dropping(logits, rows) * 1e-6, "dropout"),
+    ],
+    ids=["NaN that comes late", "randomness of small logits"],
+)
+def test_what_hides_is_noticed(change: Callable[[Tensor, Tensor], Tensor], fault: str) -> None:
+    smooth = SmoothedClassifier(altered(change)(), EdgeNoise(keep=0.8), num_classes=3, features="degree")
+    with pytest.raises(InputError, match=fault):
         smooth.sample(FIVE, samples=10)
 
 
-def test_small_logits_hide_no_randomness() -> None:
-    class Faint(Dropping):
-        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-            return super().forward(x, edge_index, batch) * 1e-6
-
-    with pytest.raises(InputError, match="dropout"):
-        SmoothedClassifier(Faint().eval(), EdgeNoise(keep=0.8), num_classes=3, features="degree").sample(
-            FIVE, samples=5
-        )
-
-
 def test_infinite_logits_are_numbers() -> None:
-    class Masked(Base):
-        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-            return super().forward(x, edge_index, batch).index_fill(1, torch.tensor([0]), -torch.inf)
-
-    smooth = SmoothedClassifier(Masked().eval(), EdgeNoise(keep=0.8), num_classes=3, features="degree")
+    masked = altered(lambda logits, rows: logits.index_fill(1, torch.tensor([0]), -torch.inf))()
+    smooth = SmoothedClassifier(masked, EdgeNoise(keep=0.8), num_classes=3, features="degree")
     assert 0 not in smooth.sample(FIVE, samples=50, seed=0).labels
 
 

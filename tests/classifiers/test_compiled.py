@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, SAGEConv, global_add_pool, global_mean_pool
 
 from flipproof import EdgeNoise, Graph, SmoothedClassifier, models
-from flipproof.classifiers import as_classifier, kernels, neighbour_lists
-from flipproof.classifiers.edges import Edges, Ending
-from flipproof.classifiers.neighbour_lists import MOST_NODES, NeighbourLists
+from flipproof.classifiers import as_classifier, kernels
+from flipproof.classifiers.edges import MOST_NODES, Edges, Ending, NeighbourLists, compiled_kernels
 from flipproof.compiling import can_compile
 from flipproof.errors import InputError, MissingExtraError
 from flipproof.noise import NoisyBatch, SampleStream, SlotLists
@@ -239,10 +238,10 @@ def without_numba(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delattr("flipproof.classifiers.kernels")
     can_compile.cache_clear()
-    neighbour_lists.kernels.cache_clear()
+    compiled_kernels.cache_clear()
     yield
     can_compile.cache_clear()
-    neighbour_lists.kernels.cache_clear()
+    compiled_kernels.cache_clear()
 
 
 def test_without_numba_matrices_are_used(without_numba: None) -> None:

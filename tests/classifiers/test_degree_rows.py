@@ -15,8 +15,8 @@ from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, SAGEConv, g
 
 from flipproof import EdgeNoise, Graph, models
 from flipproof.classifiers import as_classifier
-from flipproof.classifiers.degree_rows import DegreeRows
 from flipproof.classifiers.edges import PiecewiseLinear
+from flipproof.classifiers.layers import DegreeRows
 from flipproof.noise import SampleStream
 
 CLASSES, WIDTH = 3, 8

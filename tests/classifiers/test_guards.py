@@ -1,4 +1,4 @@
-"""Mutation check of the guards: models that mind their company are refused everywhere, honest ones nowhere."""
+"""Mutation check of the guards: models whose answers depend on the batch are refused everywhere, honest ones nowhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch_geometric import nn as pyg
 
 import flipproof as fp
 from flipproof.classifiers.agreement import Arithmetic, Precise, agree
-from flipproof.classifiers.probes import probe_batch
+from flipproof.classifiers.guard import probe_batch
 from support.guarded import (
     CONVENTIONS,
     HONEST,
@@ -37,7 +37,7 @@ def features_of(convention: str) -> Any:
 
 @pytest.mark.parametrize("convention", CONVENTIONS)
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_models_that_mind_their_company_are_refused(mutant: str, convention: str) -> None:
+def test_models_that_depend_on_the_batch_are_refused(mutant: str, convention: str) -> None:
     for graphs in PLACES.values():
         for noise in NOISES:
             model = CONVENTIONS[convention](MUTANTS[mutant]())
@@ -57,11 +57,7 @@ def test_batch_norm_in_training_mode_is_refused() -> None:
 
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_networks_are_not_refused(name: str) -> None:
-    graphs = [
-        *ODD,
-        TREE,
-        *fp.datasets.topologies(8, seed=0),
-    ]  # complete graphs among them, in which all nodes look alike
+    graphs = [*ODD, TREE, *fp.datasets.topologies(8, seed=0)]  # among them complete ones, in which all nodes look alike
     for noise in NOISES:
         fp.SmoothedClassifier(HONEST[name](), noise, features="degree").check(graphs)
     fp.VotingClassifier(HONEST[name](), 5, features="degree").check(graphs)
@@ -108,7 +104,7 @@ class Shifted(nn.Module):
 
 @pytest.mark.parametrize("shift", [[-1e4, -1e4, -1e4], [1e3, 1e3, 0.0]])
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_models_that_mind_their_company_are_refused_whatever_is_added_to_their_logits(
+def test_models_that_depend_on_the_batch_are_refused_whatever_is_added_to_their_logits(
     mutant: str, shift: list[float]
 ) -> None:
     model = Shifted(ByBatch(MUTANTS[mutant]()), torch.tensor(shift))
@@ -230,7 +226,7 @@ def test_what_double_precision_leaves_is_no_rounding() -> None:
 
     assert judged(together=1e-5, alone=-1e-5, left=0) == (True, True)
     assert judged(together=1e-5, alone=-1e-5, left=1e-14) == (True, True)
-    assert judged(together=1e-5, alone=-1e-5, left=1e-9) == (False, True)  # depends on the company
+    assert judged(together=1e-5, alone=-1e-5, left=1e-9) == (False, True)  # depends on the batch
     assert judged(together=1e-2, alone=1e-5, left=0) == (True, False)  # far more than rounding makes of a graph alone
     shapes = Precise(double, double)
     shapes.add(np.array([0]), double, double)
@@ -271,7 +267,7 @@ def test_votes_come_from_the_model_as_it_is_now() -> None:
 
 
 class LateMinding:
-    """Honest for some calls; later, its answer depends on the company."""
+    """Honest for some calls; later, its answer depends on the batch."""
 
     num_classes = 2
     asked = 0
@@ -301,7 +297,7 @@ def test_samples_are_asked_about_again_alone() -> None:
     assert late.asked == 10
 
 
-def test_which_twins_are_known_to_mind_no_company() -> None:
+def test_which_twins_are_known_to_take_graphs_one_by_one() -> None:
     def known(model: nn.Module, features: Any = "degree") -> bool:
         twin: Any = fp.SmoothedClassifier(model, NOISES[0], features=features).classifier.suited(TREE, NOISES[0])
         return twin.path.endswith("twin") and bool(twin.known())

@@ -20,14 +20,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric import nn as pyg
 
 import flipproof as fp
-from flipproof.classifiers.classifier import ShortcutDisagrees
-from flipproof.classifiers.degree_rows import DegreeRows
-from flipproof.classifiers.dense import DenseClassifier
-from flipproof.classifiers.edges import Edges
-from flipproof.classifiers.layers import DenseLayer
-from flipproof.classifiers.neighbour_lists import NeighbourLists
-from flipproof.classifiers.probes import nodes_batch
-from flipproof.classifiers.shortcuts import Shortcut
+from flipproof.classifiers.dense import DenseClassifier, Shortcut
+from flipproof.classifiers.edges import Edges, NeighbourLists
+from flipproof.classifiers.guard import ShortcutDisagrees, nodes_batch
+from flipproof.classifiers.layers import DegreeRows, DenseLayer
 from flipproof.noise import NoisyBatch
 from flipproof.runs.verification import problems_of_run
 from support.guarded import HONEST, MUTANTS, NOISES, ODD, REFUSED, TREE, Applied, ByBatch, Zoo
@@ -257,20 +253,8 @@ def test_a_wrong_twin_is_found_in_noise() -> None:
 def run_guards(select: str, **variables: str) -> None:
     """The tests of the guards in a process with these variables."""
     tests = Path(__file__).with_name("test_guards.py")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-p",
-        "no:cacheprovider",
-        "-n",
-        "0",
-        "-k",
-        select,
-        str(tests),
-    ]
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-n", "0", "-k", select]
+    command = [sys.executable, "-m", "pytest", *options, str(tests)]
     done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, cwd=tests.parents[2])
     assert done.returncode == 0, done.stdout[-3000:]
 

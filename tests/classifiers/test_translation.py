@@ -155,14 +155,21 @@ class Branching(nn.Module):
         return self.head(global_mean_pool(self.conv(self.embed(x), edge_index), batch))
 
 
-class WithData(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.head = GCNConv(1, WIDTH, normalize=False), nn.Linear(WIDTH, CLASSES)
+class OneLayer(nn.Module):
+    """A convolution, a readout and a linear layer."""
 
-    def forward(self, data: Any) -> Tensor:
-        x, edge_index, batch = data.x, data.edge_index, data.batch
+    def __init__(self, conv: nn.Module | None = None, width: int = WIDTH) -> None:
+        super().__init__()
+        self.conv, self.head = conv or GCNConv(1, WIDTH), nn.Linear(width, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
         return self.head(global_mean_pool(self.conv(x, edge_index).relu(), batch))
+
+
+class WithData(OneLayer):
+    def forward(self, data: Any) -> Tensor:  # type: ignore[override]
+        x, edge_index, batch = data.x, data.edge_index, data.batch
+        return super().forward(x, edge_index, batch)
 
 
 class Library(nn.Module):
@@ -182,30 +189,12 @@ class OwnLayer(MessagePassing):
         return self.propagate(edge_index, x=x)
 
 
-class WithOwnLayer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.head = OwnLayer(aggr="add"), nn.Linear(1, CLASSES)
-
+class ReadsEdges(OneLayer):
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        return self.head(global_mean_pool(self.conv(x, edge_index), batch))
+        return super().forward(x + degree(edge_index[0], x.size(0)).unsqueeze(1), edge_index, batch)
 
 
-class ReadsEdges(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.head = GCNConv(1, WIDTH), nn.Linear(WIDTH, CLASSES)
-
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        x = x + degree(edge_index[0], x.size(0)).unsqueeze(1)
-        return self.head(global_mean_pool(self.conv(x, edge_index).relu(), batch))
-
-
-class ControlFlow(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv, self.head = GCNConv(1, WIDTH), nn.Linear(WIDTH, CLASSES)
-
+class ControlFlow(OneLayer):
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
         x = self.conv(x, edge_index)
         if x.abs().max() > 1e9:
@@ -238,11 +227,11 @@ TRANSLATED: dict[str, Callable[[], nn.Module]] = {
     "sums and graph norm": Sums,
     "jumping knowledge": Jumping,
     "control flow in the head": Branching,
-    "one Data": WithData,
+    "one Data": lambda: WithData(GCNConv(1, WIDTH, normalize=False)),
     "PyG's own GIN": Library,
 }
 AS_IT_IS: dict[str, tuple[Callable[[], nn.Module], str]] = {
-    "own layer": (WithOwnLayer, "layer conv: OwnLayer has no dense form"),
+    "own layer": (lambda: OneLayer(OwnLayer(aggr="add"), 1), "layer conv: OwnLayer has no dense form"),
     "other aggregation": (lambda: Sums("max"), "GraphConv with aggregation 'max'"),
     "reads the edges": (ReadsEdges, "uses edge_index in getitem"),
     "control flow": (ControlFlow, "cannot be traced"),

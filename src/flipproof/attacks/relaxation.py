@@ -16,8 +16,7 @@ from flipproof.attacks.constraints import Space
 from flipproof.attacks.search import Best
 from flipproof.classifiers.dense import DenseClassifier
 from flipproof.classifiers.features import Function
-from flipproof.classifiers.message_passing import MessagePassingClassifier
-from flipproof.classifiers.torch_module import logit_per_class
+from flipproof.classifiers.torch_module import MessagePassingClassifier, logit_per_class
 from flipproof.defences.target import CopiesTarget, Target
 from flipproof.errors import InputError
 from flipproof.graphs import pairs_of_slots

@@ -29,7 +29,7 @@ def as_classifier(
         num_classes: Declared classes.
         features: Node features computed on every noisy graph, see :func:`flipproof.classifiers.features.as_features`; by default
             the graph's own, or the degree of graphs that have none.
-        convention: ``pyg``, ``dense`` or ``data`` for a torch module; found from its ``forward`` by default.
+        convention: ``pyg``, ``dense`` or ``data`` for a torch module; inferred from its ``forward`` by default.
         memory: Bytes that noisy copies and the model's work on them may take at once.
         edge_features: Makes the ``edge_attr`` of a PyG module from the features of the two ends of every edge.
     """
@@ -52,17 +52,16 @@ def as_classifier(
                 f"model must be a torch module, or a callable from a list of graphs to labels; got {model!r} "
                 "(pass an instance, not a class)"
             )
-        from flipproof.classifiers.black_box import BlackBoxClassifier
+        from flipproof.classifiers.classifier import BlackBoxClassifier
 
         return BlackBoxClassifier(function, num_classes=num_classes, features=_hook(features), memory=memory)
 
-    from flipproof.classifiers.dense import DenseClassifier
+    from flipproof.classifiers.dense import DenseClassifier, LookupClassifier
     from flipproof.classifiers.features import Own, OwnOrDegree
-    from flipproof.classifiers.shortcuts import LookupClassifier
     from flipproof.classifiers.torch_module import CONVENTIONS, convention_of
 
     if convention is None:
-        convention = convention_of(model, given=() if edge_features is None else ("edge_attr", "edge_weight"))
+        convention = convention_of(model, extra=() if edge_features is None else ("edge_attr", "edge_weight"))
     if convention not in CONVENTIONS:
         raise InputError(f"convention must be one of {', '.join(CONVENTIONS)}; got {convention!r} (or leave it out)")
     hook = _hook(features) or (Own() if getattr(model, "edge_blind", False) else OwnOrDegree())
@@ -70,20 +69,12 @@ def as_classifier(
         raise InputError(
             "edge_features are for PyG modules; got a dense one (compute them in forward, or leave them out)"
         )
+    settings = {"num_classes": num_classes, "features": hook, "memory": memory}
     if convention == "dense":
-        if hasattr(model, "on_degrees"):
-            return LookupClassifier(model, num_classes=num_classes, features=hook, memory=memory)
-        return DenseClassifier(model, num_classes=num_classes, features=hook, memory=memory)
+        return (LookupClassifier if hasattr(model, "on_degrees") else DenseClassifier)(model, **settings)
     from flipproof.classifiers.translated import TranslatedClassifier  # needs PyG, which takes a while
 
-    return TranslatedClassifier(
-        model,
-        num_classes=num_classes,
-        features=hook,
-        memory=memory,
-        as_data=convention == "data",
-        edge_features=edge_features,
-    )
+    return TranslatedClassifier(model, as_data=convention == "data", edge_features=edge_features, **settings)
 
 
 def is_torch_module(model: Any) -> bool:

@@ -24,9 +24,7 @@ _LAST = _SURE * 4  # roundings of the scores as they are: the last sum has few t
 _SHRINK = 2.0**-20  # double precision shrinks rounding by 2**-29; anything else it leaves as it is
 _ROOT = 2.0**-14  # and the square root of rounding by 2**-14.5
 _DOUBLE = 2.0**-53
-_OTHER_ORDER = (
-    8  # times the graphs of a batch: how much more rounding may make there than for one alone, by a running sum
-)
+_OTHER_ORDER = 8  # times the graphs of a batch: how much more a running sum may round there than for one alone
 
 
 class Arithmetic(NamedTuple):
@@ -80,13 +78,10 @@ def agree(
     finite = np.isfinite(one)
     if (finite != np.isfinite(other)).any():
         return False
-    every = bool(finite.all())
-    if not every and not np.array_equal(one[~finite], other[~finite], equal_nan=True):
+    if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
         return False
     leaders = _leaders(one)
-    leads = np.abs(
-        leaders[:, 1:] - (one if every else np.where(finite, one, leaders[:, 1:]))
-    )  # of the first class over each
+    leads = np.abs(leaders[:, 1:] - np.where(finite, one, leaders[:, 1:]))  # of the first class over each
     leads = np.maximum(leads, (leaders[:, 1] - leaders[:, 0])[:, None])
     known = leaders if among is None else _leaders(among.astype(np.float64))
     rounding = _rounding(leaders, arithmetic, known)
@@ -124,16 +119,14 @@ def _leaders(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 def _rounding(leaders: NDArray[np.float64], arithmetic: Arithmetic, among: NDArray[np.float64]) -> NDArray[np.float64]:
     """What rounding may make of the scores of each graph, ``[B]``."""
     last = _LAST * np.abs(leaders).max(axis=1)
-    rounding: NDArray[np.float64] = arithmetic.unit * (arithmetic.depth * _size(leaders, among) + last)
-    return rounding
+    return np.asarray(arithmetic.unit * (arithmetic.depth * _size(leaders, among) + last))
 
 
 def _size(leaders: NDArray[np.float64], among: NDArray[np.float64]) -> NDArray[np.float64]:
     """How large the numbers are that the scores of each graph are made from, but for what all graphs have in common, ``[B]``."""
     middle = _middle(among.ravel())
     usual = _middle(np.abs(among - middle).max(axis=1))
-    size: NDArray[np.float64] = np.maximum(np.abs(leaders - middle).max(axis=1), usual)
-    return size
+    return np.asarray(np.maximum(np.abs(leaders - middle).max(axis=1), usual))
 
 
 def _middle(values: NDArray[np.float64]) -> float:
@@ -143,10 +136,10 @@ def _middle(values: NDArray[np.float64]) -> float:
 
 
 class Precise:
-    """Scores of the same graphs in single and in double precision, asked in several companies: whether only rounding differs.
+    """Scores of the same graphs in single and in double precision, for several subsets of them: whether only rounding differs.
 
-    Double precision shrinks rounding by ``2**-29`` and leaves every other difference as it is. So if the answers in two companies
-    come closer by ``2**-20`` at least, what is left of a true dependence on the company is a millionth of the rounding.
+    Double precision shrinks rounding by ``2**-29`` and leaves every other difference as it is. So if the answers in two batches
+    come closer by ``2**-20`` at least, what is left of a true dependence on the batch is a millionth of the rounding.
     Classes are judged one by one: the rounding of a masked class says nothing about the others.
 
     Args:
@@ -158,33 +151,32 @@ class Precise:
         self._gap, self._left, self._alone = (np.zeros(single.shape[1]) for _ in range(3))
         self._same = np.array_equal(np.isfinite(self._single), np.isfinite(self._double))
         self._error = _differences(self._single, self._double)
+        self._largest = np.abs(np.where(np.isfinite(self._double), self._double, 0)).max(axis=0)
 
-    def add(self, company: NDArray[np.int64], single: NDArray[Any], double: NDArray[Any]) -> None:
-        """The scores of some of the graphs among themselves; of one graph alone, its rounding is a measure for the others."""
-        if single.shape != self._single[company].shape or double.shape != single.shape:
+    def add(self, subset: NDArray[np.int64], single: NDArray[Any], double: NDArray[Any]) -> None:
+        """Scores of a subset in a batch of its own; the rounding of one graph alone is a measure for the others."""
+        if single.shape != self._single[subset].shape or double.shape != single.shape:
             self._same = False
             return
-        pairs = (single, self._single[company]), (double, self._double[company])
+        pairs = (single, self._single[subset]), (double, self._double[subset])
         self._same &= all(np.array_equal(np.isfinite(one), np.isfinite(other)) for one, other in pairs)
         gap, left = (_differences(one, other).max(axis=0) for one, other in pairs)
         self._gap, self._left = np.maximum(self._gap, gap), np.maximum(self._left, left)
         error = _differences(single, double)
-        self._error[company] = np.maximum(self._error[company], error)
-        if len(company) == 1:
+        self._error[subset] = np.maximum(self._error[subset], error)
+        if len(subset) == 1:
             self._alone = np.maximum(self._alone, error[0])
 
     def only_rounding(self, *, delicate: bool = False) -> bool:
-        """Whether the answers in different companies differ by rounding alone; of delicate graphs, or its square root."""
+        """Whether the answers in different batches differ by rounding alone; for delicate graphs, by its square root."""
         shrink = _ROOT if delicate else _SHRINK
-        largest = np.abs(np.where(np.isfinite(self._double), self._double, 0)).max(axis=0)
         rounding = np.maximum(self._gap, self._error.max(axis=0))
-        return bool(self._same and (self._left <= shrink * rounding + _LAST * _DOUBLE * largest).all())
+        return bool(self._same and (self._left <= shrink * rounding + _LAST * _DOUBLE * self._largest).all())
 
     def usual(self) -> bool:
-        """Whether no company makes far more of the scores in single precision than rounding makes of a graph alone."""
-        largest = np.abs(np.where(np.isfinite(self._double), self._double, 0)).max(axis=0)
+        """Whether no batch makes far more of the scores in single precision than rounding makes of a graph alone."""
         most = _OTHER_ORDER * len(self._single) * self._alone
-        return bool((self._gap <= most + _LAST * FLOAT32 * largest).all())
+        return bool((self._gap <= most + _LAST * FLOAT32 * self._largest).all())
 
     def harmless(self, scores: NDArray[Any]) -> bool:
         """Whether the largest rounding seen is too small to turn an answer that is not close; ``scores [B, C]`` of the graphs."""
@@ -195,5 +187,4 @@ class Precise:
 def _differences(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.float64]:
     """Absolute differences where both are finite, 0 elsewhere."""
     both = np.isfinite(one) & np.isfinite(other)
-    found: NDArray[np.float64] = np.abs(np.where(both, one, 0.0) - np.where(both, other, 0.0))
-    return found
+    return np.asarray(np.abs(np.where(both, one, 0.0) - np.where(both, other, 0.0)))

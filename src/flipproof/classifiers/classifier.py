@@ -6,17 +6,20 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.classifiers.agreement import FLOAT32, ROUNDING, Arithmetic, Precise, agree, tied
-from flipproof.classifiers.probes import delicate, probe_batch
+from flipproof.classifiers.guard import delicate, probe_batch
 from flipproof.errors import InputError
-from flipproof.graphs import Graph
+from flipproof.graphs import Graph, checked_features
 from flipproof.noise import EdgeNoise, NoisyBatch, SampleStream
 from flipproof.progress import note
+
+if TYPE_CHECKING:
+    from flipproof.classifiers.features import NodeFeatures
 
 DEFAULT_MEMORY = 2**30
 """Bytes that the noisy copies of a graph and the model's work on them may take at once."""
@@ -38,44 +41,27 @@ def shown_bytes(count: float) -> str:
 
 
 def assumed_edges(num_nodes: int, noise: EdgeNoise, per_node: int) -> float:
-    """Edges that a noisy copy of a graph with so many nodes is reckoned to have.
-
-    A function of nothing that an attacker can change: it decides how the model is run.
-    """
+    """Edges that a noisy copy is assumed to have: no function of edges, since it decides how the model is run."""
     slots = num_nodes * (num_nodes - 1) // 2
     return min(slots, min(slots, per_node * num_nodes) * (1 - noise.p_remove) + slots * noise.p_add)
 
 
-Companies = list[tuple[str, NDArray[np.int64]]]
+Subsets = list[tuple[str, NDArray[np.int64]]]
 
 
-def companies(size: int) -> Companies:
+def subsets(size: int) -> Subsets:
     """The graphs of a batch to ask about again, and how, in words."""
-    everyone = np.arange(size)
-    alone = [("alone", everyone[[index]]) for index in (1, 2, size - 1)]
-    return [*(("in other company", some) for some in (everyone[1::2][::-1], everyone[::2])), *alone]
+    order = np.arange(size)
+    halves = [("in another batch", half) for half in (order[1::2][::-1], order[::2])]
+    return halves + [("alone", order[[index]]) for index in (1, 2, size - 1)]
 
 
-def _minds_company(how: str) -> InputError:
+def _depends_on_batch(how: str) -> InputError:
     return InputError(
         "the model must be a function of the noisy graph alone; it gave different answers about the same graphs in a batch and "
         f"{how}; certificates would be false (batch statistics, a choice among tied nodes, dropout or other randomness, or a "
         "cache? a function that asks about one graph at a time can be certified in its place)"
     )
-
-
-class ShortcutDisagrees(InputError):
-    """A faster way to a model gives other answers than the model itself: a run then starts over with the model itself.
-
-    It becomes a user's matter only outside of a run.
-    """
-
-    def __init__(self, remark: str) -> None:
-        super().__init__(remark)
-        self.remark = remark
-
-    def __str__(self) -> str:
-        return f"the model must be asked without a shortcut: {self.remark} (set model.dense_twin = False)"
 
 
 class Probed(NamedTuple):
@@ -97,6 +83,11 @@ class Classifier(ABC):
         memory: Bytes that a batch and the model's work on it may take.
         reads_own_features: Whether the model may see the graph's own ``node_features``, which no noise reaches.
         edge_blind: Whether the model cannot see edges, so that its answer needs no noise and no samples.
+        unit_roundoff: Unit roundoff of the model's arithmetic.
+        more_probes: Additional random graphs on which the model is tried: more are needed where only labels tell.
+        shortcuts: Whether faster ways to the model may be taken; no longer, once one of them gave other answers.
+        forks: Whether the model survives a fork of the process; one on a GPU does not.
+        threads: Whether the model may be called from several threads.
     """
 
     num_classes: int
@@ -105,43 +96,34 @@ class Classifier(ABC):
     memory: int = DEFAULT_MEMORY
     reads_own_features: bool = True
     edge_blind: bool = False
-
     unit_roundoff: float = FLOAT32
-    """Of the arithmetic that the model computes in."""
-
     more_probes: int = 0
-    """Random graphs on which it is tried in addition: where only labels tell, more are needed."""
-
     shortcuts: bool = True
-    """Whether faster ways to the model may be taken; no longer, once one of them gave other answers."""
-
     forks: bool = True
-    """Whether the model survives a fork of the process; one on a GPU does not."""
-
     threads: bool = False
-    """Whether the model may be called from several threads."""
+    _remedy = "raise memory, or take a noise that adds fewer edges"
 
     @contextmanager
     def one_thread(self) -> Iterator[None]:
-        """While entered, torch computes on one thread, if it is there: a worker has one core, and the same bits as any other.
+        """While entered, torch (if loaded) computes on one thread: a worker has one core, and the same bits as any other.
 
-        Black boxes and functions of features may use it as well. In a forked worker the other threads no longer exist, and
-        whoever waited for them would wait forever.
+        In a forked worker the other threads no longer exist, and whoever waited for them would wait forever.
         """
         torch = sys.modules.get("torch")
-        before = None if torch is None else torch.get_num_threads()
-        if torch is not None:
-            torch.set_num_threads(1)
+        if torch is None:
+            yield
+            return
+        before = torch.get_num_threads()
+        torch.set_num_threads(1)
         try:
             yield
         finally:
-            if torch is not None:
-                torch.set_num_threads(before)
+            torch.set_num_threads(before)
 
     def suited(self, graph: Graph, noise: EdgeNoise) -> Classifier:
         """The classifier itself, or another way to the same model that is faster for such graphs under this noise.
 
-        It depends on the number of nodes and their features, never on edges: what an attacker can change must not choose
+        The choice depends on the number of nodes and their features, never on edges: what an attacker can change must not choose
         how the model is run. The same holds for :meth:`batch_size`.
         """
         return self
@@ -191,7 +173,7 @@ class Classifier(ABC):
         return stream.bytes_at_rest + size * (stream.bytes_per_sample + self.bytes_each(graph, edges))
 
     def begin(self) -> None:
-        """Called before a certification: forget what was found out about an earlier state of the model."""
+        """Called before a certification: forget what is known of an earlier state of the model."""
         self.__dict__.pop("_sizes", None)
 
     def wanted_size(self, graph: Graph, edges: float) -> int:
@@ -201,8 +183,6 @@ class Classifier(ABC):
     def bytes_each(self, graph: Graph, edges: float) -> float:
         """Bytes that the model's work on one sample with so many edges takes, beside making the sample."""
         return 0.0
-
-    _remedy = "raise memory, or take a noise that adds fewer edges"
 
     @abstractmethod
     def scores(self, batch: NoisyBatch) -> NDArray[Any]:
@@ -220,28 +200,24 @@ class Classifier(ABC):
         """
         scores = self.scores(batch)
         answer = self._checked_labels(scores, batch.size)[:, None] == np.arange(self.num_classes)
-        found: NDArray[np.uint8] = 2 * answer.astype(np.uint8)
+        marks: NDArray[np.uint8] = 2 * answer.astype(np.uint8)
         if scores.ndim == 2:
             highest = np.where(answer, scores, -np.inf).max(axis=1, keepdims=True)
             share = max(ROUNDING, _COARSE * self.unit_roundoff)
             with np.errstate(invalid="ignore"):  # of infinite logits
                 near = scores >= highest - share * np.maximum(1.0, np.abs(highest))
-            found |= (near & ~answer).astype(np.uint8)
-        return found
+            marks |= (near & ~answer).astype(np.uint8)
+        return marks
 
     def prepare(self) -> None:  # noqa: B027  (nothing to refuse in a black box)
         """Refuse a model whose state makes certificates false; called before every sampling."""
 
-    def probe(self, graph: Graph, noise: EdgeNoise, chosen: Callable[[int], Companies] = companies) -> Probed:
+    def probe(self, graph: Graph, noise: EdgeNoise, chosen: Callable[[int], Subsets] = subsets) -> Probed:
         """Try the model on deliberately different graphs, together and alone, and refuse it if the answers differ.
 
         Catches wrong shapes before any long work, randomness inside the model, and answers that depend on which other
-        graphs are in the batch or came before (batch statistics, caches).
-
-        Args:
-            graph: Whose nodes the graphs have.
-            noise: Of its noisy copies.
-            chosen: From the number of graphs to those that are asked about again.
+        graphs are in the batch or came before (batch statistics, caches). ``chosen`` maps the number of graphs to those that
+        are tried a second time.
         """
         batch = probe_batch(graph, noise, MORE_PROBES if self.edge_blind else self.more_probes)
         together = self._tried(batch, graph)
@@ -250,13 +226,13 @@ class Classifier(ABC):
         elif together.ndim == 2 and len(np.unique(together, axis=0)) < batch.size // 2:  # such scores tell little
             batch = probe_batch(graph, noise, MORE_PROBES)
             together = self._tried(batch, graph)
-        loosely = delicate(batch)
-        for how, company in chosen(batch.size):
-            if not self._agree(batch, together, self._tried(batch.only(company), graph), company, loosely):
-                if self._only_rounds(batch, together, loosely):
+        tried = Probed(batch, together, delicate(batch))
+        for how, subset in chosen(batch.size):
+            if not self._agree(tried, self._tried(batch.only(subset), graph), subset):
+                if self._only_rounds(tried):
                     break
-                raise _minds_company(how)
-        return Probed(batch, together, loosely)
+                raise _depends_on_batch(how)
+        return tried
 
     def _refuse_sight(self, scores: NDArray[Any], nodes: int) -> None:
         """Refuse a model that claims to see no edge, if its scores of graphs on the same nodes differ."""
@@ -273,50 +249,41 @@ class Classifier(ABC):
         return Arithmetic.of_sums([nodes], self.unit_roundoff)
 
     def _agree(
-        self,
-        batch: NoisyBatch,
-        together: NDArray[Any],
-        found: NDArray[Any],
-        company: NDArray[np.int64],
-        loosely: NDArray[np.bool_],
-        tolerance: float = _TOLERANCE,
+        self, tried: Probed, scores: NDArray[Any], subset: NDArray[np.int64], tolerance: float = _TOLERANCE
     ) -> bool:
-        return agree(
-            together[company],
-            found,
-            tolerance=tolerance,
-            arithmetic=self.arithmetic(batch.num_nodes),
-            among=together,
-            delicate=loosely[company],
-        )
+        """Whether the scores of a subset among itself are those that its graphs have in the whole batch."""
+        batch, together, loosely = tried
+        first, rough, arithmetic = together[subset], loosely[subset], self.arithmetic(batch.num_nodes)
+        return agree(first, scores, tolerance=tolerance, arithmetic=arithmetic, among=together, delicate=rough)
 
     def finer(self) -> Classifier | None:
         """The same model in double precision, which tells rounding from other differences; ``None`` where there is none."""
         return None
 
-    def _only_rounds(self, batch: NoisyBatch, together: NDArray[Any], loosely: NDArray[np.bool_]) -> bool:
-        """Whether answers that differ in other company do so by rounding: whether the differences vanish in double precision.
+    def _only_rounds(self, tried: Probed) -> bool:
+        """Whether answers that differ in another batch do so by rounding: whether the differences vanish in double precision.
 
         Refuses a model whose rounding is so large that it could turn answers which :meth:`said` calls certain.
         """
-        everyone, finer = np.arange(batch.size), self.finer()
-        parts = [part for part in (everyone[~loosely], everyone[loosely]) if len(part)]
+        batch, together, loosely = tried
+        order, finer = np.arange(batch.size), self.finer()
+        parts = [part for part in (order[~loosely], order[loosely]) if len(part)]
         if finer is None or loosely.all():
             return False
         apart = False  # whether graphs differ that are not delicate
         try:
             double = finer.scores(batch)
             judged = [Precise(together[part], double[part]) for part in parts]
-            for company in (*(some for _, some in companies(batch.size)), *everyone[:, None]):
-                single, double = self.scores(batch.only(company)), finer.scores(batch.only(company))
+            for subset in (*(subset for _, subset in subsets(batch.size)), *order[:, None]):
+                single, double = self.scores(batch.only(subset)), finer.scores(batch.only(subset))
                 for part, precise in zip(parts, judged, strict=True):
-                    known = np.isin(company, part)
+                    known = np.isin(subset, part)
                     if known.any():
-                        precise.add(np.searchsorted(part, company[known]), single[known], double[known])
+                        precise.add(np.searchsorted(part, subset[known]), single[known], double[known])
                     if not precise.only_rounding(delicate=precise is not judged[0]):
                         return False
-                known = ~loosely[company]
-                apart |= not self._agree(batch, together, single[known], company[known], loosely)
+                known = ~loosely[subset]
+                apart |= not self._agree(tried, single[known], subset[known])
         except Exception:  # whatever a user's module makes of double precision, it is not shown to round only
             return False
         if apart and not judged[0].usual():
@@ -330,32 +297,28 @@ class Classifier(ABC):
         return True
 
     def probe_finely(self, graph: Graph, noise: EdgeNoise) -> None:
-        """Try the model in double precision, where it has one: a dependence on the company that rounding hides shows there."""
+        """Try the model in double precision, where it has one: a dependence on the batch that rounding hides shows there."""
         finer = self.finer()
         if finer is None:
             return
         batch = probe_batch(graph, noise, self.more_probes)
         if graph.num_nodes > _MANY_NODES:  # numbers of twice the size: half as many graphs
             batch = batch.only(np.arange(0, batch.size, 2))
-        loosely = delicate(batch)
         try:
-            together = finer.scores(batch)
-            found = [(how, company, finer.scores(batch.only(company))) for how, company in companies(batch.size)]
+            tried = Probed(batch, finer.scores(batch), delicate(batch))
+            answers = [(how, subset, finer.scores(batch.only(subset))) for how, subset in subsets(batch.size)]
         except Exception:  # a module without double precision has been compared as it is
             return
-        for how, company, scores in found:
-            if not self._agree(batch, together, scores, company, loosely, _FINE):
-                raise _minds_company(how)
+        for how, subset, scores in answers:
+            if not self._agree(tried, scores, subset, _FINE):
+                raise _depends_on_batch(how)
 
-    def asked_again(self, graph: Graph, start: int) -> int:
-        """About how many samples of the block of a graph that begins at ``start`` the model is asked a second time."""
+    def recheck_count(self, graph: Graph, start: int) -> int:
+        """Number of samples of the graph's block from ``start`` on for which :meth:`recheck` is called."""
         return 1
 
-    def asked_alone(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> int:
-        """Ask again about some samples of a batch, each alone, and refuse the model if an answer differs but by a tie.
-
-        The number of samples compared.
-        """
+    def recheck(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> int:
+        """Compare samples of a batch with the answer to each alone; refuse the model if they differ but by a tie; how many."""
         for index in chosen:
             scores = self.scores(batch.only(np.array([index])))
             if int(self._checked_labels(scores, 1)[0]) == labels[index]:
@@ -371,15 +334,15 @@ class Classifier(ABC):
 
     def _is_tie(self, batch: NoisyBatch, index: int, label: int, alone: NDArray[Any]) -> bool:
         """Whether rounding explains that a graph of a batch got another answer alone; if in doubt, double precision tells."""
-        together, company = self.scores(batch), np.array([index])
+        together, subset = self.scores(batch), np.array([index])
         if tied(together, self.arithmetic(batch.num_nodes))[index]:
             return True
         finer = self.finer()
         if finer is None or together[index].argmax() != label:
             return False
         try:
-            precise = Precise(together[company], finer.scores(batch)[company])
-            precise.add(np.array([0]), alone, finer.scores(batch.only(company)))
+            precise = Precise(together[subset], finer.scores(batch)[subset])
+            precise.add(np.array([0]), alone, finer.scores(batch.only(subset)))
         except Exception:  # as above
             return False
         return precise.only_rounding()
@@ -387,7 +350,7 @@ class Classifier(ABC):
     def label_of(self, graph: Graph) -> int:
         """The model's answer on the graph as it is, without noise."""
         still = EdgeNoise(add=0, remove=0)
-        batch, _ = SampleStream(graph, still, seed=0).batch(0, 1)
+        batch = SampleStream(graph, still, seed=0).batch(0, 1)[0]
         return int(self.suited(graph, still).labels(batch)[0])
 
     def _tried(self, batch: NoisyBatch, graph: Graph) -> NDArray[Any]:
@@ -419,5 +382,69 @@ class Classifier(ABC):
             )
         if np.isnan(scores).any():
             raise InputError("the model returned NaN for a noisy graph; expected numbers (check weights and features)")
-        labels: NDArray[np.int64] = scores.argmax(axis=1).astype(np.int64)
-        return labels
+        return np.asarray(scores.argmax(axis=1), dtype=np.int64)
+
+
+_BATCH = 256
+_MOST_EDGES = 2**22
+_BYTES_PER_EDGE = 128
+
+
+class BlackBoxClassifier(Classifier):
+    """``function(graphs: list[Graph]) -> labels``: no gradients, no tensors, no assumptions."""
+
+    path = "callable"
+    more_probes = MORE_PROBES
+
+    def __init__(
+        self,
+        function: Callable[[list[Graph]], Any],
+        *,
+        num_classes: int,
+        features: NodeFeatures | None = None,
+        memory: int = DEFAULT_MEMORY,
+    ) -> None:
+        self.function, self.num_classes, self.features, self.memory = function, num_classes, features, memory
+        self.reads_own_features = features is None or features.reads_own
+
+    def wanted_size(self, graph: Graph, edges: float) -> int:
+        return min(_BATCH, 1 << int(np.log2(max(1.0, _MOST_EDGES / (edges + 1)))))
+
+    def bytes_each(self, graph: Graph, edges: float) -> float:
+        return _BYTES_PER_EDGE * (edges + 1)
+
+    def scores(self, batch: NoisyBatch) -> NDArray[Any]:
+        return np.asarray(self.function(self.graphs(batch)))
+
+    def graphs(self, batch: NoisyBatch) -> list[Graph]:
+        """The noisy graphs as the function sees them, with the features computed on them."""
+        if self.features is None:
+            return batch.graphs()
+        import torch
+
+        index, owner = (torch.from_numpy(array) for array in batch.edge_index())
+        own = None if batch.node_features is None else torch.from_numpy(np.tile(batch.node_features, (batch.size, 1)))
+        return batch.graphs(checked_features(self.features.sparse(index, owner, own), len(owner)))
+
+    def _checked_labels(self, scores: NDArray[Any], size: int) -> NDArray[np.int64]:
+        if scores.shape != (size,):
+            raise InputError(
+                f"the classifier must return one label per graph, shape [{size}]; got shape "
+                f"{list(scores.shape)} (it is called with a list of flipproof.Graph)"
+            )
+        whole = scores.dtype.kind in "iub" or (scores.dtype.kind == "f" and np.isfinite(scores).all())
+        if not whole or (scores != np.floor(scores)).any():
+            raise InputError(
+                f"the classifier must return class numbers; got {scores.dtype} such as "
+                f"{scores[:1].tolist()[0]!r} (map class names to 0, 1, 2, ...)"
+            )
+        outside = (scores < 0) | (scores >= self.num_classes)
+        if outside.any():
+            raise InputError(
+                f"the classifier must return labels 0..{self.num_classes - 1}; got {scores[outside][0]} "
+                "(check num_classes)"
+            )
+        return scores.astype(np.int64)
+
+    def expectation(self, graph: Graph) -> str:
+        return "a list of flipproof.Graph"

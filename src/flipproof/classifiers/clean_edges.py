@@ -31,7 +31,7 @@ from flipproof.graphs import Graph
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Found = tuple[int | None, str] | None
+Suspect = tuple[int | None, str] | None
 
 _COUNTS = 3  # the first quantities have few values; a finer one tells surroundings apart, and atom types nearly follow from them
 _VALENCE = 6  # degrees of atoms; graphs with larger ones are no molecules
@@ -56,13 +56,13 @@ def refuse_clean_edges(graphs: Sequence[Graph], names: Sequence[str] = ()) -> No
     widths = [0 if graph.node_features is None else graph.node_features.shape[1] for graph in graphs]
     for width in dict.fromkeys(filter(None, widths)):
         same = graphs if len(set(widths)) == 1 else None  # graphs of a large data set are not all built at once
-        given = same or [graph for graph, own in zip(graphs, widths, strict=True) if own == width]
-        if (found := _found(given)) is None:
+        alike = same or [graph for graph, own in zip(graphs, widths, strict=True) if own == width]
+        if (suspect := _suspect(alike)) is None:
             continue
-        column, what = found
+        column, what = suspect
         shown = f" ({names[column]})" if column is not None and column < len(names) else ""
         where = "node_features are" if column is None else f"column {column} of node_features{shown} is"
-        name = f" of graph {given[0].name!r}" if len(given) == 1 and given[0].name is not None else ""
+        name = f" of graph {alike[0].name!r}" if len(alike) == 1 and alike[0].name is not None else ""
         raise InputError(
             f"{where} {what}{name}: computed on the clean graph, they would survive the noise and every certificate would be "
             'false (leave them out and pass features="degree", "one-hot-degree" or a function, which are computed on each noisy '
@@ -70,7 +70,7 @@ def refuse_clean_edges(graphs: Sequence[Graph], names: Sequence[str] = ()) -> No
         )
 
 
-def _found(graphs: Sequence[Graph]) -> Found:
+def _suspect(graphs: Sequence[Graph]) -> Suspect:
     """The first column that knows the edges, and what it is; no number for a block of columns."""
     if max(graph.num_nodes for graph in graphs) < 4 or not any(graph.num_edges for graph in graphs):
         return None  # too little to tell
@@ -165,7 +165,7 @@ def _structure(nodes: _Nodes) -> list[tuple[str, Floats]]:
 # ---- degrees, as they are usually written: also on a single small graph -----------------------------------------------------
 
 
-def _degrees(nodes: _Nodes) -> Found:
+def _degrees(nodes: _Nodes) -> Suspect:
     degrees = nodes.degrees.astype(np.float64)
     kinds, size = len(np.unique(degrees)), nodes.sizes[nodes.owner]
     if kinds < 2:
@@ -201,7 +201,7 @@ def _degrees(nodes: _Nodes) -> Found:
     return _affine(nodes, forms)
 
 
-def _affine(nodes: _Nodes, forms: dict[str, Floats]) -> Found:
+def _affine(nodes: _Nodes, forms: dict[str, Floats]) -> Suspect:
     """A column that is a form of the degrees, multiplied by a number and shifted, without exception."""
     columns = nodes.columns[nodes.varying]
     for what, form in forms.items():
@@ -216,7 +216,7 @@ def _affine(nodes: _Nodes, forms: dict[str, Floats]) -> Found:
     return None
 
 
-def _one_hot_degrees(nodes: _Nodes) -> Found:
+def _one_hot_degrees(nodes: _Nodes) -> Suspect:
     """Neighbouring columns that hold the degree one-hot, beside any others.
 
     Atom types follow their valence, so that a one-to-one relation alone proves nothing: where few kinds could agree by accident,
@@ -250,7 +250,7 @@ def _one_hot_blocks(nodes: _Nodes) -> list[tuple[int, Ints]]:
 # ---- structural quantities ----------------------------------------------------------------------------------------------------
 
 
-def _quantities(nodes: _Nodes) -> Found:
+def _quantities(nodes: _Nodes) -> Suspect:
     """A column that one of the quantities predicts."""
     if not len(nodes.varying):
         return None
@@ -357,7 +357,7 @@ def _sorts(values: Floats, nodes: _Nodes, needed: float) -> bool:
 # ---- matrices -----------------------------------------------------------------------------------------------------------------
 
 
-def _eigenvectors(nodes: _Nodes) -> Found:
+def _eigenvectors(nodes: _Nodes) -> Suspect:
     """Positional encodings: columns that are, in nearly every graph, an eigenvector of a matrix of its edges."""
     if not len(nodes.varying):
         return None
@@ -371,15 +371,15 @@ def _eigenvectors(nodes: _Nodes) -> Found:
     values = nodes.columns[nodes.varying]
     # of a complete graph, everything with mean 0 is an eigenvector
     complete = nodes.sums(degrees) == nodes.sizes * (nodes.sizes - 1)
-    asked = nodes.differ(values) & ~complete
+    judged = nodes.differ(values) & ~complete
     lengths = np.maximum(nodes.sums(values**2), 1e-300)
     for name, matrix in matrices.items():
         images = (matrix @ values.T).T
         factor = nodes.sums(images * values) / lengths
         residual = nodes.sums((images - factor[:, nodes.owner] * values) ** 2) / lengths
         scale = np.maximum(1, np.abs(factor)) * _EIGEN
-        hits = asked & (residual < scale**2)
-        for place in np.flatnonzero((hits.sum(axis=1) >= 0.9 * asked.sum(axis=1)) & hits.any(axis=1)):
+        hits = judged & (residual < scale**2)
+        for place in np.flatnonzero((hits.sum(axis=1) >= 0.9 * judged.sum(axis=1)) & hits.any(axis=1)):
             codes = _codes(values[place])
             # what is the same within every part of a graph is an eigenvector by accident
             one, other = nodes.adjacency.nonzero()
@@ -396,7 +396,7 @@ def _eigenvectors(nodes: _Nodes) -> Found:
     return None
 
 
-def _neighbour_sums(nodes: _Nodes) -> Found:
+def _neighbour_sums(nodes: _Nodes) -> Suspect:
     """Columns that sum or average another one over the neighbours."""
     chosen = nodes.varying[:_WIDEST]
     if len(chosen) < 2:
@@ -428,14 +428,14 @@ def _neighbour_sums(nodes: _Nodes) -> Found:
     return None
 
 
-def _adjacency_rows(nodes: _Nodes) -> Found:
+def _adjacency_rows(nodes: _Nodes) -> Suspect:
     """Neighbouring columns that are non-zero where there are edges (and perhaps loops): of node j in column ``start + j``."""
-    given = [graph for graph in nodes.graphs if graph.num_edges][:20]
+    graphs = [graph for graph in nodes.graphs if graph.num_edges][:20]
     width = len(nodes.columns)
     for start in range(width - 3):
         for loops in (0, 1):
             evidence = 0.0
-            for graph in given:
+            for graph in graphs:
                 most = min(graph.num_nodes, width - start)
                 assert graph.node_features is not None
                 block = graph.node_features[:, start : start + most] != 0

@@ -1,16 +1,23 @@
-"""The edges of a batch of graphs with the same nodes, as a twin's layers use them: here as matrices of torch.
+"""The edges of a batch of graphs with the same nodes, as the layers of a dense twin use them.
 
-:class:`flipproof.classifiers.neighbour_lists.NeighbourLists` does the same with compiled loops over lists of neighbours.
+:class:`Edges` holds matrices of torch. :class:`NeighbourLists` holds lists of neighbours for compiled loops, faster than
+matrices and messages; it is used where numba is installed, for models on the CPU in single or double precision.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
+
+from flipproof.errors import MissingExtraError
+from flipproof.graphs import pairs_of_slots
+from flipproof.noise import NoisyBatch
 
 RowMap = tuple[Tensor, Tensor | None]
 """Weight ``[k, d]`` and bias ``[k]`` of a linear map of rows."""
@@ -87,8 +94,6 @@ class Edges:
         """Row sums, ``[B, n, 1]``."""
         return self.adjacency.sum(dim=-1, keepdim=True)
 
-    # ---- matrices ----
-
     def gathering(self, how: str, *, itself: Any = 0.0) -> Any:
         """The matrix whose product with rows is their mean or sum over the neighbours; plus ``itself`` times every row."""
         matrix = self._averaging if how == "mean" else self.adjacency
@@ -123,8 +128,8 @@ class Edges:
         weights = self.adjacency + self._identity if loops else self.adjacency
         highest = pairs.masked_fill(weights == 0, -torch.inf).amax(dim=2, keepdim=True)
         # a neighbour's score is at most the highest; others are kept from overflowing before their weight of 0 removes them
-        found = (pairs - highest.masked_fill(highest == -torch.inf, 0)).clamp(max=30).exp() * weights
-        return found / (found.sum(dim=2, keepdim=True) + 1e-16)
+        shares = (pairs - highest.masked_fill(highest == -torch.inf, 0)).clamp(max=30).exp() * weights
+        return shares / (shares.sum(dim=2, keepdim=True) + 1e-16)
 
     @cached_property
     def _averaging(self) -> Tensor:
@@ -139,8 +144,6 @@ class Edges:
     @property
     def _identity(self) -> Tensor:
         return torch.eye(self.num_nodes, dtype=self.dtype, device=self.device)
-
-    # ---- products ----
 
     def product(self, matrix: Any, rows: Any, added: Any = None, ending: Ending = NO_ENDING) -> Tensor:
         """``matrix @ rows + added`` for every graph, and what follows: ``[B * n, d]``, or ``[B, d]`` where nodes are pooled.
@@ -164,13 +167,12 @@ class Edges:
 
     def perceptron(self, matrix: Any, rows: Any, added: Any, linear: Any, ending: Ending) -> Tensor:
         """As :meth:`product` with a ReLU, then a linear layer and what follows."""
-        found: Tensor = linear(self.product(matrix, rows, added, Ending(relu=True)))
-        return self.ended(found, ending)
+        return self.ended(linear(self.product(matrix, rows, added, Ending(relu=True))), ending)
 
     def sums(self, matrix: Any, values: Tensor) -> Tensor:
         """``matrix @ values`` for one number per node, ``[B, n]``: faster than many small products by the library."""
-        found: Tensor = (matrix * values.mT).sum(dim=2)
-        return found
+        result: Tensor = (matrix * values.mT).sum(dim=2)
+        return result
 
     def ended(self, rows: Tensor, ending: Ending) -> Tensor:
         """What follows a convolution; may write into its rows."""
@@ -181,13 +183,234 @@ class Edges:
         pooled = self.nodes(rows).sum(dim=1)
         return pooled.div_(self.num_nodes) if ending.pool == "mean" else pooled
 
-    # ---- rows that follow from degrees ----
-
     def looked_up(self, pieces: PiecewiseLinear, values: Tensor) -> list[Any]:
         """The rows of a piecewise linear layer for one number per node, ``[B, n]``."""
         return list(pieces.rows(values.flatten()))
 
     def plain(self, rows: Any) -> Tensor:
         """Rows that were looked up as a tensor."""
-        found: Tensor = rows
-        return found
+        result: Tensor = rows
+        return result
+
+
+MOST_NODES = 500
+"""Graphs up to this size were measured to be faster with lists than with matrices or messages."""
+
+
+@cache
+def compiled_kernels() -> Any:
+    """The compiled loops; raises without numba, since a run that began with them must not go another way."""
+    try:
+        from flipproof.classifiers import kernels
+    except ImportError as error:
+        raise MissingExtraError(
+            "the model is asked with compiled loops, which need numba, and numba is not installed here (pip install numba, on "
+            "every machine)"
+        ) from error
+    return kernels
+
+
+class Rows(NamedTuple):
+    """Rows of nodes by look-up: ``table[places] + factor * rise[places]``, or ``table[places]`` alone without a rise."""
+
+    table: Tensor
+    places: NDArray[np.int64]
+    rise: Tensor | None = None
+    factor: Tensor | None = None
+
+
+class _Matrix(NamedTuple):
+    """``target[i] entry source[j]`` for a neighbour ``j`` of ``i``, and ``own[i]`` on the diagonal; no entries if all are 1."""
+
+    target: NDArray[Any]
+    source: NDArray[Any]
+    own: NDArray[Any]
+    entries: NDArray[Any]
+
+
+class NeighbourLists(Edges):
+    """As :class:`Edges`, with lists of neighbours in place of matrices; not for gradients.
+
+    Args:
+        batch: The graphs.
+        dtype: Number type of the model.
+    """
+
+    def __init__(self, batch: NoisyBatch, dtype: torch.dtype) -> None:
+        self._kernels, self._batch = compiled_kernels(), batch
+        self.copies, self.num_nodes, self.dtype, self.device = batch.size, batch.num_nodes, dtype, torch.device("cpu")
+        self._normalised: dict[float, Any] = {}
+        states, first, second = _states(batch)
+        self._ends, self._degrees, *lists = self._kernels.listed(states, first, second, self.num_nodes)
+        self._lists = (*lists, self.num_nodes)
+
+    @cached_property
+    def adjacency(self) -> Tensor:  # type: ignore[override]
+        """For layers that need the matrices all the same."""
+        return torch.from_numpy(self._batch.adjacency()).to(self.dtype)
+
+    @cached_property
+    def degrees(self) -> Tensor:
+        return torch.from_numpy(self._degrees).to(self.dtype).view(self.copies, self.num_nodes, 1)
+
+    def pair_index(self, first: NDArray[np.int64]) -> NDArray[np.int64]:
+        """``first[degree]`` plus the sum of the neighbours' degrees, for every node."""
+        index: NDArray[np.int64] = self._kernels.sums(self._ends, self._degrees)
+        index += first[self._degrees]
+        return index
+
+    def gathering(self, how: str, *, itself: Any = 0.0) -> Any:
+        ones = torch.ones(self.num_nodes, dtype=self.dtype)
+        shares = 1 / self._every_degree.clamp(min=1) if how == "mean" else ones
+        return self._by_degree(shares, ones, ones * itself)
+
+    def normalised(self, loop: float) -> Any:
+        if loop not in self._normalised:
+            scale = (self._every_degree + loop).rsqrt()
+            if loop == 0:
+                scale = scale.masked_fill(scale == torch.inf, 0)
+            self._normalised[loop] = self._by_degree(scale, scale, scale.square() * loop)
+        return self._normalised[loop]
+
+    def attention(self, source: Tensor, target: Tensor, *, slope: float, loops: bool) -> Any:
+        source, target = (part.expand(self.copies, -1).reshape(-1) for part in (source, target))
+        number = _array(torch.tensor(slope, dtype=self.dtype))[()]
+        entries, own = self._kernels.scores(*self._lists, _array(source), _array(target), number, loops)
+        np.exp(entries, out=entries)
+        np.exp(own, out=own)
+        self._kernels.attend(entries, own, self._lists[0])
+        ones = np.ones_like(own)
+        return _Matrix(ones, ones, own, entries)
+
+    @property
+    def _every_degree(self) -> Tensor:
+        return torch.arange(self.num_nodes, dtype=self.dtype)
+
+    def _by_degree(self, *tables: Tensor) -> _Matrix:
+        """A matrix whose factors follow from degrees."""
+        target, source, own = (_array(table).take(self._degrees) for table in tables)
+        return _Matrix(target, source, own, target[:0])
+
+    def product(self, matrix: Any, rows: Any, added: Any = None, ending: Ending = NO_ENDING) -> Tensor:
+        width, terms = self._terms(matrix, rows, added)
+        out = self._empty(ending, width)
+        self._kernels.mix(*terms, ending.relu, bool(ending.pool), out)
+        return self._ended(out, width, ending)
+
+    def perceptron(self, matrix: Any, rows: Any, added: Any, linear: Any, ending: Ending) -> Tensor:
+        (before, terms), (width, expected) = self._terms(matrix, rows, added), linear.weight.shape
+        if before != expected:
+            raise ValueError(f"rows have {before} columns, and the linear layer takes {expected}")
+        bias = torch.zeros(width, dtype=self.dtype) if linear.bias is None else linear.bias
+        weights, out = (self._wide(linear.weight.mT), self._wide(bias.unsqueeze(0))), self._empty(ending, width)
+        self._kernels.perceptron(*terms, *weights, ending.relu, bool(ending.pool), out)
+        return self._ended(out, width, ending)
+
+    def _terms(self, matrix: _Matrix, rows: Any, added: Any) -> tuple[int, tuple[Any, ...]]:
+        """The number of columns of a product, and what it is made of, as kernels take it."""
+        rows = self._as_rows(rows)
+        width = rows.table.shape[1]
+        plus = self._as_rows(torch.zeros(width, dtype=self.dtype) if added is None else added)
+        if plus.rise is not None:
+            plus = self._as_rows(self.plain(plus))
+        if plus.table.shape[1] != width:
+            raise ValueError(f"rows have {width} columns, and what is added to them {plus.table.shape[1]}")
+        table = self._wide(rows.table)
+        if rows.rise is None or rows.factor is None:
+            rise, factor = table[:0], table[0, :0]
+        else:
+            rise, factor = self._wide(rows.rise), _array(rows.factor)
+        by_node = (table, rise, rows.places, factor), (self._wide(plus.table), plus.places)
+        return width, (self._lists, tuple(matrix), *by_node)
+
+    def _empty(self, ending: Ending, width: int) -> NDArray[Any]:
+        """Where rows go, or their sums."""
+        rows = self.copies if ending.pool else self.copies * self.num_nodes
+        return torch.empty(rows, width + -width % self._kernels.LANES, dtype=self.dtype).numpy()
+
+    def _wide(self, rows: Tensor) -> NDArray[Any]:
+        """Rows with as many columns as kernels add at once, or a multiple."""
+        if rows.dtype != self.dtype:
+            raise TypeError(f"rows must be {self.dtype}; got {rows.dtype}")
+        missing = -rows.shape[1] % self._kernels.LANES
+        return _array(torch.nn.functional.pad(rows, (0, missing)) if missing else rows)
+
+    def _ended(self, out: NDArray[Any], width: int, ending: Ending) -> Tensor:
+        result = torch.from_numpy(out)[:, :width].contiguous()
+        return result.div_(self.num_nodes) if ending.pool == "mean" else result
+
+    def sums(self, matrix: Any, values: Tensor) -> Tensor:
+        values = values.flatten()
+        self._check(values)
+        numbers = _array(values)
+        if len(matrix.entries):
+            sums = self._kernels.weighted_sums(*self._lists, matrix.entries, numbers)
+        else:
+            sums = self._kernels.sums(self._ends, matrix.source * numbers)
+        sums *= matrix.target
+        sums += matrix.own * numbers
+        return torch.from_numpy(sums).view(self.copies, self.num_nodes)
+
+    def ended(self, rows: Tensor, ending: Ending) -> Tensor:
+        if not ending.pool:
+            return rows.relu_() if ending.relu else rows
+        self._check(rows)
+        out = self._empty(ending, rows.shape[1])
+        self._kernels.pool(self._wide(rows), self.num_nodes, ending.relu, out)
+        return self._ended(out, rows.shape[1], ending)
+
+    def looked_up(self, pieces: PiecewiseLinear, values: Tensor) -> list[Any]:
+        factor = values.flatten()
+        index = self._kernels.pieces_of(_array(factor), _array(pieces.knots))
+        return [Rows(level, index, rise, factor) for rise, level in pieces.tables]
+
+    def plain(self, rows: Any) -> Tensor:
+        if isinstance(rows, Tensor):
+            return rows
+        index = torch.from_numpy(rows.places)
+        values: Tensor = rows.table.index_select(0, index)
+        if rows.rise is not None:
+            values.addcmul_(rows.rise.index_select(0, index), rows.factor.unsqueeze(1))
+        return values
+
+    def _as_rows(self, rows: Any) -> Rows:
+        """Any rows as rows by look-up: one for all nodes ``[d]``, for the nodes ``[n, d]``, or for all ``[B * n, d]``."""
+        if isinstance(rows, Rows):
+            return rows
+        table: Tensor = rows.unsqueeze(0) if rows.ndim == 1 else rows
+        if rows.ndim == 2 and len(rows) != self.num_nodes:
+            self._check(rows)
+        return Rows(table, np.tile(np.arange(len(table)), self.copies * self.num_nodes // len(table)))
+
+    def _check(self, rows: Tensor) -> None:
+        """Compiled loops do not look whether there is a row for every node."""
+        if len(rows) != self.copies * self.num_nodes:
+            raise ValueError(f"there must be {self.copies * self.num_nodes} rows of nodes; got {len(rows)}")
+
+
+def _states(batch: NoisyBatch) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
+    """States of slots ``[B, N]``, frozen edges last, and the two nodes of every slot."""
+    nodes = batch.num_nodes
+    if batch.states is None:
+        states = np.zeros((batch.size, nodes * (nodes - 1) // 2), dtype=np.bool_)
+        lists = batch.edge_lists()
+        states[lists.sample, lists.slot] = True
+        return states, *_ends(nodes, np.arange(states.shape[1]).tobytes())
+    assert batch.slots is not None
+    states, frozen = np.ascontiguousarray(batch.states), batch.frozen_edges
+    if len(frozen):
+        states = np.concatenate([states, np.ones((batch.size, len(frozen)), dtype=np.bool_)], axis=1)
+    return states, *_ends(nodes, batch.slots.tobytes() + frozen.tobytes())
+
+
+@lru_cache(maxsize=64)
+def _ends(nodes: int, slots: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The two nodes of every slot."""
+    first, second = np.ascontiguousarray(pairs_of_slots(np.frombuffer(slots, np.int64), nodes).T)
+    return first, second
+
+
+def _array(values: Tensor) -> NDArray[Any]:
+    """The numbers of a tensor as kernels take them."""
+    array: NDArray[Any] = values.detach().contiguous().numpy()
+    return array

@@ -65,23 +65,19 @@ class Own(NodeFeatures):
     spec = "own"
     reads_edges = False
 
-    def shared(self, num_nodes: int, own: Tensor | None) -> Tensor | None:
-        return self._given(own)
-
-    def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
-        return self._given(own)
-
-    def sparse(self, edge_index: Tensor, batch: Tensor, own: Tensor | None) -> Tensor:
-        return self._given(own)
-
-    @staticmethod
-    def _given(own: Tensor | None) -> Tensor:
+    def shared(self, num_nodes: int, own: Tensor | None) -> Tensor:
         if own is None:
             raise InputError(
                 "the model needs node features and the graph has none (give it node_features, or compute them on "
                 'the noisy graph, for instance features="degree")'
             )
         return own
+
+    def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
+        return self.shared(adjacency.shape[1], own)
+
+    def sparse(self, edge_index: Tensor, batch: Tensor, own: Tensor | None) -> Tensor:
+        return self.shared(len(batch), own)
 
 
 class OwnOrDegree(NodeFeatures):
@@ -178,7 +174,7 @@ class Several(NodeFeatures):
 
 
 class Function(NodeFeatures):
-    """A user's own function from a noisy :class:`Graph` to an array ``[n, d]``; called once a sample.
+    """A user's own function from a noisy :class:`Graph` to an array ``[n, d]``; called once per sample.
 
     A PyG transform (``Data`` to ``Data``) is taken as well: the features are the ``x`` it leaves.
     """

@@ -1,7 +1,7 @@
 """Loops over edges and lists of neighbours, compiled by numba: the sums of a convolution, graph by graph, in the nearest cache.
 
 Sums are made in a fixed order, one graph after the other: an answer does not depend on the batch, to the last bit. Only
-:mod:`flipproof.classifiers.neighbour_lists` imports this module, and only where numba is installed.
+:mod:`flipproof.classifiers.edges` imports this module, and only where numba is installed.
 
 Shapes: ``B`` graphs of ``n`` nodes, nodes numbered ``b n + i``. The edges of all graphs are ``ends [E, 2]``, numbered so too. The
 neighbours of node ``r`` are ``neighbours[starts[r] : starts[r + 1]]``, numbered within their graph.
@@ -162,62 +162,49 @@ def listed(states: Any, first: Any, second: Any, nodes: Any) -> Any:
 @compiled
 def sums(ends: Any, values: Any) -> Any:
     """The sum of the values of every node's neighbours."""
-    found = np.zeros_like(values)
+    out = np.zeros_like(values)
     for edge in range(len(ends)):
         u, v = ends[edge, 0], ends[edge, 1]
-        found[u] += values[v]
-        found[v] += values[u]
-    return found
+        out[u] += values[v]
+        out[v] += values[u]
+    return out
 
 
 @compiled
 def weighted_sums(starts: Any, neighbours: Any, nodes: Any, entries: Any, values: Any) -> Any:
     """The same with an entry for every neighbour."""
-    found = np.zeros_like(values)
+    out = np.zeros_like(values)
     for base in range(0, len(values), nodes):
         for node in range(base, base + nodes):
             for place in range(starts[node], starts[node + 1]):
-                found[node] += entries[place] * values[base + neighbours[place]]
-    return found
+                out[node] += entries[place] * values[base + neighbours[place]]
+    return out
 
 
 @compiled
 def pieces_of(values: Any, knots: Any) -> Any:
     """The number of knots below every value."""
-    found = np.empty(len(values), np.int64)
+    out = np.empty(len(values), np.int64)
     for place in range(len(values)):
         value, count = values[place], np.int32(0)
         for knot in range(len(knots)):
             count += np.int32(knots[knot] < value)
-        found[place] = count
-    return found
+        out[place] = count
+    return out
 
 
 @compiled
-def mix(
-    starts: Any,
-    neighbours: Any,
-    nodes: Any,
-    target: Any,
-    source: Any,
-    own: Any,
-    entries: Any,
-    table: Any,
-    rise: Any,
-    index: Any,
-    factor: Any,
-    added: Any,
-    added_index: Any,
-    relu: Any,
-    pooled: Any,
-    found: Any,
-) -> None:
-    """The product of a matrix with rows, plus a row for every node, a ReLU if asked for; rows, or their sums over the nodes.
+def mix(lists: Any, matrix: Any, rows_by_node: Any, added_by_node: Any, relu: Any, pooled: Any, out: Any) -> None:
+    """The product of a matrix with rows, plus a row for every node, a ReLU if wanted; rows, or their sums over the nodes.
 
     The matrix is ``target[i] entry source[j]`` for a neighbour ``j`` of ``i``, and ``own[i]`` on the diagonal; without
     ``entries`` these are 1. The row of a node is ``table[index] + factor rise[index]``, or the first alone without a ``rise``.
     The row that is added to it is ``added[added_index]``.
     """
+    starts, neighbours, nodes = lists
+    target, source, own, entries = matrix
+    table, rise, index, factor = rows_by_node
+    added, added_index = added_by_node
     width = table.shape[1]
     rows, sent = np.empty((nodes, width), table.dtype), np.empty((nodes, width), table.dtype)
     nothing = np.zeros((1, width), table.dtype)
@@ -249,55 +236,41 @@ def mix(
                 if pooled:
                     whole = _plus(whole, row)
                 else:
-                    _store(found, base + node, column, row)
+                    _store(out, base + node, column, row)
             if pooled:
-                _store(found, copy, column, whole)
+                _store(out, copy, column, whole)
 
 
 @compiled
 def perceptron(
-    starts: Any,
-    neighbours: Any,
-    nodes: Any,
-    target: Any,
-    source: Any,
-    own: Any,
-    entries: Any,
-    table: Any,
-    rise: Any,
-    index: Any,
-    factor: Any,
-    added: Any,
-    added_index: Any,
+    lists: Any,
+    matrix: Any,
+    rows_by_node: Any,
+    added_by_node: Any,
     weights: Any,
     bias: Any,
     relu: Any,
     pooled: Any,
-    found: Any,
+    out: Any,
 ) -> None:
     """As :func:`mix` with a ReLU, then the rows' product with ``weights``, plus ``bias [1, d]``, and what follows.
 
     A few graphs at a time: their rows stay in the cache. What the ReLU has made zero is left out.
     """
+    starts, neighbours, nodes = lists
+    target, source, own, entries = matrix
+    table, rise, index, factor = rows_by_node
+    added, added_index = added_by_node
     rows = np.empty((_AT_A_TIME * nodes, table.shape[1]), table.dtype)
     nothing = np.zeros((1, weights.shape[1]), weights.dtype)
     for first in range(0, len(own) // nodes, _AT_A_TIME):
         last = min(len(own) // nodes, first + _AT_A_TIME)
         begin, end = first * nodes, last * nodes
         mix(
-            starts[begin : end + 1],
-            neighbours,
-            nodes,
-            target[begin:end],
-            source[begin:end],
-            own[begin:end],
-            entries,
-            table,
-            rise,
-            index[begin:end],
-            factor[begin:end],
-            added,
-            added_index[begin:end],
+            (starts[begin : end + 1], neighbours, nodes),
+            (target[begin:end], source[begin:end], own[begin:end], entries),
+            (table, rise, index[begin:end], factor[begin:end]),
+            (added, added_index[begin:end]),
             True,
             False,
             rows,
@@ -318,22 +291,22 @@ def perceptron(
                     if pooled:
                         whole = _plus(whole, row)
                     else:
-                        _store(found, node, column, row)
+                        _store(out, node, column, row)
                 if pooled:
-                    _store(found, copy, column, whole)
+                    _store(out, copy, column, whole)
 
 
 @compiled
-def pool(rows: Any, nodes: Any, relu: Any, found: Any) -> None:
-    """The sums of ``rows [B * n, d]`` over the nodes, after a ReLU if asked for."""
+def pool(rows: Any, nodes: Any, relu: Any, out: Any) -> None:
+    """The sums of ``rows [B * n, d]`` over the nodes, after a ReLU if wanted."""
     nothing = np.zeros((1, rows.shape[1]), rows.dtype)
-    for copy in range(len(found)):
+    for copy in range(len(out)):
         for column in range(0, rows.shape[1], LANES):
             whole = _load(nothing, 0, column)
             for node in range(copy * nodes, copy * nodes + nodes):
                 row = _load(rows, node, column)
                 whole = _plus(whole, _rectified(row) if relu else row)
-            _store(found, copy, column, whole)
+            _store(out, copy, column, whole)
 
 
 @compiled

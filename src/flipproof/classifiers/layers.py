@@ -13,21 +13,30 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import torch_geometric.nn as pyg
+from numpy.typing import NDArray
 from torch import Tensor
 
-from flipproof.classifiers.edges import NO_ENDING, Edges, Ending, RowMap
+from flipproof.classifiers.edges import (
+    NO_ENDING,
+    Edges,
+    Ending,
+    NeighbourLists,
+    PiecewiseLinear,
+    RowMap,
+    Rows,
+    state_of,
+)
 
-# ---- convolutions ------------------------------------------------------------------------------------------------------
+_MOST_NODES = 64  # beyond, pairs of degrees hardly repeat
+_ALL_PAIRS = 32  # nodes up to which rows of all pairs are computed at once
+_RELU: tuple[Any, ...] = (torch.nn.functional.relu, torch.relu, "relu", "relu_")
 
 
 class Convolution(ABC):
-    """A convolution on dense batches.
-
-    Args:
-        layer: PyG's, whose weights are used.
-    """
+    """A convolution on dense batches, with the weights of PyG's layer."""
 
     aggregations: tuple[str, ...] = ("add", "sum")
 
@@ -100,22 +109,18 @@ class Combining(Convolution):
 
 
 class _GIN(Combining):
-    def _first(self) -> Any:
-        """The perceptron's first layer, if that is linear and may go before the sums."""
-        inner = self.layer.nn
-        return inner[0] if type(inner) is torch.nn.Sequential and len(inner) and _plain(inner[0]) else None
-
     def maps(self) -> list[RowMap] | None:
-        first = self._first()
-        return None if first is None else [(first.weight, None)]
+        inner = self.layer.nn  # its first layer may go before the sums if it is linear
+        known = type(inner) is torch.nn.Sequential and len(inner) and _plain(inner[0])
+        return [(inner[0].weight, None)] if known else None
 
     def mix(self, rows: list[Any], edges: Edges, ending: Ending = NO_ENDING) -> Tensor:
         matrix = edges.gathering(self.layer.aggr, itself=1 + self.layer.eps)
-        _, *rest = self.layer.nn
+        first, *rest = self.layer.nn
         relu = bool(rest) and type(rest[0]) is torch.nn.ReLU
         if relu and len(rest) == 2 and _plain(rest[1]):
-            return edges.perceptron(matrix, rows[0], self._first().bias, rest[1], ending)
-        values = edges.product(matrix, rows[0], self._first().bias, Ending(relu=relu))
+            return edges.perceptron(matrix, rows[0], first.bias, rest[1], ending)
+        values = edges.product(matrix, rows[0], first.bias, Ending(relu=relu))
         for part in rest[relu:]:
             values = part(values)
         return edges.ended(values, ending)
@@ -125,46 +130,48 @@ class _GIN(Combining):
         return result
 
 
-class _SAGE(Combining):
+class _GraphConv(Combining):
+    def linears(self) -> tuple[Any, Any]:
+        """The linear layer of the gathered rows, and that of a node's own row, if there is one."""
+        return self.layer.lin_rel, self.layer.lin_root
+
     def maps(self) -> list[RowMap] | None:
-        layer = self.layer
-        if layer.project or not _plain(layer.lin_l) or (layer.root_weight and not _plain(layer.lin_r)):
+        linear, own = self.linears()
+        if not _plain(linear) or (own is not None and not _plain(own)):
             return None
-        own = [(layer.lin_r.weight, layer.lin_l.bias)] if layer.root_weight else []
-        return [(layer.lin_l.weight, None), *own]
+        return [(linear.weight, None), *([] if own is None else [(own.weight, linear.bias)])]
 
     def mix(self, rows: list[Any], edges: Edges, ending: Ending = NO_ENDING) -> Tensor:
-        matrix = edges.gathering(self.layer.aggr)
-        added = rows[1] if self.layer.root_weight else self.layer.lin_l.bias
+        added = rows[1] if len(rows) > 1 else self.linears()[0].bias
+        return edges.product(edges.gathering(self.layer.aggr), rows[0], added, ending)
+
+    def combine(self, x: Tensor, gathered: Tensor) -> Tensor:
+        linear, own = self.linears()
+        result: Tensor = linear(gathered)
+        return result if own is None else result + own(x)
+
+
+class _SAGE(_GraphConv):
+    def linears(self) -> tuple[Any, Any]:
+        return self.layer.lin_l, self.layer.lin_r if self.layer.root_weight else None
+
+    def maps(self) -> list[RowMap] | None:
+        return None if self.layer.project else super().maps()
+
+    def mix(self, rows: list[Any], edges: Edges, ending: Ending = NO_ENDING) -> Tensor:
         if not self.layer.normalize:
-            return edges.product(matrix, rows[0], added, ending)
-        return edges.ended(self._normalised(edges.product(matrix, rows[0], added)), ending)
+            return super().mix(rows, edges, ending)
+        return edges.ended(self._normalised(super().mix(rows, edges)), ending)
 
     def gather_first(self, x: Tensor, edges: Edges) -> Tensor:
         projected = self.layer.lin(x).relu() if self.layer.project else x
         return self.combine(x, edges.product(edges.gathering(self.layer.aggr), projected))
 
     def combine(self, x: Tensor, gathered: Tensor) -> Tensor:
-        result: Tensor = self.layer.lin_l(gathered)
-        return self._normalised(result + self.layer.lin_r(x) if self.layer.root_weight else result)
+        return self._normalised(super().combine(x, gathered))
 
     def _normalised(self, values: Tensor) -> Tensor:
         return torch.nn.functional.normalize(values, p=2.0, dim=-1) if self.layer.normalize else values
-
-
-class _GraphConv(Combining):
-    def maps(self) -> list[RowMap] | None:
-        layer = self.layer
-        if not (_plain(layer.lin_rel) and _plain(layer.lin_root)):
-            return None
-        return [(layer.lin_rel.weight, None), (layer.lin_root.weight, layer.lin_rel.bias)]
-
-    def mix(self, rows: list[Any], edges: Edges, ending: Ending = NO_ENDING) -> Tensor:
-        return edges.product(edges.gathering(self.layer.aggr), rows[0], rows[1], ending)
-
-    def combine(self, x: Tensor, gathered: Tensor) -> Tensor:
-        result: Tensor = self.layer.lin_rel(gathered) + self.layer.lin_root(x)
-        return result
 
 
 class _GAT(Convolution):
@@ -193,14 +200,7 @@ class _GAT(Convolution):
         return edges.ended(result, ending)
 
     def _shares(self, scores: Tensor, edges: Edges, head: int = 0) -> Any:
-        """How every node shares its attention.
-
-        Args:
-            scores: What a node adds to its share at its neighbours, then what it adds to their shares at itself,
-                ``[B * n, 2H]`` or ``[n, 2H]``.
-            edges: The edges.
-            head: Number of the head.
-        """
+        """How every node shares its attention, for scores as source, then as target, ``[B * n, 2H]`` or ``[n, 2H]``."""
         layer = self.layer
         source, target = (scores[:, column].reshape(-1, edges.num_nodes) for column in (head, layer.heads + head))
         return edges.attention(source, target, slope=layer.negative_slope, loops=layer.add_self_loops)
@@ -236,9 +236,6 @@ def _line(linear: Any, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:
 def _plain(linear: Any) -> bool:
     """Whether it is a linear layer as PyG and torch make them."""
     return type(linear) in (torch.nn.Linear, pyg.Linear)
-
-
-# ---- what works on whole graphs ----------------------------------------------------------------------------------------
 
 
 def _graph_norm(layer: Any, x: Tensor, edges: Edges) -> Tensor:
@@ -300,16 +297,9 @@ def refusal(layer: Any) -> str | None:
         return f"{kind} with decomposed layers or edge attributes has no dense form here"
     if isinstance(layer, pyg.GATConv) and layer.lin is None:
         return "GATConv for two kinds of nodes has no dense form here"
-    if any(
-        "forward" in name and "hooks" in name and held for part in layer.modules() for name, held in vars(part).items()
-    ):
-        return f"{kind} has hooks"
-    return None
-
-
-def convolution(layer: Any) -> Convolution:
-    """The dense form of a convolution that :func:`refusal` does not refuse."""
-    return CONVOLUTIONS[type(layer)](layer)
+    attributes = (item for part in layer.modules() for item in vars(part).items())
+    hooked = any("forward" in name and "hooks" in name and held for name, held in attributes)
+    return f"{kind} has hooks" if hooked else None
 
 
 class DenseLayer(torch.nn.Module):
@@ -318,9 +308,141 @@ class DenseLayer(torch.nn.Module):
     def __init__(self, layer: torch.nn.Module) -> None:
         super().__init__()
         self.layer = layer
-        self.convolution = None if type(layer) in BY_GRAPH else convolution(layer)
+        self.convolution = None if type(layer) in BY_GRAPH else CONVOLUTIONS[type(layer)](layer)
 
     def forward(self, x: Tensor, edges: Edges, relu: bool = False, pool: str = "") -> Tensor:
         if self.convolution is None:
             return BY_GRAPH[type(self.layer)](self.layer, x, edges)
         return self.convolution(x, edges, Ending(relu, pool))
+
+
+def is_relu(called: Any) -> bool:
+    """Whether a traced call's function, method's name or module is the ReLU."""
+    return called in _RELU or type(called) is torch.nn.ReLU
+
+
+class DegreeRows(torch.nn.Module):
+    """Two convolutions and what is between them; with the degree as the only feature, rows are looked up where that is faster.
+
+    What a node knows after the first convolution follows from very few numbers. GINConv, SAGEConv and GraphConv see its degree
+    and the sum of its neighbours' degrees: everything up to the linear maps of the second is computed once per pair. GCNConv and
+    GATConv see one number ``s``: with a ReLU behind it, the row that the second adds up is piecewise linear in ``s``.
+    Both are the model's own function, but for rounding; which one is used follows from the model and the number of nodes.
+
+    Args:
+        first, second: The convolutions.
+        between: From the rows of the first to those that the second takes.
+        steps: The same, call by call: the function or module that is called.
+    """
+
+    def __init__(
+        self, first: DenseLayer, between: Callable[[Tensor], Tensor], steps: list[Any], second: DenseLayer
+    ) -> None:
+        super().__init__()
+        self._parts = torch.nn.ModuleList([first, second])
+        self._between, self._steps = between, steps
+        self._first: Any = first.convolution
+        self._second: Any = second.convolution
+        self._weights = [*self.parameters(), *self.buffers()]
+        self._kept: tuple[Any, PiecewiseLinear | None] | None = None
+        self._pairs: tuple[Any, NDArray[np.int64], list[Tensor]] | None = None
+
+    def forward(self, x: Tensor | None, edges: Edges, relu: bool = False, pool: str = "") -> Any:
+        """As the calls one after the other; ``x`` is ``None`` where it is the degree."""
+        ending = Ending(relu, pool)
+        if x is None:
+            rows = self._by_pairs(edges) if isinstance(self._first, Combining) else self._by_pieces(edges)
+            if rows is not None:
+                return self._second.mix(rows, edges, ending)
+            x = edges.degrees.flatten(0, 1)
+        return self._second(self._between(self._first(x, edges)), edges, ending)
+
+    def forget(self) -> None:
+        """Make the tables again when they are needed next."""
+        self._kept = self._pairs = None
+
+    def _by_pairs(self, edges: Edges) -> list[Any] | None:
+        """The rows that the second convolution adds up, computed once per pair of degree and sum of degrees around."""
+        nodes, maps = edges.num_nodes, self._second.maps()
+        if nodes > _MOST_NODES or maps is None or self._first.maps() is None:
+            return None
+        if isinstance(edges, NeighbourLists):
+            if nodes <= _ALL_PAIRS:
+                first, tables = self._all_pairs(nodes, maps)
+                index = edges.pair_index(first)
+                return [Rows(table, index) for table in tables]
+            keys = torch.from_numpy(edges.pair_index(np.arange(nodes) * nodes**2))
+        else:
+            around = (edges.adjacency * edges.degrees.mT).sum(dim=2)
+            keys = around.add_(edges.degrees.squeeze(2), alpha=nodes * nodes).flatten().long()
+        pairs, place = _distinct(keys, nodes**3)
+        tables = self._of_pairs(pairs // nodes**2, pairs % nodes**2, maps)
+        if isinstance(edges, NeighbourLists):
+            return [Rows(table, place.numpy()) for table in tables]
+        return [table.index_select(0, place) for table in tables]
+
+    def _all_pairs(self, nodes: int, maps: list[RowMap]) -> tuple[NDArray[np.int64], list[Tensor]]:
+        """Tables of all pairs on so many nodes, and the first place of every degree in them."""
+        state = nodes, state_of(self._weights)
+        if self._pairs is None or self._pairs[0] != state:
+            most = np.arange(nodes) * (nodes - 1)  # of the degrees around a node of every degree
+            first = np.cumsum(most + 1) - most - 1
+            degrees = np.repeat(np.arange(nodes), most + 1)
+            around = np.arange(len(degrees)) - first[degrees]
+            self._pairs = state, first, self._of_pairs(torch.from_numpy(degrees), torch.from_numpy(around), maps)
+        return self._pairs[1:]
+
+    def _of_pairs(self, degrees: Tensor, around: Tensor, maps: list[RowMap]) -> list[Tensor]:
+        """The rows for pairs of degrees and sums of degrees around, ``[P]``."""
+        own, sums = (part.to(maps[0][0].dtype).unsqueeze(1) for part in (degrees, around))
+        if self._first.layer.aggr == "mean":
+            sums = sums / own.clamp(min=1)
+        hidden = self._between(self._first.combine(own, sums))
+        return [torch.nn.functional.linear(hidden, *one) for one in maps]
+
+    def _by_pieces(self, edges: Edges) -> list[Any] | None:
+        """The rows that the second convolution adds up, from tables; made again when a weight has changed."""
+        state = state_of(self._weights)
+        if self._kept is None or self._kept[0] != state:
+            self._kept = state, self._made_pieces()
+        pieces = self._kept[1]
+        return None if pieces is None else edges.looked_up(pieces, self._first.numbers(edges.degrees, edges))
+
+    def _made_pieces(self) -> PiecewiseLinear | None:
+        line, maps = self._first.line(), self._second.maps()
+        if line is None or maps is None:
+            return None
+        slope, offset = line
+        gain, shift, rectified = torch.ones_like(slope), torch.zeros_like(slope), False
+        for step in self._steps:
+            if is_relu(step):
+                if rectified:
+                    return None
+                rectified = True
+            elif type(step) is torch.nn.BatchNorm1d:
+                times, plus = _batch_norm(step)
+                if rectified:
+                    gain, shift = gain * times, shift * times + plus
+                else:
+                    slope, offset = slope * times, offset * times + plus
+            elif step is not torch.nn.functional.dropout and type(step) not in (torch.nn.Dropout, torch.nn.Identity):
+                return None
+        return PiecewiseLinear(slope, offset, gain, shift, maps) if rectified else None
+
+
+def _batch_norm(step: Any) -> tuple[Tensor, Tensor]:
+    gain = (step.running_var + step.eps).rsqrt()
+    if step.affine:
+        gain = gain * step.weight
+    shift = -step.running_mean * gain
+    return gain, shift + step.bias if step.affine else shift
+
+
+def _distinct(keys: Tensor, bound: int) -> tuple[Tensor, Tensor]:
+    """The distinct keys, ascending, and the place of every key among them; keys are below ``bound``."""
+    there = torch.zeros(bound, dtype=torch.bool, device=keys.device)
+    there[keys] = True
+    distinct = there.nonzero().squeeze(1)
+    place = torch.empty(bound, dtype=torch.int64, device=keys.device)
+    place[distinct] = torch.arange(len(distinct), device=keys.device)
+    return distinct, place[keys]

@@ -7,8 +7,8 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from copy import deepcopy
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
@@ -17,14 +17,15 @@ from torch import Tensor
 
 from flipproof.classifiers import unwrapped
 from flipproof.classifiers.agreement import FLOAT32, Arithmetic
-from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier, Companies, Probed, ShortcutDisagrees, companies
+from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier, Probed, Subsets, subsets
 from flipproof.classifiers.features import NodeFeatures
+from flipproof.classifiers.guard import ShortcutDisagrees
 from flipproof.errors import InputError, MissingExtraError
 from flipproof.graphs import Graph
 from flipproof.noise import BLOCK, EdgeNoise, NoisyBatch
 
 if TYPE_CHECKING:
-    from flipproof.classifiers.shortcuts import Shortcut
+    from flipproof.classifiers.dense import Shortcut
 
 CONVENTIONS = ("pyg", "dense", "data")
 _WIDTH = 64  # assumed width of the hidden layers
@@ -94,11 +95,11 @@ class TorchClassifier(Classifier):
         if any(weight.dtype == torch.float64 for weight in self.module.parameters()):
             return None
         try:
-            found = deepcopy(self)
-            found.take_double()
+            double = deepcopy(self)
+            double.take_double()
         except Exception:  # a module that cannot be copied or has no double precision
             return None
-        return found
+        return double
 
     def take_double(self) -> None:
         """Go on in double precision; of a copy."""
@@ -107,11 +108,11 @@ class TorchClassifier(Classifier):
 
     _one_logit = False  # of the last answer
 
-    def probe(self, graph: Graph, noise: EdgeNoise, chosen: Callable[[int], Companies] = companies) -> Probed:
+    def probe(self, graph: Graph, noise: EdgeNoise, chosen: Callable[[int], Subsets] = subsets) -> Probed:
         tried = super().probe(graph, noise, chosen)
         if self._one_logit:
-            found = tried.scores[:, 1]
-            if ((found >= 0) & (found <= 1)).all():
+            logits = tried.scores[:, 1]
+            if ((logits >= 0) & (logits <= 1)).all():
                 warnings.warn(
                     "the model's one output per graph was between 0 and 1 wherever it was tried, like a probability; it is read "
                     "as a logit, above 0 for class 1 (return it without sigmoid)",
@@ -119,10 +120,9 @@ class TorchClassifier(Classifier):
                 )
         return tried
 
-    # ---- faster ways to the model ------------------------------------------------------------------------------------------
-
     _agreed: set[Any] | None = None  # nodes, features and noise for which a shortcut gave the model's answers
     _is_copy = False
+    compiles: bool | None = None  # whether numba is installed, once known: a copy in a worker must not go another way
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_agreed": None, "_is_copy": True}
@@ -215,10 +215,10 @@ def largest_batch(bytes_per_sample: int, budget: int) -> int:
     return size
 
 
-def convention_of(module: torch.nn.Module, *, given: tuple[str, ...] = ()) -> str:
+def convention_of(module: torch.nn.Module, *, extra: tuple[str, ...] = ()) -> str:
     """``pyg`` for forward(x, edge_index, batch), ``dense`` for forward(x, adj, mask), ``data`` for forward(data).
 
-    ``given`` are further arguments that it will be called with.
+    ``extra`` are further arguments that it will be called with.
     """
     parameters = list(inspect.signature(unwrapped(module).forward).parameters.values())
     open_ended = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -228,10 +228,10 @@ def convention_of(module: torch.nn.Module, *, given: tuple[str, ...] = ()) -> st
     if names[1:2] in (["adj"], ["adjacency"]):
         return "dense"
     if "edge_index" in names[1:]:
-        extra = [name for name in needed if name not in ("edge_index", names[0], *given) and "batch" not in name]
-        if extra:
+        unknown = [name for name in needed if name not in ("edge_index", names[0], *extra) and "batch" not in name]
+        if unknown:
             raise InputError(
-                f"the model's forward needs {extra[0]}, which noisy graphs do not have: an edge that the "
+                f"the model's forward needs {unknown[0]}, which noisy graphs do not have: an edge that the "
                 "noise adds has no attributes (give it a default, or pass edge_features=function, which makes edge_attr from the "
                 "features of the two end nodes)"
             )
@@ -243,30 +243,21 @@ def convention_of(module: torch.nn.Module, *, given: tuple[str, ...] = ()) -> st
         return "pyg"
     if len(needed) == 1 and names[0] in ("data", "batch", "graph"):
         return "data"
-    shown = ", ".join(map(_shown, parameters))
+    shown = ", ".join(str(parameter).partition(":")[0].partition("=")[0].strip() for parameter in parameters)
     raise InputError(
         f"cannot tell how to call the model: forward takes ({shown}); expected (x, edge_index, batch), "
         '(x, adj, mask) or (data) (say convention="pyg", "dense" or "data")'
     )
 
 
-def _shown(parameter: inspect.Parameter) -> str:
-    return str(parameter).partition(":")[0].partition("=")[0].strip()
-
-
 def feature_width(features: NodeFeatures, graph: Graph) -> str:
     """The features' shape in words, for error messages."""
     try:
-        found = features.of(graph)
-        kind = "integer features" if not found.is_floating_point() else "features"
-        return f"{kind} [{graph.num_nodes}, {found.shape[1]}]"
+        rows = features.of(graph)
+        kind = "features" if rows.is_floating_point() else "integer features"
+        return f"{kind} [{graph.num_nodes}, {rows.shape[1]}]"
     except InputError:
         return "node features"
-
-
-def repeated(own: Tensor | None, times: int) -> Tensor | None:
-    """The same rows for each of several graphs."""
-    return None if own is None else own.repeat(times, 1)
 
 
 def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
@@ -276,8 +267,133 @@ def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
 
 @cache
 def _keep_freed_memory() -> None:
-    """Let the C library keep what a batch frees for the next one, instead of fetching fresh pages from the system each time.
-
-    glibc takes the largest block that was freed so far as a measure of what to keep. The block is never touched.
-    """
+    """Let glibc keep what a batch frees for the next one: it keeps as much as the largest block freed so far, here untouched."""
     np.empty(2**25 - 2**16, dtype=np.uint8)
+
+
+EdgeFeatures = Callable[[Tensor, Tensor], Tensor]
+"""From the features of the two ends of every edge, ``[E, d]`` each, to those of the edges, ``[E, k]``."""
+
+_BUDGET = 2**26  # bytes of one batch's messages
+_COPIES = 4  # arrays of messages alive at once
+_BYTES_PER_ROW = 160  # of a message or node, for the lists of edges
+
+
+class MessagePassingClassifier(TorchClassifier):
+    """Noisy copies as one disjoint union; edges in canonical order, both directions.
+
+    Args:
+        module, settings: As for :class:`TorchClassifier`.
+        call: What is called with ``(x, edge_index, batch)``; by default the module's forward.
+        as_data: Whether forward takes one PyG ``Data``.
+        edge_features: Makes ``edge_attr`` from the two end nodes, after the noise: an edge that the noise adds then has
+            features like any other.
+    """
+
+    path = "message passing"
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        *,
+        call: Callable[[Tensor, Tensor, Tensor], Any] | None = None,
+        as_data: bool = False,
+        edge_features: EdgeFeatures | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(module, **settings)
+        self._as_data, self.edge_features = as_data, edge_features
+        self._call = call or partial(self._call_with_data if as_data else self._call_with_batch, module)
+        self._edge_argument = None if as_data or edge_features is None else edge_argument(module)
+        self._expected = "a PyG Batch of x, edge_index and batch" if as_data else "(x, edge_index, batch)"
+        self._batch_by_name = "batch" in inspect.signature(module.forward).parameters
+
+    def wanted_size(self, graph: Graph, edges: float) -> int:
+        return largest_batch(int(4 * hidden_width(graph) * (2 * edges + graph.num_nodes)), _BUDGET)
+
+    def bytes_each(self, graph: Graph, edges: float) -> float:
+        return (2 * edges + graph.num_nodes) * (_BYTES_PER_ROW + _COPIES * 4 * widest_layer(self.module, graph))
+
+    def logits(self, batch: NoisyBatch) -> Tensor:
+        index, membership = batch.edge_index()
+        edge_index, owner = to_device(index, self.device), to_device(membership, self.device)
+        own = self.own_features(batch)
+        x = self.as_number(self.features.sparse(edge_index, owner, None if own is None else own.repeat(batch.size, 1)))
+        result: Tensor = self._call(x, edge_index, owner)
+        return result
+
+    def _call_with_data(self, module: torch.nn.Module, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:
+        return module(data_batch(x, edge_index, batch, self.edge_features))
+
+    def _call_with_batch(self, module: torch.nn.Module, x: Any, edge_index: Any, batch: Any) -> Any:
+        if self._edge_argument is not None and self.edge_features is not None:
+            edges = {self._edge_argument: made_edge_features(self.edge_features, x, edge_index)}
+            return module(x, edge_index, batch=batch, **edges)
+        if self._batch_by_name:  # other arguments with defaults may stand before it
+            return module(x, edge_index, batch=batch)
+        return module(x, edge_index, batch)
+
+    def expectation(self, graph: Graph) -> str:
+        return f"{self._expected} with {feature_width(self.features, graph)} a graph"
+
+
+def data_batch(x: Tensor, edge_index: Tensor, batch: Tensor, edge_features: EdgeFeatures | None = None) -> Any:
+    """A PyG ``Batch`` that refuses to be asked for edge attributes, unless they are made from the end nodes."""
+    from torch_geometric.data import Batch
+
+    fields: dict[str, Any] = {"x": x, "edge_index": edge_index, "batch": batch}
+    if edge_features is not None:
+        fields["edge_attr"] = made_edge_features(edge_features, x, edge_index)
+    data = Batch(**fields) if edge_features is not None else Batch(_base_cls=_without_edge_attributes(), **fields)
+    data.ptr = torch.searchsorted(batch, torch.arange(int(batch[-1]) + 2, device=batch.device))
+    return data
+
+
+@cache
+def _without_edge_attributes() -> type[Any]:
+    from torch_geometric.data import Data
+
+    names = ("edge_attr", "edge_weight")
+
+    def refuse(name: str) -> NoReturn:
+        raise InputError(
+            f"the model's forward reads {name}, which noisy graphs do not have: an edge that the noise adds has no "
+            "attributes (pass edge_features=function, which makes edge_attr from the features of the two end nodes, or "
+            "train a model that does not read it)"
+        )
+
+    class NoisyData(Data):  # type: ignore[misc]
+        edge_attr = property(lambda data: refuse("edge_attr"))
+        edge_weight = property(lambda data: refuse("edge_weight"))
+
+        def __getitem__(self, key: str) -> Any:
+            return refuse(key) if key in names else super().__getitem__(key)
+
+        def __contains__(self, key: str) -> bool:
+            return refuse(key) if key in names else bool(super().__contains__(key))
+
+    return NoisyData
+
+
+def made_edge_features(function: EdgeFeatures, x: Tensor, edge_index: Tensor) -> Tensor:
+    """The features of every edge, from those of its two ends."""
+    rows = function(x[edge_index[0]], x[edge_index[1]])
+    if not isinstance(rows, Tensor) or rows.ndim == 0 or len(rows) != edge_index.shape[1]:
+        shape = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
+        raise InputError(
+            f"edge_features must return a tensor with one row per edge, [{edge_index.shape[1]}, k]; got {shape} (it is called "
+            "with the features of both ends of every edge, [E, d] each)"
+        )
+    return rows
+
+
+def edge_argument(module: torch.nn.Module) -> str:
+    """The argument of forward that takes edge features."""
+    parameters = inspect.signature(module.forward).parameters
+    name = next((name for name in ("edge_attr", "edge_weight") if name in parameters), None)
+    if name is None or "batch" not in parameters:
+        raise InputError(
+            f"edge_features need a forward that takes edge_attr and batch by name; it takes ({', '.join(parameters)}) (add the "
+            "argument, or leave edge_features out)"
+        )
+    return name

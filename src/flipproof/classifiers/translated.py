@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import GATConv
 
-from flipproof.classifiers.dense import ALWAYS_DENSE
-from flipproof.classifiers.features import NodeFeatures, Own
-from flipproof.classifiers.message_passing import EdgeFeatures, MessagePassingClassifier
-from flipproof.classifiers.shortcuts import Shortcut
+from flipproof.classifiers.dense import Shortcut
+from flipproof.classifiers.features import Own
+from flipproof.classifiers.torch_module import MessagePassingClassifier
 from flipproof.classifiers.translation import DenseTwin, Untranslatable, call_with_fields
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch
@@ -27,27 +26,10 @@ class TranslatedClassifier(MessagePassingClassifier):
     Where there is no twin, or it gives other answers, the model is used as it is, and :attr:`remark` says why.
     """
 
-    def __init__(
-        self,
-        module: torch.nn.Module,
-        *,
-        num_classes: int,
-        features: NodeFeatures,
-        memory: int,
-        as_data: bool = False,
-        edge_features: EdgeFeatures | None = None,
-    ) -> None:
+    def __init__(self, module: torch.nn.Module, **settings: Any) -> None:
         self._state: tuple[Any, ...] = ()
         self._stale = True
-        self.compiles: bool | None = None  # see Shortcut
-        super().__init__(
-            module,
-            num_classes=num_classes,
-            features=features,
-            memory=memory,
-            as_data=as_data,
-            edge_features=edge_features,
-        )
+        super().__init__(module, **settings)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in super().__getstate__().items() if key != "_twin"} | {"_state": ()}
@@ -108,7 +90,7 @@ class _TwinClassifier(Shortcut):
         # PyG's messages cost more than ours; attention costs several passes over the matrices
         attention = any(isinstance(part, GATConv) for part in original.module.modules())
         self.entries_per_edge = 45 if attention else 180
-        super().__init__(twin, original, features=original.features, memory=original.memory)
+        super().__init__(twin, original)
 
     def known(self) -> bool:
         return self.features.spec is not None and self.module.graph_by_graph()
@@ -122,17 +104,6 @@ class _TwinClassifier(Shortcut):
         super().begin()
         self.module.forget()
         self._at_once = None
-
-    @property
-    def compiles(self) -> bool | None:
-        return self._original.compiles
-
-    @compiles.setter
-    def compiles(self, value: bool | None) -> None:
-        self._original.compiles = value
-
-    def knows_lists(self, graph: Graph) -> bool:
-        return graph.num_nodes <= ALWAYS_DENSE or not self.needs_matrices(graph)
 
     def needs_matrices(self, graph: Graph) -> bool:
         own = None if graph.node_features is None else torch.empty(0)
@@ -153,15 +124,15 @@ class _TwinClassifier(Shortcut):
         elif self.features.only_degree(own):
             result = self.module.on_degrees(edges)
         else:
-            result = self.module.on_rows(self.node_rows(batch, edges.adjacency), edges)
+            result = self.module(self.node_rows(batch, edges.adjacency), edges)
         return result
 
-    def asked_again(self, graph: Graph, start: int) -> int:
-        # the twin's answers know no company, so those of all blocks can be held against the model at once
+    def recheck_count(self, graph: Graph, start: int) -> int:
+        # the twin takes graphs one by one, so that the samples of all blocks can be compared with the model at once
         if self._at_once is None:
             self._at_once = self.known()
         few = graph.num_nodes > _FEW_NODES or not self._at_once
-        return super().asked_again(graph, start) if few else _AT_ONCE * (start == 0)
+        return super().recheck_count(graph, start) if few else _AT_ONCE * (start == 0)
 
 
 def _state_of(module: torch.nn.Module) -> tuple[Any, ...]:

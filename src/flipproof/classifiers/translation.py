@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
+from operator import attrgetter
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
@@ -18,9 +19,41 @@ import torch
 import torch_geometric.nn as pyg
 from torch import Tensor, fx
 
-from flipproof.classifiers.degree_rows import ROW_MODULES, DegreeRows, is_relu, row_by_row
 from flipproof.classifiers.edges import Edges
-from flipproof.classifiers.layers import BY_GRAPH, CONVOLUTIONS, POOL_ENDINGS, POOLS, DenseLayer, refusal
+from flipproof.classifiers.layers import (
+    BY_GRAPH,
+    CONVOLUTIONS,
+    POOL_ENDINGS,
+    POOLS,
+    DegreeRows,
+    DenseLayer,
+    is_relu,
+    refusal,
+)
+
+_MODULE_NAMES = "BatchNorm1d Dropout ELU GELU Identity LayerNorm LeakyReLU Linear ReLU SELU Sigmoid SiLU Softplus Tanh"
+_MODULES = tuple(getattr(torch.nn, name) for name in _MODULE_NAMES.split())
+_FUNCTION_NAMES = "dropout elu gelu leaky_relu relu selu sigmoid silu tanh"
+_FUNCTIONS: tuple[Any, ...] = (
+    *(getattr(torch.nn.functional, name) for name in _FUNCTION_NAMES.split()),
+    *(torch.relu, torch.sigmoid, torch.tanh),
+)
+_METHODS = ("relu", "relu_", "sigmoid", "tanh")
+
+
+def _row_by_row(node: fx.Node, parts: dict[str, Any]) -> bool:
+    """Whether a traced call is known to make each row from the same row of its first argument, and from nothing else traced."""
+    if len(node.all_input_nodes) != 1 or not node.args or node.args[0] is not node.all_input_nodes[0]:
+        return False
+    if node.op == "call_module":
+        return type(parts.get(str(node.target))) in _MODULES
+    known: tuple[Any, ...] = {"call_function": _FUNCTIONS, "call_method": _METHODS}.get(node.op, ())
+    return node.target in known and (node.target is not torch.nn.functional.dropout or _is_off(node))
+
+
+def _is_off(dropout: fx.Node) -> bool:
+    """Whether a traced dropout drops nothing: by default it does, whatever the mode of the model."""
+    return (dropout.args[2] if len(dropout.args) > 2 else dropout.kwargs.get("training", True)) is False
 
 
 class Untranslatable(Exception):
@@ -28,9 +61,7 @@ class Untranslatable(Exception):
 
 
 class DenseTwin(torch.nn.Module):
-    """``forward(x [B, n, d], adj [B, n, n], mask [B, n])`` with the weights and the logits of a PyG model.
-
-    All graphs of a batch have ``n`` nodes: the mask is true everywhere, as in the noisy copies of one graph.
+    """A PyG model for graphs of the same nodes: its weights and logits, on matrices or lists of neighbours.
 
     Args:
         module: The model.
@@ -47,11 +78,8 @@ class DenseTwin(torch.nn.Module):
         self._graph = _Compiled(graph)
         self._by_degree = [part for part in self._graph.modules() if isinstance(part, DegreeRows)]
 
-    def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Any:
-        return self.on_rows(x, Edges(adj))
-
-    def on_rows(self, x: Tensor, edges: Edges) -> Any:
-        """As :meth:`forward`, for edges in another form."""
+    def forward(self, x: Tensor, edges: Edges) -> Any:
+        """The logits for features ``[B, n, d]``."""
         return self._graph(x.flatten(0, 1), edges, self._owner(edges))
 
     def on_shared(self, x: Tensor, edges: Edges) -> Any:
@@ -67,11 +95,7 @@ class DenseTwin(torch.nn.Module):
         )
 
     def graph_by_graph(self) -> bool:
-        """Whether it can be told from the code that a graph's logits are made from the rows of this graph alone.
-
-        So it is if all calls and parts are known ones, which work row by row or graph by graph, and nobody has put code of
-        their own into a part. Otherwise only a trial can tell.
-        """
+        """Whether the code shows that a graph's logits are made from the rows of this graph alone: all its parts are known."""
         return self._known_calls and all(_is_known(part) for part in self._graph.modules())
 
     def forget(self) -> None:
@@ -101,7 +125,7 @@ class _Compiled(torch.nn.Module):
 
 
 _KNOWN = {
-    *ROW_MODULES,
+    *_MODULES,
     *CONVOLUTIONS,
     *BY_GRAPH,
     pyg.Linear,
@@ -130,9 +154,9 @@ class _Tracer(fx.Tracer):
     def call_module(
         self, m: torch.nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        given = {id(value.node) for value in (*args, *kwargs.values()) if isinstance(value, fx.Proxy)}
+        nodes = {id(value.node) for value in (*args, *kwargs.values()) if isinstance(value, fx.Proxy)}
         inputs = [node for node in self.graph.nodes if node.op == "placeholder"]
-        reached = any(id(node) in given for node in inputs[1:])
+        reached = any(id(node) in nodes for node in inputs[1:])
         if not reached and not any(isinstance(part, pyg.MessagePassing) for part in m.modules()):
             return self.create_proxy("call_module", self.path_of_module(m), args, kwargs)
         return super().call_module(m, forward, args, kwargs)
@@ -161,11 +185,14 @@ def _translated(module: torch.nn.Module, call: Callable[..., Any]) -> fx.GraphMo
         layer = root.get_submodule(node.target) if node.op == "call_module" else None
         if edges in node.all_input_nodes:
             _refuse_edges(node, layer, edges)
-        elif not (_by_graph(node, batch) and (node.target in POOLS or type(layer) in BY_GRAPH)):
+        elif not (
+            any(_takes(node, batch, name) for name in ("batch", "index"))
+            and (node.target in POOLS or type(layer) in BY_GRAPH)
+        ):
             if node.op in ("call_module", "get_attr"):
                 # constants made in forward are kept by the copy
                 home = traced if node.target in vars(traced) else root
-                parts[node.target] = layer if layer is not None else _attribute(home, node.target)
+                parts[node.target] = layer if layer is not None else attrgetter(str(node.target))(home)
             continue
         rows = node.args[0] if node.args else node.kwargs["x"]
         node.args, node.kwargs = (rows, edges), {}
@@ -186,7 +213,7 @@ def _look_up_degree_rows(graph: fx.Graph, parts: dict[str, Any]) -> None:
         return
     steps: list[fx.Node] = []
     second = _only_user(first)
-    while second is not None and row_by_row(second, parts):
+    while second is not None and _row_by_row(second, parts):
         steps.append(second)
         second = _only_user(second)
     if second is None or not _is_convolution(second, parts):
@@ -241,7 +268,7 @@ def _only_rows_before_edges(graph: fx.GraphModule) -> bool:
     rows = [x]
     for node in rows:
         for user in node.users:
-            if row_by_row(user, parts):
+            if _row_by_row(user, parts):
                 rows.append(user)
             elif not _is_convolution(user, parts):
                 return False
@@ -255,7 +282,7 @@ def _only_known_calls(graph: fx.GraphModule) -> bool:
         node.op in ("placeholder", "output")
         or isinstance(_called(node, parts), DegreeRows | DenseLayer)
         or node.target in POOLS.values()
-        or row_by_row(node, parts)
+        or _row_by_row(node, parts)
         for node in graph.graph.nodes
     )
 
@@ -288,22 +315,12 @@ def _refuse_edges(node: fx.Node, layer: torch.nn.Module | None, edges: fx.Node) 
         raise Untranslatable(f"layer {name}: {type(layer).__name__} is called with more than x and edge_index")
 
 
-def _by_graph(node: fx.Node, batch: fx.Node) -> bool:
-    return any(_takes(node, batch, name) for name in ("batch", "index"))
-
-
 def _takes(node: fx.Node, second: fx.Node, name: str) -> bool:
     """Whether a call is ``f(x, second)`` by position or name, and whatever else it is given is ``None``."""
     rest = dict(node.kwargs)
     first = node.args[0] if node.args else rest.pop("x", None)
     other = node.args[1] if len(node.args) > 1 else rest.pop(name, None)
     return isinstance(first, fx.Node) and other is second and not any((*node.args[2:], *rest.values()))
-
-
-def _attribute(root: Any, target: str) -> Any:
-    for name in target.split("."):
-        root = getattr(root, name)
-    return root
 
 
 def _is_pyg(thing: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.evidence import Evidence
-from flipproof.classifiers.classifier import ShortcutDisagrees
+from flipproof.classifiers.guard import ShortcutDisagrees
 from flipproof.defences.defence import Run
 from flipproof.engines import Engine, ThisProcess
 from flipproof.errors import InputError

@@ -189,14 +189,14 @@ def flip_answers(
     flips = np.full((sum(counts), max(level.flips for level in levels)), -1, dtype=np.int64)
     for each, stop in zip(sets, np.cumsum(counts).tolist(), strict=True):
         flips[stop - len(each) : stop, : each.shape[1]] = each
-    # one set of flips is asked about again, alone: a guard against models that mind their company
+    # one set of flips is asked about again, alone: a guard against models whose answers depend on the rest of the batch
     again = int(keyed_draws(f"alone {graph.topology}", levels[0].group, levels[0].start, (1,))[0]) % max(1, len(flips))
     said = list[NDArray[np.uint8]]()
     for start in range(0, len(flips), size):
         batch = groups.flipped(graph, group[start : start + size], flips[start : start + size])
         said.append(classifier.said(batch))
         if start <= again < start + size:
-            classifier.asked_alone(batch, (said[-1] == 2).argmax(axis=1), np.array([again - start]))
+            classifier.recheck(batch, (said[-1] == 2).argmax(axis=1), np.array([again - start]))
     parts = np.split(np.concatenate(said), np.cumsum(counts)[:-1])
     return [_first_of_each(graph, level, each, part) for level, each, part in zip(levels, sets, parts, strict=True)]
 

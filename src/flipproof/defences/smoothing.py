@@ -60,7 +60,7 @@ class Smoothing(Defence):
         for look in plan.looks:
             blocks += run(work, range(len(blocks) * BLOCK, look, BLOCK))
             labels, checksums = zip(*blocks, strict=True)
-            again = sum(base.asked_again(graph, start) for start in range(0, look, BLOCK))
+            again = sum(base.recheck_count(graph, start) for start in range(0, look, BLOCK))
             votes = Votes(
                 np.concatenate(labels),
                 graph,
@@ -97,7 +97,7 @@ class Smoothing(Defence):
                 labels.append(base.labels(batch))
                 here = again[(begin <= again) & (again < begin + size)] - begin
                 if len(here):
-                    base.asked_alone(batch, labels[-1], here)
+                    base.recheck(batch, labels[-1], here)
         if stream.small:
             stream.remember(start, b"".join(contents))
         kept = np.concatenate(labels)[: samples - start]
@@ -129,7 +129,7 @@ class Smoothing(Defence):
 def _asked_again(graph: Graph, base: Classifier, start: int, *, samples: int, seed: int) -> NDArray[np.int64]:
     """Samples of a block that the model is asked about a second time: a guard against answers that depend on the batch."""
     block = min(BLOCK, samples - start)
-    count = min(block, base.asked_again(graph, start))
+    count = min(block, base.recheck_count(graph, start))
     first = int(keyed_draws(f"alone {graph.topology}", seed, start, (1,))[0]) % block
     return start + (first + np.arange(count) * (block // max(1, count))) % block
 

@@ -86,7 +86,7 @@ class Voting(Defence):
             batch = self.groups.batch(graph, start, min(start + size, total))
             labels.append(base.labels(batch))
             if start <= again < start + size:
-                base.asked_alone(batch, labels[-1], np.array([again - start]))
+                base.recheck(batch, labels[-1], np.array([again - start]))
         kept = np.concatenate(labels).astype(label_dtype(classifier.num_classes))
         return GroupVotes(kept, graph, self.groups, classifier.num_classes)
 

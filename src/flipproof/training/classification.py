@@ -15,8 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from flipproof.classifiers.features import as_features
-from flipproof.classifiers.message_passing import EdgeFeatures, data_batch, edge_argument, made_edge_features
-from flipproof.classifiers.torch_module import convention_of, logit_per_class
+from flipproof.classifiers.torch_module import (
+    EdgeFeatures,
+    convention_of,
+    data_batch,
+    edge_argument,
+    logit_per_class,
+    made_edge_features,
+)
 from flipproof.errors import InputError
 from flipproof.noise import keyed_draws
 from flipproof.training.batches import Draws, LabelledGraphs, Padded, View, shuffled
@@ -68,7 +74,7 @@ class GraphClassification:
         self.held_out = None if validation is None else LabelledGraphs(validation, "validation")
         self.highest_label = max(int(part.labels.max()) for part in (self.graphs, self.held_out) if part is not None)
         self.edge_features = edge_features
-        self.convention = convention_of(model, given=() if edge_features is None else ("edge_attr", "edge_weight"))
+        self.convention = convention_of(model, extra=() if edge_features is None else ("edge_attr", "edge_weight"))
         self.device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
         # a loss that is a mean over graphs is that of the pieces together; batch statistics and class weights see pieces
         statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in model.modules())

@@ -11,7 +11,7 @@ from torch_geometric.data import Batch
 from torch_geometric.transforms import BaseTransform
 
 from flipproof.checks import checked_seed
-from flipproof.classifiers.message_passing import made_edge_features
+from flipproof.classifiers.torch_module import made_edge_features
 from flipproof.errors import InputError
 from flipproof.graphs.conversions import pyg_edge_fields
 from flipproof.noise import EdgeNoise

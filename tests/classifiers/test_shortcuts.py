@@ -29,7 +29,7 @@ from flipproof.classifiers.neighbour_lists import NeighbourLists
 from flipproof.classifiers.probes import nodes_batch
 from flipproof.classifiers.shortcuts import Shortcut
 from flipproof.noise import NoisyBatch
-from flipproof.runs.verification import problems_of_run
+from flipproof.runs.saved_run import problems_of_run
 from support.guarded import HONEST, MUTANTS, NOISES, ODD, REFUSED, TREE, Applied, ByBatch, Zoo
 
 NOISE = NOISES[0]

@@ -10,8 +10,7 @@ import numpy as np
 
 from flipproof.certificates.bounds import checked_alpha, label_pvalue
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.sampled_votes import DEFAULT_METHOD, METHODS, Votes, certify_votes
-from flipproof.certificates.sequential import Plan, Sequential
+from flipproof.certificates.sampled_votes import DEFAULT_METHOD, METHODS, Plan, Sequential, Votes, certify_votes
 from flipproof.checks import checked_seed
 from flipproof.defences.defence import Request
 from flipproof.errors import InputError

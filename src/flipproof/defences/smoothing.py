@@ -19,12 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.sampled_votes import DEFAULT_METHOD, Block, Votes, unanimous_certificate
-from flipproof.certificates.sequential import Sequential
+from flipproof.certificates.sampled_votes import DEFAULT_METHOD, Block, Sequential, Votes, unanimous_certificate
 from flipproof.checks import checked_samples
 from flipproof.classifiers import DEFAULT_MEMORY, Classifier
-from flipproof.defences.defence import Defence, Run, label_dtype
-from flipproof.defences.defended import DefendedClassifier, Progress
+from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Run, label_dtype
 from flipproof.defences.sampling import NOISE_PARTS, Sampling, leader
 from flipproof.defences.target import Effort, SmoothedTarget
 from flipproof.engines import Engine
@@ -139,7 +137,7 @@ class SmoothedClassifier(DefendedClassifier):
 
     Args:
         model: A torch module in PyG's convention or dense, or any callable from a list of :class:`Graph` to labels; this and the
-            other arguments as for :class:`flipproof.defences.defended.DefendedClassifier`.
+            other arguments as for :class:`flipproof.defences.defence.DefendedClassifier`.
         noise: The random flips.
         features: Node features, computed on every *noisy* graph.
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from flipproof.attacks import AttackResult, Options, robust_accuracy, strongest
 from flipproof.certificates.metrics import right_radii, shares
-from flipproof.defences.defended import DefendedClassifier
+from flipproof.defences.defence import DefendedClassifier
 from flipproof.engines import Engine, ThisProcess
 from flipproof.errors import InputError
 from flipproof.files import write_json, write_text

@@ -1,4 +1,4 @@
-"""The table of a run's certificates: one row per graph, derived from its evidence; as parquet, CSV or JSON.
+"""The table of a run's certificates: one row per graph, derived from its evidence; as parquet, CSV, JSON or data frame.
 
 Rows stand in the order of the data set and hold no times and no paths, so that the same evidence gives the same bytes.
 ``evidence_sha256`` is a hash of what the certificate was read from: it shows that stored evidence was altered by accident or by a
@@ -22,24 +22,8 @@ from flipproof.certificates.certificate import Certificate, NodeRadii, cut_grid
 from flipproof.certificates.evidence import Evidence
 from flipproof.errors import InputError
 from flipproof.files import written_file
-from flipproof.graphs import Graph
+from flipproof.graphs import Graph, as_graphs
 from flipproof.noise import EdgeNoise
-
-__all__ = [
-    "COLUMNS",
-    "FORMATS",
-    "NODE_COLUMNS",
-    "Row",
-    "StoredRows",
-    "certificate_of",
-    "certificate_row",
-    "columns_of",
-    "derive_row",
-    "has_table",
-    "read_table",
-    "write_formatted",
-    "write_table",
-]
 
 Row = dict[str, Any]
 FORMATS = ("csv", "parquet", "json")
@@ -81,7 +65,7 @@ Where nothing is sampled, ``seed``, ``p_add`` and ``p_remove`` are empty. ``node
 where changes of nodes were not asked about.
 """
 
-FILE = "certificates.parquet"
+TABLE_FILE = "certificates.parquet"
 NODE_COLUMNS = ("node_changes", "removed_nodes_radius", "added_nodes_radius", "changed_nodes_radius")
 _GROUP = 10_000  # rows that are made into columns at a time
 
@@ -133,12 +117,12 @@ def certificate_of(row: Row) -> Certificate:
 
 def has_table(folder: Path) -> bool:
     """Whether the run's certificates are written."""
-    return (folder / FILE).is_file()
+    return (folder / TABLE_FILE).is_file()
 
 
 def write_table(folder: Path, rows: Iterable[Row]) -> Path:
     """Write ``certificates.parquet`` into the run's folder, whole or not at all; few rows are in memory at a time."""
-    path = folder / FILE
+    path = folder / TABLE_FILE
     with written_file(path) as file:
         _write_parquet(rows, file)
     return path
@@ -147,8 +131,10 @@ def write_table(folder: Path, rows: Iterable[Row]) -> Path:
 def read_table(folder: Path) -> StoredRows:
     """The rows of ``certificates.parquet``, few of them in memory at a time."""
     if not has_table(folder):
-        raise InputError(f"{folder} has no {FILE}: the run is not finished (run its flipproof certify command again)")
-    return StoredRows(folder / FILE)
+        raise InputError(
+            f"{folder} has no {TABLE_FILE}: the run is not finished (run its flipproof certify command again)"
+        )
+    return StoredRows(folder / TABLE_FILE)
 
 
 class StoredRows(Sequence[Row]):
@@ -276,3 +262,50 @@ def _write_parquet(rows: Iterable[Row], file: Any) -> None:
             part = list(islice(source, _GROUP))
             if not part:
                 return
+
+
+_OF_GRAPHS = ("name", "nodes", "edges", "label", "correct")
+_OF_EVIDENCE = ("evidence_sha256",)
+_KINDS = {"int64": "Int64", "bool": "boolean", "double": "float64"}  # of pandas; the first two know missing values
+
+
+def to_dataframe(certificates: Iterable[Certificate], graphs: Iterable[Any] | None = None) -> Any:
+    """A table with one row per certificate: a pandas ``DataFrame``, or a dict of columns where pandas is not installed.
+
+    The columns are those of ``flipproof export``: ``graph`` (the position), ``predicted`` (missing where it abstains),
+    ``radius``, ``adds_radius``, ``removes_radius``, ``method``, ``alpha``, ``samples``, ``counts``, ``grid`` and others.
+
+    Args:
+        certificates: For instance what ``certify_all`` returned.
+        graphs: The graphs, in the same order; adds ``name``, ``nodes``, ``edges``, ``label`` and ``correct``.
+
+    >>> from flipproof import EdgeNoise, certify_counts
+    >>> table = to_dataframe([certify_counts([990, 10], EdgeNoise(keep=0.9), method="votes")])
+    >>> print(table["predicted"][0], table["radius"][0])
+    0 1
+    """
+    found = list(certificates)
+    odd = next((value for value in found if not isinstance(value, Certificate)), None)
+    if odd is not None:
+        raise InputError(
+            f"certificates must be a list of certificates; got {type(odd).__name__} (what certify_all returned)"
+        )
+    members = [None] * len(found) if graphs is None else as_graphs(graphs)
+    if len(members) != len(found):
+        raise InputError(
+            f"graphs must be those of the certificates, {len(found)}; got {len(members)} (give the same graphs, in order)"
+        )
+    left_out = _OF_EVIDENCE if graphs is not None else (*_OF_GRAPHS, *_OF_EVIDENCE)
+    rows = [
+        certificate_row(index, graph, certificate)
+        for index, (graph, certificate) in enumerate(zip(members, found, strict=True))
+    ]
+    columns = {column: [row[column] for row in rows] for column in COLUMNS if column not in left_out}
+    try:
+        import pandas
+    except ImportError:
+        return columns
+    frame = {
+        column: pandas.Series(values, dtype=_KINDS.get(COLUMNS[column], "object")) for column, values in columns.items()
+    }
+    return pandas.DataFrame(frame)

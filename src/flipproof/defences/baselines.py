@@ -6,12 +6,12 @@ accurate it could be if nobody attacked, and certifies no flip.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from flipproof.certificates.evidence import Answer
-from flipproof.classifiers import DEFAULT_MEMORY, is_torch_module
+from flipproof.classifiers import is_torch_module
 from flipproof.defences.defence import Defence, DefendedClassifier, Run
 from flipproof.defences.target import BaseTarget, Effort
 from flipproof.graphs import Graph
@@ -58,26 +58,6 @@ class EdgeBlindClassifier(DefendedClassifier):
 
     defence_name = "edge-blind"
 
-    def __init__(
-        self,
-        model: Any,
-        *,
-        num_classes: int | None = None,
-        features: Any = None,
-        convention: str | None = None,
-        trust_features: bool = False,
-        memory: int = DEFAULT_MEMORY,
-    ) -> None:
-        super().__init__(
-            model,
-            EdgeBlindness(),
-            num_classes=num_classes,
-            features=features,
-            convention=convention,
-            trust_features=trust_features,
-            memory=memory,
-        )
-
 
 @dataclass(frozen=True)
 class NoDefence(Defence):
@@ -100,28 +80,6 @@ class Undefended(DefendedClassifier):
     """A model without a defence; the arguments are those of :class:`flipproof.defences.defence.DefendedClassifier`."""
 
     defence_name = "none"
-
-    def __init__(
-        self,
-        model: Any,
-        *,
-        num_classes: int | None = None,
-        features: Any = None,
-        convention: str | None = None,
-        trust_features: bool = False,
-        memory: int = DEFAULT_MEMORY,
-        edge_features: Callable[[Any, Any], Any] | None = None,
-    ) -> None:
-        super().__init__(
-            model,
-            NoDefence(),
-            num_classes=num_classes,
-            features=features,
-            convention=convention,
-            trust_features=trust_features,
-            memory=memory,
-            edge_features=edge_features,
-        )
 
     def effective(self) -> DefendedClassifier:
         """The model as it is, whatever it sees."""

@@ -23,8 +23,9 @@ from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.evidence import Evidence
 from flipproof.checks import checked_count
 from flipproof.classifiers import DEFAULT_MEMORY, as_classifier, unwrapped
+from flipproof.classifiers.classifier import ShortcutDisagrees
 from flipproof.classifiers.guard import Guard
-from flipproof.defences import trained_defence
+from flipproof.defences import defence_class, trained_defence
 from flipproof.defences.asking import AnswerWork, ask_all
 from flipproof.engines import Engine, ThisProcess, cores, local_engine
 from flipproof.errors import InputError
@@ -157,7 +158,7 @@ class DefendedClassifier:
             ``forward(x, adj, mask)`` (dense), returning logits ``[graphs, num_classes]``, or for two classes one logit per
             graph, which is above 0 for class 1; or any callable from a list of :class:`Graph` to labels. It is asked on the
             device of its weights.
-        defence: How it is asked.
+        defence: How it is asked; by default the subclass's own.
         num_classes: Number of classes, including those that never get a vote; by default ``model.num_classes``.
         features: Node features, computed on every graph that the model is asked about: ``None`` for the graph's own (which must
             not depend on edges), or the degree of graphs that have none; ``"own"``, ``"degree"``, ``"one-hot-degree"``,
@@ -177,7 +178,7 @@ class DefendedClassifier:
     def __init__(
         self,
         model: Any,
-        defence: Defence,
+        defence: Defence | None = None,
         *,
         num_classes: int | None = None,
         features: Any = None,
@@ -186,6 +187,11 @@ class DefendedClassifier:
         memory: int = DEFAULT_MEMORY,
         edge_features: Callable[[Any, Any], Any] | None = None,
     ) -> None:
+        defence = defence_class(self.defence_name)() if defence is None else defence
+        if self.defence_name not in ("", defence.name):
+            raise InputError(
+                f"{type(self).__name__} has its own defence; got {defence!r} (leave it out, or use another classifier)"
+            )
         self.model, self.defence = unwrapped(model), defence
         self.derived: Any = None
         """What the defence has made of the model, if anything, since it checked it last."""
@@ -238,7 +244,7 @@ class DefendedClassifier:
 
     def certify(self, graph: Any) -> Certificate:
         """The answer for a graph, and the number of edge flips that it withstands."""
-        return self.certify_all([as_graph(graph)])[0]
+        return self._certificate(as_graph(graph), self.defence.request())
 
     def certify_all(
         self,
@@ -258,6 +264,22 @@ class DefendedClassifier:
         """
         request = self.defence.request()
         return self._certificates(as_graphs(graphs), request, progress=progress, workers=workers, engine=engine)
+
+    def _certificate(self, graph: Graph, request: Any) -> Certificate:
+        """The certificate that is requested, of one graph, in this process."""
+        chosen = self.effective()
+        request = request if chosen is self else chosen.defence.request()
+        certificate: Certificate = request.read(chosen._evidence(graph, request))
+        return certificate
+
+    def _evidence(self, graph: Graph, request: Any) -> Any:
+        """What the model says about one graph, in this process; the model itself where a shortcut gives other answers."""
+        self.check_ahead([graph], request)
+        try:
+            return self.defence.ask(self, graph, request)
+        except ShortcutDisagrees as error:
+            self.take_no_shortcuts([graph], error.remark)
+            return self.defence.ask(self, graph, request)
 
     def _certificates(self, graphs: Sequence[Graph], request: Any, **where: Any) -> list[Certificate]:
         """The certificates that are requested, in the order of the graphs."""

@@ -187,7 +187,7 @@ class VotingClassifier(DefendedClassifier):
             calls: Largest number of model calls per graph, 4,096 by default, or any number if ``depth`` is given. Sets of flips
                 of one size in a group are tried only if all of them fit.
         """
-        return self._certificates([as_graph(graph)], PriceSearch(depth, calls))[0]
+        return self._certificate(as_graph(graph), PriceSearch(depth, calls))
 
     def certify_all(
         self,
@@ -213,8 +213,7 @@ class VotingClassifier(DefendedClassifier):
         Keep it: :func:`flipproof.certify_group_votes` reads the certificate off it, at this depth or any smaller one; its
         ``purchase()`` says what an attacker would buy, and its ``attack()`` which pairs that attacker would flip.
         """
-        ((votes, _),) = self._asked([as_graph(graph)], PriceSearch(depth, calls), read=False)
-        assert isinstance(votes, GroupVotes)
+        votes: GroupVotes = self._evidence(as_graph(graph), PriceSearch(depth, calls))
         return votes
 
 

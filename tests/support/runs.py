@@ -59,7 +59,7 @@ def spoil(folder: str | Path, index: int | str) -> None:
     """Cut what is stored about a graph, and leave its hash."""
     with closing(Store(Path(folder) / STORE_FILE, write=True)) as store:
         query = "UPDATE finished SET content = substr(content, 1, length(content) - 20) WHERE item = ?"
-        store._changed(lambda: store._connection.execute(query, (index,)))
+        store._change(query, index)
 
 
 def stored(folder: str | Path) -> list[tuple[Any, ...]]:

@@ -15,7 +15,7 @@ import errno
 import hashlib
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -25,9 +25,14 @@ from flipproof.errors import InputError
 from flipproof.runs.settings import RUN_FILE, RunSettings
 
 STORE_FILE = "evidence.sqlite"
-_TABLES = (
+_OPEN = (
+    "PRAGMA locking_mode = EXCLUSIVE",
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = NORMAL",
+    "BEGIN EXCLUSIVE",
     "CREATE TABLE IF NOT EXISTS finished (item PRIMARY KEY, content BLOB, sha256 TEXT)",
     "CREATE TABLE IF NOT EXISTS asked (run_json TEXT)",
+    "COMMIT",
 )
 _Item = int | str
 _Found = TypeVar("_Found")
@@ -48,16 +53,8 @@ class Store:
         with self._in_words():
             self._connection = sqlite3.connect(path, isolation_level=None, timeout=0.2)
             try:
-                if write:
-                    self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-                    self._connection.execute("PRAGMA journal_mode = WAL")
-                    self._connection.execute("PRAGMA synchronous = NORMAL")
-                    self._connection.execute("BEGIN EXCLUSIVE")
-                    for table in _TABLES:
-                        self._connection.execute(table)
-                    self._connection.execute("COMMIT")
-                else:
-                    self._connection.execute("SELECT item FROM finished LIMIT 1")
+                for statement in _OPEN if write else ("SELECT item FROM finished LIMIT 1",):
+                    self._connection.execute(statement)
             except sqlite3.Error:
                 self._connection.close()
                 raise
@@ -82,21 +79,15 @@ class Store:
 
     def finish(self, item: _Item, content: bytes) -> None:
         """Keep what a finished item amounts to."""
-        row = (item, content, _digest(content))
-        self._changed(lambda: self._connection.execute("INSERT OR REPLACE INTO finished VALUES (?, ?, ?)", row))
+        self._change("INSERT OR REPLACE INTO finished VALUES (?, ?, ?)", item, content, _digest(content))
 
     def drop(self, item: _Item) -> None:
         """Forget a finished item, so that it is done again."""
-        self._changed(lambda: self._connection.execute("DELETE FROM finished WHERE item = ?", (item,)))
+        self._change("DELETE FROM finished WHERE item = ?", item)
 
     def clear(self) -> None:
         """Forget all graphs, and the settings that their evidence was made with."""
-
-        def change() -> None:
-            self._connection.execute("DELETE FROM finished WHERE typeof(item) = 'integer'")
-            self._connection.execute("DELETE FROM asked")
-
-        self._changed(change)
+        self._change("DELETE FROM finished WHERE typeof(item) = 'integer'", also="DELETE FROM asked")
 
     def asked(self) -> str | None:
         """The settings that the evidence was made with, as they were first written; ``None`` if none were."""
@@ -106,7 +97,7 @@ class Store:
     def bind(self, run_json: str) -> None:
         """Remember the settings that the evidence is made with, once."""
         if self.asked() is None:
-            self._changed(lambda: self._connection.execute("INSERT INTO asked VALUES (?)", (run_json,)))
+            self._change("INSERT INTO asked VALUES (?)", run_json)
 
     def finished(self) -> set[Any]:
         """All finished items."""
@@ -122,11 +113,13 @@ class Store:
             raise InputError(f"what {self.path} holds of {_named(item)} was altered: its hash is not the stored one")
         return content
 
-    def _changed(self, change: Callable[[], Any]) -> None:
+    def _change(self, statement: str, *values: Any, also: str = "") -> None:
         with self._in_words():
             self._connection.execute("BEGIN")
             try:
-                change()
+                self._connection.execute(statement, values)
+                if also:
+                    self._connection.execute(also)
                 self._connection.execute("COMMIT")
             except BaseException:
                 if self._connection.in_transaction:

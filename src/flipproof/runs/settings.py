@@ -17,8 +17,6 @@ from flipproof.errors import InputError
 from flipproof.fields import from_plain
 from flipproof.files import write_json
 
-__all__ = ["AttackSettings", "CertifySettings", "RunSettings", "StudySettings", "differences"]
-
 RUN_FILE = "run.json"
 _FORMAT = 2
 _SHOWN = 160  # characters of a value in a sentence

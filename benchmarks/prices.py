@@ -27,7 +27,7 @@ import torch
 import flipproof as fp
 from flipproof.certificates.metrics import mean_radius, right_radii, shares
 from flipproof.datasets.splits import drawn
-from flipproof.defences.undefended import Undefended
+from flipproof.defences.baselines import Undefended
 
 RADII = (0, 1, 2, 3, 4, 5, 7, 10)
 EPOCHS = {"topologies": 200, "MUTAG": 200, "IMDB-BINARY": 100, "IMDB-MULTI": 100, "PROTEINS": 40, "NCI1": 40}

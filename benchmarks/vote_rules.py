@@ -220,7 +220,7 @@ def groups_of(buckets: Array, groups: int, spread: int) -> Array:
 
 def model_of(network: Any, features: Any, groups: int, graph: fp.Graph) -> Model:
     """The network as a function of states of slots."""
-    from flipproof.noise.batch import NoisyBatch
+    from flipproof.noise.law import NoisyBatch
 
     voting = fp.VotingClassifier(network, groups, features=features)
     classifier = voting.classifier.suited(graph, voting.noise)

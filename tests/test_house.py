@@ -25,8 +25,8 @@ ROOT = Path(__file__).parents[1]
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 LARGEST_PASSED = {
     "local": 15,
-    "smoothing": 31,
-    "certify": 60,
+    "smoothing": 25,
+    "certify": 55,
 }  # modules of flipproof; the last two are to become 20 and 45
 
 
@@ -58,7 +58,7 @@ ALLOWED = (
 def test_defences_are_named_in_their_rooms_alone() -> None:
     """Above the defences everything knows the protocol and no single defence, but for the tables by name."""
     names = "|".join(defence_names())
-    homes = "|".join(kind.__module__.rpartition(".")[2] for kind in defence_classes() if kind.name != "none")
+    homes = "|".join(kind.__module__.rpartition(".")[2] for kind in defence_classes())
     classes = "|".join(kind.__name__ for kind in defence_classes())
     named = re.compile(
         rf"""["']({names})["']|defences\.({homes})\b|\b({classes})\(|\b((?:Smoothed|Voting|Local|EdgeBlind)Classifier)\("""

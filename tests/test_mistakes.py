@@ -13,7 +13,7 @@ from torch_geometric.nn import GCNConv, global_mean_pool
 
 import flipproof as fp
 from flipproof.classifiers.torch_module import convention_of
-from flipproof.defences.defended import DefendedClassifier
+from flipproof.defences.defence import DefendedClassifier
 
 NOISE = fp.EdgeNoise(keep=0.9)
 

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 import flipproof as fp
 from flipproof.attacks.search import AttackResult
 from flipproof.certificates.metrics import Curve, right_radii
-from flipproof.defences.undefended import Undefended
+from flipproof.defences.baselines import Undefended
 
 SEED, EPOCHS, BUDGET, TOP = 1, 100, 5, 6
 PLACE = Path(__file__).parent

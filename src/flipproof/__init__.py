@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from flipproof.certificates.metrics import certified_accuracy as certified_accuracy
     from flipproof.certificates.metrics import certified_interval as certified_interval
     from flipproof.certificates.metrics import paired_tests as paired_tests
+    from flipproof.certificates.sampled_votes import Sequential as Sequential
     from flipproof.certificates.sampled_votes import Votes as Votes
     from flipproof.certificates.sampled_votes import certify_counts as certify_counts
     from flipproof.certificates.sampled_votes import certify_votes as certify_votes
-    from flipproof.certificates.sequential import Sequential as Sequential
     from flipproof.certificates.vote_share import certified_grid as certified_grid
     from flipproof.certificates.vote_share import radius as radius
     from flipproof.certificates.vote_share import worst_case as worst_case
-    from flipproof.defences.edge_blind import EdgeBlindClassifier as EdgeBlindClassifier
+    from flipproof.defences.baselines import EdgeBlindClassifier as EdgeBlindClassifier
     from flipproof.defences.local import LocalClassifier as LocalClassifier
     from flipproof.defences.smoothing import SmoothedClassifier as SmoothedClassifier
     from flipproof.defences.voting import VotingClassifier as VotingClassifier
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from flipproof.graphs import Graph as Graph
     from flipproof.noise import EdgeGroups as EdgeGroups
     from flipproof.noise import EdgeNoise as EdgeNoise
-    from flipproof.runs.dataframe import to_dataframe as to_dataframe
     from flipproof.runs.saved_run import SavedRun as SavedRun
     from flipproof.runs.saved_run import certify_run as certify_run
     from flipproof.runs.saved_run import load_run as load_run
+    from flipproof.runs.table import to_dataframe as to_dataframe
     from flipproof.training import TrainingResult as TrainingResult
     from flipproof.training import train as train
     from flipproof.training import train_certified as train_certified
@@ -57,11 +57,11 @@ _HOMES = {
     "certified_interval": "certificates.metrics",
     "paired_tests": "certificates.metrics",
     "Votes": "certificates.sampled_votes",
-    "Sequential": "certificates.sequential",
+    "Sequential": "certificates.sampled_votes",
     "certified_grid": "certificates.vote_share",
     "radius": "certificates.vote_share",
     "worst_case": "certificates.vote_share",
-    "EdgeBlindClassifier": "defences.edge_blind",
+    "EdgeBlindClassifier": "defences.baselines",
     "LocalClassifier": "defences.local",
     "SmoothedClassifier": "defences.smoothing",
     "VotingClassifier": "defences.voting",
@@ -69,7 +69,7 @@ _HOMES = {
     "Graph": "graphs",
     "EdgeGroups": "noise",
     "EdgeNoise": "noise",
-    "to_dataframe": "runs.dataframe",
+    "to_dataframe": "runs.table",
     "SavedRun": "runs.saved_run",
     "certify_run": "runs.saved_run",
     "load_run": "runs.saved_run",

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import flipproof as fp
 from flipproof.certificates.bounds import spending
-from flipproof.certificates.sequential import Plan, Sequential
+from flipproof.certificates.sampled_votes import Plan, Sequential
 from flipproof.noise import BLOCK
 
 NOISE = fp.EdgeNoise(keep=0.8)

@@ -25,7 +25,7 @@ from flipproof.classifiers.edges import Edges, NeighbourLists
 from flipproof.classifiers.guard import ShortcutDisagrees, nodes_batch
 from flipproof.classifiers.layers import DegreeRows, DenseLayer
 from flipproof.noise import NoisyBatch
-from flipproof.runs.verification import problems_of_run
+from flipproof.runs.saved_run import problems_of_run
 from support.guarded import HONEST, MUTANTS, NOISES, ODD, REFUSED, TREE, Applied, ByBatch, Zoo
 
 NOISE = NOISES[0]

@@ -14,7 +14,7 @@ import pytest
 
 import flipproof as fp
 from flipproof import defences
-from flipproof.defences.defended import DefendedClassifier
+from flipproof.defences.defence import DefendedClassifier
 from flipproof.graphs import pairs_of_slots
 from flipproof.runs.settings import CertifySettings
 from support.command_line import Shell, write_graphs

@@ -9,11 +9,11 @@ import pytest
 
 import flipproof as fp
 from flipproof.classifiers.guard import Guard
-from flipproof.defences.defended import _TRIED_FIRST
-from flipproof.defences.undefended import Undefended
+from flipproof.defences.baselines import Undefended
+from flipproof.defences.defence import _TRIED_FIRST
 from flipproof.engines import Processes, ThisProcess
 from flipproof.errors import InputError
-from flipproof.runs.store import Store
+from flipproof.runs.run_folder import Store
 
 GRAPHS = [fp.Graph(5, [(0, 1 + place % 4), (1, 2 + place // 4)], label=0) for place in range(12)]
 ODD = fp.Graph(7, [(0, 1), (2, 3)], label=1)

@@ -21,7 +21,7 @@ from flipproof import EdgeNoise, Graph, Sequential, Votes, certify_counts, certi
 from flipproof.certificates import paper
 from flipproof.certificates import vote_share as by_votes
 from flipproof.certificates.bounds import spending
-from flipproof.certificates.sequential import Plan
+from flipproof.certificates.sampled_votes import Plan
 from support import exact
 
 FALSE_ALARM = 1e-6

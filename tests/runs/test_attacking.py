@@ -12,9 +12,8 @@ import pytest
 
 import flipproof as fp
 from flipproof.attacks import Options
+from flipproof.defences.baselines import EdgeBlindClassifier, Undefended
 from flipproof.defences.defence import described
-from flipproof.defences.edge_blind import EdgeBlindClassifier
-from flipproof.defences.undefended import Undefended
 from flipproof.engines import Processes
 from flipproof.runs.attacking import Attacked, AttackWork, attack_into, certified_radii, read_attacks
 from flipproof.runs.certifying import certify_into

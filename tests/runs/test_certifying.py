@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import flipproof as fp
-from flipproof.defences.defended import DefendedClassifier
+from flipproof.defences.defence import DefendedClassifier
 from flipproof.engines import Processes, ThisProcess
 from flipproof.fields import from_plain
 from flipproof.noise import BLOCK
 from flipproof.runs.certifying import certify_into
 from flipproof.runs.run_folder import written_run
-from flipproof.runs.verification import problems_of_run
+from flipproof.runs.saved_run import problems_of_run
 from support.runs import replace_evidence, settings_of, spoil, stored
 
 GRAPHS = {3: fp.Graph(4, [(0, 1), (1, 2)], label=0), 7: fp.Graph(5, [(0, 1)], label=1)}

@@ -1,11 +1,11 @@
-"""Certificates as a data frame, with pandas and without."""
+"""Certificates as a data frame."""
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 
 import flipproof as fp
@@ -22,7 +22,6 @@ def certified() -> tuple[Any, list[fp.Certificate]]:
 
 
 def test_a_data_frame_has_a_row_per_certificate(certified: tuple[Any, list[fp.Certificate]]) -> None:
-    pandas = pytest.importorskip("pandas")
     graphs, certificates = certified
     frame = fp.to_dataframe(certificates, graphs)
     assert isinstance(frame, pandas.DataFrame)
@@ -37,20 +36,10 @@ def test_a_data_frame_has_a_row_per_certificate(certified: tuple[Any, list[fp.Ce
     assert ((frame["correct"]) & (frame["radius"] >= 1)).mean() == pytest.approx(share)
     assert frame.groupby("label")["radius"].mean().shape == (8,)
     assert str(frame["predicted"].dtype) == "Int64"
+    assert frame["counts"].tolist() == [list(c.counts) for c in certificates]
+    assert frame["graph"].tolist() == list(range(8))
+    assert np.array(frame["grid"][0]).shape == certificates[0].grid.shape
     assert "correct" not in fp.to_dataframe(certificates)
-
-
-def test_without_pandas_it_is_a_dict_of_columns(
-    certified: tuple[Any, list[fp.Certificate]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    graphs, certificates = certified
-    columns = fp.to_dataframe(certificates, graphs)
-    assert type(columns) is dict
-    assert columns["predicted"] == [c.label for c in certificates]
-    assert columns["counts"] == [list(c.counts) for c in certificates]
-    assert columns["graph"] == list(range(8))
-    assert np.array(columns["grid"][0]).shape == certificates[0].grid.shape
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from torch_geometric.loader import DataLoader
 
 import flipproof as fp
 from flipproof.datasets import Dataset, topologies
-from flipproof.defences.undefended import Undefended
+from flipproof.defences.baselines import Undefended
 from flipproof.report.reading import read_run
 from flipproof.report.report_page import report_page
 from support.command_line import call

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 import flipproof as fp
-from flipproof.runs.store import FILE, Store
+from flipproof.runs.run_folder import STORE_FILE, Store
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / FILE
+    return tmp_path / STORE_FILE
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_everything_is_there_when_it_is_opened_again(path: Path) -> None:
     for write in (True, False):
         with Store(path, write=write) as again:
             assert (again.finished(), again.load(1)) == ({1}, b"y")
-    assert [file.name for file in path.parent.iterdir()] == [FILE], "one plain file that any tool can open"
+    assert [file.name for file in path.parent.iterdir()] == [STORE_FILE], "one plain file that any tool can open"
 
 
 def test_what_was_altered_is_refused(path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_store_that_is_missing_is_not_made_by_reading(path: Path) -> None:
 HOLD = """
 import sys, time
 from pathlib import Path
-from flipproof.runs.store import Store
+from flipproof.runs.run_folder import Store
 with Store(Path(sys.argv[1]), write=True) as store:
     store.finish(0, b"x")
     print("held", flush=True)

@@ -14,8 +14,8 @@ from pyarrow import parquet
 
 import flipproof as fp
 from flipproof.models import GIN, EdgeBlind, Local
-from flipproof.runs.table import COLUMNS, FILE, read_table
-from flipproof.runs.verification import problems_of_run
+from flipproof.runs.saved_run import problems_of_run
+from flipproof.runs.table import COLUMNS, TABLE_FILE, read_table
 
 GRAPHS = [fp.Graph(6, [(0, 1), (1, 2), (2, 3)][:size], label=size % 2, name=f"{size}") for size in (1, 2, 3)]
 
@@ -89,7 +89,7 @@ def test_whatever_is_altered_is_told_of(name: str, tmp_path: Path) -> None:
         (folder / "run.json").write_text(json.dumps(changed))
         assert told(folder), key
     (folder / "run.json").write_text(json.dumps(content))
-    schema, rows = parquet.read_schema(folder / FILE), read_table(folder)
+    schema, rows = parquet.read_schema(folder / TABLE_FILE), read_table(folder)
     tables = {column: [{**rows[0], column: altered(rows[0][column])}, *rows[1:]] for column in COLUMNS}
     tables |= {
         "a better row before the true one": [{**rows[0], "radius": 15}, *rows],
@@ -99,7 +99,7 @@ def test_whatever_is_altered_is_told_of(name: str, tmp_path: Path) -> None:
         "another order": rows[::-1],
     }
     for what, changed_rows in tables.items():
-        parquet.write_table(pyarrow.Table.from_pylist(changed_rows, schema=schema), folder / FILE)
+        parquet.write_table(pyarrow.Table.from_pylist(changed_rows, schema=schema), folder / TABLE_FILE)
         assert told(folder), what
-    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), folder / FILE)
+    parquet.write_table(pyarrow.Table.from_pylist(rows, schema=schema), folder / TABLE_FILE)
     assert problems_of_run(folder) == []

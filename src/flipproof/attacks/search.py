@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from flipproof.attacks.constraints import Constraints, Space
 from flipproof.checks import checked_seed
+from flipproof.defences.defence import as_defended
 from flipproof.defences.target import Effort, Outcome, Target
-from flipproof.defences.undefended import as_defended
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots
 

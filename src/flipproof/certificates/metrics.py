@@ -21,7 +21,7 @@ from flipproof.certificates.bounds import label_pvalue, lower_bound, upper_bound
 from flipproof.certificates.certificate import Certificate
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graphs
-from flipproof.graphs.canonical import as_array
+from flipproof.graphs.conversions import as_array
 
 CONFIDENCE = 0.95
 """Of the intervals in tables and figures."""

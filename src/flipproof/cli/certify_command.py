@@ -17,16 +17,22 @@ from flipproof.cli.options import (
     Result,
 )
 from flipproof.cli.summary import shown_summary, summarise
-from flipproof.defences.defence import described
-from flipproof.defences.defended import DefendedClassifier
+from flipproof.defences.defence import DefendedClassifier, described
 from flipproof.engines import Engine, cores
 from flipproof.errors import InputError
 from flipproof.fields import from_plain, option, to_plain
 from flipproof.graphs import Graph
 from flipproof.models.loading import load_model
 from flipproof.progress import note
-from flipproof.runs.certifying import certify_into, features_shown, keep_to_path, model_paths
-from flipproof.runs.edge_blind_line import Line, keep_line, read_line
+from flipproof.runs.certifying import (
+    Line,
+    certify_into,
+    features_shown,
+    keep_line,
+    keep_to_path,
+    model_paths,
+    read_line,
+)
 from flipproof.runs.run_folder import Run, written_run
 from flipproof.runs.settings import CertifySettings
 

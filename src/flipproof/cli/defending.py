@@ -11,8 +11,7 @@ from flipproof.cli.options import ModelDataOptions, ModelOptions, checked_memory
 from flipproof.datasets import Dataset
 from flipproof.datasets.sources import DataSource, by_class_names, fingerprint, model_data, part_indices
 from flipproof.defences import defence_classes, defence_names, trained_defence
-from flipproof.defences.defence import Defence
-from flipproof.defences.defended import DefendedClassifier
+from flipproof.defences.defence import Defence, DefendedClassifier
 from flipproof.errors import InputError
 from flipproof.fields import from_plain
 from flipproof.graphs import Graph

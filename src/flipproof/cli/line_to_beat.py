@@ -11,11 +11,11 @@ from flipproof.cli.defending import ChosenData, blindness, defend, refuse_other_
 from flipproof.datasets import Dataset
 from flipproof.datasets.sources import fingerprint, model_data
 from flipproof.datasets.splits import drawn
-from flipproof.defences.defended import DefendedClassifier
+from flipproof.defences.defence import DefendedClassifier
 from flipproof.errors import InputError
 from flipproof.models.loading import LoadedModel, load_model
 from flipproof.progress import note
-from flipproof.runs.edge_blind_line import Line
+from flipproof.runs.certifying import Line
 from flipproof.studies.search_space import fit_edge_blind
 
 FIT, NONE = "fit", "none"

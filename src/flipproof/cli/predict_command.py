@@ -15,8 +15,7 @@ from flipproof.cli.defending import defend, num_classes, required_defence
 from flipproof.cli.options import ModelOptions, OutputOptions, WorkerOptions
 from flipproof.datasets.sources import Columns, parsed_line, read_unlabelled, stored_attributes
 from flipproof.defences.asking import ask_all
-from flipproof.defences.defence import described
-from flipproof.defences.defended import DefendedClassifier
+from flipproof.defences.defence import DefendedClassifier, described
 from flipproof.errors import InputError
 from flipproof.fields import from_plain, option
 from flipproof.graphs import Graph

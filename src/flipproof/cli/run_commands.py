@@ -167,7 +167,7 @@ class VerifyOptions(OutputOptions):
 
 def verify(options: VerifyOptions) -> Result:
     """Derive every certificate again and compare: exit code 0 if everything agrees; 1, with the graphs named, if not."""
-    from flipproof.runs.verification import problems_of_run
+    from flipproof.runs.saved_run import problems_of_run
 
     settings = CertifySettings.read(options.folder)
     graphs, not_derived = len(settings.graphs), _NOT_DERIVED if settings.question.get("nodes") else ""

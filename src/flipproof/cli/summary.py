@@ -13,7 +13,7 @@ from flipproof.certificates.certificate import NODE_CHANGES
 from flipproof.certificates.metrics import mean_radius, only_class, right_radii, share_interval, shares, short_interval
 from flipproof.graphs import IntArray
 from flipproof.report.wording import LINE, title
-from flipproof.runs.edge_blind_line import Line
+from flipproof.runs.certifying import Line
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.table import Row, columns_of
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graphs, unchecked_graph
-from flipproof.graphs.canonical import checked_features
+from flipproof.graphs.conversions import checked_features
 
 
 class GraphArrays(Sequence[Graph]):

@@ -22,8 +22,8 @@ _HOMES: dict[str, Any] = {
     "smoothing": "flipproof.defences.smoothing:Smoothing",
     "voting": "flipproof.defences.voting:Voting",
     "local": "flipproof.defences.local:Local",
-    "edge-blind": "flipproof.defences.edge_blind:EdgeBlindness",
-    "none": "flipproof.defences.undefended:NoDefence",
+    "edge-blind": "flipproof.defences.baselines:EdgeBlindness",
+    "none": "flipproof.defences.baselines:NoDefence",
 }
 _AnyDefence = TypeVar("_AnyDefence", bound="type[Defence]")
 

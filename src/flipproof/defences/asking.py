@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.evidence import Evidence
 from flipproof.classifiers.guard import ShortcutDisagrees
-from flipproof.defences.defence import Run
 from flipproof.engines import Engine, ThisProcess
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.progress import progress
 
 if TYPE_CHECKING:
-    from flipproof.defences.defended import DefendedClassifier
+    from flipproof.defences.defence import DefendedClassifier, Run
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
 
 if TYPE_CHECKING:
-    from flipproof.defences.defended import DefendedClassifier
+    from flipproof.defences.defence import DefendedClassifier
     from flipproof.defences.local import LocalRequest
 
 _MOST_GRAPHS = 50_000  # that are made of one graph

@@ -5,29 +5,36 @@
 
 The fields of a defence are its settings, those of its request what certification takes: both are options of the command line and
 stand in run.json. Everything above the defences (run folder, attacks, report, studies, command line) knows this protocol and no
-single defence. CONTRIBUTING.md says what a new one needs.
+single defence. CONTRIBUTING.md says what a new one needs. :class:`DefendedClassifier` is what users hold: a model with its
+defence; each defence has a thin subclass with its own arguments.
 """
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.evidence import Evidence
+from flipproof.checks import checked_count
+from flipproof.classifiers import DEFAULT_MEMORY, as_classifier, unwrapped
+from flipproof.classifiers.guard import Guard, ShortcutDisagrees
+from flipproof.defences import defence_class, trained_defence
+from flipproof.defences.asking import AnswerWork, ask_all
+from flipproof.engines import Engine, ThisProcess, cores, local_engine
+from flipproof.errors import InputError
 from flipproof.fields import to_plain
-from flipproof.graphs import Graph
+from flipproof.graphs import Graph, as_graph, as_graphs
 from flipproof.noise import EdgeNoise
+from flipproof.progress import note, watched
 
 if TYPE_CHECKING:
-    from flipproof.defences.defended import DefendedClassifier
     from flipproof.defences.target import Effort, Target
-
-__all__ = ["Defence", "Request", "described", "label_dtype"]
 
 Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 """How a defence does pieces of work on one graph: ``map``, or the same on many cores."""
@@ -135,3 +142,270 @@ def described(defence: Defence) -> dict[str, Any]:
 def label_dtype(num_classes: int) -> type[np.unsignedinteger[Any]]:
     """The smallest unsigned type that labels are stored in."""
     return np.uint8 if num_classes <= 256 else np.uint32
+
+
+_TRIED_FIRST = 8  # graphs on which a model is tried before any work: most that is to be refused is refused there
+
+Progress = bool | Callable[[int, int], None]
+
+
+class DefendedClassifier:
+    """A model made certifiable by a defence.
+
+    Args:
+        model: A torch module with ``forward(x, edge_index, batch)`` (PyG's convention), ``forward(data)`` or
+            ``forward(x, adj, mask)`` (dense), returning logits ``[graphs, num_classes]``, or for two classes one logit per
+            graph, which is above 0 for class 1; or any callable from a list of :class:`Graph` to labels. It is asked on the
+            device of its weights.
+        defence: How it is asked; by default the subclass's own.
+        num_classes: Number of classes, including those that never get a vote; by default ``model.num_classes``.
+        features: Node features, computed on every graph that the model is asked about: ``None`` for the graph's own (which must
+            not depend on edges), or the degree of graphs that have none; ``"own"``, ``"degree"``, ``"one-hot-degree"``,
+            ``"constant"``, a function from a Graph to an array ``[n, d]``, a PyG transform, or several in a list.
+        convention: ``"pyg"``, ``"data"`` or ``"dense"``, where the module's ``forward`` does not tell.
+        trust_features: Accept node features that look as if computed from the clean edges.
+        memory: Bytes that graphs and the model's work on them may take at once. Batches are cut to fit; a graph of which
+            not even one copy fits is refused.
+        edge_features: For a PyG module that reads ``edge_attr``: a function that makes it from the features of the two ends of
+            every edge, ``[E, d]`` each, after the noise. A stored ``edge_attr`` cannot be used: an edge that the noise adds has
+            none, so a model that reads one is refused without this function.
+    """
+
+    defence_name: ClassVar[str] = ""
+    """The defence of a subclass, by name."""
+
+    def __init__(
+        self,
+        model: Any,
+        defence: Defence | None = None,
+        *,
+        num_classes: int | None = None,
+        features: Any = None,
+        convention: str | None = None,
+        trust_features: bool = False,
+        memory: int = DEFAULT_MEMORY,
+        edge_features: Callable[[Any, Any], Any] | None = None,
+    ) -> None:
+        defence = defence_class(self.defence_name)() if defence is None else defence
+        if self.defence_name not in ("", defence.name):
+            raise InputError(
+                f"{type(self).__name__} has its own defence; got {defence!r} (leave it out, or use another classifier)"
+            )
+        self.model, self.defence = unwrapped(model), defence
+        self.derived: Any = None
+        """What the defence has made of the model, if anything, since it checked it last."""
+        features = defence.features(self.model, features)
+        number = getattr(self.model, "num_classes", None) if num_classes is None else num_classes
+        self.num_classes = checked_count(number, "num_classes", 2, "count declared classes")
+        self.classifier = as_classifier(
+            self.model,
+            num_classes=self.num_classes,
+            features=features,
+            convention=convention,
+            memory=checked_count(memory, "memory", 2**20, "a number of bytes, for instance 2**30"),
+            edge_features=edge_features,
+        )
+        hook = getattr(self.classifier, "features", None)
+        if (defence.edge_blind or self.classifier.edge_blind) and hook is not None and hook.reads_edges:
+            raise InputError(
+                f"features of an edge-blind model must not depend on edges; got {hook.spec or hook} "
+                '(None for the graph\'s own, or "constant")'
+            )
+        self.guard = Guard(self.classifier, trust_features=trust_features)
+
+    def __repr__(self) -> str:
+        settings = {key: value for key, value in described(self.defence).items() if key != "name"}
+        shown = ", ".join(f"{key}={value!r}" for key, value in {**settings, "num_classes": self.num_classes}.items())
+        return f"{type(self).__name__}({type(self.model).__name__}, {shown})"
+
+    # ---- answers ----
+
+    def predict(self, graph: Any) -> int | None:
+        """The defended classifier's answer, or ``None`` where it abstains."""
+        return self.defence.answer(self, as_graph(graph))
+
+    def predict_all(
+        self,
+        graphs: Iterable[Any],
+        *,
+        progress: Progress = False,
+        workers: int | None = None,
+        engine: Engine | None = None,
+    ) -> list[int | None]:
+        """The answer for each graph, in their order; the arguments are those of :meth:`certify_all`."""
+        members, where = as_graphs(graphs), engine or self.engine(workers)
+        answers: dict[int, int | None] = {}
+        with watched(progress, "asking", len(members), unit="graphs") as advance:
+            for (index, _), answer in where.run(AnswerWork(self), enumerate(members)):
+                answers[index] = answer
+                advance(1)
+        return [answers[index] for index in range(len(members))]
+
+    def certify(self, graph: Any) -> Certificate:
+        """The answer for a graph, and the number of edge flips that it withstands."""
+        return self._certificate(as_graph(graph), self.defence.request())
+
+    def certify_all(
+        self,
+        graphs: Iterable[Any],
+        *,
+        progress: Progress = False,
+        workers: int | None = None,
+        engine: Engine | None = None,
+    ) -> list[Certificate]:
+        """A certificate for each graph, in their order.
+
+        Args:
+            graphs: A list, a PyG data set or a ``DataLoader``, of graphs in any form that the library accepts.
+            progress: Show a progress bar, or a function called with the number of graphs done and their number.
+            workers: Processes of this machine to use; 0 for one per core. By default this process.
+            engine: Where the work is done, instead of ``workers``; see :mod:`flipproof.engines`.
+        """
+        request = self.defence.request()
+        return self._certificates(as_graphs(graphs), request, progress=progress, workers=workers, engine=engine)
+
+    def _certificate(self, graph: Graph, request: Any) -> Certificate:
+        """The certificate that is requested, of one graph, in this process."""
+        chosen = self.effective()
+        request = request if chosen is self else chosen.defence.request()
+        certificate: Certificate = request.read(chosen._evidence(graph, request))
+        return certificate
+
+    def _evidence(self, graph: Graph, request: Any) -> Any:
+        """What the model says about one graph, in this process; the model itself where a shortcut gives other answers."""
+        self.check_ahead([graph], request)
+        try:
+            return self.defence.ask(self, graph, request)
+        except ShortcutDisagrees as error:
+            self.take_no_shortcuts([graph], error.remark)
+            return self.defence.ask(self, graph, request)
+
+    def _certificates(self, graphs: Sequence[Graph], request: Any, **where: Any) -> list[Certificate]:
+        """The certificates that are requested, in the order of the graphs."""
+        chosen = self.effective()
+        request = request if chosen is self else chosen.defence.request()
+        return [certificate for _, certificate in chosen._asked(graphs, request, **where) if certificate is not None]
+
+    def _asked(
+        self,
+        graphs: Sequence[Graph],
+        request: Any,
+        *,
+        progress: Progress = False,
+        workers: int | None = None,
+        engine: Engine | None = None,
+        read: bool = True,
+    ) -> list[tuple[Evidence, Certificate | None]]:
+        """Evidence about each graph and, if it is read, the certificate, in their order."""
+        self.check_ahead(graphs, request)
+        where, done = engine or self.engine(workers), dict[int, tuple[Evidence, Certificate | None]]()
+        with watched(progress, "certifying" if read else "asking", len(graphs), unit="graphs") as advance:
+            for index, evidence, certificate in ask_all(
+                self, request, dict(enumerate(graphs)), engine=where, read=read
+            ):
+                advance(index not in done)
+                done[index] = evidence, certificate
+        return [done[index] for index in range(len(graphs))]
+
+    def effective(self) -> DefendedClassifier:
+        """The classifier itself; around a model that sees no edges, the one that is certified at every radius."""
+        if not self.classifier.edge_blind or self.defence.edge_blind:
+            return self
+        from flipproof.defences.baselines import EdgeBlindClassifier
+
+        return EdgeBlindClassifier(self.classifier, num_classes=self.num_classes)
+
+    # ---- checks and work ----
+
+    def check(self, graphs: Sequence[Graph], request: Any = None) -> None:
+        """Refuse, before any long work, what would make a certificate false or asking fail."""
+        self.defence.check(self, graphs, request)
+
+    def check_ahead(self, graphs: Sequence[Graph], request: Any = None) -> None:
+        """As :meth:`check`, of graphs that are asked about with :func:`flipproof.defences.asking.ask_all`.
+
+        Where the model is tried on every graph, it is tried on a few of them now, and on each of the others before it is asked
+        about.
+        """
+        if self._tries_every_graph:
+            self.guard.check(graphs, self.defence.trial_noise, first=_TRIED_FIRST)
+        else:
+            self.check(graphs, request)
+
+    def try_on(self, graph: Graph) -> None:
+        """Try the model on a graph on which :meth:`check_ahead` has not tried it; refuses as :meth:`check` does."""
+        if self._tries_every_graph and self.guard.untried(graph):
+            self.guard.try_on(graph, self.defence.trial_noise)
+            self.guard.passed(graph)
+
+    def take_no_shortcuts(self, graphs: Sequence[Graph], remark: str) -> None:
+        """Ask the model itself about all the graphs, after a shortcut to it gave other answers; tries it on them first."""
+        self.classifier.take_no_shortcuts(remark)
+        first = _TRIED_FIRST if self._tries_every_graph else None
+        self.guard.check_model(graphs, self.defence.trial_noise, first=first)
+
+    @property
+    def _tries_every_graph(self) -> bool:
+        return type(self.defence).check is Defence.check
+
+    def target(self, graph: Graph, effort: Effort) -> Target:
+        """What an attack on a graph minimises."""
+        return self.defence.target(self, graph, effort)
+
+    def engine(self, workers: int | None, *, quiet: bool = True) -> Engine:
+        """So many processes of this machine, or what comes nearest for this model; ``None`` is this process."""
+        if workers is None:
+            return ThisProcess()
+        count = cores() if workers == 0 else checked_count(workers, "workers", 1, "0 for one per core")
+        engine, sentence = local_engine(count, forks=self.classifier.forks, threads=self.classifier.threads)
+        if sentence:
+            note(sentence, quiet=quiet)
+        return engine
+
+    # ---- in a folder ----
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write model and defence to a folder, whole or not at all; the model must be one of flipproof's own."""
+        from flipproof import models
+
+        features = getattr(self.classifier, "features", None)
+        models.save(self.model, folder, defence=described(self.defence), features=features)
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | os.PathLike[str],
+        *,
+        features: Any = None,
+        trust_features: bool = False,
+        memory: int = DEFAULT_MEMORY,
+    ) -> Self:
+        """What :meth:`save` or ``flipproof train`` wrote, if it was made for this defence; by default with its own features."""
+        from flipproof import models
+
+        saved = models.load_metadata(folder)
+        defence = trained_defence(saved.metadata)
+        if defence is None or cls.defence_name not in ("", defence.name):
+            raise InputError(
+                f"{folder} does not hold a model for {cls.defence_name} (load it with flipproof.models.load)"
+            )
+        made, chosen = cls.__new__(cls), saved.metadata.get("features") if features is None else features
+        DefendedClassifier.__init__(
+            made, models.load(folder), defence, features=chosen, trust_features=trust_features, memory=memory
+        )
+        return made
+
+
+def as_defended(model: Any, **arguments: Any) -> DefendedClassifier:
+    """A defended classifier itself, or a base model without a defence.
+
+    ``arguments`` are for a base model; a defended classifier has its own.
+    """
+    from flipproof.defences.baselines import Undefended
+
+    given = {key: value for key, value in arguments.items() if value is not None}
+    if not isinstance(model, DefendedClassifier):
+        return Undefended(model, **given)
+    for name, value in given.items():
+        raise InputError(f"a {type(model).__name__} has its own {name}; got {value!r} (leave it out)")
+    return model

@@ -30,8 +30,7 @@ from flipproof.certificates.node_views import (
 from flipproof.checks import checked_count
 from flipproof.classifiers import DEFAULT_MEMORY
 from flipproof.defences.changed_nodes import check_node_changes, checked_kinds, node_radii
-from flipproof.defences.defence import Defence, Request, Run
-from flipproof.defences.defended import DefendedClassifier, Progress
+from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Request, Run
 from flipproof.defences.target import Confirmation, Effort, Outcome, Target
 from flipproof.engines import Engine
 from flipproof.errors import InputError
@@ -177,7 +176,7 @@ class LocalClassifier(DefendedClassifier):
         budget: Number of flips that the answers are to withstand, or additions and removals: at most what the network was trained
             for, which is the default. It chooses how the network answers; the certificate holds for any.
         features: Must not depend on edges; by default the graph's own, or none if the network takes none.
-        num_classes, trust_features, memory: See :class:`flipproof.defences.defended.DefendedClassifier`.
+        num_classes, trust_features, memory: See :class:`flipproof.defences.defence.DefendedClassifier`.
 
     >>> from flipproof.models import Local
     >>> local = LocalClassifier(Local(in_features=0, num_classes=2, seed=0).eval())

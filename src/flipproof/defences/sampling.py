@@ -7,16 +7,26 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flipproof.certificates.bounds import checked_alpha, label_pvalue
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.sampled_votes import DEFAULT_METHOD, METHODS, Votes, certify_votes
-from flipproof.certificates.sequential import Plan, Sequential
+from flipproof.certificates.sampled_votes import (
+    DEFAULT_METHOD,
+    METHODS,
+    Plan,
+    Sequential,
+    Votes,
+    certify_votes,
+    unanimous_certificate,
+)
 from flipproof.checks import checked_seed
+from flipproof.classifiers import Classifier
 from flipproof.defences.defence import Request
 from flipproof.errors import InputError
 from flipproof.fields import Option, Parts, option
-from flipproof.noise import EdgeNoise
+from flipproof.graphs import Graph
+from flipproof.noise import BLOCK, EdgeNoise, keyed_draws
 
 NOISE_PARTS = Parts(
     (
@@ -105,6 +115,19 @@ class Sampling(Request):
             )
         return certificate
 
+    def unanimous(self, graph: Graph, noise: EdgeNoise, num_classes: int) -> Certificate | None:
+        """The certificate of a graph about which every vote is for the same class."""
+        return unanimous_certificate(
+            graph,
+            noise,
+            samples=self.plan.most,
+            alpha=self.level,
+            method=self.method,
+            num_classes=num_classes,
+            looks=self.plan.schedule,
+            seed=self.seed,
+        )
+
     @property
     def other_readings(self) -> tuple[str, ...]:
         return tuple(method for method in METHODS if method != self.method)
@@ -112,6 +135,14 @@ class Sampling(Request):
     def readings(self, evidence: Votes) -> dict[str, Certificate]:
         """What every other method certifies from the same votes, at the same level."""
         return {method: certify_votes(evidence, alpha=self.level, method=method) for method in self.other_readings}
+
+
+def asked_again(graph: Graph, base: Classifier, start: int, *, samples: int, seed: int) -> NDArray[np.int64]:
+    """Samples of a block that the model is asked about a second time: a guard against answers that depend on the batch."""
+    block = min(BLOCK, samples - start)
+    count = min(block, base.recheck_count(graph, start))
+    first = int(keyed_draws(f"alone {graph.topology}", seed, start, (1,))[0]) % block
+    return start + (first + np.arange(count) * (block // max(1, count))) % block
 
 
 def leader(votes: Votes, alpha: float) -> int | None:

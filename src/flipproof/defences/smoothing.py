@@ -16,22 +16,19 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.sampled_votes import DEFAULT_METHOD, Block, Votes, unanimous_certificate
-from flipproof.certificates.sequential import Sequential
+from flipproof.certificates.sampled_votes import DEFAULT_METHOD, Block, Sequential, Votes
 from flipproof.checks import checked_samples
-from flipproof.classifiers import DEFAULT_MEMORY, Classifier
-from flipproof.defences.defence import Defence, Run, label_dtype
-from flipproof.defences.defended import DefendedClassifier, Progress
-from flipproof.defences.sampling import NOISE_PARTS, Sampling, leader
+from flipproof.classifiers import DEFAULT_MEMORY
+from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Run, label_dtype
+from flipproof.defences.sampling import NOISE_PARTS, Sampling, asked_again, leader
 from flipproof.defences.target import Effort, SmoothedTarget
 from flipproof.engines import Engine
 from flipproof.errors import InputError
 from flipproof.fields import option
 from flipproof.graphs import Graph, as_graph, as_graphs
-from flipproof.noise import BLOCK, EdgeNoise, SampleStream, keyed_draws
+from flipproof.noise import BLOCK, EdgeNoise, SampleStream
 
 
 @dataclass(frozen=True)
@@ -61,16 +58,8 @@ class Smoothing(Defence):
             blocks += run(work, range(len(blocks) * BLOCK, look, BLOCK))
             labels, checksums = zip(*blocks, strict=True)
             again = sum(base.recheck_count(graph, start) for start in range(0, look, BLOCK))
-            votes = Votes(
-                np.concatenate(labels),
-                graph,
-                self.noise,
-                classifier.num_classes,
-                request.seed,
-                checksums,
-                looks=plan.schedule,
-                compared=min(look, again),
-            )
+            cast = np.concatenate(labels), graph, self.noise, classifier.num_classes, request.seed, checksums
+            votes = Votes(*cast, looks=plan.schedule, compared=min(look, again))
             if look == plan.most or plan.look(votes) is not None:
                 break
         return votes
@@ -78,16 +67,15 @@ class Smoothing(Defence):
     def block(self, classifier: DefendedClassifier, graph: Graph, start: int, *, samples: int, seed: int) -> Block:
         """Votes and checksum of one block: samples ``start..start+1023``, as far as they are below ``samples``.
 
-        Batches are always cut at the same indices, so floating point sees the same batches whatever
-        ``samples`` is and wherever the block is computed. The checksum always covers the flips of the whole
-        block.
+        Batches are always cut at the same indices, so floating point sees the same batches whatever ``samples`` is and
+        wherever the block is computed. The checksum always covers the flips of the whole block.
         """
         stream = SampleStream(graph, self.noise, seed=seed)
         base = classifier.classifier.suited(graph, self.noise)
         base.prepare()
         size = base.batch_size(graph, self.noise)
         checksum, labels, contents = stream.new_checksum(), [], []
-        again = _asked_again(graph, base, start, samples=samples, seed=seed)
+        again = asked_again(graph, base, start, samples=samples, seed=seed)
         for begin in range(start, start + BLOCK, size):
             batch, flips = stream.batch(begin, begin + size)
             checksum.update(flips)
@@ -111,35 +99,17 @@ class Smoothing(Defence):
         return super().made(evidence, num_classes) and evidence.noise == self.noise
 
     def best(self, graph: Graph, request: Sampling, num_classes: int) -> Certificate | None:
-        return unanimous_certificate(
-            graph,
-            self.noise,
-            samples=request.plan.most,
-            alpha=request.level,
-            method=request.method,
-            num_classes=num_classes,
-            looks=request.plan.schedule,
-            seed=request.seed,
-        )
+        return request.unanimous(graph, self.noise, num_classes)
 
     def target(self, classifier: DefendedClassifier, graph: Graph, effort: Effort) -> SmoothedTarget:
         return SmoothedTarget(classifier, graph, self.noise, effort)
-
-
-def _asked_again(graph: Graph, base: Classifier, start: int, *, samples: int, seed: int) -> NDArray[np.int64]:
-    """Samples of a block that the model is asked about a second time: a guard against answers that depend on the batch."""
-    block = min(BLOCK, samples - start)
-    count = min(block, base.recheck_count(graph, start))
-    first = int(keyed_draws(f"alone {graph.topology}", seed, start, (1,))[0]) % block
-    return start + (first + np.arange(count) * (block // max(1, count))) % block
 
 
 class SmoothedClassifier(DefendedClassifier):
     """A graph classifier made robust by edge noise; wraps any model.
 
     Args:
-        model: A torch module in PyG's convention or dense, or any callable from a list of :class:`Graph` to labels; this and the
-            other arguments as for :class:`flipproof.defences.defended.DefendedClassifier`.
+        model: As the other arguments, see :class:`flipproof.defences.defence.DefendedClassifier`.
         noise: The random flips.
         features: Node features, computed on every *noisy* graph.
 
@@ -198,22 +168,19 @@ class SmoothedClassifier(DefendedClassifier):
     ) -> Certificate:
         """The smoothed prediction for a graph, and the number of edge flips it withstands.
 
-        With probability at least ``1 - alpha`` over the sampling: the certificate abstains, or its label is
-        the smoothed classifier's answer for this graph and for every graph at most ``radius`` edge flips
-        away.
+        With probability at least ``1 - alpha`` over the sampling: the certificate abstains, or its label is the smoothed
+        classifier's answer for this graph and for every graph at most ``radius`` edge flips away.
 
         Args:
             graph: A :class:`Graph`, PyG ``Data``, networkx graph or adjacency matrix.
-            samples: Noisy copies ``M``; with ``"auto"``, or a :class:`Sequential`, as many as the answer needs, with the same
-                guarantee.
+            samples: Noisy copies ``M``; as many as the answer needs with ``"auto"`` or a :class:`Sequential`.
             max_samples, target_radius, precision: With ``"auto"``; see :class:`Sequential`.
             alpha: Failure probability.
             method: ``"influence"``, ``"votes"`` or ``"paper"``.
-            seed: Seed of the noise; ``None`` for a fresh secret one (an attacker who knows the seed can choose graphs against
-                it).
+            seed: Seed of the noise; ``None`` for a fresh one, which no attacker can choose graphs against.
         """
         request = Sampling(samples, max_samples, target_radius, precision, alpha, False, method, seed)
-        return self._certificates([as_graph(graph)], request)[0]
+        return self._certificate(as_graph(graph), request)
 
     def certify_all(
         self,
@@ -277,11 +244,7 @@ class SmoothedClassifier(DefendedClassifier):
     ) -> Votes:
         """The model's votes on noisy copies of a graph. Keep them: :func:`certify_votes` reads certificates off them.
 
-        The arguments are those of :meth:`certify`; ``alpha`` and ``method`` matter with ``samples="auto"`` only, where they
-        tell when there are enough.
+        The arguments are those of :meth:`certify`; ``alpha`` and ``method`` matter with ``samples="auto"`` only.
         """
-        ((votes, _),) = self._asked(
-            [as_graph(graph)], Sampling(samples, alpha=alpha, method=method, seed=seed), read=False
-        )
-        assert isinstance(votes, Votes)
+        votes: Votes = self._evidence(as_graph(graph), Sampling(samples, alpha=alpha, method=method, seed=seed))
         return votes

@@ -21,7 +21,7 @@ from flipproof.graphs import Graph, IntArray, pairs_of_slots
 from flipproof.noise import EdgeNoise, NoisyBatch, keyed_draws, noisy_states
 
 if TYPE_CHECKING:
-    from flipproof.defences.defended import DefendedClassifier
+    from flipproof.defences.defence import DefendedClassifier
 
 _MOST_ENTRIES = 2**24  # states held at once
 _MOST_COPIES = 2**28  # slots of all copies of a candidate

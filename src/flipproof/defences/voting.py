@@ -23,8 +23,7 @@ from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.group_votes import GroupVotes, certify_group_votes
 from flipproof.certificates.prices import MOST_PRICED, Prices
 from flipproof.classifiers import DEFAULT_MEMORY
-from flipproof.defences.defence import Defence, Run, label_dtype
-from flipproof.defences.defended import DefendedClassifier, Progress
+from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Run, label_dtype
 from flipproof.defences.pricing import DEFAULT_CALLS, Level, PriceSearch, flip_answers, pieces_of_work, prices_of
 from flipproof.defences.target import Confirmation, CopiesTarget, Effort, checked_copies
 from flipproof.engines import Engine
@@ -130,7 +129,7 @@ class VotingClassifier(DefendedClassifier):
         groups: Number of groups ``T``, or the :class:`flipproof.EdgeGroups` themselves. More groups make larger radii possible
             and each sub-graph sparser. One group is the model itself, verified exhaustively.
         num_classes, features, convention, trust_features, memory, edge_features: See
-            :class:`flipproof.defences.defended.DefendedClassifier`; features are computed on every *sub-graph*.
+            :class:`flipproof.defences.defence.DefendedClassifier`; features are computed on every *sub-graph*.
 
     >>> def has_edge(graphs):
     ...     return [int(graph.num_edges > 0) for graph in graphs]
@@ -188,7 +187,7 @@ class VotingClassifier(DefendedClassifier):
             calls: Largest number of model calls per graph, 4,096 by default, or any number if ``depth`` is given. Sets of flips
                 of one size in a group are tried only if all of them fit.
         """
-        return self._certificates([as_graph(graph)], PriceSearch(depth, calls))[0]
+        return self._certificate(as_graph(graph), PriceSearch(depth, calls))
 
     def certify_all(
         self,
@@ -214,8 +213,7 @@ class VotingClassifier(DefendedClassifier):
         Keep it: :func:`flipproof.certify_group_votes` reads the certificate off it, at this depth or any smaller one; its
         ``purchase()`` says what an attacker would buy, and its ``attack()`` which pairs that attacker would flip.
         """
-        ((votes, _),) = self._asked([as_graph(graph)], PriceSearch(depth, calls), read=False)
-        assert isinstance(votes, GroupVotes)
+        votes: GroupVotes = self._evidence(as_graph(graph), PriceSearch(depth, calls))
         return votes
 
 

@@ -1,6 +1,6 @@
 """Graphs, the numbering of their node pairs, and conversions."""
 
-from flipproof.graphs.canonical import IntArray, checked_features, pairs_of_slots, slots_of_pairs
+from flipproof.graphs.conversions import IntArray, checked_features, pairs_of_slots, slots_of_pairs
 from flipproof.graphs.graph import Graph, as_graph, as_graphs, unchecked_graph
 
 __all__ = [

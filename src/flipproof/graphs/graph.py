@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from flipproof.checks import checked_count
 from flipproof.errors import InputError
-from flipproof.graphs.canonical import (
+from flipproof.graphs.conversions import (
     NO_PAIRS,
+    Conversions,
     IntArray,
     canonical_pairs,
     checked_features,
@@ -22,7 +23,6 @@ from flipproof.graphs.canonical import (
     read_only,
     slots_of_pairs,
 )
-from flipproof.graphs.conversions import Conversions
 
 
 class Graph(Conversions):

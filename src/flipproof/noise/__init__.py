@@ -1,9 +1,8 @@
 """Random changes to the edges of a graph: the law, the draws, the stream of samples, and hashed groups."""
 
 from flipproof.checks import checked_seed
-from flipproof.noise.batch import NoisyBatch, SlotLists
 from flipproof.noise.groups import HASH_VERSION, EdgeGroups
-from flipproof.noise.law import EdgeNoise, keyed_draws, noisy_states
+from flipproof.noise.law import EdgeNoise, NoisyBatch, SlotLists, keyed_draws, noisy_states
 from flipproof.noise.stream import BLOCK, STREAM_VERSION, SampleStream
 
 __all__ = [

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from flipproof.checks import checked_integer
 from flipproof.graphs import Graph, IntArray, pairs_of_slots
-from flipproof.graphs.canonical import read_only
-from flipproof.noise.batch import NoisyBatch, SlotLists
+from flipproof.graphs.conversions import read_only
+from flipproof.noise.law import NoisyBatch, SlotLists
 
 HASH_VERSION = 1
 """Changes whenever the group of a given (pair, number of groups, key) would; stored with the votes."""

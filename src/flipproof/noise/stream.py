@@ -29,10 +29,8 @@ from numpy.typing import NDArray
 from flipproof.checks import checked_seed
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots, unchecked_graph
-from flipproof.graphs.canonical import canonical_pairs
-from flipproof.graphs.conversions import pyg_edge_fields, pyg_pairs, pyg_with_edges
-from flipproof.noise.batch import NoisyBatch, SlotLists, merged
-from flipproof.noise.law import WORD, EdgeNoise, halves, key_of, noisy_states, philox
+from flipproof.graphs.conversions import canonical_pairs, pyg_edge_fields, pyg_pairs, pyg_with_edges
+from flipproof.noise.law import WORD, EdgeNoise, NoisyBatch, SlotLists, halves, key_of, merged, noisy_states, philox
 
 BLOCK = 1024
 """Samples in a block: the unit of distribution, of resuming and of checksums."""

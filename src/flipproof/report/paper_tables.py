@@ -22,7 +22,7 @@ from flipproof.graphs import IntArray
 from flipproof.report.content import ATTACKERS, curve_limit
 from flipproof.report.templates import Cell, latex_table, latex_text
 from flipproof.report.wording import title
-from flipproof.runs.edge_blind_line import line_in
+from flipproof.runs.certifying import line_in
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.table import Row, columns_of, read_table
 

@@ -13,8 +13,7 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.report.content import ATTACKERS, CertifiedRun, Reading, chosen_rows
 from flipproof.runs.attacking import read_attacks
-from flipproof.runs.certifying import read_evidence
-from flipproof.runs.edge_blind_line import Line, read_line
+from flipproof.runs.certifying import Line, read_evidence, read_line
 from flipproof.runs.run_folder import Run, open_run
 from flipproof.runs.settings import AttackSettings, CertifySettings
 from flipproof.runs.table import Row, derive_row, has_table, read_table

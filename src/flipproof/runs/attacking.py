@@ -6,8 +6,6 @@ RUN/attacks.csv, RUN/summary.json      derived
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -19,7 +17,7 @@ import numpy as np
 
 from flipproof.attacks import AttackResult, Options, robust_accuracy, strongest
 from flipproof.certificates.metrics import right_radii, shares
-from flipproof.defences.defended import DefendedClassifier
+from flipproof.defences.defence import DefendedClassifier
 from flipproof.engines import Engine, ThisProcess
 from flipproof.errors import InputError
 from flipproof.files import write_json, write_text
@@ -28,8 +26,6 @@ from flipproof.progress import progress
 from flipproof.runs.run_folder import Run, open_run
 from flipproof.runs.settings import AttackSettings, CertifySettings
 from flipproof.runs.table import read_table
-
-__all__ = ["AttackWork", "Attacked", "attack_into", "certified_radii", "read_attacks"]
 
 _COLUMNS = ("graph", "name", "label", "target", "success", "size", "flips", "margin_before", "margin_after")
 
@@ -169,13 +165,13 @@ def _summarised(
 
 
 def _write_table(path: Path, graphs: Mapping[int, Graph], results: Mapping[str, Mapping[int, AttackResult]]) -> None:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_COLUMNS)
+    import pandas
+
+    rows = list[list[Any]]()
     for index, graph in graphs.items():
         for role, found in results.items():
             result = found[index]
             flips = " ".join(f"{u}-{v}" for u, v in result.flips)
             margins = [f"{margin:.6g}" for margin in (result.margin_before, result.margin_after)]
-            writer.writerow([index, graph.name, graph.label, role, result.success, result.size, flips, *margins])
-    write_text(path, text.getvalue())
+            rows.append([index, graph.name, graph.label, role, result.success, result.size, flips, *margins])
+    write_text(path, pandas.DataFrame(rows, columns=list(_COLUMNS)).to_csv(index=False, lineterminator="\n"))

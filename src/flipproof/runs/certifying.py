@@ -1,28 +1,31 @@
-"""Certification into a run folder: what is missing is asked, every certificate is read, the table is written. Safe to stop."""
+"""Certification into a run folder: what is missing is asked, every certificate is read, the table is written. Safe to stop.
+
+Beside the evidence a run keeps the line to beat: what a network that ignores edges answers about its graphs.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from flipproof.certificates.evidence import Evidence
 from flipproof.classifiers.classifier import OTHER_ANSWERS
 from flipproof.defences.asking import ask_all
-from flipproof.defences.defended import DefendedClassifier
+from flipproof.defences.defence import DefendedClassifier
 from flipproof.engines import Engine
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.models.loading import features_identity, hook_identity
 from flipproof.progress import note, progress
-from flipproof.runs.run_folder import Run
-from flipproof.runs.settings import FILE as RUN_FILE
-from flipproof.runs.settings import CertifySettings
-from flipproof.runs.table import Row, StoredRows, derive_row, read_table, write_table
+from flipproof.runs.run_folder import STORE_FILE, Run, open_run
+from flipproof.runs.settings import RUN_FILE, CertifySettings
+from flipproof.runs.table import Row, StoredRows, columns_of, derive_row, read_table, write_table
 
 _ROUNDS = 2  # of asking: a second one where stored evidence turns out to belong to something else
 
@@ -216,3 +219,73 @@ def read_evidence(run: Run[CertifySettings]) -> Iterator[tuple[int, Evidence]]:
     kind = run.settings.defence_class.evidence
     for index in sorted(run.settings.graphs):
         yield index, kind.from_bytes(run.store.load(index), source=f"the evidence of graph {index} in {run.folder}")
+
+
+_ITEM = "edge-blind line"
+
+
+@dataclass(frozen=True)
+class Line:
+    """What certificates are compared with. No attack on edges changes any of these answers.
+
+    Attributes:
+        answers: Of a network that ignores edges, by graph; ``None`` if there is none to compare with.
+        missing: Why there is none, in words.
+        majority: The class that is most frequent among the training graphs, if they are known.
+        learned_from: How many training graphs the network has learned from, where it was fitted for this run.
+        training_graphs: How many there are.
+    """
+
+    answers: Mapping[int, int] | None = None
+    missing: str = ""
+    majority: int | None = None
+    learned_from: int | None = None
+    training_graphs: int | None = None
+
+    def right(self, rows: Sequence[Row]) -> int | None:
+        """How many graphs of a table the network answers right; ``None`` without one, or without labels."""
+        if self.answers is None:
+            return None
+        found = columns_of(rows, "graph", "label")
+        if all(label is None for label in found["label"]):
+            return None
+        pairs = zip(found["graph"], found["label"], strict=True)
+        return sum(1 for graph, label in pairs if self.answers[graph] == label)
+
+    def majority_right(self, rows: Sequence[Row]) -> int | None:
+        """How many graphs of a table are of the class that is most frequent in training; ``None`` if nothing is known."""
+        labels = columns_of(rows, "label")["label"]
+        if self.majority is None or all(label is None for label in labels):
+            return None
+        return labels.count(self.majority)
+
+
+def keep_line(run: Run[CertifySettings], line: Line) -> None:
+    """Keep the line of a run, in place of an earlier one."""
+    run.store.finish(_ITEM, json.dumps(asdict(line)).encode())
+
+
+def read_line(run: Run[CertifySettings]) -> Line | None:
+    """The line of a run, if it was given one; refuses one of other graphs."""
+    if _ITEM not in run.store.finished():
+        return None
+    try:
+        stored = json.loads(run.store.load(_ITEM))
+        answers = stored.pop("answers")
+        line = Line(None if answers is None else {int(graph): int(label) for graph, label in answers.items()}, **stored)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"the edge-blind line in {run.folder} cannot be read: {error} ({_REMEDY})") from error
+    if line.answers is not None and line.answers.keys() != set(run.settings.graphs):
+        raise InputError(f"the edge-blind line in {run.folder} was altered: it belongs to other graphs ({_REMEDY})")
+    return line
+
+
+def line_in(folder: Path) -> Line | None:
+    """The line of a run folder, if it was given one; ``None`` also where only the table is left of a run."""
+    if not (folder / STORE_FILE).is_file():
+        return None
+    with open_run(folder, CertifySettings) as run:
+        return read_line(run)
+
+
+_REMEDY = "certify again in another folder"

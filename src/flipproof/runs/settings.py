@@ -17,9 +17,7 @@ from flipproof.errors import InputError
 from flipproof.fields import from_plain
 from flipproof.files import write_json
 
-__all__ = ["AttackSettings", "CertifySettings", "RunSettings", "StudySettings", "differences"]
-
-FILE = "run.json"
+RUN_FILE = "run.json"
 _FORMAT = 2
 _SHOWN = 160  # characters of a value in a sentence
 _RECORDED = ("flipproof", "numpy", "scipy", "torch")
@@ -33,7 +31,7 @@ class RunSettings:
 
     def write(self, folder: Path) -> None:
         """Write ``run.json``, or refuse a folder in which something else was asked."""
-        path, wanted = folder / FILE, self._plain()
+        path, wanted = folder / RUN_FILE, self._plain()
         if path.exists():
             found = type(self).read(folder)
             self.refuse_other(folder, found)
@@ -58,9 +56,9 @@ class RunSettings:
     @classmethod
     def read(cls, folder: Path) -> Self:
         """The settings of a run that is there already; refuses runs of other commands and of earlier versions."""
-        path = folder / FILE
+        path = folder / RUN_FILE
         if not path.is_file():
-            what = f"it has no {FILE}" if folder.is_dir() else "there is no such folder"
+            what = f"it has no {RUN_FILE}" if folder.is_dir() else "there is no such folder"
             raise InputError(f"{folder} is not a run folder: {what} (give the --out of flipproof {cls.command})")
         try:
             text = path.read_text(encoding="utf-8")

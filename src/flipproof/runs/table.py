@@ -1,4 +1,4 @@
-"""The table of a run's certificates: one row per graph, derived from its evidence; as parquet, CSV or JSON.
+"""The table of a run's certificates: one row per graph, derived from its evidence; as parquet, CSV, JSON or data frame.
 
 Rows stand in the order of the data set and hold no times and no paths, so that the same evidence gives the same bytes.
 ``evidence_sha256`` is a hash of what the certificate was read from: it shows that stored evidence was altered by accident or by a
@@ -11,7 +11,6 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, overload
@@ -22,24 +21,8 @@ from flipproof.certificates.certificate import Certificate, NodeRadii, cut_grid
 from flipproof.certificates.evidence import Evidence
 from flipproof.errors import InputError
 from flipproof.files import written_file
-from flipproof.graphs import Graph
+from flipproof.graphs import Graph, as_graphs
 from flipproof.noise import EdgeNoise
-
-__all__ = [
-    "COLUMNS",
-    "FORMATS",
-    "NODE_COLUMNS",
-    "Row",
-    "StoredRows",
-    "certificate_of",
-    "certificate_row",
-    "columns_of",
-    "derive_row",
-    "has_table",
-    "read_table",
-    "write_formatted",
-    "write_table",
-]
 
 Row = dict[str, Any]
 FORMATS = ("csv", "parquet", "json")
@@ -81,7 +64,7 @@ Where nothing is sampled, ``seed``, ``p_add`` and ``p_remove`` are empty. ``node
 where changes of nodes were not asked about.
 """
 
-FILE = "certificates.parquet"
+TABLE_FILE = "certificates.parquet"
 NODE_COLUMNS = ("node_changes", "removed_nodes_radius", "added_nodes_radius", "changed_nodes_radius")
 _GROUP = 10_000  # rows that are made into columns at a time
 
@@ -133,84 +116,66 @@ def certificate_of(row: Row) -> Certificate:
 
 def has_table(folder: Path) -> bool:
     """Whether the run's certificates are written."""
-    return (folder / FILE).is_file()
+    return (folder / TABLE_FILE).is_file()
 
 
 def write_table(folder: Path, rows: Iterable[Row]) -> Path:
     """Write ``certificates.parquet`` into the run's folder, whole or not at all; few rows are in memory at a time."""
-    path = folder / FILE
+    path = folder / TABLE_FILE
     with written_file(path) as file:
         _write_parquet(rows, file)
     return path
 
 
 def read_table(folder: Path) -> StoredRows:
-    """The rows of ``certificates.parquet``, few of them in memory at a time."""
+    """The rows of ``certificates.parquet``."""
     if not has_table(folder):
-        raise InputError(f"{folder} has no {FILE}: the run is not finished (run its flipproof certify command again)")
-    return StoredRows(folder / FILE)
+        raise InputError(
+            f"{folder} has no {TABLE_FILE}: the run is not finished (run its flipproof certify command again)"
+        )
+    return StoredRows(folder / TABLE_FILE)
 
 
 class StoredRows(Sequence[Row]):
-    """The rows of a table that is on disk; they are read group by group, as they are asked for."""
+    """The rows of a table that is on disk: held as columns, made into rows as they are asked for."""
 
     def __init__(self, path: Path) -> None:
         import pyarrow
         from pyarrow import parquet
 
-        self.path = path
-        self._group: tuple[int, list[Row]] = -1, []
-        with self._in_words():
-            self._file = parquet.ParquetFile(pyarrow.BufferReader(path.read_bytes()), pre_buffer=False)
-        if self._file.schema_arrow.names != list(COLUMNS):
+        try:
+            # without threads: a table is small, and a process that ends while arrow's threads start up can be aborted
+            buffer = pyarrow.BufferReader(path.read_bytes())
+            self._table = parquet.ParquetFile(buffer, pre_buffer=False).read(use_threads=False)
+        except (pyarrow.ArrowException, ValueError, OSError) as error:
+            reason = next(iter(str(error).splitlines()), "")
+            raise InputError(
+                f"{path} is cut off or altered: {reason} (delete it, and run flipproof certify again)"
+            ) from error
+        if self._table.column_names != list(COLUMNS):
             raise InputError(
                 f"{path} has other columns than this flipproof writes (delete it, and run flipproof certify again)"
             )
-        sizes = [self._file.metadata.row_group(group).num_rows for group in range(self._file.num_row_groups)]
-        self._starts = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
     def __len__(self) -> int:
-        return int(self._starts[-1])
+        return int(self._table.num_rows)
 
     @overload
     def __getitem__(self, index: int) -> Row: ...
     @overload
     def __getitem__(self, index: slice) -> list[Row]: ...
     def __getitem__(self, index: int | slice) -> Row | list[Row]:
-        if isinstance(index, slice):
-            return [self[place] for place in range(*index.indices(len(self)))]
-        place = range(len(self))[index]
-        group = int(np.searchsorted(self._starts, place, side="right")) - 1
-        return self._rows(group)[place - int(self._starts[group])]
+        places = range(len(self))[index]
+        rows: list[Row] = self._table.take([places] if isinstance(places, int) else list(places)).to_pylist()
+        return rows[0] if isinstance(places, int) else rows
 
     def __iter__(self) -> Iterator[Row]:
-        for group in range(self._file.num_row_groups):
-            yield from self._rows(group)
+        for batch in self._table.to_batches(max_chunksize=_GROUP):
+            yield from batch.to_pylist()
 
     def columns(self, *names: str) -> dict[str, list[Any]]:
         """Some columns, whole."""
-        with self._in_words():
-            # without threads: a table is small, and a process that ends while arrow's threads start up can be aborted
-            table = self._file.read(columns=list(names), use_threads=False)
-        return {name: table.column(name).to_pylist() for name in names}
-
-    def _rows(self, group: int) -> list[Row]:
-        if self._group[0] != group:
-            with self._in_words():
-                self._group = group, self._file.read_row_group(group, use_threads=False).to_pylist()
-        return self._group[1]
-
-    @contextmanager
-    def _in_words(self) -> Iterator[None]:
-        import pyarrow
-
-        try:
-            yield
-        except (pyarrow.ArrowException, ValueError, OSError) as error:
-            reason = next(iter(str(error).splitlines()), "")
-            raise InputError(
-                f"{self.path} is cut off or altered: {reason} (delete it, and run flipproof certify again)"
-            ) from error
+        return {name: self._table.column(name).to_pylist() for name in names}
 
 
 def columns_of(rows: Sequence[Row], *names: str) -> dict[str, list[Any]]:
@@ -271,8 +236,51 @@ def _write_parquet(rows: Iterable[Row], file: Any) -> None:
     schema, source = pyarrow.schema(fields), iter(rows)
     with parquet.ParquetWriter(file, schema) as writer:
         part = list(islice(source, _GROUP))
-        while True:
+        writer.write_table(pyarrow.Table.from_pylist(part, schema=schema))  # an empty table, too
+        while part := list(islice(source, _GROUP)):
             writer.write_table(pyarrow.Table.from_pylist(part, schema=schema))
-            part = list(islice(source, _GROUP))
-            if not part:
-                return
+
+
+_OF_GRAPHS = ("name", "nodes", "edges", "label", "correct")
+_OF_EVIDENCE = ("evidence_sha256",)
+_KINDS = {"int64": "Int64", "bool": "boolean", "double": "float64"}  # of pandas; the first two know missing values
+
+
+def to_dataframe(certificates: Iterable[Certificate], graphs: Iterable[Any] | None = None) -> Any:
+    """A pandas ``DataFrame`` with one row per certificate.
+
+    The columns are those of ``flipproof export``: ``graph`` (the position), ``predicted`` (missing where it abstains),
+    ``radius``, ``adds_radius``, ``removes_radius``, ``method``, ``alpha``, ``samples``, ``counts``, ``grid`` and others.
+
+    Args:
+        certificates: For instance what ``certify_all`` returned.
+        graphs: The graphs, in the same order; adds ``name``, ``nodes``, ``edges``, ``label`` and ``correct``.
+
+    >>> from flipproof import EdgeNoise, certify_counts
+    >>> table = to_dataframe([certify_counts([990, 10], EdgeNoise(keep=0.9), method="votes")])
+    >>> print(table["predicted"][0], table["radius"][0])
+    0 1
+    """
+    import pandas
+
+    found = list(certificates)
+    odd = next((value for value in found if not isinstance(value, Certificate)), None)
+    if odd is not None:
+        raise InputError(
+            f"certificates must be a list of certificates; got {type(odd).__name__} (what certify_all returned)"
+        )
+    members = [None] * len(found) if graphs is None else as_graphs(graphs)
+    if len(members) != len(found):
+        raise InputError(
+            f"graphs must be those of the certificates, {len(found)}; got {len(members)} (give the same graphs, in order)"
+        )
+    left_out = _OF_EVIDENCE if graphs is not None else (*_OF_GRAPHS, *_OF_EVIDENCE)
+    rows = [
+        certificate_row(index, graph, certificate)
+        for index, (graph, certificate) in enumerate(zip(members, found, strict=True))
+    ]
+    columns = {column: [row[column] for row in rows] for column in COLUMNS if column not in left_out}
+    frame = {
+        column: pandas.Series(values, dtype=_KINDS.get(COLUMNS[column], "object")) for column, values in columns.items()
+    }
+    return pandas.DataFrame(frame)

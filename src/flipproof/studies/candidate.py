@@ -14,7 +14,7 @@ from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.metrics import withstands
 from flipproof.defences import defence_names
 from flipproof.defences.asking import ask_all
-from flipproof.defences.defended import DefendedClassifier
+from flipproof.defences.defence import DefendedClassifier
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.studies.search_space import Space, fit_edge_blind, space, spaces

@@ -20,8 +20,7 @@ from flipproof.certificates.metrics import right_radii, share_interval, shares, 
 from flipproof.datasets import Dataset
 from flipproof.datasets.sources import fingerprint, part_indices
 from flipproof.datasets.splits import drawn
-from flipproof.defences.defence import described
-from flipproof.defences.defended import DefendedClassifier
+from flipproof.defences.defence import DefendedClassifier, described
 from flipproof.engines import cores
 from flipproof.fields import to_plain
 from flipproof.files import write_json, write_text
@@ -30,8 +29,15 @@ from flipproof.models.loading import LoadedModel, load_features, load_model
 from flipproof.progress import note
 from flipproof.report.templates import rendered
 from flipproof.runs.attacking import AttackWork, attack_into, certified_radii
-from flipproof.runs.certifying import certify_into, features_shown, keep_to_path, model_paths, read_evidence
-from flipproof.runs.edge_blind_line import Line, keep_line
+from flipproof.runs.certifying import (
+    Line,
+    certify_into,
+    features_shown,
+    keep_line,
+    keep_to_path,
+    model_paths,
+    read_evidence,
+)
 from flipproof.runs.run_folder import Run, written_run
 from flipproof.runs.settings import AttackSettings, CertifySettings, StudySettings
 from flipproof.studies.candidate import Candidate, baselines

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flipproof.certificates.certificate import Certificate
 from flipproof.defences import defence_class, defence_classes
-from flipproof.defences.defence import Defence
-from flipproof.defences.defended import DefendedClassifier
+from flipproof.defences.defence import Defence, DefendedClassifier
 from flipproof.errors import InputError
 from flipproof.fields import Option, from_plain, options_of, to_plain
 from flipproof.graphs import Graph

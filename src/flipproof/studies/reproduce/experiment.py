@@ -19,8 +19,8 @@ from flipproof.certificates.metrics import certified_accuracy
 from flipproof.certificates.sampled_votes import METHODS
 from flipproof.datasets import Split, split, topologies
 from flipproof.datasets.sources import fingerprint
+from flipproof.defences.baselines import EdgeBlindClassifier
 from flipproof.defences.defence import described
-from flipproof.defences.edge_blind import EdgeBlindClassifier
 from flipproof.fields import to_plain
 from flipproof.files import write_json
 from flipproof.noise import EdgeNoise

@@ -1,6 +1,7 @@
-"""Seeing no edge ("edge-blind"): the line that every other defence must beat.
+"""The lines to compare with: the model that sees no edge ("edge-blind"), and the model as it is ("none").
 
-The model is asked about the graph without its edges. By construction no attack on edges can change the answer.
+Shown no edge, no attack on edges can change its answer: the line that every other defence must beat. The model as it is says how
+accurate it could be if nobody attacked, and certifies no flip.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from flipproof.certificates.evidence import Answer
-from flipproof.classifiers import DEFAULT_MEMORY, is_torch_module
-from flipproof.defences.defence import Defence, Run
-from flipproof.defences.defended import DefendedClassifier
+from flipproof.classifiers import is_torch_module
+from flipproof.defences.defence import Defence, DefendedClassifier, Run
+from flipproof.defences.target import BaseTarget, Effort
 from flipproof.graphs import Graph
 
 
@@ -47,7 +48,7 @@ class EdgeBlindClassifier(DefendedClassifier):
 
     Args:
         model, num_classes, features, convention, trust_features, memory: See
-            :class:`flipproof.defences.defended.DefendedClassifier`.
+            :class:`flipproof.defences.defence.DefendedClassifier`.
 
     >>> def counts_nodes(graphs):
     ...     return [int(graph.num_nodes > 3) for graph in graphs]
@@ -57,22 +58,29 @@ class EdgeBlindClassifier(DefendedClassifier):
 
     defence_name = "edge-blind"
 
-    def __init__(
-        self,
-        model: Any,
-        *,
-        num_classes: int | None = None,
-        features: Any = None,
-        convention: str | None = None,
-        trust_features: bool = False,
-        memory: int = DEFAULT_MEMORY,
-    ) -> None:
-        super().__init__(
-            model,
-            EdgeBlindness(),
-            num_classes=num_classes,
-            features=features,
-            convention=convention,
-            trust_features=trust_features,
-            memory=memory,
-        )
+
+@dataclass(frozen=True)
+class NoDefence(Defence):
+    """Ask about the graph itself. Certificates have radius 0: the answer, and nothing more."""
+
+    name = "none"
+    evidence = Answer
+
+    def ask(self, classifier: DefendedClassifier, graph: Graph, request: Any, run: Run = map) -> Answer:
+        return Answer(self.answer(classifier, graph), graph, classifier.num_classes, edge_blind=False)
+
+    def answer(self, classifier: DefendedClassifier, graph: Graph) -> int:
+        return classifier.classifier.label_of(graph)
+
+    def target(self, classifier: DefendedClassifier, graph: Graph, effort: Effort) -> BaseTarget:
+        return BaseTarget(classifier.classifier, graph, self.trial_noise, effort.max_calls)
+
+
+class Undefended(DefendedClassifier):
+    """A model without a defence; the arguments are those of :class:`flipproof.defences.defence.DefendedClassifier`."""
+
+    defence_name = "none"
+
+    def effective(self) -> DefendedClassifier:
+        """The model as it is, whatever it sees."""
+        return self

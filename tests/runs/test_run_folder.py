@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import flipproof as fp
-from flipproof.runs.run_folder import open_run, written_run
+from flipproof.runs.run_folder import STORE_FILE, Store, open_run, written_run
 from flipproof.runs.settings import StudySettings
 
 SETTINGS = StudySettings("made by hand", {"a": 1})
@@ -78,3 +82,120 @@ def test_evidence_is_not_taken_for_that_of_other_settings(tmp_path: Path, how: s
         written_run(tmp_path, StudySettings("made by hand", {"a": 2})),
     ):
         pass
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / STORE_FILE
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    with Store(path, write=True) as opened:
+        yield opened
+
+
+def test_what_is_finished_is_kept_until_it_is_dropped(store: Store) -> None:
+    assert store.finished() == set()
+    store.finish(3, b"one")
+    store.finish(3, b"whole")
+    assert (store.finished(), store.load(3)) == ({3}, b"whole")
+    store.drop(3)
+    assert store.finished() == set()
+    with pytest.raises(fp.InputError, match=r"holds nothing of graph 3 \(run the same command again\)"):
+        store.load(3)
+
+
+def test_a_job_of_a_study_is_an_item_by_its_name(store: Store) -> None:
+    store.finish("gcn clean", b"{}")
+    assert store.finished() == {"gcn clean"}
+    with pytest.raises(fp.InputError, match="holds nothing of gin clean"):
+        store.load("gin clean")
+
+
+def test_everything_is_there_when_it_is_opened_again(path: Path) -> None:
+    with Store(path, write=True) as store:
+        store.finish(1, b"y")
+    for write in (True, False):
+        with Store(path, write=write) as again:
+            assert (again.finished(), again.load(1)) == ({1}, b"y")
+    assert [file.name for file in path.parent.iterdir()] == [STORE_FILE], "one plain file that any tool can open"
+
+
+def test_what_was_altered_is_refused(path: Path) -> None:
+    with Store(path, write=True) as store:
+        store.finish(7, b"x")
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE finished SET content = x'00'")
+    connection.commit()
+    connection.close()
+    with (
+        Store(path, write=False) as store,
+        pytest.raises(fp.InputError, match="holds of graph 7 was altered: its hash is not the stored one"),
+    ):
+        store.load(7)
+
+
+def test_a_failed_change_leaves_what_was_there(store: Store) -> None:
+    store.finish(0, b"x")
+    store._connection.execute("CREATE TRIGGER stop BEFORE DELETE ON finished BEGIN SELECT RAISE(ABORT, 'stopped'); END")
+    with pytest.raises(fp.InputError, match="stopped"):
+        store.drop(0)
+    assert (store.finished(), store.load(0)) == ({0}, b"x")
+
+
+def test_a_full_disk_keeps_what_was_committed(path: Path) -> None:
+    with Store(path, write=True) as store:
+        store.finish(0, b"x" * 10_000)
+        pages = store._connection.execute("PRAGMA page_count").fetchone()[0]
+        store._connection.execute(f"PRAGMA max_page_count = {pages + 2}")
+        store.finish(1, b"x" * 3_000)
+        with pytest.raises(OSError, match="no space left on the disk") as error:
+            store.finish(2, b"x" * 30_000)
+        assert error.value.filename == str(path)
+        assert store.finished() == {0, 1}
+    with Store(path, write=True) as again:
+        assert again.finished() == {0, 1}
+        assert again.load(0) == b"x" * 10_000
+        again.finish(99, b"y" * 100_000)  # the disk has room again
+        assert again.load(99) == b"y" * 100_000
+
+
+@pytest.mark.parametrize("content", [b"not a database at all" * 100, b"SQLite format 3\x00" + b"\xff" * 4000])
+@pytest.mark.parametrize("write", [True, False])
+def test_a_file_of_another_kind_is_one_sentence(path: Path, content: bytes, write: bool) -> None:
+    path.write_bytes(content)
+    with pytest.raises(fp.InputError, match=r"evidence\.sqlite cannot be used: .* \(move it away and run the same"):
+        Store(path, write=write)
+    assert path.read_bytes() == content
+
+
+def test_a_store_that_is_missing_is_not_made_by_reading(path: Path) -> None:
+    with pytest.raises(fp.InputError, match="is missing: nothing of the run is finished"):
+        Store(path, write=False)
+    assert not path.exists()
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from flipproof.runs.run_folder import Store
+with Store(Path(sys.argv[1]), write=True) as store:
+    store.finish(0, b"x")
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_one_process_at_a_time_and_a_killed_one_lets_go(path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        try:
+            for write in (True, False):
+                with pytest.raises(fp.InputError, match=f"{path.parent} is in use by another process"):
+                    Store(path, write=write)
+        finally:
+            other.kill()
+    with Store(path, write=True) as store:
+        assert store.load(0) == b"x", "what was committed is there, without a word of farewell"

@@ -72,7 +72,7 @@ def test_a_model_folder_remembers_its_data_and_split(tmp_path: Path, monkeypatch
 
 
 def test_test_graphs_of_a_reproduced_model_were_no_training_graphs(tmp_path: Path) -> None:
-    from flipproof.studies.reproduce.experiment import Job, Settings, TrainWork, data_split
+    from flipproof.studies.paper_experiment import Job, Settings, TrainWork, data_split
 
     settings = Settings(graphs=32, train_graphs=20, clean_epochs=1)
     TrainWork(settings, tmp_path)(Job("gcn", None))

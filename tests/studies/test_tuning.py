@@ -15,8 +15,8 @@ from flipproof.datasets.sources import DataSource
 from flipproof.runs.run_folder import open_run
 from flipproof.runs.settings import StudySettings
 from flipproof.studies.candidate import Threat, given_candidates
+from flipproof.studies.experiment import Experiment
 from flipproof.studies.protection import Final, next_commands
-from flipproof.studies.trials import Experiment
 from flipproof.studies.tuning import training_command
 from support.command_line import Command, write_graphs
 

@@ -14,10 +14,9 @@ from flipproof.errors import InputError
 from flipproof.fields import option
 from flipproof.progress import note
 from flipproof.report.wording import LINE
-from flipproof.studies.benchmark.config import Protocol, read_protocols
-from flipproof.studies.benchmark.jobs import LIMIT, RADII, Job, finished_jobs
-from flipproof.studies.benchmark.standings import DataStandings, standings
-from flipproof.studies.benchmark.standings_page import write_benchmark
+from flipproof.studies.benchmark_config import Protocol, read_protocols
+from flipproof.studies.benchmark_jobs import LIMIT, RADII, Job, finished_jobs
+from flipproof.studies.standings import DataStandings, standings, write_benchmark
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from flipproof.cli.summary import narrow_table, stacked
 from flipproof.fields import option
 from flipproof.studies import protection, tuning
 from flipproof.studies.candidate import Threat, check_networks, compared_defences, given_candidates
-from flipproof.studies.trials import Experiment, ladder_of
+from flipproof.studies.experiment import Experiment, ladder_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,9 +35,17 @@ from flipproof.runs.edge_blind_line import Line, keep_line
 from flipproof.runs.run_folder import Run, written_run
 from flipproof.runs.settings import AttackSettings, CertifySettings, StudySettings
 from flipproof.studies.candidate import Candidate, baselines
-from flipproof.studies.job_runner import one_thread, run_jobs
-from flipproof.studies.trials import CERTAIN, Clock, Experiment, Search, Trial, TrialResult, defended
-from flipproof.studies.tuning import training_command, typed_command
+from flipproof.studies.experiment import Experiment, one_thread, run_jobs
+from flipproof.studies.tuning import (
+    CERTAIN,
+    Clock,
+    Search,
+    Trial,
+    TrialResult,
+    defended,
+    training_command,
+    typed_command,
+)
 
 _RADII = (0, 1, 2, 3, 5, 10)
 _ATTACKED = 8  # test graphs

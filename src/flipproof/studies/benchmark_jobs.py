@@ -23,10 +23,9 @@ from flipproof.noise import STREAM_VERSION
 from flipproof.progress import note
 from flipproof.runs.run_folder import Run, written_run
 from flipproof.runs.settings import StudySettings
-from flipproof.studies.benchmark.config import Protocol, Row
+from flipproof.studies.benchmark_config import Protocol, Row
 from flipproof.studies.candidate import Candidate, Learned
-from flipproof.studies.job_runner import one_thread, run_jobs
-from flipproof.studies.trials import Experiment, check_features, load_graphs
+from flipproof.studies.experiment import Experiment, check_features, load_graphs, one_thread, run_jobs
 
 RADII = (0, 1, 2, 3, 5, 10)
 ATTACKERS = {"radius": "any flips", "adds_radius": "additions only", "removes_radius": "removals only"}

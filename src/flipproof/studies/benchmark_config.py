@@ -23,7 +23,7 @@ from flipproof.datasets.sources import DataSource
 from flipproof.datasets.splits import FOLDS
 from flipproof.errors import InputError
 from flipproof.studies.candidate import Candidate, baselines, check_sampling, configured_candidates, hint
-from flipproof.studies.trials import Experiment, check_training
+from flipproof.studies.experiment import Experiment, check_training
 
 Text = Annotated[str, Field(min_length=1)]
 Fold = Annotated[int, Field(ge=0, lt=FOLDS)]

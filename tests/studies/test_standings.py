@@ -17,10 +17,11 @@ from scipy import stats
 import flipproof as fp
 from flipproof import certified_accuracy, defences
 from flipproof.cli import benchmark_command
+from flipproof.report.content import RADII
 from flipproof.runs.run_folder import open_run, written_run
 from flipproof.runs.settings import StudySettings
 from flipproof.studies.benchmark_config import read_protocols
-from flipproof.studies.benchmark_jobs import RADII, Job, JobWork, finished_jobs, jobs_of
+from flipproof.studies.benchmark_jobs import Job, JobWork, finished_jobs, jobs_of
 from flipproof.studies.standings import DataStandings, Measured, RowStanding
 from support.command_line import Command
 

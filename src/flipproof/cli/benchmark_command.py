@@ -13,9 +13,10 @@ from flipproof.cli.summary import narrow_table, stacked
 from flipproof.errors import InputError
 from flipproof.fields import option
 from flipproof.progress import note
+from flipproof.report.content import RADII
 from flipproof.report.wording import LINE
 from flipproof.studies.benchmark_config import Protocol, read_protocols
-from flipproof.studies.benchmark_jobs import LIMIT, RADII, Job, finished_jobs
+from flipproof.studies.benchmark_jobs import LIMIT, Job, finished_jobs
 from flipproof.studies.standings import DataStandings, standings, write_benchmark
 
 

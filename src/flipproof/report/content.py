@@ -24,6 +24,9 @@ from flipproof.runs.table import Row, columns_of
 ATTACKERS = {"radius": "any flips", "adds_radius": "additions only", "removes_radius": "removals only"}
 """Columns of the table of certificates, and the attacker that each is about."""
 
+RADII = (0, 1, 2, 3, 5, 10)
+"""Shown in tables."""
+
 _TESTED = (0, 1, 2, 3)
 _LEAST_RANGE, _MOST_RANGE, _BLIND_RANGE, _MOST_CELLS = 4, 64, 10, 17
 
@@ -232,11 +235,7 @@ class CertifiedRun:
     def targets(self) -> dict[str, str]:
         """Who may have been attacked: roles, in words."""
         trait = wording(self.settings.defence["name"]).trait
-        return {
-            "defended": f"the {trait} classifier",
-            "base": "its base model",
-            "undefended": "the undefended model",
-        }
+        return {"defended": f"the {trait} classifier", "base": "its base model", "undefended": "the undefended model"}
 
     @property
     def under_attack(self) -> dict[str, Curve]:

@@ -37,11 +37,11 @@ class Panel:
     """Accuracy of a network that ignores edges, certified at every radius."""
 
 
-def finish_panel(axes: Any, panel: Panel) -> None:
+def finish_panel(axes: Any, panel: Panel | NetworksPanel) -> None:
     """The edge-blind line, axes and title of a panel whose curves are drawn."""
     if panel.floor is not None:
         draw_floor(axes, panel.floor)
-    dress_axes(axes, len(panel.curves[0].certified))
+    dress_axes(axes, panel.curves[0].accuracy.shape[-1])
     axes.set_title(panel.title, fontsize=9, loc="left")
 
 
@@ -141,26 +141,29 @@ def figure_paths(stem: Path) -> list[Path]:
 
 def write_curves(stem: Path, panels: Sequence[Panel]) -> Path:
     """The numbers of curves, as CSV beside the figure."""
-    rows: list[Sequence[Any]] = []
-    for panel in panels:
-        for curve in panel.curves:
-            low, high = curve.band
-            for r, certified in enumerate(curve.certified):
-                share = [f"{value:.6f}" for value in (curve.accuracy[r], low[r], high[r])]
-                rows.append([panel.title, curve.name, r, certified, curve.graphs, *share])
-        if panel.floor is not None:
-            rows.append([panel.title, "edge-blind", "every", *floor_row(panel.floor, panel.curves)])
+    rows = [[panel.title, *row] for panel in panels for row in curve_rows(panel.curves, panel.floor)]
     columns = ("panel", "curve", "r", "certified_graphs", "test_graphs", "certified_accuracy", "low95", "high95")
     return write_rows(stem, columns, rows)
 
 
-def floor_row(floor: float, curves: Sequence[Curve]) -> list[Any]:
-    """The edge-blind line with its interval, where all curves are about equally many graphs."""
+def curve_rows(curves: Sequence[Curve], floor: float | None) -> list[list[Any]]:
+    """Name, r, graphs that are right, all graphs, their share and its interval; of the edge-blind line at last.
+
+    The line has an interval where all curves are about equally many graphs.
+    """
+    rows: list[list[Any]] = []
+    for curve in curves:
+        shares = zip(curve.accuracy, *curve.band, strict=True)
+        for r, (right, values) in enumerate(zip(curve.certified, shares, strict=True)):
+            rows.append([curve.name, r, right, curve.graphs, *(f"{value:.6f}" for value in values)])
     graphs = {curve.graphs for curve in curves}
-    if len(graphs) != 1:
-        return ["", "", f"{floor:.6f}", "", ""]
-    line = Curve("edge-blind", (round(floor * max(graphs)),), max(graphs))
-    return [line.certified[0], line.graphs, *(f"{value:.6f}" for value in (floor, *(end[0] for end in line.band)))]
+    if floor is not None and len(graphs) == 1:
+        line = Curve("edge-blind", (round(floor * max(graphs)),), max(graphs))
+        values = (floor, *(end[0] for end in line.band))
+        rows.append([line.name, "every", line.certified[0], line.graphs, *(f"{value:.6f}" for value in values)])
+    elif floor is not None:
+        rows.append(["edge-blind", "every", "", "", f"{floor:.6f}", "", ""])
+    return rows
 
 
 def write_rows(stem: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
@@ -283,51 +286,24 @@ def _draw_networks(axes: Any, panel: NetworksPanel) -> None:
         line, marker, mean = _STUDY_LINES[place % 6], _STUDY_MARKERS[place % 6], curve.accuracy.mean(axis=0)
         radii, shown = np.arange(len(mean)), mean > 0  # beyond the largest radius all curves are the same line
         shown[: 1 + int(shown.sum())] = True
-        axes.fill_between(
-            radii,
-            curve.accuracy.min(axis=0),
-            curve.accuracy.max(axis=0),
-            step="mid",
-            color=colour,
-            alpha=0.2,
-            linewidth=0,
-        )
+        low, high = curve.accuracy.min(axis=0), curve.accuracy.max(axis=0)
+        dots = {"color": colour, "marker": marker, "markersize": 3.5, "markerfacecolor": "white"}
+        axes.fill_between(radii, low, high, step="mid", color=colour, alpha=0.2, linewidth=0)
         axes.step(radii[shown], mean[shown], where="mid", color=colour, linestyle=line, linewidth=1.3)
-        axes.plot(
-            radii[shown], mean[shown], color=colour, marker=marker, markersize=3.5, markerfacecolor="white", linewidth=0
-        )
-        axes.plot(
-            [],
-            [],
-            color=colour,
-            linestyle=line,
-            marker=marker,
-            markersize=3.5,
-            markerfacecolor="white",
-            label=plain_text(curve.name),
-        )
-    if panel.floor is not None:
-        draw_floor(axes, panel.floor)
-    dress_axes(axes, panel.curves[0].accuracy.shape[1])
-    axes.set_title(panel.title, fontsize=9, loc="left")
+        axes.plot(radii[shown], mean[shown], linewidth=0, **dots)
+        axes.plot([], [], linestyle=line, label=plain_text(curve.name), **dots)
+    finish_panel(axes, panel)
 
 
 def _write_networks(stem: Path, panels: Sequence[NetworksPanel]) -> Path:
     rows: list[list[Any]] = []
     for panel in panels:
         for curve in panel.curves:
-            columns = (curve.accuracy.mean(axis=0), curve.accuracy.min(axis=0), curve.accuracy.max(axis=0))
-            for r, values in enumerate(zip(*columns, strict=True)):
-                rows.append(
-                    [
-                        panel.title,
-                        curve.name,
-                        r,
-                        len(curve.accuracy),
-                        curve.graphs,
-                        *(f"{value:.6f}" for value in values),
-                    ]
-                )
+            networks, count = curve.accuracy, len(curve.accuracy)
+            for r, values in enumerate(
+                zip(networks.mean(axis=0), networks.min(axis=0), networks.max(axis=0), strict=True)
+            ):
+                rows.append([panel.title, curve.name, r, count, curve.graphs, *(f"{value:.6f}" for value in values)])
         if panel.floor is not None:
             rows.append([panel.title, "edge-blind", "every", 1, panel.curves[0].graphs, *[f"{panel.floor:.6f}"] * 3])
     head = ("panel", "curve", "r", "networks", "test_graphs", "certified_accuracy", "lowest_network", "highest_network")

@@ -268,7 +268,7 @@ def _check_row(row: Row, protocol: Protocol) -> None:
         check_training({**protocol.training, **row.training})
     check_sampling(row.asked, candidate)
     with _blamed("asked"):
-        known = candidate.other_readings({**protocol.asked, **row.asked})
+        known = tuple(candidate.question({**protocol.asked, **row.asked}).other_readings)
     for key in row.readings:
         if key not in known:
             raise InputError(

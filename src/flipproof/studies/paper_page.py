@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,7 +17,7 @@ from flipproof.certificates.vote_share import radius
 from flipproof.files import write_json, write_text
 from flipproof.noise import EdgeNoise
 from flipproof.report.drawing import NetworksPanel, networks_figure, networks_grid
-from flipproof.report.templates import asset, html_table, inline_svg, markdown_table
+from flipproof.report.templates import inline_svg, markdown_table, rendered
 from flipproof.studies.paper_experiment import (
     CERTIFICATES,
     Reading,
@@ -180,6 +179,14 @@ def _any_classifier(settings: Settings, tables: Mapping[tuple[str, float], Table
 
 
 _METHODS = ("paper", "votes", "influence")
+_CAPTIONS = (
+    "Impact of the keep probability: the paper's first figure.",
+    "Impact of alpha, read from the same votes: the paper's second figure.",
+    "Impact of the number of samples, read from the same votes: the paper's third figure.",
+    "Beyond the paper: what our certificates get out of the same votes, for the paper's network, for a stronger one trained for "
+    "accuracy, and for the same one trained for the radius. "
+    "Dotted red: a network that sees no edges, certified at every radius.",
+)
 _NETWORKS = {"gcn": "GCN", "gin": "GIN", "gin-radius": "GIN for the radius"}
 
 
@@ -202,11 +209,14 @@ def write_paper(settings: Settings, folder: Path) -> Reproduced:
     tables = {kind: read_certificates(files) for kind, files in paths.items()}
     floor = edge_blind_accuracy(settings, folder)
     stems = _figures(settings, folder / "figures", tables, floor)
-    claims = judge(settings, tables)
-    gains = gain_table(settings, tables)
+    claims, gains = judge(settings, tables), gain_table(settings, tables)
     write_json(folder / "claims.json", [asdict(claim) for claim in claims])
-    write_text(folder / "claims.md", _markdown(settings, claims, gains, floor))
-    write_text(folder / "index.html", _html(settings, stems, claims, gains, floor))
+    facts = _facts(settings, floor)
+    marked = markdown_table(_claim_table(claims, no="**no**"))
+    write_text(folder / "claims.md", rendered("paper.md", facts=facts, claim_table=marked, gains=markdown_table(gains)))
+    figures = [(stem.name, caption, inline_svg(stem)) for stem, caption in zip(stems, _CAPTIONS, strict=True)]
+    shown: dict[str, Any] = {"claims": claims, "claim_table": _claim_table(claims), "figures": figures, "gains": gains}
+    write_text(folder / "index.html", rendered("paper.html", facts=facts, **shown))
     pictures = [stem.with_suffix(".png") for stem in stems]
     return Reproduced([folder / "index.html", folder / "claims.md", *pictures], claims, gains, floor)
 
@@ -260,79 +270,19 @@ def _cell(values: NDArray[Any]) -> str:
 
 
 def _facts(settings: Settings, floor: float) -> list[str]:
+    graphs = len(data_split(settings).test)
     return [
         data_split(settings).describe(),
         f"{settings.networks} networks of each kind, which differ in their initial weights. Figures show their mean and a band "
         "from the lowest to the highest network; claims are judged on all test graphs of all of them.",
         f"{settings.samples:,} samples per graph for the paper's figures, {settings.gain_samples:,} where certificates are "
         f"compared; alpha {settings.alpha:g} for each graph, seed {settings.seed}.",
-        f"A network that sees no edges (only the number of nodes) is right on {_floor(settings, floor)} of the test graphs, "
-        "at every radius.",
+        "A network that sees no edges (only the number of nodes) is right on "
+        f"{shown_share(floor * graphs, graphs)} of the test graphs, at every radius.",
         "In brackets: 95% intervals, as for a random sample of test graphs; after ±: half the range over the networks.",
     ]
-
-
-def _floor(settings: Settings, floor: float) -> str:
-    graphs = len(data_split(settings).test)
-    return shown_share(floor * graphs, graphs)
 
 
 def _claim_table(claims: Sequence[Claim], no: str = "no") -> list[list[str]]:
     head = ["claim", "judged by", "measured", "holds"]
     return [head, *([c.claim, c.judged_by, c.measured, "yes" if c.holds else no] for c in claims)]
-
-
-def _markdown(settings: Settings, claims: Sequence[Claim], gains: Sequence[Sequence[str]], floor: float) -> str:
-    lines = ["# The paper's claims, measured", "", *(f"- {fact}" for fact in _facts(settings, floor)), ""]
-    rows = _claim_table(claims, no="**no**")
-    lines += [
-        *markdown_table(rows),
-        "",
-        "## Other certificates from the same votes",
-        "",
-        *markdown_table(gains),
-    ]
-    return "\n".join([*lines, ""])
-
-
-_HOLDS = {"yes": "yes", "no": "no"}
-_CAPTIONS = (
-    "Impact of the keep probability: the paper's first figure.",
-    "Impact of alpha, read from the same votes: the paper's second figure.",
-    "Impact of the number of samples, read from the same votes: the paper's third figure.",
-    "Beyond the paper: what our certificates get out of the same votes, for the paper's network, for a stronger one trained for "
-    "accuracy, and for the same one trained for the radius. "
-    "Dotted red: a network that sees no edges, certified at every radius.",
-)
-
-
-def _html(
-    settings: Settings,
-    stems: Sequence[Path],
-    claims: Sequence[Claim],
-    gains: Sequence[Sequence[str]],
-    floor: float,
-) -> str:
-    rows = _claim_table(claims)
-    figures = "".join(
-        f'<figure><div class="plate" tabindex="0" role="img" aria-label="{html.escape(caption)}">{inline_svg(stem)}</div>'
-        f"<figcaption>{html.escape(caption)} Numbers: figures/{stem.name}.csv.</figcaption></figure>"
-        for stem, caption in zip(stems, _CAPTIONS, strict=True)
-    )
-    facts = "".join(f"<li>{html.escape(fact)}</li>" for fact in _facts(settings, floor))
-    held = sum(claim.holds for claim in claims)
-    style = asset("page.css")
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<link rel="icon" href="data:,">'
-        f'<title>The paper, reproduced</title><style>{style}</style></head><body><header class="masthead">'
-        '<p class="brand">flipproof</p>'
-        "<h1>Certified robustness of graph classification, reproduced</h1>"
-        '<p class="soft">Gao, Hu, Gong, GLOBECOM 2020. What differs from the printed text: docs/paper.md.</p></header>'
-        f"<main><p>{held} of {len(claims)} claims of the paper hold in this run.</p>"
-        f'<ul class="facts">{facts}</ul>'
-        f'<h2>Claims of the paper</h2><div class="prose">{html_table(rows, classes=_HOLDS)}</div>'
-        f'<h2>Figures</h2><div class="plates">{figures}</div>'
-        f"<h2>Certificates compared</h2>{html_table(gains)}</main></body></html>\n"
-    )

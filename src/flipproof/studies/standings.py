@@ -1,10 +1,12 @@
-"""From finished jobs to numbers: certified accuracy with intervals over folds, paired tests against the best, and their files."""
+"""From finished jobs to tables: certified accuracy with intervals over folds, paired tests, files of numbers, a page, figures."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +29,15 @@ from flipproof.certificates.metrics import (
 )
 from flipproof.files import write_json, write_text
 from flipproof.graphs import IntArray
+from flipproof.report.content import ATTACKERS, RADII
 from flipproof.report.drawing import Panel, standings_figure
 from flipproof.report.templates import Cell, inline_svg, latex_table, latex_text, markdown_table, rendered
 from flipproof.studies.benchmark_config import Protocol, Row
-from flipproof.studies.benchmark_jobs import ATTACKERS, LIMIT, RADII, Job
+from flipproof.studies.benchmark_jobs import LIMIT, Job
+
+_SIGNIFICANT = 0.05
+_TEST_COLUMNS = ("radius", "best", "other", "only_best", "only_other", "p_value", "p_holm", "comparisons")
+_TEST_FIELDS = ("radius", "first", "second", "only_first", "only_second", "p_value", "adjusted", "comparisons")
 
 
 @dataclass(frozen=True)
@@ -66,8 +73,8 @@ class Measured:
         """Of a share on a single fold the exact 95% interval over its test graphs; ``None`` otherwise."""
         if len(self.values) != 1 or not self.graphs:
             return None
-        low, high = share_interval([round(self.values[0] * self.graphs)], self.graphs)
-        return float(low[0]), float(high[0])
+        low, high = share_interval(round(self.values[0] * self.graphs), self.graphs)
+        return float(low), float(high)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""
@@ -224,17 +231,7 @@ class DataStandings:
                 for row in self.rows
             ],
             "paired_tests": [
-                {
-                    "radius": test.radius,
-                    "best": test.first,
-                    "other": test.second,
-                    "only_best": test.only_first,
-                    "only_other": test.only_second,
-                    "p_value": test.p_value,
-                    "p_holm": test.adjusted,
-                    "comparisons": test.comparisons,
-                }
-                for test in self.tests()
+                dict(zip(_TEST_COLUMNS, attrgetter(*_TEST_FIELDS)(test), strict=True)) for test in self.tests()
             ],
         }
 
@@ -301,12 +298,11 @@ def write_standings(all_data: Sequence[DataStandings], folder: Path) -> list[Pat
             for place, number in enumerate(row.folds):
                 head = {"data": data.name, "method": row.name, "fold": number}
                 results += [{**head, **line} for line in _results(row, place)]
-                measures = {"model calls per graph": f"{row.calls.values[place]:.1f}"}
-                measures |= {
-                    f"{part} seconds": f"{row.seconds(part).values[place]:.4f}"
-                    for part in ("search", "train", "ask", "read")
-                }
-                times += [{**head, "measure": measure, "value": value} for measure, value in measures.items()]
+                calls = f"{row.calls.values[place]:.1f}"
+                times.append({**head, "measure": "model calls per graph", "value": calls})
+                for part in ("search", "train", "ask", "read"):
+                    seconds = f"{row.seconds(part).values[place]:.4f}"
+                    times.append({**head, "measure": f"{part} seconds", "value": seconds})
     for path, lines in ((paths[0], results), (paths[2], times)):
         write_text(path, pandas.DataFrame(lines).to_csv(index=False, lineterminator="\n"))
     write_json(paths[1], [data.to_dict() for data in all_data])
@@ -315,34 +311,27 @@ def write_standings(all_data: Sequence[DataStandings], folder: Path) -> list[Pat
 
 def _results(row: RowStanding, place: int) -> list[dict[str, Any]]:
     """The lines of a method's fold in ``results.csv``."""
-    facts = row.facts[place]
+    facts, lines = row.facts[place], []
+
+    def add(graphs: int, attacker: str, radius: Any, value: float, ends: Sequence[Any] | None) -> None:
+        shown = (f"{number:.6f}" for number in (value, *(ends or ())))
+        columns = dict(zip_longest(("certified_accuracy", "low95", "high95"), shown, fillvalue=""))
+        lines.append({"graphs": graphs, "attacker": attacker, "radius": radius, **columns})
+
+    def add_share(graphs: int, attacker: str, radius: Any, share: float) -> None:
+        add(graphs, attacker, radius, share, share_interval(round(share * graphs), graphs))
+
     graphs = len(facts["graphs"])
-
-    def line(graphs: int, attacker: str, radius: Any, values: Sequence[float]) -> dict[str, Any]:
-        shown = [*(f"{value:.6f}" for value in values), "", ""]
-        ends = dict(zip(("certified_accuracy", "low95", "high95"), shown, strict=False))
-        return {"graphs": graphs, "attacker": attacker, "radius": radius, **ends}
-
-    def with_ends(share: float, graphs: int) -> list[float]:
-        low, high = share_interval([round(share * graphs)], graphs)
-        return [share, float(low[0]), float(high[0])]
-
-    lines = [
-        line(graphs, words, r, with_ends(row.accuracy(r, attacker).values[place], graphs))
-        for attacker, words in ATTACKERS.items()
-        for r in RADII
-    ]
-    ends = mean_radius_interval(row.radii["radius"][place]) or ()
-    lines.append(line(graphs, "any flips", "average", [row.average_radius.values[place], *ends]))
+    for attacker, words in ATTACKERS.items():
+        for r in RADII:
+            add_share(graphs, words, r, row.accuracy(r, attacker).values[place])
+    ends = mean_radius_interval(row.radii["radius"][place])
+    add(graphs, "any flips", "average", row.average_radius.values[place], ends)
     if row.under_attack is not None:
         attack = facts["attacked"]
-        few = len(attack["graphs"])
         share = row.under_attack.values[place]
-        lines.append(line(few, "strongest attack found", attack["budget"], with_ends(share, few)))
+        add_share(len(attack["graphs"]), "strongest attack found", attack["budget"], share)
     return lines
-
-
-_SIGNIFICANT = 0.05
 
 
 def write_benchmark(all_data: Sequence[DataStandings], folder: Path, *, command: str) -> list[Path]:
@@ -353,16 +342,12 @@ def write_benchmark(all_data: Sequence[DataStandings], folder: Path, *, command:
         _draw(stem, data)
         sections.append(_section(data, stem.with_suffix(".svg").relative_to(folder).as_posix()))
     content = {"command": command, "overview": _overview(all_data), "sections": sections}
-    svgs = {
-        section["figure"]: inline_svg(folder / section["figure"].removesuffix(".svg"))
-        for section in sections
-        if (folder / section["figure"]).is_file()
-    }
-    tables = [_latex(data) for data in all_data]
+    drawn = [section["figure"] for section in sections if (folder / section["figure"]).is_file()]
+    svgs = {figure: inline_svg(folder / figure.removesuffix(".svg")) for figure in drawn}
     pages = {
         folder / "page.md": rendered("benchmark.md", **content, markdown_table=markdown_table),
         folder / "page.html": rendered("benchmark.html", **content, svgs=svgs),
-        folder / "tables.tex": "\n\n".join(tables) + "\n",
+        folder / "tables.tex": "\n\n".join(map(_latex, all_data)) + "\n",
     }
     for path, text in pages.items():
         write_text(path, text)

@@ -46,7 +46,7 @@ class Trial:
     @property
     def weight(self) -> int:
         """Rough cost, for the progress bar."""
-        return self.epochs * (1 + self.candidate.defence.effort)
+        return self.epochs * (1 + self.candidate.defence.tried.effort)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +80,12 @@ class TrialResult:
     @property
     def rank(self) -> tuple[float, ...]:
         """The higher the better; of equals the more accurate, then the cheaper."""
-        return (self.score, self.content["accuracy"], -self.candidate.defence.effort, self.content["average_radius"])
+        return (
+            self.score,
+            self.content["accuracy"],
+            -self.candidate.defence.tried.effort,
+            self.content["average_radius"],
+        )
 
     def seconds(self, epochs: int) -> float:
         """What the same trial with another number of epochs would take."""
@@ -210,7 +215,7 @@ class Search:
         def in_time() -> Iterator[Trial]:
             for trial in missing:
                 needed = _needed(trial, before)
-                certain = needed is None and trial.candidate.defence.effort <= CERTAIN
+                certain = needed is None and trial.candidate.defence.tried.effort <= CERTAIN
                 if certain or self.clock.left_to_search > (needed or 0.0):
                     yield trial
 
@@ -259,11 +264,7 @@ class Choice:
     @property
     def verdict(self) -> list[str]:
         """What was chosen, and whether it is worth having."""
-        best, floor, graphs = (
-            self.summary["best"],
-            self.summary["edge_blind_accuracy"],
-            self.summary["validation_graphs"],
-        )
+        best, floor, graphs = (self.summary[key] for key in ("best", "edge_blind_accuracy", "validation_graphs"))
         score = best["certified_accuracy"]
         lines = [
             f"best: {best['model']} with {best['defence']}, {shown_share(score * graphs, graphs)} of {graphs} validation "
@@ -278,12 +279,7 @@ class Choice:
 
 
 def tune(
-    experiment: Experiment,
-    folder: Path,
-    *,
-    seconds: float = math.inf,
-    workers: int | None = None,
-    quiet: bool = True,
+    experiment: Experiment, folder: Path, *, seconds: float = math.inf, workers: int | None = None, quiet: bool = True
 ) -> Choice:
     """Search, rank what was tried, and write what came out. A folder in which this was begun is continued.
 
@@ -370,8 +366,7 @@ def _summary(
 
 def _ends(one: TrialResult) -> list[float]:
     """The exact 95% interval of a candidate's score."""
-    low, high = share_interval([round(one.score * one.graphs)], one.graphs)
-    return [round(float(low[0]), 6), round(float(high[0]), 6)]
+    return [round(float(end), 6) for end in share_interval(round(one.score * one.graphs), one.graphs)]
 
 
 def _described(one: TrialResult) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def test_the_first_sentence_compares_with_a_network_that_ignores_edges(even: Cer
     )
     for line in range(13):
         run = replace(even, line=line)
-        assert ("only as long as nobody attacks" in lead(run)) == (run.lead == 0)
+        assert ("only as long as nobody attacks" in lead(run)) == (run.lead_over(line) == 0)
         assert f"right on {line} of 12 graphs" in lead(run)
 
 

@@ -22,7 +22,7 @@ from flipproof.cli.options import (
 from flipproof.cli.summary import narrow_table, stacked
 from flipproof.fields import option
 from flipproof.studies import protection, tuning
-from flipproof.studies.candidate import Threat, check_networks, compared_defences, given_candidates
+from flipproof.studies.candidate import Threat, check_networks, compared_defences, named_candidates
 from flipproof.studies.experiment import Experiment, ladder_of
 
 
@@ -91,7 +91,7 @@ def tune(options: TuneOptions) -> Result:
     experiment = Experiment(
         options.source,
         options.threat,
-        given_candidates(values, options.candidate or []),
+        named_candidates(values, options.candidate or []),
         ladder_of(training.pop("epochs")),
         options.features,
         training,

@@ -123,7 +123,7 @@ def saved_figure(stem: Path, size: tuple[float, float]) -> Iterator[Any]:
 
 @contextmanager
 def panels_figure(stem: Path, count: int, size: tuple[float, float], **layout: Any) -> Iterator[tuple[Any, list[Any]]]:
-    """A figure with so many axes of this size, at most ``most`` per line, and ``rest`` inches beside and below them."""
+    """A figure with ``count`` axes of this size, at most ``most`` per line, and ``rest`` inches beside and below them."""
     most, rest = layout.pop("most", 3), layout.pop("rest", (0, 0))
     columns = min(most, count)
     lines = -(-count // columns)

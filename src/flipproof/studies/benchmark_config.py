@@ -59,7 +59,7 @@ class Row(_Table):
     """
 
     defence: str
-    name: Text = Field(default_factory=lambda given: given["defence"])
+    name: Text = Field(default_factory=lambda values: values["defence"])
     settings: Once[dict[str, Any]] = [{}]
     asked: dict[str, Any] = {}
     readings: dict[str, Text] = {}
@@ -189,8 +189,8 @@ def read_protocols(path: Path, *, root: str | None = None) -> list[Protocol]:
                 for key in ("training", "asked")
                 if isinstance(table.get(key), dict)
             }
-            given = {} if root is None else {"root": root}
-            protocol = _validated(Protocol, {**shared, **table, **merged, **given}, f"data[{number}].")
+            overridden = {} if root is None else {"root": root}
+            protocol = _validated(Protocol, {**shared, **table, **merged, **overridden}, f"data[{number}].")
             with _blamed(f"data[{number}]"):
                 protocols.append(_with_rows(protocol, file.row, path.parent))
         _check_names(protocols, file.row)

@@ -305,14 +305,14 @@ def check_sampling(sampling: Mapping[str, Any], candidate: Candidate | None = No
             raise InputError(f"asked.{key} is nothing that {who} takes ({hint(key, known)})")
 
 
-def given_candidates(values: Mapping[str, Sequence[Any]], texts: Sequence[str] = ()) -> tuple[Candidate, ...]:
+def named_candidates(values: Mapping[str, Sequence[Any]], texts: Sequence[str] = ()) -> tuple[Candidate, ...]:
     """The candidates that a user names.
 
     Args:
         values: For each trial option that defences declare, its values.
         texts: Candidates as text: the name of a defence, then its settings.
 
-    >>> [candidate.title for candidate in given_candidates({"keep": [0.9]}, ["smoothing add=0.01 remove=0.3"])]
+    >>> [candidate.title for candidate in named_candidates({"keep": [0.9]}, ["smoothing add=0.01 remove=0.3"])]
     ['keep 0.9', 'add 0.01 remove 0.3']
     """
     candidates = [

@@ -6,8 +6,6 @@ OUT/runs/NAME       the votes of its test graphs, as ``flipproof certify`` keeps
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import time
 from collections.abc import Iterator, Sequence
@@ -19,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flipproof.certificates.metrics import certified_accuracy, right_radii, shares
+from flipproof.certificates.metrics import certified_accuracy, shares
 from flipproof.certificates.sampled_votes import METHODS, Votes, certify_votes
 from flipproof.datasets import Split, split, topologies
 from flipproof.datasets.sources import fingerprint
@@ -52,39 +50,32 @@ class Reading(NamedTuple):
     samples: int
 
 
-@dataclass(frozen=True)
-class _RowsWork:
+def _graph_rows(readings: Sequence[Reading], task: tuple[int, Any]) -> list[tuple[Any, ...]]:
     """All rows of a graph, from its votes."""
-
-    readings: Sequence[Reading]
-
-    def __call__(self, task: tuple[int, Any]) -> list[list[Any]]:
-        index, votes = task
-        assert isinstance(votes, Votes)
-        graph, rows = votes.graph, []
-        for method, alpha, count in self.readings:
-            found = certify_votes(votes, alpha=alpha, method=method, samples=count)
-            described = (index, graph.name, graph.num_nodes, graph.num_edges, graph.label, method, alpha, count)
-            answer = ["" if found.label is None else found.label, found.radius, found.order, repr(found.p_lower)]
-            rows.append([*described, *answer])
-        return rows
+    index, votes = task
+    assert isinstance(votes, Votes)
+    graph, rows = votes.graph, []
+    for reading in readings:
+        read = certify_votes(votes, alpha=reading.alpha, method=reading.method, samples=reading.samples)
+        answer = ("" if read.label is None else read.label, read.radius, read.order, repr(read.p_lower))
+        rows.append((index, graph.name, graph.num_nodes, graph.num_edges, graph.label, *reading, *answer))
+    return rows
 
 
 def write_certificates(run: Run[CertifySettings], readings: Sequence[Reading], *, engine: Engine, quiet: bool) -> bool:
     """Write ``certificates.csv`` of a run; ``False`` if it is there already."""
+    import pandas
+
     path = run.folder / CERTIFICATES
     if path.exists():
         return False
-    found: dict[int, list[list[Any]]] = {}
+    by_graph: dict[int, list[tuple[Any, ...]]] = {}
     with progress("certifying", len(run.settings.graphs), unit="graphs", quiet=quiet) as advance:
-        for (index, _), rows in engine.run(_RowsWork(readings), read_evidence(run)):
-            found[index] = rows
+        for (index, _), rows in engine.run(partial(_graph_rows, readings), read_evidence(run)):
+            by_graph[index] = rows
             advance(1)
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    writer.writerows(row for index in sorted(found) for row in found[index])
-    write_text(path, text.getvalue())
+    table = pandas.DataFrame([row for index in sorted(by_graph) for row in by_graph[index]], columns=_COLUMNS)
+    write_text(path, table.to_csv(index=False, lineterminator="\n"))
     return True
 
 
@@ -102,18 +93,14 @@ class Table:
 
 def read_certificates(paths: Sequence[Path]) -> Table:
     """What :func:`write_certificates` wrote for the networks of a kind."""
+    import pandas
+
     radii: dict[Reading, list[IntArray]] = {}
     for path in paths:
-        rows: dict[Reading, list[dict[str, str]]] = {}
-        with path.open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file):
-                reading = Reading(row["method"], float(row["alpha"]), int(row["samples"]))
-                rows.setdefault(reading, []).append(row)
-        for reading, graphs in rows.items():
-            answers = [int(row["predicted"]) if row["predicted"] else None for row in graphs]
-            labels = [int(row["label"]) for row in graphs]
-            right = right_radii([int(row["radius"]) for row in graphs], answers, labels)
-            radii.setdefault(reading, []).append(right)
+        table = pandas.read_csv(path, converters={"alpha": float})  # exactly as it was written
+        for reading, graphs in table.groupby(list(_READING), sort=False):
+            right = graphs["predicted"] == graphs["label"]  # an abstention is equal to nothing
+            radii.setdefault(Reading(*reading), []).append(np.where(right, graphs["radius"], -1))
     return Table({reading: np.stack(networks) for reading, networks in radii.items()})
 
 

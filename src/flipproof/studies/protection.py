@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,9 +117,12 @@ def protect(
         note(f"training {best.candidate.title} on training and validation graphs", quiet=quiet)
         _train(run, experiment, finals, count, quiet)
         measured = _measure(folder, experiment, finals, count, quiet)
+    chosen = finals[0].candidate
+    options = {**chosen.settings, **chosen.recipe, **finals[0].epochs_option}
     validation = {"graphs": best.graphs, "chosen": best.score, "edge_blind": _blind(results).score}
     tried = {"validation": validation, "trials": [result.summary() for result in results]}
-    summary = _choice(finals[0]) | measured | tried | _next_steps(experiment, folder, finals[0])
+    summary = {"defence": chosen.defence.name, "settings": options, **measured, **tried}
+    summary |= _next_steps(experiment, folder, finals[0])
     write_json(folder / "protect.json", summary)
     said = rendered(
         "protection.txt",
@@ -201,40 +205,33 @@ def _stored_choice(
     return results, finals, next(one for one in results if one.trial.name == stored["best"])
 
 
-@dataclass(frozen=True)
-class _FinalWork:
-    """What a worker does at the end: train, and write the model folder, whole or not at all."""
+def _train_final(experiment: Experiment, folder: Path, final: Final) -> dict[str, Any]:
+    """Train, and write the model folder, whole or not at all."""
+    from flipproof import models
 
-    experiment: Experiment
-    folder: Path
-
-    def __call__(self, final: Final) -> dict[str, Any]:
-        from flipproof import models
-
-        # the same test part, with the validation graphs among the training graphs
-        source, data = replace(self.experiment.source, validation=0.0), self.experiment.parts.dataset
-        out = self.folder / final.role
-        part = out.with_name(f"{out.name}.part")
-        candidate = final.candidate
-        with one_thread():
-            learned = self.experiment.learn(candidate, source.split(data).train, epochs=final.epochs, checkpoint=part)
-        models.save(
-            learned.model,
-            out,
-            defence={"name": candidate.defence.name, **candidate.settings},
-            features=learned.features.spec,
-            **source.metadata(data),
-            training=learned.settings,
-        )
-        part.unlink(missing_ok=True)
-        return {"weights_sha256": models.load_metadata(out).weights_hash, "train_accuracy": learned.accuracy}
+    # the same test part, with the validation graphs among the training graphs
+    source, data, candidate = replace(experiment.source, validation=0.0), experiment.parts.dataset, final.candidate
+    out = folder / final.role
+    part = out.with_name(f"{out.name}.part")
+    with one_thread():
+        learned = experiment.learn(candidate, source.split(data).train, epochs=final.epochs, checkpoint=part)
+    models.save(
+        learned.model,
+        out,
+        defence={"name": candidate.defence.name, **candidate.settings},
+        features=learned.features.spec,
+        **source.metadata(data),
+        training=learned.settings,
+    )
+    part.unlink(missing_ok=True)
+    return {"weights_sha256": models.load_metadata(out).weights_hash, "train_accuracy": learned.accuracy}
 
 
 def _train(run: Run[StudySettings], experiment: Experiment, finals: Sequence[Final], workers: int, quiet: bool) -> None:
     """Train what is missing; a model folder that is not the one that was trained is made again."""
     missing = [final for final in finals if not _is_trained(run, final)]
     if missing:
-        work = _FinalWork(experiment, run.folder)
+        work = partial(_train_final, experiment, run.folder)
         for final, content in run_jobs("training", missing, work, workers=workers, quiet=quiet):
             run.store.finish(final.name, json.dumps(content).encode())
 
@@ -258,7 +255,10 @@ def _measure(
     indices = part_indices(source.split(data), "test", None)
     graphs = {index: data[index] for index in indices}
     loaded = {final.role: load_model(str(folder / final.role)) for final in finals}
-    classifiers = {final.role: _defended(loaded[final.role], final.candidate) for final in finals}
+    classifiers = {
+        role: candidate.defended(model.model, load_features(model.features(None)), num_classes=model.model.num_classes)
+        for (role, model), candidate in zip(loaded.items(), (final.candidate for final in finals), strict=True)
+    }
     model, spec = classifiers[_MODEL], loaded[_MODEL].features(None)
     keep_to_path(model, folder / "run")
     model.check_ahead(data.subset(indices))
@@ -321,11 +321,6 @@ def _measure(
     }
 
 
-def _defended(loaded: LoadedModel, candidate: Candidate) -> DefendedClassifier:
-    hook = load_features(loaded.features(None))
-    return candidate.defended(loaded.model, hook, num_classes=loaded.model.num_classes)
-
-
 def _attack(
     folder: Path,
     experiment: Experiment,
@@ -377,14 +372,6 @@ def _write_report(folder: Path) -> None:
     figures = write_figures(folder / "run" / "figures", runs)
     page = report_page(runs, figures=[f"figures/{path.stem}" for path in figures if path.suffix == ".csv"])
     write_text(folder / _REPORT, page)
-
-
-def _choice(chosen: Final) -> dict[str, Any]:
-    candidate = chosen.candidate
-    return {
-        "defence": candidate.defence.name,
-        "settings": {**candidate.settings, **candidate.recipe, **chosen.epochs_option},
-    }
 
 
 def _next_steps(experiment: Experiment, folder: Path, chosen: Final) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Tried:
 
     Attributes:
         candidates: Settings worth trying on such graphs.
-        against: Settings worth trying against an attack of any so many flips, or of (additions, removals); by default the same.
+        against: Settings worth trying against an attack (flips of any kind, or additions and removals); by default the same.
         recipes: Other ways of training worth trying, as arguments of :func:`flipproof.train`.
         effort: Rough cost of a trial: 0 for one answer per graph, 1 for a few, 2 for many, 3 for thousands. A search tries those
             up to 1 in any case and the others as time allows, in this order.
@@ -211,7 +211,7 @@ class Space:
         return [] if self.baseline else [self.checked({})]
 
     def candidates_against(self, graphs: Dataset, attack: Attack) -> list[Settings]:
-        """Settings worth trying against an attack of any so many flips, or of (additions, removals)."""
+        """Settings worth trying against an attack: a number of flips of any kind, or (additions, removals)."""
         if self.tried.against is not None:
             return self.tried.against(graphs, attack)
         return [{}] if self.baseline else self.candidates(graphs)

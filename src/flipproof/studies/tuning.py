@@ -1,4 +1,9 @@
-"""Choosing a network and a defence: what certifies most against the attack to withstand, on validation graphs."""
+"""Choosing a network and a defence: what certifies most against the attack to withstand, on validation graphs.
+
+The search is by successive halving: short trainings of all candidates, longer ones of the better half. Cheap candidates come
+first and are tried in any case; expensive ones as time allows. From the second rung on, a candidate that is clearly behind is
+dropped, so that the time goes to those that may win.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +44,7 @@ class Trial:
     @property
     def name(self) -> str:
         """For messages, and in the store."""
-        return (
-            f"{self.candidate.title}, {self.epochs} epochs" if self.candidate.defence.trains else self.candidate.title
-        )
+        return self.candidate.title + (f", {self.epochs} epochs" if self.candidate.defence.trains else "")
 
     @property
     def weight(self) -> int:
@@ -80,12 +83,8 @@ class TrialResult:
     @property
     def rank(self) -> tuple[float, ...]:
         """The higher the better; of equals the more accurate, then the cheaper."""
-        return (
-            self.score,
-            self.content["accuracy"],
-            -self.candidate.defence.tried.effort,
-            self.content["average_radius"],
-        )
+        effort = self.candidate.defence.tried.effort
+        return (self.score, self.content["accuracy"], -effort, self.content["average_radius"])
 
     def seconds(self, epochs: int) -> float:
         """What the same trial with another number of epochs would take."""

@@ -55,7 +55,7 @@ _HOMES = {
     "average_certified_radius": "certificates.metrics",
     "certified_accuracy": "certificates.metrics",
     "certified_interval": "certificates.metrics",
-    "paired_tests": "certificates.paired_tests",
+    "paired_tests": "certificates.metrics",
     "Votes": "certificates.sampled_votes",
     "Sequential": "certificates.sequential",
     "certified_grid": "certificates.vote_share",

@@ -22,7 +22,7 @@ import torch
 
 import flipproof as fp
 from flipproof.files import write_json
-from flipproof.studies.reproduce.experiment import Job, Model, Settings, data_split, train_networks
+from flipproof.studies.paper_experiment import Job, Model, Settings, data_split, train_networks
 
 RADII = (0, 1, 2, 3, 5, 10)
 METHODS = ("paper", "votes", "influence")

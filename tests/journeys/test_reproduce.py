@@ -24,7 +24,7 @@ import sys
 from pathlib import Path
 from flipproof.cli.options import run_command
 from flipproof.cli.reproduce_command import Options, run_settings
-from flipproof.studies.reproduce.experiment import Settings
+from flipproof.studies.paper_experiment import Settings
 
 settings = Settings(
     graphs=32, train_graphs=16, networks=2, keeps=(0.7, 0.9), sample_counts=(100, 200, 300), gain_samples=200,

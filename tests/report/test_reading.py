@@ -15,8 +15,7 @@ from flipproof.attacks.search import robust_accuracy
 from flipproof.report import reading
 from flipproof.report.content import Reading
 from flipproof.report.reading import check_attacks, check_baseline, read_run, run_names, with_attacks, with_lines
-from flipproof.report.report_page import report_page
-from flipproof.report.script_data import script_data
+from flipproof.report.report_page import report_page, script_data
 from flipproof.runs.attacking import read_attacks
 from flipproof.runs.certifying import Line, keep_line, read_evidence
 from flipproof.runs.run_folder import open_run, written_run

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flipproof.report import script_data
+from flipproof.report import report_page as page_module
 from flipproof.report.content import CertifiedRun
 from flipproof.report.reading import read_run
 from flipproof.report.report_page import report_page
@@ -40,7 +40,7 @@ def test_the_first_sentence_compares_with_a_network_that_ignores_edges(even: Cer
     )
     for line in range(13):
         run = replace(even, line=line)
-        assert ("only as long as nobody attacks" in lead(run)) == (run.lead == 0)
+        assert ("only as long as nobody attacks" in lead(run)) == (run.lead_over(line) == 0)
         assert f"right on {line} of 12 graphs" in lead(run)
 
 
@@ -74,10 +74,10 @@ def test_the_page_asks_for_nothing_from_elsewhere(even: CertifiedRun) -> None:
 
 def test_large_graphs_are_not_drawn(even: CertifiedRun, monkeypatch: pytest.MonkeyPatch) -> None:
     def drawn(key: str) -> list[int]:
-        return [one[key] for one in script_data.script_data([even])["graphs"] if one["edges"] is not None]
+        return [one[key] for one in page_module.script_data([even])["graphs"] if one["edges"] is not None]
 
     assert len(drawn("nodes")) == 12
-    monkeypatch.setattr(script_data, "_DRAWN_NODES", 7)
+    monkeypatch.setattr(page_module, "_DRAWN_NODES", 7)
     assert set(drawn("nodes")) == {6, 7}
-    monkeypatch.setattr(script_data, "_ALL_EDGES", 30)
+    monkeypatch.setattr(page_module, "_ALL_EDGES", 30)
     assert 0 < sum(drawn("count")) <= 30

@@ -11,7 +11,7 @@ import yaml
 
 import flipproof
 from flipproof.defences import defence_names
-from flipproof.report.templates import _environment, bibtex, html_table, references
+from flipproof.report.templates import _environment, bibtex, references
 from flipproof.report.wording import wording
 from flipproof.runs.settings import CertifySettings
 from support.command_line import Command
@@ -27,7 +27,7 @@ def test_embedded_json_stays_inside_its_element(text: str) -> None:
 
 
 def test_cells_are_escaped_and_marked() -> None:
-    table = html_table([["<a>"], ["yes"], ["<b>"]], classes={"yes": "good"})
+    table = str(_environment().get_template("table.html").module.table([["<a>"], ["yes"], ["<b>"]], {"yes": "good"}))
     assert '<th scope="col">&lt;a&gt;</th>' in table
     assert '<td class="good">yes</td>' in table
     assert "<td>&lt;b&gt;</td>" in table

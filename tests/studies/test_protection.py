@@ -17,8 +17,9 @@ from flipproof.runs.run_folder import open_run
 from flipproof.runs.settings import StudySettings
 from flipproof.studies import candidate
 from flipproof.studies.candidate import Candidate, Threat, baselines
+from flipproof.studies.experiment import Experiment
 from flipproof.studies.search_space import space
-from flipproof.studies.trials import Experiment, Trial, TrialWork
+from flipproof.studies.tuning import Trial, TrialWork
 from support.command_line import Command, Outcome, write_graphs
 
 KEYS = {"defence", "settings", "accuracy", "certified_accuracy", "interval", "edge_blind", "undefended"}

@@ -14,9 +14,9 @@ from flipproof.datasets import folder
 from flipproof.datasets.sources import DataSource
 from flipproof.runs.run_folder import open_run
 from flipproof.runs.settings import StudySettings
-from flipproof.studies.candidate import Threat, given_candidates
+from flipproof.studies.candidate import Threat, named_candidates
+from flipproof.studies.experiment import Experiment
 from flipproof.studies.protection import Final, next_commands
-from flipproof.studies.trials import Experiment
 from flipproof.studies.tuning import training_command
 from support.command_line import Command, write_graphs
 
@@ -89,7 +89,7 @@ def test_the_commands_it_prints_certify_the_graphs_it_never_saw(
 
 
 def test_the_commands_take_directed_graphs_as_they_were_taken(graphs: Path, tmp_path: Path, command: Command) -> None:
-    (candidate,) = given_candidates({"keep": [0.9]})
+    (candidate,) = named_candidates({"keep": [0.9]})
     experiment = Experiment(DataSource(str(graphs), symmetrise=True), Threat(radius=1), (candidate,))
     typed = training_command(experiment, candidate, {}, {}, tmp_path)
     for train in (typed, next_commands(experiment, Final(candidate, 2, "model"), "degree")[0]):
@@ -116,7 +116,7 @@ def test_test_graphs_are_not_looked_at(graphs: Path) -> None:
 
 
 def test_other_objectives_are_tried_for_what_survives_the_first_rung() -> None:
-    (candidate,) = given_candidates({"keep": [0.9]})
+    (candidate,) = named_candidates({"keep": [0.9]})
     others = candidate.variants()
     assert [other.title for other in others] == ["keep 0.9 majority copies 16", "keep 0.9 attacked copies 4"]
     assert [other.training["objective"] for other in others] == ["majority", "attacked"]
@@ -169,7 +169,7 @@ def test_what_cannot_be_used_is_refused(
     ],
 )
 def test_ways_of_training_are_candidates_by_name_and_by_default(text: str, title: str, setting: dict[str, int]) -> None:
-    (named,) = given_candidates({}, [text])
+    (named,) = named_candidates({}, [text])
     assert named.title == title
     key, value = list(setting.items())[1]
     assert named.training[key] == value
@@ -179,7 +179,7 @@ def test_ways_of_training_are_candidates_by_name_and_by_default(text: str, title
 
 
 def test_a_flag_of_a_candidate_is_true_or_false() -> None:
-    (plain,) = given_candidates({}, ["local budget=1 counts_only=false"])
+    (plain,) = named_candidates({}, ["local budget=1 counts_only=false"])
     assert plain.title == "local 1"
     with pytest.raises(fp.InputError, match="must read local"):
-        given_candidates({}, ["local budget=1 counts_only=perhaps"])
+        named_candidates({}, ["local budget=1 counts_only=perhaps"])

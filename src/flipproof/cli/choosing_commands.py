@@ -26,14 +26,14 @@ from flipproof.cli.summary import narrow_table, stacked
 from flipproof.errors import InputError
 from flipproof.fields import option
 from flipproof.progress import note
+from flipproof.report.content import RADII
 from flipproof.report.wording import LINE
 from flipproof.studies import protection, tuning
-from flipproof.studies.benchmark.config import Protocol, read_protocols
-from flipproof.studies.benchmark.jobs import LIMIT, RADII, Job, finished_jobs
-from flipproof.studies.benchmark.standings import DataStandings, standings
-from flipproof.studies.benchmark.standings_page import write_benchmark
-from flipproof.studies.candidate import Threat, check_networks, compared_defences, given_candidates
-from flipproof.studies.trials import Experiment, ladder_of
+from flipproof.studies.benchmark_config import Protocol, read_protocols
+from flipproof.studies.benchmark_jobs import LIMIT, Job, finished_jobs
+from flipproof.studies.candidate import Threat, check_networks, compared_defences, named_candidates
+from flipproof.studies.experiment import Experiment, ladder_of
+from flipproof.studies.standings import DataStandings, standings, write_benchmark
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +101,7 @@ def tune(options: TuneOptions) -> Result:
     experiment = Experiment(
         options.source,
         options.threat,
-        given_candidates(values, options.candidate or []),
+        named_candidates(values, options.candidate or []),
         ladder_of(training.pop("epochs")),
         options.features,
         training,

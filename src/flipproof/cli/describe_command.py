@@ -15,7 +15,7 @@ from flipproof.datasets import Dataset
 from flipproof.datasets.sources import DataSource
 from flipproof.datasets.splits import in_several_classes, isomorphism_groups
 from flipproof.errors import InputError
-from flipproof.fields import option
+from flipproof.fields import from_plain, option
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise
 from flipproof.report.wording import wording
@@ -112,10 +112,11 @@ def described(graphs: Dataset) -> dict[str, Any]:
 
 def _candidate(kind: Space, settings: dict[str, Any], graphs: Dataset, usual: Graph) -> dict[str, Any]:
     """A defence worth trying, and how far it can reach on a graph of usual size."""
+    defence = from_plain(kind.kind, settings)
     reaches = {
         effort: best
-        for effort, values in kind.efforts
-        if (best := kind.best(usual, kind.request(values), settings, graphs.num_classes)) is not None
+        for effort, values in kind.tried.efforts
+        if (best := defence.best(usual, kind.request(values), graphs.num_classes)) is not None
     }
     return {
         "defence": {"name": kind.name, **settings},

@@ -11,8 +11,8 @@ from flipproof.checks import checked_seed
 from flipproof.cli.options import FolderOptions, OutputOptions, Result, WorkerOptions
 from flipproof.cli.summary import narrow_table, stacked
 from flipproof.fields import option
-from flipproof.studies.reproduce.experiment import Settings, data_split, run_experiment
-from flipproof.studies.reproduce.paper_page import Reproduced, write_paper
+from flipproof.studies.paper_experiment import Settings, data_split, run_experiment
+from flipproof.studies.paper_page import Reproduced, write_paper
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ from flipproof.fields import option
 from flipproof.models.loading import load_features
 from flipproof.progress import note, progress
 from flipproof.report.wording import setting_words
-from flipproof.studies.search_space import Space, fit_edge_blind, spaces, undefended
+from flipproof.studies.search_space import Space, default_features, fit_edge_blind, spaces, undefended
 
 if TYPE_CHECKING:
     from flipproof.classifiers.features import NodeFeatures
@@ -110,7 +110,7 @@ def train(options: TrainOptions) -> Result:
     if plan.arguments.get("counts_only"):  # there is no epoch to choose: all are learnt from
         known = np.union1d(parts.train_indices, parts.validation_indices)
         parts = replace(parts, train_indices=known, validation_indices=known[:0])
-    spec = plan.home.default_features(graphs) if options.features is None else options.features
+    spec = default_features(plan.home.name, graphs) if options.features is None else options.features
     hook = load_features(spec)
     if hook.spec is None:
         raise InputError(
@@ -156,7 +156,7 @@ def _plan(options: TrainOptions) -> _Plan:
     settings = defence.checked(own_values(defence, values, "settings"))
     extra = {entry.name: values.get(entry.name, entry.default) for entry in defence.training_options}
     model = options.model or defence.network or ("gin" if defence.trains else defence.name)
-    return _Plan(model, home or defence, defence, settings, defence.training(settings) | extra)
+    return _Plan(model, home or defence, defence, settings, defence.training.arguments(settings) | extra)
 
 
 def _trained(

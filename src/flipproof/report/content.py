@@ -24,6 +24,9 @@ from flipproof.runs.table import Row, columns_of
 ATTACKERS = {"radius": "any flips", "adds_radius": "additions only", "removes_radius": "removals only"}
 """Columns of the table of certificates, and the attacker that each is about."""
 
+RADII = (0, 1, 2, 3, 5, 10)
+"""Shown in tables."""
+
 _TESTED = (0, 1, 2, 3)
 _LEAST_RANGE, _MOST_RANGE, _BLIND_RANGE, _MOST_CELLS = 4, 64, 10, 17
 
@@ -51,9 +54,9 @@ class Reading:
     p_lower: float | None
 
     @classmethod
-    def of(cls, found: Certificate) -> Reading:
+    def of(cls, certificate: Certificate) -> Reading:
         """The part of a certificate that is shown."""
-        return cls(found.label, found.radius, found.adds_radius, found.removes_radius, found.p_lower)
+        return cls(*(getattr(certificate, column) for column in ("label", *ATTACKERS, "p_lower")))
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,8 +122,8 @@ class CertifiedRun:
     @property
     def only_class(self) -> str | None:
         """The name of the class that every graph is given, though their labels differ; ``None`` if there is none."""
-        found = only_class([row["predicted"] for row in self.rows], [row["label"] for row in self.rows])
-        return None if found is None else self.class_names[found]
+        label = only_class(*columns_of(self.rows, "predicted", "label").values())
+        return None if label is None else self.class_names[label]
 
     @property
     def alpha(self) -> float:
@@ -154,22 +157,21 @@ class CertifiedRun:
         known: dict[tuple[str, str], IntArray] = self.__dict__.setdefault("_right_radii", {})
         key = (method or self.method, attacker)
         if key not in known:
-            found = [self.readings[key[0]][row["graph"]] for row in self.rows]
-            radii = [getattr(reading, attacker) for reading in found]
-            known[key] = right_radii(radii, [reading.label for reading in found], [row["label"] for row in self.rows])
+            own = [self.readings[key[0]][row["graph"]] for row in self.rows]
+            radii = [getattr(reading, attacker) for reading in own]
+            known[key] = right_radii(radii, [reading.label for reading in own], [row["label"] for row in self.rows])
             known[key].flags.writeable = False
         return known[key]
 
     @property
     def nodes(self) -> int | None:
         """Number of nodes that an attacker could change beside the flips; ``None`` if this was not asked."""
-        found: int | None = self.settings.question.get("nodes")
-        return found
+        number: int | None = self.settings.question.get("nodes")
+        return number
 
     def right_beside(self, change: str) -> IntArray:
         """The flips that each graph withstands beside one of ``NODE_CHANGES``; -1 where it is wrong or the answer changes."""
-        columns = columns_of(self.rows, f"{change}_nodes_radius", "predicted", "label")
-        return right_radii(*columns.values())
+        return right_radii(*columns_of(self.rows, f"{change}_nodes_radius", "predicted", "label").values())
 
     def curve(self, method: str | None = None, attacker: str = "radius", *, top: int, name: str = "") -> Curve:
         """Certified accuracy for r = 0..top."""
@@ -190,11 +192,11 @@ class CertifiedRun:
 
     def radii_by_class(self) -> dict[str, Counter[int]]:
         """How many graphs of each true class have which radius; -1 where wrong or abstained on."""
-        found: dict[str, Counter[int]] = {}
+        counts: dict[str, Counter[int]] = {}
         for row, radius in zip(self.rows, self.right_radii().tolist(), strict=True):
             name = "no label" if row["label"] is None else self.class_names[row["label"]]
-            found.setdefault(name, Counter())[radius] += 1
-        return found
+            counts.setdefault(name, Counter())[radius] += 1
+        return counts
 
     def radii_by_size(self) -> list[tuple[float, float]]:
         """Mean number of nodes and mean radius of the right ones, in at most eight groups of similar size and number."""
@@ -208,23 +210,18 @@ class CertifiedRun:
 
     def radius_by_nodes(self) -> dict[tuple[int, int], list[int]]:
         """The graphs with each number of nodes and radius; -1 where wrong or abstained on."""
-        found: dict[tuple[int, int], list[int]] = {}
+        members: dict[tuple[int, int], list[int]] = {}
         for row, radius in zip(self.rows, self.right_radii().tolist(), strict=True):
-            found.setdefault((row["nodes"], radius), []).append(row["graph"])
-        return found
+            members.setdefault((row["nodes"], radius), []).append(row["graph"])
+        return members
 
     def radius_pairs(self) -> Counter[tuple[int, int]]:
         """How many graphs have which radius by the run's own method and by the next one; -1 where a method abstains."""
         own, other = list(self.readings.values())[:2]
         return Counter((own[index].radius, other[index].radius) for index in self.graphs)
 
-    @property
-    def lead(self) -> int | None:
-        """The most flips under which more graphs are certified than the line has right; -1 if never, ``None`` without a line."""
-        return None if self.line is None else self.lead_over(self.line)
-
     def lead_over(self, right: int) -> int:
-        """The most flips under which more than so many graphs are certified; -1 if never."""
+        """The most flips under which more than ``right`` graphs are certified; -1 if never."""
         ordered = np.sort(self.right_radii())[::-1]
         return int(ordered[right]) if right < len(ordered) else -1
 
@@ -232,21 +229,17 @@ class CertifiedRun:
     def targets(self) -> dict[str, str]:
         """Who may have been attacked: roles, in words."""
         trait = wording(self.settings.defence["name"]).trait
-        return {
-            "defended": f"the {trait} classifier",
-            "base": "its base model",
-            "undefended": "the undefended model",
-        }
+        return {"defended": f"the {trait} classifier", "base": "its base model", "undefended": "the undefended model"}
 
     @property
     def under_attack(self) -> dict[str, Curve]:
         """By role: of the graphs attacked, how many are still right after the attacks found of up to r flips."""
         curves = {}
         for role in self.targets:
-            found = [results[role] for results in self.attacks.values() if role in results]
-            if found:
-                top = max(result.budget for result in found)
-                withstood = np.array([result.size - 1 if result.success else top for result in found])
+            own = [results[role] for results in self.attacks.values() if role in results]
+            if own:
+                top = max(result.budget for result in own)
+                withstood = np.array([result.size - 1 if result.success else top for result in own])
                 curves[role] = Curve.of(role, withstood, top)
         return curves
 
@@ -263,16 +256,17 @@ class CertifiedRun:
     def broken(self) -> list[int]:
         """Graphs on which an attack on the defended classifier succeeded within the certified radius: there should be none."""
         by_graph = {row["graph"]: row for row in self.rows}
-        defended = {index: found["defended"] for index, found in self.attacks.items() if "defended" in found}
+        defended = {index: roles["defended"] for index, roles in self.attacks.items() if "defended" in roles}
         return [
             index
-            for index, found in defended.items()
-            if found.success and found.label == by_graph[index]["predicted"] and found.size <= by_graph[index]["radius"]
+            for index, attack in defended.items()
+            if attack.success and attack.label == by_graph[index]["predicted"]
+            if attack.size <= by_graph[index]["radius"]
         ]
 
 
 def chosen_rows(rows: Sequence[Row], most: int) -> list[Row]:
-    """At most so many rows, in their order: in turn one of every true class and outcome, so that nothing rare is missing.
+    """At most ``most`` rows, in their order: in turn one of every true class and outcome, so that nothing rare is missing.
 
     >>> rows = [{"label": 0, "predicted": 0, "radius": 1}] * 5 + [{"label": 0, "predicted": 1, "radius": 2}]
     >>> [row["predicted"] for row in chosen_rows(rows, 3)]

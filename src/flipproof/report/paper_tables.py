@@ -19,14 +19,12 @@ from flipproof.certificates.metrics import (
 )
 from flipproof.errors import InputError
 from flipproof.graphs import IntArray
-from flipproof.report.content import ATTACKERS, curve_limit
+from flipproof.report.content import ATTACKERS, RADII, curve_limit
 from flipproof.report.templates import Cell, latex_table, latex_text
 from flipproof.report.wording import title
 from flipproof.runs.certifying import line_in
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.table import Row, columns_of, read_table
-
-RADII = (0, 1, 2, 3, 5, 10)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,9 +81,6 @@ def read_runs(folders: Sequence[Path], names: Sequence[str]) -> list[TableRun]:
 def _last_radius(runs: Sequence[TableRun]) -> int:
     seeing = [run for run in runs if not run.edge_blind]
     return curve_limit(int(found.max()) for run in seeing for found in run.radii.values())
-
-
-# ---- CSV -------------------------------------------------------------------------------------------------------------------
 
 
 def long_csv(runs: Sequence[TableRun], radii: Sequence[int] | None = None) -> str:
@@ -160,9 +155,6 @@ def paired_csv(runs: Sequence[TableRun], radii: Sequence[int] | None = None) -> 
     )
 
 
-# ---- LaTeX -----------------------------------------------------------------------------------------------------------------
-
-
 def _shown(runs: Sequence[TableRun], radii: Sequence[int] | None) -> Sequence[int]:
     """The radii asked for; by default a few, up to the first at which nothing is certified."""
     if radii is not None:
@@ -174,10 +166,7 @@ def _shown(runs: Sequence[TableRun], radii: Sequence[int] | None) -> Sequence[in
 def latex(runs: Sequence[TableRun], radii: Sequence[int] | None = None) -> str:
     """Certified accuracy of each run, with intervals; for several runs on the same graphs also the paired tests."""
     shown = _shown(runs, radii)
-    parts = [
-        f"% flipproof {__version__}; needs \\usepackage{{booktabs}}",
-        _accuracy_table(runs, shown),
-    ]
+    parts = [f"% flipproof {__version__}; needs \\usepackage{{booktabs}}", _accuracy_table(runs, shown)]
     if len(runs) > 1:
         if all(run.graphs == runs[0].graphs for run in runs):
             parts.append(_paired_table(compared(runs, shown)))

@@ -21,19 +21,11 @@ from flipproof.runs.table import Row, derive_row, has_table, read_table
 MOST_LISTED = 2_000
 """Graphs of a run that a page lists one by one; of more, it lists some of every class and outcome."""
 
-_NEEDED = (
-    "graph",
-    "nodes",
-    "edges",
-    "label",
-    "predicted",
-    *ATTACKERS,
-    "method",
-    "alpha",
-    "num_slots",
-    "counts",
-    "grid",
+_GRAPH, _EVIDENCE = (
+    ("graph", "nodes", "edges", "label", "predicted"),
+    ("method", "alpha", "num_slots", "counts", "grid"),
 )
+_NEEDED = (*_GRAPH, *ATTACKERS, *_EVIDENCE)
 
 
 def run_names(folders: Sequence[Path]) -> list[str]:

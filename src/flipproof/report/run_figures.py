@@ -22,13 +22,13 @@ from flipproof.graphs import Graph, IntArray
 from flipproof.report.content import ATTACKERS, CertifiedRun, curve_range, percent
 from flipproof.report.drawing import (
     Panel,
+    curve_rows,
     curve_shades,
     draw_curves,
     draw_floor,
     dress_axes,
     figure_paths,
     finish_panel,
-    floor_row,
     panels_figure,
     plain_text,
     saved_figure,
@@ -63,9 +63,6 @@ def write_figures(folder: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
     return paths
 
 
-# ---- certified accuracy --------------------------------------------------------------------------------------------------
-
-
 def _accuracy(stem: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
     """One run: a curve for each method. Several: a curve for each run. A panel for each attacker, where they differ."""
     top, first = curve_range(runs), runs[0]
@@ -97,9 +94,6 @@ def _title(runs: Sequence[CertifiedRun]) -> str:
     if len({run.data_key for run in runs}) == 1:
         return plain_text(first.what)
     return f"{len(runs)} runs on different data"
-
-
-# ---- histogram of radii, by class -----------------------------------------------------------------------------------------
 
 
 def _radii_by_class(stem: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
@@ -145,9 +139,6 @@ def _radii_by_class(stem: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
     return [*figure_paths(stem), write_rows(stem, ("run", "class", "radius", "graphs"), rows)]
 
 
-# ---- attacks ---------------------------------------------------------------------------------------------------------------
-
-
 def _under_attack(stem: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
     """The graphs that were attacked: accuracy after the attacks found beside certified accuracy, an upper and a lower bound."""
     panels = []
@@ -173,9 +164,6 @@ def _under_attack(stem: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
             fontsize=8,
         )
     return [*figure_paths(stem), write_curves(stem, panels)]
-
-
-# ---- additions and removals ------------------------------------------------------------------------------------------------
 
 
 def _add_remove(stem: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
@@ -204,9 +192,6 @@ def _add_remove(stem: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
         for (adds, removes), number in np.ndenumerate(count)
     ]
     return [*figure_paths(stem), write_rows(stem, ("run", "additions", "removals", "share_of_graphs"), rows)]
-
-
-# ---- radius against size, one method against another --------------------------------------------------------------------------
 
 
 def _radius_by_size(stem: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
@@ -281,9 +266,6 @@ def _methods(stem: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
     return [*figure_paths(stem), write_rows(stem, columns, rows)]
 
 
-# ---- a run of attacks -------------------------------------------------------------------------------------------------------
-
-
 def draw_attacks(folder: Path, attacked: Attacked, words: Mapping[str, str]) -> None:
     """The figures of a run of attacks; ``words`` say who was attacked, by role."""
     summary, graphs = attacked.summary, attacked.graphs
@@ -299,15 +281,11 @@ def draw_attacks(folder: Path, attacked: Attacked, words: Mapping[str, str]) -> 
     title = f"{len(graphs)} graphs, attacks of up to {summary['budget']} flips"
     accuracy_figure(folder / "accuracy_under_attack", curves, title=title, floor=summary.get("edge_blind_accuracy"))
     for role, found in attacked.results.items():
+        hits = [(index, graphs[index], result) for index, result in found.items() if result.success and result.size]
         drawn = [
-            (
-                graphs[index],
-                result,
-                f"{graphs[index].name or f'graph {index}'}: {result.size} flip{'s' * (result.size != 1)}",
-            )
-            for index, result in found.items()
-            if result.success and result.size
-        ][:_DRAWN]
+            (graph, result, f"{graph.name or f'graph {index}'}: {result.size} flip{'s' * (result.size != 1)}")
+            for index, graph, result in hits[:_DRAWN]
+        ]
         if drawn:
             graphs_figure(folder / f"attacked_graphs_{role}", drawn)
 
@@ -327,14 +305,7 @@ def accuracy_figure(stem: Path, curves: Sequence[Curve], *, title: str, floor: f
         axes.set_xticks(range(count))
         axes.set_title(title, fontsize=10, loc="left")
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8)
-    rows: list[Sequence[Any]] = []
-    for curve in curves:
-        low, high = curve.band
-        for r, right in enumerate(curve.certified):
-            shares = [f"{value:.6f}" for value in (right / curve.graphs, low[r], high[r])]
-            rows.append([curve.name, r, right, curve.graphs, *shares])
-    if floor is not None:
-        rows.append(["edge-blind", "every", *floor_row(floor, curves)])
+    rows = curve_rows(curves, floor)
     path = write_rows(stem, ("curve", "r", "right_graphs", "graphs", "accuracy", "low95", "high95"), rows)
     return [*figure_paths(stem), path]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -73,11 +73,6 @@ def inline_svg(stem: Path) -> str:
     """A figure's SVG for the inside of a page; its ids are made unique, so that several pictures can share one page."""
     text = stem.with_suffix(".svg").read_text(encoding="utf-8")
     return re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{stem.name}-", text[text.index("<svg") :])
-
-
-def html_table(rows: Sequence[Sequence[str]], *, classes: Mapping[str, str] | None = None) -> str:
-    """A table whose first row is its head, with all text escaped; ``classes`` maps a cell's text to its CSS class."""
-    return rendered("table.html", rows=rows, classes=classes or {}).strip()
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -40,16 +40,19 @@ class Wording:
     baseline: bool = False
 
 
+def _law(settings: Settings) -> EdgeNoise:
+    return EdgeNoise(**{key: settings[key] for key in ("keep", "add", "remove") if settings.get(key) is not None})
+
+
 def _noise(settings: Settings, digits: int, comma: str = "") -> str:
-    law = EdgeNoise(**{key: settings[key] for key in ("keep", "add", "remove") if settings.get(key) is not None})
+    law = _law(settings)
     if law.symmetric:
         return f"keep {1 - law.p_add:.{digits}g}"
     return f"add {law.p_add:.{digits}g}{comma} remove {law.p_remove:.{digits}g}"
 
 
 def _noise_effect(settings: Settings, graphs: Dataset) -> str:
-    law = EdgeNoise(**{key: settings[key] for key in ("keep", "add", "remove") if settings.get(key) is not None})
-    count = max(1, len(graphs))
+    law, count = _law(settings), max(1, len(graphs))
     added = law.p_add * sum(graph.max_adds for graph in graphs) / count
     removed = law.p_remove * sum(graph.max_removes for graph in graphs) / count
     return f"adds {added:.1f} and removes {removed:.1f} edges on average"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +16,9 @@ from flipproof.defences import defence_names
 from flipproof.defences.asking import ask_all
 from flipproof.defences.defence import DefendedClassifier
 from flipproof.errors import InputError
+from flipproof.fields import from_plain
 from flipproof.graphs import Graph
-from flipproof.studies.search_space import Space, fit_edge_blind, space, spaces
+from flipproof.studies.search_space import Space, default_features, fit_edge_blind, space, spaces
 
 if TYPE_CHECKING:
     from flipproof.datasets import Dataset
@@ -122,13 +123,13 @@ class Candidate:
 
     def variants(self) -> list[Candidate]:
         """The same with other ways of training."""
-        return [replace(self, recipe=recipe) for recipe in self.defence.recipes()]
+        return [replace(self, recipe=dict(recipe)) for recipe in self.defence.tried.recipes]
 
     @property
     def training(self) -> dict[str, Any]:
         """Arguments of :func:`flipproof.train`. Without a defence all copies of a graph are the same, so one is enough."""
         alone = {"copies": 1, "consistency": 0.0} if self.defence.baseline else {}
-        return {**alone, **self.defence.training(self.settings), **self.recipe}
+        return {**alone, **self.defence.training.arguments(self.settings), **self.recipe}
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -136,10 +137,8 @@ class Candidate:
         kind, settings = self.defence, dict(self.settings)
         short = {key: float(f"{value:.6g}") if isinstance(value, float) else value for key, value in settings.items()}
         stated = short if kind.checked(short) == settings else settings
-        training = kind.training(settings)
-        options = {"defence": self.defence.name} | {
-            one.name: stated[one.name] for one in kind.settings if one.name in stated
-        }
+        training = kind.training.arguments(settings)
+        options = {"defence": kind.name} | {one.name: stated[one.name] for one in kind.settings if one.name in stated}
         options |= {
             option.name: training[option.name]
             for option in kind.training_options
@@ -162,17 +161,13 @@ class Candidate:
         """What every graph is asked: the values that are known, and the command line's defaults for the others."""
         return self.defence.request(self.known(sampling), graphs=graphs)
 
-    def other_readings(self, sampling: Mapping[str, Any]) -> Collection[str]:
-        """Names of other certificates that its evidence allows."""
-        return tuple(self.question(sampling).other_readings)
-
     def features(self, name: str | None, graphs: Dataset) -> Any:
         """The hook of the named node features; of the default ones, if none are named or the defence rules these out."""
         from flipproof.models.loading import load_features
 
         hook = None if name is None else load_features(name)
-        if hook is None or (self.defence.edge_free_features and hook.reads_edges):
-            return load_features(self.defence.default_features(graphs))
+        if hook is None or (self.defence.training.edge_free_features and hook.reads_edges):
+            return load_features(default_features(self.defence.name, graphs))
         return hook
 
     def learn(
@@ -193,9 +188,11 @@ class Candidate:
         if not self.defence.trains:
             model, fit = fit_edge_blind(graphs, features=features, validation=None, seed=seed)
             return Learned(model, features, {"seed": seed, "chosen": fit.kind}, fit.accuracy)
-        config = self.defence.network_config(features.spec, int(features.of(graphs[0]).shape[1]), graphs.num_classes)
-        named = {"name": self.network} if self.network else {}
-        model = models.build({**config, **named, **(network or {})}, seed=seed)
+        # a constant says nothing beside the number of nodes, which a network of a defence's own knows
+        constant = self.defence.network is not None and features.spec == "constant"
+        width = 0 if constant else int(features.of(graphs[0]).shape[1])
+        config = {"name": self.model, "in_features": width, "num_classes": graphs.num_classes}
+        model = models.build({**config, **(network or {})}, seed=seed)
         result = train_for(model, graphs, **{**training, **self.training, "features": features, "seed": seed})
         return Learned(model, features, result.settings, result.final.accuracy)
 
@@ -230,7 +227,7 @@ class Candidate:
         ordered = sorted(graphs, key=lambda graph: graph.num_slots)
         question = self.question(sampling, graphs=len(graphs))
         for graph in dict.fromkeys((ordered[len(ordered) // 2], ordered[0], ordered[-1])):
-            best = self.defence.best(graph, question, self.settings, graphs.num_classes)
+            best = from_plain(self.defence.kind, self.settings).best(graph, question, graphs.num_classes)
             if best is None or threat.withstood(best, graph):
                 return True
         return False
@@ -262,7 +259,7 @@ def on_networks(candidates: Sequence[Candidate], networks: Sequence[str]) -> lis
         for one in candidates
         for network in (networks if networks and one.defence.network is None else ("",))
     ]
-    return sorted(named, key=lambda candidate: candidate.defence.effort)
+    return sorted(named, key=lambda candidate: candidate.defence.tried.effort)
 
 
 def check_networks(names: Sequence[str]) -> None:
@@ -306,14 +303,14 @@ def check_sampling(sampling: Mapping[str, Any], candidate: Candidate | None = No
             raise InputError(f"asked.{key} is nothing that {who} takes ({hint(key, known)})")
 
 
-def given_candidates(values: Mapping[str, Sequence[Any]], texts: Sequence[str] = ()) -> tuple[Candidate, ...]:
+def named_candidates(values: Mapping[str, Sequence[Any]], texts: Sequence[str] = ()) -> tuple[Candidate, ...]:
     """The candidates that a user names.
 
     Args:
         values: For each trial option that defences declare, its values.
         texts: Candidates as text: the name of a defence, then its settings.
 
-    >>> [candidate.title for candidate in given_candidates({"keep": [0.9]}, ["smoothing add=0.01 remove=0.3"])]
+    >>> [candidate.title for candidate in named_candidates({"keep": [0.9]}, ["smoothing add=0.01 remove=0.3"])]
     ['keep 0.9', 'add 0.01 remove 0.3']
     """
     candidates = [

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from flipproof.files import write_json, write_text
 from flipproof.graphs import Graph
 from flipproof.models.loading import LoadedModel, load_features, load_model
 from flipproof.progress import note
+from flipproof.report.content import RADII
 from flipproof.report.templates import rendered
 from flipproof.runs.attacking import AttackWork, attack_into, certified_radii
 from flipproof.runs.certifying import (
@@ -41,15 +43,23 @@ from flipproof.runs.certifying import (
 from flipproof.runs.run_folder import Run, written_run
 from flipproof.runs.settings import AttackSettings, CertifySettings, StudySettings
 from flipproof.studies.candidate import Candidate, baselines
-from flipproof.studies.job_runner import one_thread, run_jobs
-from flipproof.studies.trials import CERTAIN, Clock, Experiment, Search, Trial, TrialResult, defended
-from flipproof.studies.tuning import training_command, typed_command
+from flipproof.studies.experiment import Experiment, one_thread, run_jobs
+from flipproof.studies.tuning import (
+    CERTAIN,
+    Clock,
+    Search,
+    Trial,
+    TrialResult,
+    defended,
+    training_command,
+    typed_command,
+)
 
-_RADII = (0, 1, 2, 3, 5, 10)
 _ATTACKED = 8  # test graphs
 _CALLS = 20_000  # model calls of the search on one graph
 _TINY = 4  # pieces of work that are not worth more than this process
 _MODEL, _BLIND, _CLEAN = "model", "edge_blind", "undefended"
+_REPORT = Path("run") / "report.html"
 _CHOICE = "final choice"  # in the store
 
 
@@ -72,6 +82,11 @@ class Final(Trial):
         """For messages, and in the store."""
         return f"final {self.role}: {self.candidate.title}, {self.epochs} epochs"
 
+    @property
+    def epochs_option(self) -> dict[str, int]:
+        """Its epochs, where a network is trained."""
+        return {"epochs": self.epochs} if self.candidate.defence.trains else {}
+
 
 def protect(
     experiment: Experiment,
@@ -93,12 +108,9 @@ def protect(
         again: The command that was typed.
     """
     count, parts = workers or cores(), experiment.parts
+    sizes = [len(indices) for indices in (parts.train_indices, parts.validation_indices, parts.test_indices)]
     note(_described(parts.dataset), quiet=quiet)
-    note(
-        f"{len(parts.train_indices)} graphs to train on, {len(parts.validation_indices)} to choose with, "
-        f"{len(parts.test_indices)} kept for the end",
-        quiet=quiet,
-    )
+    note("{} graphs to train on, {} to choose with, {} kept for the end".format(*sizes), quiet=quiet)
     with written_run(folder, StudySettings("protect", experiment.to_dict())) as run:
         clock = Clock(seconds, _spent(run, count))
         if _CHOICE in run.store.finished():
@@ -111,7 +123,12 @@ def protect(
         note(f"training {best.candidate.title} on training and validation graphs", quiet=quiet)
         _train(run, experiment, finals, count, quiet)
         measured = _measure(folder, experiment, finals, count, quiet)
-    summary = _summary(experiment, folder, results, finals[0], best, measured)
+    chosen = finals[0].candidate
+    options = {**chosen.settings, **chosen.recipe, **finals[0].epochs_option}
+    validation = {"graphs": best.graphs, "chosen": best.score, "edge_blind": _blind(results).score}
+    tried = {"validation": validation, "trials": [result.summary() for result in results]}
+    summary = {"defence": chosen.defence.name, "settings": options, **measured, **tried}
+    summary |= _next_steps(experiment, folder, finals[0])
     write_json(folder / "protect.json", summary)
     said = rendered(
         "protection.txt",
@@ -129,9 +146,6 @@ def _described(data: Dataset) -> str:
     own = f"{data.num_node_features} node features" if data.num_node_features else "no node features"
     sizes = f"{nodes:.1f} nodes and {edges:.1f} edges on average"
     return f"{data.name}: {len(data)} graphs in {data.num_classes} classes, {sizes}, {own}"
-
-
-# ---- the choice -------------------------------------------------------------------------------------------------------------
 
 
 def _spent(run: Run[StudySettings], workers: int) -> float:
@@ -165,7 +179,7 @@ def _epochs(candidate: Candidate, results: Sequence[TrialResult], experiment: Ex
     own = [one for one in results if one.candidate == candidate]
     epochs = max(own, key=lambda one: one.rank).trial.epochs
     longest = max(own, key=lambda one: one.trial.epochs)
-    cheap = candidate.defence.effort <= CERTAIN and not candidate.defence.baseline
+    cheap = candidate.defence.tried.effort <= CERTAIN and not candidate.defence.baseline
     for more in experiment.ladder:
         # training and validation graphs together are more, and other work goes on beside
         fits = cheap or 2 * longest.seconds(more) < clock.left
@@ -197,43 +211,33 @@ def _stored_choice(
     return results, finals, next(one for one in results if one.trial.name == stored["best"])
 
 
-# ---- the final training -----------------------------------------------------------------------------------------------------
+def _train_final(experiment: Experiment, folder: Path, final: Final) -> dict[str, Any]:
+    """Train, and write the model folder, whole or not at all."""
+    from flipproof import models
 
-
-@dataclass(frozen=True)
-class _FinalWork:
-    """What a worker does at the end: train, and write the model folder, whole or not at all."""
-
-    experiment: Experiment
-    folder: Path
-
-    def __call__(self, final: Final) -> dict[str, Any]:
-        from flipproof import models
-
-        # the same test part, with the validation graphs among the training graphs
-        source, data = replace(self.experiment.source, validation=0.0), self.experiment.parts.dataset
-        out = self.folder / final.role
-        part = out.with_name(f"{out.name}.part")
-        candidate = final.candidate
-        with one_thread():
-            learned = self.experiment.learn(candidate, source.split(data).train, epochs=final.epochs, checkpoint=part)
-        models.save(
-            learned.model,
-            out,
-            defence={"name": candidate.defence.name, **candidate.settings},
-            features=learned.features.spec,
-            **source.metadata(data),
-            training=learned.settings,
-        )
-        part.unlink(missing_ok=True)
-        return {"weights_sha256": models.load_metadata(out).weights_hash, "train_accuracy": learned.accuracy}
+    # the same test part, with the validation graphs among the training graphs
+    source, data, candidate = replace(experiment.source, validation=0.0), experiment.parts.dataset, final.candidate
+    out = folder / final.role
+    part = out.with_name(f"{out.name}.part")
+    with one_thread():
+        learned = experiment.learn(candidate, source.split(data).train, epochs=final.epochs, checkpoint=part)
+    models.save(
+        learned.model,
+        out,
+        defence={"name": candidate.defence.name, **candidate.settings},
+        features=learned.features.spec,
+        **source.metadata(data),
+        training=learned.settings,
+    )
+    part.unlink(missing_ok=True)
+    return {"weights_sha256": models.load_metadata(out).weights_hash, "train_accuracy": learned.accuracy}
 
 
 def _train(run: Run[StudySettings], experiment: Experiment, finals: Sequence[Final], workers: int, quiet: bool) -> None:
     """Train what is missing; a model folder that is not the one that was trained is made again."""
     missing = [final for final in finals if not _is_trained(run, final)]
     if missing:
-        work = _FinalWork(experiment, run.folder)
+        work = partial(_train_final, experiment, run.folder)
         for final, content in run_jobs("training", missing, work, workers=workers, quiet=quiet):
             run.store.finish(final.name, json.dumps(content).encode())
 
@@ -247,31 +251,20 @@ def _is_trained(run: Run[StudySettings], final: Final) -> bool:
     return bool(models.load_metadata(run.folder / final.role).weights_hash == stored["weights_sha256"])
 
 
-# ---- the test graphs --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class _Measured:
-    """What the test graphs say."""
-
-    graphs: int
-    certified: dict[str, float]
-    withstood: int
-    edge_blind: float
-    undefended: float
-    attacked: Mapping[str, Any]
-    report: Path
-
-
-def _measure(folder: Path, experiment: Experiment, finals: Sequence[Final], workers: int, quiet: bool) -> _Measured:
-    """Certify the test graphs, attack a few, write the report."""
+def _measure(
+    folder: Path, experiment: Experiment, finals: Sequence[Final], workers: int, quiet: bool
+) -> dict[str, Any]:
+    """Certify the test graphs, attack a few, write the report; what the test graphs say, as plain JSON."""
     threat = experiment.threat
     assert threat is not None
     source, data = replace(experiment.source, validation=0.0), experiment.parts.dataset
     indices = part_indices(source.split(data), "test", None)
     graphs = {index: data[index] for index in indices}
     loaded = {final.role: load_model(str(folder / final.role)) for final in finals}
-    classifiers = {final.role: _defended(loaded[final.role], final.candidate) for final in finals}
+    classifiers = {
+        role: candidate.defended(model.model, load_features(model.features(None)), num_classes=model.model.num_classes)
+        for (role, model), candidate in zip(loaded.items(), (final.candidate for final in finals), strict=True)
+    }
     model, spec = classifiers[_MODEL], loaded[_MODEL].features(None)
     keep_to_path(model, folder / "run")
     model.check_ahead(data.subset(indices))
@@ -315,21 +308,23 @@ def _measure(folder: Path, experiment: Experiment, finals: Sequence[Final], work
         if _BLIND in answers:
             keep_line(held, Line({index: answer for index, answer in answers[_BLIND].items() if answer is not None}))
     attacked = _attack(folder, experiment, settings, loaded, classifiers, graphs, workers, quiet)
-    shown = sorted({*_RADII, *([] if threat.radius is None else [threat.radius])})
-    return _Measured(
-        len(rows),
-        dict(zip(map(str, shown), shares(radii, shown).tolist(), strict=True)),
-        withstood,
-        blind / len(rows),
-        right[_CLEAN] / len(rows),
-        attacked,
-        _report(folder),
-    )
-
-
-def _defended(loaded: LoadedModel, candidate: Candidate) -> DefendedClassifier:
-    hook = load_features(loaded.features(None))
-    return candidate.defended(loaded.model, hook, num_classes=loaded.model.num_classes)
+    shown = sorted({*RADII, *([] if threat.radius is None else [threat.radius])})
+    certified = dict(zip(map(str, shown), shares(radii, shown).tolist(), strict=True))
+    _write_report(folder)
+    return {
+        "accuracy": certified["0"],
+        "certified_accuracy": certified,
+        "target": threat.words,
+        "withstood": withstood / len(rows),
+        "interval": [float(end) for end in share_interval(withstood, len(rows))],
+        "edge_blind": blind / len(rows),
+        "undefended": right[_CLEAN] / len(rows),
+        "under_attack": {
+            "graphs": attacked["graphs"],
+            **{role: left[-1] for role, left in attacked["accuracy_under_attack"].items()},
+        },
+        "test_graphs": len(rows),
+    }
 
 
 def _attack(
@@ -373,7 +368,7 @@ def _attack(
         return attack_into(held, work, radii=radii, engine=engine, quiet=quiet).summary
 
 
-def _report(folder: Path) -> Path:
+def _write_report(folder: Path) -> None:
     from flipproof.report.reading import read_run, with_attacks, with_lines
     from flipproof.report.report_page import report_page
     from flipproof.report.run_figures import write_figures
@@ -381,48 +376,19 @@ def _report(folder: Path) -> Path:
     runs = with_lines([read_run(folder / "run", folder.resolve().name)], [])
     runs = with_attacks(runs, folder / "attack")
     figures = write_figures(folder / "run" / "figures", runs)
-    page = folder / "run" / "report.html"
-    write_text(page, report_page(runs, figures=[f"figures/{path.stem}" for path in figures if path.suffix == ".csv"]))
-    return page
+    page = report_page(runs, figures=[f"figures/{path.stem}" for path in figures if path.suffix == ".csv"])
+    write_text(folder / _REPORT, page)
 
 
-# ---- what came out ----------------------------------------------------------------------------------------------------------
-
-
-def _summary(
-    experiment: Experiment,
-    folder: Path,
-    results: Sequence[TrialResult],
-    chosen: Final,
-    best: TrialResult,
-    measured: _Measured,
-) -> dict[str, Any]:
-    assert experiment.threat is not None
-    low, high = share_interval([measured.withstood], measured.graphs)
-    candidate, model = chosen.candidate, folder / _MODEL
-    epochs = {"epochs": chosen.epochs} if candidate.defence.trains else {}
+def _next_steps(experiment: Experiment, folder: Path, chosen: Final) -> dict[str, Any]:
+    """Where things are, and how to use them."""
+    model = folder / _MODEL
     return {
-        "defence": candidate.defence.name,
-        "settings": {**candidate.settings, **candidate.recipe, **epochs},
-        "accuracy": measured.certified["0"],
-        "certified_accuracy": measured.certified,
-        "target": experiment.threat.words,
-        "withstood": measured.withstood / measured.graphs,
-        "interval": [float(low[0]), float(high[0])],
-        "edge_blind": measured.edge_blind,
-        "undefended": measured.undefended,
-        "under_attack": {
-            "graphs": measured.attacked["graphs"],
-            **{role: left[-1] for role, left in measured.attacked["accuracy_under_attack"].items()},
-        },
-        "test_graphs": measured.graphs,
-        "validation": {"graphs": best.graphs, "chosen": best.score, "edge_blind": _blind(results).score},
-        "trials": [one.summary() for one in results],
         "model": str(model),
         "run": str(folder / "run"),
-        "report": str(measured.report),
+        "report": str(folder / _REPORT),
         "next": next_commands(experiment, chosen, load_model(str(model)).features(None)),
-        "predict": f"{candidate.loading.format(model)}.certify(graph)",
+        "predict": f"{chosen.candidate.loading.format(model)}.certify(graph)",
         "predict_command": f"{typed_command('predict', {'model': model})} FILE...",
     }
 
@@ -433,8 +399,7 @@ def next_commands(experiment: Experiment, chosen: Final, features: str | None) -
     if any(isinstance(value, (list, tuple)) for value in candidate.arguments.values()):
         return []
     network = {"features": features} | ({"model": candidate.defence.name} if candidate.defence.edge_blind else {})
-    epochs = {"epochs": chosen.epochs} if candidate.defence.trains else {}
     return [
-        training_command(experiment, candidate, network, epochs, "MODEL"),
+        training_command(experiment, candidate, network, chosen.epochs_option, "MODEL"),
         typed_command("certify", {"model": "MODEL", "out": "RUN"}),
     ]

@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flipproof.certificates.certificate import Certificate
 from flipproof.defences import defence_class, defence_classes
 from flipproof.defences.defence import Defence, DefendedClassifier
 from flipproof.errors import InputError
 from flipproof.fields import Option, from_plain, options_of, to_plain
-from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise
 from flipproof.noise.groups import EdgeGroups
 from flipproof.report.wording import title, wording
@@ -31,12 +29,12 @@ _BUDGETS = (1, 3, 8)
 
 
 @dataclass(frozen=True)
-class _Tried:
+class Tried:
     """What is tried of a defence.
 
     Attributes:
         candidates: Settings worth trying on such graphs.
-        against: Settings worth trying against an attack of any so many flips, or of (additions, removals); by default the same.
+        against: Settings worth trying against an attack (flips of any kind, or additions and removals); by default the same.
         recipes: Other ways of training worth trying, as arguments of :func:`flipproof.train`.
         effort: Rough cost of a trial: 0 for one answer per graph, 1 for a few, 2 for many, 3 for thousands. A search tries those
             up to 1 in any case and the others as time allows, in this order.
@@ -59,9 +57,8 @@ def _noises(graphs: Dataset) -> list[Settings]:
     pairs = [{"add": float(f"{times * density:.2g}"), "remove": remove} for times, remove in _PAIRS]
     space = Space(defence_class("smoothing"))
     noises = [space.checked(values) for values in [*({"keep": keep} for keep in _KEEPS), *pairs]]
-    return list(
-        {space.title(settings): settings for settings in noises}.values()
-    )  # a pair can be one of the symmetric ones
+    # a pair can be one of the symmetric ones
+    return list({space.title(settings): settings for settings in noises}.values())
 
 
 def _groups(graphs: Dataset, attack: Attack | None = None) -> list[Settings]:
@@ -88,7 +85,7 @@ def _budgets(graphs: Dataset, attack: Attack | None = None) -> list[Settings]:
 
 
 _TABLE = {
-    "smoothing": _Tried(
+    "smoothing": Tried(
         _noises,
         recipes=({"objective": "majority", "copies": 16}, {"objective": "attacked", "copies": 4}),
         effort=3,
@@ -99,15 +96,15 @@ _TABLE = {
         # of unanimous votes the method votes is as good as influence
         efforts=tuple((f"{count:,} samples", {"samples": count, "method": "votes"}) for count in (10**3, 10**4, 10**5)),
     ),
-    "voting": _Tried(
+    "voting": Tried(
         _groups,
         _groups,
         options=(Option("groups", int, "Number of sub-graphs to try; give it several times.", least=1),),
     ),
     # the reach of a network that sees nothing says nothing
-    "local": _Tried(_budgets, _budgets, effort=1, efforts=()),
-    "edge-blind": _Tried(effort=0),
-    "none": _Tried(effort=0),
+    "local": Tried(_budgets, _budgets, effort=1, efforts=()),
+    "edge-blind": Tried(effort=0),
+    "none": Tried(effort=0),
 }
 
 
@@ -215,52 +212,29 @@ class Space:
         return [base.__dict__["name"] for base in self.kind.__mro__ if "name" in base.__dict__]
 
     @property
-    def _tried(self) -> _Tried:
-        return next((_TABLE[name] for name in self._names if name in _TABLE), _Tried())
+    def tried(self) -> Tried:
+        """What is tried of it."""
+        return next((_TABLE[name] for name in self._names if name in _TABLE), Tried())
 
     @property
-    def effort(self) -> int:
-        """Rough cost of a trial, from 0 to 3."""
-        return self._tried.effort
-
-    @property
-    def efforts(self) -> tuple[tuple[str, Settings], ...]:
-        """Requests of which the reach is shown, in words."""
-        return self._tried.efforts
-
-    @property
-    def _training(self) -> Training:
+    def training(self) -> Training:
+        """How models are trained for it."""
         return next((_TRAININGS[name] for name in self._names if name in _TRAININGS), Training())
 
     @property
     def trains(self) -> bool:
         """Whether a network is trained for it over epochs; otherwise a model is fitted."""
-        return not self._training.fitted
+        return not self.training.fitted
 
     @property
     def network(self) -> str | None:
         """The built-in network that it needs, by name; ``None`` where any model will do."""
-        return self._training.network
-
-    @property
-    def edge_free_features(self) -> bool:
-        """Whether node features must not depend on edges."""
-        return self._training.edge_free_features
+        return self.training.network
 
     @property
     def training_options(self) -> tuple[Option, ...]:
         """What its training takes in addition to the settings."""
-        return self._training.options
-
-    def training(self, settings: Mapping[str, Any]) -> Settings:
-        """Arguments of :func:`flipproof.train` with which a model is trained for it."""
-        return self._training.arguments(settings)
-
-    def default_features(self, graphs: Dataset) -> str:
-        """Node features to train with where none are asked for."""
-        if graphs.num_node_features:
-            return "own"
-        return "constant" if self.edge_free_features else "degree"
+        return self.training.options
 
     @property
     def settings(self) -> tuple[Option, ...]:
@@ -270,7 +244,7 @@ class Space:
     @property
     def trial_options(self) -> tuple[Option, ...]:
         """Options of ``tune``."""
-        return self.settings if self._tried.options is None else self._tried.options
+        return self.settings if self.tried.options is None else self.tried.options
 
     @property
     def asking(self) -> tuple[Option, ...]:
@@ -283,12 +257,12 @@ class Space:
 
     def checked(self, values: Mapping[str, Any]) -> Settings:
         """Settings in the form in which they are stored, with those that say how the model is trained."""
-        trained = {name: values[name] for name in self._training.settings if values.get(name)}
+        trained = {name: values[name] for name in self.training.settings if values.get(name)}
         return to_plain(from_plain(self.kind, values)) | trained
 
     def entry(self, values: Mapping[str, Any]) -> Settings:
         """The settings that an entry of a benchmark's config asks for."""
-        names = [*(option.name for option in self.settings), *self._training.settings]
+        names = [*(option.name for option in self.settings), *self.training.settings]
         if not isinstance(values, Mapping) or values.keys() - set(names):
             raise InputError(f"{self.name} takes tables with {', '.join(names) or 'nothing'}; got {values!r}")
         return self.checked(values)
@@ -305,52 +279,23 @@ class Space:
 
     def candidates(self, graphs: Dataset) -> list[Settings]:
         """Settings worth trying on such graphs."""
-        if self._tried.candidates is not None:
-            return self._tried.candidates(graphs)
+        if self.tried.candidates is not None:
+            return self.tried.candidates(graphs)
         return [] if self.baseline else [self.checked({})]
 
     def candidates_against(self, graphs: Dataset, attack: Attack) -> list[Settings]:
-        """Settings worth trying against an attack of any so many flips, or of (additions, removals)."""
-        if self._tried.against is not None:
-            return self._tried.against(graphs, attack)
+        """Settings worth trying against an attack: a number of flips of any kind, or (additions, removals)."""
+        if self.tried.against is not None:
+            return self.tried.against(graphs, attack)
         return [{}] if self.baseline else self.candidates(graphs)
-
-    def recipes(self) -> list[Settings]:
-        """Other ways of training worth trying."""
-        return [dict(recipe) for recipe in self._tried.recipes]
-
-    def network_config(self, features: str | None, width: int, num_classes: int) -> Settings:
-        """The built-in network that suits it, for :func:`flipproof.models.build`; ``width`` is that of the node features."""
-        name = self._training.network or "gin"
-        # a constant says nothing beside the number of nodes, which a local network knows
-        width = 0 if self._training.network is not None and features == "constant" else width
-        return {"name": name, "in_features": width, "num_classes": num_classes}
 
     def request(self, values: Mapping[str, Any], *, graphs: int = 1) -> Any:
         """What every graph is asked: those of the values that the defence knows."""
         return from_plain(self.kind.request, {**values, "graphs": graphs})
 
-    def best(self, graph: Graph, request: Any, settings: Mapping[str, Any], num_classes: int) -> Certificate | None:
-        """See :meth:`flipproof.defences.defence.Defence.best`."""
-        return from_plain(self.kind, settings).best(graph, request, num_classes)
-
-    def build(
-        self,
-        model: Any,
-        settings: Mapping[str, Any],
-        *,
-        num_classes: int | None = None,
-        features: Any = None,
-        trust_features: bool = False,
-    ) -> DefendedClassifier:
-        """The defended classifier."""
-        return DefendedClassifier(
-            model,
-            from_plain(self.kind, settings),
-            num_classes=num_classes,
-            features=features,
-            trust_features=trust_features,
-        )
+    def build(self, model: Any, settings: Mapping[str, Any], **options: Any) -> DefendedClassifier:
+        """The defended classifier; further options as for :class:`~flipproof.defences.defence.DefendedClassifier`."""
+        return DefendedClassifier(model, from_plain(self.kind, settings), **options)
 
 
 def spaces() -> list[Space]:
@@ -366,6 +311,13 @@ def space(name: str) -> Space:
 def undefended() -> Space:
     """The model as it is: no defence."""
     return space("none")
+
+
+def default_features(defence: str, graphs: Dataset) -> str:
+    """Node features to train with where none are asked for."""
+    if graphs.num_node_features:
+        return "own"
+    return "constant" if space(defence).training.edge_free_features else "degree"
 
 
 def fit_edge_blind(

@@ -1,27 +1,252 @@
-"""Choosing a network and a defence: what certifies most against the attack to withstand, on validation graphs."""
+"""Choosing a network and a defence: what certifies most against the attack to withstand, on validation graphs.
+
+The search is by successive halving: short trainings of all candidates, longer ones of the better half. Cheap candidates come
+first and are tried in any case; expensive ones as time allows. From the second rung on, a candidate that is clearly behind is
+dropped, so that the time goes to those that may win.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flipproof.certificates.metrics import Curve, share_interval, shown_mean, shown_share
+from flipproof.certificates.metrics import Curve, mean_radius, right_radii, share_interval, shown_mean, shown_share
 from flipproof.engines import cores
 from flipproof.errors import InputError
 from flipproof.files import write_json, write_text
-from flipproof.report.drawing import Panel
-from flipproof.report.study_figures import trade_off_figure
+from flipproof.progress import note
+from flipproof.report.drawing import Panel, trade_off_figure
 from flipproof.report.templates import markdown_table, rendered
-from flipproof.runs.run_folder import written_run
+from flipproof.runs.run_folder import Run, written_run
 from flipproof.runs.settings import StudySettings
-from flipproof.studies.candidate import Candidate
-from flipproof.studies.trials import Clock, Experiment, Search, TrialResult, defended
+from flipproof.studies.candidate import Candidate, baselines
+from flipproof.studies.experiment import Experiment, one_thread, run_jobs
+
+CERTAIN = 1  # effort up to which a candidate is tried, and trained to the full, whatever the time
+_BEHIND = 3.0  # standard errors behind the best at which a candidate is dropped
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate, trained for a number of epochs."""
+
+    candidate: Candidate
+    epochs: int
+
+    @property
+    def name(self) -> str:
+        """For messages, and in the store."""
+        return self.candidate.title + (f", {self.epochs} epochs" if self.candidate.defence.trains else "")
+
+    @property
+    def weight(self) -> int:
+        """Rough cost, for the progress bar."""
+        return self.epochs * (1 + self.candidate.defence.tried.effort)
+
+
+@dataclass(frozen=True, eq=False)
+class TrialResult:
+    """What a trial amounts to, on validation graphs; ``content`` is plain JSON, made by :class:`TrialWork`."""
+
+    trial: Trial
+    content: Mapping[str, Any]
+
+    @property
+    def candidate(self) -> Candidate:
+        """What was tried."""
+        return self.trial.candidate
+
+    @property
+    def graphs(self) -> int:
+        """Number of validation graphs."""
+        return int(self.content["validation_graphs"])
+
+    @property
+    def score(self) -> float:
+        """Share of validation graphs that are right and withstand the attack."""
+        return float(self.content["certified_accuracy"])
+
+    @property
+    def error(self) -> float:
+        """Standard error of the score."""
+        share = min(max(self.score, 1 / self.graphs), 1 - 1 / self.graphs) if self.graphs > 1 else 0.5
+        return math.sqrt(share * (1 - share) / self.graphs)
+
+    @property
+    def rank(self) -> tuple[float, ...]:
+        """The higher the better; of equals the more accurate, then the cheaper."""
+        effort = self.candidate.defence.tried.effort
+        return (self.score, self.content["accuracy"], -effort, self.content["average_radius"])
+
+    def seconds(self, epochs: int) -> float:
+        """What the same trial with another number of epochs would take."""
+        times = epochs / self.trial.epochs if self.candidate.defence.trains else 1
+        return float(self.content["seconds_train"] * times + self.content["seconds_certify"])
+
+    def summary(self) -> dict[str, Any]:
+        """What a reader wants to know of it, as plain JSON."""
+        return {key: value for key, value in self.content.items() if key not in ("graphs", "radii")}
+
+
+@dataclass(frozen=True)
+class TrialWork:
+    """What a worker does: train, certify validation graphs, and hand back the result as plain JSON."""
+
+    experiment: Experiment
+
+    def __call__(self, trial: Trial) -> dict[str, Any]:
+        import flipproof.training  # noqa: F401  loading torch is no part of a trial's time
+
+        candidate, experiment, threat = trial.candidate, self.experiment, self.experiment.threat
+        graphs = experiment.validation
+        assert threat is not None
+        started = time.perf_counter()
+        try:
+            with one_thread():
+                learned = experiment.learn(candidate, epochs=trial.epochs)
+                between = time.perf_counter()
+                certificates = candidate.certify(learned, graphs.graphs, experiment.sampling).certificates[""]
+        except InputError as error:
+            raise InputError(f"{trial.name}: {error}") from error
+        labels = graphs.labels.tolist()
+        radii = right_radii([one.radius for one in certificates], [one.label for one in certificates], labels)
+        withstood = [
+            certificate.label == label and threat.withstood(certificate, graph)
+            for certificate, graph, label in zip(certificates, graphs, labels, strict=True)
+        ]
+        return {
+            "model": candidate.model,
+            "defence": candidate.defence.name,
+            "settings": {**candidate.settings, **candidate.recipe},
+            "epochs": trial.epochs if candidate.defence.trains else None,
+            "certificate": certificates[0].method,
+            "validation_graphs": len(graphs),
+            "accuracy": float(np.mean(radii >= 0)),
+            "certified_accuracy": float(np.mean(withstood)),
+            "average_radius": mean_radius(radii),
+            "seconds_train": round(between - started, 3),
+            "seconds_certify": round(time.perf_counter() - between, 3),
+            "graphs": experiment.validation_indices,
+            "radii": radii.tolist(),
+        }
+
+
+class Clock:
+    """The time that was given, as far as it is left.
+
+    Args:
+        seconds: In all; infinite if there is no limit.
+        spent: By processes that were stopped.
+        searching: The share of it that the search may take.
+    """
+
+    def __init__(self, seconds: float, spent: float = 0.0, *, searching: float = 0.5) -> None:
+        self.seconds, self.searching = seconds, searching
+        self._ends = time.monotonic() + seconds - spent
+
+    @property
+    def left(self) -> float:
+        """Seconds; negative when it is over."""
+        return self._ends - time.monotonic()
+
+    @property
+    def left_to_search(self) -> float:
+        """Seconds until the search must end."""
+        return self.left - (self.seconds * (1 - self.searching) if math.isfinite(self.seconds) else 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """The search of an experiment by successive halving; trials that the run holds are not done again."""
+
+    run: Run[StudySettings]
+    experiment: Experiment
+    clock: Clock
+    workers: int
+    quiet: bool
+
+    def results(self) -> list[TrialResult]:
+        """All trials, in the order in which they were asked for.
+
+        The lines to compare with are tried once. Survivors of the first rung are also tried with other ways of training. What
+        is left of a limited time goes to longer trainings of the best, as long as they make it better.
+        """
+        results: list[TrialResult] = []
+        remaining = [*baselines(), *self.experiment.candidates]
+        for place, epochs in enumerate(self.experiment.ladder):
+            rung = self._rung([Trial(candidate, epochs) for candidate in remaining], results, self.workers)
+            results += rung
+            if skipped := len(remaining) - len(rung):
+                note(
+                    f"{skipped} of {len(remaining)} trials of {epochs} epochs left out: the time is up",
+                    quiet=self.quiet,
+                )
+            # the shortest trainings say little about how far behind a candidate is
+            remaining = [one.candidate for one in _survivors(rung, behind=math.inf if place == 0 else _BEHIND)]
+            if place == 0:
+                remaining += [variant for candidate in remaining for variant in candidate.variants()]
+        while math.isfinite(self.clock.seconds):
+            best = max(defended(results), key=lambda one: one.rank, default=None)
+            longest = max((one.trial.epochs for one in results), default=0)
+            if best is None or best.trial.epochs < longest:  # longer did not help, or does not fit
+                break
+            more = self._rung([Trial(best.candidate, 2 * longest)], results, 1)
+            results += more
+            if not more:
+                break
+        return results
+
+    def _rung(self, trials: Sequence[Trial], before: Sequence[TrialResult], workers: int) -> list[TrialResult]:
+        """The trials of one rung, as many as time allows."""
+        store = self.run.store
+        stored = store.finished()
+        contents = {trial.name: json.loads(store.load(trial.name)) for trial in trials if trial.name in stored}
+        missing = [trial for trial in trials if trial.name not in contents]
+
+        def in_time() -> Iterator[Trial]:
+            for trial in missing:
+                needed = _needed(trial, before)
+                certain = needed is None and trial.candidate.defence.tried.effort <= CERTAIN
+                if certain or self.clock.left_to_search > (needed or 0.0):
+                    yield trial
+
+        if missing:
+            work = TrialWork(self.experiment)
+            for trial, content in run_jobs("trying", missing, work, ready=in_time(), workers=workers, quiet=self.quiet):
+                store.finish(trial.name, json.dumps(content, allow_nan=False).encode())
+                contents[trial.name] = content
+        return [TrialResult(trial, contents[trial.name]) for trial in trials if trial.name in contents]
+
+
+def defended(results: Sequence[TrialResult]) -> list[TrialResult]:
+    """The trials of candidates that are more than something to compare with."""
+    return [one for one in results if not one.candidate.defence.baseline]
+
+
+def _survivors(rung: Sequence[TrialResult], *, behind: float) -> list[TrialResult]:
+    """The better half, without those that are that many standard errors behind the best."""
+    ranked = sorted(defended(rung), key=lambda one: one.rank, reverse=True)
+    half = ranked[: math.ceil(len(ranked) / 2)]
+    return [one for one in half if one.score >= ranked[0].score - behind * ranked[0].error]
+
+
+def _needed(trial: Trial, before: Sequence[TrialResult]) -> float | None:
+    """Seconds that a trial will take, as far as shorter ones of the same candidate, or of its plain version, tell."""
+    plain = replace(trial.candidate, recipe={})
+    for candidate, times in ((trial.candidate, 1), (plain, int(trial.candidate.recipe.get("copies", 1)))):
+        own = [one for one in before if one.candidate.title == candidate.title]
+        if own:
+            return times * own[-1].seconds(trial.epochs)
+    return None
+
 
 _SHOWN = 6  # curves in the figure
 _FEWEST_RADII, _MOST_RADII = 4, 16  # that it shows beside 0
@@ -38,11 +263,7 @@ class Choice:
     @property
     def verdict(self) -> list[str]:
         """What was chosen, and whether it is worth having."""
-        best, floor, graphs = (
-            self.summary["best"],
-            self.summary["edge_blind_accuracy"],
-            self.summary["validation_graphs"],
-        )
+        best, floor, graphs = (self.summary[key] for key in ("best", "edge_blind_accuracy", "validation_graphs"))
         score = best["certified_accuracy"]
         lines = [
             f"best: {best['model']} with {best['defence']}, {shown_share(score * graphs, graphs)} of {graphs} validation "
@@ -57,12 +278,7 @@ class Choice:
 
 
 def tune(
-    experiment: Experiment,
-    folder: Path,
-    *,
-    seconds: float = math.inf,
-    workers: int | None = None,
-    quiet: bool = True,
+    experiment: Experiment, folder: Path, *, seconds: float = math.inf, workers: int | None = None, quiet: bool = True
 ) -> Choice:
     """Search, rank what was tried, and write what came out. A folder in which this was begun is continued.
 
@@ -149,8 +365,7 @@ def _summary(
 
 def _ends(one: TrialResult) -> list[float]:
     """The exact 95% interval of a candidate's score."""
-    low, high = share_interval([round(one.score * one.graphs)], one.graphs)
-    return [round(float(low[0]), 6), round(float(high[0]), 6)]
+    return [round(float(end), 6) for end in share_interval(round(one.score * one.graphs), one.graphs)]
 
 
 def _described(one: TrialResult) -> dict[str, Any]:

@@ -21,15 +21,13 @@ from flipproof.errors import InputError
 from flipproof.fields import to_plain
 from flipproof.noise import STREAM_VERSION
 from flipproof.progress import note
+from flipproof.report.content import ATTACKERS, RADII
 from flipproof.runs.run_folder import Run, written_run
 from flipproof.runs.settings import StudySettings
-from flipproof.studies.benchmark.config import Protocol, Row
+from flipproof.studies.benchmark_config import Protocol, Row
 from flipproof.studies.candidate import Candidate, Learned
-from flipproof.studies.job_runner import one_thread, run_jobs
-from flipproof.studies.trials import Experiment, check_features, load_graphs
+from flipproof.studies.experiment import Experiment, check_features, load_graphs, one_thread, run_jobs
 
-RADII = (0, 1, 2, 3, 5, 10)
-ATTACKERS = {"radius": "any flips", "adds_radius": "additions only", "removes_radius": "removals only"}
 LIMIT = "limit of the task"
 
 
@@ -73,7 +71,7 @@ def jobs_of(protocols: Sequence[Protocol]) -> list[Job]:
                     f"there is no file of folds {published} (leave splits out, and the benchmark writes its own; or publish one "
                     "with benchmarks/make_splits.py)"
                 )
-            effort = (1 + row.candidates[0].defence.effort) * len(row.candidates)
+            effort = (1 + row.candidates[0].defence.tried.effort) * len(row.candidates)
             jobs += [
                 Job(protocol.name, row.name, number, _digest(_identity(protocol, row, number)), effort)
                 for number in protocol.folds

@@ -23,7 +23,7 @@ from flipproof.datasets.sources import DataSource
 from flipproof.datasets.splits import FOLDS
 from flipproof.errors import InputError
 from flipproof.studies.candidate import Candidate, baselines, check_sampling, configured_candidates, hint
-from flipproof.studies.trials import Experiment, check_training
+from flipproof.studies.experiment import Experiment, check_training
 
 Text = Annotated[str, Field(min_length=1)]
 Fold = Annotated[int, Field(ge=0, lt=FOLDS)]
@@ -59,7 +59,7 @@ class Row(_Table):
     """
 
     defence: str
-    name: Text = Field(default_factory=lambda given: given["defence"])
+    name: Text = Field(default_factory=lambda values: values["defence"])
     settings: Once[dict[str, Any]] = [{}]
     asked: dict[str, Any] = {}
     readings: dict[str, Text] = {}
@@ -189,8 +189,8 @@ def read_protocols(path: Path, *, root: str | None = None) -> list[Protocol]:
                 for key in ("training", "asked")
                 if isinstance(table.get(key), dict)
             }
-            given = {} if root is None else {"root": root}
-            protocol = _validated(Protocol, {**shared, **table, **merged, **given}, f"data[{number}].")
+            overridden = {} if root is None else {"root": root}
+            protocol = _validated(Protocol, {**shared, **table, **merged, **overridden}, f"data[{number}].")
             with _blamed(f"data[{number}]"):
                 protocols.append(_with_rows(protocol, file.row, path.parent))
         _check_names(protocols, file.row)
@@ -268,7 +268,7 @@ def _check_row(row: Row, protocol: Protocol) -> None:
         check_training({**protocol.training, **row.training})
     check_sampling(row.asked, candidate)
     with _blamed("asked"):
-        known = candidate.other_readings({**protocol.asked, **row.asked})
+        known = tuple(candidate.question({**protocol.asked, **row.asked}).other_readings)
     for key in row.readings:
         if key not in known:
             raise InputError(

@@ -17,11 +17,12 @@ from scipy import stats
 import flipproof as fp
 from flipproof import certified_accuracy, defences
 from flipproof.cli import choosing_commands
+from flipproof.report.content import RADII
 from flipproof.runs.run_folder import open_run, written_run
 from flipproof.runs.settings import StudySettings
-from flipproof.studies.benchmark.config import read_protocols
-from flipproof.studies.benchmark.jobs import RADII, Job, JobWork, finished_jobs, jobs_of
-from flipproof.studies.benchmark.standings import DataStandings, Measured, RowStanding
+from flipproof.studies.benchmark_config import read_protocols
+from flipproof.studies.benchmark_jobs import Job, JobWork, finished_jobs, jobs_of
+from flipproof.studies.standings import DataStandings, Measured, RowStanding
 from support.command_line import Command
 
 CONFIG = """
@@ -243,7 +244,7 @@ def test_parts_can_be_run_and_another_config_never_overwrites(
 def test_the_method_that_the_documentation_adds_is_a_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "benchmarks.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text()
     module, config = (re.findall(rf"^```{kind}\n(.*?)^```$", page, flags=re.S | re.M) for kind in ("python", "toml"))
     assert len(module[0].splitlines()) <= 20
     monkeypatch.setattr(defences, "_HOMES", {**defences._HOMES})

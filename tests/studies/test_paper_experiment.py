@@ -10,7 +10,7 @@ import pytest
 
 from flipproof import models
 from flipproof.datasets.sources import model_data
-from flipproof.studies.reproduce.experiment import Job, Model, Settings, TrainWork, _ready, data_split, train_networks
+from flipproof.studies.paper_experiment import Job, Model, Settings, TrainWork, _ready, data_split, train_networks
 
 NOTHING = {"data": None, "root": None, "download": False, "data_seed": None, "split_seed": None}
 TINY = Settings(

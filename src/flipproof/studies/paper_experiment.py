@@ -13,25 +13,96 @@ from dataclasses import asdict, dataclass
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from flipproof.certificates.metrics import certified_accuracy
-from flipproof.certificates.sampled_votes import METHODS
+import numpy as np
+
+from flipproof.certificates.metrics import certified_accuracy, shares
+from flipproof.certificates.sampled_votes import METHODS, Votes, certify_votes
 from flipproof.datasets import Split, split, topologies
 from flipproof.datasets.sources import fingerprint
 from flipproof.defences.baselines import EdgeBlindClassifier
 from flipproof.defences.defence import described
+from flipproof.engines import Engine
 from flipproof.fields import to_plain
-from flipproof.files import write_json
+from flipproof.files import write_json, write_text
+from flipproof.graphs import IntArray
 from flipproof.noise import EdgeNoise
-from flipproof.progress import note
-from flipproof.runs.certifying import ask_missing, keep_to_path, model_paths
-from flipproof.runs.run_folder import written_run
+from flipproof.progress import note, progress
+from flipproof.report.drawing import NetworksCurve
+from flipproof.runs.certifying import ask_missing, keep_to_path, model_paths, read_evidence
+from flipproof.runs.run_folder import Run, written_run
 from flipproof.runs.settings import CertifySettings, StudySettings
 from flipproof.studies.candidate import Candidate
-from flipproof.studies.job_runner import one_thread, run_jobs
-from flipproof.studies.reproduce.readings import Reading, write_certificates
+from flipproof.studies.experiment import one_thread, run_jobs
 from flipproof.studies.search_space import space
+
+CERTIFICATES = "certificates.csv"
+_GRAPH, _READING = ("graph", "name", "nodes", "edges", "label"), ("method", "alpha", "samples")
+_COLUMNS = (*_GRAPH, *_READING, "predicted", "radius", "order", "p_lower")
+
+
+class Reading(NamedTuple):
+    """How votes are read."""
+
+    method: str
+    alpha: float
+    samples: int
+
+
+def _graph_rows(readings: Sequence[Reading], task: tuple[int, Any]) -> list[tuple[Any, ...]]:
+    """All rows of a graph, from its votes."""
+    index, votes = task
+    assert isinstance(votes, Votes)
+    graph, rows = votes.graph, []
+    for reading in readings:
+        read = certify_votes(votes, alpha=reading.alpha, method=reading.method, samples=reading.samples)
+        answer = ("" if read.label is None else read.label, read.radius, read.order, repr(read.p_lower))
+        rows.append((index, graph.name, graph.num_nodes, graph.num_edges, graph.label, *reading, *answer))
+    return rows
+
+
+def write_certificates(run: Run[CertifySettings], readings: Sequence[Reading], *, engine: Engine, quiet: bool) -> bool:
+    """Write ``certificates.csv`` of a run; ``False`` if it is there already."""
+    import pandas
+
+    path = run.folder / CERTIFICATES
+    if path.exists():
+        return False
+    by_graph: dict[int, list[tuple[Any, ...]]] = {}
+    with progress("certifying", len(run.settings.graphs), unit="graphs", quiet=quiet) as advance:
+        for (index, _), rows in engine.run(partial(_graph_rows, readings), read_evidence(run)):
+            by_graph[index] = rows
+            advance(1)
+    table = pandas.DataFrame([row for index in sorted(by_graph) for row in by_graph[index]], columns=_COLUMNS)
+    write_text(path, table.to_csv(index=False, lineterminator="\n"))
+    return True
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The radii of the test graphs under each network of a kind, ``[networks, graphs]``; -1 where it abstains or is wrong."""
+
+    radii: dict[Reading, IntArray]
+
+    def curve(self, name: str, reading: Reading, top: int) -> NetworksCurve:
+        """Certified accuracy for r = 0..top."""
+        radii = self.radii[reading]
+        return NetworksCurve(name, np.stack([shares(row, range(top + 1)) for row in radii]), radii.shape[1])
+
+
+def read_certificates(paths: Sequence[Path]) -> Table:
+    """What :func:`write_certificates` wrote for the networks of a kind."""
+    import pandas
+
+    radii: dict[Reading, list[IntArray]] = {}
+    for path in paths:
+        table = pandas.read_csv(path, converters={"alpha": float})  # exactly as it was written
+        for reading, graphs in table.groupby(list(_READING), sort=False):
+            right = graphs["predicted"] == graphs["label"]  # an abstention is equal to nothing
+            radii.setdefault(Reading(*reading), []).append(np.where(right, graphs["radius"], -1))
+    return Table({reading: np.stack(networks) for reading, networks in radii.items()})
+
 
 _BLIND = "edge-blind"
 _RADIUS = "gin-radius"  # a GIN trained for the radius

@@ -1,25 +1,32 @@
-"""The paper's claims, judged on all test graphs of all networks. Each is a statement about intervals; none is assumed to hold.
-
-A verdict rests on 95% intervals of means over graphs (a bootstrap with a fixed seed). The networks of a kind see the same graphs,
-so a graph is drawn together with the answers of all networks.
-"""
+"""Figures, tables and the page that says which of the paper's claims hold."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flipproof.certificates.bounds import lower_bound
-from flipproof.certificates.metrics import CONFIDENCE
+from flipproof.certificates.metrics import CONFIDENCE, shown_share
 from flipproof.certificates.vote_share import radius
+from flipproof.files import write_json, write_text
 from flipproof.noise import EdgeNoise
-from flipproof.studies.reproduce.experiment import Settings
-from flipproof.studies.reproduce.readings import Reading, Table
+from flipproof.report.drawing import NetworksPanel, networks_figure, networks_grid
+from flipproof.report.templates import inline_svg, markdown_table, rendered
+from flipproof.studies.paper_experiment import (
+    CERTIFICATES,
+    Reading,
+    Settings,
+    Table,
+    data_split,
+    edge_blind_accuracy,
+    read_certificates,
+)
 
 _SMALL = 3  # radii up to here are called small
 _ALIKE = 0.05  # curves closer than this are called alike: less than 160 graphs can tell
@@ -169,3 +176,113 @@ def _any_classifier(settings: Settings, tables: Mapping[tuple[str, float], Table
         f"average certified radius at beta {keep:g}: GCN {means['gcn']}, GIN {means['gin']}",
         all(mean.low > 0 for mean in means.values()),
     )
+
+
+_METHODS = ("paper", "votes", "influence")
+_CAPTIONS = (
+    "Impact of the keep probability: the paper's first figure.",
+    "Impact of alpha, read from the same votes: the paper's second figure.",
+    "Impact of the number of samples, read from the same votes: the paper's third figure.",
+    "Beyond the paper: what our certificates get out of the same votes, for the paper's network, for a stronger one trained for "
+    "accuracy, and for the same one trained for the radius. "
+    "Dotted red: a network that sees no edges, certified at every radius.",
+)
+_NETWORKS = {"gcn": "GCN", "gin": "GIN", "gin-radius": "GIN for the radius"}
+
+
+@dataclass(frozen=True, eq=False)
+class Reproduced:
+    """What came out: the files written, the claims, and the certificates compared, with a head."""
+
+    paths: list[Path]
+    claims: list[Claim]
+    gains: list[list[str]]
+    edge_blind_accuracy: float
+
+
+def write_paper(settings: Settings, folder: Path) -> Reproduced:
+    """Everything that follows from the certificates: figures with their numbers, the table of gains, claims, the page."""
+    paths: dict[tuple[str, float], list[Path]] = {}
+    for model in settings.certified():
+        assert model.keep is not None
+        paths.setdefault((model.network, model.keep), []).append(model.run(folder) / CERTIFICATES)
+    tables = {kind: read_certificates(files) for kind, files in paths.items()}
+    floor = edge_blind_accuracy(settings, folder)
+    stems = _figures(settings, folder / "figures", tables, floor)
+    claims, gains = judge(settings, tables), gain_table(settings, tables)
+    write_json(folder / "claims.json", [asdict(claim) for claim in claims])
+    facts = _facts(settings, floor)
+    marked = markdown_table(_claim_table(claims, no="**no**"))
+    write_text(folder / "claims.md", rendered("paper.md", facts=facts, claim_table=marked, gains=markdown_table(gains)))
+    figures = [(stem.name, caption, inline_svg(stem)) for stem, caption in zip(stems, _CAPTIONS, strict=True)]
+    shown: dict[str, Any] = {"claims": claims, "claim_table": _claim_table(claims), "figures": figures, "gains": gains}
+    write_text(folder / "index.html", rendered("paper.html", facts=facts, **shown))
+    pictures = [stem.with_suffix(".png") for stem in stems]
+    return Reproduced([folder / "index.html", folder / "claims.md", *pictures], claims, gains, floor)
+
+
+def _figures(settings: Settings, folder: Path, tables: Mapping[tuple[str, float], Table], floor: float) -> list[Path]:
+    alpha, samples, keep = settings.alpha, settings.samples, settings.figure_keep
+    varied = {
+        "beta": ("keep probability beta", {f"{k:g}": (k, alpha, samples) for k in settings.keeps}),
+        "alpha": ("failure probability alpha", {f"{a:g}": (keep, a, samples) for a in settings.alphas}),
+        "samples": ("samples per graph", {f"{count:,}": (keep, alpha, count) for count in settings.sample_counts}),
+    }
+    fixed = {"beta": f"beta {keep:g}", "alpha": f"alpha {alpha:g}", "samples": f"{samples:,} samples"}
+    for name, (legend, choices) in varied.items():
+        title = ", ".join(["Algorithm 1, two-layer GCN", *(words for other, words in fixed.items() if other != name)])
+        curves = (
+            tables["gcn", k].curve(label, Reading("paper", a, count), settings.max_radius)
+            for label, (k, a, count) in choices.items()
+        )
+        networks_figure(folder / name, NetworksPanel(title, tuple(curves)), legend=legend)
+    readings = {method: Reading(method, alpha, settings.gain_samples) for method in _METHODS}
+    rows = [
+        [
+            NetworksPanel(
+                f"{title}, beta {k:g}",
+                tuple(tables[network, k].curve(method, r, settings.max_radius) for method, r in readings.items()),
+                floor,
+            )
+            for k in settings.keeps
+        ]
+        for network, title in _NETWORKS.items()
+    ]
+    networks_grid(folder / "gain", rows, title=f"The same {settings.gain_samples:,} votes, three certificates")
+    return [folder / name for name in (*varied, "gain")]
+
+
+def gain_table(settings: Settings, tables: Mapping[tuple[str, float], Table]) -> list[list[str]]:
+    """Average certified radius and certified accuracy at small radii, for each network, beta and certificate."""
+    small = (0, 1, 2, 3, 5)
+    rows = [["network", "beta", "certificate", "ACR", *(f"CA({r})" for r in small)]]
+    for network, keep, method in itertools.product(_NETWORKS, settings.keeps, _METHODS):
+        radii = tables[network, keep].radii[Reading(method, settings.alpha, settings.gain_samples)]
+        cells = [_cell(np.maximum(radii, 0)), *(_cell(radii >= r) for r in small)]
+        rows.append([_NETWORKS[network], f"{keep:g}", method, *cells])
+    return rows
+
+
+def _cell(values: NDArray[Any]) -> str:
+    """Mean, half the range over networks, and the interval over graphs, of values ``[networks, graphs]``."""
+    mean, low, high = interval(values)
+    return f"{mean:.3f} ±{np.ptp(values.mean(axis=1)) / 2:.3f} ({low:.2f}-{high:.2f})"
+
+
+def _facts(settings: Settings, floor: float) -> list[str]:
+    graphs = len(data_split(settings).test)
+    return [
+        data_split(settings).describe(),
+        f"{settings.networks} networks of each kind, which differ in their initial weights. Figures show their mean and a band "
+        "from the lowest to the highest network; claims are judged on all test graphs of all of them.",
+        f"{settings.samples:,} samples per graph for the paper's figures, {settings.gain_samples:,} where certificates are "
+        f"compared; alpha {settings.alpha:g} for each graph, seed {settings.seed}.",
+        "A network that sees no edges (only the number of nodes) is right on "
+        f"{shown_share(floor * graphs, graphs)} of the test graphs, at every radius.",
+        "In brackets: 95% intervals, as for a random sample of test graphs; after ±: half the range over the networks.",
+    ]
+
+
+def _claim_table(claims: Sequence[Claim], no: str = "no") -> list[list[str]]:
+    head = ["claim", "judged by", "measured", "holds"]
+    return [head, *([c.claim, c.judged_by, c.measured, "yes" if c.holds else no] for c in claims)]

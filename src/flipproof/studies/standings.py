@@ -1,9 +1,12 @@
-"""From finished jobs to numbers: certified accuracy with intervals over folds, paired tests against the best, and their files."""
+"""From finished jobs to tables: certified accuracy with intervals over folds, paired tests, files of numbers, a page, figures."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +29,15 @@ from flipproof.certificates.metrics import (
 )
 from flipproof.files import write_json, write_text
 from flipproof.graphs import IntArray
-from flipproof.studies.benchmark.config import Protocol, Row
-from flipproof.studies.benchmark.jobs import ATTACKERS, LIMIT, RADII, Job
+from flipproof.report.content import ATTACKERS, RADII
+from flipproof.report.drawing import Panel, standings_figure
+from flipproof.report.templates import Cell, inline_svg, latex_table, latex_text, markdown_table, rendered
+from flipproof.studies.benchmark_config import Protocol, Row
+from flipproof.studies.benchmark_jobs import LIMIT, Job
+
+_SIGNIFICANT = 0.05
+_TEST_COLUMNS = ("radius", "best", "other", "only_best", "only_other", "p_value", "p_holm", "comparisons")
+_TEST_FIELDS = ("radius", "first", "second", "only_first", "only_second", "p_value", "adjusted", "comparisons")
 
 
 @dataclass(frozen=True)
@@ -63,8 +73,8 @@ class Measured:
         """Of a share on a single fold the exact 95% interval over its test graphs; ``None`` otherwise."""
         if len(self.values) != 1 or not self.graphs:
             return None
-        low, high = share_interval([round(self.values[0] * self.graphs)], self.graphs)
-        return float(low[0]), float(high[0])
+        low, high = share_interval(round(self.values[0] * self.graphs), self.graphs)
+        return float(low), float(high)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON."""
@@ -221,17 +231,7 @@ class DataStandings:
                 for row in self.rows
             ],
             "paired_tests": [
-                {
-                    "radius": test.radius,
-                    "best": test.first,
-                    "other": test.second,
-                    "only_best": test.only_first,
-                    "only_other": test.only_second,
-                    "p_value": test.p_value,
-                    "p_holm": test.adjusted,
-                    "comparisons": test.comparisons,
-                }
-                for test in self.tests()
+                dict(zip(_TEST_COLUMNS, attrgetter(*_TEST_FIELDS)(test), strict=True)) for test in self.tests()
             ],
         }
 
@@ -298,12 +298,11 @@ def write_standings(all_data: Sequence[DataStandings], folder: Path) -> list[Pat
             for place, number in enumerate(row.folds):
                 head = {"data": data.name, "method": row.name, "fold": number}
                 results += [{**head, **line} for line in _results(row, place)]
-                measures = {"model calls per graph": f"{row.calls.values[place]:.1f}"}
-                measures |= {
-                    f"{part} seconds": f"{row.seconds(part).values[place]:.4f}"
-                    for part in ("search", "train", "ask", "read")
-                }
-                times += [{**head, "measure": measure, "value": value} for measure, value in measures.items()]
+                calls = f"{row.calls.values[place]:.1f}"
+                times.append({**head, "measure": "model calls per graph", "value": calls})
+                for part in ("search", "train", "ask", "read"):
+                    seconds = f"{row.seconds(part).values[place]:.4f}"
+                    times.append({**head, "measure": f"{part} seconds", "value": seconds})
     for path, lines in ((paths[0], results), (paths[2], times)):
         write_text(path, pandas.DataFrame(lines).to_csv(index=False, lineterminator="\n"))
     write_json(paths[1], [data.to_dict() for data in all_data])
@@ -312,28 +311,136 @@ def write_standings(all_data: Sequence[DataStandings], folder: Path) -> list[Pat
 
 def _results(row: RowStanding, place: int) -> list[dict[str, Any]]:
     """The lines of a method's fold in ``results.csv``."""
-    facts = row.facts[place]
+    facts, lines = row.facts[place], []
+
+    def add(graphs: int, attacker: str, radius: Any, value: float, ends: Sequence[Any] | None) -> None:
+        shown = (f"{number:.6f}" for number in (value, *(ends or ())))
+        columns = dict(zip_longest(("certified_accuracy", "low95", "high95"), shown, fillvalue=""))
+        lines.append({"graphs": graphs, "attacker": attacker, "radius": radius, **columns})
+
+    def add_share(graphs: int, attacker: str, radius: Any, share: float) -> None:
+        add(graphs, attacker, radius, share, share_interval(round(share * graphs), graphs))
+
     graphs = len(facts["graphs"])
-
-    def line(graphs: int, attacker: str, radius: Any, values: Sequence[float]) -> dict[str, Any]:
-        shown = [*(f"{value:.6f}" for value in values), "", ""]
-        ends = dict(zip(("certified_accuracy", "low95", "high95"), shown, strict=False))
-        return {"graphs": graphs, "attacker": attacker, "radius": radius, **ends}
-
-    def with_ends(share: float, graphs: int) -> list[float]:
-        low, high = share_interval([round(share * graphs)], graphs)
-        return [share, float(low[0]), float(high[0])]
-
-    lines = [
-        line(graphs, words, r, with_ends(row.accuracy(r, attacker).values[place], graphs))
-        for attacker, words in ATTACKERS.items()
-        for r in RADII
-    ]
-    ends = mean_radius_interval(row.radii["radius"][place]) or ()
-    lines.append(line(graphs, "any flips", "average", [row.average_radius.values[place], *ends]))
+    for attacker, words in ATTACKERS.items():
+        for r in RADII:
+            add_share(graphs, words, r, row.accuracy(r, attacker).values[place])
+    ends = mean_radius_interval(row.radii["radius"][place])
+    add(graphs, "any flips", "average", row.average_radius.values[place], ends)
     if row.under_attack is not None:
         attack = facts["attacked"]
-        few = len(attack["graphs"])
         share = row.under_attack.values[place]
-        lines.append(line(few, "strongest attack found", attack["budget"], with_ends(share, few)))
+        add_share(len(attack["graphs"]), "strongest attack found", attack["budget"], share)
     return lines
+
+
+def write_benchmark(all_data: Sequence[DataStandings], folder: Path, *, command: str) -> list[Path]:
+    """Write tables, figures and the page; returns their paths, ``results.json`` second."""
+    paths, sections = write_standings(all_data, folder), []
+    for data in all_data:
+        stem = folder / "figures" / _slug(data.title)
+        _draw(stem, data)
+        sections.append(_section(data, stem.with_suffix(".svg").relative_to(folder).as_posix()))
+    content = {"command": command, "overview": _overview(all_data), "sections": sections}
+    drawn = [section["figure"] for section in sections if (folder / section["figure"]).is_file()]
+    svgs = {figure: inline_svg(folder / figure.removesuffix(".svg")) for figure in drawn}
+    pages = {
+        folder / "page.md": rendered("benchmark.md", **content, markdown_table=markdown_table),
+        folder / "page.html": rendered("benchmark.html", **content, svgs=svgs),
+        folder / "tables.tex": "\n\n".join(map(_latex, all_data)) + "\n",
+    }
+    for path, text in pages.items():
+        write_text(path, text)
+    return [*paths, *pages, *(folder / section["figure"] for section in sections)]
+
+
+def _slug(title: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "-", title).lower()
+
+
+def _draw(stem: Path, data: DataStandings) -> None:
+    curves = tuple(row.curve(max(RADII)) for row in data.rows if not row.edge_blind)
+    if curves:
+        panel = Panel(data.title, curves, data.line.accuracy(0).mean)
+        limit = None if data.limit is None else dict(zip(RADII, data.limit, strict=True))
+        standings_figure(stem, panel, limit=limit)
+
+
+def _section(data: DataStandings, figure: str) -> dict[str, Any]:
+    """What the page says of a data set."""
+    tests = data.tests()
+    kinds = [(attacker, r) for attacker in list(ATTACKERS)[1:] for r in RADII[1:]]
+    return {
+        "data": data,
+        "figure": figure,
+        "folds": max(len(row.folds) for row in data.rows),
+        "comparisons": tests[0].comparisons if tests else 0,
+        "attacked": sum(len(facts["attacked"]["graphs"]) for facts in data.line.facts),
+        "accuracy": _accuracy(data, {(test.second, test.radius) for test in tests if test.adjusted <= _SIGNIFICANT}),
+        "attackers": [
+            ["method", *(f"{ATTACKERS[attacker]}, r = {r}" for attacker, r in kinds)],
+            *([row.name, *(str(row.accuracy(r, attacker)) for attacker, r in kinds)] for row in data.rows),
+        ],
+        "costs": [
+            ["method", "under attack", "chosen", "model calls per graph", "seconds per graph", "seconds to train"],
+            *map(_cost, data.rows),
+        ],
+    }
+
+
+def _overview(all_data: Sequence[DataStandings]) -> list[list[str]]:
+    rows = [["data", "test graphs", "majority class", "edge-blind", *(f"best at r = {r}" for r in RADII)]]
+    for data in all_data:
+        best = [f"{data.best(r).accuracy(r)} {data.best(r).name}" for r in RADII]
+        rows.append([data.title, str(data.graphs), str(data.majority), str(data.line.accuracy(0)), *best])
+    return rows
+
+
+def _accuracy(data: DataStandings, worse: set[tuple[str, int]]) -> list[list[str]]:
+    rows = [["method", *(f"r = {r}" for r in RADII), "average radius"]]
+    rows.append(["majority class", *[str(data.majority)] * len(RADII), "all pairs"])
+    for row in data.rows:
+        cells = [
+            f"**{row.accuracy(r)}**" if data.best(r) is row else f"{row.accuracy(r)}{'*' * ((row.name, r) in worse)}"
+            for r in RADII
+        ]
+        rows.append([row.name, *cells, "all pairs" if row.edge_blind else str(row.average_radius)])
+    if data.limit is not None:
+        rows.append([LIMIT, *(f"{share:.3f}" for share in data.limit), ""])
+    return rows
+
+
+def _cost(row: RowStanding) -> list[str]:
+    if row.reads is not None:
+        return [row.name, "-", f"as {row.reads}", "-", "-", "-"]
+    return [
+        row.name,
+        "-" if row.under_attack is None else str(row.under_attack),
+        "; ".join(dict.fromkeys(row.chosen)) or "-",
+        f"{row.calls.mean:,.0f}",
+        f"{row.seconds('ask', 'read').mean:.3f}",
+        f"{row.seconds('train').mean:.1f}",
+    ]
+
+
+def _latex(data: DataStandings) -> str:
+    rows: list[list[Cell]] = [["majority class", *[_percent(data.majority)] * len(RADII)]]
+    rows += [
+        [latex_text(row.name), *(_percent(row.accuracy(r), best=data.best(r) is row) for r in RADII)]
+        for row in data.rows
+    ]
+    if data.limit is not None:
+        rows.append([LIMIT, *(f"{100 * share:.1f}" for share in data.limit)])
+    return latex_table(
+        ["method", *(f"$r={r}$" for r in RADII)],
+        [rows],
+        caption=f"Certified accuracy on {latex_text(data.title)} in per cent: mean over folds, half its 95\\,\\% interval.",
+        label=f"tab:{_slug(data.title)}",
+    )
+
+
+def _percent(value: Measured, *, best: bool = False) -> Cell:
+    shown = rf"\textbf{{{100 * value.mean:.1f}}}" if best else f"{100 * value.mean:.1f}"
+    if value.exact is not None:
+        return shown, f"[{100 * value.exact[0]:.1f}, {100 * value.exact[1]:.1f}]"
+    return shown if value.half is None else (shown, rf"$\pm$ {100 * value.half:.1f}")

@@ -8,10 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flipproof.studies.reproduce.claims import interval, judge
-from flipproof.studies.reproduce.experiment import Settings
-from flipproof.studies.reproduce.paper_page import gain_table
-from flipproof.studies.reproduce.readings import Reading, Table, read_certificates
+from flipproof.studies.paper_experiment import Reading, Settings, Table, read_certificates
+from flipproof.studies.paper_page import gain_table, interval, judge
 
 SETTINGS = Settings(keeps=(0.7, 0.9))
 LOWER_RADIUS, LOWER_ACCURACY = (

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from flipproof.errors import InputError
-from flipproof.studies.benchmark.config import read_protocols
+from flipproof.studies.benchmark_config import read_protocols
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 GOOD = "[[row]]\ndefence = 'voting'\nsettings = [{ groups = 3 }]\n[[data]]\nname = 'topologies:40'\n"
 
 

@@ -1,0 +1,267 @@
+"""One experiment: candidates are trained on training graphs, chosen on validation graphs, and reported on test graphs.
+
+``flipproof tune`` searches among candidates, ``protect`` trains and certifies the winner too, ``benchmark`` repeats an
+experiment over data sets and folds.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from flipproof import __version__
+from flipproof.datasets import Dataset, Split
+from flipproof.datasets.sources import DataSource, fingerprint
+from flipproof.datasets.splits import FOLDS, drawn, folds, read_folds
+from flipproof.engines import Engine, Processes, ThisProcess, cores
+from flipproof.errors import InputError
+from flipproof.graphs import Graph
+from flipproof.noise import STREAM_VERSION
+from flipproof.progress import note, progress
+from flipproof.studies.candidate import Candidate, Learned, Threat, baselines, hint, on_networks, proposed_candidates
+
+
+class Piece(Protocol):
+    """A piece of a study, small enough to be sent to a process."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+    @property
+    def weight(self) -> int:
+        """Rough cost, for the progress bar."""
+
+
+AnyPiece = TypeVar("AnyPiece", bound=Piece)
+
+
+def run_jobs(
+    what: str,
+    jobs: Sequence[AnyPiece],
+    work: Callable[[AnyPiece], Any],
+    *,
+    ready: Iterable[AnyPiece | None] | None = None,
+    engine: Engine | None = None,
+    workers: int | None,
+    quiet: bool,
+) -> Iterator[tuple[AnyPiece, Any]]:
+    """Every job with its result, as they are finished.
+
+    Args:
+        what: Name of the work, for the progress bar.
+        jobs: All of them.
+        work: Does one, in any process; picklable.
+        ready: The same jobs in an order in which they can be done, ``None`` where one must be waited for; by default as given.
+        engine: Where they are done, instead of processes of this machine.
+        workers: Processes; by default one per core. A single one is this process.
+        quiet: Show no progress.
+    """
+    count = max(1, min(workers or cores(), len(jobs)))
+    chosen: Engine = engine or (ThisProcess() if count == 1 else Processes(count, start="spawn"))
+    total = sum(job.weight for job in jobs)
+    with (
+        progress(what, total, unit="units", quiet=quiet) as advance,
+        closing(chosen.run(work, jobs if ready is None else ready)) as results,  # type: ignore[type-var]
+    ):
+        for done, (job, result) in enumerate(results, start=1):
+            yield job, result
+            note(f"{job.name}: done ({done} of {len(jobs)})", quiet=quiet)
+            advance(job.weight)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """While entered, torch computes on one thread: figures must not depend on how many jobs run side by side."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+_SHORTER = (8, 3, 1)  # of all epochs: the first trials get an eighth
+_TRAINING = {"learning_rate": 0.01, "batch_size": 32, "copies": 1}  # as flipproof train, so that it repeats the result
+_SAMPLING = {"samples": "1000"}  # a choice needs fewer than a certificate
+
+
+@lru_cache(maxsize=4)
+def load_graphs(source: DataSource) -> Dataset:
+    """The graphs of a data set, read once per process."""
+    return source.load()
+
+
+@lru_cache(maxsize=4)
+def _own_split(source: DataSource) -> Split:
+    return source.split(load_graphs(source))
+
+
+@lru_cache(maxsize=4)
+def _folds(source: DataSource, published: Path | None) -> list[Split]:
+    data = load_graphs(source)
+    return folds(data, number=FOLDS, validation=True) if published is None else read_folds(published, data)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What is trained, on which graphs, how it is certified, and how the best is chosen.
+
+    Attributes:
+        source: The data and their split.
+        threat: The attack to withstand; ``None`` where all radii count.
+        candidates: Those that may win.
+        ladder: Epochs of the trials of a search, ascending.
+        features: Name of the node features; ``None`` for what each defence takes by default.
+        training: Arguments of :func:`flipproof.train`, the same for all candidates.
+        sampling: What every graph is certified with, as far as a defence knows it.
+        network: Name and arguments of the network; by default what the defence needs.
+        train_graphs, validation_graphs: Largest numbers of graphs to train on and to choose with, every class in proportion.
+        fold: One of ten folds, in place of the source's own split.
+        published: The file that says which graph is tested in which fold; by default the folds are drawn.
+    """
+
+    source: DataSource
+    threat: Threat | None = None
+    candidates: tuple[Candidate, ...] = ()
+    ladder: tuple[int, ...] = (25, 75, 200)
+    features: str | None = None
+    training: Mapping[str, Any] = field(default_factory=lambda: _TRAINING, hash=False)
+    sampling: Mapping[str, Any] = field(default_factory=lambda: _SAMPLING, hash=False)
+    network: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    train_graphs: int | None = None
+    validation_graphs: int | None = 200  # enough to tell candidates apart
+    fold: int | None = None
+    published: Path | None = None
+
+    @property
+    def parts(self) -> Split:
+        """The data in parts, read once per process."""
+        return _own_split(self.source) if self.fold is None else _folds(self.source, self.published)[self.fold]
+
+    @property
+    def seed(self) -> int:
+        """Of everything random."""
+        return self.source.split_seed if self.fold is None else self.fold
+
+    @property
+    def learning(self) -> Dataset:
+        """The graphs that candidates are trained on."""
+        graphs = self.parts.train
+        if self.train_graphs is None:
+            return graphs
+        return graphs.subset(drawn(graphs, self.train_graphs, seed=self.seed).tolist())
+
+    @property
+    def validation_indices(self) -> list[int]:
+        """Positions in the data set of the graphs on which the choice is made."""
+        graphs, indices = self.parts.validation, self.parts.validation_indices
+        if self.validation_graphs is not None:
+            indices = indices[drawn(graphs, self.validation_graphs, seed=self.seed)]
+        return [int(index) for index in indices]
+
+    @property
+    def validation(self) -> Dataset:
+        """The graphs on which the choice is made."""
+        return self.parts.dataset.subset(self.validation_indices)
+
+    def prepared(self, networks: Sequence[str] = (), *, quiet: bool = True) -> Experiment:
+        """The experiment with the candidates that could be certified against the threat; refuses what cannot be used.
+
+        Without candidates, those that every registered defence proposes. Those that are left out are named unless ``quiet``.
+        """
+        assert self.threat is not None
+        check_training({**self.training, "epochs": self.ladder[-1]})
+        if not self.source.validation:
+            raise InputError("--validation must be above 0: the choice is made on validation graphs (for instance 0.2)")
+        if not self.validation_indices:
+            raise InputError("--validation holds no graph (ask for a larger share)")
+        graphs, threat = self.validation, self.threat
+        most = max((graph.num_slots for graph in graphs), default=0)
+        if threat.radius is not None and threat.radius > most:
+            pairs = f"{most} node pair{'s' * (most != 1)}"
+            raise InputError(f"no graph has room for {threat}: the largest one has {pairs} (ask for less)")
+        offered = self.candidates or proposed_candidates(self.parts.train, threat)
+        data = self.parts.dataset
+        hooks = [candidate.features(self.features, data) for candidate in (*baselines(), *offered)]
+        check_features(data, [*self.parts.train, *self.parts.validation], hooks)
+        reachable = [candidate for candidate in offered if candidate.may_withstand(threat, graphs, self.sampling)]
+        if offered and not reachable:
+            raise InputError(
+                f"no candidate can be certified against {threat} with these settings, even if the model never changes its "
+                "answer (raise --samples or --alpha, take more noise or more groups, or ask for less)"
+            )
+        left_out = ", ".join(candidate.title for candidate in offered if candidate not in reachable)
+        if left_out:
+            note(f"{threat} out of reach with these settings, hence left out: {left_out}", quiet=quiet)
+        return replace(self, candidates=tuple(on_networks(reachable, networks)))
+
+    def learn(self, candidate: Candidate, graphs: Dataset | None = None, **training: Any) -> Learned:
+        """What a candidate learns, by default from the training graphs; ``training`` takes precedence over the experiment's."""
+        return candidate.learn(
+            self.learning if graphs is None else graphs,
+            features=candidate.features(self.features, self.parts.dataset),
+            seed=self.seed,
+            network=self.network,
+            **{**self.training, **training},
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """What identifies a search, as plain JSON. Time and workers may change from call to call."""
+        assert self.threat is not None
+        source, data = self.source, self.parts.dataset
+        return {
+            "data": data.name,
+            "data_sha256": fingerprint(data),
+            "split": [source.split_seed, source.test, source.validation],
+            "attack": self.threat.flips,
+            "ladder": list(self.ladder),
+            "features": self.features,
+            "candidates": [candidate.title for candidate in (*baselines(), *self.candidates)],
+            "training": dict(self.training),
+            "asked": dict(self.sampling),
+            "train_graphs": self.train_graphs,
+            "validation_graphs": self.validation_graphs,
+            "versions": [__version__, STREAM_VERSION],
+        }
+
+
+def check_features(data: Dataset, graphs: Sequence[Graph], hooks: Sequence[Any]) -> None:
+    """Refuse, before any work, node features that are not there or were computed from the edges of these graphs."""
+    from flipproof.classifiers.clean_edges import refuse_clean_edges
+
+    for hook in hooks:
+        hook.of(graphs[0])  # refuses graphs that lack what it reads
+    if any(hook.reads_own for hook in hooks):
+        refuse_clean_edges(list(graphs), data.feature_names)
+
+
+def check_training(training: Mapping[str, Any]) -> None:
+    """Refuse what :func:`flipproof.train` would refuse, before any graph is read."""
+    from flipproof.training import train
+    from flipproof.training.loop import Hyperparameters
+
+    defaults = inspect.signature(train).parameters
+    known = {entry.name: defaults[entry.name].default for entry in fields(Hyperparameters) if entry.name != "seed"}
+    for key in training:
+        if key not in known:
+            raise InputError(f"{key} is not a training setting ({hint(key, known)})")
+    if not isinstance(training.get("class_weights", False), bool):
+        raise InputError(f"class_weights must be true or false; got {training['class_weights']!r}")
+    Hyperparameters.of(**{**known, **training, "seed": 0})
+
+
+def ladder_of(epochs: int) -> tuple[int, ...]:
+    """The epochs of short, middling and full trials.
+
+    >>> ladder_of(200), ladder_of(2)
+    ((25, 66, 200), (1, 2))
+    """
+    return tuple(sorted({max(1, epochs // part) for part in _SHORTER}))

@@ -203,7 +203,7 @@ def train_for(model: nn.Module, graphs: Iterable[Any], **arguments: Any) -> Trai
         if chosen.get("objective") == _OF_COPIES["objective"]:
             del chosen["objective"]
     known = inspect.signature(training).parameters.keys() | Shared.__annotations__.keys()
-    for name in chosen.keys() - known:
+    for name in sorted(chosen.keys() - known):
         raise InputError(
             f"{name} has no part in {training.__name__}; got {chosen[name]!r} (leave it out, or train for another defence)"
         )

@@ -37,6 +37,7 @@ def flipproof(
     """A command in the workplace, in this process."""
     monkeypatch.chdir(workplace)
     monkeypatch.syspath_prepend(workplace)
+    monkeypatch.delitem(sys.modules, "own", raising=False)  # another test's model of the same name
     return partial(call, monkeypatch, capsys)
 
 

@@ -75,7 +75,9 @@ def _batch(graph: Graph, rows: Sequence[IntArray]) -> NoisyBatch:
         for index, places in enumerate(rows):
             states[index, places] = True
         return NoisyBatch(graph.num_nodes, len(rows), graph.node_features, graph.slots, frozen, states, None)
-    everything = [np.sort(np.concatenate([graph.slots[places], frozen])) for places in rows]
+    if len(graph.frozen_slots):  # else a place is a slot, and the list of all slots of a large graph is not built
+        rows = [graph.slots[places] for places in rows]
+    everything = [np.sort(np.concatenate([slots, frozen])) for slots in rows]
     sample = np.repeat(np.arange(len(rows)), [len(slots) for slots in everything])
     lists = SlotLists(sample, np.concatenate(everything))
     return NoisyBatch(graph.num_nodes, len(rows), graph.node_features, None, frozen, None, lists)

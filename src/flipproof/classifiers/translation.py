@@ -78,8 +78,9 @@ class DenseTwin(torch.nn.Module):
         self._graph = _Compiled(graph)
         self._by_degree = [part for part in self._graph.modules() if isinstance(part, DegreeRows)]
 
-    def forward(self, x: Tensor, edges: Edges) -> Any:
-        """The logits for features ``[B, n, d]``."""
+    def forward(self, x: Tensor, edges: Edges | Tensor) -> Any:
+        """The logits for features ``[B, n, d]``; edges may be matrices ``[B, n, n]``, also weighted ones."""
+        edges = Edges(edges) if isinstance(edges, Tensor) else edges
         return self._graph(x.flatten(0, 1), edges, self._owner(edges))
 
     def on_shared(self, x: Tensor, edges: Edges) -> Any:

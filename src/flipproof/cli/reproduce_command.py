@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from typing import Any
 
 from flipproof.checks import checked_seed
@@ -48,14 +49,13 @@ def _shown(paper: Reproduced, settings: Settings, started: float) -> Iterator[An
     yield claims
     head, *rows = paper.gains
     title = (
-        f"Certificates compared (alpha {settings.alpha:g}, {settings.gain_samples:,} samples; mean ± half the range over "
+        f"certificates compared (alpha {settings.alpha:g}, {settings.gain_samples:,} samples; mean ± half the range over "
         "networks, 95% interval)"
     )
-    gains = narrow_table(head, title=title, texts=1)
-    for row in rows:
-        gains.add_row(*map(stacked, row))
-        if row[2] == rows[-1][2]:
-            gains.add_row()
-    yield gains
+    for network, group in groupby(rows, key=lambda row: row[0]):
+        gains = narrow_table(head[1:], title=f"{network}: {title}", texts=3)
+        for row in group:
+            gains.add_row(*(stacked(cell).replace(" ±", "\n±") for cell in row[1:]))
+        yield gains
     yield from (data_split(settings).describe(), "written:", *(f"  {path}" for path in paper.paths))
     yield f"done in {time.perf_counter() - started:.0f} s"

@@ -55,14 +55,6 @@ class Convolution(ABC):
     def gather_first(self, x: Tensor, edges: Edges) -> Tensor:
         """The whole layer, sums over the neighbours first: cheaper where the layer widens."""
 
-    def line(self) -> tuple[Tensor, Tensor] | None:
-        """Slope and offset ``[k]``, where a row of a layer with one input is ``s * slope + offset`` for a number ``s``."""
-        return None
-
-    def numbers(self, x: Tensor, edges: Edges) -> Tensor:
-        """The number ``s`` of every node, ``[B, n]``, for inputs ``[B, n, 1]``; where :meth:`line` has one."""
-        raise NotImplementedError
-
     def __call__(self, x: Tensor, edges: Edges, ending: Ending = NO_ENDING) -> Tensor:
         """From rows ``[B * n, d]``, or ``[n, d]`` where all graphs share them, to ``[B * n, k]``, or ``[B, k]`` where pooled."""
         maps, shared = self.maps(), len(x) == edges.num_nodes
@@ -71,7 +63,19 @@ class Convolution(ABC):
         return self.mix([torch.nn.functional.linear(x, *one) for one in maps], edges, ending)
 
 
-class _GCN(Convolution):
+class Weighing(Convolution):
+    """A convolution that adds up its neighbours' rows with weights: with one input, a row is ``s * slope + offset``."""
+
+    @abstractmethod
+    def line(self) -> tuple[Tensor, Tensor] | None:
+        """Slope and offset ``[k]``; ``None`` if the layer has another form, or more than one input."""
+
+    @abstractmethod
+    def numbers(self, x: Tensor, edges: Edges) -> Tensor:
+        """The number ``s`` of every node, ``[B, n]``, for inputs ``[B, n, 1]``."""
+
+
+class _GCN(Weighing):
     def matrix(self, edges: Edges) -> Any:
         if not self.layer.normalize:
             return edges.gathering("sum")
@@ -174,7 +178,7 @@ class _SAGE(_GraphConv):
         return torch.nn.functional.normalize(values, p=2.0, dim=-1) if self.layer.normalize else values
 
 
-class _GAT(Convolution):
+class _GAT(Weighing):
     def maps(self) -> list[RowMap] | None:
         layer = self.layer
         if not _plain(layer.lin) or (layer.res is not None and not _plain(layer.res)):
@@ -219,9 +223,7 @@ class _GAT(Convolution):
         values = layer.lin(x)
         by_head = values.view(len(x), layer.heads, layer.out_channels)
         scores = [(by_head * attention).sum(dim=2) for attention in (layer.att_src, layer.att_dst)]
-        rest = []
-        if layer.res is not None:
-            rest = [layer.res(x) if layer.bias is None else layer.res(x) + layer.bias]
+        rest = [] if layer.res is None else [layer.res(x) if layer.bias is None else layer.res(x) + layer.bias]
         return self.mix([values, torch.cat(scores, dim=1), *rest], edges)
 
 
@@ -351,7 +353,7 @@ class DegreeRows(torch.nn.Module):
         """As the calls one after the other; ``x`` is ``None`` where it is the degree."""
         ending = Ending(relu, pool)
         if x is None:
-            rows = self._by_pairs(edges) if isinstance(self._first, Combining) else self._by_pieces(edges)
+            rows = self._by_pieces(one, edges) if isinstance(one := self._first, Weighing) else self._by_pairs(edges)
             if rows is not None:
                 return self._second.mix(rows, edges, ending)
             x = edges.degrees.flatten(0, 1)
@@ -400,16 +402,16 @@ class DegreeRows(torch.nn.Module):
         hidden = self._between(self._first.combine(own, sums))
         return [torch.nn.functional.linear(hidden, *one) for one in maps]
 
-    def _by_pieces(self, edges: Edges) -> list[Any] | None:
+    def _by_pieces(self, first: Weighing, edges: Edges) -> list[Any] | None:
         """The rows that the second convolution adds up, from tables; made again when a weight has changed."""
         state = state_of(self._weights)
         if self._kept is None or self._kept[0] != state:
-            self._kept = state, self._made_pieces()
+            self._kept = state, self._made_pieces(first)
         pieces = self._kept[1]
-        return None if pieces is None else edges.looked_up(pieces, self._first.numbers(edges.degrees, edges))
+        return None if pieces is None else edges.looked_up(pieces, first.numbers(edges.degrees, edges))
 
-    def _made_pieces(self) -> PiecewiseLinear | None:
-        line, maps = self._first.line(), self._second.maps()
+    def _made_pieces(self, first: Weighing) -> PiecewiseLinear | None:
+        line, maps = first.line(), self._second.maps()
         if line is None or maps is None:
             return None
         slope, offset = line

@@ -121,6 +121,22 @@ def test_a_twin_that_errs_on_noisy_copies_only_starts_the_run_over(
     assert {smooth.classifier.suited(graph, NOISE).path for graph in graphs} == {"message passing"}
 
 
+@pytest.mark.parametrize("workers", [None, 2])
+def test_answers_without_a_certificate_come_from_the_model_itself_too(
+    workers: int | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A twin that errs on sub-graphs only is seen where the sub-graphs are asked about, also by predict."""
+    graphs, groups = [*ODD, TREE], 48
+    wanted = fp.VotingClassifier(declining(model()), groups, features="degree").predict_all(graphs)
+    monkeypatch.setattr(Shortcut, "scores", rolled_on(lambda batch: batch.num_nodes == 12 and batch.size > 40))
+    voting = fp.VotingClassifier(model(), groups, features="degree")
+    assert voting.predict(TREE) == wanted[-1]
+    assert capsys.readouterr().err.count(SAYS_SO) == 1
+    assert not voting.classifier.shortcuts
+    assert fp.VotingClassifier(model(), groups, features="degree").predict_all(graphs, workers=workers) == wanted
+    assert capsys.readouterr().err.count(SAYS_SO) == 1
+
+
 def test_a_worker_whose_processor_rounds_otherwise_does_not_go_another_way() -> None:
     smooth = smoothed(model())
     smooth.check([TREE])

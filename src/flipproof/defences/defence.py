@@ -15,7 +15,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -147,6 +147,7 @@ def label_dtype(num_classes: int) -> type[np.unsignedinteger[Any]]:
 _TRIED_FIRST = 8  # graphs on which a model is tried before any work: most that is to be refused is refused there
 
 Progress = bool | Callable[[int, int], None]
+_Result = TypeVar("_Result")
 
 
 class DefendedClassifier:
@@ -222,7 +223,8 @@ class DefendedClassifier:
 
     def predict(self, graph: Any) -> int | None:
         """The defended classifier's answer, or ``None`` where it abstains."""
-        return self.defence.answer(self, as_graph(graph))
+        member = as_graph(graph)
+        return self._agreeing([member], lambda: self.defence.answer(self, member))
 
     def predict_all(
         self,
@@ -234,12 +236,16 @@ class DefendedClassifier:
     ) -> list[int | None]:
         """The answer for each graph, in their order; the arguments are those of :meth:`certify_all`."""
         members, where = as_graphs(graphs), engine or self.engine(workers)
-        answers: dict[int, int | None] = {}
-        with watched(progress, "asking", len(members), unit="graphs") as advance:
-            for (index, _), answer in where.run(AnswerWork(self), enumerate(members)):
-                answers[index] = answer
-                advance(1)
-        return [answers[index] for index in range(len(members))]
+
+        def answers() -> list[int | None]:
+            done: dict[int, int | None] = {}
+            with watched(progress, "asking", len(members), unit="graphs") as advance:
+                for (index, _), answer in where.run(AnswerWork(self), enumerate(members)):
+                    done[index] = answer
+                    advance(1)
+            return [done[index] for index in range(len(members))]
+
+        return self._agreeing(members, answers)
 
     def certify(self, graph: Any) -> Certificate:
         """The answer for a graph, and the number of edge flips that it withstands."""
@@ -272,13 +278,17 @@ class DefendedClassifier:
         return certificate
 
     def _evidence(self, graph: Graph, request: Any) -> Any:
-        """What the model says about one graph, in this process; the model itself where a shortcut gives other answers."""
+        """What the model says about one graph, in this process."""
         self.check_ahead([graph], request)
+        return self._agreeing([graph], lambda: self.defence.ask(self, graph, request))
+
+    def _agreeing(self, graphs: Sequence[Graph], work: Callable[[], _Result]) -> _Result:
+        """What work on the graphs returns; done again with the model itself where a shortcut to it gives other answers."""
         try:
-            return self.defence.ask(self, graph, request)
+            return work()
         except ShortcutDisagrees as error:
-            self.take_no_shortcuts([graph], error.remark)
-            return self.defence.ask(self, graph, request)
+            self.take_no_shortcuts(graphs, error.remark)
+            return work()
 
     def _certificates(self, graphs: Sequence[Graph], request: Any, **where: Any) -> list[Certificate]:
         """The certificates that are requested, in the order of the graphs."""

@@ -18,7 +18,7 @@ from flipproof.fields import from_plain
 from flipproof.files import write_json
 
 RUN_FILE = "run.json"
-_FORMAT = 2
+_FORMAT = 3
 _SHOWN = 160  # characters of a value in a sentence
 _RECORDED = ("flipproof", "numpy", "scipy", "torch")
 

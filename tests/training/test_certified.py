@@ -96,13 +96,12 @@ def test_the_drop_in_training_is_the_certificates(budget):
         assert bool(right[index]) == (evidence.label == graph.label)
         losses = NodeLosses(evidence.views, leads_over_rivals(evidence.scores, graph.label, 3))
         if flips == 1:
-            table = losses.table(1)[:, -1:, :, : adds + 1, : removes + 1]
+            table = losses.table[:, -1:, :, : adds + 1, : removes + 1]
             options = [(1, 0)] * adds + [(0, 1)] * removes
             found = np.max([heaviest(table, (2 * a, 2 * d))[0] for a, d in options], axis=0)
             found = np.where(np.isfinite(found), found, 0)
         else:
-            deep = min(flips, graph.num_nodes - 1)
-            table = losses.table(deep)[:, 0, :, : adds + 1, : removes + 1]
+            table = losses.table[:, 0, :, : adds + 1, : removes + 1]
             most = np.full((graph.num_nodes + 2, 2, flips + 1), 0.0)
             for k in range(1, flips + 1):
                 splits = [(a, k - a) for a in range(k + 1) if a < table.shape[-2] and k - a < table.shape[-1]]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, NodeRadii, cut_grid
 from flipproof.certificates.evidence import Evidence, WeakSpots
-from flipproof.certificates.matched_knapsack import KINDS, GreedyBounds, NodeLosses, worst_drops
+from flipproof.certificates.matched_knapsack import KINDS, NodeLosses, greedy_bounds, worst_drops
 from flipproof.certificates.node_views import NodeViews, views_of
 from flipproof.certificates.worst_flips import Flip, FlipSearch
 from flipproof.errors import InputError
@@ -210,8 +210,8 @@ class LocalScores(Evidence):
         deepest = _MOST_FLIPS if whole or (bound is not None and self.offsets is None) else self.depth
         margins = self.margin(np.arange(_MOST_FLIPS + 1)[:, None])[:, columns]
 
-        def stands(budget: tuple[int, int] | int, thetas: NDArray[np.bool_] | slice = slice(None)) -> bool:
-            """Whether no attack of exactly this budget changes the answer, as far as bounds of these thetas tell."""
+        def stands(budget: tuple[int, int] | int) -> bool:
+            """Whether no attack of exactly this budget, flips of either kind or additions and removals, changes the answer."""
             adds, removes = (budget, 0) if isinstance(budget, int) else budget
             flips = adds + removes
             if flips == 0 or flips > graph.num_slots:
@@ -221,43 +221,31 @@ class LocalScores(Evidence):
             # mixed budgets beyond the depth cost much and are mostly lost
             if flips > (self.depth if adds and removes and not whole else deepest):
                 return False
-            lost = worst_drops(losses, budget, thetas) + (
-                offset.either(flips) if isinstance(budget, int) else offset.of(*budget)
-            )
+            lost = worst_drops(losses, budget)
+            lost = lost + (offset.either(flips) if isinstance(budget, int) else offset.of(*budget))
             return bool((leads - lost > margins[flips]).all())
 
         limits = dict(zip(KINDS, (graph.num_slots, *most), strict=True))
-        looks, known = dict[str, GreedyBounds](), dict.fromkeys(KINDS, 0)
+        known = dict.fromkeys(KINDS, 0)
         flips, left = 0, [kind for kind in KINDS if limits[kind]]
-        # where votes are bounded, a look at many flips costs no table of votes
+        # where votes are bounded, greedy bounds for many flips cost no table of votes
         first = 4 if bound is None else _MOST_FLIPS
         while left:
             flips = min(max(first, 4 * flips), deepest, max(limits[kind] for kind in left))
-            greedy = GreedyBounds(losses, flips, left)
-            lost = greedy.above + np.stack([offset.up_to(flips, kind) for kind in left])
+            lost = greedy_bounds(losses, flips, left) + np.stack([offset.up_to(flips, kind) for kind in left])
             holds = np.all(leads - lost[:, 1:] > margins[1 : flips + 1], axis=2)
-            looks |= dict.fromkeys(left, greedy)
             known |= dict(zip(left, np.where(holds.all(axis=1), flips, holds.argmin(axis=1)).tolist(), strict=True))
             left = [kind for kind in left if known[kind] == flips < min(limits[kind], deepest)]
 
         def along(kind: str, least: int = 0) -> int:
             """Flips of one kind up to which all are withstood; it is known of at least so many."""
-            found = min(max(known[kind], least), limits[kind])
-            while found < limits[kind]:
-                number = found + 1
-                hopeful: NDArray[np.bool_] | slice = slice(None)
-                if number <= looks[kind].flips:
-                    # what greed reaches, a knapsack does; a theta under which greed beats every lead proves nothing
-                    lost = looks[kind].below(kind, number) + offset.exactly(number, kind)
-                    held = leads - lost > margins[number]  # [thetas, rivals]
-                    if not held.any(axis=0).all():
-                        break
-                    hopeful = held.any(axis=1)
-                budget = number if kind == "either" else (number, 0) if kind == "adds" else (0, number)
-                if not stands(budget, hopeful):
+            flips = min(max(known[kind], least), limits[kind])
+            while flips < limits[kind]:
+                more = flips + 1
+                if not stands(more if kind == "either" else (more, 0) if kind == "adds" else (0, more)):
                     break
-                found = number
-            return found
+                flips = more
+            return flips
 
         radius = along("either")
         grid = np.add.outer(np.arange(most[0] + 1), np.arange(most[1] + 1)) <= radius
@@ -395,17 +383,12 @@ class _OffsetDrops:
         adds, removes = self._most
         return self._largest(flips - 2 * min(flips, removes), 2 * min(flips, adds) - flips)
 
-    def exactly(self, flips: int, kind: str) -> Floats:
-        """The largest of exactly so many flips of one of :data:`KINDS`."""
-        if kind == "either":
-            return self.either(flips)
-        return self.of(flips, 0) if kind == "adds" else self.of(0, flips)
-
     def up_to(self, flips: int, kind: str) -> Floats:
         """Of 0, 1, ..., ``flips`` flips of one of :data:`KINDS`, ``[flips + 1, C - 1]``."""
         if not len(self._changes):
             return np.zeros((flips + 1, len(self._nothing)))
-        return np.stack([self.exactly(number, kind) for number in range(flips + 1)])
+        signed = {"adds": lambda number: self.of(number, 0), "removes": lambda number: self.of(0, number)}
+        return np.stack([signed.get(kind, self.either)(number) for number in range(flips + 1)])
 
     def _largest(self, least: int, most: int) -> Floats:
         """The largest drop of every second change from one to another; ``-inf`` if there is none."""

@@ -132,37 +132,25 @@ def test_the_statistic_of_a_set_is_that_of_a_plain_loop(noise: EdgeNoise, order:
 
 
 @pytest.mark.parametrize("noise", [KEEP8, UNEQUAL])
-def test_pairs_bound_the_statistic_and_few_slots_have_that_of_all(noise: EdgeNoise) -> None:
+def test_few_slots_have_the_statistic_of_all(noise: EdgeNoise) -> None:
     votes = linear_votes(noise, nodes=6, samples=1500)
     counts, states = count_flips(votes, 3), votes.graph.slot_states
     rng = np.random.default_rng(0)
+    compared = 0
     for adds, removes in ((3, 0), (2, 1), (3, 1), (0, 3)):
         attack = Attack.of(noise, states, adds=adds, removes=removes)
         cells = Cells.of(attack.groups, 1.0, 3)
         for _ in range(10):
             top, rival = rng.normal(size=(2, len(cells.kinds)))
             test = LeadTest(*(dict(zip(cells.kinds, part, strict=True)) for part in (top, rival)), 0.0, 0.0)
-            few, bound, exact = (
-                make(test, attack, 0, [2, 1]) for make in (counts.few_weights, counts.pair_weights, counts.weights)
-            )
-            assert bound.triple is None
-            shares = [
-                np.sort(weights.single[weights.members == group])
-                for weights in (few, exact)
-                for group in range(len(attack.groups))
-            ]
+            few, exact = (make(test, attack, 0, [2, 1]) for make in (counts.few_weights, counts.weights))
             for group in range(len(attack.groups)):
-                assert np.isin(shares[group], shares[len(attack.groups) + group]).all()
-            chosen = np.concatenate(
-                [
-                    rng.choice(np.flatnonzero(attack.members == group), size=count, replace=False)
-                    for group, count in enumerate(exact.counts)
-                ]
-            ).tolist()
-            assert subset_sum(bound, chosen) <= subset_sum(exact, chosen) + 1e-3
+                assert np.isin(few.single[few.members == group], exact.single[exact.members == group]).all()
             places = [int(np.flatnonzero(exact.single == few.single[place])[0]) for place in range(3)]
             if len(set(exact.single)) == len(exact.single):
+                compared += 1
                 assert subset_sum(few, [0, 1, 2]) == pytest.approx(subset_sum(exact, places), rel=1e-5, abs=1e-3)
+    assert compared
 
 
 def subset_sum(weights: SetWeights, chosen: list[int]) -> float:
@@ -338,7 +326,6 @@ def test_the_worst_set_is_found(counts: tuple[int, ...], order: int) -> None:
         least = min(subset_sum(weights, [int(i) for part in chosen for i in part]) for chosen in sets)
         assert all_above(weights, least - 0.01, effort=10**7)
         assert not all_above(weights, least + 1e-6, effort=10**7)
-        assert not all_above(weights, least + 1e-6, effort=10**7, quick=True)
         if order < 4:
             assert some_below(weights, least + 1e-4)
             assert not some_below(weights, least - 1e-4)

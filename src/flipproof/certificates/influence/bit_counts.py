@@ -1,7 +1,4 @@
-"""Counts of slots that were flipped together, 64 samples at a time; compiled by numba, and imported only where it is installed.
-
-The counts are whole numbers, and the same as those that :mod:`flipproof.certificates.influence.statistics` makes without.
-"""
+"""Counts of slots that were flipped together, 64 samples at a time; imported only where numba is installed."""
 
 from __future__ import annotations
 

@@ -180,11 +180,9 @@ class _Tests:
             unflipped = [counts.table(labels, 0) - part for labels, part in zip(sides, flipped, strict=True)]
             return test.passes(*unflipped) and test.passes(*flipped)
         question, goal, effort = (test, attack, self.top, rivals), test.threshold, _EFFORT * self.samples
-        # what decides in most cases needs few counts: a set of harmful slots that fails, or pairs that leave nothing to triples
+        # a set of harmful slots that fails decides in many cases, and needs few counts
         if 1 < test.degree < 4 and some_below(counts.few_weights(*question), goal):
             return False
-        if test.degree == 3 and all_above(counts.pair_weights(*question), goal, effort=effort, quick=True):
-            return True
         return all_above(counts.weights(*question), goal, effort=effort)
 
 

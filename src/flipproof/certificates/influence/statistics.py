@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from flipproof.certificates.sampled_votes import Votes
 
 Labels = NDArray[np.unsignedinteger[Any]]
+Words = NDArray[np.uint64]
+"""A bit per sample of every slot, ``[N, M / 64]``."""
 Flips = tuple[NDArray[np.uint8], Labels]
 """Flips of consecutive samples, eight slots a byte, ``[M, N / 8]``, and the labels that were voted on them, ``[M]``."""
 
@@ -51,8 +53,8 @@ class FlipCounts:
     order: int
     votes: IntArray
     singles: IntArray
-    flips: Callable[[], Iterable[Flips]] = tuple
-    words: list[NDArray[np.uint64]] = field(default_factory=list)
+    flips: Callable[[], Iterable[Flips]]
+    words: list[Words]
     _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def table(self, labels: list[int], order: int) -> NDArray[Any]:
@@ -62,93 +64,60 @@ class FlipCounts:
         """
         if order < 2:
             return np.asarray((self.votes, self.singles)[order][labels].sum(axis=0))
-        return self._counted(self._voted(labels), order)
+        voted = self._voted(labels)
+        if (order, voted) not in self._known:
+            counted = [more for kind, more, *rest in self._known if kind == order and not rest]
+            larger = next((more for more in counted if voted < more and (order, more - voted) in self._known), None)
+            if larger is not None:
+                table = self._known[order, larger] - self._known[order, larger - voted]
+            else:
+                rows = (flips[self._are(given, voted)] for flips, given in self.flips())
+                table = _count_together(map(_by_slot, rows), self.singles.shape[1], order)
+            self._known[order, voted] = table
+        return np.asarray(self._known[order, voted])
 
     def part(self, labels: list[int], order: int, slots: IntArray) -> NDArray[Any]:
         """The entries of :meth:`table` for a few slots, without making the table."""
-        if order < 2 or (order, self._voted(labels)) in self._known:
+        voted = self._voted(labels)
+        if order < 2 or (order, voted) in self._known:
             return _taken(self.table(labels, order), slots, order)
-        key = (order, self._voted(labels), slots.tobytes())
+        key, columns = (order, voted, slots.tobytes()), ("columns", slots.tobytes())
+        if columns not in self._known:
+            words = self.words or (_by_slot(flips) for flips, _ in self.flips())
+            self._known[columns] = [part[slots] for part in words]
         if key not in self._known:
-            self._known[key] = self._counted_part(key[1], order, slots)
+            masks = (_as_words(self._are(given, voted)) for _, given in self.flips())
+            parts = [words & mask for words, mask in zip(self._known[columns], masks, strict=True)]
+            self._known[key] = _count_together(parts, len(slots), order)
         return np.asarray(self._known[key])
 
-    def _counted_part(self, labels: frozenset[int], order: int, slots: IntArray) -> NDArray[Any]:
-        """The counts of pairs or triples of a few slots for several classes together."""
-        key = ("columns", slots.tobytes())
-        if can_compile():
-            if key not in self._known:
-                kept = self.words or (_by_slot(flips) for flips, _ in self.flips())
-                self._known[key] = np.concatenate([words[slots] for words in kept], axis=1)
-            voted = np.concatenate([_as_words(self._are(part, labels)) for _, part in self.flips()])
-            return _count_words([self._known[key] & voted], len(slots), order)
-        if key not in self._known:
-            byte, bit = slots // 8, (128 >> slots % 8).astype(np.uint8)
-            flipped = [flips[:, byte] & bit > 0 for flips, _ in self.flips()]
-            self._known[key] = np.concatenate(flipped).astype(np.float32)
-        columns = self._known[key][np.concatenate([self._are(part, labels) for _, part in self.flips()])]
-        if order == 2:
-            return np.asarray(columns.T @ columns)
-        i, j = np.triu_indices(len(slots), 1)
-        table = np.zeros((len(slots),) * 3, dtype=np.float32)
-        table[i, j] = table[j, i] = (columns[:, i] * columns[:, j]).T @ columns
-        return table
-
-    def _are(self, voted: Labels, labels: frozenset[int]) -> NDArray[np.bool_]:
+    def _are(self, votes: Labels, labels: frozenset[int]) -> NDArray[np.bool_]:
         """Which votes are for one of the classes."""
         chosen = np.zeros(len(self.votes), dtype=np.bool_)
         chosen[list(labels)] = True
-        return chosen[voted]
+        return chosen[votes]
 
     def _voted(self, labels: list[int]) -> frozenset[int]:
         return frozenset(label for label in labels if self.votes[label] > 0)
 
-    def _counted(self, labels: frozenset[int], order: int) -> NDArray[Any]:
-        """The table of pairs or triples for several classes together."""
-        if (order, labels) not in self._known:
-            counted = [more for kind, more, *rest in self._known if kind == order and not rest]
-            larger = next((more for more in counted if labels < more and (order, more - labels) in self._known), None)
-            if larger is not None:
-                table = self._known[order, larger] - self._known[order, larger - labels]
-            else:
-                rows = (flips[self._are(voted, labels)] for flips, voted in self.flips())
-                table = _count_together(rows, self.singles.shape[1], order)
-            self._known[order, labels] = table
-        return np.asarray(self._known[order, labels])
-
     def weights(self, test: LeadTest, attack: Attack, top: int, rivals: list[int]) -> SetWeights:
         """The statistic of a test of the lead over the rivals together, as a sum over the subsets of the attacked set."""
-        weights = self._weights(test, attack, top, rivals, degree=min(test.degree, 3))
+        weights = self._weights(test, attack, top, rivals)
         return replace(weights, quadruple=self._quadruples(test, attack, top, rivals)) if test.degree > 3 else weights
 
     def few_weights(self, test: LeadTest, attack: Attack, top: int, rivals: list[int]) -> SetWeights:
         """The same for the most harmful slots of every group only, which takes less time; of degree three at most."""
-        assert test.degree <= 3
         ranked, groups = np.argsort(self._shares(top)[attack.slots], kind="stable"), len(attack.groups)
         few = np.concatenate([ranked[attack.members[ranked] == group][: _FEW // groups] for group in range(groups)])
-        return self._weights(test, attack, top, rivals, degree=test.degree, few=few)
-
-    def pair_weights(self, test: LeadTest, attack: Attack, top: int, rivals: list[int]) -> SetWeights:
-        """Weights of slots and pairs alone whose sums are not above the statistic, whatever triples there are; degree three.
-
-        Three slots are flipped together no more often than two of them, so a triple counts for a rival at most a third of what
-        its pairs count, and each pair of a set of ``s`` slots is in ``s - 2`` triples.
-        """
-        assert test.degree == 3
-        weights = self._weights(test, attack, top, rivals, degree=2)
-        gain, price = (_kinds(part, len(attack.groups), 3) for part in (test.top, test.rival))
-        votes, lost = (_taken(self.table(labels, 2), attack.slots, 2) for labels in ([top], rivals))
-        most = max(0.0, float(price.max())) * lost - min(0.0, float(gain.min())) * votes
-        assert weights.double is not None
-        return replace(weights, double=weights.double - most * ((attack.size - 2) / 3 * (1 + 2.0**-40)))
+        return self._weights(test, attack, top, rivals, few=few)
 
     def _weights(
-        self, test: LeadTest, attack: Attack, top: int, rivals: list[int], *, degree: int, few: IntArray | None = None
+        self, test: LeadTest, attack: Attack, top: int, rivals: list[int], *, few: IntArray | None = None
     ) -> SetWeights:
-        """The statistic's part of all sets of at most ``degree`` slots; ``few``: the places of the slots to take."""
+        """The statistic's part of all sets of at most three slots; ``few``: the places of the slots to take."""
         members = attack.members if few is None else attack.members[few]
         weights: list[NDArray[Any] | None] = [None] * 4
-        for order in range(degree + 1):
+        for order in range(min(test.degree, 3) + 1):
             votes, lost = (
                 _taken(self.table(labels, order), attack.slots, order)
                 if few is None
@@ -202,74 +171,63 @@ class FlipCounts:
             rows = (flips[self._are(voted, key[2])] for flips, voted in self.flips())
             self._known[key] = [np.packbits(np.unpackbits(part, axis=1)[:, ranked], axis=1) for part in rows]
         byte, bit = rank // 8, 128 >> rank % 8
-        flipped = (flips[flips[:, byte] & bit > 0] for flips in self._known[key])
-        return _count_together(flipped, self.singles.shape[1], 3, first=rank + 1)
+        flipped = (_by_slot(flips[flips[:, byte] & bit > 0])[rank + 1 :] for flips in self._known[key])
+        return _count_together(flipped, self.singles.shape[1] - rank - 1, 3)
 
 
-def _count_singles(packed: NDArray[np.uint8], labels: Labels, classes: int) -> IntArray:
-    """In how many of the samples of each class a slot was flipped, ``[C, 8 ceil(N / 8)]``: by how often each byte occurs."""
-    offsets = labels.astype(np.int64) * 256
-    counts = [np.bincount(offsets + column, minlength=256 * classes) for column in np.ascontiguousarray(packed.T)]
-    by_slot = np.array(counts, dtype=np.float32).reshape(-1, 256) @ _EIGHT
-    return np.asarray(by_slot.reshape(-1, classes, 8).swapaxes(0, 1).reshape(classes, -1).astype(np.int64))
-
-
-def _count_together(parts: Iterable[NDArray[np.uint8]], slots: int, order: int, *, first: int = 0) -> NDArray[Any]:
-    """In how many of the samples two or three slots, from the first one on, were all flipped, symmetric."""
+def _count_singles(words: Words, labels: Labels, classes: int) -> IntArray:
+    """In how many of the samples of each class a slot was flipped, ``[C, N]``."""
     if can_compile():
-        return _count_words((_by_slot(packed)[first:] for packed in parts), slots - first, order)
-    return _count_pairs(parts, slots) if order == 2 else _count_triples(parts, slots - first, first)
+        from flipproof.certificates.influence import bit_counts
+
+        return np.asarray(bit_counts.singles(words, np.array([_as_words(labels == label) for label in range(classes)])))
+    voted = np.eye(classes, dtype=np.float32)[labels]
+    return np.asarray((_unpacked(words)[:, : len(labels)] @ voted).T.astype(np.int64))
 
 
-def _count_pairs(parts: Iterable[NDArray[np.uint8]], slots: int) -> FloatArray:
-    table = np.zeros((slots, slots))
-    for packed in parts:
-        numbers = _unpacked(packed)
-        table += (numbers.T @ numbers)[:slots, :slots]
-    np.fill_diagonal(table, 0)
-    return table
-
-
-def _count_triples(parts: Iterable[NDArray[np.uint8]], slots: int, begin: int) -> NDArray[np.float32]:
-    table = np.zeros((slots,) * 3, dtype=np.float32)
-    for packed in parts:
-        for first in range(slots - 2):
-            byte, bit = divmod(begin + first, 8)
-            start = (begin + first + 1) // 8
-            flipped = np.flatnonzero(packed[:, byte] & (128 >> bit))
-            skipped = begin + first + 1 - 8 * start
-            both = _unpacked(packed[flipped, start:])[:, skipped : skipped + slots - first - 1]
-            table[first, first + 1 :, first + 1 :] += both.T @ both
-    for first in range(slots - 2):
-        rest = slice(first + 1, None)
-        table[rest, first, rest] = table[rest, rest, first] = table[first, rest, rest]
-    return table
-
-
-def _count_words(parts: Iterable[NDArray[np.uint64]], slots: int, order: int) -> NDArray[Any]:
-    """As :func:`_count_together`, from a bit per sample of every slot."""
-    from flipproof.certificates.influence import bit_counts
-
+def _count_together(parts: Iterable[Words], slots: int, order: int) -> NDArray[Any]:
+    """In how many of the samples two or three slots were all flipped, symmetric; whole numbers, whoever counts them."""
     table = np.zeros((slots,) * order, dtype=np.float64 if order == 2 else np.float32)
     for words in parts:
-        (bit_counts.add_pairs if order == 2 else bit_counts.add_triples)(words, table)
+        if can_compile():
+            from flipproof.certificates.influence import bit_counts
+
+            (bit_counts.add_pairs if order == 2 else bit_counts.add_triples)(words, table)
+            continue
+        bits = _unpacked(words[:slots])
+        if order == 2:
+            table += bits @ bits.T
+            continue
+        for first in range(slots - 2):
+            rest = bits[first + 1 :, bits[first] > 0]
+            table[first, first + 1 :, first + 1 :] += rest @ rest.T
+            table[first + 1 :, first, first + 1 :] = table[first, first + 1 :, first + 1 :]
+            table[first + 1 :, first + 1 :, first] = table[first, first + 1 :, first + 1 :]
     return table
 
 
-def _by_slot(packed: NDArray[np.uint8]) -> NDArray[np.uint64]:
+def _by_slot(packed: NDArray[np.uint8]) -> Words:
     """For flips of ``M`` samples, eight slots a byte ``[M, N / 8]``, a bit per sample ``[8 ceil(N / 8), M / 64]``."""
-    from flipproof.certificates.influence import bit_counts
-
     rows = np.zeros((len(packed) + -len(packed) % 64, packed.shape[1]), dtype=np.uint8)
     rows[: len(packed)] = packed
+    if not can_compile():
+        columns = np.ascontiguousarray(np.unpackbits(rows, axis=1).T)
+        return np.packbits(columns, axis=1, bitorder="little").view(np.uint64)
+    from flipproof.certificates.influence import bit_counts
+
     return np.asarray(bit_counts.transposed(rows)).view(np.uint64)
 
 
-def _as_words(samples: NDArray[np.bool_]) -> NDArray[np.uint64]:
+def _as_words(samples: NDArray[np.bool_]) -> Words:
     """A bit per sample, ``[M / 64]``, in the order of :func:`_by_slot`."""
     padded = np.zeros(len(samples) + -len(samples) % 64, dtype=np.bool_)
     padded[: len(samples)] = samples
     return np.packbits(padded, bitorder="little").view(np.uint64)
+
+
+def _unpacked(words: Words) -> NDArray[np.float32]:
+    """Zeros and ones, ``[N, M]``."""
+    return np.unpackbits(words.view(np.uint8), axis=1, bitorder="little").astype(np.float32)
 
 
 def _taken(table: NDArray[Any], slots: IntArray, order: int) -> NDArray[Any]:
@@ -295,55 +253,36 @@ def _kinds(values: dict[Kind, float], groups: int, order: int) -> FloatArray:
 def count_flips(votes: Votes, order: int) -> FlipCounts:
     """Count votes and flipped slots; refuses if the flips are not those that the classifier saw."""
     classes, slots = votes.num_classes, votes.graph.num_slots
-    singles, kept, kept_words = np.zeros((classes, slots), dtype=np.int64), list[Flips](), list[NDArray[np.uint64]]()
+    singles, kept, kept_words = np.zeros((classes, slots), dtype=np.int64), list[Flips](), list[Words]()
     few = len(votes) * slots <= _KEPT_BITS
     for flips, labels in _verified_flips(votes):
+        words = _by_slot(flips)
+        singles += _count_singles(words, labels, classes)[:, :slots]
         if few:
             kept.append((flips, labels))
-        if can_compile():
-            from flipproof.certificates.influence import bit_counts
-
-            words = _by_slot(flips)
-            voted = np.array([_as_words(labels == label) for label in range(classes)])
-            singles += bit_counts.singles(words, voted)[:, :slots]
-            if few:
-                kept_words.append(words)
-        else:
-            singles += _count_singles(flips, labels, classes)[:, :slots]
-    again: Callable[[], Iterable[Flips]] = (lambda: kept) if few else partial(_verified_flips, votes)
-    return FlipCounts(order, votes.counts, singles, again, kept_words)
-
-
-_EIGHT = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.float32)
-"""The bits of every byte."""
-
-
-def _unpacked(packed: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Rows of bits as float32 zeros and ones, a whole number of bytes each: ``[M, 8 ceil(N / 8)]``."""
-    return _EIGHT.take(packed, axis=0).reshape(len(packed), 8 * packed.shape[1])
+            kept_words.append(words)
+    return FlipCounts(
+        order, votes.counts, singles, (lambda: kept) if few else partial(_verified_flips, votes), kept_words
+    )
 
 
 def _verified_flips(votes: Votes) -> Iterator[Flips]:
     """Flips, eight slots a byte, and labels of consecutive samples, each whole block compared with its checksum."""
-    stream = votes.stream()
-    slots = max(1, votes.graph.num_slots)
-    blocks_at_once = max(1, min(_CHUNK, _CHUNK_CELLS // slots) // BLOCK)
-    waiting: list[NDArray[np.uint8]] = []
-    begin = 0
+    stream, blocks = votes.stream(), list[NDArray[np.uint8]]()
+    at_once, begin = max(1, min(_CHUNK, _CHUNK_CELLS // max(1, votes.graph.num_slots)) // BLOCK), 0
     for number, expected in enumerate(votes.checksums):
         start = number * BLOCK
-        flips, found = _sparse_block(stream, start) if stream.sparse else stream.packed_flips(start)
-        if found != expected:
+        flips, checksum = _sparse_block(stream, start) if stream.sparse else stream.packed_flips(start)
+        if checksum != expected:
             raise InputError(
                 f"the flips of samples {start} to {start + BLOCK - 1} are not those that the votes were cast on: expected "
-                f"checksum {expected}, got {found} (the influence certificate would be false; sample again)"
+                f"checksum {expected}, got {checksum} (the influence certificate would be false; sample again)"
             )
-        waiting.append(flips)
-        last = number == len(votes.checksums) - 1
-        if start + BLOCK - begin == blocks_at_once * BLOCK or last:
+        blocks.append(flips)
+        if len(blocks) == at_once or number == len(votes.checksums) - 1:
             labels = votes.labels[begin : start + BLOCK]
-            yield np.concatenate(waiting)[: len(labels)], labels
-            waiting, begin = [], start + BLOCK
+            yield np.concatenate(blocks)[: len(labels)], labels
+            blocks, begin = [], start + BLOCK
 
 
 def _sparse_block(stream: SampleStream, start: int) -> tuple[NDArray[np.uint8], str]:

@@ -118,10 +118,10 @@ def _distinct(table: NDArray[np.floating]) -> FloatArray:
     return distinct
 
 
-def all_above(weights: SetWeights, goal: float, *, effort: int, quick: bool = False) -> bool:
+def all_above(weights: SetWeights, goal: float, *, effort: int) -> bool:
     """Whether the sum of the weights of all subsets of S is above the goal for every S; ``False`` where it is not known.
 
-    ``effort`` is the number of table entries that may be looked at. ``quick``: give up where the first bound does not decide.
+    ``effort`` is the number of table entries that may be looked at.
     """
     size = weights.size
     if size == 0:
@@ -138,7 +138,7 @@ def all_above(weights: SetWeights, goal: float, *, effort: int, quick: bool = Fa
     # sums of single-precision entries: fewer than 2**6 roundings of 2**-24 of what is summed
     goal += 2.0**-17 * largest + 2.0**-40 * (abs(weights.constant) + abs(goal))
     if weights.quadruple is None:
-        return _Search(weights, goal, effort).decided(quick=quick)
+        return _Search(weights, goal, effort).decided()
     assert size == 4  # a larger set holds four slots without the one that comes first
     for rank in range(len(weights.single)):
         rest = _with_slot(weights, weights.quadruple, rank)
@@ -176,14 +176,15 @@ class _Search:
     goal: float
     effort: int
 
-    def decided(self, *, quick: bool = False) -> bool:
+    def decided(self) -> bool:
         """Whether every set is above the goal; ``False`` where that is not known."""
         weights = self.weights
         assert weights.double is not None
         places = np.arange(len(weights.single))
         # before the sets are divided, one that is not above the goal is looked for
-        give_up = (lambda: True) if quick else self.fails_somewhere
-        return self.above(weights.constant, weights.single, weights.double, places, weights.counts, give_up)
+        return self.above(
+            weights.constant, weights.single, weights.double, places, weights.counts, self.fails_somewhere
+        )
 
     def above(
         self,

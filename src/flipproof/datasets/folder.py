@@ -1,14 +1,4 @@
-"""A user's own data: a folder of graphs, and a table of their classes.
-
-FOLDER/labels.csv      file,label   one line per graph; the first line may be that heading
-FOLDER/a.graphml       GraphML; b.gexf GEXF
-FOLDER/b.json          node-link JSON: {"nodes": [{"id": 0, "x": [1.0]}, ...], "edges": [{"source": 0, "target": 1}, ...]}
-FOLDER/c.edges         one edge per line, two node names split by a comma or blanks; .edgelist, .txt and .csv alike.
-                       A line with one name is a node that may have no edge; # starts a comment
-
-Or one table for all graphs, ``edges.csv`` with the columns ``graph,source,target``; ``labels.csv`` then has ``graph,label``, and
-``nodes.csv`` (``graph,node,...``) may give the nodes attributes.
-"""
+"""A user's own data: a folder of graphs with a table of their classes, ``labels.csv``; or a table of molecules."""
 
 from __future__ import annotations
 
@@ -45,7 +35,7 @@ _OF_MODEL = "as in the data of the model"
 
 
 def folder(path: str | os.PathLike[str], *, like: Sequence[Attribute] = (), symmetrise: bool = False) -> Dataset:
-    """The graphs that ``labels.csv`` lists, in its order.
+    """The graphs that ``labels.csv`` lists, in its order: lines of ``file,label``, or of ``graph,label`` beside an ``edges.csv``.
 
     Classes are numbered from 0 in ascending order of their names (as numbers, if all are whole numbers), which stay as
     ``class_names``. Node features: the attribute ``x`` (a number or a list of numbers) if every node of every graph has it;

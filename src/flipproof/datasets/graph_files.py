@@ -1,7 +1,11 @@
-"""Files that hold one graph each (GraphML, GEXF, node-link JSON, edge lists), tables that hold many, and molecules.
+"""Files that hold one graph each, tables that hold many, and molecules.
 
-FOLDER/edges.csv    graph,source,target[,...]   one line per edge; further columns are attributes of edges, which are not read
-FOLDER/nodes.csv    graph,node[,...]            optional: attributes of nodes, and nodes without an edge
+a.graphml, a.gexf   GraphML, GEXF
+a.json              node-link JSON: {"nodes": [{"id": 0, "x": [1.0]}, ...], "edges": [{"source": 0, "target": 1}, ...]}
+a.edges             one edge per line, two node names split by a comma or blanks; .edgelist, .txt and .csv alike.
+                    A line with one name is a node that may have no edge; # starts a comment
+edges.csv           graph,source,target[,...]   one line per edge; further columns are attributes of edges, which are not read
+nodes.csv           graph,node[,...]            optional: attributes of nodes, and nodes without an edge
 """
 
 from __future__ import annotations
@@ -23,26 +27,17 @@ _HEADINGS = ({"source", "target"}, {"from", "to"}, {"u", "v"}, {"node1", "node2"
 
 @dataclass(frozen=True)
 class RawGraph:
-    """A graph as its file tells it: attributes of every node, and edges by position.
-
-    Attributes:
-        name: What the graph is called.
-        source: Where it comes from, for errors.
-        nodes: The attributes of every node.
-        edges: Pairs of positions.
-        edge_attributes: Names of attributes that edges have; none is read.
-        irregular: What kind of graph it is, if it is not undirected and simple.
-    """
+    """A graph as its file tells it: attributes of every node, edges by position, and where it comes from (for errors)."""
 
     name: str
     source: str
     nodes: list[dict[str, Any]]
     edges: list[tuple[int, int]]
-    edge_attributes: set[str] = field(default_factory=set)
-    irregular: str = ""
+    edge_attributes: set[str] = field(default_factory=set)  # their names; none is read
+    irregular: str = ""  # what kind of graph it is, if it is not undirected and simple
 
     def checked(self, symmetrise: bool) -> RawGraph:
-        """Itself; refuses a graph without nodes, and a directed one or one with parallel edges unless they are to become one."""
+        """Itself; refuses a graph without nodes, and an irregular one unless it is to be made simple and undirected."""
         if not self.nodes:
             raise InputError(f"{self.source} holds no node (leave it out)")
         if self.irregular and not symmetrise:
@@ -54,13 +49,7 @@ class RawGraph:
 
 
 def read_graph_file(path: Path, where: str, *, symmetrise: bool = False) -> RawGraph:
-    """The graph that a file holds.
-
-    Args:
-        path: Its suffix tells the kind.
-        where: What named the file, for errors.
-        symmetrise: Take a directed graph as undirected: an edge where either direction has one.
-    """
+    """The graph that a file holds, whose suffix tells the kind; ``where`` it was named is for errors."""
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise InputError(

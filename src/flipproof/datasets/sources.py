@@ -1,7 +1,4 @@
-"""A data set as a user names it, and how it is split: what a command is given, and what a model folder remembers.
-
-Also graphs without labels, for a model that is there already. Their node features get the columns that it was trained with.
-"""
+"""A data set as a user names it, and how it is split; and graphs without labels, with the columns of a trained model."""
 
 from __future__ import annotations
 
@@ -39,18 +36,10 @@ PARTS = ("test", "validation", "train", "all")
 
 @dataclass(frozen=True)
 class DataSource:
-    """A data set as the options name it, and how it is split.
-
-    Attributes:
-        data: ``topologies`` (``topologies:96`` for 96 graphs), a folder of graphs, a file of molecules, or a TU name.
-        root: Folder of the TU data sets.
-        download: Fetch a TU data set that is not there.
-        seed: Makes the topologies.
-        split_seed, test, validation: Of the split; shares of the whole.
-        symmetrise: Take directed graphs as undirected.
-    """
+    """A data set as the options name it, and how it is split."""
 
     data: str
+    """``topologies`` (``topologies:96`` for 96 graphs), a folder of graphs, a file of molecules, or a TU name below ``root``."""
     root: str | None = None
     download: bool = False
     seed: int = 0
@@ -68,11 +57,10 @@ class DataSource:
                 raise InputError(
                     f"--data topologies:COUNT needs a number of graphs; got {self.data!r} (for instance topologies:96)"
                 )
-            return topologies(int(count), seed=self.seed) if colon else topologies(seed=self.seed)
+            return topologies(int(count or 480), seed=self.seed)
         path = self._folder
         if path is None:
-            assert self.root is not None
-            return tu(self.data, self.root, download=self.download, symmetrise=self.symmetrise)
+            return tu(self.data, self.root or "data", download=self.download, symmetrise=self.symmetrise)
         if (path / LABELS).is_file():
             return folder(path, like=like, symmetrise=self.symmetrise)
         if path.is_file() and path.suffix.lower() == ".csv":
@@ -180,11 +168,10 @@ def by_class_names(graphs: Dataset, stored: Mapping[str, Any], model: str = "the
 
 
 def part_indices(parts: Split, part: str, limit: int | None, *, seed: int = 0) -> list[int]:
-    """Positions in the data set of the graphs to certify: all of a part, or so many of them with every class in proportion."""
+    """Positions in the data set of the graphs to certify: all of a part, or ``limit`` of them with every class in proportion."""
     if part not in PARTS:
         raise InputError(f"--part must be one of {', '.join(PARTS)}; got {part!r} (test is the default)")
-    chosen = range(len(parts.dataset)) if part == "all" else getattr(parts, f"{part}_indices").tolist()
-    indices = [int(index) for index in chosen]
+    indices = list(range(len(parts.dataset))) if part == "all" else getattr(parts, f"{part}_indices").tolist()
     if limit is not None and limit < len(indices):
         indices = [indices[place] for place in drawn(parts.dataset.subset(indices), limit, seed=seed)]
     if not indices:
@@ -193,11 +180,7 @@ def part_indices(parts: Split, part: str, limit: int | None, *, seed: int = 0) -
 
 
 def read_unlabelled(path: Path, *, symmetrise: bool = False) -> tuple[list[RawGraph], list[str]]:
-    """The graphs of a file or folder, and the names of files in the folder that were not read.
-
-    A file holds one graph, or molecules (CSV with a column ``smiles``). A folder holds files, in alphabetical order, or the table
-    ``edges.csv`` for all graphs.
-    """
+    """The graphs of a file or folder, and the names of files in the folder that were not read."""
     if not path.exists():
         raise InputError(f"{path} is missing; expected a file or a folder of graphs (correct its name)")
     if not path.is_dir():
@@ -237,14 +220,10 @@ def parsed_line(text: str, number: int, *, symmetrise: bool = False) -> RawGraph
 
 @dataclass(eq=False)
 class Columns:
-    """The columns of node features that a model was trained with, and what is found beside them.
-
-    Attributes:
-        attributes: What the model's data had. ``None`` for a model that does not say: the attribute ``x`` is then taken as it is.
-        unused: Attributes that graphs had and the model does not know.
-    """
+    """The columns of node features that a model was trained with, and what graphs have beside them."""
 
     attributes: Sequence[Attribute] | None
+    """What the model's data had. ``None`` for a model that does not say: the attribute ``x`` is then taken as it is."""
     unused: set[str] = field(default_factory=set)
 
     def graph(self, raw: RawGraph) -> Graph:

@@ -23,7 +23,7 @@ from scipy.sparse.csgraph import connected_components
 
 from flipproof.graphs import Graph
 
-_STARTS = 4  # matchings that are improved, per pair of graphs
+_SPREADS = (0.0, 0.5, 0.5, 3.0)  # randomness of the matchings that are improved, per pair of graphs
 _SECONDS = 20.0  # for the exact answer of one component
 
 
@@ -33,7 +33,10 @@ def distances(graphs: Sequence[Graph], labels: Sequence[int], *, most: int) -> d
     Nodes are matched only with nodes of the same features.
     """
     matrices = [graph.adjacency().astype(np.int64) for graph in graphs]
-    kinds = [_kinds(graph) for graph in graphs]
+    kinds = [
+        [b""] * graph.num_nodes if graph.node_features is None else [row.tobytes() for row in graph.node_features]
+        for graph in graphs
+    ]
     groups: dict[Any, list[int]] = {}
     for place, kind in enumerate(kinds):
         groups.setdefault(tuple(sorted(kind)), []).append(place)
@@ -69,38 +72,24 @@ def _fewest_lost(pairs: NDArray[np.int64], count: int) -> int:
     for number in np.unique(component[pairs[:, 0]]):
         own = pairs[component[pairs[:, 0]] == number]
         nodes, local = np.unique(own, return_inverse=True)
-        local = local.reshape(own.shape)
-        rows = np.repeat(np.arange(len(own)), 2)
-        cover = coo_array((np.ones(2 * len(own)), (rows, local.ravel())), shape=(len(own), len(nodes)))
-        solved = milp(
-            np.ones(len(nodes)),
-            integrality=np.ones(len(nodes)),
-            bounds=Bounds(0, 1),
-            constraints=LinearConstraint(cover.tocsr(), lb=1),
-            options={"time_limit": _SECONDS},
-        )
-        bound = solved.mip_dual_bound if solved.mip_dual_bound is not None else 0.0
-        lost += max(0, int(np.ceil(bound - 1e-6)))
+        rows, ones = np.repeat(np.arange(len(own)), 2), np.ones(len(nodes))
+        cover = coo_array((np.ones(2 * len(own)), (rows, local.ravel())), shape=(len(own), len(nodes))).tocsr()
+        constraint, limit = LinearConstraint(cover, lb=1), {"time_limit": _SECONDS}
+        solved = milp(ones, integrality=ones, bounds=Bounds(0, 1), constraints=constraint, options=limit)
+        lost += max(0, int(np.ceil((solved.mip_dual_bound or 0.0) - 1e-6)))
     return lost
-
-
-def _kinds(graph: Graph) -> list[bytes]:
-    if graph.node_features is None:
-        return [b""] * graph.num_nodes
-    return [row.tobytes() for row in graph.node_features]
 
 
 def _distance(first: NDArray[Any], second: NDArray[Any], kinds: list[bytes], others: list[bytes]) -> int:
     """The fewest flips that matchings improved by exchanges of two nodes show."""
-    size = len(first)
+    size, generator = len(first), np.random.default_rng(0)
     allowed = np.array([[kind == other for other in others] for kind in kinds])
     degrees, other_degrees = first.sum(axis=1), second.sum(axis=1)
-    spread = [first @ degrees, second @ other_degrees]
-    start = np.abs(degrees[:, None] - other_degrees[None]) + 0.01 * np.abs(spread[0][:, None] - spread[1][None])
-    generator = np.random.default_rng(0)
+    start = np.abs(degrees[:, None] - other_degrees)
+    start = start + 0.01 * np.abs((first @ degrees)[:, None] - second @ other_degrees)
     best = size * size
-    for attempt in range(_STARTS):
-        cost = start + (0.0 if attempt == 0 else generator.random((size, size)) * (0.5 if attempt < 3 else 3.0))
+    for spread in _SPREADS:
+        cost = start + (spread * generator.random((size, size)) if spread else 0.0)
         match = linear_sum_assignment(np.where(allowed, cost, 1e9))[1]
         best = min(best, _improved(first, second, match, allowed))
         if best == 0:

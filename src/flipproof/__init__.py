@@ -44,54 +44,35 @@ if TYPE_CHECKING:
     from flipproof.training.edge_flip import EdgeFlip as EdgeFlip
 
 _HOMES = {
-    "Certificate": "certificates.certificate",
-    "certify_group_votes": "certificates.group_votes",
-    "GroupVotes": "certificates.group_votes",
-    "certify_counts": "certificates.sampled_votes",
-    "certify_votes": "certificates.sampled_votes",
-    "average_certified_radius": "certificates.metrics",
-    "certified_accuracy": "certificates.metrics",
-    "certified_interval": "certificates.metrics",
-    "paired_tests": "certificates.metrics",
-    "Votes": "certificates.sampled_votes",
-    "certified_grid": "certificates.vote_share",
-    "radius": "certificates.vote_share",
-    "worst_case": "certificates.vote_share",
-    "EdgeBlindClassifier": "defences.baselines",
-    "LocalClassifier": "defences.local",
-    "SmoothedClassifier": "defences.smoothing",
-    "VotingClassifier": "defences.voting",
-    "InputError": "errors",
-    "Graph": "graphs",
-    "EdgeGroups": "noise",
-    "EdgeNoise": "noise",
-    "to_dataframe": "runs.table",
-    "SavedRun": "runs.saved_run",
-    "certify_run": "runs.saved_run",
-    "load_run": "runs.saved_run",
-    "TrainingResult": "training",
-    "train": "training",
-    "train_certified": "training",
-    "train_voting": "training",
-    "EdgeFlip": "training.edge_flip",
+    "certificates.certificate": ["Certificate"],
+    "certificates.group_votes": ["GroupVotes", "certify_group_votes"],
+    "certificates.metrics": ["average_certified_radius", "certified_accuracy", "certified_interval", "paired_tests"],
+    "certificates.sampled_votes": ["Votes", "certify_counts", "certify_votes"],
+    "certificates.vote_share": ["certified_grid", "radius", "worst_case"],
+    "defences.baselines": ["EdgeBlindClassifier"],
+    "defences.local": ["LocalClassifier"],
+    "defences.smoothing": ["SmoothedClassifier"],
+    "defences.voting": ["VotingClassifier"],
+    "errors": ["InputError"],
+    "graphs": ["Graph"],
+    "noise": ["EdgeGroups", "EdgeNoise"],
+    "runs.saved_run": ["SavedRun", "certify_run", "load_run"],
+    "runs.table": ["to_dataframe"],
+    "training": ["TrainingResult", "train", "train_certified", "train_voting"],
+    "training.edge_flip": ["EdgeFlip"],
 }
-_MODULES = {
-    "attacks": "attacks",
-    "datasets": "datasets",
-    "defences": "defences",
-    "engines": "engines",
-    "features": "classifiers.features",
-    "models": "models",
-}
+_MODULES = {name: name for name in ("attacks", "datasets", "defences", "engines", "models")}
+_MODULES["features"] = "classifiers.features"
+_MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = ["__version__", *_HOMES, *_MODULES]
+__all__ = ["__version__", *_MODULE_OF, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        value = getattr(import_module(f"flipproof.{_HOMES[name]}"), name)
-    elif name in _MODULES:
+    if name in _MODULES:
         value = import_module(f"flipproof.{_MODULES[name]}")
+    elif name in _MODULE_OF:
+        value = getattr(import_module(f"flipproof.{_MODULE_OF[name]}"), name)
     else:
         raise AttributeError(f"module 'flipproof' has no attribute {name!r}")
     globals()[name] = value

@@ -12,42 +12,32 @@ _Made = TypeVar("_Made")
 
 @dataclass(frozen=True)
 class Option:
-    """A value that a user gives by name: on the command line as ``--name``, in a config file as ``name``.
-
-    Attributes:
-        name: With underscores.
-        kind: ``int``, ``float``, ``str`` or ``bool``.
-        help: A whole sentence.
-        default: ``None`` where something else decides.
-        least: The smallest value of a number.
-        panel: Heading in the help.
-        short: Another, short name.
-        argument: For an argument without a name: what the help calls it.
-    """
+    """A value that a user gives by name: on the command line as ``--name``, in a config file as ``name``."""
 
     name: str
     kind: type
     help: str
+    """A whole sentence."""
     default: Any = None
+    """``None`` where something else decides."""
     least: int | None = None
+    """The smallest value of a number."""
     panel: str | None = None
+    """Heading in the help."""
     short: str | None = None
     argument: str | None = None
+    """For an argument without a name: what the help calls it."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """How a field that is no plain value is given and stored, as several plain values.
-
-    Attributes:
-        options: The values that a user gives.
-        plain: From the field to the values that are stored.
-        made: From given or stored values to the field.
-    """
+    """How a field that is no plain value is given and stored, as several plain values."""
 
     options: tuple[Option, ...]
     plain: Callable[[Any], dict[str, Any]]
+    """From the field to the values that are stored."""
     made: Callable[[Mapping[str, Any]], Any]
+    """From given or stored values to the field."""
     stored: tuple[str, ...]
 
 
@@ -63,16 +53,10 @@ def option(
     short: str | None = None,
     argument: str | None = None,
 ) -> Any:
-    """A dataclass field that a user gives by name.
+    """A dataclass field that a user gives by name, as in :class:`Option`; one without ``help`` is no option.
 
-    Args:
-        help: A whole sentence; a field without one is no option.
-        default: Left out where the user must give it.
-        kind: On the command line, if it is not the field's own type.
-        least: The smallest value of a number.
-        stored: Whether it stands in files: always, where it is not ``None`` (``False``), or never (``None``).
-        parts: For a field that is no plain value.
-        panel, short, argument: As in :class:`Option`.
+    ``kind`` is its type on the command line, if it is not the field's own; ``parts`` is for a field that is no plain value. It
+    stands in files always, where it is not ``None`` (``stored=False``), or never (``stored=None``).
     """
     metadata = {"help": help, "kind": kind, "least": least, "stored": stored, "parts": parts}
     metadata |= {"panel": panel, "short": short, "argument": argument}
@@ -113,9 +97,8 @@ def from_plain(kind: type[_Made], values: Mapping[str, Any]) -> _Made:
     for entry in fields(kind):  # type: ignore[arg-type]
         parts: Parts | None = entry.metadata.get("parts")
         if parts is not None:
-            content[entry.name] = parts.made(
-                {name: values[name] for name in parts.stored if values.get(name) is not None}
-            )
+            own = {name: values[name] for name in parts.stored if values.get(name) is not None}
+            content[entry.name] = parts.made(own)
         elif entry.name in values:
             content[entry.name] = values[entry.name]
     return kind(**content)
@@ -127,9 +110,7 @@ def _default(entry: Field[Any]) -> Any:
     return None if entry.default is MISSING else entry.default
 
 
-def _plain_type(hint: Any) -> type:
+def _plain_type(hint: Any) -> Any:
     """``int`` of ``int | None``."""
-    if get_origin(hint) in (Union, types.UnionType):
-        hint = next(part for part in get_args(hint) if part is not type(None))
-    plain: type = hint
-    return plain
+    is_union = get_origin(hint) in (Union, types.UnionType)
+    return next(part for part in get_args(hint) if part is not type(None)) if is_union else hint

@@ -1,8 +1,7 @@
 """The only writer of files: whole or not at all.
 
-Everything is written beside its place under a name that ends in ``.tmp`` and then renamed, so that a process that is
-killed, or a disk that is full, leaves the earlier content or none. What a killed process left beside a place is removed
-by the next that writes there.
+Everything is written beside its place under a name that ends in ``.tmp`` and then renamed. What a killed process left beside a
+place is removed by the next that writes there.
 """
 
 from __future__ import annotations
@@ -85,18 +84,13 @@ def _remove_leftovers(path: Path) -> None:
 
 
 def _runs_elsewhere(process: int) -> bool:
-    """Whether another process of this number runs."""
-    if process == os.getpid():
-        return False
-    if os.name != "posix":  # signal 0 is not a question there
-        return True
+    """Whether another process of this number runs; one that has ended and that nobody has waited for does not."""
+    if process == os.getpid() or os.name != "posix":  # signal 0 is not a question elsewhere
+        return process != os.getpid()
     try:
         os.kill(process, 0)
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:
-        return True
-    try:  # one that has ended and that nobody has waited for does not run
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
+    except OSError:  # another user's, or a system without /proc
         return True

@@ -26,27 +26,42 @@ def note(message: str, *, quiet: bool = False) -> None:
 def progress(
     what: str, total: int, *, unit: str, quiet: bool = False, done: int = 0
 ) -> Iterator[Callable[[int], None]]:
-    """Show work under way; yields a function to call with the amount just finished.
-
-    Args:
-        what: Name of the work, for instance "sampling".
-        total: Amount of work in all.
-        unit: Unit of the amount, for instance "samples".
-        quiet: Show nothing.
-        done: Amount that an earlier session finished.
-    """
+    """Show work under way; yields a function to call with the amount just finished. ``done`` is what was finished earlier."""
     if quiet or total == done:
         yield lambda amount: None
         return
-    meter = _Meter(what, total, unit, done)
-    if not meter.terminal:
-        yield meter.advance
+    terminal, first, started = _on_terminal(), done, time.monotonic()
+    now = shown = started
+
+    def draw() -> None:
+        """A bar that is drawn again and again; or, for a log file or a pipe, a line."""
+        elapsed = now - started
+        rate = (done - first) / max(1e-9, elapsed)
+        left = timedelta(seconds=round((total - done) / rate)) if rate else "unknown"
+        if not terminal:
+            return note(f"{what}: {done:,} of {total:,} {unit}, {rate:,.0f} {unit}/s, {left} left")
+        share, speed = min(1.0, done / total), f"{rate:,.3g}" if rate < 100 else f"{rate:,.0f}"
+        figures = f"{share:4.0%} {speed} {unit}/s {timedelta(seconds=round(elapsed))} elapsed, {left} left"
+        room = shutil.get_terminal_size().columns - 1
+        width = max(0, min(_BAR_WIDTH, room - len(f"{what}  {figures}")))
+        bar = ("#" * int(share * width)).ljust(width, ".")
+        return _say(f"{_CLEAR}{f'{what} {bar} {figures}'[:room]}", end="")
+
+    def advance(amount: int) -> None:
+        nonlocal done, now, shown
+        done, now = done + amount, time.monotonic()
+        if now - shown >= (_REDRAW_SECONDS if terminal else _LINE_SECONDS) or done >= total:
+            shown = now
+            draw()
+
+    if not terminal:
+        yield advance
         return
-    meter.draw()
+    draw()
     try:
-        yield meter.advance
+        yield advance
     finally:
-        meter.draw()
+        draw()
         _say()
 
 
@@ -73,38 +88,6 @@ def watched(
         watcher(done, total)
 
     yield report
-
-
-class _Meter:
-    """How much is done, how fast, and how long the rest will take."""
-
-    def __init__(self, what: str, total: int, unit: str, done: int) -> None:
-        self.what, self.total, self.unit, self.first, self.done = what, total, unit, done, done
-        self.terminal = _on_terminal()
-        self.started = self.now = self.shown = time.monotonic()
-
-    def advance(self, amount: int) -> None:
-        self.done += amount
-        self.now = time.monotonic()
-        pause = _REDRAW_SECONDS if self.terminal else _LINE_SECONDS
-        if self.now - self.shown >= pause or self.done >= self.total:
-            self.shown = self.now
-            self.draw()
-
-    def draw(self) -> None:
-        """A bar that is drawn again and again; or, for a log file or a pipe, a line."""
-        elapsed = self.now - self.started
-        rate = (self.done - self.first) / max(1e-9, elapsed)
-        left = timedelta(seconds=round((self.total - self.done) / rate)) if rate else "unknown"
-        if not self.terminal:
-            amount = f"{self.done:,} of {self.total:,} {self.unit}"
-            return note(f"{self.what}: {amount}, {rate:,.0f} {self.unit}/s, {left} left")
-        share, shown = min(1.0, self.done / self.total), f"{rate:,.3g}" if rate < 100 else f"{rate:,.0f}"
-        figures = f"{share:4.0%} {shown} {self.unit}/s {timedelta(seconds=round(elapsed))} elapsed, {left} left"
-        room = shutil.get_terminal_size().columns - 1
-        width = max(0, min(_BAR_WIDTH, room - len(f"{self.what}  {figures}")))
-        bar = ("#" * int(share * width)).ljust(width, ".")
-        return _say(f"{_CLEAR}{f'{self.what} {bar} {figures}'[:room]}", end="")
 
 
 def _say(text: str = "", end: str = "\n") -> None:

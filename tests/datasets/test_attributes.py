@@ -13,7 +13,6 @@ import pytest
 import flipproof as fp
 from flipproof.cli.describe_command import described
 from flipproof.datasets import Attribute
-from flipproof.datasets.splits import in_several_classes
 from support.command_line import call
 from support.shared_data import data_root
 
@@ -63,7 +62,7 @@ def test_everything_that_is_ignored_is_said_with_the_reason(tmp_path: Path) -> N
         "mass": "a number",
         "name": "ignored: 4 different texts at 4 nodes: names, not categories",
         "odd": "ignored: neither numbers nor texts at every node: 'two'",
-        "only": "ignored: missing at node 1 of a.json, and at 1 node of other graphs or further on",
+        "only": "ignored: missing at 2 of 4 nodes, first at node 1 of a.json",
         "bond (of edges)": "ignored: an edge that the noise adds has none",
     }
     for name, what in words.items():
@@ -73,7 +72,7 @@ def test_everything_that_is_ignored_is_said_with_the_reason(tmp_path: Path) -> N
 def test_a_graph_without_attributes_is_named(tmp_path: Path) -> None:
     write(tmp_path, {"a": atoms("CO"), "b": [{}, {}]})
     (attribute,) = fp.datasets.folder(tmp_path).attributes
-    assert attribute == Attribute("element", remark="missing at all nodes of b.json")
+    assert attribute == Attribute("element", remark="missing at 2 of 4 nodes, first at node 0 of b.json")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +119,7 @@ def test_the_real_sets_say_what_their_columns_are() -> None:
 def test_graphs_of_several_classes() -> None:
     path, other = fp.Graph(3, [(0, 1), (1, 2)], label=0), fp.Graph(3, [(0, 2), (1, 2)], label=1)
     data = fp.datasets.Dataset([path, other, fp.Graph(3, [], label=1), path.replaced(edges=[(0, 1)])])
-    assert in_several_classes(data).tolist() == [True, True, False, False]
+    assert described(data)["in_several_classes"] == 2
 
 
 def test_the_categories_go_with_the_model(

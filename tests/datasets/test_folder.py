@@ -67,6 +67,7 @@ def test_whole_numbers_are_sorted_and_other_names_keep_their_order(tmp_path: Pat
 
 GRAPHML = '<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph edgedefault="{kind}">{body}</graph></graphml>'
 TWO = '<node id="a"/><node id="b"/><edge source="a" target="b"/>'
+LOOP = json.dumps(LINKS | {"links": [{"source": "a", "target": "a"}]})
 BROKEN: list[tuple[str, dict[str, str], str]] = [
     ("file,label\n", {}, "labels.csv lists no graph"),
     ("square.edges\n", {}, "labels.csv, line 1: expected file,label; got 'square.edges'"),
@@ -85,14 +86,14 @@ BROKEN: list[tuple[str, dict[str, str], str]] = [
     ("a.json,0\n", {"a__json": json.dumps(LINKS | {"nodes": [NODES[0], NODES[0]]})}, "nodes[1] has the id 'a'"),
     ("a.json,0\n", {"a__json": json.dumps(LINKS | {"links": [{"source": "a"}]})}, "edge 0 must join two nodes"),
     ("a.json,0\n", {"a__json": json.dumps(LINKS | {"links": [{"source": "a", "target": "q"}]})}, "edge 0 must join two nodes"),
-    ("a.json,0\n", {"a__json": json.dumps(LINKS | {"links": [{"source": "a", "target": "a"}]})}, "a.json: node 0 is joined"),
+    ("a.json,0\nsquare.edges,1\n", {"a__json": LOOP}, "a.json: edges must not contain self-loops"),
     ("a.graphml,0\n", {"a__graphml": "<graphml>\n<graph"}, "a.graphml, line 2: not GraphML"),
     ("a.graphml,0\n", {"a__graphml": "<html></html>"}, "a.graphml is not GraphML"),
     ("a.graphml,0\n", {"a__graphml": GRAPHML.format(kind="directed", body=TWO)}, "undirected simple graph; got one directed"),
     ("a.json,0\nb.json,1\n", {
         "a__json": json.dumps({"nodes": [{"id": 0, "x": [1, 2]}], "edges": []}),
         "b__json": json.dumps({"nodes": [{"id": 0, "x": [1]}], "edges": []}),
-    }, "b.json: node 0 must have 2 numbers in x"),
+    }, "b.json: x of node 0 must be 2 numbers, as at the nodes before; got [1]"),
 ]  # fmt: skip
 
 

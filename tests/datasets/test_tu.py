@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +39,6 @@ def test_statistics_are_the_published_ones(name: str) -> None:
         one_hot = np.concatenate([graph.node_features[:, :labels] for graph in data if graph.node_features is not None])
         assert (one_hot.sum(axis=1) == 1).all()
         assert (one_hot.sum(axis=0) > 0).all()
-        assert fp.datasets.tu(name, root=data_root(), attributes=False).num_node_features == labels
 
 
 @pytest.mark.parametrize("name", ["MUTAG", "ENZYMES", "IMDB-MULTI"])
@@ -60,12 +58,6 @@ def test_agrees_with_pyg_graph_by_graph(name: str, tmp_path: Path) -> None:
             # PyG has attributes before labels
             columns = np.sort(mine.node_features, axis=1), np.sort(converted.node_features, axis=1)
             assert np.allclose(*columns)
-
-
-def test_a_large_set_is_read_quickly() -> None:
-    started = time.process_time()
-    fp.datasets.tu("NCI1", root=data_root())
-    assert time.process_time() - started < 10
 
 
 FILES = {
@@ -138,6 +130,7 @@ BROKEN = [
     ({"A": "1, 2\n2, x\n"}, "TOY_A.txt, line 2: expected a number; got 'x'"),
     ({"A": "1, 2\n\n2, 1, 3\n"}, "TOY_A.txt, line 3: expected 2 numbers, split by commas; got 3"),
     ({"A": "1 2\n"}, "TOY_A.txt, line 1: expected 2 numbers"),
+    ({"A": "1\n2\n"}, "TOY_A.txt, line 1: expected 2 numbers"),
     ({"A": "1, 2\n2, 1\n\n3, 9\n9, 3\n"}, "TOY_A.txt, line 4: expected nodes from 1 to 5; got 3, 9"),
     ({"A": "0, 1\n1, 0\n"}, "TOY_A.txt, line 1: expected nodes from 1 to 5; got 0, 1"),
     ({"A": "1, 2\n2, 1\n2, 3\n3, 2\n"}, "TOY_A.txt, line 3: the edge joins graph 1 and graph 2"),

@@ -55,7 +55,7 @@ def chosen_data(loaded: LoadedModel, options: ModelDataOptions) -> ChosenData:
     if seed is not None:
         of = "" if options.part == "all" else f"{options.part} "
         notes.append(f"{len(indices)} of {number} {of}graphs, drawn with every class in proportion (seed {seed})")
-    return ChosenData(source, data, data.numbered(indices), seed, tuple(notes))
+    return ChosenData(source, data, {index: data[index] for index in indices}, seed, tuple(notes))
 
 
 # ---- the defence -------------------------------------------------------------------------------------------------------

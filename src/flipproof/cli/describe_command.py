@@ -13,7 +13,7 @@ from flipproof.classifiers.clean_edges import refuse_clean_edges
 from flipproof.cli.options import OutputOptions, Result, SourceOptions, SymmetriseOptions
 from flipproof.datasets import Dataset
 from flipproof.datasets.sources import DataSource
-from flipproof.datasets.splits import in_several_classes, isomorphism_groups
+from flipproof.datasets.splits import isomorphism_groups
 from flipproof.errors import InputError
 from flipproof.fields import from_plain, option
 from flipproof.graphs import Graph
@@ -102,7 +102,7 @@ def described(graphs: Dataset) -> dict[str, Any]:
         "clean_edges": refused,
         "different_graphs": len(np.unique(groups)),
         "repeated_graphs": int((np.bincount(groups)[groups] > 1).sum()),
-        "in_several_classes": int(in_several_classes(graphs, groups).sum()),
+        "in_several_classes": int(np.isin(groups, groups[graphs.labels != graphs.labels[groups]]).sum()),
         "usual_nodes": usual.num_nodes,
         "defences": [
             _candidate(kind, settings, graphs, usual) for kind in spaces() for settings in kind.candidates(graphs)

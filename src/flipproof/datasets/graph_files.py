@@ -1,7 +1,11 @@
-"""Files that hold one graph each (GraphML, GEXF, node-link JSON, edge lists), and tables that hold many.
+"""Files that hold one graph each, tables that hold many, and molecules.
 
-FOLDER/edges.csv    graph,source,target[,...]   one line per edge; further columns are attributes of edges, which are not read
-FOLDER/nodes.csv    graph,node[,...]            optional: attributes of nodes, and nodes without an edge
+a.graphml, a.gexf   GraphML, GEXF
+a.json              node-link JSON: {"nodes": [{"id": 0, "x": [1.0]}, ...], "edges": [{"source": 0, "target": 1}, ...]}
+a.edges             one edge per line, two node names split by a comma or blanks; .edgelist, .txt and .csv alike.
+                    A line with one name is a node that may have no edge; # starts a comment
+edges.csv           graph,source,target[,...]   one line per edge; further columns are attributes of edges, which are not read
+nodes.csv           graph,node[,...]            optional: attributes of nodes, and nodes without an edge
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flipproof.errors import InputError
+from flipproof.errors import InputError, MissingExtraError
 
 EDGES, NODES = "edges.csv", "nodes.csv"
 _MOST_NODES = 2**22  # of a graph that is given by its number of nodes
@@ -23,40 +27,35 @@ _HEADINGS = ({"source", "target"}, {"from", "to"}, {"u", "v"}, {"node1", "node2"
 
 @dataclass(frozen=True)
 class RawGraph:
-    """A graph as its file tells it: attributes of every node, and edges by position.
-
-    Attributes:
-        name: What the graph is called.
-        source: Where it comes from, for errors.
-        nodes: The attributes of every node.
-        edges: Pairs of positions, each edge once, no node joined to itself.
-        edge_attributes: Names of attributes that edges have; none is read.
-    """
+    """A graph as its file tells it: attributes of every node, edges by position, and where it comes from (for errors)."""
 
     name: str
     source: str
     nodes: list[dict[str, Any]]
     edges: list[tuple[int, int]]
-    edge_attributes: set[str] = field(default_factory=set)
+    edge_attributes: set[str] = field(default_factory=set)  # their names; none is read
+    irregular: str = ""  # what kind of graph it is, if it is not undirected and simple
+
+    def checked(self, symmetrise: bool) -> RawGraph:
+        """Itself; refuses a graph without nodes, and an irregular one unless it is to be made simple and undirected."""
+        if not self.nodes:
+            raise InputError(f"{self.source} holds no node (leave it out)")
+        if self.irregular and not symmetrise:
+            raise InputError(
+                f"{self.source}: expected an undirected simple graph; got one {self.irregular} (--symmetrise, or symmetrise=True "
+                "in Python, keeps an edge where either direction has one; certificates then count undirected flips)"
+            )
+        return self
 
 
 def read_graph_file(path: Path, where: str, *, symmetrise: bool = False) -> RawGraph:
-    """The graph that a file holds.
-
-    Args:
-        path: Its suffix tells the kind.
-        where: What named the file, for errors.
-        symmetrise: Take a directed graph as undirected: an edge where either direction has one.
-    """
+    """The graph that a file holds, whose suffix tells the kind; ``where`` it was named is for errors."""
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise InputError(
             f"{where}: {path.name} is of no known kind; expected one of {', '.join(READERS)} (convert it to GraphML)"
         )
-    raw = reader(path, symmetrise)
-    if not raw.nodes:
-        raise InputError(f"{path} holds no node (leave the file out)")
-    return raw
+    return reader(path).checked(symmetrise)
 
 
 def read_text(path: Path, expected: str) -> str:
@@ -69,56 +68,45 @@ def read_text(path: Path, expected: str) -> str:
         raise InputError(f"{path} is missing; {expected} (write it, or correct its name)") from error
 
 
-def numbered(names: Iterable[str]) -> list[str]:
-    """Node names in the order of their numbers: whole numbers ascending, other names as they appear."""
-    found = list(dict.fromkeys(names))
-    return sorted(found, key=int) if all(name.isdecimal() for name in found) else found
+def _numbered(names: Iterable[str]) -> dict[str, int]:
+    """The position of every node name: whole numbers ascending, other names as they appear."""
+    distinct = list(dict.fromkeys(names))
+    if all(name.isdecimal() for name in distinct):
+        distinct.sort(key=int)
+    return {name: place for place, name in enumerate(distinct)}
 
 
-def _graphml(path: Path, symmetrise: bool) -> RawGraph:
-    import networkx
-
-    text = read_text(path, "expected GraphML")
-    return _networkx_file(path, "GraphML", lambda: networkx.parse_graphml(text), symmetrise)
+def _irregular(directed: Any, parallel: Any) -> str:
+    return "directed" if directed else "with parallel edges" if parallel else ""
 
 
-def _gexf(path: Path, symmetrise: bool) -> RawGraph:
-    import networkx
-
-    def parse() -> Any:
-        graph = networkx.read_gexf(path)
-        if all(data.get("label") == node for node, data in graph.nodes(data=True)):
-            for _, data in graph.nodes(data=True):  # the id once more, not an attribute
-                del data["label"]
-        return graph
-
-    read_text(path, "expected GEXF")
-    return _networkx_file(path, "GEXF", parse, symmetrise)
-
-
-def _networkx_file(path: Path, kind: str, parse: Callable[[], Any], symmetrise: bool) -> RawGraph:
+def _from_networkx(path: Path) -> RawGraph:
+    """GraphML or GEXF."""
     from xml.etree.ElementTree import ParseError
 
     import networkx
 
+    is_gexf = path.suffix.lower() == ".gexf"
+    kind, read = ("GEXF", networkx.read_gexf) if is_gexf else ("GraphML", networkx.read_graphml)
+    read_text(path, f"expected {kind}")
     try:
-        graph = parse()
+        graph = read(path)
     except ParseError as error:
         raise InputError(f"{path}, line {error.position[0]}: not {kind}: {error} (export it again)") from error
     except (networkx.NetworkXException, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is not {kind} that can be read: {error} (export it again)") from error
-    nodes = list(graph.nodes)
-    place = {node: index for index, node in enumerate(nodes)}
-    ends = [(place[u], place[v]) for u, v in graph.edges()]
-    directed = graph.is_directed()
-    edges = _undirected(ends, directed, graph.is_multigraph(), symmetrise, str(path))
-    named = {key for *_, data in graph.edges(data=True) for key in data} - ({"id"} if kind == "GEXF" else set())
-    return RawGraph(path.name, str(path), [dict(graph.nodes[node]) for node in nodes], edges, named)
+    named = {key for *_, data in graph.edges(data=True) for key in data} - ({"id"} if is_gexf else set())
+    nodes = [dict(data) for _, data in graph.nodes(data=True)]
+    if is_gexf and all(data.get("label") == node for node, data in graph.nodes(data=True)):
+        nodes = [{key: value for key, value in data.items() if key != "label"} for data in nodes]  # the id once more
+    place = {node: index for index, node in enumerate(graph)}
+    edges = [(place[u], place[v]) for u, v in graph.edges()]
+    return RawGraph(path.name, str(path), nodes, edges, named, _irregular(graph.is_directed(), graph.is_multigraph()))
 
 
-def _node_link(path: Path, symmetrise: bool) -> RawGraph:
+def _node_link(path: Path) -> RawGraph:
     content = loaded_json(read_text(path, "expected node-link JSON"), str(path), "export it again")
-    return parsed_json(content, str(path), path.name, symmetrise=symmetrise)
+    return parsed_json(content, str(path), path.name)
 
 
 def loaded_json(text: str, where: str, remedy: str) -> Any:
@@ -133,15 +121,8 @@ def loaded_json(text: str, where: str, remedy: str) -> Any:
         raise InputError(f"{where}: JSON that cannot be read: {reason} ({remedy})") from error
 
 
-def parsed_json(content: Any, source: str, name: str, *, symmetrise: bool = False) -> RawGraph:
-    """A graph from JSON: node-link, or ``{"num_nodes": 3, "edges": [[0, 1], ...], "x": [[1.0], ...]}``.
-
-    Args:
-        content: The JSON, parsed.
-        source: Where it comes from, for errors.
-        name: What the graph is called.
-        symmetrise: As for :func:`read_graph_file`.
-    """
+def parsed_json(content: Any, source: str, name: str) -> RawGraph:
+    """A graph from parsed JSON: node-link, or ``{"num_nodes": 3, "edges": [[0, 1], ...], "x": [[1.0], ...]}``."""
     if isinstance(content, dict) and "num_nodes" in content:
         content = _as_node_link(content, source)
     nodes = content.get("nodes") if isinstance(content, dict) else None
@@ -151,7 +132,6 @@ def parsed_json(content: Any, source: str, name: str, *, symmetrise: bool = Fals
             f'{source} is not node-link JSON; expected the lists "nodes" and "edges" (or "links") (export it again)'
         )
     place: dict[Any, int] = {}
-    attributes = []
     for index, node in enumerate(nodes):
         if not isinstance(node, dict) or not isinstance(node.get("id"), (str, int, float)):
             raise InputError(
@@ -160,18 +140,18 @@ def parsed_json(content: Any, source: str, name: str, *, symmetrise: bool = Fals
         if node["id"] in place:
             raise InputError(f"{source}: nodes[{index}] has the id {node['id']!r} of an earlier node (ids must differ)")
         place[node["id"]] = index
-        attributes.append({key: value for key, value in node.items() if key != "id"})
-    ends = []
+    edges = []
     for index, link in enumerate(links):
-        named = [link.get(key) for key in ("source", "target")] if isinstance(link, dict) else [None]
-        if not all(isinstance(end, (str, int, float)) and end in place for end in named):
+        ends = [link.get(key) for key in ("source", "target")] if isinstance(link, dict) else [None]
+        if not all(isinstance(end, (str, int, float)) and end in place for end in ends):
             raise InputError(
                 f'{source}: edge {index} must join two nodes by "source" and "target"; got {link!r} (correct the ids)'
             )
-        ends.append((place[named[0]], place[named[1]]))
-    edges = _undirected(ends, bool(content.get("directed")), bool(content.get("multigraph")), symmetrise, source)
-    beside = ({key for link in links for key in link} - {"source", "target"}) | ({"edge_labels"} & content.keys())
-    return RawGraph(name, source, attributes, edges, beside)
+        edges.append((place[ends[0]], place[ends[1]]))
+    attributes = [{key: value for key, value in node.items() if key != "id"} for node in nodes]
+    named = ({key for link in links for key in link} - {"source", "target"}) | ({"edge_labels"} & content.keys())
+    irregular = _irregular(content.get("directed"), content.get("multigraph"))
+    return RawGraph(name, source, attributes, edges, named, irregular)
 
 
 def _as_node_link(content: dict[str, Any], source: str) -> dict[str, Any]:
@@ -187,62 +167,70 @@ def _as_node_link(content: dict[str, Any], source: str) -> dict[str, Any]:
     if count > _MOST_NODES:
         raise InputError(f"{source}: num_nodes must be at most {_MOST_NODES:,}; got {count:,} (leave the graph out)")
     nodes = [{"id": index} if rows is None else {"id": index, "x": rows[index]} for index in range(count)]
-    links = [{"source": u, "target": v} for u, v in edges or []]
-    rest = {key: value for key, value in content.items() if key not in ("num_nodes", "edges", "x")}
-    return {**rest, "nodes": nodes, "edges": links}
+    return {**content, "nodes": nodes, "edges": [{"source": u, "target": v} for u, v in edges or []]}
 
 
-def _edge_list(path: Path, symmetrise: bool) -> RawGraph:
-    """Every line is an undirected edge, whichever end comes first."""
+def _edge_list(path: Path) -> RawGraph:
+    """Every line is an undirected edge, whichever end comes first, or a node."""
     rows: list[list[str]] = []
     for line, text in enumerate(read_text(path, "expected an edge per line").splitlines(), 1):
         content = text.split("#", 1)[0].strip()
-        if not content:
-            continue
         cells = [cell.strip() for cell in content.split(",")] if "," in content else content.split()
+        if not cells or (not rows and {cell.lower() for cell in cells} in _HEADINGS):
+            continue
         if len(cells) > 2 or not all(cells):
             raise InputError(
                 f"{path}, line {line}: expected two nodes, u v; got {content!r} (edge weights are not read: leave them out)"
             )
-        if not rows and {cell.lower() for cell in cells} in _HEADINGS:
-            continue
-        if len(cells) == 2 and cells[0] == cells[1]:
+        if cells == cells[:1] * 2:
             raise InputError(f"{path}, line {line}: node {cells[0]} is joined to itself (leave self-loops out)")
         rows.append(cells)
-    names = numbered(name for cells in rows for name in cells)
-    place = {name: index for index, name in enumerate(names)}
+    place = _numbered(name for cells in rows for name in cells)
     edges = [(place[cells[0]], place[cells[1]]) for cells in rows if len(cells) == 2]
-    return RawGraph(path.name, str(path), [{} for _ in names], edges)
+    return RawGraph(path.name, str(path), [{} for _ in place], edges)
 
 
-def _undirected(
-    ends: list[tuple[int, int]], directed: bool, parallel: bool, symmetrise: bool, source: str
-) -> list[tuple[int, int]]:
-    """Each edge once; refuses a directed graph or parallel edges unless told to make them one."""
-    if (directed or parallel) and not symmetrise:
-        kind = "directed" if directed else "with parallel edges"
-        raise InputError(
-            f"{source}: expected an undirected simple graph; got one {kind} (--symmetrise, or symmetrise=True in Python, keeps "
-            "an edge where either direction has one; certificates then count undirected flips)"
-        )
-    loop = next((u for u, v in ends if u == v), None)
-    if loop is not None:
-        raise InputError(f"{source}: node {loop} is joined to itself (leave self-loops out)")
-    return sorted({(min(u, v), max(u, v)) for u, v in ends})
+READERS: dict[str, Callable[[Path], RawGraph]] = {
+    ".graphml": _from_networkx,
+    ".gexf": _from_networkx,
+    ".json": _node_link,
+    ".edges": _edge_list,
+    ".edgelist": _edge_list,
+    ".txt": _edge_list,
+    ".csv": _edge_list,
+}
+"""The reader of each kind of file, by suffix."""
 
 
-# ---- one table of the edges of many graphs, and one of their nodes ----
+def molecule(text: str, name: str, where: str) -> RawGraph:
+    """A molecule from SMILES: its heavy atoms and bonds."""
+    try:
+        from rdkit import Chem, rdBase
+    except ImportError as error:
+        raise MissingExtraError(
+            "molecules from SMILES need RDKit, which is not installed (pip install rdkit)"
+        ) from error
+    with rdBase.BlockLogs():
+        read: Any = Chem.MolFromSmiles(text)
+    if read is None or not read.GetNumAtoms():
+        raise InputError(f"{where}: not a molecule that RDKit can read: {text!r} (correct the SMILES)")
+    atoms = [{"element": atom.GetSymbol(), "charge": atom.GetFormalCharge()} for atom in read.GetAtoms()]
+    bonds = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in read.GetBonds()]
+    return RawGraph(name, where, atoms, bonds, {"bond type"} if bonds else set())
 
 
-def has_edge_table(folder: Path) -> bool:
-    """Whether a folder holds a table of the edges of many graphs: its heading has a column ``graph``."""
-    return (folder / EDGES).is_file() and "graph" in heading(folder / EDGES)
+# ---- tables ----
 
 
 def heading(path: Path) -> list[str]:
     """The cells of the first line of a table, in lower case."""
     first = next(iter(read_text(path, "expected an edge per line").splitlines()), "")
     return [cell.strip().lower() for cell in first.split(",")]
+
+
+def has_edge_table(folder: Path) -> bool:
+    """Whether a folder holds a table of the edges of many graphs: its heading has a column ``graph``."""
+    return (folder / EDGES).is_file() and "graph" in heading(folder / EDGES)
 
 
 def csv_rows(path: Path, expected: str) -> Iterator[tuple[str, list[str]]]:
@@ -257,40 +245,7 @@ def csv_rows(path: Path, expected: str) -> Iterator[tuple[str, list[str]]]:
         raise InputError(f"{path}, line {reader.line_num}: {error} ({expected})") from error
 
 
-def read_edge_table(folder: Path) -> dict[str, RawGraph]:
-    """The graphs of both tables by name, in the order in which they appear."""
-    edges: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    nodes: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
-    columns, lines = read_table_rows(folder / EDGES, ("graph", "source", "target"))
-    for where, row in lines:
-        graph, u, v = row["graph"], row["source"], row["target"]
-        if u == v:
-            raise InputError(f"{where}: node {u} of graph {graph} is joined to itself (leave self-loops out)")
-        edges[graph].append((u, v))
-    if (folder / NODES).is_file():
-        _, lines = read_table_rows(folder / NODES, ("graph", "node"))
-        for where, row in lines:
-            graph, node = row.pop("graph"), row.pop("node")
-            if node in nodes[graph]:
-                raise InputError(f"{where}: node {node} of graph {graph} is listed twice (leave one of the lines out)")
-            nodes[graph][node] = {key: _value(value) for key, value in row.items() if value != ""}
-    attributes = set(columns) - {"graph", "source", "target"}
-    return {
-        graph: _raw(graph, folder / EDGES, edges[graph], nodes[graph], attributes)
-        for graph in dict.fromkeys([*edges, *nodes])
-    }
-
-
-def _raw(
-    graph: str, path: Path, edges: list[tuple[str, str]], nodes: dict[str, dict[str, Any]], attributes: set[str]
-) -> RawGraph:
-    names = numbered([*nodes, *(end for pair in edges for end in pair)])
-    place = {name: index for index, name in enumerate(names)}
-    pairs = sorted({(min(place[u], place[v]), max(place[u], place[v])) for u, v in edges})
-    return RawGraph(graph, f"{path}, graph {graph}", [nodes.get(name, {}) for name in names], pairs, attributes)
-
-
-def read_table_rows(path: Path, needed: tuple[str, ...]) -> tuple[list[str], list[tuple[str, dict[str, str]]]]:
+def table_rows(path: Path, needed: tuple[str, ...]) -> tuple[list[str], list[tuple[str, dict[str, str]]]]:
     """The heading of a CSV table, and its rows by column, each with where it stands; blank lines are passed over."""
     columns: list[str] = []
     rows: list[tuple[str, dict[str, str]]] = []
@@ -313,21 +268,33 @@ def read_table_rows(path: Path, needed: tuple[str, ...]) -> tuple[list[str], lis
     return columns, rows
 
 
+def read_edge_table(folder: Path) -> dict[str, RawGraph]:
+    """The graphs of both tables by name, in the order in which they appear."""
+    edges: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    nodes: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+    columns, rows = table_rows(folder / EDGES, ("graph", "source", "target"))
+    for where, row in rows:
+        graph, u, v = row["graph"], row["source"], row["target"]
+        if u == v:
+            raise InputError(f"{where}: node {u} of graph {graph} is joined to itself (leave self-loops out)")
+        edges[graph].append((u, v))
+    for where, row in table_rows(folder / NODES, ("graph", "node"))[1] if (folder / NODES).is_file() else ():
+        graph, node = row.pop("graph"), row.pop("node")
+        if node in nodes[graph]:
+            raise InputError(f"{where}: node {node} of graph {graph} is listed twice (leave one of the lines out)")
+        nodes[graph][node] = {key: _value(value) for key, value in row.items() if value != ""}
+    graphs, attributes = {}, set(columns) - {"graph", "source", "target"}
+    for graph in dict.fromkeys([*edges, *nodes]):
+        place = _numbered([*nodes[graph], *(end for pair in edges[graph] for end in pair)])
+        pairs = [(place[u], place[v]) for u, v in edges[graph]]
+        own = [nodes[graph].get(name, {}) for name in place]
+        graphs[graph] = RawGraph(graph, f"{folder / EDGES}, graph {graph}", own, pairs, attributes)
+    return graphs
+
+
 def _value(text: str) -> Any:
     """A number, if it reads as one."""
     try:
         return float(text)
     except ValueError:
         return text
-
-
-READERS: dict[str, Callable[[Path, bool], RawGraph]] = {
-    ".graphml": _graphml,
-    ".gexf": _gexf,
-    ".json": _node_link,
-    ".edges": _edge_list,
-    ".edgelist": _edge_list,
-    ".txt": _edge_list,
-    ".csv": _edge_list,
-}
-"""The reader of each kind of file, by suffix."""

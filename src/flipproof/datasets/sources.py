@@ -1,11 +1,8 @@
-"""A data set as a user names it, and how it is split: what a command is given, and what a model folder remembers.
-
-Also graphs without labels, for a model that is there already. Their node features get the columns that it was trained with.
-"""
+"""A data set as a user names it, and how it is split; and graphs without labels, with the columns of a trained model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +10,7 @@ from typing import Any
 from flipproof.checks import checked_seed
 from flipproof.datasets.dataset import Attribute, Dataset
 from flipproof.datasets.dataset import fingerprint as fingerprint
-from flipproof.datasets.folder import LABELS, check_like, folder, graph_of, molecule, smiles
+from flipproof.datasets.folder import LABELS, folder, graph_of, smiles
 from flipproof.datasets.graph_files import (
     EDGES,
     NODES,
@@ -22,11 +19,11 @@ from flipproof.datasets.graph_files import (
     has_edge_table,
     heading,
     loaded_json,
+    molecule,
     parsed_json,
     read_edge_table,
     read_graph_file,
-    read_table_rows,
-    read_text,
+    table_rows,
 )
 from flipproof.datasets.splits import Split, drawn, split
 from flipproof.datasets.topologies import topologies
@@ -39,18 +36,10 @@ PARTS = ("test", "validation", "train", "all")
 
 @dataclass(frozen=True)
 class DataSource:
-    """A data set as the options name it, and how it is split.
-
-    Attributes:
-        data: ``topologies`` (``topologies:96`` for 96 graphs), a folder of graphs, a file of molecules, or a TU name.
-        root: Folder of the TU data sets.
-        download: Fetch a TU data set that is not there.
-        seed: Makes the topologies.
-        split_seed, test, validation: Of the split; shares of the whole.
-        symmetrise: Take directed graphs as undirected.
-    """
+    """A data set as the options name it, and how it is split."""
 
     data: str
+    """``topologies`` (``topologies:96`` for 96 graphs), a folder of graphs, a file of molecules, or a TU name below ``root``."""
     root: str | None = None
     download: bool = False
     seed: int = 0
@@ -68,11 +57,10 @@ class DataSource:
                 raise InputError(
                     f"--data topologies:COUNT needs a number of graphs; got {self.data!r} (for instance topologies:96)"
                 )
-            return topologies(int(count), seed=self.seed) if colon else topologies(seed=self.seed)
+            return topologies(int(count or 480), seed=self.seed)
         path = self._folder
         if path is None:
-            assert self.root is not None
-            return tu(self.data, self.root, download=self.download, symmetrise=self.symmetrise)
+            return tu(self.data, self.root or "data", download=self.download, symmetrise=self.symmetrise)
         if (path / LABELS).is_file():
             return folder(path, like=like, symmetrise=self.symmetrise)
         if path.is_file() and path.suffix.lower() == ".csv":
@@ -80,26 +68,18 @@ class DataSource:
         sets = [name for name in tu_names(path) if (path / f"{name}_A.txt").is_file()]
         if len(sets) == 1:
             return tu(sets[0], path, symmetrise=self.symmetrise)
+        what = "is no folder here, and a TU name needs --root (for instance --root data)"
+        if sets:
+            what = f"holds several TU data sets (give --root {path} and --data with one of {', '.join(sets)})"
+        elif path.is_dir():
+            below = [f"--root {path} --data {name}" for name in tu_names(path)]
+            remedy = next(iter(below), f"write {LABELS}, or name a TU data set and its --root")
+            what = f"is a folder without {LABELS} ({remedy})"
+        elif path.is_file():
+            what = "is another file (convert it)"
         raise InputError(
             f"--data must be topologies, a folder with {LABELS}, a CSV file with the columns smiles and label, or a TU name with "
-            f"--root; {path} {self._found(path, sets)}"
-        )
-
-    @staticmethod
-    def _found(path: Path, sets: Sequence[str]) -> str:
-        """What a path is instead of data, and what to do."""
-        if sets:
-            return f"holds several TU data sets (give --root {path} and --data with one of {', '.join(sets)})"
-        if path.is_dir():
-            below = tu_names(path)
-            hint = (
-                f"--root {path} --data {below[0]}" if below else f"write {LABELS}, or name a TU data set and its --root"
-            )
-            return f"is a folder without {LABELS} ({hint})"
-        return (
-            "is another file (convert it)"
-            if path.is_file()
-            else "is no folder here, and a TU name needs --root (for instance --root data)"
+            f"--root; {path} {what}"
         )
 
     @property
@@ -188,11 +168,10 @@ def by_class_names(graphs: Dataset, stored: Mapping[str, Any], model: str = "the
 
 
 def part_indices(parts: Split, part: str, limit: int | None, *, seed: int = 0) -> list[int]:
-    """Positions in the data set of the graphs to certify: all of a part, or so many of them with every class in proportion."""
+    """Positions in the data set of the graphs to certify: all of a part, or ``limit`` of them with every class in proportion."""
     if part not in PARTS:
         raise InputError(f"--part must be one of {', '.join(PARTS)}; got {part!r} (test is the default)")
-    chosen = range(len(parts.dataset)) if part == "all" else getattr(parts, f"{part}_indices").tolist()
-    indices = [int(index) for index in chosen]
+    indices = list(range(len(parts.dataset))) if part == "all" else getattr(parts, f"{part}_indices").tolist()
     if limit is not None and limit < len(indices):
         indices = [indices[place] for place in drawn(parts.dataset.subset(indices), limit, seed=seed)]
     if not indices:
@@ -200,114 +179,63 @@ def part_indices(parts: Split, part: str, limit: int | None, *, seed: int = 0) -
     return indices
 
 
-_SMILES = ".smi"
-
-
 def read_unlabelled(path: Path, *, symmetrise: bool = False) -> tuple[list[RawGraph], list[str]]:
-    """The graphs of a file or folder, and the names of files in the folder that were not read.
-
-    A file holds one graph; or several: a list of SMILES (``.smi``, or CSV with a column ``smiles``), JSON lines (``.jsonl``). A
-    folder holds files, in alphabetical order, or the table ``edges.csv`` for all graphs.
-    """
+    """The graphs of a file or folder, and the names of files in the folder that were not read."""
     if not path.exists():
         raise InputError(f"{path} is missing; expected a file or a folder of graphs (correct its name)")
     if not path.is_dir():
         return _of_file(path, symmetrise), []
-    if has_edge_table(path):
-        used, graphs = {EDGES, NODES, LABELS}, list(read_edge_table(path).values())
-        left = [entry.name for entry in sorted(path.iterdir()) if entry.is_file() and entry.name not in used]
-        return graphs, left
     files = [entry for entry in sorted(path.iterdir()) if entry.is_file() and entry.name != LABELS]
-    known = [entry for entry in files if entry.suffix.lower() in (*READERS, _SMILES, ".jsonl")]
+    if has_edge_table(path):
+        return list(read_edge_table(path).values()), [file.name for file in files if file.name not in (EDGES, NODES)]
+    known = [file for file in files if file.suffix.lower() in READERS]
     if not known:
         raise InputError(f"{path} holds no graph; expected files of {', '.join(READERS)} (give another folder)")
-    graphs = [graph for entry in known for graph in _of_file(entry, symmetrise)]
-    return graphs, [entry.name for entry in files if entry not in known]
-
-
-def parsed_line(text: str, number: int, *, source: str = "", symmetrise: bool = False) -> RawGraph:
-    """The graph of one line: node-link JSON, the short form with numbered nodes, or ``{"smiles": "CCO"}``; ``name`` names it."""
-    where = f"{source}line {number}"
-    if not _is_unicode(text):
-        raise InputError(f"{where}: not UTF-8 (write one graph per line, as JSON)")
-    content = loaded_json(text, where, "write one graph per line")
-    if not isinstance(content, dict):
-        raise InputError(f"{where}: expected a JSON object; got {type(content).__name__} (write one graph per line)")
-    name = str(content.get("name", content.get("id", number)))
-    name = name if _is_unicode(name) else repr(name)
-    if isinstance(content.get("smiles"), str):
-        return molecule(content["smiles"], name, where)
-    raw = parsed_json(content, where, name, symmetrise=symmetrise)
-    if not raw.nodes:
-        raise InputError(f"{where}: the graph has no node (leave it out)")
-    return raw
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether it can be written; half a character, or a byte that was none, cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    graphs = [graph for file in known for graph in _of_file(file, symmetrise)]
+    return graphs, [file.name for file in files if file not in known]
 
 
 def _of_file(path: Path, symmetrise: bool) -> list[RawGraph]:
-    suffix = path.suffix.lower()
-    if suffix == ".jsonl":
-        lines = read_text(path, "expected one JSON object per line").splitlines()
-        return [
-            parsed_line(line, number, source=f"{path}, ", symmetrise=symmetrise)
-            for number, line in enumerate(lines, 1)
-            if line.strip()
-        ]
-    if suffix == _SMILES:
-        return list(_smiles_lines(path))
-    if suffix == ".csv" and "smiles" in heading(path):
-        _, rows = read_table_rows(path, ("smiles",))
+    if path.suffix.lower() == ".csv" and "smiles" in heading(path):
+        _, rows = table_rows(path, ("smiles",))
         return [molecule(row["smiles"], row.get("name") or row["smiles"], where) for where, row in rows]
     return [read_graph_file(path, str(path), symmetrise=symmetrise)]
 
 
-def _smiles_lines(path: Path) -> Iterator[RawGraph]:
-    for number, line in enumerate(read_text(path, "expected one SMILES per line").splitlines(), 1):
-        text, _, name = line.strip().partition(" ")
-        if text:
-            yield molecule(text, name.strip() or text, f"{path}, line {number}")
+def parsed_line(text: str, number: int, *, symmetrise: bool = False) -> RawGraph:
+    """The graph of one line: node-link JSON, the short form with numbered nodes, or ``{"smiles": "CCO"}``; ``name`` names it."""
+    where = f"line {number}"
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{where}: not UTF-8 (write one graph per line, as JSON)") from error
+    content = loaded_json(text, where, "write one graph per line")
+    if not isinstance(content, dict):
+        raise InputError(f"{where}: expected a JSON object; got {type(content).__name__} (write one graph per line)")
+    name = str(content.get("name", content.get("id", number))).encode(errors="backslashreplace").decode()
+    if isinstance(content.get("smiles"), str):
+        return molecule(content["smiles"], name, where)
+    return parsed_json(content, where, name).checked(symmetrise)
 
 
 @dataclass(eq=False)
 class Columns:
-    """The columns of node features that a model was trained with, and what is found beside them.
-
-    Attributes:
-        attributes: What the model's data had. ``None`` for a model that does not say: the attribute ``x`` is then taken as it is.
-        unused: Attributes that graphs had and the model does not know.
-    """
+    """The columns of node features that a model was trained with, and what graphs have beside them."""
 
     attributes: Sequence[Attribute] | None
+    """What the model's data had. ``None`` for a model that does not say: the attribute ``x`` is then taken as it is."""
     unused: set[str] = field(default_factory=set)
 
     def graph(self, raw: RawGraph) -> Graph:
         """The graph with the model's columns; refuses one that lacks an attribute that the model reads."""
         own = {name for node in raw.nodes for name in node}
-        taken = self._taken(raw, own)
+        first: Any = raw.nodes[0].get("x")
+        width = len(first) if isinstance(first, list) else int(first is not None)
+        taken = [attribute for attribute in self.attributes or () if attribute.columns]
+        named = own & {attribute.name for attribute in taken if attribute.name != "x"}
+        at_once = taken and width == sum(attribute.columns for attribute in taken) and not named
+        if width and (self.attributes is None or at_once):
+            taken = [Attribute("x", width)]
         self.unused |= own - {attribute.name for attribute in taken}
         self.unused |= {f"{name} (of edges)" for name in raw.edge_attributes}
-        check_like([raw], taken)
         return graph_of(raw, taken)
-
-    def _taken(self, raw: RawGraph, own: set[str]) -> list[Attribute]:
-        width = _width(raw)
-        if self.attributes is None:
-            return [Attribute("x", width)] if width else []
-        needed = [attribute for attribute in self.attributes if attribute.columns]
-        if needed and width == sum(a.columns for a in needed) and not own & {a.name for a in needed if a.name != "x"}:
-            return [Attribute("x", width)]  # all columns at once
-        return needed
-
-
-def _width(raw: RawGraph) -> int:
-    """The length of the attribute ``x`` at the first node; 0 without one."""
-    value: Any = raw.nodes[0].get("x")
-    return 0 if value is None else len(value) if isinstance(value, list) else 1

@@ -17,34 +17,25 @@ from flipproof.checks import checked_integer, checked_seed
 from flipproof.datasets.dataset import Dataset, fingerprint
 from flipproof.errors import InputError
 from flipproof.files import write_json
-from flipproof.graphs import Graph, as_graphs
+from flipproof.graphs import Graph, IntArray, as_graphs
 
-_ROUNDS = 3
+_ROUNDS = 4
 FOLDS = 10
-_DIGITS = "0123456789"
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """A data set in parts that share no graph (but may hold isomorphic ones: :attr:`isomorphic_test_graphs`).
-
-    Attributes:
-        dataset: The whole.
-        train_indices, validation_indices, test_indices: Positions in the whole, ascending.
-        seed: The seed that made the split.
-    """
+    """A data set in parts that share no graph (but may hold isomorphic ones); positions in the whole are ascending."""
 
     dataset: Dataset
-    train_indices: NDArray[np.int64]
-    validation_indices: NDArray[np.int64]
-    test_indices: NDArray[np.int64]
+    train_indices: IntArray
+    validation_indices: IntArray
+    test_indices: IntArray
     seed: int
 
     def __repr__(self) -> str:
-        return (
-            f"Split(train={len(self.train_indices)}, validation={len(self.validation_indices)}, "
-            f"test={len(self.test_indices)}, seed={self.seed})"
-        )
+        train, validation, test = map(len, (self.train_indices, self.validation_indices, self.test_indices))
+        return f"Split(train={train}, validation={validation}, test={test}, seed={self.seed})"
 
     @cached_property
     def train(self) -> Dataset:
@@ -61,24 +52,13 @@ class Split:
         """The graphs to certify."""
         return self.dataset.subset(self.test_indices)
 
-    @cached_property
-    def isomorphic_test_graphs(self) -> NDArray[np.bool_]:
-        """For each test graph, whether it is isomorphic to a training graph (node features included), ``[test]``."""
-        return isomorphic_to_any(self.test, self.train)
-
     def describe(self) -> str:
-        """Sizes of the parts, and how many test graphs are a training graph with its nodes renumbered.
-
-        >>> from flipproof.datasets import topologies
-        >>> print(split(topologies()).describe())  # doctest: +ELLIPSIS
-        320 training, 160 test graphs (seed 0); ... of 160 test graphs are isomorphic to a training graph
-        """
-        parts = f"{len(self.train_indices)} training, "
-        if len(self.validation_indices):
-            parts += f"{len(self.validation_indices)} validation, "
+        """Sizes of the parts, and how many test graphs are a training graph with its nodes renumbered."""
+        validation = f"{len(self.validation)} validation, " if len(self.validation) else ""
         return (
-            f"{parts}{len(self.test_indices)} test graphs (seed {self.seed}); {int(self.isomorphic_test_graphs.sum())} "
-            f"of {len(self.test_indices)} test graphs are isomorphic to a training graph"
+            f"{len(self.train)} training, {validation}{len(self.test)} test graphs (seed {self.seed}); "
+            f"{int(isomorphic_to_any(self.test, self.train).sum())} of {len(self.test)} test graphs are isomorphic to a training "
+            "graph"
         )
 
 
@@ -103,21 +83,15 @@ def split(
         seed: The same seed gives the same split.
 
     >>> from flipproof.datasets import topologies
-    >>> split(topologies(480), train=320)
-    Split(train=320, validation=0, test=160, seed=0)
     >>> split(topologies(480), test=0.25, validation=0.1)
     Split(train=312, validation=48, test=120, seed=0)
     """
     data, seed = _as_dataset(graphs), checked_seed(seed)
-    total = len(data)
-    number = {
-        name: None if value is None else _number(value, total, name)
-        for name, value in (("train", train), ("test", test), ("validation", validation))
-    }
-    held = number["validation"] or 0
-    train_size, test_size = number["train"], number["test"]
+    total, held = len(data), _number(validation, len(data), "validation")
+    train_size = None if train is None else _number(train, total, "train")
+    test_size = None if test is None else _number(test, total, "test")
     if train_size is None:
-        train_size = total - held - test_size if test_size is not None else round((total - held) * 2 / 3)
+        train_size = round((total - held) * 2 / 3) if test_size is None else total - held - test_size
     if test_size is None:
         test_size = total - held - train_size
     if min(train_size, test_size) < 1 or train_size + test_size + held > total:
@@ -132,14 +106,8 @@ def split(
     return Split(data, parts[0], parts[1], parts[2], seed)
 
 
-def drawn(graphs: Dataset, count: int, *, seed: int = 0) -> NDArray[np.int64]:
-    """Positions of so many graphs, ascending, drawn at random with every class in proportion; all, if there are no more.
-
-    >>> from flipproof.datasets import topologies
-    >>> data = topologies(80)
-    >>> np.bincount(data.labels[drawn(data, 16)]).tolist()
-    [2, 2, 2, 2, 2, 2, 2, 2]
-    """
+def drawn(graphs: Dataset, count: int, *, seed: int = 0) -> IntArray:
+    """Positions of ``count`` graphs, ascending, drawn at random with every class in proportion; all, if there are no more."""
     return np.sort(_stratified_order(graphs, checked_seed(seed))[:count])
 
 
@@ -159,43 +127,37 @@ def folds(graphs: Dataset | Iterable[Any], *, number: int = 10, validation: bool
     data, seed = _as_dataset(graphs), checked_seed(seed)
     fewest = 3 if validation else 2
     number = checked_integer(number, "number", fewest, len(data), "at most one fold per graph; for instance 10")
-    order = _stratified_order(data, seed)
-    bounds = np.linspace(0, len(data), number + 1).round().astype(int)
-    parts = [order[start:stop] for start, stop in pairwise(bounds)]
+    bounds = np.linspace(0, len(data), number + 1).round()[1:]
+    fold_of = np.empty(len(data), dtype=np.int64)
+    fold_of[_stratified_order(data, seed)] = np.searchsorted(bounds, np.arange(len(data)), side="right")
+    return _splits(data, fold_of, number, validation, seed)
+
+
+def _splits(data: Dataset, fold_of: IntArray, number: int, validation: bool, seed: int) -> list[Split]:
+    """Fold ``k`` is tested, fold ``k + 1`` (after the last comes the first) held out for validation if wanted."""
     splits = []
-    for fold, part in enumerate(parts):
-        held = parts[(fold + 1) % len(parts)] if validation else order[:0]
-        train = np.setdiff1d(order, np.concatenate([part, held]))
-        splits.append(Split(data, train, np.sort(held), np.sort(part), seed))
+    for fold in range(number):
+        test, held = fold_of == fold, (fold_of == (fold + 1) % number) & validation
+        parts = [np.flatnonzero(members) for members in (~test & ~held, held, test)]
+        splits.append(Split(data, parts[0], parts[1], parts[2], seed))
     return splits
 
 
 def write_folds(path: Path, data: Dataset, *, seed: int = 0) -> None:
-    """Write ten stratified folds of a data set.
-
-    In fold ``k`` the graphs with digit ``k`` are tested, those with digit ``k + 1`` (after 9 comes 0) choose settings, and the
-    others are trained on.
-    """
+    """Write ten stratified folds of a data set: a digit per graph, the fold in which it is tested."""
     if len(data) < FOLDS:
         raise InputError(f"ten folds need at least ten graphs; got {len(data)} (use more graphs)")
-    digits = np.empty(len(data), dtype=np.int64)
-    for number, part in enumerate(folds(data, number=FOLDS, seed=seed)):
-        digits[part.test_indices] = number
-    content = {
-        "data": data.name,
-        "graphs": len(data),
-        "data_sha256": fingerprint(data),
-        "seed": seed,
-        "folds": "".join(_DIGITS[digit] for digit in digits),
-    }
-    write_json(path, content)
+    tested = [part.test_indices for part in folds(data, number=FOLDS, seed=seed)]
+    digits = np.repeat(np.arange(FOLDS), list(map(len, tested)))[np.argsort(np.concatenate(tested))]
+    content = {"data": data.name, "graphs": len(data), "data_sha256": fingerprint(data), "seed": seed}
+    write_json(path, content | {"folds": "".join(map(str, digits))})
 
 
 def read_folds(path: Path, data: Dataset) -> list[Split]:
     """The ten splits that a file describes; refuses a file of other graphs."""
     try:
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        digits = np.array([_DIGITS.index(digit) for digit in content["folds"]])
+        digits = np.array([int(digit) for digit in content["folds"]])
         seed = int(content["seed"])
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror} (give the folder of the fold files)") from error
@@ -205,14 +167,10 @@ def read_folds(path: Path, data: Dataset) -> list[Split]:
         raise InputError(
             f"{path} belongs to other graphs than these {len(data)} of {data.name} (use the same files and the same data seed)"
         )
-    found = []
-    for number in range(FOLDS):
-        held = (number + 1) % FOLDS
-        parts = [np.flatnonzero(mask) for mask in (~np.isin(digits, (number, held)), digits == held, digits == number)]
-        if not all(len(part) for part in parts):
-            raise InputError(f"{path}: fold {number} has an empty part (write the file again)")
-        found.append(Split(data, parts[0], parts[1], parts[2], seed))
-    return found
+    missing = set(range(FOLDS)) - set(digits.tolist())
+    if missing:
+        raise InputError(f"{path}: fold {min(missing)} has an empty part (write the file again)")
+    return _splits(data, digits, FOLDS, True, seed)
 
 
 def isomorphic_to_any(graphs: Sequence[Any], others: Sequence[Any]) -> NDArray[np.bool_]:
@@ -226,22 +184,15 @@ def isomorphic_to_any(graphs: Sequence[Any], others: Sequence[Any]) -> NDArray[n
     return isomorphism_groups([*known, *as_graphs(graphs)])[len(known) :] < len(known)
 
 
-def isomorphism_groups(graphs: Sequence[Graph]) -> NDArray[np.int64]:
-    """For each graph the position of the first graph that it is isomorphic to, node features included, ``[len(graphs)]``.
-
-    Weisfeiler-Lehman colours sort out most pairs; what is left is decided exactly, with the colours as a guide.
-
-    >>> square, path = Graph(4, [(0, 1), (1, 2), (2, 3), (0, 3)]), Graph(4, [(0, 1), (1, 2), (2, 3)])
-    >>> isomorphism_groups([path, square, Graph(4, [(0, 2), (2, 1), (1, 3), (3, 0)])]).tolist()
-    [0, 1, 1]
-    """
+def isomorphism_groups(graphs: Sequence[Graph]) -> IntArray:
+    """For each graph the position of the first graph that it is isomorphic to, node features included, ``[len(graphs)]``."""
     import networkx
 
     palette: dict[Any, int] = {}
     firsts: dict[tuple[int, ...], list[tuple[int, Any]]] = {}
     first = np.arange(len(graphs))
     for place, graph in enumerate(graphs):
-        colours = _refined_colours(graph, palette)
+        colours = _refined_colours(graph, palette)  # they sort out most pairs; what is left is decided exactly
         earlier = firsts.setdefault(tuple(sorted(colours)), [])
         coloured = graph.replaced(node_features=None).to_networkx()
         networkx.set_node_attributes(coloured, dict(enumerate(colours)), "colour")
@@ -254,16 +205,6 @@ def isomorphism_groups(graphs: Sequence[Graph]) -> NDArray[np.int64]:
     return first
 
 
-def in_several_classes(graphs: Dataset, groups: NDArray[np.int64] | None = None) -> NDArray[np.bool_]:
-    """For each graph, whether it is isomorphic to a graph of another class: no model can be right about both.
-
-    ``groups`` are the :func:`isomorphism_groups`, where they are known already.
-    """
-    first = isomorphism_groups(graphs) if groups is None else groups
-    mixed = first[graphs.labels != graphs.labels[first]]
-    return np.isin(first, mixed)
-
-
 def _refined_colours(graph: Graph, palette: dict[Any, int]) -> list[int]:
     """Weisfeiler-Lehman colours; equal for equal surroundings in any graphs that share the palette."""
     neighbours: list[list[int]] = [[] for _ in range(graph.num_nodes)]
@@ -271,8 +212,7 @@ def _refined_colours(graph: Graph, palette: dict[Any, int]) -> list[int]:
         neighbours[u].append(v)
         neighbours[v].append(u)
     features = graph.node_features
-    own: list[Any] = [()] * graph.num_nodes if features is None else [row.tobytes() for row in features]
-    colours = [palette.setdefault((row, len(near)), len(palette)) for row, near in zip(own, neighbours, strict=True)]
+    colours: list[Any] = [()] * graph.num_nodes if features is None else [row.tobytes() for row in features]
     for _ in range(_ROUNDS):
         surroundings = [(colours[v], *sorted(colours[u] for u in near)) for v, near in enumerate(neighbours)]
         colours = [palette.setdefault(surrounding, len(palette)) for surrounding in surroundings]
@@ -296,7 +236,7 @@ def _number(value: Any, total: int, argument: str) -> int:
     )
 
 
-def _stratified_order(data: Dataset, seed: int) -> NDArray[np.int64]:
+def _stratified_order(data: Dataset, seed: int) -> IntArray:
     """A random order in which every stretch holds the classes in proportion: each is spread evenly over the whole."""
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 2])))
     order = generator.permutation(len(data))

@@ -12,6 +12,7 @@ depend on the numbering of nodes, which all of flipproof's networks are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from scipy.sparse.csgraph import connected_components
 
 from flipproof.graphs import Graph
 
-_STARTS = 4  # matchings that are improved, per pair of graphs
+_SPREADS = (0.0, 0.5, 0.5, 3.0)  # randomness of the matchings that are improved, per pair of graphs
 _SECONDS = 20.0  # for the exact answer of one component
 
 
@@ -32,22 +33,20 @@ def distances(graphs: Sequence[Graph], labels: Sequence[int], *, most: int) -> d
     Nodes are matched only with nodes of the same features.
     """
     matrices = [graph.adjacency().astype(np.int64) for graph in graphs]
-    kinds = [_kinds(graph) for graph in graphs]
+    kinds = [
+        [b""] * graph.num_nodes if graph.node_features is None else [row.tobytes() for row in graph.node_features]
+        for graph in graphs
+    ]
     groups: dict[Any, list[int]] = {}
     for place, kind in enumerate(kinds):
         groups.setdefault(tuple(sorted(kind)), []).append(place)
-    found: dict[tuple[int, int], int] = {}
-    for members in groups.values():
-        for position, first in enumerate(members):
-            for second in members[position + 1 :]:
-                if labels[first] == labels[second]:
-                    continue
-                if abs(graphs[first].num_edges - graphs[second].num_edges) > most:
-                    continue
-                apart = _distance(matrices[first], matrices[second], kinds[first], kinds[second])
-                if apart <= most:
-                    found[first, second] = apart
-    return found
+    apart: dict[tuple[int, int], int] = {}
+    for one, two in (pair for members in groups.values() for pair in combinations(members, 2)):
+        if labels[one] != labels[two] and abs(graphs[one].num_edges - graphs[two].num_edges) <= most:
+            flips = _distance(matrices[one], matrices[two], kinds[one], kinds[two])
+            if flips <= most:
+                apart[one, two] = flips
+    return apart
 
 
 def most_certified(apart: dict[tuple[int, int], int], count: int, radii: Iterable[int]) -> list[int]:
@@ -56,11 +55,11 @@ def most_certified(apart: dict[tuple[int, int], int], count: int, radii: Iterabl
     >>> most_certified({(0, 1): 2, (1, 2): 6}, 4, [0, 1, 3])
     [4, 3, 3]
     """
-    found = []
+    bounds = []
     for radius in radii:
         pairs = np.array([pair for pair, flips in apart.items() if flips <= 2 * radius], dtype=np.int64).reshape(-1, 2)
-        found.append(count - _fewest_lost(pairs, count))
-    return found
+        bounds.append(count - _fewest_lost(pairs, count))
+    return bounds
 
 
 def _fewest_lost(pairs: NDArray[np.int64], count: int) -> int:
@@ -73,38 +72,24 @@ def _fewest_lost(pairs: NDArray[np.int64], count: int) -> int:
     for number in np.unique(component[pairs[:, 0]]):
         own = pairs[component[pairs[:, 0]] == number]
         nodes, local = np.unique(own, return_inverse=True)
-        local = local.reshape(own.shape)
-        rows = np.repeat(np.arange(len(own)), 2)
-        cover = coo_array((np.ones(2 * len(own)), (rows, local.ravel())), shape=(len(own), len(nodes)))
-        solved = milp(
-            np.ones(len(nodes)),
-            integrality=np.ones(len(nodes)),
-            bounds=Bounds(0, 1),
-            constraints=LinearConstraint(cover.tocsr(), lb=1),
-            options={"time_limit": _SECONDS},
-        )
-        bound = solved.mip_dual_bound if solved.mip_dual_bound is not None else 0.0
-        lost += max(0, int(np.ceil(bound - 1e-6)))
+        rows, ones = np.repeat(np.arange(len(own)), 2), np.ones(len(nodes))
+        cover = coo_array((np.ones(2 * len(own)), (rows, local.ravel())), shape=(len(own), len(nodes))).tocsr()
+        constraint, limit = LinearConstraint(cover, lb=1), {"time_limit": _SECONDS}
+        solved = milp(ones, integrality=ones, bounds=Bounds(0, 1), constraints=constraint, options=limit)
+        lost += max(0, int(np.ceil((solved.mip_dual_bound or 0.0) - 1e-6)))
     return lost
-
-
-def _kinds(graph: Graph) -> list[bytes]:
-    if graph.node_features is None:
-        return [b""] * graph.num_nodes
-    return [row.tobytes() for row in graph.node_features]
 
 
 def _distance(first: NDArray[Any], second: NDArray[Any], kinds: list[bytes], others: list[bytes]) -> int:
     """The fewest flips that matchings improved by exchanges of two nodes show."""
-    size = len(first)
+    size, generator = len(first), np.random.default_rng(0)
     allowed = np.array([[kind == other for other in others] for kind in kinds])
     degrees, other_degrees = first.sum(axis=1), second.sum(axis=1)
-    spread = [first @ degrees, second @ other_degrees]
-    start = np.abs(degrees[:, None] - other_degrees[None]) + 0.01 * np.abs(spread[0][:, None] - spread[1][None])
-    generator = np.random.default_rng(0)
+    start = np.abs(degrees[:, None] - other_degrees)
+    start = start + 0.01 * np.abs((first @ degrees)[:, None] - second @ other_degrees)
     best = size * size
-    for attempt in range(_STARTS):
-        cost = start + (0.0 if attempt == 0 else generator.random((size, size)) * (0.5 if attempt < 3 else 3.0))
+    for spread in _SPREADS:
+        cost = start + (spread * generator.random((size, size)) if spread else 0.0)
         match = linear_sum_assignment(np.where(allowed, cost, 1e9))[1]
         best = min(best, _improved(first, second, match, allowed))
         if best == 0:
@@ -114,31 +99,15 @@ def _distance(first: NDArray[Any], second: NDArray[Any], kinds: list[bytes], oth
 
 def _improved(first: NDArray[Any], second: NDArray[Any], match: NDArray[Any], allowed: NDArray[Any]) -> int:
     """Exchange the images of two nodes as long as that saves flips; the flips that are left."""
-    match = match.copy()
     signs = 1 - 2 * first  # flips that remain: sum over pairs of first xor matched second
     while True:
         image = second[np.ix_(match, match)]
-        # cost of a row of `first` against row v of the image, the entry of the pair itself aside
+        # what row u of `first` costs against row v of the image, and what the pair (u, v) itself adds to it
         mixed = first.sum(axis=1)[:, None] + signs @ image
-        now = np.diag(mixed)
-        both = mixed - _pair_terms(first, image)
-        gain = both + both.T - (now[:, None] - _own_terms(first, image)) - (now[None] - _own_terms(first, image).T)
-        gain = np.where(allowed[:, match] & allowed[:, match].T, gain, 0)
+        both, now = mixed - image.T - first, np.diag(mixed) - (first ^ image)
+        gain = np.where(allowed[:, match] & allowed[:, match].T, both + both.T - now - now.T, 0)
         place = int(gain.argmin())
         if gain.flat[place] >= 0:
             return int(np.triu(first ^ image, 1).sum())
         u, v = divmod(place, len(match))
         match[[u, v]] = match[[v, u]]
-
-
-def _pair_terms(first: NDArray[Any], image: NDArray[Any]) -> NDArray[Any]:
-    """What nodes u and v themselves contribute to the cost of row u against row v of the image."""
-    # positions u and v: first[u, u] = 0 against image[v, u]; first[u, v] against image[v, v] = 0
-    terms: NDArray[Any] = image.T + first
-    return terms
-
-
-def _own_terms(first: NDArray[Any], image: NDArray[Any]) -> NDArray[Any]:
-    """What the pair (u, v) contributes to the cost of row u against its own row of the image."""
-    terms: NDArray[Any] = first ^ image
-    return terms

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,18 +15,28 @@ from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.graphs.conversions import (
     NO_PAIRS,
-    Conversions,
     IntArray,
+    as_array,
     canonical_pairs,
     checked_features,
     checked_label,
     pairs_of_slots,
+    pyg_edge_fields,
+    pyg_pairs,
     read_only,
     slots_of_pairs,
+    to_numpy,
+    undirected_pairs,
+    warn_of_edge_fields,
 )
 
+if TYPE_CHECKING:
+    import networkx
+    from torch_geometric.data import Data
 
-class Graph(Conversions):
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class Graph:
     """An undirected graph without self-loops.
 
     Args:
@@ -49,6 +60,10 @@ class Graph(Conversions):
     6
     """
 
+    num_nodes: int
+    edges: IntArray
+    node_features: NDArray[Any] | None
+    label: int | None
     frozen: IntArray
     name: str | None
 
@@ -72,12 +87,6 @@ class Graph(Conversions):
             name=None if name is None else str(name),
         )
 
-    def __setattr__(self, attribute: str, value: object) -> None:
-        raise AttributeError(f"a Graph is read-only; make a new one to change {attribute}")
-
-    def __delattr__(self, attribute: str) -> None:
-        raise AttributeError(f"a Graph is read-only; make a new one without {attribute}")
-
     def __reduce__(self) -> tuple[Any, ...]:
         positional = (self.num_nodes, self.edges, self.node_features, self.label)
         return partial(Graph, frozen=self.frozen, name=self.name), positional
@@ -94,11 +103,8 @@ class Graph(Conversions):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Graph):
             return NotImplemented
-        same_features = (
-            other.node_features is None
-            if self.node_features is None
-            else other.node_features is not None and np.array_equal(self.node_features, other.node_features)
-        )
+        one, two = self.node_features, other.node_features
+        same_features = one is two if one is None or two is None else np.array_equal(one, two)
         return self.topology == other.topology and self.label == other.label and same_features
 
     def __hash__(self) -> int:
@@ -192,8 +198,132 @@ class Graph(Conversions):
 
     def replaced(self, **changes: Any) -> Graph:
         """A copy with some of the constructor's arguments changed."""
-        kept = ("num_nodes", "edges", "node_features", "label", "frozen", "name")
-        return Graph(**({key: getattr(self, key) for key in kept} | changes))
+        return replace(self, **changes)
+
+    # ---- conversions ----
+
+    @classmethod
+    def from_adjacency(
+        cls, matrix: Any, node_features: ArrayLike | None = None, label: int | None = None, **options: Any
+    ) -> Graph:
+        """From a symmetric 0/1 matrix with an empty diagonal: numpy, nested lists, a torch tensor or scipy sparse.
+
+        >>> Graph.from_adjacency([[0, 1], [1, 0]])
+        Graph(num_nodes=2, num_edges=1)
+        """
+        from scipy.sparse import coo_array
+
+        matrix = to_numpy(matrix)
+        if not hasattr(matrix, "tocoo"):
+            matrix = as_array(matrix, "adjacency", "a square matrix of numbers")
+        if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
+            raise InputError(
+                f"adjacency must be a square matrix; got shape {tuple(matrix.shape)} (pass [n, n], one graph at a time)"
+            )
+        if matrix.dtype.kind not in "biuf":
+            raise InputError(f"adjacency must hold 0 and 1 only; got dtype {matrix.dtype} (pass numbers)")
+        entries = coo_array(matrix, copy=True)
+        entries.sum_duplicates()
+        entries.eliminate_zeros()
+        if not np.all(entries.data == 1):
+            raise InputError(
+                f"adjacency must hold 0 and 1 only; got {entries.data[entries.data != 1][0]!r} "
+                "(edge weights are not supported: pass matrix != 0)"
+            )
+        count = int(matrix.shape[0])
+        return cls(count, undirected_pairs(entries.row, entries.col, count), node_features, label, **options)
+
+    def adjacency(self) -> NDArray[np.float32]:
+        """The dense adjacency matrix, float32 ``[n, n]``."""
+        matrix = np.zeros((self.num_nodes, self.num_nodes), dtype=np.float32)
+        u, v = self.edges.T
+        matrix[u, v] = matrix[v, u] = 1
+        return matrix
+
+    @classmethod
+    def from_networkx(
+        cls,
+        graph: networkx.Graph,
+        node_features: ArrayLike | str | None = None,
+        label: int | None = None,
+        **options: Any,
+    ) -> Graph:
+        """From a ``networkx.Graph``; nodes are numbered in the order of ``graph.nodes``.
+
+        Args:
+            graph: Undirected, not a multigraph, without self-loops. Edge attributes are left out with a warning.
+            node_features: A matrix, or the name of a node attribute. The default is the attribute ``x`` if every node has it.
+            label: The default is the graph attribute ``label`` or ``y``, if there is one.
+        """
+        if graph.is_directed():
+            raise InputError(
+                f"expected an undirected graph; got {type(graph).__name__} (graph.to_undirected() keeps an edge where "
+                "either direction exists; certificates then count undirected flips)"
+            )
+        if graph.is_multigraph():
+            raise InputError(
+                f"expected a simple graph; got {type(graph).__name__} (networkx.Graph(graph) keeps one of the edges "
+                "between two nodes)"
+            )
+        named = {str(key) for *_, values in graph.edges(data=True) for key in values}
+        warn_of_edge_fields("the networkx graph", sorted(named), "drop them")
+        index = {node: position for position, node in enumerate(graph)}
+        edges = [(index[u], index[v]) for u, v in graph.edges]
+        if node_features is None and index and all("x" in graph.nodes[node] for node in index):
+            node_features = "x"
+        if isinstance(node_features, str) and index:
+            missing = [node for node in index if node_features not in graph.nodes[node]]
+            if missing:
+                raise InputError(
+                    f"node_features names the node attribute {node_features!r}; node {missing[0]!r} has none "
+                    "(set it on every node)"
+                )
+            rows = [np.ravel(to_numpy(graph.nodes[node][node_features])) for node in index]
+            node_features = as_array(rows, "node_features", "the same number of values at every node")
+        if label is None:
+            label = graph.graph.get("label", graph.graph.get("y"))
+        return cls(len(index), edges, node_features, label, **options)
+
+    def to_networkx(self) -> networkx.Graph:
+        """A ``networkx.Graph`` with node attribute ``x`` and graph attribute ``label`` where known."""
+        import networkx
+
+        graph = networkx.Graph() if self.label is None else networkx.Graph(label=self.label)
+        graph.add_nodes_from(range(self.num_nodes))
+        graph.add_edges_from(map(tuple, self.edges.tolist()))
+        if self.node_features is not None:
+            networkx.set_node_attributes(graph, dict(enumerate(self.node_features.tolist())), "x")
+        return graph
+
+    @classmethod
+    def from_pyg(cls, data: Data, **options: Any) -> Graph:
+        """From a PyG ``Data``: ``edge_index`` with both directions of every edge, ``x``, ``y``, ``num_nodes``.
+
+        Edge attributes and weights are left out with a warning: an edge that the noise adds has none, so a certified model must
+        not read them. A ``y`` that is not a single whole number (a regression target, node labels) gives no label.
+        """
+        num_nodes, pairs = pyg_pairs(data)
+        warn_of_edge_fields("the PyG Data", pyg_edge_fields(data), "set data.edge_attr = None")
+        label = getattr(data, "y", None)
+        if label is not None:
+            values = np.asarray(to_numpy(label)).ravel()
+            whole = values.size == 1 and np.isfinite(values[0]) and values[0] == int(values[0])
+            label = int(values[0]) if whole else None
+        return cls(num_nodes, pairs, getattr(data, "x", None), label, **options)
+
+    def to_pyg(self) -> Data:
+        """A PyG ``Data``: ``edge_index`` with both directions, sorted; ``x`` and ``y`` where known."""
+        import torch
+        from torch_geometric.data import Data
+
+        both = np.concatenate([self.edges, self.edges[:, ::-1]])
+        index = np.ascontiguousarray(both[np.lexsort((both[:, 1], both[:, 0]))].T)
+        data = Data(edge_index=torch.from_numpy(index), num_nodes=self.num_nodes)
+        if self.node_features is not None:
+            data.x = torch.from_numpy(self.node_features.copy())
+        if self.label is not None:
+            data.y = torch.tensor([self.label])
+        return data
 
 
 def as_graph(value: Any) -> Graph:
@@ -221,10 +351,7 @@ def as_graph(value: Any) -> Graph:
 
 
 def as_graphs(values: Any) -> list[Graph]:
-    """A list of :class:`Graph` from anything that yields what :func:`as_graph` takes, or several of them at a time.
-
-    That is a list, a PyG data set, or a ``DataLoader``, whose batches are taken apart.
-    """
+    """Graphs from a list of what :func:`as_graph` takes, a PyG data set, or a ``DataLoader``, whose batches are taken apart."""
     is_dataset = _is_pyg_dataset(values)
     is_single = isinstance(values, Graph) or hasattr(values, "edge_index") or hasattr(values, "is_multigraph")
     if is_single and not is_dataset and not hasattr(values, "to_data_list"):
@@ -272,21 +399,8 @@ def unchecked_graph(
     label: int | None = None,
     name: str | None = None,
 ) -> Graph:
-    """A graph from parts that are known to be in canonical form. Skipping the checks makes thousands of graphs cheap.
-
-    Args:
-        num_nodes: At least 1.
-        edges: int64 pairs ``u < v`` of existing nodes, sorted, each listed once; the array becomes read-only.
-        node_features: An array that :func:`checked_features` returned.
-        label, name: As for :class:`Graph`.
-    """
+    """A graph from parts in canonical form: int64 pairs ``u < v``, sorted, each once, and checked features. Much faster."""
     graph = Graph.__new__(Graph)
-    graph.__dict__.update(
-        num_nodes=num_nodes,
-        edges=read_only(edges),
-        node_features=node_features,
-        label=label,
-        frozen=NO_PAIRS,
-        name=name,
-    )
+    content = {"num_nodes": num_nodes, "edges": read_only(edges), "node_features": node_features, "label": label}
+    graph.__dict__.update(content, frozen=NO_PAIRS, name=name)
     return graph

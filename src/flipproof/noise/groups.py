@@ -14,6 +14,7 @@ so every group gets a share ``1 / T`` of the pairs, to within 2**-32, on every m
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -69,10 +70,7 @@ class EdgeGroups:
         return self.of_pairs(pairs_of_slots(slots, num_nodes))
 
     def batch(self, graph: Graph, start: int, stop: int) -> NoisyBatch:
-        """The sub-graphs of groups ``start..stop-1``: all nodes, the group's edges, and every frozen edge.
-
-        The cost grows with the edges, never with the number of node pairs.
-        """
+        """The sub-graphs of groups ``start..stop-1``: all nodes, the group's edges, and every frozen edge."""
         group = self.of_slots(graph.flippable_edge_slots, graph.num_nodes)
         inside = (group >= start) & (group < stop)
         return _listed_batch(graph, stop - start, SlotLists(group[inside] - start, graph.flippable_edge_slots[inside]))
@@ -90,18 +88,13 @@ class EdgeGroups:
 
     def room(self, graph: Graph) -> tuple[IntArray, IntArray]:
         """For each group, how many empty pairs and how many edges an attacker can flip, ``[T]`` each."""
-        edges = np.bincount(self.of_slots(graph.flippable_edge_slots, graph.num_nodes), minlength=self.count)
-        frozen = np.bincount(self.of_slots(graph.frozen_slots, graph.num_nodes), minlength=self.count)
-        return _pairs_in_groups(self, graph.num_nodes) - frozen - edges, edges.astype(np.int64)
+        edges, frozen = (
+            self._sizes(slots, graph.num_nodes) for slots in (graph.flippable_edge_slots, graph.frozen_slots)
+        )
+        return _pairs_in_groups(self, graph.num_nodes) - frozen - edges, edges
 
     def flipped(self, graph: Graph, group: IntArray, flips: IntArray) -> NoisyBatch:
-        """Sub-graphs after flips inside their group.
-
-        Args:
-            graph: The whole graph.
-            group: The group whose sub-graph is flipped, ``[K]``.
-            flips: Places in ``graph.slots``, each at most once in a row, -1 for none, ``[K, d]``; all in the row's group.
-        """
+        """The sub-graphs of these groups ``[K]`` after flips inside them: places in ``graph.slots``, -1 for none, ``[K, d]``."""
         size, group_of = len(group), self.of_graph(graph)
         row, column = np.nonzero(flips >= 0)
         place = flips[row, column]
@@ -118,17 +111,19 @@ class EdgeGroups:
         left = SlotLists(owner, graph.slots[edges[position]])
         return _listed_batch(graph, size, left, SlotLists(row[~removed], graph.slots[place[~removed]]))
 
+    def _sizes(self, slots: IntArray, num_nodes: int) -> IntArray:
+        """How many of the slots each group has, ``[T]``."""
+        return np.bincount(self.of_slots(slots, num_nodes), minlength=self.count).astype(np.int64)
+
     def removable(self, graph: Graph) -> NDArray[np.bool_]:
         """For each group, whether an attacker finds an edge in it, ``[T]``."""
-        return np.bincount(self.of_slots(graph.flippable_edge_slots, graph.num_nodes), minlength=self.count) > 0
+        return self._sizes(graph.flippable_edge_slots, graph.num_nodes) > 0
 
     def addable(self, graph: Graph) -> NDArray[np.bool_]:
         """For each group, whether an attacker finds an empty pair in it, ``[T]``."""
         has_room = np.zeros(self.count, dtype=np.bool_)
         occupied = np.union1d(graph.edge_slots, graph.frozen_slots)
-        pairs = graph.num_nodes * (graph.num_nodes - 1) // 2
-        for start in range(0, pairs, _CHUNK):
-            slots = np.arange(start, min(start + _CHUNK, pairs), dtype=np.int64)
+        for slots in _all_slots(graph.num_nodes):
             has_room[self.of_slots(np.setdiff1d(slots, occupied, assume_unique=True), graph.num_nodes)] = True
             if has_room.all():
                 break
@@ -154,8 +149,10 @@ def _groups_of_pairs(groups: EdgeGroups, num_nodes: int) -> IntArray:
 @lru_cache(maxsize=256)
 def _pairs_in_groups(groups: EdgeGroups, num_nodes: int) -> IntArray:
     """The number of node pairs in each group, ``[T]``."""
-    pairs, total = num_nodes * (num_nodes - 1) // 2, np.zeros(groups.count, dtype=np.int64)
-    for start in range(0, pairs, _CHUNK):
-        slots = np.arange(start, min(start + _CHUNK, pairs), dtype=np.int64)
-        total += np.bincount(groups.of_slots(slots, num_nodes), minlength=groups.count)
-    return read_only(total)
+    empty = np.zeros(groups.count, dtype=np.int64)
+    return read_only(sum((groups._sizes(slots, num_nodes) for slots in _all_slots(num_nodes)), empty))
+
+
+def _all_slots(num_nodes: int) -> Iterator[IntArray]:
+    pairs = num_nodes * (num_nodes - 1) // 2
+    return (np.arange(start, min(start + _CHUNK, pairs), dtype=np.int64) for start in range(0, pairs, _CHUNK))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ WORD = 2**32
 """Probabilities are multiples of ``1 / WORD``."""
 
 
+@dataclass(frozen=True, init=False, repr=False, slots=True)
 class EdgeNoise:
     """Independent flips of node pairs, with exact probabilities.
 
@@ -42,50 +43,35 @@ class EdgeNoise:
     EdgeNoise(add=0.01, remove=0.4)
     """
 
-    __slots__ = ("add_threshold", "remove_threshold")
-
     add_threshold: int
     remove_threshold: int
 
     def __init__(self, *, keep: float | None = None, add: float | None = None, remove: float | None = None) -> None:
+        for name, value in (("keep", keep), ("add", add), ("remove", remove)):
+            if value is not None:
+                _check_number(value, name)
         if keep is not None:
             if add is not None or remove is not None:
                 raise InputError("give either keep or add and remove; got both (keep=b means add=remove=1-b)")
-            keep = _checked_number(keep, "keep")
             if not 0.5 < keep < 1:
-                hint = f" (did you mean {1 - keep:g}?)" if 0 < keep < 0.5 else " (for instance 0.9)"
-                raise InputError(f"keep must lie in (0.5, 1); got {keep:g}{hint}")
-            thresholds = [_threshold(1 - keep, "1 - keep")] * 2
-            if 2 * thresholds[0] >= WORD:
-                raise InputError(f"keep must exceed 0.5 by more than 2**-32; got {keep!r} (for instance 0.51)")
+                hint = f"did you mean {1 - keep:g}?" if 0 < keep < 0.5 else "for instance 0.9"
+                raise InputError(f"keep must lie in (0.5, 1); got {keep:g} ({hint})")
+            add_threshold = remove_threshold = _threshold(1 - float(keep), "1 - keep")
+        elif add is None or remove is None:
+            raise InputError(
+                f"noise needs keep, or both add and remove; got add={add}, remove={remove} (pass 0 for none)"
+            )
         else:
-            if add is None or remove is None:
-                raise InputError(
-                    f"noise needs keep, or both add and remove; got add={add}, remove={remove} (pass 0 for none)"
-                )
-            add, remove = _checked_number(add, "add"), _checked_number(remove, "remove")
             for name, value in (("add", add), ("remove", remove)):
                 if not 0 <= value < 1:
                     raise InputError(f"{name} must lie in [0, 1); got {value:g} (for instance 0.1)")
-            thresholds = [_threshold(add, "add"), _threshold(remove, "remove")]
-            if sum(thresholds) >= WORD:
-                raise InputError(f"add + remove must be below 1; got {add:g} + {remove:g} (lower one of them)")
-        object.__setattr__(self, "add_threshold", thresholds[0])
-        object.__setattr__(self, "remove_threshold", thresholds[1])
-
-    def __setattr__(self, attribute: str, value: object) -> None:
-        raise AttributeError(f"an EdgeNoise is read-only; make a new one to change {attribute}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return EdgeNoise.from_thresholds, (self.add_threshold, self.remove_threshold)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, EdgeNoise):
-            return NotImplemented
-        return (self.add_threshold, self.remove_threshold) == (other.add_threshold, other.remove_threshold)
-
-    def __hash__(self) -> int:
-        return hash((self.add_threshold, self.remove_threshold))
+            add_threshold, remove_threshold = _threshold(float(add), "add"), _threshold(float(remove), "remove")
+        if add_threshold + remove_threshold >= WORD:
+            if keep is not None:
+                raise InputError(f"keep must exceed 0.5 by more than 2**-32; got {keep!r} (for instance 0.51)")
+            raise InputError(f"add + remove must be below 1; got {add:g} + {remove:g} (lower one of them)")
+        object.__setattr__(self, "add_threshold", add_threshold)
+        object.__setattr__(self, "remove_threshold", remove_threshold)
 
     def __repr__(self) -> str:
         if self.symmetric and self.add_threshold:
@@ -133,12 +119,13 @@ class EdgeNoise:
         return cls(add=add / WORD, remove=remove / WORD)
 
 
-def _checked_number(value: Any, name: str) -> float:
-    if isinstance(value, (bool, str)) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise InputError(f"{name} must be a probability; got {value!r} (for instance {name}=0.1)")
-    if not math.isfinite(value):
-        raise InputError(f"{name} must be a finite probability; got {value} (for instance {name}=0.1)")
-    return float(value)
+def _check_number(value: Any, name: str) -> None:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float, np.integer, np.floating))
+        or not np.isfinite(value)
+    ):
+        raise InputError(f"{name} must be a finite probability; got {value!r} (for instance {name}=0.1)")
 
 
 def _threshold(probability: float, name: str) -> int:
@@ -151,15 +138,8 @@ def _threshold(probability: float, name: str) -> int:
 
 
 def noisy_states(states: NDArray[np.bool_], draws: NDArray[np.uint32], noise: EdgeNoise) -> NDArray[np.bool_]:
-    """States of slots after the noise: a slot flips if its draw is below the threshold of its state.
-
-    An edge is lost for ``remove_threshold`` of the ``2**32`` possible draws, an empty slot is joined for
-    ``add_threshold`` of them, so that both have exactly their probability.
-
-    Args:
-        states: Whether each slot holds an edge; broadcast against the draws.
-        draws: One uniform 32-bit integer per slot and sample, for instance ``[M, N]``.
-        noise: The thresholds.
+    """States of slots ``[..., N]`` after the noise: a slot flips if its draw, a uniform 32-bit integer, is below the threshold
+    of its state, which gives every flip exactly its probability.
 
     >>> noise = EdgeNoise.from_thresholds(add=3, remove=5)
     >>> noisy_states(np.array([False, True]), np.array([[2, 4], [3, 5]], dtype=np.uint32), noise).tolist()
@@ -170,13 +150,9 @@ def noisy_states(states: NDArray[np.bool_], draws: NDArray[np.uint32], noise: Ed
 
 
 def keyed_draws(purpose: str, seed: int, index: int, shape: tuple[int, ...]) -> NDArray[np.uint32]:
-    """Independent uniform 32-bit integers; a pure function of the arguments.
+    """Uniform 32-bit integers; a pure function of the arguments, independent for different purposes, seeds and indices.
 
-    Args:
-        purpose: What they are for; draws for different purposes or seeds are independent.
-        seed: The user's seed.
-        index: Number of the batch, from 0; different batches are independent.
-        shape: A larger array starts with the draws of a smaller one, in C order.
+    A larger array starts with the draws of a smaller one, in C order.
 
     >>> keyed_draws("doctest", 0, 0, (3,)).tolist() == keyed_draws("doctest", 0, 0, (2, 2)).ravel()[:3].tolist()
     True
@@ -252,30 +228,27 @@ class NoisyBatch:
         """Dense adjacency matrices, float32 ``[size, n, n]``."""
         n = self.num_nodes
         if self.states is not None:
-            # column 0 of `padded` is "no edge", column 1 "frozen edge"; `_column_of_entry` tells which column belongs to (u, v)
-            padded = np.zeros((self.size, self.states.shape[1] + 2), dtype=np.float32)
-            padded[:, 1] = 1
-            padded[:, 2:] = self.states
-            return padded.take(self._column_of_entry, axis=1).reshape(self.size, n, n)
+            return self._entries(self.states, np.float32).reshape(self.size, n, n)
         sample, slot = self.edge_lists()
         matrix = np.zeros((self.size, n, n), dtype=np.float32)
         u, v = pairs_of_slots(slot, n).T
-        matrix[sample, u, v] = 1
-        matrix[sample, v, u] = 1
+        matrix[sample, u, v] = matrix[sample, v, u] = 1
         return matrix
 
-    @cached_property
-    def _column_of_entry(self) -> IntArray:
+    def _entries(self, states: NDArray[np.bool_], dtype: type) -> NDArray[Any]:
+        """The entries of the adjacency matrices from the states of slots, ``[size, n * n]``."""
         assert self.slots is not None
-        return _column_of_entry(self.num_nodes, self.slots.tobytes(), self.frozen_edges.tobytes())
+        # column 0 of `padded` is "no edge", column 1 "frozen edge"
+        padded = np.zeros((self.size, states.shape[1] + 2), dtype=dtype)
+        padded[:, 1] = 1
+        padded[:, 2:] = states
+        return padded.take(_column_of_entry(self.num_nodes, self.slots.tobytes(), self.frozen_edges.tobytes()), axis=1)
 
     def edge_index(self) -> tuple[IntArray, IntArray]:
         """Edges of the disjoint union, both directions, sorted: ``edge_index [2, 2E]`` and ``batch [size * n]``."""
         n = self.num_nodes
-        if self.states is not None and not len(self.frozen_edges):
-            padded = np.zeros((self.size, self.states.shape[1] + 2), dtype=np.bool_)
-            padded[:, 2:] = self.states
-            source, target = np.divmod(np.flatnonzero(padded.take(self._column_of_entry, axis=1)), n)
+        if self.states is not None:
+            source, target = np.divmod(np.flatnonzero(self._entries(self.states, np.bool_)), n)
             index = np.stack([source, target + source // n * n])
         else:
             sample, slot = self.edge_lists()
@@ -294,28 +267,22 @@ class NoisyBatch:
     def graphs(self, node_features: NDArray[Any] | None = None) -> list[Graph]:
         """One :class:`Graph` per sample, for black-box classifiers; without label and name.
 
-        Args:
-            node_features: Those of all samples one after the other, ``[size * n, d]``, as ``checked_features`` returned
-                them. By default every sample has the graph's own.
+        ``node_features`` are those of all samples one after the other, ``[size * n, d]``, as ``checked_features`` returned them;
+        by default every sample has the graph's own.
         """
         sample, slot = self.edge_lists()
-        starts = np.searchsorted(sample, np.arange(self.size + 1)).tolist()
+        n, starts = self.num_nodes, np.searchsorted(sample, np.arange(self.size + 1)).tolist()
         # slots ascend within a sample, so its pairs are in the order of a Graph's edges
-        pairs = pairs_of_slots(slot, self.num_nodes)
-        n = self.num_nodes
-        return [
-            unchecked_graph(
-                n,
-                pairs[start:stop],
-                self.node_features if node_features is None else node_features[index * n : (index + 1) * n],
-            )
-            for index, (start, stop) in enumerate(pairwise(starts))
-        ]
+        pairs, graphs = pairs_of_slots(slot, n), []
+        for index, (start, stop) in enumerate(pairwise(starts)):
+            features = self.node_features if node_features is None else node_features[index * n : (index + 1) * n]
+            graphs.append(unchecked_graph(n, pairs[start:stop], features))
+        return graphs
 
 
 @lru_cache(maxsize=64)
 def _column_of_entry(num_nodes: int, slots: bytes, frozen_edges: bytes) -> IntArray:
-    """For each entry of an ``n x n`` matrix the column that holds its state; see :meth:`NoisyBatch.adjacency`."""
+    """For each entry of an ``n x n`` matrix the column that holds its state; see :meth:`NoisyBatch._entries`."""
     column = np.zeros((num_nodes, num_nodes), dtype=np.int64)
     free = np.frombuffer(slots, np.int64)
     for numbers, columns in ((np.frombuffer(frozen_edges, np.int64), 1), (free, np.arange(len(free)) + 2)):
@@ -326,7 +293,7 @@ def _column_of_entry(num_nodes: int, slots: bytes, frozen_edges: bytes) -> IntAr
 
 def merged(first: SlotLists, second: SlotLists) -> SlotLists:
     """Two disjoint sorted lists as one."""
-    width = 1 + max((int(lists.slot.max(initial=0)) for lists in (first, second)), default=0)
+    width = 1 + max(int(lists.slot.max(initial=0)) for lists in (first, second))
     keys = first.sample * width + first.slot
     more = second.sample * width + second.slot
     places = np.searchsorted(keys, more)

@@ -1,10 +1,7 @@
 """The numbered noisy samples of a graph, reproducible from (seed, graph, sample index) alone.
 
-Randomness comes from the counter-based Philox generator, keyed by the seed and a hash of the graph. Sample ``k`` owns a
-fixed range of counters, so it does not depend on the batch, the order of graphs, the process or the machine, and can be
-made again at any time.
-
-There are two samplers; graph and noise decide which one is used:
+The Philox generator is keyed by the seed and a hash of the graph, and sample ``k`` owns a fixed range of its counters. There are
+two samplers; graph and noise decide which one is used:
 
 - *dense*: one 32-bit integer per slot, compared with an integer threshold. Exact.
 - *sparse*, for large graphs: one 32-bit integer per edge for removals; for additions the number of new edges is drawn
@@ -112,13 +109,10 @@ class SampleStream:
     def __init__(self, graph: Graph, noise: EdgeNoise, *, seed: int) -> None:
         self.graph, self.noise, self.seed = graph, noise, checked_seed(seed)
         self._key = key_of(f"flipproof stream {STREAM_VERSION} {self.seed} {graph.topology}".encode())
-        self._additions = (
-            AdditionLaw.of(graph.max_adds, noise.add_threshold) if graph.num_slots > _DENSE_SLOTS else None
-        )
-        if self._additions is not None:
-            removals = graph.max_removes if noise.remove_threshold else 0
-            if 2 * self._additions.draws + removals > graph.num_slots // 4:
-                self._additions = None  # so many flips that drawing every slot is cheaper, and exact
+        law = AdditionLaw.of(graph.max_adds, noise.add_threshold) if graph.num_slots > _DENSE_SLOTS else None
+        removals = graph.max_removes if noise.remove_threshold else 0
+        # where there are many flips, drawing every slot is cheaper, and exact
+        self._additions = None if law is None or 2 * law.draws + removals > graph.num_slots // 4 else law
         self.sparse = self._additions is not None
 
     @property
@@ -180,22 +174,11 @@ class SampleStream:
             kept[removed.sample, np.searchsorted(graph.edge_slots, removed.slot)] = False
             sample, column = np.nonzero(kept)
             states, lists = None, merged(SlotLists(sample.astype(np.int64), graph.edge_slots[column]), added)
-        noisy = NoisyBatch(
-            num_nodes=graph.num_nodes,
-            size=stop - start,
-            node_features=graph.node_features,
-            slots=graph.slots if states is not None else None,
-            frozen_edges=graph.frozen_edge_slots,
-            states=states,
-            lists=lists,
-        )
-        return noisy, content
+        slots, frozen = None if states is None else graph.slots, graph.frozen_edge_slots
+        return NoisyBatch(graph.num_nodes, stop - start, graph.node_features, slots, frozen, states, lists), content
 
     def packed_flips(self, start: int) -> tuple[NDArray[np.uint8], str]:
-        """The flips of a whole block, eight slots a byte, ``[BLOCK, N / 8]``, and their checksum; of the dense sampler only.
-
-        Those of blocks that this process has asked a model about lately are still there, and only hashed again.
-        """
+        """The flips of a whole block, eight slots a byte, ``[BLOCK, N / 8]``, and their checksum; of the dense sampler only."""
         assert not self.sparse
         content = _RECENT.get((self._key, self.noise, start))
         if content is None:
@@ -212,7 +195,7 @@ class SampleStream:
     def remember(self, start: int, content: bytes) -> None:
         """Keep the bytes of a whole block's flips for :meth:`packed_flips`, for as long as there are few of them."""
         with _LOCK:
-            _RECENT.pop((self._key, self.noise, start), None)
+            _RECENT.pop((self._key, self.noise, start), None)  # the newest stands last
             _RECENT[self._key, self.noise, start] = content
             while sum(map(len, _RECENT.values())) > _RECENT_BYTES:
                 _RECENT.pop(next(iter(_RECENT)))
@@ -280,7 +263,6 @@ class SampleStream:
         A uniform draw that repeats an earlier one is skipped, which makes every set of the given size equally likely.
         """
         empty = self.graph.max_adds
-        rows = len(words)
         if not counts.any():
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
         limit = 2**64 // empty * empty  # draws at or above it would favour small ranks
@@ -289,24 +271,20 @@ class SampleStream:
         ranks = np.where(accepted, (words % np.uint64(empty)).astype(np.int64), empty + np.arange(words.shape[1]))
         order = np.argsort(ranks, axis=1, kind="stable")
         ordered = np.take_along_axis(ranks, order, axis=1)
-        repeats = np.zeros(words.shape, dtype=np.bool_)
-        repeats[:, 1:] = ordered[:, 1:] == ordered[:, :-1]
         fresh = np.empty(words.shape, dtype=np.bool_)
-        np.put_along_axis(fresh, order, ~repeats, axis=1)
+        np.put_along_axis(fresh, order, np.diff(ordered, axis=1, prepend=-1) != 0, axis=1)
         fresh &= accepted
         chosen = fresh & (np.cumsum(fresh, axis=1) <= counts[:, None])
         sample, column = np.nonzero(chosen)
         rank = ranks[sample, column]
         short = np.flatnonzero(chosen.sum(axis=1) < counts)
         if len(short):
-            extra = [self._replacement(int(row) + start, int(counts[row])) for row in short]
             keep = ~np.isin(sample, short)
-            sample = np.concatenate(
-                [sample[keep], *(np.full(len(e), row) for row, e in zip(short, extra, strict=True))]
+            sample = np.concatenate([sample[keep], np.repeat(short, counts[short])])
+            rank = np.concatenate(
+                [rank[keep], *(self._replacement(row + start, counts[row]) for row in short.tolist())]
             )
-            rank = np.concatenate([rank[keep], *extra])
-        keys = np.sort(sample * np.int64(empty) + rank)
-        return np.divmod(keys, empty) if rows else (sample, rank)
+        return np.divmod(np.sort(sample * np.int64(empty) + rank), empty)
 
     def _replacement(self, index: int, count: int) -> IntArray:
         """Ranks of a sample whose words held too many repeats, from a separate generator. Rare."""
@@ -315,23 +293,15 @@ class SampleStream:
         limit = 2**64 // empty * empty
         while len(chosen) < count:
             draws = generator.random_raw(2 * (count - len(chosen)) + _SPARE_DRAWS)
-            for word in draws.tolist():
-                if word < limit and len(chosen) < count:
-                    chosen.setdefault(word % empty)
+            chosen |= dict.fromkeys(word % empty for word in draws.tolist() if word < limit)
         return np.fromiter(chosen, dtype=np.int64, count=count)
 
 
 def noisy_version(graph: Any, noise: EdgeNoise, *, seed: int | str | None, edge_features: bool = False) -> Any:
-    """The graph after one draw of the noise: a PyG ``Data`` for a ``Data``, else a :class:`Graph`.
+    """The graph after one draw of the noise (see :meth:`EdgeNoise.sample`): a PyG ``Data`` for a ``Data``, else a :class:`Graph`.
 
-    Every flip has exactly its probability, a multiple of ``2**-32``, as in the samples of a certificate. The seed is hashed
-    under a purpose of its own: a model may be trained on these draws and certified with the same seed.
-
-    Args:
-        graph: In any form that the library accepts.
-        noise: The law.
-        seed: ``None`` for a fresh one; a text is taken as it is.
-        edge_features: Whether the caller makes a new ``edge_attr``; all other fields with an entry per edge are refused.
+    The seed is hashed under a purpose of its own; a text is taken as it is. With ``edge_features`` the caller makes a new
+    ``edge_attr``; all other fields with an entry per edge are refused.
     """
     identity = seed if isinstance(seed, str) else str(checked_seed(seed))
     own_seed = int.from_bytes(key_of(f"flipproof one draw {identity}".encode())[:8], "little") >> 1

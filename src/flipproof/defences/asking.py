@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flipproof.certificates.certificate import Certificate
@@ -37,10 +38,6 @@ class AskWork:
     own_model: bool = False
     run: Run = map
 
-    def in_worker(self) -> AbstractContextManager[None]:
-        """One thread for the model: a worker has one core."""
-        return self.classifier.classifier.one_thread()
-
     def __call__(self, task: tuple[int, Graph]) -> tuple[Evidence, Certificate | None]:
         index, graph = task
         try:
@@ -56,18 +53,12 @@ class AskWork:
         return evidence, self.request.read(evidence) if self.read else None
 
 
-@dataclass(frozen=True, eq=False)
-class _Numbered:
-    """A piece of work on one graph, with its place; workers are prepared as for whole graphs."""
-
-    work: Callable[[Any], Any]
-    in_worker: Callable[[], AbstractContextManager[None]]
-
-    def __call__(self, task: tuple[int, Any]) -> Any:
-        return self.work(task[1])
+def _numbered(work: Callable[[Any], Any], task: tuple[int, Any]) -> Any:
+    """A piece of work on one graph, which has a place among the others."""
+    return work(task[1])
 
 
-def split_over(engine: Engine, classifier: DefendedClassifier, *, quiet: bool = True) -> Run:
+def split_over(engine: Engine, *, quiet: bool = True) -> Run:
     """As ``map``, on all workers of an engine."""
 
     def run(work: Callable[[Any], Any], pieces: Iterable[Any]) -> list[Any]:
@@ -76,7 +67,7 @@ def split_over(engine: Engine, classifier: DefendedClassifier, *, quiet: bool = 
             return [work(piece) for _, piece in tasks]
         results: dict[int, Any] = {}
         with progress("asking about one graph", len(tasks), unit="pieces", quiet=quiet) as advance:
-            for (place, _), result in engine.run(_Numbered(work, classifier.classifier.one_thread), tasks):
+            for (place, _), result in engine.run(partial(_numbered, work), tasks):
                 results[place] = result
                 advance(1)
         return [results[place] for place, _ in tasks]
@@ -134,7 +125,7 @@ def _ask_each(
 ) -> Iterator[tuple[int, Evidence, Certificate | None]]:
     run: Any = map
     if 2 * len(numbers) <= getattr(where, "workers", 1):
-        run = split_over(where, classifier, quiet=quiet)
+        run = split_over(where, quiet=quiet)
         where = ThisProcess()
     work, missing = AskWork(classifier, request, read, own_model, run), set(numbers)
     with closing(where.run(work, ((index, graphs[index]) for index in numbers))) as results:  # type: ignore[type-var]
@@ -152,10 +143,6 @@ class AnswerWork:
     """The answer about a graph, without a certificate."""
 
     classifier: DefendedClassifier
-
-    def in_worker(self) -> AbstractContextManager[None]:
-        """One thread for the model: a worker has one core."""
-        return self.classifier.classifier.one_thread()
 
     def __call__(self, task: tuple[int, Graph]) -> int | None:
         return self.classifier.defence.answer(self.classifier, task[1])

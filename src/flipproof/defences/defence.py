@@ -367,7 +367,7 @@ class DefendedClassifier:
         if workers is None:
             return ThisProcess()
         count = cores() if workers == 0 else checked_count(workers, "workers", 1, "0 for one per core")
-        engine, sentence = local_engine(count, forks=self.classifier.forks, threads=self.classifier.threads)
+        engine, sentence = local_engine(count, forks=self.classifier.forks)
         if sentence:
             note(sentence, quiet=quiet)
         return engine

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 from flipproof.attacks import AttackResult, Options, robust_accuracy, strongest
 from flipproof.certificates.metrics import right_radii, shares
 from flipproof.defences.defence import DefendedClassifier
-from flipproof.engines import Engine, ThisProcess
+from flipproof.engines import Engine, ThisProcess, one_thread
 from flipproof.errors import InputError
 from flipproof.files import write_json, write_text
 from flipproof.graphs import Graph
@@ -39,10 +38,6 @@ class AttackWork:
     budget: int
     attacks: Sequence[str]
     options: Options
-
-    def in_worker(self) -> AbstractContextManager[None]:
-        """One thread for the models: a worker has one core."""
-        return next(iter(self.attacked.values())).classifier.one_thread()
 
     def __call__(self, index: int) -> dict[str, Any]:
         graph = self.graphs[index]
@@ -89,7 +84,7 @@ def attack_into(
         )
     missing = [index for index in graphs if index not in run.store.finished()]
     done = len(graphs) - len(missing)
-    with work.in_worker(), progress("attacking", len(graphs), unit="graphs", quiet=quiet, done=done) as advance:
+    with one_thread(), progress("attacking", len(graphs), unit="graphs", quiet=quiet, done=done) as advance:
         for index, found in (engine or ThisProcess()).run(work, missing):
             run.store.finish(index, json.dumps(found, allow_nan=False).encode())
             advance(1)

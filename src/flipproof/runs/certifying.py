@@ -18,7 +18,7 @@ from flipproof.certificates.evidence import Evidence
 from flipproof.classifiers.classifier import OTHER_ANSWERS
 from flipproof.defences.asking import ask_all
 from flipproof.defences.defence import DefendedClassifier
-from flipproof.engines import Engine
+from flipproof.engines import Engine, one_thread
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.models.loading import features_identity, hook_identity
@@ -156,7 +156,7 @@ def ask_missing(
     if not missing:
         return
     with (
-        classifier.classifier.one_thread(),
+        one_thread(),
         progress("asking", len(graphs), unit="graphs", quiet=quiet, done=done) as advance,
     ):
         for index, evidence, _ in ask_all(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from itertools import product
@@ -261,22 +261,13 @@ def run_experiment(settings: Settings, folder: Path, *, workers: int | None, qui
     """Train and certify what is missing."""
     with written_run(folder, StudySettings("reproduce", asdict(settings))):
         missing = [job for job in settings.jobs() if not job.done(settings, folder)]
-        work, ready = TrainWork(settings, folder), _ready(missing, settings, folder)
-        for job, seconds in run_jobs("training", missing, work, ready=ready, workers=workers, quiet=quiet):
-            _note_seconds(folder, job.name, {"train": seconds})
+        work, starts = TrainWork(settings, folder), {job.needs for job in missing}
+        for jobs in ([job for job in missing if job in starts], [job for job in missing if job not in starts]):
+            for job, seconds in run_jobs("training", jobs, work, workers=workers, quiet=quiet):
+                _note_seconds(folder, job.name, {"train": seconds})
         for model in settings.certified():
             note(f"{model.name}: certifying the test graphs", quiet=quiet)
             _certify(model, settings, folder, workers=workers, quiet=quiet)
-
-
-def _ready(missing: Sequence[Job], settings: Settings, folder: Path) -> Iterator[Job | None]:
-    """The jobs in an order in which they can be done; ``None`` where one must be waited for."""
-    waiting = list(missing)
-    while waiting:
-        able = next((job for job in waiting if job.needs is None or job.needs.done(settings, folder)), None)
-        if able is not None:
-            waiting.remove(able)
-        yield able
 
 
 def _note_seconds(folder: Path, name: str, seconds: dict[str, float]) -> None:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import flipproof as fp
-from flipproof.defences.asking import ask_all
+from flipproof.defences.defence import ask_all
 from flipproof.engines import Engine, Processes, RayCluster, ThisProcess, cores, one_thread
 
 NOISE = fp.EdgeNoise(keep=0.9)

@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 import flipproof as fp
-from flipproof.defences.asking import ask_all
+from flipproof.defences.defence import ask_all
 from flipproof.engines import Processes, cores
 
 NOISE = fp.EdgeNoise(keep=0.9)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import flipproof as fp
-from flipproof.defences.asking import ask_all
+from flipproof.defences.defence import ask_all
 from flipproof.defences.sampling import Sampling
 from flipproof.engines import RayCluster
 

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flipproof.checks import checked_count, checked_seed
-from flipproof.defences.defence import as_defended
+from flipproof.defences.baselines import Undefended
+from flipproof.defences.defence import DefendedClassifier
 from flipproof.defences.target import Effort, Outcome, Target
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots
@@ -178,11 +179,16 @@ class Best:
 
 def target_of(model: Any, graph: Graph, options: Options) -> Target:
     """What a user means to attack: a defended classifier with its defence, anything else as it is."""
-    given: dict[str, Any] = dict(options)
-    label = given.pop("label", None)
-    defended = as_defended(model, **{key: given.pop(key, None) for key in _MODEL})
-    target = defended.target(graph, Effort(**{key: value for key, value in given.items() if key not in _LIMITS}))
-    target.aim(label)
+    arguments: dict[str, Any] = {key: value for key in _MODEL if (value := options.get(key)) is not None}
+    if not isinstance(model, DefendedClassifier):
+        model = Undefended(model, **arguments)
+    elif arguments:
+        name, value = next(iter(arguments.items()))
+        raise InputError(f"a {type(model).__name__} has its own {name}; got {value!r} (leave it out)")
+    elsewhere = ("label", *_MODEL, *_LIMITS)
+    effort: dict[str, Any] = {key: value for key, value in options.items() if key not in elsewhere}
+    target: Target = model.defence.target(model, graph, Effort(**effort))
+    target.aim(options.get("label"))
     return target
 
 

@@ -94,7 +94,6 @@ def certify(options: CertifyOptions) -> Result:
             defended,
             chosen.graphs,
             engine=lambda graphs: cluster or _local(defended, options, graphs),
-            own_model=loaded.saved is None,
             quiet=options.silent,
         )
     summary = {"run": str(options.out), **summarise(rows, settings, line)}

@@ -16,8 +16,7 @@ from typing import Any
 
 from flipproof.certificates.evidence import Evidence
 from flipproof.classifiers.classifier import OTHER_ANSWERS
-from flipproof.defences.asking import ask_all
-from flipproof.defences.defence import DefendedClassifier
+from flipproof.defences.defence import DefendedClassifier, ask_all
 from flipproof.engines import Engine, one_thread
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
@@ -68,7 +67,6 @@ def certify_into(
     graphs: Mapping[int, Graph],
     *,
     engine: Callable[[int], Engine],
-    own_model: bool = False,
     quiet: bool = True,
 ) -> StoredRows:
     """Ask what is missing, read all certificates, write the table; returns its rows.
@@ -81,11 +79,10 @@ def certify_into(
         classifier: Has checked the graphs, if only ahead.
         graphs: By position in the data set, those of the run's settings.
         engine: Where so many graphs are worked on.
-        own_model: Whether the model is a user's own.
         quiet: Show no progress.
     """
     for _ in range(_ROUNDS):
-        ask_missing(run, classifier, graphs, engine=engine, own_model=own_model, quiet=quiet)
+        ask_missing(run, classifier, graphs, engine=engine, quiet=quiet)
         try:
             return _written_rows(run, graphs, engine(len(graphs)), quiet=quiet)
         except _UnusableEvidence as error:
@@ -137,7 +134,6 @@ def ask_missing(
     graphs: Mapping[int, Graph],
     *,
     engine: Callable[[int], Engine],
-    own_model: bool = False,
     quiet: bool = True,
 ) -> None:
     """Ask about the graphs of which the run has no evidence yet, the largest ones first, so that none is left to the end."""
@@ -166,7 +162,6 @@ def ask_missing(
             chosen=missing,
             engine=engine(len(missing)),
             read=False,
-            own_model=own_model,
             quiet=quiet,
             restart=lambda: _started_over(run, classifier, graphs),
         ):

@@ -261,13 +261,18 @@ def run_experiment(settings: Settings, folder: Path, *, workers: int | None, qui
     """Train and certify what is missing."""
     with written_run(folder, StudySettings("reproduce", asdict(settings))):
         missing = [job for job in settings.jobs() if not job.done(settings, folder)]
-        work, starts = TrainWork(settings, folder), {job.needs for job in missing}
-        for jobs in ([job for job in missing if job in starts], [job for job in missing if job not in starts]):
-            for job, seconds in run_jobs("training", jobs, work, workers=workers, quiet=quiet):
+        for jobs in _stages(missing):
+            for job, seconds in run_jobs("training", jobs, TrainWork(settings, folder), workers=workers, quiet=quiet):
                 _note_seconds(folder, job.name, {"train": seconds})
         for model in settings.certified():
             note(f"{model.name}: certifying the test graphs", quiet=quiet)
             _certify(model, settings, folder, workers=workers, quiet=quiet)
+
+
+def _stages(jobs: Sequence[Job]) -> list[list[Job]]:
+    """The jobs that others start from, then the rest."""
+    starts = {job.needs for job in jobs}
+    return [[job for job in jobs if (job in starts) is first] for first in (True, False)]
 
 
 def _note_seconds(folder: Path, name: str, seconds: dict[str, float]) -> None:

@@ -12,7 +12,7 @@ import pytest
 import flipproof as fp
 from flipproof.defences.defence import described
 from flipproof.fields import from_plain
-from flipproof.runs.settings import AttackSettings, CertifySettings, StudySettings
+from flipproof.runs.run_folder import AttackSettings, CertifySettings, StudySettings
 from support.runs import settings_of
 
 GRAPHS = {index: fp.Graph(4, [(0, 1)]) for index in range(100)}

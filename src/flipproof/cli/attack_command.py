@@ -24,8 +24,7 @@ from flipproof.progress import note
 from flipproof.report.wording import LINE, role_name, wording
 from flipproof.runs.attacking import AttackWork, attack_into, certified_radii
 from flipproof.runs.certifying import features_shown
-from flipproof.runs.run_folder import written_run
-from flipproof.runs.settings import AttackSettings
+from flipproof.runs.run_folder import AttackSettings, written_run
 from flipproof.studies.search_space import undefended
 
 _CERTIFIED = "certified (lower bound)"

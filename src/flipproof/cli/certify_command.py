@@ -33,8 +33,7 @@ from flipproof.runs.certifying import (
     model_paths,
     read_line,
 )
-from flipproof.runs.run_folder import Run, written_run
-from flipproof.runs.settings import CertifySettings
+from flipproof.runs.run_folder import CertifySettings, Run, written_run
 
 _TINY = 4  # graphs that are not worth more than this process; a single one may be huge, and is split
 

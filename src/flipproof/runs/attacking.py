@@ -22,8 +22,7 @@ from flipproof.errors import InputError
 from flipproof.files import write_json, write_text
 from flipproof.graphs import Graph
 from flipproof.progress import progress
-from flipproof.runs.run_folder import Run, open_run
-from flipproof.runs.settings import AttackSettings, CertifySettings
+from flipproof.runs.run_folder import AttackSettings, CertifySettings, Run, open_run
 from flipproof.runs.table import read_table
 
 _COLUMNS = ("graph", "name", "label", "target", "success", "size", "flips", "margin_before", "margin_after")

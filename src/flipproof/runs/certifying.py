@@ -22,8 +22,7 @@ from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.models.loading import features_identity, hook_identity
 from flipproof.progress import note, progress
-from flipproof.runs.run_folder import STORE_FILE, Run, open_run
-from flipproof.runs.settings import RUN_FILE, CertifySettings
+from flipproof.runs.run_folder import RUN_FILE, STORE_FILE, CertifySettings, Run, open_run
 from flipproof.runs.table import Row, StoredRows, columns_of, derive_row, read_table, write_table
 
 _ROUNDS = 2  # of asking: a second one where stored evidence turns out to belong to something else

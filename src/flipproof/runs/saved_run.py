@@ -19,8 +19,7 @@ from flipproof.errors import InputError
 from flipproof.fields import to_plain
 from flipproof.models.loading import model_identity
 from flipproof.runs.certifying import certify_into, features_shown, keep_to_path, model_paths, read_evidence, read_line
-from flipproof.runs.run_folder import Run, open_run, written_run
-from flipproof.runs.settings import CertifySettings, differences
+from flipproof.runs.run_folder import CertifySettings, Run, differences, open_run, written_run
 from flipproof.runs.table import COLUMNS, Row, certificate_of, derive_row, read_table
 
 

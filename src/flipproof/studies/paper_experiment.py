@@ -31,8 +31,7 @@ from flipproof.noise import EdgeNoise
 from flipproof.progress import note, progress
 from flipproof.report.drawing import NetworksCurve
 from flipproof.runs.certifying import ask_missing, keep_to_path, model_paths, read_evidence
-from flipproof.runs.run_folder import Run, written_run
-from flipproof.runs.settings import CertifySettings, StudySettings
+from flipproof.runs.run_folder import CertifySettings, Run, StudySettings, written_run
 from flipproof.studies.candidate import Candidate
 from flipproof.studies.experiment import one_thread, run_jobs
 from flipproof.studies.search_space import space

@@ -33,10 +33,8 @@ def test_bad_integers_of_a_range(value: object) -> None:
 
 def test_samples() -> None:
     assert checked_samples(np.int64(5)) == 5
-    with pytest.raises(
-        InputError, match=r"^max_samples must be an integer of at least 1; got 0 \(for instance 10000\)$"
-    ):
-        checked_samples(0, "max_samples")
+    with pytest.raises(InputError, match=r"^samples must be an integer of at least 1; got 0 \(for instance 10000\)$"):
+        checked_samples(0)
 
 
 @pytest.mark.parametrize("seed", [-1, 2**63, 1.0, "0", True])

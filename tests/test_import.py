@@ -69,7 +69,7 @@ def test_a_black_box_is_certified_without_torch(tmp_path: Path, options: list[st
 
 def test_public_names() -> None:
     promised = {
-        "EdgeNoise", "Graph", "Votes", "Certificate", "SmoothedClassifier", "InputError", "AlphaSplit",
+        "EdgeNoise", "Graph", "Votes", "Certificate", "SmoothedClassifier", "InputError",
         "worst_case", "radius", "certified_grid", "certify_votes", "certify_counts", "certified_accuracy",
         "average_certified_radius", "datasets", "models", "train", "__version__",
     }  # fmt: skip

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from flipproof.certificates.bounds import AlphaSplit as AlphaSplit
     from flipproof.certificates.certificate import Certificate as Certificate
     from flipproof.certificates.group_votes import GroupVotes as GroupVotes
     from flipproof.certificates.group_votes import certify_group_votes as certify_group_votes
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from flipproof.certificates.metrics import certified_accuracy as certified_accuracy
     from flipproof.certificates.metrics import certified_interval as certified_interval
     from flipproof.certificates.metrics import paired_tests as paired_tests
-    from flipproof.certificates.sampled_votes import Sequential as Sequential
     from flipproof.certificates.sampled_votes import Votes as Votes
     from flipproof.certificates.sampled_votes import certify_counts as certify_counts
     from flipproof.certificates.sampled_votes import certify_votes as certify_votes
@@ -46,7 +44,6 @@ if TYPE_CHECKING:
     from flipproof.training.edge_flip import EdgeFlip as EdgeFlip
 
 _HOMES = {
-    "AlphaSplit": "certificates.bounds",
     "Certificate": "certificates.certificate",
     "certify_group_votes": "certificates.group_votes",
     "GroupVotes": "certificates.group_votes",
@@ -57,7 +54,6 @@ _HOMES = {
     "certified_interval": "certificates.metrics",
     "paired_tests": "certificates.metrics",
     "Votes": "certificates.sampled_votes",
-    "Sequential": "certificates.sampled_votes",
     "certified_grid": "certificates.vote_share",
     "radius": "certificates.vote_share",
     "worst_case": "certificates.vote_share",

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from flipproof import AlphaSplit, InputError
+from flipproof import InputError
 from flipproof.certificates.bounds import checked_alpha, label_pvalue, lower_bound, upper_bound
 from support.exact import binomial_tail
 
@@ -159,38 +159,6 @@ def test_label_pvalue_of_arrays_ties_and_huge_counts() -> None:
 
 
 # ---- alpha -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("num_classes", [2, 3, 8, 1000])
-def test_the_split_of_votes_spends_alpha_once(num_classes: int) -> None:
-    split = AlphaSplit.votes(num_classes)
-    assert split.label + split.top + split.rivals == pytest.approx(1, abs=1e-15)
-    assert split.lead == 0
-    assert (split.rivals == 0) == (num_classes == 2)
-
-
-@pytest.mark.parametrize(
-    ("shares", "words"),
-    [
-        ({"label": 0.2, "top": 0.9, "rivals": 0.0}, "add up to at most 1.*sum 1.1"),
-        ({"label": 0.1, "top": 0.8, "rivals": 0.1, "lead": 0.01}, "add up to at most 1"),
-        ({"label": 0.1, "top": 1.0, "rivals": -0.1}, "at least 0"),
-        ({"label": -0.1, "top": 0.8, "rivals": 0.1}, "at least 0"),
-        ({"label": 0.0, "top": 0.8, "rivals": 0.1}, "label test"),
-        ({"label": 0.1, "top": 0.0, "rivals": 0.1}, "top class's bound"),
-        ({"label": float("nan"), "top": 0.8, "rivals": 0.1}, "nan"),
-        ({"label": 0.1, "top": 0.8, "rivals": float("nan")}, "nan"),
-    ],
-)
-def test_bad_splits(shares: dict[str, float], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        AlphaSplit(**shares)
-
-
-def test_split_is_frozen_and_may_leave_some_over() -> None:
-    split = AlphaSplit(label=0.1, top=0.2, rivals=0.3)
-    with pytest.raises(AttributeError):
-        split.top = 0.9  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("alpha", [0, 1, -0.1, 1.5, float("nan"), True, "0.1", None, [0.1]])

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from flipproof import EdgeNoise, Graph, InputError, Votes, certify_counts, certify_votes, radius
-from flipproof.certificates import vote_share as by_votes
-from flipproof.certificates.bounds import AlphaSplit, label_pvalue, lower_bound, upper_bound
+from flipproof.certificates.bounds import label_pvalue, lower_bound, upper_bound
 from flipproof.noise import SampleStream
 
 NOISE = EdgeNoise(keep=0.8)
@@ -55,15 +54,14 @@ def test_bounds_of_the_votes_method_spend_alpha_once(counts: list[int], alpha: f
     assert found.radius == radius(float(share), NOISE, float(rival) if many else None)
 
 
-def test_label_is_named_only_if_its_test_says_so() -> None:
-    """The same bounds on the shares; a smaller share of alpha for the label's test and it is not named."""
-    votes = cast([1] * 600 + [0] * 400, num_classes=2)
-    pvalue = float(label_pvalue(600, 400))
-    for factor, named in ((1.01, True), (0.99, False)):
-        split = AlphaSplit(label=factor * pvalue / 0.001, top=0.9, rivals=0)
-        found = certify_votes(votes, method="votes", split=split)
-        assert found.p_lower > 0.5
-        assert found.label == (1 if named else None)
+@pytest.mark.parametrize("method", ["votes", "influence"])
+@pytest.mark.parametrize(("factor", "label"), [(1.001, 1), (0.999, None)])
+def test_label_is_named_only_if_its_test_says_so(method: str, factor: float, label: int | None) -> None:
+    """A tenth of alpha is the test's: just above the p-value the label is named, just below it is not."""
+    alpha = 10 * factor * float(label_pvalue(600, 400))
+    certificate = certify_votes(cast([1] * 600 + [0] * 400, num_classes=2), method=method, alpha=alpha)
+    assert certificate.p_lower > 0.5
+    assert certificate.label == label
 
 
 def test_below_half_is_certified_against_small_rivals() -> None:
@@ -134,18 +132,6 @@ def test_the_sparse_samplers_inexactness_is_charged() -> None:
     assert found.p_lower <= plain.p_lower
     with pytest.raises(InputError, match="used up by the sampler's inexactness"):
         certify_votes(votes, alpha=500 * discrepancy, method="votes")
-
-
-def test_a_split_of_ones_own() -> None:
-    votes = cast([1] * 960 + [0] * 30 + [2] * 10)
-    split = AlphaSplit(label=0.2, top=0.3, rivals=0.5)
-    found = certify_votes(votes, method="votes", split=split)
-    assert found.p_lower == lower_bound(960, 1000, failure_prob=0.3 * 0.001)
-    by_hand = by_votes.from_counts(
-        votes.counts, NOISE, alpha=0.001, max_adds=GRAPH.max_adds, max_removes=GRAPH.max_removes, split=split
-    )
-    assert by_hand.p_lower == found.p_lower
-    assert by_hand.radius == found.radius
 
 
 @pytest.mark.parametrize(

@@ -218,7 +218,7 @@ def described(**changes: Any) -> Callable[[dict[str, Any]], None]:
         (lambda arrays: arrays.update(description=np.frombuffer(b"{", np.uint8)), "not a whole file"),
         (lambda arrays: arrays.update(description=np.frombuffer(b"\xff", np.uint8)), "not a whole file"),
         (lambda arrays: arrays.update(description=np.frombuffer(b"[]", np.uint8)), "not a whole file"),
-        (described(format=2), "format 2, this flipproof reads format 1"),
+        (described(format=1), "format 1, this flipproof reads format 2"),
         (described(num_nodes=7), "altered"),
         (described(num_classes="3"), "num_classes"),
         (described(add_threshold=-5), "add must lie in"),

@@ -18,31 +18,6 @@ def few_edges(graphs: list[fp.Graph]) -> list[int]:
     return [int(graph.num_edges > 16) for graph in graphs]
 
 
-def auto_votes() -> fp.Votes:
-    smooth = fp.SmoothedClassifier(few_edges, fp.EdgeNoise(keep=0.9), num_classes=2)
-    return smooth.sample(RING, samples=fp.Sequential(max_samples=5000), seed=0)
-
-
-def test_votes_that_told_when_to_stop_are_read_at_their_looks_alone() -> None:
-    votes = auto_votes()
-    assert votes.looks
-    assert fp.certify_votes(votes).samples == len(votes)
-    with pytest.raises(fp.InputError, match="can be read at one of their looks"):
-        fp.certify_votes(votes, samples=len(votes) - 1)
-    with pytest.raises(fp.InputError, match="cannot be read with looks"):
-        fp.Sequential(max_samples=len(votes)).certify(votes)
-    with pytest.raises(fp.InputError, match="cannot be read with looks"):
-        fp.Sequential(max_samples=6000).certify(votes)
-    assert fp.Sequential(max_samples=5000).certify(votes) == fp.certify_votes(votes)
-
-
-def test_a_fixed_number_of_votes_may_be_read_in_part_and_in_sequence() -> None:
-    smooth = fp.SmoothedClassifier(few_edges, fp.EdgeNoise(keep=0.9), num_classes=2)
-    votes = smooth.sample(RING, samples=5000, seed=0)
-    assert fp.certify_votes(votes, samples=1700).samples == 1700
-    assert fp.Sequential(max_samples=5000).certify(votes).samples in fp.Sequential(max_samples=5000).looks
-
-
 @pytest.mark.parametrize("share", [1.0, 0.98])
 def test_a_large_alpha_under_thinning_noise(share: float) -> None:
     noise = fp.EdgeNoise(add=0.001, remove=0.3)

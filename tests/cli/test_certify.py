@@ -236,7 +236,7 @@ def test_a_pyg_model_of_ones_own(shell: Shell) -> None:
     assert shell("verify", "run").code == 0
 
 
-# ---- engines and early stopping --------------------------------------------------------------------------------------------
+# ---- engines ---------------------------------------------------------------------------------------------------------------
 
 
 def test_any_number_of_workers_gives_the_same_bytes(shell: Shell) -> None:
@@ -261,33 +261,6 @@ def test_a_model_that_fails_in_a_worker_is_one_sentence(shell: Shell) -> None:
         r"\nflipproof: the model failed on graph \d+ with AssertionError: not here \(correct it, and run again\)\n$",
         done.err,
     )
-
-
-AUTO = [*BASIC[:5], "--samples", "auto", "--max-samples", 5000, "--target-radius", 1, *BASIC[7:]]
-
-
-def test_auto_stops_early_continues_and_is_verified(shell: Shell) -> None:
-    done = shell(*AUTO, "--out", "run", "--workers", 2)
-    assert done.code == 0, done.err
-    assert "asking: 4 of 4 graphs" in done.err
-    assert "auto: 1,024 to " in done.out
-    assert shell(*AUTO, "--out", "alone", "--workers", 1).code == 0
-    assert Path("run/certificates.parquet").read_bytes() == Path("alone/certificates.parquet").read_bytes()
-    rows = json.loads(shell("export", "run", "--format", "json").out)
-    assert {row["samples"] for row in rows} <= {1024, 2048, 3072, 5000}
-    for row in rows:
-        assert row["looks"] == [1024, 2048, 3072, 5000][: len(row["looks"])]
-        assert row["looks"][-1] == row["samples"] == sum(row["counts"])
-        assert row["spent_alpha"] == pytest.approx(
-            0.001 * (0.5 / 3 * len(row["looks"]) if row["samples"] < 5000 else 1)
-        )
-        assert row["radius"] >= 1 or len(row["looks"]) > 1 or row["samples"] == 1024
-    before = stored("run")
-    assert shell(*AUTO, "--out", "run").code == 0
-    assert stored("run") == before
-    assert shell("verify", "run").code == 0
-    other = shell(*AUTO, "--out", "run", "--target-radius", 2)
-    assert "run holds a run with target_radius = 1; asked for target_radius = 2" in other.err
 
 
 PYG_MODEL = """
@@ -346,6 +319,3 @@ def test_a_zero_that_is_typed_is_not_taken_for_nothing(shell: Shell) -> None:
     removals = ["certify", "--model", "own:make", "--data", "graphs", "--samples", 50]
     shell.done(*removals, "--add", 0, "--remove", 0.3, "--out", "run", "--quiet")
     assert settings_of("run")["defence"]["add"] == 0
-    goal = ["--keep", 0.8, "--samples", "auto", "--max-samples", 2048, "--target-radius", 0]
-    shell.done(*removals[:5], *goal, "--out", "goal", "--quiet")
-    assert settings_of("goal")["question"]["target_radius"] == 0

@@ -17,7 +17,7 @@ SMOOTH = fp.SmoothedClassifier(lambda graphs: [0] * len(graphs), fp.EdgeNoise(ad
 
 def row(**changes: Any) -> dict[str, Any]:
     base = {"label": 0, "predicted": 0, "radius": 1, "adds_radius": 1, "removes_radius": 3}
-    return {**base, "method": "votes", "alpha": 0.01, "samples": 10, "looks": [], **changes}
+    return {**base, "method": "votes", "alpha": 0.01, "samples": 10, **changes}
 
 
 def test_the_summary_counts_right_and_certified_graphs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -146,22 +146,6 @@ def test_settings_that_were_altered_are_noticed(shell: Shell) -> None:
     assert "its evidence belongs to another defence than run.json's" in shell("verify", "run").err
 
 
-@pytest.mark.parametrize("altered", ["more votes than the stop", "another schedule"])
-def test_the_stop_is_derived_again(shell: Shell, altered: str) -> None:
-    auto = [*SMOOTHING[:5], "--samples", "auto", "--max-samples", 5000, "--target-radius", 1, *SMOOTHING[7:]]
-    shell.done(*auto)
-    index = next(row["graph"] for row in shell.rows("run") if row["samples"] == 1024)
-    import own
-
-    smooth = fp.SmoothedClassifier(own.make(), fp.EdgeNoise(keep=0.8), num_classes=2)
-    votes = evidence_of("run", index)
-    longer = smooth.sample(votes.graph, samples=2048, seed=votes.seed)
-    looks = votes.looks if altered.startswith("more") else (2048, 5000)
-    replace_evidence("run", index, dataclasses.replace(longer, looks=looks))
-    words = "sampling ends at 1,024 votes, and 2,048 were cast" if altered.startswith("more") else "other settings"
-    assert words in refused(shell, index)
-
-
 def test_a_row_twice_and_an_altered_run_json_are_told_of(shell: Shell) -> None:
     shell.done(*SMOOTHING)
     path = Path("run/certificates.parquet")

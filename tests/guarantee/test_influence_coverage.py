@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from flipproof import EdgeNoise, Sequential, certify_votes
+from flipproof import EdgeNoise, certify_votes
 from flipproof.certificates.influence.lead_test import Attack, SignTest
 from flipproof.certificates.sampled_votes import Votes
 from support.cube import Cube, all_states
@@ -191,21 +191,3 @@ def test_false_sign_tests_stay_within_alpha_in_many_trials(
     with capsys.disabled():
         print(f"\nsign test, keep {keep}, alpha {alpha:4}: false {false / trials:.4f}", end="")
     assert false <= stats.binom.isf(1e-6, trials, alpha)
-
-
-@pytest.mark.guarantee
-@pytest.mark.parametrize("case", [CASES[0], CASES[3], CASES[7]], ids=lambda case: case.name)
-def test_false_certificates_stay_within_alpha_whenever_is_stopped(case: Case) -> None:
-    """Whoever may stop at any look, and sees all of them, finds a false certificate with probability alpha at most."""
-    alpha, trials = 0.3, 400
-    cube = cube_of(case)
-    truth, top = cube.radius(), int(np.argmax(cube.shares))
-    goal = Sequential(max_samples=4_096)
-    false = 0
-    for seed in range(trials):
-        votes = cube.votes(4_096, seed)
-        looks = [replace(votes.first(samples), looks=goal.looks) for samples in goal.looks]
-        found = [certify_votes(seen, alpha=alpha) for seen in looks]
-        false += any(one.label is not None and (one.label != top or one.radius > truth) for one in found)
-    assert false <= stats.binom.isf(1e-6, trials, alpha)
-    assert false > 0  # else nothing was at stake

@@ -11,17 +11,14 @@ Simulations use fixed seeds. Had the seed been random, a sound method would fail
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import pairwise
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from flipproof import EdgeNoise, Graph, Sequential, Votes, certify_counts, certify_votes
+from flipproof import EdgeNoise, Graph, certify_counts
 from flipproof.certificates import paper
 from flipproof.certificates import vote_share as by_votes
-from flipproof.certificates.bounds import spending
-from flipproof.certificates.sampled_votes import Plan
 from support import exact
 
 FALSE_ALARM = 1e-6
@@ -243,96 +240,3 @@ def test_the_papers_level_is_kept_where_it_is_sound() -> None:
             assert level == pytest.approx(0.001, rel=1e-9)
     assert paper.share_level(20, EdgeNoise(keep=0.55), 0.001) == 0.0005
     assert paper.share_level(1, EdgeNoise(add=0, remove=0), 0.001) == 0.001
-
-
-# ---- stopping early --------------------------------------------------------------------------------------------------------
-
-
-class FewLooks(Sequential):
-    """Looks at small numbers of samples, so that all outcomes can be gone through."""
-
-    looks = (8, 20, 44)
-
-
-def sequential_failure(noise: EdgeNoise, alpha: float, target: int | None, share: float, truth: int) -> float:
-    """Probability that *some* look's certificate is false, and that the one handed out is: by going through all counts.
-
-    The first is what an adversary who sees everything can make of the right to stop. Two classes; the label 0 is right, and
-    radii above ``truth`` are false.
-    """
-    goal = FewLooks(max_samples=44, target_radius=target)
-    plan = Plan.of(goal, alpha=alpha, method="votes")
-    some, handed = 0.0, 0.0
-    # by the number of votes for class 0: chances that no look has been false so far, and that sampling has not ended
-    chances, going = np.array([1.0]), np.array([1.0])
-    for before, now in pairwise((0, *goal.looks)):
-        step = stats.binom.pmf(np.arange(now - before + 1), now - before, share)
-        chances, going = np.convolve(chances, step), np.convolve(going, step)
-        for count in range(now + 1):
-            labels = np.array([0] * count + [1] * (now - count), dtype=np.uint8)
-            votes = Votes(labels, GRAPH, noise, 2, 0, ("",), looks=goal.looks)
-            found = certify_votes(votes, alpha=alpha, method="votes")
-            false = found.label is not None and (found.label != 0 or found.radius > truth)
-            if false:
-                some += chances[count]
-                chances[count] = 0.0
-            if plan.look(votes) is not None:
-                handed += going[count] * false
-                going[count] = 0.0
-    assert going.sum() == pytest.approx(0, abs=1e-12)
-    assert handed <= some + 1e-12
-    return some
-
-
-SEQUENTIAL = [
-    (noise, alpha, target, flips)
-    for noise in (EdgeNoise(keep=0.55), EdgeNoise(keep=0.6), SYMMETRIC)
-    for alpha in (0.05, 0.3)
-    for target in (None, 1)
-    for flips in (0, 1)
-]
-
-
-@pytest.mark.parametrize(("noise", "alpha", "target", "flips"), SEQUENTIAL)
-def test_no_rule_for_stopping_fails_with_more_than_alpha(
-    noise: EdgeNoise, alpha: float, target: int | None, flips: int
-) -> None:
-    share = 0.5 if flips == 0 else boundary(noise, flips, 0.0)
-    failure = sequential_failure(noise, alpha, target, share, flips - 1)
-    assert 0 < failure <= alpha * (1 + 1e-9)
-
-
-def test_looking_several_times_at_level_alpha_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The planted fault: every look has the whole alpha."""
-    monkeypatch.setattr("flipproof.certificates.sampled_votes.spending", lambda looks: (1.0,) * looks)
-    noise = EdgeNoise(keep=0.6)
-    assert sequential_failure(noise, 0.1, None, boundary(noise, 1, 0.0), 0) > 1.2 * 0.1
-
-
-def some_look_is_false(name: str, runs: int, alpha: float) -> int:
-    """In how many of so many simulations one of six looks is false, up to 32 blocks."""
-    noise, probabilities, _ = CASES[name]
-    rng = np.random.default_rng(30_30)
-    best, truth = int(np.argmax(probabilities)), true_radius(probabilities, noise)
-    looks = Sequential(max_samples=32 * 1024).looks
-    levels = spending(len(looks))
-    false = np.zeros(runs, dtype=bool)
-    counts = np.zeros((runs, len(probabilities)), dtype=np.int64)
-    for place, (before, now) in enumerate(pairwise((0, *looks))):
-        counts += rng.multinomial(now - before, probabilities, runs)
-        distinct, inverse = np.unique(counts, axis=0, return_inverse=True)
-        for number, row in enumerate(distinct):
-            found = certify_counts(row, noise, alpha=alpha * levels[place], method="votes")
-            if found.label is not None and (found.label != best or found.radius > truth):
-                false |= inverse.reshape(-1) == number
-    return int(false.sum())
-
-
-@pytest.mark.guarantee
-@pytest.mark.parametrize(
-    "name", ["2 classes, radius 1", "2 classes, tied", "3 classes, radius 1", "8 classes, two tied"]
-)
-def test_false_certificates_stay_within_alpha_whenever_is_stopped(name: str) -> None:
-    runs = 3_000
-    false = some_look_is_false(name, runs, ALPHA)
-    assert fits(false, ALPHA, runs), f"{false} of {runs}"

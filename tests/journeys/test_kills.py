@@ -29,7 +29,6 @@ def make():
 CERTIFY = ["certify", "--model", "own:make", "--data", "graphs", "--part", "all"]
 DEFENCES = {  # options, and seconds that the model takes per graph
     "smoothing": (["--keep", 0.8, "--samples", 3000, "--method", "votes"], 2e-5),
-    "smoothing, auto": (["--keep", 0.8, "--samples", "auto", "--max-samples", 4096, "--target-radius", 1], 2e-5),
     "voting": (["--groups", 5], 0.006),
     "edge-blind": (["--defence", "edge-blind"], 0.03),
 }

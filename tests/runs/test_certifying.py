@@ -74,20 +74,19 @@ def test_certificates_are_those_of_the_library(tmp_path: Path, defended: Defende
     assert certified(tmp_path / "again", defended, Processes(2)) == (tmp_path / "certificates.parquet").read_bytes()
 
 
-@pytest.mark.parametrize("goal", [{}, {"samples": "auto", "max_samples": 3 * BLOCK, "precision": 0.01}])
 @pytest.mark.parametrize("most", [0, 1])
 def test_interrupted_anywhere_it_goes_on_with_the_next_graph_and_ends_with_the_same_bytes(
-    tmp_path: Path, most: int, goal: dict[str, Any]
+    tmp_path: Path, most: int
 ) -> None:
-    whole = certified(tmp_path / "whole", SMOOTH, **goal)
+    whole = certified(tmp_path / "whole", SMOOTH)
     with pytest.raises(KeyboardInterrupt):
-        certified(tmp_path / "run", SMOOTH, Watched(most), **goal)
+        certified(tmp_path / "run", SMOOTH, Watched(most))
     assert [row[0] for row in stored(tmp_path / "run")] == [7][:most]
     again = Watched()
-    assert certified(tmp_path / "run", SMOOTH, again, **goal) == whole
+    assert certified(tmp_path / "run", SMOOTH, again) == whole
     assert again.done == [7, 3][most:]
     nothing = Watched()
-    assert certified(tmp_path / "run", SMOOTH, nothing, **goal) == whole
+    assert certified(tmp_path / "run", SMOOTH, nothing) == whole
     assert nothing.done == []
 
 

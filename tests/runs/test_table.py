@@ -46,7 +46,7 @@ def test_groups_make_no_difference(folder, tmp_path, monkeypatch, group):
     assert stored[3:7] == rows[3:7]
     with pytest.raises(IndexError):
         stored[11]
-    assert columns_of(stored, "radius", "looks") == columns_of(rows, "radius", "looks")
+    assert columns_of(stored, "radius", "counts") == columns_of(rows, "radius", "counts")
 
 
 def test_formats(folder):

@@ -29,10 +29,6 @@ DEFENCES: dict[str, tuple[Any, dict[str, Any]]] = {
         lambda: fp.SmoothedClassifier(network(), fp.EdgeNoise(keep=0.8), features="degree"),
         {"samples": 100},
     ),
-    "auto": (
-        lambda: fp.SmoothedClassifier(network(), fp.EdgeNoise(keep=0.8)),
-        {"samples": "auto", "max_samples": 2000},
-    ),
     "priced votes": (lambda: fp.VotingClassifier(network(), 3, features="degree"), {"depth": 1}),
     "local": (lambda: fp.LocalClassifier(Local(in_features=0, num_classes=2, seed=0).eval()), {"per_node": 2}),
     "edge-blind": (lambda: fp.EdgeBlindClassifier(EdgeBlind(network()).eval(), features="constant"), {}),

@@ -228,7 +228,7 @@ def _smaller(words: list[str]) -> list[str]:
     wanted = dict(_SMALL.get(words[1], {}))
     if "topologies" in words:
         wanted["--data"] = _FEW_TOPOLOGIES
-    if "auto" in words or any("voting" in word or "local" in word for word in words):  # these take no samples
+    if any("voting" in word or "local" in word for word in words):  # these take no samples
         wanted.pop("--samples", None)
     return [token for option in wanted.items() for token in option]
 

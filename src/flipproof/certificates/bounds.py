@@ -1,11 +1,9 @@
-"""Confidence: Clopper-Pearson bounds rounded outward, the test of the label, and the splitting of alpha.
+"""Confidence: Clopper-Pearson bounds rounded outward, and the test of the label.
 
 Pure mathematics on counts; math in ``docs/theory.md``, section "Confidence".
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,8 +16,6 @@ FloatArray = NDArray[np.float64]
 # scipy's incomplete beta function is accurate to a few parts in 1e13 for the counts that occur; this margin is added
 # in the direction that hurts us, and tests compare the result with exact arithmetic
 _MARGIN = 2.0**-38
-
-_LAST_LOOK = 0.5
 
 
 def lower_bound(successes: ArrayLike, trials: ArrayLike, *, failure_prob: float) -> FloatArray:
@@ -73,38 +69,6 @@ def label_pvalue(top: ArrayLike, second: ArrayLike) -> FloatArray:
     return np.clip(2 * tail * (1 + _MARGIN), np.finfo(np.float64).tiny, 1.0)
 
 
-@dataclass(frozen=True)
-class AlphaSplit:
-    """How one budget alpha is shared among the bounds of a certificate; fractions that add up to at most 1.
-
-    ``label`` goes to the test of the label, ``top`` to the lower bound on the top class's share, ``rivals`` to the upper
-    bound on a rival's share, and ``lead`` to the test of the lead that reads the flips (method ``influence``).
-
-    Shares are fixed before the votes are looked at: the sum of all failure probabilities is then at most alpha.
-    """
-
-    label: float
-    top: float
-    rivals: float
-    lead: float = 0.0
-
-    def __post_init__(self) -> None:
-        shares = (self.label, self.top, self.rivals, self.lead)
-        if not all(share >= 0 for share in shares) or not sum(shares) <= 1 + 1e-12:  # NaN fails too
-            raise InputError(
-                f"shares of alpha must be at least 0 and add up to at most 1; got {shares} (sum {sum(shares):g})"
-            )
-        if self.label == 0 or self.top == 0:
-            raise InputError(
-                "the label test and the top class's bound need a share of alpha; got 0 (for instance .1 and .8)"
-            )
-
-    @classmethod
-    def votes(cls, num_classes: int) -> AlphaSplit:
-        """The split of the ``votes`` method: with two classes the rival's share is one minus the top class's."""
-        return cls(label=0.1, top=0.9, rivals=0.0) if num_classes == 2 else cls(label=0.1, top=0.8, rivals=0.1)
-
-
 def checked_alpha(alpha: float, *, samples: int = 0, discrepancy: float = 0.0) -> float:
     """Alpha, less what the sampler's inexactness costs: ``samples`` times its total-variation distance."""
     if isinstance(alpha, (bool, str)) or not isinstance(alpha, (int, float, np.floating)) or not 0 < alpha < 1:
@@ -115,21 +79,6 @@ def checked_alpha(alpha: float, *, samples: int = 0, discrepancy: float = 0.0) -
             f"alpha = {alpha:g} is used up by the sampler's inexactness, {samples * discrepancy:g} (use a larger one)"
         )
     return remaining
-
-
-def spending(looks: int) -> tuple[float, ...]:
-    """Parts of alpha for ``looks`` checks at growing numbers of samples; they add up to 1 at most.
-
-    Half goes to the last look, so that what is not certain early loses little by the early looks; these share the rest. Fixed in
-    advance, so that whichever look's certificate is handed out fails with probability at most alpha.
-
-    >>> [round(part, 3) for part in spending(3)]
-    [0.25, 0.25, 0.5]
-    """
-    if looks == 1:
-        return (1.0,)
-    early = (1 - _LAST_LOOK) / (looks - 1) * (1 - 2.0**-40)  # the factor covers the rounding of the sum
-    return (*[early] * (looks - 1), _LAST_LOOK)
 
 
 def _checked_counts(successes: ArrayLike, trials: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -65,8 +65,6 @@ class Certificate:
         order: Highest order of influences in use, or largest number of flips tried together; 0 for the votes alone.
         votes_radius: The radius that the vote share alone would have given.
         seed: Seed of the noise, where known.
-        looks: With ``samples="auto"``, the sample counts at which we checked; the last is ``samples``.
-        spent_alpha: The part of alpha that those looks had; all of it for a fixed number of samples.
         node_radii: Flips withstood together with changes of nodes, where requested.
     """
 
@@ -84,8 +82,6 @@ class Certificate:
     order: int = 0
     votes_radius: int = -1
     seed: int | None = None
-    looks: tuple[int, ...] = ()
-    spent_alpha: float | None = None
     node_radii: NodeRadii | None = None
 
     @property
@@ -136,8 +132,6 @@ class Certificate:
             "p_add": None if noise is None else noise.p_add,
             "p_remove": None if noise is None else noise.p_remove,
             **{name: getattr(self, name) for name in ("num_slots", "seed")},
-            "looks": list(self.looks),
-            "spent_alpha": self.alpha if self.spent_alpha is None else self.spent_alpha,
             "grid": self.grid.astype(int).tolist(),
         }
 

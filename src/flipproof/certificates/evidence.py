@@ -26,7 +26,7 @@ from flipproof.errors import InputError
 from flipproof.files import write_bytes
 from flipproof.graphs import Graph
 
-_FORMAT = 1
+_FORMAT = 2
 
 # what numpy, zipfile, zlib, json and our own checks raise over bytes that are not ours
 _UNREADABLE = (

@@ -20,7 +20,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flipproof.certificates.bounds import AlphaSplit, FloatArray, label_pvalue, lower_bound, upper_bound
+from flipproof.certificates.bounds import FloatArray, label_pvalue, lower_bound, upper_bound
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid, up_to
 from flipproof.checks import checked_count
 from flipproof.errors import InputError
@@ -352,23 +352,19 @@ def from_counts(
     alpha: float,
     max_adds: int,
     max_removes: int,
-    split: AlphaSplit | None = None,
 ) -> Certificate:
     """Method ``votes``: test of the label, lower bound on its share, upper bounds on all others'.
 
-    Failure probabilities: ``split.label * alpha`` for naming a class that is not the most likely one; given that the named
-    class is the (fixed) most likely one, ``split.top * alpha`` for its share and ``split.rivals * alpha`` for the largest share
-    of the others, however many there are: only the largest bound is used, and it is below the largest share only if the bound for
-    that one (fixed) class is.
+    Failure probabilities: ``0.1 alpha`` for naming a class that is not the most likely one; given that the named class is the
+    (fixed) most likely one, ``0.8 alpha`` for its share and ``0.1 alpha`` for the largest share of the others, however many
+    there are: only the largest bound is used, and it is below the largest share only if the bound for that one (fixed) class is.
+    With two classes the rival's share is one minus the top class's, which gets ``0.9 alpha``.
     """
-    split = AlphaSplit.votes(len(counts)) if split is None else split
-    samples = int(counts.sum())
+    samples, several = int(counts.sum()), len(counts) > 2
     top, second = (int(label) for label in np.argsort(-counts, kind="stable")[:2])
-    label = top if label_pvalue(counts[top], counts[second]) <= split.label * alpha else None
-    p_lower = float(lower_bound(counts[top], samples, failure_prob=split.top * alpha))
-    p_upper = None
-    if split.rivals > 0:
-        p_upper = float(upper_bound(counts[second], samples, failure_prob=split.rivals * alpha))
+    label = top if label_pvalue(counts[top], counts[second]) <= 0.1 * alpha else None
+    p_lower = float(lower_bound(counts[top], samples, failure_prob=(0.8 if several else 0.9) * alpha))
+    p_upper = float(upper_bound(counts[second], samples, failure_prob=0.1 * alpha)) if several else None
     return certify_shares(
         label,
         p_lower,

@@ -67,7 +67,7 @@ def certify(options: CertifyOptions) -> Result:
     # an edge-blind model is the line itself
     order = NONE if options.edge_blind is None and defence.edge_blind else options.edge_blind
     to_beat = LineToBeat(order, loaded, chosen, trust_features=options.trust_features, quiet=options.silent)
-    notes = [*chosen.notes, *_reach(defended, request, chosen.graphs, options)]
+    notes = [*chosen.notes, *_reach(defended, request, chosen.graphs)]
     settings = CertifySettings(
         data=chosen.dataset.name,
         data_sha256=chosen.fingerprint,
@@ -110,23 +110,15 @@ def _line(held: Run[CertifySettings], to_beat: LineToBeat) -> Line:
     return line
 
 
-def _reach(
-    defended: DefendedClassifier, request: Any, graphs: Mapping[int, Graph], options: CertifyOptions
-) -> list[str]:
-    """What the settings can certify at best, in words, before any long work; refuses a target beyond it."""
+def _reach(defended: DefendedClassifier, request: Any, graphs: Mapping[int, Graph]) -> list[str]:
+    """What the settings can certify at best, in words, before any long work."""
     usual = sorted(graphs.values(), key=lambda graph: graph.num_slots)[len(graphs) // 2]
     best = defended.defence.best(usual, request, defended.num_classes)
     if best is None:
         return []
-    reach, target = best.radius, options.defence_values.get("target_radius")
-    if target is not None and target > reach:
-        raise InputError(
-            f"--target-radius must be within reach; got {target}, and unanimous votes on a graph of {usual.num_nodes} nodes are "
-            f"certified up to {reach} (raise --max-samples or --alpha, take more noise, or another --method)"
-        )
-    more = " (raise --samples or --alpha, take more noise, or another --method)" if reach < 1 else ""
+    more = " (raise --samples or --alpha, take more noise, or another --method)" if best.radius < 1 else ""
     return [
-        f"no certificate with these settings can exceed radius {reach}, the most that any answer can have on a graph of "
+        f"no certificate with these settings can exceed radius {best.radius}, the most that any answer can have on a graph of "
         f"{usual.num_nodes} nodes{more}"
     ]
 

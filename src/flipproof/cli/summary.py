@@ -44,12 +44,10 @@ def summarise(rows: Sequence[Row], settings: CertifySettings, line: Line | None 
     line = line or Line()
     nodes = settings.question.get("nodes")
     attackers = _attackers(nodes)
-    columns = columns_of(rows, "predicted", "label", "method", "alpha", "samples", "looks", *attackers)
+    columns = columns_of(rows, "predicted", "label", "method", "alpha", "samples", *attackers)
     predicted, labels, samples = columns["predicted"], columns["label"], columns["samples"]
     radii = {attackers[column][0]: right_radii(columns[column], predicted, labels) for column in attackers}
     only, names = only_class(predicted, labels), settings.class_names
-    if any(columns["looks"]):  # sampling ended early
-        samples = [{"least": min(samples), "most": max(samples), "mean": float(np.mean(samples))}]
     summary = {
         "data": settings.data,
         "model": settings.model,
@@ -148,14 +146,10 @@ def _certainty(summary: dict[str, Any]) -> str:
     """How sure the certificates are, in words."""
     if not summary["alpha"]:
         return "with certainty"
-    alpha, samples = f"alpha {summary['alpha']:g}", summary["samples"]
+    alpha = f"alpha {summary['alpha']:g}"
     if summary["simultaneous"]:
         alpha = f"alpha {summary['alpha'] * summary['graphs']:g} for all graphs at once ({summary['alpha']:g} each)"
-    if isinstance(samples, dict):
-        counted = f"auto: {samples['least']:,} to {samples['most']:,} samples, {samples['mean']:,.0f} on average"
-    else:
-        counted = f"{samples:,} samples"
-    return f"{counted}, {alpha}"
+    return f"{summary['samples']:,} samples, {alpha}"
 
 
 # ---- tables ------------------------------------------------------------------------------------------------------------

@@ -1,9 +1,8 @@
-"""What is asked about noisy copies of a graph: how many, until when, and how the votes are read."""
+"""What is asked about noisy copies of a graph: how many, and how the votes are read."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,12 @@ from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.sampled_votes import (
     DEFAULT_METHOD,
     METHODS,
-    Plan,
-    Sequential,
     Votes,
     certify_votes,
+    checked_method,
     unanimous_certificate,
 )
-from flipproof.checks import checked_seed
+from flipproof.checks import checked_samples, checked_seed
 from flipproof.classifiers import Classifier
 from flipproof.defences.defence import Request
 from flipproof.errors import InputError
@@ -45,8 +43,7 @@ class Sampling(Request):
     """How many noisy copies of every graph are asked about, and how the votes are read.
 
     Attributes:
-        samples: Number of noisy copies, or ``"auto"`` for as many as the answer needs; also a :class:`flipproof.Sequential`.
-        max_samples, target_radius, precision: With ``"auto"``; see :class:`flipproof.Sequential`.
+        samples: Number of noisy copies.
         alpha: Failure probability of each certificate, or of all together.
         simultaneous: Whether alpha holds for all graphs at once.
         method: How the votes are read.
@@ -54,14 +51,7 @@ class Sampling(Request):
         graphs: Number of graphs that share alpha, if it holds for all at once.
     """
 
-    samples: int | str | Sequential = option(
-        "Number of noisy copies per graph; auto takes as many as the answer needs.", 10_000, kind=str
-    )
-    max_samples: int | None = option("With auto: the largest number of samples, by default 100000.", None, least=1)
-    target_radius: int | None = option("With auto: stop when this radius is certified or out of reach.", None, least=0)
-    precision: float | None = option(
-        "With auto: stop when the interval of the share of votes is no wider than this.", None
-    )
+    samples: int = option("Number of noisy copies per graph.", 10_000, least=1)
     alpha: float = option("Failure probability of each certificate.", 0.001)
     simultaneous: bool = option("Let alpha hold for all graphs at once: each graph gets its share of it.", False)
     method: str = option("How the votes are read: influence, votes or paper.", DEFAULT_METHOD)
@@ -69,30 +59,10 @@ class Sampling(Request):
     graphs: int | None = option(default=None, stored=None)
 
     def __post_init__(self) -> None:
-        samples, goal = self.samples, {}
-        if isinstance(samples, Sequential):
-            goal = {"samples": "auto", **asdict(samples)}
-        elif samples == "auto":
-            goal = {"max_samples": self.max_samples or Sequential.max_samples}
-        else:
-            for name in ("max_samples", "target_radius", "precision"):
-                if (value := getattr(self, name)) is not None:
-                    raise InputError(f'{name} {value} goes with samples "auto"; got samples {samples} (ask for auto)')
-            if isinstance(samples, str) and samples.isdecimal():
-                goal = {"samples": int(samples)}
-        for name, value in {**goal, "seed": checked_seed(self.seed)}.items():
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "samples", checked_samples(self.samples))
+        object.__setattr__(self, "seed", checked_seed(self.seed))
         checked_alpha(self.alpha)
-        assert self.plan  # refuses what cannot be sampled
-
-    @cached_property
-    def plan(self) -> Plan:
-        """When sampling ends, and at which level certificates are read."""
-        samples: int | str | Sequential = self.samples
-        if self.samples == "auto":
-            assert self.max_samples is not None
-            samples = Sequential(self.max_samples, target_radius=self.target_radius, precision=self.precision)
-        return Plan.of(samples, alpha=self.level, method=self.method)
+        checked_method(self.method)
 
     @property
     def level(self) -> float:
@@ -100,33 +70,18 @@ class Sampling(Request):
         return self.alpha / (self.graphs or 1) if self.simultaneous else self.alpha
 
     def fits(self, evidence: Votes) -> bool:
-        cast = evidence.seed, evidence.looks
-        return cast == (self.seed, self.plan.schedule) and len(evidence) in self.plan.looks
+        return (evidence.seed, len(evidence)) == (self.seed, self.samples)
 
     def read(self, evidence: Votes) -> Certificate:
-        """The certificate of the look at which sampling ends; refuses votes that were cast otherwise."""
+        """The certificate; refuses votes that were cast otherwise."""
         if not self.fits(evidence):
             raise InputError("the votes were cast with other settings than these (sample again)")
-        certificate = self.plan.read(evidence)
-        if certificate.samples != len(evidence):
-            raise InputError(
-                f"sampling ends at {certificate.samples:,} votes, and {len(evidence):,} were cast (votes beyond the stop were "
-                "added)"
-            )
-        return certificate
+        return certify_votes(evidence, alpha=self.level, method=self.method)
 
     def unanimous(self, graph: Graph, noise: EdgeNoise, num_classes: int) -> Certificate | None:
         """The certificate of a graph about which every vote is for the same class."""
-        return unanimous_certificate(
-            graph,
-            noise,
-            samples=self.plan.most,
-            alpha=self.level,
-            method=self.method,
-            num_classes=num_classes,
-            looks=self.plan.schedule,
-            seed=self.seed,
-        )
+        settings: dict[str, Any] = {"samples": self.samples, "alpha": self.level, "method": self.method}
+        return unanimous_certificate(graph, noise, **settings, num_classes=num_classes, seed=self.seed)
 
     @property
     def other_readings(self) -> tuple[str, ...]:

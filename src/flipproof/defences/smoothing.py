@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.sampled_votes import DEFAULT_METHOD, Block, Sequential, Votes
+from flipproof.certificates.sampled_votes import DEFAULT_METHOD, Block, Votes
 from flipproof.checks import checked_samples
 from flipproof.classifiers import DEFAULT_MEMORY
 from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Run, label_dtype
@@ -50,19 +50,14 @@ class Smoothing(Defence):
         return self.noise
 
     def ask(self, classifier: DefendedClassifier, graph: Graph, request: Sampling, run: Run = map) -> Votes:
-        """The votes on noisy copies, block by block; with ``"auto"`` until a look at them says that they are enough."""
-        plan, blocks = request.plan, list[Block]()
+        """The votes on noisy copies, block by block."""
+        samples, seed, starts = request.samples, request.seed, range(0, request.samples, BLOCK)
+        blocks = run(partial(self.block, classifier, graph, samples=samples, seed=seed), starts)
+        labels, checksums = zip(*blocks, strict=True)
         base = classifier.classifier.suited(graph, self.noise)
-        work = partial(self.block, classifier, graph, samples=plan.most, seed=request.seed)
-        for look in plan.looks:
-            blocks += run(work, range(len(blocks) * BLOCK, look, BLOCK))
-            labels, checksums = zip(*blocks, strict=True)
-            again = sum(base.recheck_count(graph, start) for start in range(0, look, BLOCK))
-            cast = np.concatenate(labels), graph, self.noise, classifier.num_classes, request.seed, checksums
-            votes = Votes(*cast, looks=plan.schedule, compared=min(look, again))
-            if look == plan.most or plan.look(votes) is not None:
-                break
-        return votes
+        again = sum(base.recheck_count(graph, start) for start in starts)
+        cast = np.concatenate(labels), graph, self.noise, classifier.num_classes, seed, checksums
+        return Votes(*cast, compared=min(samples, again))
 
     def block(self, classifier: DefendedClassifier, graph: Graph, start: int, *, samples: int, seed: int) -> Block:
         """Votes and checksum of one block: samples ``start..start+1023``, as far as they are below ``samples``.
@@ -158,10 +153,7 @@ class SmoothedClassifier(DefendedClassifier):
         self,
         graph: Any,
         *,
-        samples: int | str | Sequential = 10_000,
-        max_samples: int | None = None,
-        target_radius: int | None = None,
-        precision: float | None = None,
+        samples: int = 10_000,
         alpha: float = 0.001,
         method: str = DEFAULT_METHOD,
         seed: int | None = None,
@@ -173,23 +165,18 @@ class SmoothedClassifier(DefendedClassifier):
 
         Args:
             graph: A :class:`Graph`, PyG ``Data``, networkx graph or adjacency matrix.
-            samples: Noisy copies ``M``; as many as the answer needs with ``"auto"`` or a :class:`Sequential`.
-            max_samples, target_radius, precision: With ``"auto"``; see :class:`Sequential`.
+            samples: Noisy copies ``M``.
             alpha: Failure probability.
             method: ``"influence"``, ``"votes"`` or ``"paper"``.
             seed: Seed of the noise; ``None`` for a fresh one, which no attacker can choose graphs against.
         """
-        request = Sampling(samples, max_samples, target_radius, precision, alpha, False, method, seed)
-        return self._certificate(as_graph(graph), request)
+        return self._certificate(as_graph(graph), Sampling(samples, alpha, False, method, seed))
 
     def certify_all(
         self,
         graphs: Iterable[Any],
         *,
-        samples: int | str | Sequential = 10_000,
-        max_samples: int | None = None,
-        target_radius: int | None = None,
-        precision: float | None = None,
+        samples: int = 10_000,
         alpha: float = 0.001,
         simultaneous: bool = False,
         method: str = DEFAULT_METHOD,
@@ -203,8 +190,7 @@ class SmoothedClassifier(DefendedClassifier):
         ``simultaneous`` lets alpha hold for all graphs at once instead of for each by itself.
         """
         members = as_graphs(graphs)
-        goal = (samples, max_samples, target_radius, precision)
-        request = Sampling(*goal, alpha, simultaneous, method, seed, graphs=max(1, len(members)))
+        request = Sampling(samples, alpha, simultaneous, method, seed, graphs=max(1, len(members)))
         return self._certificates(members, request, progress=progress, workers=workers, engine=engine)
 
     def predict(self, graph: Any, *, samples: int = 1_000, alpha: float = 0.001, seed: int | None = None) -> int | None:
@@ -233,18 +219,7 @@ class SmoothedClassifier(DefendedClassifier):
         evidence = [votes for votes, _ in self._asked(members, request, **where, read=False)]
         return [leader(votes, alpha) for votes in evidence if isinstance(votes, Votes)]
 
-    def sample(
-        self,
-        graph: Any,
-        *,
-        samples: int | str | Sequential = 10_000,
-        alpha: float = 0.001,
-        method: str = DEFAULT_METHOD,
-        seed: int | None = None,
-    ) -> Votes:
-        """The model's votes on noisy copies of a graph. Keep them: :func:`certify_votes` reads certificates off them.
-
-        The arguments are those of :meth:`certify`; ``alpha`` and ``method`` matter with ``samples="auto"`` only.
-        """
-        votes: Votes = self._evidence(as_graph(graph), Sampling(samples, alpha=alpha, method=method, seed=seed))
+    def sample(self, graph: Any, *, samples: int = 10_000, seed: int | None = None) -> Votes:
+        """The model's votes on noisy copies of a graph. Keep them: :func:`certify_votes` reads certificates off them."""
+        votes: Votes = self._evidence(as_graph(graph), Sampling(samples, seed=seed))
         return votes

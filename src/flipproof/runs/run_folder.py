@@ -32,7 +32,7 @@ from flipproof.files import write_json
 
 RUN_FILE = "run.json"
 STORE_FILE = "evidence.sqlite"
-_FORMAT = 2
+_FORMAT = 3
 _SHOWN = 160  # characters of a value in a sentence
 _RECORDED = ("flipproof", "numpy", "scipy", "torch")
 _OPEN = (

@@ -45,9 +45,7 @@ COLUMNS = {
     "order": "int64",
     "method": "string",
     "alpha": "double",
-    "spent_alpha": "double",
     "samples": "int64",
-    "looks": "looks",
     "seed": "int64",
     "p_add": "double",
     "p_remove": "double",
@@ -107,9 +105,7 @@ def certificate_of(row: Row) -> Certificate:
         noise=noise,
         grid=cut_grid(grid if grid.ndim == 2 else np.zeros((0, 0), dtype=np.bool_)),
         counts=tuple(row["counts"]),
-        looks=tuple(row["looks"]),
         seed=row["seed"],
-        spent_alpha=row["spent_alpha"],
         node_radii=None if row["node_changes"] is None else NodeRadii(*(row[column] for column in NODE_COLUMNS)),
         **{key: row[key] for key in kept},
     )
@@ -211,7 +207,7 @@ def _write_parquet(rows: Iterable[Row], file: Any) -> None:
     from pyarrow import parquet
 
     numbers = pyarrow.list_(pyarrow.int64())
-    nested = {"counts": numbers, "looks": numbers, "grid": pyarrow.list_(pyarrow.list_(pyarrow.bool_()))}
+    nested = {"counts": numbers, "grid": pyarrow.list_(pyarrow.list_(pyarrow.bool_()))}
     kinds = {column: nested.get(kind) or pyarrow.type_for_alias(kind) for column, kind in COLUMNS.items()}
     schema, source = pyarrow.schema(kinds), iter(rows)
     with parquet.ParquetWriter(file, schema) as writer:

@@ -12,6 +12,6 @@ when a slot, or a pair of slots, was flipped bounds what an attack on them can d
 Theory: ``docs/influence.md``.
 """
 
-from flipproof.certificates.influence.climb import choose_order, could_reach, from_votes
+from flipproof.certificates.influence.climb import choose_order, from_votes
 
-__all__ = ["choose_order", "could_reach", "from_votes"]
+__all__ = ["choose_order", "from_votes"]

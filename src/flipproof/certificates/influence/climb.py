@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates import vote_share as by_votes
-from flipproof.certificates.bounds import AlphaSplit, label_pvalue, lower_bound, upper_bound
+from flipproof.certificates.bounds import label_pvalue, lower_bound, upper_bound
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid, up_to
 from flipproof.certificates.influence.lead_test import Attack, LeadTest, SignTest
 from flipproof.certificates.influence.statistics import FlipCounts, count_flips
@@ -38,6 +38,14 @@ _ROWS = 0.01  # under unequal noise, for tests of the lead in the grid beyond th
 _RIVALS = 1 / 9  # of the share's part, for the rivals' shares; as votes
 
 
+class AlphaSplit(NamedTuple):
+    """Shares of alpha, fixed before the votes are looked at; they add up to at most 1."""
+
+    top: float  # for the lower bound on the top class's share
+    rivals: float  # for the upper bound on a rival's share
+    lead: float  # for the test of the lead
+
+
 def choose_order(num_slots: int, samples: int, noise: EdgeNoise, num_classes: int) -> int:
     """The highest order of influences worth counting: 4, 3, 2, 1, or 0 for the vote share alone.
 
@@ -58,30 +66,29 @@ def choose_order(num_slots: int, samples: int, noise: EdgeNoise, num_classes: in
     return next((order for order, good in enumerate(worth) if not good), len(worth))
 
 
-def from_votes(votes: Votes, *, alpha: float, split: AlphaSplit | None = None) -> Certificate:
+def from_votes(votes: Votes, *, alpha: float) -> Certificate:
     """Method ``influence``: a certificate from the votes and the flips they were cast on.
 
     With probability at least ``1 - alpha`` it abstains, or the label is the smoothed classifier's answer and no attack within
     the radius (or in a certified cell of the grid) changes it.
 
-    Failure probabilities: ``split.label * alpha`` for naming a class that is not the most likely one. If the named class is the
+    Failure probabilities: ``0.1 alpha`` for naming a class that is not the most likely one. If the named class is the
     right one, the certificate can only be wrong if it passes one *fixed* attack that it must not pass; the tests of any one
-    attack and rival err with probability ``(1 - split.label) * alpha`` at most.
+    attack and rival err with probability ``0.9 alpha`` at most.
 
-    The flips are made again and compared with the votes' checksums. ``split`` holds the same shares for every size of attack; by
-    default they are :func:`default_split` of each.
+    The flips are made again and compared with the votes' checksums.
     """
     graph, noise, counts = votes.graph, votes.noise, votes.counts
     share_alone = by_votes.from_counts(
         counts, noise, alpha=alpha, max_adds=graph.max_adds, max_removes=graph.max_removes
     )
     order = choose_order(graph.num_slots, len(votes), noise, votes.num_classes)
-    if order == 0 or (split is not None and split.lead == 0):
+    if order == 0:
         return replace(share_alone, method="influence")
     flip_counts = count_flips(votes, order)
     top, second = (int(label) for label in np.argsort(-counts, kind="stable")[:2])
-    named = label_pvalue(counts[top], counts[second]) <= (_LABEL if split is None else split.label) * alpha
-    tests = _Tests(flip_counts, noise, graph.slot_states, top, alpha, split)
+    named = label_pvalue(counts[top], counts[second]) <= _LABEL * alpha
+    tests = _Tests(flip_counts, noise, graph.slot_states, top, alpha)
     radius, grid = -1, np.zeros((0, 0), dtype=np.bool_)
     if named:
         search = _symmetric_search if noise.symmetric else _search
@@ -99,31 +106,6 @@ def from_votes(votes: Votes, *, alpha: float, split: AlphaSplit | None = None) -
     )
 
 
-def could_reach(votes: Votes, wanted: int, *, samples: int, alpha: float, doubt: float) -> bool:
-    """Whether the certificate of more samples may reach a radius, as far as attacks of one and two flips tell.
-
-    Every count of the top class is raised to its upper confidence bound at level ``doubt``, and all counts to ``samples``; what
-    then fails is not expected to pass. ``samples`` and ``alpha`` are those of the certificate to come.
-    """
-    graph, noise, counts = votes.graph, votes.noise, votes.counts
-    order = min(2, choose_order(graph.num_slots, len(votes), noise, votes.num_classes))
-    flip_counts = count_flips(votes, order)
-    top, second = (int(label) for label in np.argsort(-counts, kind="stable")[:2])
-    lead = upper_bound(counts[top], counts[top] + counts[second], failure_prob=doubt)
-    hoped = math.floor(lead * (counts[top] + counts[second]) * (samples / len(votes)))
-    if label_pvalue(hoped, (counts[top] + counts[second]) * samples // len(votes) - hoped) > _LABEL * alpha:
-        return False
-    hopeful = flip_counts.hopeful(top, samples, doubt=math.sqrt(-2 * math.log(doubt)))
-    tests = _Tests(hopeful, noise, graph.slot_states, top, alpha, None)
-    for size in range(1, min(wanted, order) + 1):
-        splits = [(0, size)] if noise.symmetric else [(adds, size - adds) for adds in range(size + 1)]
-        for adds, removes in splits:
-            offered = noise.symmetric or (adds <= graph.max_adds and removes <= graph.max_removes)
-            if offered and not tests.passes(adds, removes):
-                return False
-    return True
-
-
 @dataclass
 class _Tests:
     """Tests of attacks of given sizes: by the vote share, at levels that hold for all sizes at once, and by the lead."""
@@ -133,7 +115,6 @@ class _Tests:
     states: NDArray[np.bool_]
     top: int
     alpha: float
-    fixed_split: AlphaSplit | None
 
     def __post_init__(self) -> None:
         ranked = np.argsort(-self.counts.votes, kind="stable").tolist()
@@ -144,15 +125,10 @@ class _Tests:
     @property
     def grid_split(self) -> AlphaSplit:
         """For the grid beyond the radius under unequal noise; its share levels are no larger than any size's."""
-        if self.fixed_split is not None:
-            return replace(self.fixed_split, lead=self.fixed_split.lead / 4)
         rivals = _SHARE * _RIVALS if len(self.rivals) > 1 else 0.0
-        return AlphaSplit(label=_LABEL, top=_SHARE - rivals, rivals=rivals, lead=_ROWS)
+        return AlphaSplit(top=_SHARE - rivals, rivals=rivals, lead=_ROWS)
 
     def split(self, adds: int, removes: int) -> AlphaSplit:
-        if self.fixed_split is not None:
-            lead = self.fixed_split.lead * (1 if self.noise.symmetric else 3 / 4)
-            return replace(self.fixed_split, lead=lead)
         sizes = {"samples": self.samples, "order": self.counts.order, "num_classes": len(self.rivals) + 1}
         return default_split(self.noise, self.states, adds, removes, alpha=self.alpha, **sizes)
 
@@ -280,7 +256,7 @@ def default_split(
     pays = any(1 - test.needed > 2 * (1 - needed) for test in tests)
     share = _SHARE if pays else rest
     rivals = share * _RIVALS if num_classes > 2 else 0.0
-    return AlphaSplit(label=_LABEL, top=share - rivals, rivals=rivals, lead=(rest - share) * (1 - 2.0**-40))
+    return AlphaSplit(top=share - rivals, rivals=rivals, lead=(rest - share) * (1 - 2.0**-40))
 
 
 def _lead_tests(

@@ -46,7 +46,6 @@ class FlipCounts:
         singles: Of every class among the samples in which a slot was flipped, ``[C, N]``.
         flips: Yields those of all samples, verified.
         words: The same, a bit per sample of every slot, where they are kept.
-        pairs: As ``singles``, for pairs of slots, ``[C, N, N]``: of counts that nobody has seen, with no flips behind them.
     """
 
     order: int
@@ -54,7 +53,6 @@ class FlipCounts:
     singles: IntArray
     flips: Callable[[], Iterable[Flips]] = tuple
     words: list[NDArray[np.uint64]] = field(default_factory=list)
-    pairs: IntArray | None = None
     _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def table(self, labels: list[int], order: int) -> NDArray[Any]:
@@ -62,14 +60,13 @@ class FlipCounts:
 
         What stands for a slot twice means nothing.
         """
-        counted = (self.votes, self.singles, self.pairs)[order] if order < 3 else None
-        if counted is not None:
-            return np.asarray(counted[labels].sum(axis=0))
+        if order < 2:
+            return np.asarray((self.votes, self.singles)[order][labels].sum(axis=0))
         return self._counted(self._voted(labels), order)
 
     def part(self, labels: list[int], order: int, slots: IntArray) -> NDArray[Any]:
         """The entries of :meth:`table` for a few slots, without making the table."""
-        if order < 2 or self.pairs is not None or (order, self._voted(labels)) in self._known:
+        if order < 2 or (order, self._voted(labels)) in self._known:
             return _taken(self.table(labels, order), slots, order)
         key = (order, self._voted(labels), slots.tobytes())
         if key not in self._known:
@@ -207,24 +204,6 @@ class FlipCounts:
         byte, bit = rank // 8, 128 >> rank % 8
         flipped = (flips[flips[:, byte] & bit > 0] for flips in self._known[key])
         return _count_together(flipped, self.singles.shape[1], 3, first=rank + 1)
-
-    def hopeful(self, top: int, samples: int, *, doubt: float) -> FlipCounts:
-        """The counts that more samples would have if the top class's shares were ``doubt`` standard deviations larger."""
-        order, tables = min(self.order, 2), []
-        for number in range(max(order, 1) + 1):
-            table = np.stack([self.table([label], number) for label in range(len(self.votes))]).astype(np.int64)
-            now = table.sum(axis=0)
-            trials = now * samples // int(self.votes.sum())
-            share = (table[top] + 1) / (now + 2)
-            share = np.minimum(1.0, share + doubt * np.sqrt(share * (1 - share) / np.maximum(now, 1)))
-            hits = np.minimum(trials, np.ceil(share * trials)).astype(np.int64)
-            rest = now - table[top]
-            more = table * (trials - hits) // np.maximum(rest, 1)
-            more[top] = hits
-            # what rounding left over, or where all votes so far were the top class's
-            more[top] += trials - more.sum(axis=0)
-            tables.append(more)
-        return FlipCounts(order, tables[0], tables[1], pairs=tables[2] if order == 2 else None)
 
 
 def _count_singles(packed: NDArray[np.uint8], labels: Labels, classes: int) -> IntArray:

@@ -6,7 +6,7 @@ import pytest
 
 import flipproof as fp
 from flipproof.defences.defence import ask_all
-from flipproof.defences.sampling import Sampling
+from flipproof.defences.smoothing import Sampling
 from flipproof.engines import RayCluster
 
 GRAPHS = [fp.Graph(5 + k, [(0, 1), (1, 2), (2, 3), (3, 4)][: 2 + k % 3]) for k in range(4)]

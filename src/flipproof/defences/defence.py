@@ -160,7 +160,6 @@ class DefendedClassifier:
         self,
         model: Any,
         defence: Defence | None = None,
-        *,
         num_classes: int | None = None,
         features: Any = None,
         convention: str | None = None,
@@ -195,9 +194,7 @@ class DefendedClassifier:
         self.guard = Guard(self.classifier, trust_features=trust_features)
 
     def __repr__(self) -> str:
-        settings = {**to_plain(self.defence), "num_classes": self.num_classes}
-        shown = ", ".join(f"{key}={value!r}" for key, value in settings.items())
-        return f"{type(self).__name__}({type(self.model).__name__}, {shown})"
+        return f"{type(self).__name__}({type(self.model).__name__}, {self.defence}, num_classes={self.num_classes})"
 
     def predict(self, graph: Any) -> int | None:
         """The defended classifier's answer, or ``None`` where it abstains."""

@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import flipproof as fp
-from flipproof.defences.asking import ask_all
-from flipproof.engines import Engine, Processes, RayCluster, ThisProcess, Threads, cores
+from flipproof.defences.defence import ask_all
+from flipproof.engines import Engine, Processes, RayCluster, ThisProcess, cores, one_thread
 
 NOISE = fp.EdgeNoise(keep=0.9)
 SAMPLES = 10_000
@@ -65,11 +65,11 @@ def main() -> None:
     network = fp.models.GCN(in_features=1, num_classes=8, seed=0).eval()
     smooth = fp.SmoothedClassifier(network, NOISE, features="degree")
     smooth.check(list(graphs.values()))
-    question = smooth.question(samples=SAMPLES, seed=0)
+    request = smooth.defence.request(SAMPLES, seed=0)
 
     def sample(engine: Engine) -> dict[int, fp.Votes]:
-        with smooth.classifier.one_thread():
-            return {index: votes for index, votes, _ in ask_all(smooth, question, graphs, engine=engine, read=False)}
+        with one_thread():
+            return {index: votes for index, votes, _ in ask_all(smooth, request, graphs, engine=engine, read=False)}
 
     votes = sample(ThisProcess())
     alone = best(lambda: sample(ThisProcess()))
@@ -78,11 +78,10 @@ def main() -> None:
     )
     print("| sampling on | processor ms per graph | wall time, one process / this | speed-up if the cores are free |")
     print("|---|---|---|---|")
-    engines = [("1 process", ThisProcess(), 1), ("2 processes", Processes(2), 2), ("2 threads", Threads(2), 2)]
+    engines: list[tuple[str, Engine, int]] = [("1 process", ThisProcess(), 1), ("2 processes", Processes(2), 2)]
     for name, engine, workers in engines:
         cost = alone if workers == 1 else best(lambda engine=engine: sample(engine))
-        # threads also wait for each other, which takes no processor time
-        free = f"{workers * alone.processor / cost.processor:.2f}" if not isinstance(engine, Threads) else ""
+        free = f"{workers * alone.processor / cost.processor:.2f}"
         each = 1000 * cost.processor / len(graphs)
         print(f"| {name} | {each:.1f} | {alone.wall / cost.wall:.2f} | {free} |", flush=True)
         assert all(found == votes[index] for index, found in sample(engine).items())

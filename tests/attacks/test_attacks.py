@@ -9,7 +9,10 @@ import pytest
 import torch
 
 import flipproof as fp
+from flipproof.attacks.relaxation import Relaxation
+from flipproof.attacks.search import minimal, target_of
 from support.attacked import PygNetwork, trained
+from support.tables import Table
 
 LATTICE = fp.Graph(9, [(3 * r + c, 3 * r + c + 1) for r in range(3) for c in range(2)] + [(i, i + 3) for i in range(6)])
 
@@ -49,9 +52,6 @@ def test_gradient_refuses_what_it_cannot_weigh() -> None:
 
 @pytest.mark.parametrize("name", ["dense", "GCNConv", "GINConv", "SAGEConv", "GATConv"])
 def test_relaxation_is_the_derivative(name) -> None:
-    from flipproof.attacks.relaxation import Relaxation
-    from flipproof.attacks.search import target_of
-
     model, options = model_and_options(name)
     target = target_of(model.double(), LATTICE, options)
     relaxation = Relaxation(target)
@@ -71,9 +71,6 @@ def test_relaxation_is_the_derivative(name) -> None:
 
 
 def test_gradient_does_not_vanish_far_from_the_decision() -> None:
-    from flipproof.attacks.relaxation import Relaxation
-    from flipproof.attacks.search import target_of
-
     model = fp.models.GCN(1, 3, hidden=8, seed=0).eval()
     with torch.no_grad():
         model.head.bias[0] += 1000
@@ -104,24 +101,10 @@ def test_success_is_minimal(attack) -> None:
 
 
 def test_taking_back_removes_what_is_not_needed() -> None:
-    from flipproof.attacks.constraints import Constraints, Space
-    from flipproof.attacks.search import minimal, target_of
-
     graph = fp.Graph(5, [(0, 1), (1, 2)])
     target = target_of(has_triangle, graph, {"num_classes": 2})
     flips = np.array([1, 3, 8, 9])  # (0, 2) closes the triangle; (0, 4), (2, 4), (3, 4) are idle
-    assert minimal(target, Space(graph, Constraints(4)), flips).tolist() == [1]
-
-
-def test_taking_back_keeps_the_graph_connected() -> None:
-    def lost_edge(graphs: list[fp.Graph]) -> list[int]:
-        return [int(not (g.edges == (0, 1)).all(axis=1).any()) for g in graphs]
-
-    result = fp.attacks.exhaustive(
-        lost_edge, fp.Graph(3, [(0, 1), (1, 2)]), budget=2, num_classes=2, keep_connected=True
-    )
-    assert result.success
-    assert result.flips == ((0, 1), (0, 2))  # the added edge is needed to hold node 0
+    assert minimal(target, flips).tolist() == [1]
 
 
 def test_wrong_answers_need_no_flip() -> None:
@@ -207,3 +190,35 @@ def test_robust_accuracy_counts_by_hand() -> None:
     assert fp.attacks.robust_accuracy(results, [0] * 5, range(4)).tolist() == [0.6, 0.4, 0.4, 0.2]
     with pytest.raises(fp.InputError, match="labels must be one per result"):
         fp.attacks.robust_accuracy(results, [0])
+
+
+GRAPH = fp.Graph(7, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 6)], frozen=[(0, 6), (1, 5)])
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3, 5])
+@pytest.mark.parametrize("salt", range(4))
+def test_the_cheapest_purchase_succeeds_one_flip_beyond_the_radius(groups: int, salt: int) -> None:
+    voting = fp.VotingClassifier(Table(3, salt, 1, 0.9), groups, num_classes=3)
+    votes = voting.price(GRAPH)
+    certificate = fp.certify_group_votes(votes)
+    found = fp.attacks.known(voting, GRAPH, budget=10)
+    assert found.success is (votes.attack() is not None)
+    if found.success:
+        assert found.size == certificate.radius + 1
+        assert voting.predict(found.graph) != certificate.label
+        assert not fp.attacks.known(voting, GRAPH, budget=certificate.radius).success
+    assert found.model_calls >= votes.calls
+
+
+def test_the_known_attack_keeps_to_its_limits() -> None:
+    voting = fp.VotingClassifier(lambda graphs: [int(graph.num_edges > 4) for graph in graphs], 1, num_classes=2)
+    assert fp.attacks.known(voting, GRAPH, budget=5).success
+    assert not fp.attacks.known(voting, GRAPH, budget=5, removes=False).success
+
+
+def test_of_other_defences_nothing_is_known() -> None:
+    def parity(graphs: list[fp.Graph]) -> list[int]:
+        return [graph.num_edges % 2 for graph in graphs]
+
+    assert not fp.attacks.known(parity, GRAPH, budget=3, num_classes=2).success
+    assert fp.attacks.strongest(parity, GRAPH, budget=3, num_classes=2, attacks=["known", "greedy"]).size == 1

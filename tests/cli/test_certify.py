@@ -14,8 +14,7 @@ import pytest
 from pyarrow import parquet
 
 import flipproof as fp
-from flipproof.runs.run_folder import Store
-from flipproof.runs.settings import CertifySettings
+from flipproof.runs.run_folder import CertifySettings, Store
 from flipproof.runs.table import COLUMNS
 from support.command_line import OWN_MODEL, Shell, write_graphs
 from support.runs import spoil, stored

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 import flipproof as fp
-from flipproof.runs.run_folder import Store
-from flipproof.runs.settings import CertifySettings
+from flipproof.runs.run_folder import CertifySettings, Store
 from support.command_line import Shell
 from support.runs import spoil, stored
 

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 import flipproof as fp
-from flipproof.runs.settings import CertifySettings
+from flipproof.runs.run_folder import CertifySettings
 from support.command_line import Shell
 from support.runs import alter_row, alter_settings, evidence_of, replace_evidence, spoil
 

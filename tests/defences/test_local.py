@@ -136,7 +136,7 @@ def test_target_agrees_with_predict(features):
     rng = np.random.default_rng(1)
     local = fp.LocalClassifier(wild(3 if features else 0, 3))
     graph = random_graph(rng, 6, features, 0.1)
-    target = local.target(graph, Effort())
+    target = local.defence.target(local, graph, Effort())
     target.aim(None)
     flips = np.sort(np.stack([rng.permutation(graph.num_slots)[:3] for _ in range(40)]), axis=1)
     outcome = target.evaluate(flips)

@@ -393,7 +393,7 @@ def test_votes_are_frozen_and_print_well(smooth: SmoothedClassifier) -> None:
         votes.labels[0] = 1
     with pytest.raises(FrozenInstanceError):
         votes.seed = 3  # type: ignore[misc]
-    assert repr(smooth) == "SmoothedClassifier(function, EdgeNoise(keep=0.85), num_classes=3)"
+    assert repr(smooth) == "SmoothedClassifier(function, Smoothing(noise=EdgeNoise(keep=0.85)), num_classes=3)"
 
 
 def test_a_certificate_as_plain_values(smooth: SmoothedClassifier) -> None:

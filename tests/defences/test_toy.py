@@ -16,7 +16,7 @@ import flipproof as fp
 from flipproof import defences
 from flipproof.defences.defence import DefendedClassifier
 from flipproof.graphs import pairs_of_slots
-from flipproof.runs.settings import CertifySettings
+from flipproof.runs.run_folder import CertifySettings
 from support.command_line import Shell, write_graphs
 from support.forked import Server
 from support.runs import alter_row

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ import pytest
 import torch
 
 import flipproof as fp
-from flipproof.engines import Engine, Processes, ThisProcess, Threads, cores, local_engine
+from flipproof.engines import Engine, Processes, ThisProcess, cores, local_engine, one_thread
 
-ENGINES: list[Callable[[], Engine]] = [ThisProcess, lambda: Processes(2), lambda: Processes(3), lambda: Threads(2)]
+ENGINES: list[Callable[[], Engine]] = [ThisProcess, lambda: Processes(2), lambda: Processes(3)]
 GRAPHS = [fp.Graph(5 + k, [(0, 1), (1, 2), (2, 3), (3, 4)][: 2 + k % 3], label=k % 2) for k in range(4)]
 
 
@@ -35,25 +35,6 @@ def test_certificates_are_those_of_one_process(engine: Callable[[], Engine]) -> 
 def test_a_closure_needs_no_pickling_and_every_task_is_done_once(engine: Callable[[], Engine]) -> None:
     found = list(engine().run(lambda task: task * 10, range(50)))
     assert sorted(found) == [(task, task * 10) for task in range(50)]
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_tasks_may_depend_on_results(engine: Callable[[], Engine]) -> None:
-    """A chain of three tasks each: a task is ready only when the one before it is in."""
-    ready, left = [1, 2], 6
-
-    def tasks() -> Iterator[int | None]:
-        while left:
-            yield ready.pop() if ready else None
-
-    seen = []
-    for task, result in engine().run(lambda task: task * 10, tasks()):
-        assert result == task * 10
-        seen.append(task)
-        left -= 1
-        if task < 100:
-            ready.append(result)
-    assert sorted(seen) == [1, 2, 10, 20, 100, 200]
 
 
 @pytest.mark.parametrize("engine", ENGINES[1:])
@@ -84,17 +65,6 @@ def test_what_is_done_before_a_failure_is_handed_out() -> None:
     assert finished[:60] == list(range(60))
 
 
-def test_a_worker_that_dies_over_one_of_many_tasks_loses_none(tmp_path: Path) -> None:
-    def dies_once(task: int) -> int:
-        if task == 60 and not (tmp_path / "died").exists():
-            (tmp_path / "died").touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return task
-
-    assert sorted(task for task, _ in Processes(2).run(dies_once, range(100))) == list(range(100))
-    assert (tmp_path / "died").exists()
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_a_task_raises_is_raised_and_workers_end(engine: Callable[[], Engine]) -> None:
     def fails(task: int) -> int:
@@ -119,14 +89,15 @@ def test_an_exception_that_cannot_be_pickled_is_told_in_words() -> None:
         list(Processes(2).run(fails, range(3)))
 
 
-def test_a_worker_that_dies_is_replaced_and_its_task_done_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("fatal", "tasks"), [(4, 8), (60, 100)])
+def test_a_worker_that_dies_is_replaced_and_no_task_is_lost(tmp_path: Path, fatal: int, tasks: int) -> None:
     def dies_once(task: int) -> int:
-        if task == 4 and not (tmp_path / "died").exists():
+        if task == fatal and not (tmp_path / "died").exists():
             (tmp_path / "died").touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return task * task
 
-    assert sorted(Processes(2).run(dies_once, range(8))) == [(task, task * task) for task in range(8)]
+    assert sorted(Processes(2).run(dies_once, range(tasks))) == [(task, task * task) for task in range(tasks)]
     assert (tmp_path / "died").exists()
 
 
@@ -141,22 +112,12 @@ def test_a_task_that_kills_every_worker_is_given_up() -> None:
     assert multiprocessing.active_children() == []
 
 
-class Threaded:
-    """Work that says on how many threads torch computes; workers are prepared by the model's classifier."""
-
-    def __init__(self) -> None:
-        self.in_worker = fp.classifiers.as_classifier(fp.models.GCN(1, 2, seed=0).eval(), num_classes=2).one_thread
-
-    def __call__(self, task: int) -> int:
-        return torch.get_num_threads()
-
-
-def test_workers_are_prepared_once_and_use_one_thread_each() -> None:
+def test_workers_use_one_thread_each() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        assert {threads for _, threads in Processes(2).run(Threaded(), range(4))} == {1}
-        with Threaded().in_worker():
+        assert {threads for _, threads in Processes(2).run(lambda task: torch.get_num_threads(), range(4))} == {1}
+        with one_thread():
             assert torch.get_num_threads() == 1
         assert torch.get_num_threads() == 2
     finally:
@@ -209,38 +170,24 @@ def test_ctrl_c_ends_workers_in_the_middle_of_a_task() -> None:
         assert not any(map(running, pids))
 
 
-def test_where_a_process_cannot_be_forked(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [type(local_engine(workers)[0]) for workers in (1, 2)] == [ThisProcess, Processes]
-    assert local_engine(2, forks=False)[1] == "the model is on a GPU: using 2 threads instead of processes"
-    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
-    engine, sentence = local_engine(2)
-    assert isinstance(engine, Threads)
-    assert sentence == "this system cannot fork a process safely: using 2 threads instead of processes"
-    engine, sentence = local_engine(2, threads=False)
-    assert isinstance(engine, ThisProcess)
-    assert "may not be safe to call from two threads: using one worker" in sentence
-
-
-def test_the_model_tells_which_engine_it_can_have(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_a_process_cannot_be_forked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     network = fp.SmoothedClassifier(fp.models.GCN(1, 2, seed=0).eval(), fp.EdgeNoise(keep=0.8))
     black_box = fp.SmoothedClassifier(lambda graphs: [0] * len(graphs), fp.EdgeNoise(keep=0.8), num_classes=2)
-    assert [type(defence.engine(2)) for defence in (network, black_box)] == [Processes, Processes]
-    assert [type(network.engine(workers)) for workers in (None, 1)] == [ThisProcess, ThisProcess]
+    assert [type(network.engine(workers)) for workers in (None, 1, 2)] == [ThisProcess, ThisProcess, Processes]
     network.classifier.device = torch.device("cuda")  # as if it were there
-    assert [type(defence.engine(2)) for defence in (network, black_box)] == [Threads, Processes]
+    assert [type(defence.engine(2)) for defence in (network, black_box)] == [ThisProcess, Processes]
     network.engine(2, quiet=False)
-    assert "flipproof: the model is on a GPU" in capsys.readouterr().err
+    assert "flipproof: the model is on a GPU: using one worker\n" in capsys.readouterr().err
     monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
-    assert [type(defence.engine(2)) for defence in (network, black_box)] == [Threads, ThisProcess]
+    assert isinstance(black_box.engine(2), ThisProcess)
+    assert local_engine(2)[1] == "this system cannot fork a process safely: using one worker"
+    assert local_engine(1)[1] == ""
 
 
 @pytest.mark.parametrize("workers", [0, -1, True, 1.5])
 def test_numbers_of_workers_are_checked(workers: Any) -> None:
-    for engine in (Processes, Threads):
-        with pytest.raises(fp.InputError, match="workers must be an integer of at least 1; got"):
-            engine(workers)
+    with pytest.raises(fp.InputError, match="workers must be an integer of at least 1; got"):
+        Processes(workers)
     assert cores() >= 1
 
 

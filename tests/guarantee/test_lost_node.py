@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import flipproof as fp
-from flipproof.defences.asking import ask_all
-from flipproof.defences.sampling import Sampling
+from flipproof.defences.defence import ask_all
+from flipproof.defences.smoothing import Sampling
 from flipproof.engines import RayCluster
 
 GRAPHS = [fp.Graph(5 + k, [(0, 1), (1, 2), (2, 3), (3, 4)][: 2 + k % 3]) for k in range(4)]

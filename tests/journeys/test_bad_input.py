@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flipproof.runs.run_folder import written_run
-from flipproof.runs.settings import AttackSettings, CertifySettings
+from flipproof.runs.run_folder import AttackSettings, CertifySettings, written_run
 from support.command_line import OWN_MODEL, call, write_graphs
 from support.runs import replace_evidence, stored
 

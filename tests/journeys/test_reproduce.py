@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from flipproof.runs.settings import CertifySettings
+from flipproof.runs.run_folder import CertifySettings
 from support.browser import chromium, opened
 from support.command_line import call
 

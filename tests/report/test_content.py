@@ -13,8 +13,7 @@ from flipproof.attacks.search import AttackResult
 from flipproof.report.content import CertifiedRun, curve_range, percent
 from flipproof.report.reading import read_run
 from flipproof.runs.certifying import read_evidence
-from flipproof.runs.run_folder import open_run
-from flipproof.runs.settings import CertifySettings
+from flipproof.runs.run_folder import CertifySettings, open_run
 
 
 @pytest.fixture(scope="module")

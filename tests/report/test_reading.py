@@ -18,8 +18,7 @@ from flipproof.report.reading import check_attacks, check_baseline, read_run, ru
 from flipproof.report.report_page import report_page, script_data
 from flipproof.runs.attacking import read_attacks
 from flipproof.runs.certifying import Line, keep_line, read_evidence
-from flipproof.runs.run_folder import open_run, written_run
-from flipproof.runs.settings import CertifySettings
+from flipproof.runs.run_folder import CertifySettings, open_run, written_run
 from flipproof.runs.table import read_table, write_table
 from support.certified_runs import KEEP, attack, certify, make_small_runs
 

@@ -13,7 +13,7 @@ import flipproof
 from flipproof.defences import defence_names
 from flipproof.report.templates import _environment, bibtex, references
 from flipproof.report.wording import wording
-from flipproof.runs.settings import CertifySettings
+from flipproof.runs.run_folder import CertifySettings
 from support.command_line import Command
 
 ROOT = Path(__file__).parents[2]

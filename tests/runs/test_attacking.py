@@ -17,8 +17,7 @@ from flipproof.defences.defence import described
 from flipproof.engines import Processes
 from flipproof.runs.attacking import Attacked, AttackWork, attack_into, certified_radii, read_attacks
 from flipproof.runs.certifying import certify_into
-from flipproof.runs.run_folder import written_run
-from flipproof.runs.settings import AttackSettings
+from flipproof.runs.run_folder import AttackSettings, written_run
 from support.attacked import trained
 from support.runs import replace_evidence, settings_of, stored
 

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 import flipproof as fp
-from flipproof.runs.run_folder import STORE_FILE, Store, open_run, written_run
-from flipproof.runs.settings import StudySettings
+from flipproof.runs.run_folder import STORE_FILE, Store, StudySettings, open_run, written_run
 
 SETTINGS = StudySettings("made by hand", {"a": 1})
 

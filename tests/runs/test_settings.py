@@ -12,7 +12,7 @@ import pytest
 import flipproof as fp
 from flipproof.defences.defence import described
 from flipproof.fields import from_plain
-from flipproof.runs.settings import AttackSettings, CertifySettings, StudySettings
+from flipproof.runs.run_folder import AttackSettings, CertifySettings, StudySettings
 from support.runs import settings_of
 
 GRAPHS = {index: fp.Graph(4, [(0, 1)]) for index in range(100)}
@@ -36,7 +36,7 @@ def test_what_is_written_comes_back(tmp_path: Path) -> None:
     assert CertifySettings.read(tmp_path) == SETTINGS
     content = json.loads((tmp_path / "run.json").read_text())
     assert content.keys() == {"format", "command", "settings", "versions"}
-    assert (content["format"], content["command"]) == (2, "certify")
+    assert (content["format"], content["command"]) == (3, "certify")
     assert content["versions"].keys() == {"flipproof", "numpy", "scipy", "torch"}
     assert content["settings"]["defence"] == described(SMOOTH.defence)
     before = (tmp_path / "run.json").stat().st_mtime_ns
@@ -94,7 +94,7 @@ def test_a_run_of_the_version_before_is_refused_in_the_same_words(tmp_path: Path
         CertifySettings.read(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"format": 2, "settings": 3}', "\ufffe"])
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": 3, "settings": 3}', "\ufffe"])
 def test_a_file_that_is_no_run_json(tmp_path: Path, text: str) -> None:
     (tmp_path / "run.json").write_text(text)
     with pytest.raises(fp.InputError, match=r"run\.json cannot be read as a run's settings"):

@@ -37,7 +37,7 @@ def written(rows, kind):
 @pytest.mark.parametrize("group", [1, 4, 11, 100])
 def test_groups_make_no_difference(folder, tmp_path, monkeypatch, group):
     rows = list(read_table(folder))
-    monkeypatch.setattr(table, "_GROUP", group)
+    monkeypatch.setattr(table, "ROWS_AT_ONCE", group)
     write_table(tmp_path, iter(rows))
     stored = read_table(tmp_path)
     assert len(stored) == len(rows) == 11

@@ -10,7 +10,7 @@ import pytest
 
 from flipproof import models
 from flipproof.datasets.sources import model_data
-from flipproof.studies.paper_experiment import Job, Model, Settings, TrainWork, _ready, data_split, train_networks
+from flipproof.studies.paper_experiment import Job, Model, Settings, TrainWork, _stages, data_split, train_networks
 
 NOTHING = {"data": None, "root": None, "download": False, "data_seed": None, "split_seed": None}
 TINY = Settings(
@@ -28,12 +28,12 @@ def test_test_graphs_of_a_reproduced_model_were_no_training_graphs(tmp_path: Pat
 
 def test_a_network_is_retrained_after_it_was_trained(tmp_path: Path) -> None:
     first = Job("gcn", None)
-    waiting = _ready([Job("gcn", 0.7), first, Job("gin", 0.7), Job("gcn", 0.9)], TINY, tmp_path)
-    assert [next(waiting) for _ in range(3)] == [first, Job("gin", 0.7), None]
+    rest = [Job("gcn", 0.7), Job("gin", 0.7), Job("gcn", 0.9)]
+    assert _stages([rest[0], first, *rest[1:]]) == [[first], rest]
     for model in first.models(TINY):
         assert not first.done(TINY, tmp_path)
         model.folder(tmp_path).mkdir(parents=True)
-    assert list(waiting) == [Job("gcn", 0.7), Job("gcn", 0.9)]
+    assert first.done(TINY, tmp_path)
 
 
 def test_the_experiment_is_the_papers() -> None:

@@ -13,8 +13,7 @@ import pytest
 from flipproof.datasets import Dataset, folder, topologies
 from flipproof.datasets.sources import DataSource
 from flipproof.models import load_metadata
-from flipproof.runs.run_folder import open_run
-from flipproof.runs.settings import StudySettings
+from flipproof.runs.run_folder import StudySettings, open_run
 from flipproof.studies import candidate
 from flipproof.studies.candidate import Candidate, Threat, baselines
 from flipproof.studies.experiment import Experiment

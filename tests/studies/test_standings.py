@@ -18,8 +18,7 @@ import flipproof as fp
 from flipproof import certified_accuracy, defences
 from flipproof.cli import choosing_commands
 from flipproof.report.content import RADII
-from flipproof.runs.run_folder import open_run, written_run
-from flipproof.runs.settings import StudySettings
+from flipproof.runs.run_folder import StudySettings, open_run, written_run
 from flipproof.studies.benchmark_config import read_protocols
 from flipproof.studies.benchmark_jobs import Job, JobWork, finished_jobs, jobs_of
 from flipproof.studies.standings import DataStandings, Measured, RowStanding

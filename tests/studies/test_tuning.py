@@ -12,8 +12,7 @@ import pytest
 import flipproof as fp
 from flipproof.datasets import folder
 from flipproof.datasets.sources import DataSource
-from flipproof.runs.run_folder import open_run
-from flipproof.runs.settings import StudySettings
+from flipproof.runs.run_folder import StudySettings, open_run
 from flipproof.studies.candidate import Threat, named_candidates
 from flipproof.studies.experiment import Experiment
 from flipproof.studies.protection import Final, next_commands

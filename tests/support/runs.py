@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ import flipproof as fp
 from flipproof.certificates.evidence import Evidence
 from flipproof.defences.defence import DefendedClassifier, described
 from flipproof.fields import from_plain, to_plain
-from flipproof.runs.run_folder import STORE_FILE, Store, open_run
-from flipproof.runs.settings import CertifySettings
+from flipproof.runs.run_folder import STORE_FILE, CertifySettings, Store, open_run
 
 __all__ = ["alter_row", "alter_settings", "evidence_of", "replace_evidence", "settings_of", "spoil", "stored"]
 
@@ -48,7 +46,7 @@ def evidence_of(folder: str | Path, index: int) -> Any:
 
 def replace_evidence(folder: str | Path, index: int, evidence: Evidence | None) -> None:
     """Put other evidence in its place, with its hash, as somebody with flipproof in hand could; ``None`` removes it."""
-    with closing(Store(Path(folder) / STORE_FILE, write=True)) as store:
+    with Store(Path(folder) / STORE_FILE, write=True) as store:
         if evidence is None:
             store.drop(index)
         else:
@@ -57,15 +55,15 @@ def replace_evidence(folder: str | Path, index: int, evidence: Evidence | None) 
 
 def spoil(folder: str | Path, index: int | str) -> None:
     """Cut what is stored about a graph, and leave its hash."""
-    with closing(Store(Path(folder) / STORE_FILE, write=True)) as store:
+    with Store(Path(folder) / STORE_FILE, write=True) as store:
         query = "UPDATE finished SET content = substr(content, 1, length(content) - 20) WHERE item = ?"
-        store._change(query, index)
+        store._do(query, index)
 
 
 def stored(folder: str | Path) -> list[tuple[Any, ...]]:
     """Everything that is finished in the store, in order."""
-    with closing(Store(Path(folder) / STORE_FILE, write=False)) as store:
-        return list(store._read("SELECT * FROM finished ORDER BY item"))
+    with Store(Path(folder) / STORE_FILE, write=False) as store:
+        return list(store._do("SELECT * FROM finished ORDER BY item"))
 
 
 def alter_row(folder: str | Path, index: int, column: str, value: object) -> None:

@@ -12,8 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from flipproof.attacks.constraints import Space
-from flipproof.attacks.search import Best
+from flipproof.attacks.search import Best, Space
 from flipproof.classifiers.dense import DenseClassifier
 from flipproof.classifiers.features import Function
 from flipproof.classifiers.torch_module import MessagePassingClassifier, logit_per_class
@@ -33,11 +32,8 @@ def gradient_search(target: Target, space: Space, rng: np.random.Generator) -> B
     noise = rng.gumbel(size=(_ROUNDINGS, len(weights)))
     noise[0] = 0
     keys = np.log(weights + 1e-6) + noise  # the largest of such keys are a sample without replacement
-    width = min(len(weights), 2 * space.budget + 8)
-    wishes = space.columns[np.argsort(-keys, axis=1, kind="stable")[:, :width]]
-    sets = space.repaired(wishes, space.budget)
+    sets = space.columns[np.argsort(-keys, axis=1, kind="stable")[:, : space.budget]]
     nested = np.where(np.tri(space.budget, dtype=np.bool_), sets[:1], -1)
-    nested = nested[space.holds(nested)]
     candidates = np.concatenate([nested, sets[1:]])
     outcome = target.evaluate(candidates)
     fooled = np.flatnonzero(outcome.fooled[: len(nested)])

@@ -1,4 +1,4 @@
-"""What all attacks have in common: checks, the search, taking flips back, confirmation."""
+"""What all attacks have in common: what an attacker may do, the search, taking flips back, confirmation."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flipproof.attacks.constraints import Constraints, Space
-from flipproof.checks import checked_seed
-from flipproof.defences.defence import as_defended
+from flipproof.checks import checked_count, checked_seed
+from flipproof.defences.baselines import Undefended
+from flipproof.defences.defence import DefendedClassifier
 from flipproof.defences.target import Effort, Outcome, Target
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots
@@ -87,17 +87,18 @@ def robust_accuracy(
 
 
 _MODEL = ("num_classes", "features", "convention")
-_CONSTRAINTS = ("adds", "removes", "keep_connected", "allow_isolated", "per_node")
+_LIMITS = ("adds", "removes")
+_MOST_CANDIDATES = 20_000  # single steps tried at once; of more, a random part
 
 
 class Options(TypedDict, total=False):
     """Keyword arguments of every attack.
 
     ``label``: class to be left; by default the classifier's own answer. ``num_classes``, ``features``, ``convention``: as for
-    :class:`flipproof.SmoothedClassifier`, for a base classifier only. ``adds``, ``removes``, ``keep_connected``,
-    ``allow_isolated``, ``per_node``: see :class:`flipproof.attacks.Constraints`. ``max_calls``: most model calls of the search
-    (confirmation not counted). ``seed``: of the search. For a smoothed classifier: ``samples`` noisy copies a candidate (256),
-    ``confirm_samples`` fresh ones (10,000), ``alpha`` of the confirmation (0.001).
+    :class:`flipproof.SmoothedClassifier`, for a base classifier only. ``adds``, ``removes``: whether edges may be added, removed.
+    ``max_calls``: largest number of model calls of the search, without the confirmation. ``seed``: seed of the search. For a
+    smoothed classifier: ``samples`` noisy copies per candidate (256), ``confirm_samples`` fresh ones (10,000), ``alpha`` of the
+    confirmation (0.001).
     """
 
     label: int | None
@@ -106,14 +107,41 @@ class Options(TypedDict, total=False):
     convention: str | None
     adds: bool
     removes: bool
-    keep_connected: bool
-    allow_isolated: bool
-    per_node: int | None
     max_calls: int | None
     seed: int
     samples: int
     confirm_samples: int
     alpha: float
+
+
+class Space:
+    """The flips that an attacker may make on a graph, as positions (see :mod:`flipproof.defences.target`).
+
+    One undirected flip costs 1; frozen pairs of the graph are never touched.
+
+    Attributes:
+        columns: Positions that may be flipped.
+        budget: Largest number of flips that is possible.
+    """
+
+    def __init__(self, graph: Graph, budget: int, *, adds: bool = True, removes: bool = True) -> None:
+        if not (adds or removes):
+            raise InputError("an attacker must be allowed to add or to remove edges; got adds=False, removes=False")
+        self.columns: IntArray = np.flatnonzero(np.where(graph.slot_states, removes, adds)).astype(np.int64)
+        self.budget = min(checked_count(budget, "budget", 0, "for instance 5"), len(self.columns))
+
+    def extensions(self, flips: IntArray, rng: np.random.Generator, *, limit: int | None = None) -> IntArray:
+        """All sets with one flip more than this one ``[d]``, ``[K, d + 1]``. Of more than ``limit``, a random part."""
+        most = _MOST_CANDIDATES if limit is None else min(_MOST_CANDIDATES, limit)
+        further = self.columns[~np.isin(self.columns, flips)]
+        if len(further) > most:
+            further = rng.choice(further, most, replace=False)
+        return np.column_stack([np.tile(flips, (len(further), 1)), further])
+
+    def draws(self, count: int, size: int, rng: np.random.Generator) -> IntArray:
+        """Random sets of ``size`` flips, ``[count, size]``."""
+        sets = [rng.choice(self.columns, size, replace=False) for _ in range(count)]
+        return np.array(sets, dtype=np.int64).reshape(count, size)
 
 
 @dataclass(frozen=True)
@@ -151,11 +179,16 @@ class Best:
 
 def target_of(model: Any, graph: Graph, options: Options) -> Target:
     """What a user means to attack: a defended classifier with its defence, anything else as it is."""
-    given: dict[str, Any] = dict(options)
-    label = given.pop("label", None)
-    defended = as_defended(model, **{key: given.pop(key, None) for key in _MODEL})
-    target = defended.target(graph, Effort(**{key: value for key, value in given.items() if key not in _CONSTRAINTS}))
-    target.aim(label)
+    arguments: dict[str, Any] = {key: value for key in _MODEL if (value := options.get(key)) is not None}
+    if not isinstance(model, DefendedClassifier):
+        model = Undefended(model, **arguments)
+    elif arguments:
+        name, value = next(iter(arguments.items()))
+        raise InputError(f"a {type(model).__name__} has its own {name}; got {value!r} (leave it out)")
+    elsewhere = ("label", *_MODEL, *_LIMITS)
+    effort: dict[str, Any] = {key: value for key, value in options.items() if key not in elsewhere}
+    target: Target = model.defence.target(model, graph, Effort(**effort))
+    target.aim(options.get("label"))
     return target
 
 
@@ -163,16 +196,11 @@ Search = Callable[[Target, Space, np.random.Generator], Best]
 """Looks for a set of flips within the space after which the target is fooled."""
 
 
-def minimal(target: Target, space: Space, flips: IntArray) -> IntArray:
-    """A subset of a successful set of flips ``[d]`` that succeeds too, and of which no single flip can be taken back.
-
-    Every subset with one flip less is tried at once; the one that fools the target best is kept, and so on. Flips whose taking
-    back would break a constraint (an added edge that holds the graph together) stay.
-    """
+def minimal(target: Target, flips: IntArray) -> IntArray:
+    """A subset of a successful set of flips ``[d]`` that succeeds too, and of which no single flip can be taken back."""
     while len(flips):
         count = len(flips)
         fewer = np.tile(flips, (count, 1))[~np.eye(count, dtype=np.bool_)].reshape(count, count - 1)
-        fewer = fewer[space.holds(fewer)]
         outcome = target.evaluate(fewer)
         if not len(outcome) or not outcome.fooled.any():
             break
@@ -185,10 +213,9 @@ def run(name: str, search: Search, model: Any, graph: Any, budget: int, options:
     unknown = sorted(options.keys() - Options.__annotations__.keys())
     if unknown:
         raise InputError(f"unknown option {unknown[0]!r} (an attack takes {', '.join(Options.__annotations__)})")
-    limits = Constraints(budget, **{key: options[key] for key in _CONSTRAINTS if key in options})  # type: ignore[literal-required]
     graph = as_graph(graph)
+    space = Space(graph, budget, adds=options.get("adds", True), removes=options.get("removes", True))
     target = target_of(model, graph, options)
-    space = Space(graph, limits)
     nothing = np.empty((1, 0), dtype=np.int64)
     if target.room == 0:
         raise InputError(
@@ -199,7 +226,7 @@ def run(name: str, search: Search, model: Any, graph: Any, budget: int, options:
         best = search(target, space, np.random.default_rng(checked_seed(options.get("seed", 0))))
     if best.fooled and len(best.flips) > 1:
         target.max_calls = None  # taking back costs little, and is part of every attack
-        fewer = minimal(target, space, best.flips)[None]
+        fewer = minimal(target, best.flips)[None]
         best = Best.of(fewer, target.evaluate(fewer))
     flips = pairs_of_slots(graph.slots[np.sort(best.flips)], graph.num_nodes)
     attacked = graph.flipped(flips)

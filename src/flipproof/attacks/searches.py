@@ -10,8 +10,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from flipproof.attacks.constraints import Space
-from flipproof.attacks.search import AttackResult, Best, Options, run
+from flipproof.attacks.search import AttackResult, Best, Options, Space, run
 from flipproof.defences.target import Target
 from flipproof.errors import InputError
 
@@ -175,7 +174,6 @@ def _exhaustive_search(target: Target, space: Space, rng: np.random.Generator) -
         sets = combinations(space.columns.tolist(), size)
         while target.room != 0 and (part := list(islice(sets, _SETS_AT_ONCE))):
             candidates = np.array(part)
-            candidates = candidates[space.holds(candidates)]
             best = best.better(Best.of(candidates, target.evaluate(candidates)))
             if best.fooled:
                 return best
@@ -186,7 +184,6 @@ def _known_search(target: Target, space: Space, rng: np.random.Generator) -> Bes
     nothing = np.empty((1, 0), dtype=np.int64)
     best = Best.of(nothing, target.evaluate(nothing))
     flips = target.known()
-    if not flips.size:
+    if not flips.size or flips.shape[1] > space.budget or not np.isin(flips, space.columns).all():
         return best
-    allowed = flips[space.holds(flips)]
-    return Best.of(allowed, target.evaluate(allowed)).better(best)
+    return Best.of(flips, target.evaluate(flips)).better(best)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -87,7 +85,6 @@ class Classifier(ABC):
         more_probes: Additional random graphs on which the model is tried: more are needed where only labels tell.
         shortcuts: Whether faster ways to the model may be taken; no longer, once one of them gave other answers.
         forks: Whether the model survives a fork of the process; one on a GPU does not.
-        threads: Whether the model may be called from several threads.
     """
 
     num_classes: int
@@ -100,25 +97,7 @@ class Classifier(ABC):
     more_probes: int = 0
     shortcuts: bool = True
     forks: bool = True
-    threads: bool = False
     _remedy = "raise memory, or take a noise that adds fewer edges"
-
-    @contextmanager
-    def one_thread(self) -> Iterator[None]:
-        """While entered, torch (if loaded) computes on one thread: a worker has one core, and the same bits as any other.
-
-        In a forked worker the other threads no longer exist, and whoever waited for them would wait forever.
-        """
-        torch = sys.modules.get("torch")
-        if torch is None:
-            yield
-            return
-        before = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
 
     def suited(self, graph: Graph, noise: EdgeNoise) -> Classifier:
         """The classifier itself, or another way to the same model that is faster for such graphs under this noise.

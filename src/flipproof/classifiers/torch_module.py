@@ -43,8 +43,6 @@ class TorchClassifier(Classifier):
         self.prepare()
         _keep_freed_memory()
 
-    threads = True
-
     @property
     def forks(self) -> bool:  # type: ignore[override]
         """Whether the model survives a fork of the process."""

@@ -24,8 +24,7 @@ from flipproof.progress import note
 from flipproof.report.wording import LINE, role_name, wording
 from flipproof.runs.attacking import AttackWork, attack_into, certified_radii
 from flipproof.runs.certifying import features_shown
-from flipproof.runs.run_folder import written_run
-from flipproof.runs.settings import AttackSettings
+from flipproof.runs.run_folder import AttackSettings, written_run
 from flipproof.studies.search_space import undefended
 
 _CERTIFIED = "certified (lower bound)"
@@ -45,9 +44,6 @@ class AttackOptions(OutputOptions, WorkerOptions, ModelDataOptions, FolderOption
     seed: int = option("Seed of the search.", 0)
     adds: bool = option("Whether edges may be added.", True, panel="Attacker")
     removes: bool = option("Whether edges may be removed.", True, panel="Attacker")
-    keep_connected: bool = option("Make no new connected component.", False, panel="Attacker")
-    allow_isolated: bool = option("Whether a node may lose its last edge.", True, panel="Attacker")
-    per_node: int | None = option("Largest number of flips at any one node.", None, panel="Attacker", least=0)
     edge_blind: str | None = option(
         "The line to beat: fit, to learn it from the training graphs now, or a folder of train --model edge-blind.",
         None,
@@ -59,8 +55,7 @@ class AttackOptions(OutputOptions, WorkerOptions, ModelDataOptions, FolderOption
     @property
     def constraints(self) -> dict[str, Any]:
         """What the attacker may do."""
-        names = ("adds", "removes", "keep_connected", "allow_isolated", "per_node")
-        return {name: getattr(self, name) for name in names}
+        return {"adds": self.adds, "removes": self.removes}
 
 
 def attack(options: AttackOptions) -> Result:

@@ -33,8 +33,7 @@ from flipproof.runs.certifying import (
     model_paths,
     read_line,
 )
-from flipproof.runs.run_folder import Run, written_run
-from flipproof.runs.settings import CertifySettings
+from flipproof.runs.run_folder import CertifySettings, Run, written_run
 
 _TINY = 4  # graphs that are not worth more than this process; a single one may be huge, and is split
 
@@ -94,7 +93,6 @@ def certify(options: CertifyOptions) -> Result:
             defended,
             chosen.graphs,
             engine=lambda graphs: cluster or _local(defended, options, graphs),
-            own_model=loaded.saved is None,
             quiet=options.silent,
         )
     summary = {"run": str(options.out), **summarise(rows, settings, line)}

@@ -14,8 +14,7 @@ from flipproof.certificates.certificate import Certificate
 from flipproof.cli.defending import defend, num_classes, required_defence
 from flipproof.cli.options import ModelOptions, OutputOptions, WorkerOptions
 from flipproof.datasets.sources import Columns, parsed_line, read_unlabelled, stored_attributes
-from flipproof.defences.asking import ask_all
-from flipproof.defences.defence import DefendedClassifier, described
+from flipproof.defences.defence import DefendedClassifier, ask_all, described
 from flipproof.errors import InputError
 from flipproof.fields import from_plain, option
 from flipproof.graphs import Graph
@@ -128,7 +127,7 @@ class _Predictor:
         workers = None if alone else options.workers or (1 if len(graphs) < 2 else 0)
         engine = self.defended.engine(workers, quiet=options.silent)
         numbered, done, following = dict(enumerate(graphs)), dict[int, Any](), 0
-        for index, _, certificate in ask_all(self.defended, request, numbered, engine=engine, own_model=True):
+        for index, _, certificate in ask_all(self.defended, request, numbered, engine=engine):
             done[index] = certificate
             while following in done:
                 yield graphs[following], done.pop(following)

@@ -13,7 +13,7 @@ from flipproof.errors import InputError
 from flipproof.fields import option
 from flipproof.files import write_text, written_file
 from flipproof.progress import note, progress
-from flipproof.runs.settings import CertifySettings
+from flipproof.runs.run_folder import CertifySettings
 from flipproof.runs.table import FORMATS, read_table, write_formatted
 
 _PAPER = ("long", "latex", "paired")

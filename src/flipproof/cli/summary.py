@@ -14,7 +14,7 @@ from flipproof.certificates.metrics import mean_radius, only_class, right_radii,
 from flipproof.graphs import IntArray
 from flipproof.report.wording import LINE, title
 from flipproof.runs.certifying import Line
-from flipproof.runs.settings import CertifySettings
+from flipproof.runs.run_folder import CertifySettings
 from flipproof.runs.table import Row, columns_of
 
 if TYPE_CHECKING:

@@ -4,17 +4,18 @@
     read      the certificate that follows from the evidence                               (pure mathematics, anywhere)
 
 The fields of a defence are its settings, those of its request what certification takes: both are options of the command line and
-stand in run.json. Everything above the defences (run folder, attacks, report, studies, command line) knows this protocol and no
-single defence. CONTRIBUTING.md says what a new one needs. :class:`DefendedClassifier` is what users hold: a model with its
-defence; each defence has a thin subclass with its own arguments.
+stand in run.json. CONTRIBUTING.md says what a new one needs. :class:`DefendedClassifier` is what users hold: a model with its
+defence; each defence has a thin subclass with its own arguments. :func:`ask_all` asks about many graphs on any engine.
 """
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -25,13 +26,12 @@ from flipproof.checks import checked_count
 from flipproof.classifiers import DEFAULT_MEMORY, as_classifier, unwrapped
 from flipproof.classifiers.guard import Guard, ShortcutDisagrees
 from flipproof.defences import defence_class, trained_defence
-from flipproof.defences.asking import AnswerWork, ask_all
 from flipproof.engines import Engine, ThisProcess, cores, local_engine
 from flipproof.errors import InputError
 from flipproof.fields import to_plain
 from flipproof.graphs import Graph, as_graph, as_graphs
 from flipproof.noise import EdgeNoise
-from flipproof.progress import note, watched
+from flipproof.progress import note, progress, watched
 
 if TYPE_CHECKING:
     from flipproof.defences.target import Effort, Target
@@ -45,7 +45,7 @@ class Request:
     """What is asked about every graph: plain values, checked when it is made. This one leaves nothing open."""
 
     def fits(self, evidence: Any) -> bool:
-        """Whether evidence answers this request, as far as can be told without reading the certificate."""
+        """Whether evidence answers this request, as far as can be told without reading it."""
         return True
 
     def read(self, evidence: Any) -> Certificate:
@@ -64,19 +64,19 @@ class Request:
 
 
 class Defence(ABC):
-    """A way to ask a model that allows for certificates; subclasses are frozen dataclasses."""
+    """A way to ask a model that allows for certificates; subclasses are frozen dataclasses.
+
+    Attributes:
+        name: In the registry, on the command line and in run.json.
+        evidence: What is stored of every graph.
+        request: A frozen dataclass: what certification takes beside the graph.
+        edge_blind: Whether no attack on edges can change any answer.
+    """
 
     name: ClassVar[str]
-    """In the registry, on the command line and in run.json."""
-
     evidence: ClassVar[type[Evidence]]
-    """What is stored of every graph."""
-
     request: ClassVar[type[Any]] = Request
-    """A frozen dataclass: what certification takes beside the graph."""
-
     edge_blind: ClassVar[bool] = False
-    """Whether no attack on edges can change any answer."""
 
     @property
     def trial_noise(self) -> EdgeNoise:
@@ -88,23 +88,12 @@ class Defence(ABC):
         return features
 
     def check(self, classifier: DefendedClassifier, graphs: Sequence[Graph], request: Any = None) -> None:
-        """Refuse, before any long work, what would make a certificate false or asking fail.
-
-        Where this is left as it is, the model is tried on every graph: on a few of them now, on the others before they are asked
-        about.
-        """
+        """Refuse, before any long work, what would make a certificate false or asking fail; by default by trying the model."""
         classifier.guard.check(graphs, self.trial_noise)
 
     @abstractmethod
     def ask(self, classifier: DefendedClassifier, graph: Graph, request: Any, run: Run = map) -> Evidence:
-        """Ask the model all that the request needs, about a graph that :meth:`check` has passed.
-
-        Args:
-            classifier: Has the model.
-            graph: The graph.
-            request: What is asked.
-            run: Does pieces of the work, perhaps on many cores, and returns their results in order.
-        """
+        """Ask the model all that the request needs, about a graph that :meth:`check` has passed; ``run`` does pieces of it."""
 
     def answer(self, classifier: DefendedClassifier, graph: Graph) -> int | None:
         """The defended classifier's answer without a certificate; ``None`` where it abstains."""
@@ -118,10 +107,7 @@ class Defence(ABC):
         return isinstance(evidence, self.evidence) and evidence.num_classes == num_classes
 
     def best(self, graph: Graph, request: Any, num_classes: int) -> Certificate | None:
-        """The certificate of a model that never changes its answer: no certificate of a graph of this size reaches farther.
-
-        Computed without a model; ``None`` if nothing but the graph limits it.
-        """
+        """The certificate of a model that never changes its answer, which none exceeds; ``None`` if only the graph limits it."""
         return None
 
     def target(self, classifier: DefendedClassifier, graph: Graph, effort: Effort) -> Target:
@@ -132,10 +118,14 @@ class Defence(ABC):
 
 
 _STILL = EdgeNoise(add=0, remove=0)
+_TRIED_FIRST = 8  # graphs on which a model is tried before any work: most that is to be refused is refused there
+
+Progress = bool | Callable[[int, int], None]
+_Result = TypeVar("_Result")
 
 
 def described(defence: Defence) -> dict[str, Any]:
-    """A defence with its settings as plain JSON: name and values."""
+    """Name and settings of a defence as plain JSON."""
     return {"name": defence.name, **to_plain(defence)}
 
 
@@ -144,14 +134,8 @@ def label_dtype(num_classes: int) -> type[np.unsignedinteger[Any]]:
     return np.uint8 if num_classes <= 256 else np.uint32
 
 
-_TRIED_FIRST = 8  # graphs on which a model is tried before any work: most that is to be refused is refused there
-
-Progress = bool | Callable[[int, int], None]
-_Result = TypeVar("_Result")
-
-
 class DefendedClassifier:
-    """A model made certifiable by a defence.
+    """A model made certifiable by a defence; ``defence_name`` is that of a subclass.
 
     Args:
         model: A torch module with ``forward(x, edge_index, batch)`` (PyG's convention), ``forward(data)`` or
@@ -165,21 +149,17 @@ class DefendedClassifier:
             ``"constant"``, a function from a Graph to an array ``[n, d]``, a PyG transform, or several in a list.
         convention: ``"pyg"``, ``"data"`` or ``"dense"``, where the module's ``forward`` does not tell.
         trust_features: Accept node features that look as if computed from the clean edges.
-        memory: Bytes that graphs and the model's work on them may take at once. Batches are cut to fit; a graph of which
-            not even one copy fits is refused.
+        memory: Bytes that graphs and the model's work on them may take at once; batches are cut to fit.
         edge_features: For a PyG module that reads ``edge_attr``: a function that makes it from the features of the two ends of
-            every edge, ``[E, d]`` each, after the noise. A stored ``edge_attr`` cannot be used: an edge that the noise adds has
-            none, so a model that reads one is refused without this function.
+            every edge, ``[E, d]`` each, after the noise. A stored ``edge_attr`` is not used: added edges have none.
     """
 
     defence_name: ClassVar[str] = ""
-    """The defence of a subclass, by name."""
 
     def __init__(
         self,
         model: Any,
         defence: Defence | None = None,
-        *,
         num_classes: int | None = None,
         features: Any = None,
         convention: str | None = None,
@@ -193,8 +173,7 @@ class DefendedClassifier:
                 f"{type(self).__name__} has its own defence; got {defence!r} (leave it out, or use another classifier)"
             )
         self.model, self.defence = unwrapped(model), defence
-        self.derived: Any = None
-        """What the defence has made of the model, if anything, since it checked it last."""
+        self.derived: Any = None  # what the defence has made of the model since it checked it last
         features = defence.features(self.model, features)
         number = getattr(self.model, "num_classes", None) if num_classes is None else num_classes
         self.num_classes = checked_count(number, "num_classes", 2, "count declared classes")
@@ -215,11 +194,7 @@ class DefendedClassifier:
         self.guard = Guard(self.classifier, trust_features=trust_features)
 
     def __repr__(self) -> str:
-        settings = {key: value for key, value in described(self.defence).items() if key != "name"}
-        shown = ", ".join(f"{key}={value!r}" for key, value in {**settings, "num_classes": self.num_classes}.items())
-        return f"{type(self).__name__}({type(self.model).__name__}, {shown})"
-
-    # ---- answers ----
+        return f"{type(self).__name__}({type(self.model).__name__}, {self.defence}, num_classes={self.num_classes})"
 
     def predict(self, graph: Any) -> int | None:
         """The defended classifier's answer, or ``None`` where it abstains."""
@@ -240,7 +215,9 @@ class DefendedClassifier:
         def answers() -> list[int | None]:
             done: dict[int, int | None] = {}
             with watched(progress, "asking", len(members), unit="graphs") as advance:
-                for (index, _), answer in where.run(AnswerWork(self), enumerate(members)):
+                for (index, _), answer in where.run(
+                    lambda task: self.defence.answer(self, task[1]), enumerate(members)
+                ):
                     done[index] = answer
                     advance(1)
             return [done[index] for index in range(len(members))]
@@ -305,17 +282,15 @@ class DefendedClassifier:
         workers: int | None = None,
         engine: Engine | None = None,
         read: bool = True,
-    ) -> list[tuple[Evidence, Certificate | None]]:
+    ) -> list[tuple[Any, Certificate | None]]:
         """Evidence about each graph and, if it is read, the certificate, in their order."""
         self.check_ahead(graphs, request)
-        where, done = engine or self.engine(workers), dict[int, tuple[Evidence, Certificate | None]]()
+        numbered, where, done = dict(enumerate(graphs)), engine or self.engine(workers), dict[int, Any]()
         with watched(progress, "certifying" if read else "asking", len(graphs), unit="graphs") as advance:
-            for index, evidence, certificate in ask_all(
-                self, request, dict(enumerate(graphs)), engine=where, read=read
-            ):
+            for index, *answer in ask_all(self, request, numbered, engine=where, read=read):
                 advance(index not in done)
-                done[index] = evidence, certificate
-        return [done[index] for index in range(len(graphs))]
+                done[index] = answer
+        return [done[index] for index in numbered]
 
     def effective(self) -> DefendedClassifier:
         """The classifier itself; around a model that sees no edges, the one that is certified at every radius."""
@@ -325,18 +300,12 @@ class DefendedClassifier:
 
         return EdgeBlindClassifier(self.classifier, num_classes=self.num_classes)
 
-    # ---- checks and work ----
-
     def check(self, graphs: Sequence[Graph], request: Any = None) -> None:
         """Refuse, before any long work, what would make a certificate false or asking fail."""
         self.defence.check(self, graphs, request)
 
     def check_ahead(self, graphs: Sequence[Graph], request: Any = None) -> None:
-        """As :meth:`check`, of graphs that are asked about with :func:`flipproof.defences.asking.ask_all`.
-
-        Where the model is tried on every graph, it is tried on a few of them now, and on each of the others before it is asked
-        about.
-        """
+        """As :meth:`check`, but the model is tried on a few graphs only; :func:`ask_all` tries it on each of the others."""
         if self._tries_every_graph:
             self.guard.check(graphs, self.defence.trial_noise, first=_TRIED_FIRST)
         else:
@@ -358,21 +327,14 @@ class DefendedClassifier:
     def _tries_every_graph(self) -> bool:
         return type(self.defence).check is Defence.check
 
-    def target(self, graph: Graph, effort: Effort) -> Target:
-        """What an attack on a graph minimises."""
-        return self.defence.target(self, graph, effort)
-
     def engine(self, workers: int | None, *, quiet: bool = True) -> Engine:
-        """So many processes of this machine, or what comes nearest for this model; ``None`` is this process."""
+        """This number of processes, or what comes nearest for this model; ``None`` is this process, 0 one per core."""
         if workers is None:
             return ThisProcess()
         count = cores() if workers == 0 else checked_count(workers, "workers", 1, "0 for one per core")
-        engine, sentence = local_engine(count, forks=self.classifier.forks, threads=self.classifier.threads)
-        if sentence:
-            note(sentence, quiet=quiet)
+        engine, sentence = local_engine(count, forks=self.classifier.forks)
+        note(sentence, quiet=quiet or not sentence)
         return engine
-
-    # ---- in a folder ----
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write model and defence to a folder, whole or not at all; the model must be one of flipproof's own."""
@@ -406,16 +368,81 @@ class DefendedClassifier:
         return made
 
 
-def as_defended(model: Any, **arguments: Any) -> DefendedClassifier:
-    """A defended classifier itself, or a base model without a defence.
+def ask_all(
+    classifier: DefendedClassifier,
+    request: Any,
+    graphs: Mapping[int, Graph],
+    *,
+    chosen: Iterable[int] | None = None,
+    engine: Engine | None = None,
+    read: bool = True,
+    quiet: bool = True,
+    restart: Callable[[], Iterable[int]] | None = None,
+) -> Iterator[tuple[int, Evidence, Certificate | None]]:
+    """Number, evidence and certificate of every graph, as they are finished.
 
-    ``arguments`` are for a base model; a defended classifier has its own.
+    Where a shortcut to the model proves to give other answers than the model itself, all graphs are asked about again, with the
+    model itself: a graph can then come twice, and the last time counts.
+
+    Args:
+        classifier: Has checked the graphs ahead.
+        request: What is asked.
+        graphs: By number; each is looked up when its turn comes.
+        chosen: Numbers of those to ask about; by default all.
+        engine: Where the work is done; by default this process. A graph that is alone is split among the workers.
+        read: Whether certificates are wanted.
+        quiet: Show no progress of a graph that is split among workers.
+        restart: Called before all is asked again, says which graphs to ask about; by default those chosen.
     """
-    from flipproof.defences.baselines import Undefended
+    run: Run = map
+    engine, numbers = engine or ThisProcess(), list(graphs if chosen is None else chosen)
+    if 2 * len(numbers) <= getattr(engine, "workers", 1):
+        run, engine = partial(_split, engine, quiet), ThisProcess()
+    work = partial(_ask, classifier, request, read, run)
+    for again in (False, True):
+        missing = set(numbers)
+        try:
+            with closing(engine.run(work, ((index, graphs[index]) for index in numbers))) as results:  # type: ignore[type-var]
+                for (index, _), (evidence, certificate) in results:
+                    if index not in missing:
+                        raise InputError(f"the engine must return every task once; got graph {index} again")
+                    missing.remove(index)
+                    yield index, evidence, certificate
+            break
+        except ShortcutDisagrees as error:
+            if again:
+                raise
+            classifier.take_no_shortcuts(list(graphs.values()), error.remark)
+            numbers = numbers if restart is None else list(restart())
+    if missing:
+        raise InputError(f"the engine must return every task; graph {min(missing)} has no answer")
 
-    given = {key: value for key, value in arguments.items() if value is not None}
-    if not isinstance(model, DefendedClassifier):
-        return Undefended(model, **given)
-    for name, value in given.items():
-        raise InputError(f"a {type(model).__name__} has its own {name}; got {value!r} (leave it out)")
-    return model
+
+def _ask(
+    classifier: DefendedClassifier, request: Any, read: bool, run: Run, task: tuple[int, Graph]
+) -> tuple[Evidence, Certificate | None]:
+    """Evidence and certificate of one graph; whatever a user's own model raises becomes one sentence."""
+    index, graph = task
+    try:
+        classifier.try_on(graph)
+        evidence = classifier.defence.ask(classifier, graph, request, run)
+    except (InputError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        if type(classifier.model).__module__.startswith("flipproof."):
+            raise
+        reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+        raise InputError(f"the model failed on graph {index} with {reason} (correct it, and run again)") from error
+    return evidence, request.read(evidence) if read else None
+
+
+def _split(engine: Engine, quiet: bool, work: Callable[[Any], Any], pieces: Iterable[Any]) -> list[Any]:
+    """As ``map``, for pieces of work on one graph, on all workers of an engine."""
+    tasks, results = list(enumerate(pieces)), dict[int, Any]()
+    if len(tasks) < 2:
+        return [work(piece) for _, piece in tasks]
+    with progress("asking about one graph", len(tasks), unit="pieces", quiet=quiet) as advance:
+        for (place, _), result in engine.run(lambda task: work(task[1]), tasks):
+            results[place] = result
+            advance(1)
+    return [results[place] for place, _ in tasks]

@@ -12,23 +12,79 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
+from flipproof.certificates import sampled_votes
+from flipproof.certificates.bounds import checked_alpha, label_pvalue
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.sampled_votes import DEFAULT_METHOD, Block, Votes
-from flipproof.checks import checked_samples
+from flipproof.certificates.sampled_votes import DEFAULT_METHOD, METHODS, Block, Votes, certify_votes
+from flipproof.checks import checked_samples, checked_seed
 from flipproof.classifiers import DEFAULT_MEMORY
-from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Run, label_dtype
-from flipproof.defences.sampling import NOISE_PARTS, Sampling, asked_again, leader
+from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Request, Run, label_dtype
 from flipproof.defences.target import Effort, SmoothedTarget
 from flipproof.engines import Engine
 from flipproof.errors import InputError
-from flipproof.fields import option
+from flipproof.fields import Option, Parts, option
 from flipproof.graphs import Graph, as_graph, as_graphs
-from flipproof.noise import BLOCK, EdgeNoise, SampleStream
+from flipproof.noise import BLOCK, EdgeNoise, SampleStream, keyed_draws
+
+_NOISE = Parts(
+    (
+        Option("keep", float, "Probability that a node pair keeps its state (the paper's beta)."),
+        Option("add", float, "Probability that an empty node pair gains an edge."),
+        Option("remove", float, "Probability that an edge is lost."),
+    ),
+    plain=lambda noise: {"add": noise.p_add, "remove": noise.p_remove},
+    made=lambda values: EdgeNoise(**values),
+    stored=("keep", "add", "remove"),
+)
+
+
+@dataclass(frozen=True)
+class Sampling(Request):
+    """How many noisy copies of every graph are asked about, and how the votes are read."""
+
+    samples: int = option("Number of noisy copies per graph.", 10_000, least=1)
+    alpha: float = option("Failure probability of each certificate.", 0.001)
+    simultaneous: bool = option("Let alpha hold for all graphs at once: each graph gets its share of it.", False)
+    method: str = option("How the votes are read: influence, votes or paper.", DEFAULT_METHOD)
+    seed: Any = option("Seed of the noise.", 0, kind=int)
+    graphs: int | None = option(default=None, stored=None)  # those that share alpha, if it holds for all at once
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "samples", checked_samples(self.samples))
+        object.__setattr__(self, "seed", checked_seed(self.seed))
+        checked_alpha(self.alpha)
+        sampled_votes.checked_method(self.method)
+
+    @property
+    def level(self) -> float:
+        """The failure probability of every single certificate."""
+        return self.alpha / (self.graphs or 1) if self.simultaneous else self.alpha
+
+    def fits(self, evidence: Votes) -> bool:
+        return (evidence.seed, len(evidence)) == (self.seed, self.samples)
+
+    def read(self, evidence: Votes) -> Certificate:
+        if not self.fits(evidence):
+            raise InputError("the votes were cast with other settings than these (sample again)")
+        return certify_votes(evidence, alpha=self.level, method=self.method)
+
+    @property
+    def other_readings(self) -> tuple[str, ...]:
+        return tuple(method for method in METHODS if method != self.method)
+
+    def readings(self, evidence: Votes) -> dict[str, Certificate]:
+        return {method: certify_votes(evidence, alpha=self.level, method=method) for method in self.other_readings}
+
+
+def leader(votes: Votes, alpha: float) -> int | None:
+    """The class with most votes, if its lead is no accident: except with probability ``alpha`` the smoothed answer."""
+    top, second = (int(index) for index in np.argsort(-votes.counts, kind="stable")[:2])
+    level = checked_alpha(alpha, samples=len(votes), discrepancy=votes.stream().discrepancy)
+    return top if label_pvalue(votes.counts[top], votes.counts[second]) <= level else None
 
 
 @dataclass(frozen=True)
@@ -39,7 +95,7 @@ class Smoothing(Defence):
     evidence = Votes
     request = Sampling
 
-    noise: EdgeNoise = option(parts=NOISE_PARTS)
+    noise: EdgeNoise = option(parts=_NOISE)
 
     def __post_init__(self) -> None:
         if not isinstance(self.noise, EdgeNoise):
@@ -52,7 +108,7 @@ class Smoothing(Defence):
     def ask(self, classifier: DefendedClassifier, graph: Graph, request: Sampling, run: Run = map) -> Votes:
         """The votes on noisy copies, block by block."""
         samples, seed, starts = request.samples, request.seed, range(0, request.samples, BLOCK)
-        blocks = run(partial(self.block, classifier, graph, samples=samples, seed=seed), starts)
+        blocks = run(lambda start: self.block(classifier, graph, start, samples=samples, seed=seed), starts)
         labels, checksums = zip(*blocks, strict=True)
         base = classifier.classifier.suited(graph, self.noise)
         again = sum(base.recheck_count(graph, start) for start in starts)
@@ -65,12 +121,14 @@ class Smoothing(Defence):
         Batches are always cut at the same indices, so floating point sees the same batches whatever ``samples`` is and
         wherever the block is computed. The checksum always covers the flips of the whole block.
         """
-        stream = SampleStream(graph, self.noise, seed=seed)
-        base = classifier.classifier.suited(graph, self.noise)
+        stream, base = SampleStream(graph, self.noise, seed=seed), classifier.classifier.suited(graph, self.noise)
         base.prepare()
-        size = base.batch_size(graph, self.noise)
+        size, block = base.batch_size(graph, self.noise), min(BLOCK, samples - start)
         checksum, labels, contents = stream.new_checksum(), [], []
-        again = asked_again(graph, base, start, samples=samples, seed=seed)
+        # the model is asked about some samples a second time: a guard against answers that depend on the batch
+        count = min(block, base.recheck_count(graph, start))
+        first = int(keyed_draws(f"alone {graph.topology}", seed, start, (1,))[0]) % block
+        again = start + (first + np.arange(count) * (block // max(1, count))) % block
         for begin in range(start, start + BLOCK, size):
             batch, flips = stream.batch(begin, begin + size)
             checksum.update(flips)
@@ -94,7 +152,8 @@ class Smoothing(Defence):
         return super().made(evidence, num_classes) and evidence.noise == self.noise
 
     def best(self, graph: Graph, request: Sampling, num_classes: int) -> Certificate | None:
-        return request.unanimous(graph, self.noise, num_classes)
+        settings = {"alpha": request.level, "method": request.method, "seed": request.seed, "num_classes": num_classes}
+        return sampled_votes.unanimous_certificate(graph, self.noise, samples=request.samples, **settings)
 
     def target(self, classifier: DefendedClassifier, graph: Graph, effort: Effort) -> SmoothedTarget:
         return SmoothedTarget(classifier, graph, self.noise, effort)
@@ -103,10 +162,7 @@ class Smoothing(Defence):
 class SmoothedClassifier(DefendedClassifier):
     """A graph classifier made robust by edge noise; wraps any model.
 
-    Args:
-        model: As the other arguments, see :class:`flipproof.defences.defence.DefendedClassifier`.
-        noise: The random flips.
-        features: Node features, computed on every *noisy* graph.
+    Other arguments: see :class:`flipproof.defences.defence.DefendedClassifier`; features are those of every *noisy* graph.
 
     >>> def has_triangle(graphs):
     ...     return [int(np.trace(np.linalg.matrix_power(g.adjacency(), 3)) > 0) for g in graphs]
@@ -130,24 +186,13 @@ class SmoothedClassifier(DefendedClassifier):
         memory: int = DEFAULT_MEMORY,
         edge_features: Callable[[Any, Any], Any] | None = None,
     ) -> None:
-        super().__init__(
-            model,
-            Smoothing(noise),
-            num_classes=num_classes,
-            features=features,
-            convention=convention,
-            trust_features=trust_features,
-            memory=memory,
-            edge_features=edge_features,
-        )
+        options = (num_classes, features, convention, trust_features, memory, edge_features)
+        super().__init__(model, Smoothing(noise), *options)
 
     @property
     def noise(self) -> EdgeNoise:
         """The random flips."""
         return self.defence.trial_noise
-
-    def __repr__(self) -> str:
-        return f"SmoothedClassifier({type(self.model).__name__}, {self.noise}, num_classes={self.num_classes})"
 
     def certify(
         self,
@@ -185,10 +230,7 @@ class SmoothedClassifier(DefendedClassifier):
         workers: int | None = None,
         engine: Engine | None = None,
     ) -> list[Certificate]:
-        """A certificate for each graph, in their order; see :meth:`certify` and :meth:`DefendedClassifier.certify_all`.
-
-        ``simultaneous`` lets alpha hold for all graphs at once instead of for each by itself.
-        """
+        """As :meth:`certify`, for each graph in order; with ``simultaneous`` alpha holds for all of them at once."""
         members = as_graphs(graphs)
         request = Sampling(samples, alpha, simultaneous, method, seed, graphs=max(1, len(members)))
         return self._certificates(members, request, progress=progress, workers=workers, engine=engine)
@@ -198,26 +240,9 @@ class SmoothedClassifier(DefendedClassifier):
 
         A class other than the smoothed classifier's answer is returned with probability at most ``alpha``.
         """
-        return self.predict_all([as_graph(graph)], samples=samples, alpha=alpha, seed=seed)[0]
-
-    def predict_all(
-        self,
-        graphs: Iterable[Any],
-        *,
-        samples: int = 1_000,
-        alpha: float = 0.001,
-        seed: int | None = None,
-        progress: Progress = False,
-        workers: int | None = None,
-        engine: Engine | None = None,
-    ) -> list[int | None]:
-        """The smoothed prediction for each graph, in their order; see :meth:`predict` and :meth:`certify_all`."""
-        members, request = as_graphs(graphs), Sampling(checked_samples(samples), alpha=alpha, seed=seed)
-        where: dict[str, Any] = {"progress": progress, "workers": workers, "engine": engine}
         if self.classifier.edge_blind:
-            return self.effective().predict_all(members, **where)
-        evidence = [votes for votes, _ in self._asked(members, request, **where, read=False)]
-        return [leader(votes, alpha) for votes in evidence if isinstance(votes, Votes)]
+            return self.effective().predict(graph)
+        return leader(self._evidence(as_graph(graph), Sampling(samples, alpha, seed=seed)), alpha)
 
     def sample(self, graph: Any, *, samples: int = 10_000, seed: int | None = None) -> Votes:
         """The model's votes on noisy copies of a graph. Keep them: :func:`certify_votes` reads certificates off them."""

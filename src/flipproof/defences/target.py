@@ -152,7 +152,7 @@ class Target(ABC):
         return None if self.max_calls is None else max(0, self.max_calls - self.calls) // self.cost
 
     def evaluate(self, flips: IntArray) -> Outcome:
-        """What each set of flips does (rows as in :class:`flipproof.attacks.constraints.Space`)."""
+        """What each set of flips does (rows as above)."""
         flips = flips if self.room is None else flips[: self.room]
         self.calls += self.cost * len(flips)
         size = max(1, _MOST_ENTRIES // max(1, self.graph.num_slots * self.cost))

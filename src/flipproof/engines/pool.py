@@ -1,4 +1,4 @@
-"""Pools of workers: forked processes of this machine, or threads where a process cannot be forked.
+"""Where work is done: in this process, or on forked processes of this machine.
 
 Each worker computes with one torch thread, so that a graph is computed just as it is in one process. Short tasks travel in
 bundles: handing them out one by one would cost as much as doing them.
@@ -16,18 +16,11 @@ import time
 import traceback
 import warnings
 from abc import ABC, abstractmethod
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    Executor,
-    Future,
-    ProcessPoolExecutor,
-    ThreadPoolExecutor,
-    wait,
-)
-from contextlib import AbstractContextManager, nullcontext
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Protocol
 
 from flipproof.checks import checked_count
@@ -36,8 +29,8 @@ from flipproof.errors import InputError
 _DEATHS = 3  # of workers over the same task, after which it is given up
 _BUNDLE_SECONDS, _BUNDLE = 0.02, 16  # work that travels together: how long it may take, and the largest number of tasks
 _AHEAD = 2  # bundles per worker that are submitted, so that no worker waits for the next one
-_END: Any = object()
 
+Work = Callable[[Any], Any]
 Outcome = tuple[float, list[Any], Exception | None]
 
 
@@ -48,12 +41,8 @@ class Engine(Protocol):
     def workers(self) -> int:
         """How many tasks are done at the same time."""
 
-    def run(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-        """Every task with ``work(task)``, in any order.
-
-        Tasks are taken as workers become free. A task ``None`` says that none is ready before another result has been handed
-        out. If ``work`` has a method ``in_worker``, the context manager that it returns is entered once in every worker.
-        """
+    def run(self, work: Work, tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        """Every task with ``work(task)``, in any order; tasks are taken as workers become free."""
 
 
 class ThisProcess:
@@ -61,11 +50,9 @@ class ThisProcess:
 
     workers = 1
 
-    def run(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    def run(self, work: Work, tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         """See :class:`Engine`."""
-        for task in tasks:
-            assert task is not None, "no result is under way that could be waited for"
-            yield task, work(task)
+        return ((task, work(task)) for task in tasks)
 
 
 class Pool(ABC):
@@ -74,48 +61,30 @@ class Pool(ABC):
     workers: int
 
     @abstractmethod
-    def start(self, work: Callable[[Any], Any]) -> Executor:
+    def start(self, work: Work) -> Executor:
         """An executor whose ``submit(bundle)`` does a list of tasks."""
 
-    def end(self, executor: Any) -> None:
-        """Stop the executor at once."""
+    def end(self, executor: Any) -> str:
+        """Stop the executor at once, and say how a worker ended."""
         executor.shutdown(cancel_futures=True)
-
-    def fate(self, executor: Any) -> str:
-        """How a worker ended, in words."""
         return "was lost"
 
-    def run(self, work: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    def run(self, work: Work, tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         """See :class:`Engine`."""
-        source, under_way, lost = iter(tasks), dict[Future[Outcome], list[Any]](), deque[Any]()
-        deaths, bundle_size, exhausted = Counter[int](), 1, False
-
-        def bundles() -> Iterator[list[Any]]:
-            """What can be submitted now; tasks of a worker that died one at a time, so that the next death has one suspect."""
-            nonlocal exhausted
-            if lost:
-                yield from [] if under_way else [[lost.popleft()]]
-                return
-            ready = True
-            while ready and not exhausted and len(under_way) < _AHEAD * self.workers:
-                bundle = list[Any]()
-                while ready and not exhausted and len(bundle) < bundle_size:
-                    task = next(source, _END)
-                    exhausted, ready = task is _END, task is not None
-                    bundle += [task] if ready and not exhausted else []
-                if bundle:
-                    yield bundle
-
-        executor: Any = self.start(work)
+        source, lost, under_way = iter(tasks), list[Any](), dict[Future[Outcome], list[Any]]()
+        deaths, size, executor = Counter[int](), 1, self.start(work)
         try:
             while True:
-                for bundle in bundles():
-                    under_way[executor.submit(bundle)] = bundle
+                # tasks of a worker that died are done one at a time, so that the next death has one suspect
+                while len(under_way) < (1 if lost else _AHEAD * self.workers):
+                    bundle = [lost.pop(0)] if lost else list(islice(source, size))
+                    if not bundle:
+                        break
+                    under_way[executor.submit(bundle)] = bundle  # type: ignore[arg-type]
                 if not under_way:
-                    assert exhausted, "no result is under way that could be waited for"
                     executor.shutdown()
                     return
-                done, _ = wait(under_way, return_when=FIRST_COMPLETED)
+                done = wait(under_way, return_when=FIRST_COMPLETED).done
                 if any(isinstance(future.exception(), BrokenExecutor) for future in done):
                     done = set(under_way)
                 failures, suspects = list[Exception](), list[Any]()
@@ -125,21 +94,20 @@ class Pool(ABC):
                         suspects += bundle
                         continue
                     seconds, results, failure = future.result()
-                    bundle_size = max(1, min(_BUNDLE, int(_BUNDLE_SECONDS * len(results) / max(seconds, 1e-6))))
+                    size = max(1, min(_BUNDLE, int(_BUNDLE_SECONDS * len(results) / max(seconds, 1e-6))))
                     yield from zip(bundle, results, strict=False)
                     failures += [] if failure is None else [failure]
                 if failures:
                     raise failures[0]
                 if suspects:
-                    how = self.fate(executor)
-                    self.end(executor)
+                    fate = self.end(executor)
                     deaths.update(map(id, suspects))
                     if len(suspects) == 1 and deaths[id(suspects[0])] >= _DEATHS:
                         raise InputError(
-                            f"a worker process {how}, {_DEATHS} times over the same graph (out of memory? use fewer --workers; "
+                            f"a worker process {fate}, {_DEATHS} times over the same graph (out of memory? use fewer --workers; "
                             "what is finished is kept)"
                         )
-                    lost.extend(suspects)
+                    lost += suspects
                     executor = self.start(work)
         finally:
             self.end(executor)
@@ -158,23 +126,25 @@ class Processes(Pool):
     def __init__(self, workers: int, *, start: str = "fork") -> None:
         self.workers, self.method = checked_count(workers, "workers", 1, "one per core is usual"), start
 
-    def start(self, work: Callable[[Any], Any]) -> Executor:
-        return _ProcessPool(self.workers, multiprocessing.get_context(self.method), _install, (work, os.getpid()))
+    def start(self, work: Work) -> Executor:
+        return _ProcessPool(self.workers, multiprocessing.get_context(self.method), _begin, (work, os.getpid()))
 
-    def end(self, executor: _ProcessPool) -> None:
-        executor.kill()
-
-    def fate(self, executor: _ProcessPool) -> str:
+    def end(self, executor: Any) -> str:
+        broken = executor._broken
         for process in executor.team:
-            process.join(1)
+            if broken:
+                process.join(1)
+            process.terminate()  # all of them: one that dies alone may take a lock along
+        for process in executor.team:
+            process.join()
+        executor.shutdown(cancel_futures=True)
         codes = [process.exitcode or 0 for process in executor.team]
-        # the pool terminates the others
-        code = next((code for code in codes if code not in (0, -signal.SIGTERM)), 0)
+        code = next((code for code in codes if code not in (0, -signal.SIGTERM)), 0)  # the others were terminated
         return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
 
 
 class _ProcessPool(ProcessPoolExecutor):
-    """A pool of processes that can be killed in the middle of a task."""
+    """A pool whose processes are known."""
 
     team: tuple[Any, ...] = ()
 
@@ -184,71 +154,44 @@ class _ProcessPool(ProcessPoolExecutor):
         try:
             with warnings.catch_warnings():  # newer Pythons warn of threads; a worker uses none of the parent's
                 warnings.simplefilter("ignore", DeprecationWarning)
-                future = super().submit(_do_installed, bundle)
+                return super().submit(do_bundle, bundle)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        self.team = tuple((self._processes or {}).values())
-        return future
-
-    def kill(self) -> None:
-        for process in self.team:  # all of them: one that dies alone may take a lock along
-            process.terminate()
-        for process in self.team:
-            process.join()
-        self.shutdown(cancel_futures=True)
+            self.team = tuple((self._processes or {}).values())
 
 
-class Threads(Pool):
-    """Threads of this process; the model must be safe to call from several, as torch modules are."""
-
-    def __init__(self, workers: int) -> None:
-        self.workers = checked_count(workers, "workers", 1, "one per core is usual")
-
-    def start(self, work: Callable[[Any], Any]) -> Executor:
-        return _ThreadPool(self.workers, work)
+works: dict[str, Work] = {}
+"""In a worker: the work that it does, by a name."""
 
 
-class _ThreadPool(ThreadPoolExecutor):
-    def __init__(self, workers: int, work: Callable[[Any], Any]) -> None:
-        super().__init__(workers)
-        self._shared = work
+def install(work: Work, name: str = "") -> None:
+    """In a worker: keep the work, and compute on one thread from now on.
 
-    def submit(self, bundle: list[Any]) -> Future[Outcome]:  # type: ignore[override]
-        return super().submit(do_bundle, self._shared, bundle)
+    In a forked worker the other threads no longer exist, and whoever waited for them would wait forever.
+    """
+    works.clear()
+    works[name] = work
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
 
 
-def do_bundle(work: Callable[[Any], Any], bundle: list[Any]) -> Outcome:
+def do_bundle(bundle: list[Any], name: str = "") -> Outcome:
     """In a worker: seconds, results up to a task that fails, and its exception."""
-    started, results = time.perf_counter(), list[Any]()
+    started, results, failure = time.perf_counter(), list[Any](), None
     try:
         for task in bundle:
-            results.append(work(task))
+            results.append(works[name](task))
     except Exception as error:
-        return time.perf_counter() - started, results, _picklable(error)
-    return time.perf_counter() - started, results, None
+        failure = _picklable(error)
+    return time.perf_counter() - started, results, failure
 
 
-def in_worker(work: Any) -> AbstractContextManager[Any]:
-    """What a worker enters before its first task."""
-    prepare = getattr(work, "in_worker", None)
-    return nullcontext() if prepare is None else prepare()
-
-
-_installed: list[Any] = []
-
-
-def _install(work: Callable[[Any], Any], parent: int) -> None:
-    """In a new process: keep the work, leave Ctrl-C to the parent, and end with it."""
+def _begin(work: Work, parent: int) -> None:
+    """In a new process: install the work, leave Ctrl-C to the parent, and end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    context = in_worker(work)
-    context.__enter__()  # it is left when the process ends
-    _installed[:] = [work, context]
+    install(work)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-
-
-def _do_installed(bundle: list[Any]) -> Outcome:
-    return do_bundle(_installed[0], bundle)
 
 
 def _end_with(parent: int) -> None:
@@ -267,27 +210,35 @@ def _picklable(error: Exception) -> Exception:
     return error
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """While entered, torch (if loaded) computes on one thread, as in a worker: the same bits, and a core per process."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def local_engine(workers: int, *, forks: bool = True, threads: bool = True) -> tuple[Engine, str]:
-    """The engine for so many workers on this machine, and a sentence where it is not the usual one.
-
-    Forked processes, which need not pickle the model. Where they cannot be had, threads, if the model may be called from several.
+def local_engine(workers: int, *, forks: bool = True) -> tuple[Engine, str]:
+    """The engine for this number of workers on this machine, and a sentence where one worker must do.
 
     Args:
         workers: How many.
         forks: Whether the model survives a fork; one on a GPU does not.
-        threads: Whether the model may be called from several threads.
     """
-    if workers == 1:
-        return ThisProcess(), ""
     safe = "fork" in multiprocessing.get_all_start_methods() and sys.platform != "darwin"
-    if safe and forks:
+    if workers > 1 and safe and forks:
         return Processes(workers), ""
     why = "the model is on a GPU" if safe else "this system cannot fork a process safely"
-    if threads:
-        return Threads(workers), f"{why}: using {workers} threads instead of processes"
-    return ThisProcess(), f"{why}, and the model may not be safe to call from two threads: using one worker"
+    return ThisProcess(), f"{why}: using one worker" if workers > 1 else ""

@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from types import TracebackType
 from typing import Any
 
-from flipproof.engines.pool import Outcome, Pool, do_bundle, in_worker
+from flipproof.engines.pool import Outcome, Pool, Work, do_bundle, install, works
 from flipproof.errors import InputError, MissingExtraError
 
 _RETRIES = 5  # of a task whose worker or node was lost
@@ -30,9 +28,8 @@ def installed() -> Any:
 class RayCluster(Pool):
     """A cluster that runs already, or one on this machine that ends with the ``with`` block.
 
-    Where the process has called ``ray.init`` itself, that cluster is used.
-
-    The model is put into the object store once and fetched by every node that needs it.
+    Where the process has called ``ray.init`` itself, that cluster is used. The model is put into the object store once and
+    fetched by every node that needs it.
 
     Args:
         address: As for ``ray.init``: ``auto``, ``host:6379``, ``ray://host:10001``; ``None`` starts a cluster here.
@@ -40,8 +37,7 @@ class RayCluster(Pool):
     """
 
     def __init__(self, address: str | None = None, *, workers: int | None = None) -> None:
-        self.address, self._started = address, workers
-        self._ray = installed()
+        self.address, self._started, self._ray = address, workers, installed()
 
     def __enter__(self) -> RayCluster:
         self._ours = not self._ray.is_initialized()
@@ -61,9 +57,7 @@ class RayCluster(Pool):
             ) from error
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._ours:
             self._ray.shutdown()
 
@@ -76,21 +70,20 @@ class RayCluster(Pool):
         """Cores of all nodes."""
         return int(self._ray.cluster_resources().get("CPU", 1))
 
-    def start(self, work: Callable[[Any], Any]) -> Executor:
+    def start(self, work: Work) -> Executor:
         return _RayExecutor(self._ray, work)
 
 
 class _RayExecutor(Executor):
     """Bundles of tasks on a cluster."""
 
-    def __init__(self, ray: Any, work: Callable[[Any], Any]) -> None:
+    def __init__(self, ray: Any, work: Work) -> None:
         self._ray, self._work = ray, ray.put(work)
         self._remote = ray.remote(num_cpus=1, max_retries=_RETRIES)(_do)
         self._references = dict[Future[Outcome], Any]()  # results are held no longer than needed
 
     def submit(self, bundle: list[Any]) -> Future[Outcome]:  # type: ignore[override]
-        reference = self._remote.remote([self._work], bundle)
-        future: Future[Outcome] = Future()
+        reference, future = self._remote.remote([self._work], bundle), Future[Outcome]()
         self._references[future] = reference
         reference.future().add_done_callback(lambda done: self._hand_over(done, future))
         return future
@@ -102,27 +95,20 @@ class _RayExecutor(Executor):
             future.set_result(done.result())
             return
         reason = next(iter(str(error).splitlines()), "")
-        sentence = (
-            f"the cluster lost a task {_RETRIES + 1} times: {reason} (out of memory? what is finished is kept: run the "
-        )
-        future.set_exception(InputError(f"{sentence}same command again)"))
+        sentence = f"the cluster lost a task {_RETRIES + 1} times: {reason}"
+        remedy = "out of memory? what is finished is kept: run the same command again"
+        future.set_exception(InputError(f"{sentence} ({remedy})"))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         for reference in list(self._references.values()):
             self._ray.cancel(reference)
 
 
-_works: dict[str, Callable[[Any], Any]] = {}
-
-
 def _do(kept: list[Any], bundle: list[Any]) -> Outcome:
     """In a worker of the cluster. The work is fetched once and stays."""
     import ray
 
-    (reference,) = kept
-    if reference.hex() not in _works:
-        _works.clear()
-        work = ray.get(reference)
-        in_worker(work).__enter__()  # it is left when the process ends
-        _works[reference.hex()] = work
-    return do_bundle(_works[reference.hex()], bundle)
+    name = kept[0].hex()
+    if name not in works:
+        install(ray.get(kept[0]), name)
+    return do_bundle(bundle, name)

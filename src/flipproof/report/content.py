@@ -18,7 +18,7 @@ from flipproof.certificates.evidence import WeakSpots
 from flipproof.certificates.metrics import Curve, PairedTest, compare_radii, only_class, right_radii
 from flipproof.graphs import Graph, IntArray
 from flipproof.report.wording import setting_words, wording
-from flipproof.runs.settings import CertifySettings
+from flipproof.runs.run_folder import CertifySettings
 from flipproof.runs.table import Row, columns_of
 
 ATTACKERS = {"radius": "any flips", "adds_radius": "additions only", "removes_radius": "removals only"}

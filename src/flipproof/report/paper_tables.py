@@ -23,7 +23,7 @@ from flipproof.report.content import ATTACKERS, RADII, curve_limit
 from flipproof.report.templates import Cell, latex_table, latex_text
 from flipproof.report.wording import title
 from flipproof.runs.certifying import line_in
-from flipproof.runs.settings import CertifySettings
+from flipproof.runs.run_folder import CertifySettings
 from flipproof.runs.table import Row, columns_of, read_table
 
 

@@ -14,8 +14,7 @@ from flipproof.graphs import Graph
 from flipproof.report.content import ATTACKERS, CertifiedRun, Reading, chosen_rows
 from flipproof.runs.attacking import read_attacks
 from flipproof.runs.certifying import Line, read_evidence, read_line
-from flipproof.runs.run_folder import Run, open_run
-from flipproof.runs.settings import AttackSettings, CertifySettings
+from flipproof.runs.run_folder import AttackSettings, CertifySettings, Run, open_run
 from flipproof.runs.table import Row, derive_row, has_table, read_table
 
 MOST_LISTED = 2_000
@@ -184,7 +183,7 @@ def with_lines(runs: Sequence[CertifiedRun], baselines: Iterable[CertifiedRun]) 
 
 def check_attacks(folder: Path, certified: Iterable[CertifySettings]) -> None:
     """Refuse attacks that belong to none of the runs with these settings."""
-    if not any(map(AttackSettings.read(folder).belongs_to, certified)):
+    if all(map(AttackSettings.read(folder).difference, certified)):
         raise InputError(
             f"--attack {folder} attacked another model, data or defence than the runs (attack what was certified)"
         )
@@ -194,7 +193,7 @@ def with_attacks(runs: Sequence[CertifiedRun], folder: Path) -> list[CertifiedRu
     """The runs, with the attacks on the same model, data and defence; of two attacks on a graph the stronger counts."""
     settings, stored = read_attacks(folder)
     return [
-        replace(run, attacks=_stronger(run, folder, stored)) if settings.belongs_to(run.settings) else run
+        replace(run, attacks=_stronger(run, folder, stored)) if settings.difference(run.settings) is None else run
         for run in runs
     ]
 

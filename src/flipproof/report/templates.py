@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 from flipproof.report.wording import wording
-from flipproof.runs.settings import CertifySettings
+from flipproof.runs.run_folder import CertifySettings
 
 Cell = str | tuple[str, str]
 """Of a table in LaTeX: a value, or a value and its interval, which stands below it."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,12 @@ import numpy as np
 from flipproof.attacks import AttackResult, Options, robust_accuracy, strongest
 from flipproof.certificates.metrics import right_radii, shares
 from flipproof.defences.defence import DefendedClassifier
-from flipproof.engines import Engine, ThisProcess
+from flipproof.engines import Engine, ThisProcess, one_thread
 from flipproof.errors import InputError
 from flipproof.files import write_json, write_text
 from flipproof.graphs import Graph
 from flipproof.progress import progress
-from flipproof.runs.run_folder import Run, open_run
-from flipproof.runs.settings import AttackSettings, CertifySettings
+from flipproof.runs.run_folder import AttackSettings, CertifySettings, Run, open_run
 from flipproof.runs.table import read_table
 
 _COLUMNS = ("graph", "name", "label", "target", "success", "size", "flips", "margin_before", "margin_after")
@@ -39,10 +37,6 @@ class AttackWork:
     budget: int
     attacks: Sequence[str]
     options: Options
-
-    def in_worker(self) -> AbstractContextManager[None]:
-        """One thread for the models: a worker has one core."""
-        return next(iter(self.attacked.values())).classifier.one_thread()
 
     def __call__(self, index: int) -> dict[str, Any]:
         graph = self.graphs[index]
@@ -73,33 +67,27 @@ def attack_into(
 ) -> Attacked:
     """Attack what is not attacked yet, and write the tables.
 
-    Args:
-        run: Held by this process; graphs that are done are not attacked again.
-        work: What is attacked, and how.
-        edge_blind: A classifier that cannot be attacked, for comparison.
-        radii: Certified label and radius of the defended classifier by graph, where known.
-        engine: Where graphs are attacked; by default in this process.
-        quiet: Show no progress.
+    ``edge_blind`` is a classifier that cannot be attacked, for comparison; ``radii`` are the certified label and radius of the
+    defended classifier by graph, where known.
     """
     graphs = work.graphs
-    unlabelled = [index for index, graph in graphs.items() if graph.label is None]
-    if unlabelled:
-        raise InputError(
-            f"attacks need the label of every graph; graph {unlabelled[0]} has none (set it, or leave it out)"
-        )
-    missing = [index for index in graphs if index not in run.store.finished()]
+    for index, graph in graphs.items():
+        if graph.label is None:
+            raise InputError(f"attacks need the label of every graph; graph {index} has none (set it, or leave it out)")
+    finished = run.store.finished()
+    missing = [index for index in graphs if index not in finished]
     done = len(graphs) - len(missing)
-    with work.in_worker(), progress("attacking", len(graphs), unit="graphs", quiet=quiet, done=done) as advance:
-        for index, found in (engine or ThisProcess()).run(work, missing):
-            run.store.finish(index, json.dumps(found, allow_nan=False).encode())
+    with one_thread(), progress("attacking", len(graphs), unit="graphs", quiet=quiet, done=done) as advance:
+        for index, attacks in (engine or ThisProcess()).run(work, missing):
+            run.store.finish(index, json.dumps(attacks, allow_nan=False).encode())
             advance(1)
     results: dict[str, dict[int, AttackResult]] = {role: {} for role in work.attacked}
     for index, graph in graphs.items():
         stored = json.loads(run.store.load(index))
         for role in results:
             results[role][index] = AttackResult.from_dict(graph, stored[role])
-    _write_table(run.folder / "attacks.csv", graphs, results)
-    summary = _summarised(graphs, results, work.budget, edge_blind, radii)
+    write_text(run.folder / "attacks.csv", _table(graphs, results))
+    summary = _summarised(graphs, results, work.budget, edge_blind, radii or {})
     write_json(run.folder / "summary.json", summary)
     return Attacked(graphs, results, {"run": str(run.folder), **summary})
 
@@ -111,8 +99,8 @@ def certified_radii(folder: Path, settings: AttackSettings) -> dict[int, tuple[i
         raise InputError(
             f"--certificates {folder} has {other} than the attack (certify the same model, data, node features and defence)"
         )
-    found = read_table(folder).columns("graph", "predicted", "radius")
-    return dict(zip(found["graph"], zip(found["predicted"], found["radius"], strict=True), strict=True))
+    graphs, labels, radii = read_table(folder).columns("graph", "predicted", "radius").values()
+    return dict(zip(graphs, zip(labels, radii, strict=True), strict=True))
 
 
 def read_attacks(folder: Path) -> tuple[AttackSettings, dict[int, dict[str, Any]]]:
@@ -129,28 +117,24 @@ def _summarised(
     results: Mapping[str, Mapping[int, AttackResult]],
     budget: int,
     edge_blind: DefendedClassifier | None,
-    radii: Mapping[int, tuple[int | None, int]] | None,
+    radii: Mapping[int, tuple[int | None, int]],
 ) -> dict[str, Any]:
-    labels = np.array([graph.label for graph in graphs.values()])
-    steps = range(budget + 1)
+    labels, steps = np.array([graph.label for graph in graphs.values()]), range(budget + 1)
     summary: dict[str, Any] = {
         "graphs": len(graphs),
         "budget": budget,
         "accuracy_under_attack": {
-            role: robust_accuracy(list(found.values()), labels, steps).tolist() for role, found in results.items()
+            role: robust_accuracy(list(attacks.values()), labels, steps).tolist() for role, attacks in results.items()
         },
-        "model_calls": {role: sum(result.model_calls for result in found.values()) for role, found in results.items()},
+        "model_calls": {role: sum(each.model_calls for each in attacks.values()) for role, attacks in results.items()},
     }
     if edge_blind is not None:
         right = [edge_blind.predict(graph) == graph.label for graph in graphs.values()]
         summary["edge_blind_accuracy"] = float(np.mean(right))
-    known = {index: radii[index] for index in graphs if radii is not None and index in radii}
-    defended = results.get("defended")
+    known, defended = [index for index in graphs if index in radii], results.get("defended")
     if known and defended is not None:
-        labels_known = [graphs[index].label for index in known]
-        certified = right_radii(
-            [radius for _, radius in known.values()], [label for label, _ in known.values()], labels_known
-        )
+        answers, reached = zip(*(radii[index] for index in known), strict=True)
+        certified = right_radii(reached, answers, [graphs[index].label for index in known])
         gaps = {
             index: defended[index].size - int(radius)
             for index, radius in zip(known, certified, strict=True)
@@ -164,14 +148,14 @@ def _summarised(
     return summary
 
 
-def _write_table(path: Path, graphs: Mapping[int, Graph], results: Mapping[str, Mapping[int, AttackResult]]) -> None:
+def _table(graphs: Mapping[int, Graph], results: Mapping[str, Mapping[int, AttackResult]]) -> str:
+    """One line per graph and role, as CSV."""
     import pandas
 
     rows = list[list[Any]]()
     for index, graph in graphs.items():
-        for role, found in results.items():
-            result = found[index]
+        for role, result in ((role, attacks[index]) for role, attacks in results.items()):
             flips = " ".join(f"{u}-{v}" for u, v in result.flips)
             margins = [f"{margin:.6g}" for margin in (result.margin_before, result.margin_after)]
             rows.append([index, graph.name, graph.label, role, result.success, result.size, flips, *margins])
-    write_text(path, pandas.DataFrame(rows, columns=list(_COLUMNS)).to_csv(index=False, lineterminator="\n"))
+    return str(pandas.DataFrame(rows, columns=list(_COLUMNS)).to_csv(index=False, lineterminator="\n"))

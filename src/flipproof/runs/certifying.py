@@ -11,55 +11,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from flipproof.certificates.evidence import Evidence
 from flipproof.classifiers.classifier import OTHER_ANSWERS
-from flipproof.defences.asking import ask_all
-from flipproof.defences.defence import DefendedClassifier
-from flipproof.engines import Engine
+from flipproof.defences.defence import DefendedClassifier, ask_all
+from flipproof.engines import Engine, one_thread
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.models.loading import features_identity, hook_identity
 from flipproof.progress import note, progress
-from flipproof.runs.run_folder import STORE_FILE, Run, open_run
-from flipproof.runs.settings import RUN_FILE, CertifySettings
-from flipproof.runs.table import Row, StoredRows, columns_of, derive_row, read_table, write_table
-
-_ROUNDS = 2  # of asking: a second one where stored evidence turns out to belong to something else
-
-
-class _UnusableEvidence(Exception):
-    """Stored evidence that does not belong to the run, and why, by graph."""
-
-    def __init__(self, complaints: dict[int, str]) -> None:
-        super().__init__(complaints)
-        self.complaints = complaints
-
-
-@dataclass(frozen=True, eq=False)
-class _RowWork:
-    """Deriving a graph's row of the table from its stored evidence; what is wrong with evidence that cannot be used."""
-
-    run_folder: Path
-    settings: CertifySettings
-    request: Any
-
-    def __call__(self, task: tuple[int, bytes, str]) -> Row | str:
-        index, content, topology = task
-        source = f"the evidence of graph {index} in {self.run_folder}"
-        try:
-            evidence = self.settings.defence_class.evidence.from_bytes(content, source=source)
-        except InputError as error:
-            return str(error)
-        if evidence.graph.topology != topology:
-            return f"the evidence in {self.run_folder} belongs to another graph"
-        if not self.settings.defence_object.made(evidence, self.settings.num_classes):
-            return f"the evidence in {self.run_folder} belongs to another defence"
-        if not self.request.fits(evidence):
-            return f"the evidence in {self.run_folder} answers another question"
-        return derive_row(index, evidence, self.request)
+from flipproof.runs.run_folder import RUN_FILE, STORE_FILE, CertifySettings, Run, open_run
+from flipproof.runs.table import ROWS_AT_ONCE, Row, StoredRows, columns_of, derive_row, read_table, write_table
 
 
 def certify_into(
@@ -68,7 +34,6 @@ def certify_into(
     graphs: Mapping[int, Graph],
     *,
     engine: Callable[[int], Engine],
-    own_model: bool = False,
     quiet: bool = True,
 ) -> StoredRows:
     """Ask what is missing, read all certificates, write the table; returns its rows.
@@ -80,55 +45,47 @@ def certify_into(
         run: Held by this process.
         classifier: Has checked the graphs, if only ahead.
         graphs: By position in the data set, those of the run's settings.
-        engine: Where so many graphs are worked on.
-        own_model: Whether the model is a user's own.
+        engine: Where this number of graphs is worked on.
         quiet: Show no progress.
     """
-    for _ in range(_ROUNDS):
-        ask_missing(run, classifier, graphs, engine=engine, own_model=own_model, quiet=quiet)
-        try:
-            return _written_rows(run, graphs, engine(len(graphs)), quiet=quiet)
-        except _UnusableEvidence as error:
-            for index, complaint in error.complaints.items():
-                note(f"{complaint}; asking again about graph {index}", quiet=quiet)
-                run.store.drop(index)
-    raise InputError(f"evidence in {run.folder} cannot be used, even after asking again (choose another folder)")
-
-
-def _written_rows(run: Run[CertifySettings], graphs: Mapping[int, Graph], engine: Engine, *, quiet: bool) -> StoredRows:
-    """Read all certificates from the stored evidence and write the table, if all of the evidence can be used."""
-    work = _RowWork(run.folder, run.settings, run.settings.request())
-    order = sorted(run.settings.graphs)
-    stored = ((index, run.store.load(index), graphs[index].topology) for index in order)
-    with (
-        progress("certifying", len(graphs), unit="graphs", quiet=quiet) as advance,
-        closing(engine.run(work, stored)) as results,  # type: ignore[type-var]
-    ):
-        write_table(run.folder, _in_order(((task[0], row) for task, row in results), order, advance))
+    ask_missing(run, classifier, graphs, engine=engine, quiet=quiet)
+    with progress("certifying", len(graphs), unit="graphs", quiet=quiet) as advance:
+        write_table(run.folder, _rows(run, engine(len(graphs)), advance))
     return read_table(run.folder)
 
 
-def _in_order(
-    rows: Iterable[tuple[int, Row | str]], order: Sequence[int], advance: Callable[[int], None]
-) -> Iterator[Row]:
-    """Rows in the given order; those that come early are kept until it is their turn, which is seldom many."""
-    waiting: dict[int, Row] = {}
-    complaints: dict[int, str] = {}
-    following = iter(order)
-    wanted = next(following, None)
-    for index, row in rows:
-        advance(1)
-        if isinstance(row, str):
-            complaints[index] = row
-        if complaints:  # no table comes of this
-            continue
-        assert not isinstance(row, str)
-        waiting[index] = row
-        while wanted in waiting:
-            yield waiting.pop(wanted)
-            wanted = next(following, None)
-    if complaints:
-        raise _UnusableEvidence(complaints)
+def _rows(run: Run[CertifySettings], engine: Engine, advance: Callable[[int], None]) -> Iterator[Row]:
+    """The rows of the table, in the order of the data set, read from the stored evidence in groups."""
+    order, kind, request = (
+        iter(sorted(run.settings.graphs)),
+        run.settings.defence_class.evidence,
+        run.settings.request(),
+    )
+    while part := list(islice(order, ROWS_AT_ONCE)):
+        rows, stored = dict[int, Row](), ((index, run.store.load(index)) for index in part)
+        with closing(engine.run(partial(_row, kind, request), stored)) as results:  # type: ignore[type-var]
+            for (index, _), row in results:
+                rows[index] = row
+                advance(1)
+        yield from (rows[index] for index in part)
+
+
+def _row(kind: type[Evidence], request: Any, task: tuple[int, bytes]) -> Row:
+    return derive_row(task[0], kind.from_bytes(task[1]), request)
+
+
+def _complaint(run: Run[CertifySettings], request: Any, index: int, graph: Graph) -> str | None:
+    """What is wrong with the stored evidence of a graph, if it cannot be used."""
+    try:
+        source = f"the evidence of graph {index} in {run.folder}"
+        evidence = run.settings.defence_class.evidence.from_bytes(run.store.load(index), source=source)
+    except InputError as error:
+        return str(error)
+    if evidence.graph.topology != graph.topology:
+        return f"the evidence in {run.folder} belongs to another graph"
+    if not run.settings.defence_object.made(evidence, run.settings.num_classes):
+        return f"the evidence in {run.folder} belongs to another defence"
+    return None if request.fits(evidence) else f"the evidence in {run.folder} answers another question"
 
 
 def ask_missing(
@@ -137,49 +94,33 @@ def ask_missing(
     graphs: Mapping[int, Graph],
     *,
     engine: Callable[[int], Engine],
-    own_model: bool = False,
     quiet: bool = True,
 ) -> None:
-    """Ask about the graphs of which the run has no evidence yet, the largest ones first, so that none is left to the end."""
-    finished = run.store.finished() & graphs.keys()
+    """Ask about graphs without usable evidence in the run, the largest ones first, so that none is left to the end."""
+    finished, request = run.store.finished() & graphs.keys(), run.settings.request()
     for index in sorted(finished):
-        try:
-            run.store.load(index)
-        except InputError as error:
-            note(f"{error}; asking again about graph {index}", quiet=quiet)
+        if complaint := _complaint(run, request, index, graphs[index]):
+            note(f"{complaint}; asking again about graph {index}", quiet=quiet)
             run.store.drop(index)
             finished.remove(index)
-    done = len(finished)
-    missing = sorted((index for index in graphs if index not in finished), key=lambda index: -graphs[index].num_slots)
-    if done and missing:
-        note(f"continuing {run.folder}: {done} of {len(graphs)} graphs are done", quiet=quiet)
+    done, missing = len(finished), sorted(graphs.keys() - finished, key=lambda index: (-graphs[index].num_slots, index))
     if not missing:
         return
-    with (
-        classifier.classifier.one_thread(),
-        progress("asking", len(graphs), unit="graphs", quiet=quiet, done=done) as advance,
-    ):
+    if done:
+        note(f"continuing {run.folder}: {done} of {len(graphs)} graphs are done", quiet=quiet)
+
+    def begin_again() -> Iterable[int]:
+        """Forget what a shortcut to the model said that gave other answers, and record that the model itself is asked."""
+        run.begin_again(replace(run.settings, paths=model_paths(classifier, graphs)))
+        return graphs
+
+    where = engine(len(missing))
+    with one_thread(), progress("asking", len(graphs), unit="graphs", quiet=quiet, done=done) as advance:
         for index, evidence, _ in ask_all(
-            classifier,
-            run.settings.request(),
-            graphs,
-            chosen=missing,
-            engine=engine(len(missing)),
-            read=False,
-            own_model=own_model,
-            quiet=quiet,
-            restart=lambda: _started_over(run, classifier, graphs),
+            classifier, request, graphs, chosen=missing, engine=where, read=False, quiet=quiet, restart=begin_again
         ):
             run.store.finish(index, evidence.to_bytes())
             advance(1)
-
-
-def _started_over(
-    run: Run[CertifySettings], classifier: DefendedClassifier, graphs: Mapping[int, Graph]
-) -> Iterable[int]:
-    """Forget what a shortcut to the model said that gave other answers, and record that the model itself is asked."""
-    run.begin_again(replace(run.settings, paths=model_paths(classifier, graphs)))
-    return graphs
 
 
 def keep_to_path(classifier: DefendedClassifier, folder: str | os.PathLike[str]) -> None:
@@ -201,9 +142,9 @@ def model_paths(classifier: DefendedClassifier, graphs: Mapping[int, Graph]) -> 
 
 
 def features_shown(classifier: DefendedClassifier, graphs: Iterable[Graph], name: str | None = None) -> str:
-    """The node features that the model is shown, by name; ``name`` is that of a user's own function.
+    """The node features that the model is shown, by name; of the default, what it comes to on these graphs.
 
-    The default is named by what it comes to on these graphs: their own features, or degrees.
+    ``name`` is that of a user's own function.
     """
     hook = getattr(classifier.classifier, "features", None)
     if name is not None and hook is not None and hook.spec is None:
@@ -246,11 +187,10 @@ class Line:
         """How many graphs of a table the network answers right; ``None`` without one, or without labels."""
         if self.answers is None:
             return None
-        found = columns_of(rows, "graph", "label")
-        if all(label is None for label in found["label"]):
+        indices, labels = columns_of(rows, "graph", "label").values()
+        if all(label is None for label in labels):
             return None
-        pairs = zip(found["graph"], found["label"], strict=True)
-        return sum(1 for graph, label in pairs if self.answers[graph] == label)
+        return sum(1 for index, label in zip(indices, labels, strict=True) if self.answers[index] == label)
 
     def majority_right(self, rows: Sequence[Row]) -> int | None:
         """How many graphs of a table are of the class that is most frequent in training; ``None`` if nothing is known."""
@@ -274,9 +214,13 @@ def read_line(run: Run[CertifySettings]) -> Line | None:
         answers = stored.pop("answers")
         line = Line(None if answers is None else {int(graph): int(label) for graph, label in answers.items()}, **stored)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"the edge-blind line in {run.folder} cannot be read: {error} ({_REMEDY})") from error
+        raise InputError(
+            f"the edge-blind line in {run.folder} cannot be read: {error} (certify again in another folder)"
+        ) from error
     if line.answers is not None and line.answers.keys() != set(run.settings.graphs):
-        raise InputError(f"the edge-blind line in {run.folder} was altered: it belongs to other graphs ({_REMEDY})")
+        raise InputError(
+            f"the edge-blind line in {run.folder} was altered: it belongs to other graphs (certify again in another folder)"
+        )
     return line
 
 
@@ -286,6 +230,3 @@ def line_in(folder: Path) -> Line | None:
         return None
     with open_run(folder, CertifySettings) as run:
         return read_line(run)
-
-
-_REMEDY = "certify again in another folder"

@@ -1,6 +1,6 @@
 """The run folder: ``run.json`` beside the evidence. Everything else in it is derived and can be made again.
 
-RUN/run.json              what was asked; written first
+RUN/run.json              what was asked; written first, and written and read nowhere but here
 RUN/evidence.sqlite       a row per finished graph, committed as it is done, and the line to beat
 RUN/certificates.parquet, RUN/report.html, RUN/figures/   derived
 
@@ -13,18 +13,28 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
+from flipproof.defences import defence_class, defence_from
+from flipproof.defences.defence import Defence
 from flipproof.errors import InputError
-from flipproof.runs.settings import RUN_FILE, RunSettings
+from flipproof.fields import from_plain
+from flipproof.files import write_json
 
+RUN_FILE = "run.json"
 STORE_FILE = "evidence.sqlite"
+_FORMAT = 3
+_SHOWN = 160  # characters of a value in a sentence
+_RECORDED = ("flipproof", "numpy", "scipy", "torch")
 _OPEN = (
     "PRAGMA locking_mode = EXCLUSIVE",
     "PRAGMA journal_mode = WAL",
@@ -35,16 +45,200 @@ _OPEN = (
     "COMMIT",
 )
 _Item = int | str
-_Found = TypeVar("_Found")
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What a run was asked for; every field is plain JSON."""
+
+    command: ClassVar[str]
+
+    def write(self, folder: Path) -> None:
+        """Write ``run.json``, or refuse a folder in which something else was asked."""
+        path = folder / RUN_FILE
+        if path.exists():
+            other = type(self).read(folder)
+            self.refuse_other(folder, other)
+            if other._plain() == self._plain():
+                return
+        versions = dict.fromkeys(_RECORDED)
+        for package in _RECORDED:
+            with suppress(PackageNotFoundError):
+                versions[package] = version(package)
+        content = {"format": _FORMAT, "command": self.command, "settings": self._plain(), "versions": versions}
+        write_json(path, content)
+
+    def refuse_other(self, folder: Path, other: Self) -> None:
+        """Refuse a run in which something else was asked."""
+        if self.continues(other):
+            return
+        for key, mine, theirs in differences(self._plain(), other._plain()):
+            raise InputError(
+                f"{folder} holds a run with {key} = {_short(theirs)}; asked for {key} = {_short(mine)} (choose another "
+                "folder, or ask for the same)"
+            )
+
+    def continues(self, other: Self) -> bool:
+        """Whether a run with these settings may go on where one with those ended."""
+        return self._plain() == other._plain()
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """The settings of a run that is there already; refuses runs of other commands and of earlier versions."""
+        path = folder / RUN_FILE
+        if not path.is_file():
+            what = f"it has no {RUN_FILE}" if folder.is_dir() else "there is no such folder"
+            raise InputError(f"{folder} is not a run folder: {what} (give the --out of flipproof {cls.command})")
+        return cls.parsed(path.read_bytes(), path)
+
+    @classmethod
+    def parsed(cls, text: str | bytes, path: Path) -> Self:
+        """The settings that the content of ``run.json`` holds; ``path`` is where it stands, for errors."""
+        try:
+            content = json.loads(text)
+            if not isinstance(content, dict) or not isinstance(content["settings"], dict):
+                raise ValueError("it holds no settings")
+        except (ValueError, KeyError, RecursionError) as error:
+            raise InputError(
+                f"{path} cannot be read as a run's settings: {error} (choose another folder, or delete it)"
+            ) from error
+        if content.get("format") != _FORMAT:
+            raise InputError(
+                f"{path.parent} holds a run of another version of flipproof (use that version, or choose another folder)"
+            )
+        if content.get("command") != cls.command:
+            raise InputError(f"{path.parent} was not made by flipproof {cls.command} (give such a run)")
+        settings: dict[str, Any] = content["settings"]
+        if odd := sorted(settings.keys() ^ {entry.name for entry in fields(cls)}):
+            raise InputError(
+                f"{path} has other settings than flipproof {cls.command} writes: {odd[0]} (make the run again)"
+            )
+        return cls(**settings)
+
+    def _plain(self) -> dict[str, Any]:
+        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return plain
+
+
+@dataclass(frozen=True)
+class CertifySettings(RunSettings):
+    """What ``flipproof certify`` was asked for.
+
+    Attributes:
+        data, data_sha256: Name and hash of the data set.
+        class_names: Names of its classes.
+        part, split_seed: Which graphs of which split.
+        graphs: Their positions in the data set.
+        graphs_seed: The seed that drew them from the part, every class in proportion; ``None`` if they are all of it.
+        model, model_sha256: Name and identity of the model.
+        features: Node features that the model is shown; of the default, what it comes to on these graphs.
+        num_classes: Number of classes that the model can name.
+        defence: Its name and settings.
+        question: What is asked about every graph: the defence's request.
+        paths: How graphs reach the model, and how many at once, with the number of graphs: rounding can depend on it.
+    """
+
+    command = "certify"
+
+    data: str
+    data_sha256: str
+    class_names: list[str]
+    part: str
+    split_seed: int
+    graphs: list[int]
+    model: str
+    model_sha256: str
+    features: str
+    num_classes: int
+    defence: dict[str, Any]
+    question: dict[str, Any]
+    paths: dict[str, int] = field(default_factory=dict)
+    graphs_seed: int | None = None
+
+    @property
+    def defence_class(self) -> type[Defence]:
+        """The defence."""
+        return defence_class(self.defence["name"])
+
+    @cached_property
+    def defence_object(self) -> Defence:
+        """The defence with its settings."""
+        return defence_from(self.defence)
+
+    def request(self) -> Any:
+        """What is asked about every graph, as its defence reads it."""
+        return from_plain(self.defence_class.request, {**self.question, "graphs": len(self.graphs)})
+
+
+@dataclass(frozen=True)
+class AttackSettings(RunSettings):
+    """What ``flipproof attack`` was asked for; ``defence`` is its name and settings, or ``None``."""
+
+    command = "attack"
+
+    data: str
+    data_sha256: str
+    graphs: list[int]
+    model_sha256: str
+    undefended_sha256: str | None
+    defence: dict[str, Any] | None
+    features: str
+    budget: int
+    attacks: list[str]
+    constraints: dict[str, Any]
+    samples: int
+    confirm_samples: int
+    alpha: float
+    seed: int
+    graphs_seed: int | None = None
+
+    def difference(self, certified: CertifySettings) -> str | None:
+        """What a run of certificates has otherwise, in words; ``None`` if it is of the same classifier."""
+        words = {"data_sha256": "other data", "model_sha256": "another model", "features": "other node features"}
+        words |= {"defence": "another defence"}
+        return next((word for key, word in words.items() if getattr(self, key) != getattr(certified, key)), None)
+
+
+@dataclass(frozen=True)
+class StudySettings(RunSettings):
+    """What a study was asked for: ``reproduce``, ``tune`` or ``benchmark``.
+
+    Attributes:
+        study: Its name.
+        asked: What identifies it.
+        jobs: Its jobs by name, each with a hash of everything that its result depends on. Jobs may be added later.
+    """
+
+    command = "study"
+
+    study: str
+    asked: dict[str, Any]
+    jobs: dict[str, str] = field(default_factory=dict)
+
+    def continues(self, other: Self) -> bool:
+        """Whether nothing has changed, or only jobs were added."""
+        grown = bool(other.jobs) and other.study == self.study and other.jobs.items() <= self.jobs.items()
+        return grown or super().continues(other)
+
+
+def differences(wanted: Mapping[str, Any], stored: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Name, wanted and stored value of all that differs; tables that have keys in common are compared value by value."""
+    for key in [*wanted, *(stored.keys() - wanted.keys())]:
+        mine, theirs = wanted.get(key), stored.get(key)
+        if isinstance(mine, dict) and isinstance(theirs, dict) and mine.keys() & theirs.keys():
+            for inner, *values in differences(mine, theirs):
+                yield "defence" if inner == "name" else inner, *values
+        elif mine != theirs:
+            yield key, mine, theirs
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
 class Store:
-    """The SQLite file of a run.
-
-    Args:
-        path: The file; made if it does not exist and is to be written.
-        write: Hold the file for this process and write to it; otherwise it is only read.
-    """
+    """The SQLite file of a run, held for this process if it is to be written, otherwise only read."""
 
     def __init__(self, path: Path, *, write: bool) -> None:
         self.path, self._write = path, write
@@ -62,73 +256,53 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
+    def __exit__(self, *error: object) -> None:
         """Let go of the file; it is then a plain database that any tool can open."""
-        try:
+        with suppress(sqlite3.Error):  # a full disk; the next process folds the journal in
             if self._write:
                 self._connection.execute("PRAGMA journal_mode = DELETE")
-        except sqlite3.Error:  # a full disk; the next process folds the journal in
-            pass
-        finally:
-            self._connection.close()
+        self._connection.close()
 
     def finish(self, item: _Item, content: bytes) -> None:
         """Keep what a finished item amounts to."""
-        self._change("INSERT OR REPLACE INTO finished VALUES (?, ?, ?)", item, content, _digest(content))
+        self._do("INSERT OR REPLACE INTO finished VALUES (?, ?, ?)", item, content, hashlib.sha256(content).hexdigest())
 
     def drop(self, item: _Item) -> None:
         """Forget a finished item, so that it is done again."""
-        self._change("DELETE FROM finished WHERE item = ?", item)
+        self._do("DELETE FROM finished WHERE item = ?", item)
 
     def clear(self) -> None:
-        """Forget all graphs, and the settings that their evidence was made with."""
-        self._change("DELETE FROM finished WHERE typeof(item) = 'integer'", also="DELETE FROM asked")
+        """Forget all graphs, and then the settings that their evidence was made with."""
+        self._do("DELETE FROM finished WHERE typeof(item) = 'integer'")
+        self._do("DELETE FROM asked")
 
     def asked(self) -> str | None:
         """The settings that the evidence was made with, as they were first written; ``None`` if none were."""
-        rows = list(self._read("SELECT run_json FROM asked"))
-        return rows[0][0] if rows else None
+        return next((text for (text,) in self._do("SELECT run_json FROM asked")), None)
 
     def bind(self, run_json: str) -> None:
         """Remember the settings that the evidence is made with, once."""
-        if self.asked() is None:
-            self._change("INSERT INTO asked VALUES (?)", run_json)
+        self._do("INSERT INTO asked SELECT ? WHERE NOT EXISTS (SELECT * FROM asked)", run_json)
 
     def finished(self) -> set[Any]:
         """All finished items."""
-        return {item for (item,) in self._read("SELECT item FROM finished")}
+        return {item for (item,) in self._do("SELECT item FROM finished")}
 
     def load(self, item: _Item) -> bytes:
         """What a finished item amounts to; refuses a damaged one."""
-        rows = list(self._read("SELECT content, sha256 FROM finished WHERE item = ?", item))
+        rows, name = self._do("SELECT content, sha256 FROM finished WHERE item = ?", item), f"graph {item}"
+        name = name if isinstance(item, int) else item
         if not rows:
-            raise InputError(f"{self.path} holds nothing of {_named(item)} (run the same command again)")
-        content: bytes = rows[0][0]
-        if not isinstance(content, bytes) or _digest(content) != rows[0][1]:
-            raise InputError(f"what {self.path} holds of {_named(item)} was altered: its hash is not the stored one")
+            raise InputError(f"{self.path} holds nothing of {name} (run the same command again)")
+        content, digest = rows[0]
+        if not isinstance(content, bytes) or hashlib.sha256(content).hexdigest() != digest:
+            raise InputError(f"what {self.path} holds of {name} was altered: its hash is not the stored one")
         return content
 
-    def _change(self, statement: str, *values: Any, also: str = "") -> None:
+    def _do(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """A statement, done whole or not at all, and its rows."""
         with self._in_words():
-            self._connection.execute("BEGIN")
-            try:
-                self._connection.execute(statement, values)
-                if also:
-                    self._connection.execute(also)
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
-
-    def _read(self, query: str, *values: Any) -> Iterator[tuple[Any, ...]]:
-        with self._in_words():
-            yield from self._connection.execute(query, values).fetchall()
+            return self._connection.execute(statement, values).fetchall()
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
@@ -147,30 +321,28 @@ class Store:
             ) from error
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _named(item: _Item) -> str:
-    return f"graph {item}" if isinstance(item, int) else str(item)
-
-
 _Settings = TypeVar("_Settings", bound=RunSettings)
 
 
+@dataclass(eq=False)
 class Run(Generic[_Settings]):
     """A run folder that is held, or read, by this process."""
 
-    def __init__(self, folder: Path, settings: _Settings, store: Store) -> None:
-        self.folder, self.settings, self.store = folder, settings, store
+    folder: Path
+    settings: _Settings
+    store: Store
 
     def begin_again(self, settings: _Settings) -> None:
         """Forget all evidence, and record other settings with which it is made from now on."""
         self.store.clear()  # first: evidence without settings is asked again, and not taken for that of others
         (self.folder / RUN_FILE).unlink()
-        settings.write(self.folder)
-        self.store.bind((self.folder / RUN_FILE).read_text(encoding="utf-8"))
         self.settings = settings
+        self.record()
+
+    def record(self) -> None:
+        """Write ``run.json``, and bind the evidence to it."""
+        self.settings.write(self.folder)
+        self.store.bind((self.folder / RUN_FILE).read_text(encoding="utf-8"))
 
 
 @contextmanager
@@ -179,19 +351,21 @@ def written_run(folder: str | os.PathLike[str], settings: _Settings) -> Iterator
     path = Path(folder)
     if path.exists() and not path.is_dir():
         raise InputError(f"--out must be a folder; {path} is a file (choose another name)")
-    _refuse_foreign(path)
     if (path / RUN_FILE).exists():
         settings.refuse_other(path, type(settings).read(path))  # even while another process is writing
+    # what a process that was killed before it wrote run.json left is not somebody else's
+    elif path.is_dir() and any(not f.name.startswith(STORE_FILE) and f.suffix != ".tmp" for f in path.iterdir()):
+        raise InputError(f"{path} holds files but no run.json: it is not a run folder (choose an empty or new folder)")
     path.mkdir(parents=True, exist_ok=True)
     with Store(path / STORE_FILE, write=True) as store:
         made_with = store.asked()
         if made_with is not None:  # evidence outlives a run.json that was deleted, and knows one that was edited
             settings.refuse_other(path, type(settings).parsed(made_with, store.path))
-        settings.write(path)
-        store.bind((path / RUN_FILE).read_text(encoding="utf-8"))
+        run = Run(path, settings, store)
+        run.record()
         for left in path.glob(".*.tmp"):  # of a process that was killed
             left.unlink(missing_ok=True)
-        yield Run(path, settings, store)
+        yield run
 
 
 @contextmanager
@@ -201,13 +375,3 @@ def open_run(folder: str | os.PathLike[str], kind: type[_Settings]) -> Iterator[
     settings = kind.read(path)
     with Store(path / STORE_FILE, write=False) as store:
         yield Run(path, settings, store)
-
-
-def _refuse_foreign(folder: Path) -> None:
-    """Refuse a folder of somebody else's files; what a process killed before it wrote ``run.json`` left is none."""
-    if not folder.is_dir() or (folder / RUN_FILE).exists():
-        return
-    if any(not path.name.startswith(STORE_FILE) and path.suffix != ".tmp" for path in folder.iterdir()):
-        raise InputError(
-            f"{folder} holds files but no run.json: it is not a run folder (choose an empty or new folder)"
-        )

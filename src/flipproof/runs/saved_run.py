@@ -19,8 +19,7 @@ from flipproof.errors import InputError
 from flipproof.fields import to_plain
 from flipproof.models.loading import model_identity
 from flipproof.runs.certifying import certify_into, features_shown, keep_to_path, model_paths, read_evidence, read_line
-from flipproof.runs.run_folder import Run, open_run, written_run
-from flipproof.runs.settings import CertifySettings, differences
+from flipproof.runs.run_folder import RUN_FILE, CertifySettings, Run, differences, open_run, written_run
 from flipproof.runs.table import COLUMNS, Row, certificate_of, derive_row, read_table
 
 
@@ -89,10 +88,9 @@ def certify_run(
             f"the model has {chosen.num_classes} classes and a graph has the label {highest} (certify data with the model's "
             "classes)"
         )
-    kind = defended.defence.request
+    kind, members = defended.defence.request, dict(enumerate(data))
     request = kind(**asked, **({"graphs": len(data)} if any(entry.name == "graphs" for entry in fields(kind)) else {}))
     request = request if chosen is defended else chosen.defence.request()
-    members = dict(enumerate(data))
     keep_to_path(chosen, out)
     chosen.check_ahead(data, request)
     settings = CertifySettings(
@@ -130,57 +128,46 @@ def load_run(folder: str | os.PathLike[str]) -> SavedRun:
 
 def problems_of_run(folder: Path, advance: Callable[[int], None] = lambda amount: None) -> list[dict[str, Any]]:
     """What is wrong with a run, one entry per finding: ``graph`` (``None`` for the run) and ``problem``; empty if all agrees."""
+    problems: list[tuple[int | None, str]] = []
     with open_run(folder, CertifySettings) as run:
-        request, table = run.settings.request(), read_table(folder)
+        request, table, graphs = run.settings.request(), read_table(folder), run.settings.graphs
         order = table.columns("graph")["graph"]
         places = {index: place for place, index in enumerate(order)}
-        problems: list[dict[str, Any]] = []
-        for index in run.settings.graphs:
+        for index in graphs:
             row = table[places[index]] if index in places else None
-            found = _problems_of_graph(run, request, index, row)
-            problems += [{"graph": index, "problem": problem} for problem in found]
+            problems += [(index, problem) for problem in _problems_of_graph(run, request, index, row)]
             advance(1)
-        problems += [
-            {"graph": index, "problem": "is in the table and not in run.json"}
-            for index in sorted(places.keys() - set(run.settings.graphs))
-        ]
+        problems += [(index, "is in the table and not in run.json") for index in sorted(places.keys() - set(graphs))]
         if order != sorted(set(order)):
-            problems.append({"graph": None, "problem": "the table has rows twice, or not in the order of the data set"})
-        problems += [{"graph": None, "problem": problem} for problem in _altered_settings(run)]
+            problems.append((None, "the table has rows twice, or not in the order of the data set"))
+        stored = run.store.asked()
+        if stored is None:
+            problems.append((None, "evidence.sqlite does not say what it was made with"))
+        else:
+            now = json.loads((run.folder / RUN_FILE).read_text(encoding="utf-8"))
+            for key, mine, theirs in differences(json.loads(stored), now):
+                sentence = f"{key} is {theirs!r} there, and the evidence was made with {mine!r}"
+                problems.append((None, f"run.json was altered: {sentence}"))
         try:
             read_line(run)
         except InputError as error:
-            problems.append({"graph": None, "problem": str(error)})
-    return problems
-
-
-def _altered_settings(run: Run[CertifySettings]) -> list[str]:
-    """Where run.json is no longer what the evidence was made with."""
-    stored = run.store.asked()
-    if stored is None:
-        return ["evidence.sqlite does not say what it was made with"]
-    now = json.loads((run.folder / "run.json").read_text(encoding="utf-8"))
-    return [
-        f"run.json was altered: {key} is {theirs!r} there, and the evidence was made with {mine!r}"
-        for key, mine, theirs in differences(json.loads(stored), now)
-    ]
+            problems.append((None, str(error)))
+    return [{"graph": index, "problem": problem} for index, problem in problems]
 
 
 def _problems_of_graph(run: Run[CertifySettings], request: Any, index: int, row: Row | None) -> list[str]:
     """What is wrong with one graph: its evidence, what the model was shown, its row in the table."""
     if row is None:
         return ["is missing from certificates.parquet"]
+    altered: list[str] = []
     try:
         evidence = run.settings.defence_class.evidence.from_bytes(run.store.load(index), source="its evidence")
         if not evidence.made_again():
             return ["what the model was shown, made again, is not what it answered (order, seed or noise was altered)"]
         if not run.settings.defence_object.made(evidence, run.settings.num_classes):
             return ["its evidence belongs to another defence than run.json's"]
-        altered = ["its evidence is not what the certificate was read from: the hash differs"]
-        altered = altered if evidence.digest != row["evidence_sha256"] else []
-    except (InputError, KeyError, TypeError) as error:
-        return [f"cannot be derived again: {error}"]
-    try:
+        if evidence.digest != row["evidence_sha256"]:
+            altered = ["its evidence is not what the certificate was read from: the hash differs"]
         derived = derive_row(index, evidence, request)
     except (InputError, KeyError, TypeError) as error:
         return [f"cannot be derived again: {error}", *altered]

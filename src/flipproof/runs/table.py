@@ -64,7 +64,8 @@ where changes of nodes were not asked about.
 
 TABLE_FILE = "certificates.parquet"
 NODE_COLUMNS = ("node_changes", "removed_nodes_radius", "added_nodes_radius", "changed_nodes_radius")
-_GROUP = 10_000  # rows that are made into columns at a time
+ROWS_AT_ONCE = 10_000
+"""Rows that are made into columns at a time."""
 
 
 def derive_row(index: int, evidence: Evidence, request: Any) -> Row:
@@ -115,12 +116,10 @@ def has_table(folder: Path) -> bool:
     return (folder / TABLE_FILE).is_file()
 
 
-def write_table(folder: Path, rows: Iterable[Row]) -> Path:
+def write_table(folder: Path, rows: Iterable[Row]) -> None:
     """Write ``certificates.parquet`` into the run's folder, whole or not at all; few rows are in memory at a time."""
-    path = folder / TABLE_FILE
-    with written_file(path) as file:
+    with written_file(folder / TABLE_FILE) as file:
         _write_parquet(rows, file)
-    return path
 
 
 def read_table(folder: Path) -> StoredRows:
@@ -139,19 +138,16 @@ class StoredRows(Sequence[Row]):
         import pyarrow
         from pyarrow import parquet
 
+        remedy = "delete it, and run flipproof certify again"
         try:
             # without threads: a table is small, and a process that ends while arrow's threads start up can be aborted
             buffer = pyarrow.BufferReader(path.read_bytes())
             self._table = parquet.ParquetFile(buffer, pre_buffer=False).read(use_threads=False)
         except (pyarrow.ArrowException, ValueError, OSError) as error:
             reason = next(iter(str(error).splitlines()), "")
-            raise InputError(
-                f"{path} is cut off or altered: {reason} (delete it, and run flipproof certify again)"
-            ) from error
+            raise InputError(f"{path} is cut off or altered: {reason} ({remedy})") from error
         if self._table.column_names != list(COLUMNS):
-            raise InputError(
-                f"{path} has other columns than this flipproof writes (delete it, and run flipproof certify again)"
-            )
+            raise InputError(f"{path} has other columns than this flipproof writes ({remedy})")
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
@@ -166,7 +162,7 @@ class StoredRows(Sequence[Row]):
         return rows[0] if isinstance(places, int) else rows
 
     def __iter__(self) -> Iterator[Row]:
-        for batch in self._table.to_batches(max_chunksize=_GROUP):
+        for batch in self._table.to_batches(max_chunksize=ROWS_AT_ONCE):
             yield from batch.to_pylist()
 
     def columns(self, *names: str) -> dict[str, list[Any]]:
@@ -182,41 +178,28 @@ def columns_of(rows: Sequence[Row], *names: str) -> dict[str, list[Any]]:
 
 
 def write_formatted(rows: Iterable[Row], kind: str, file: BinaryIO) -> None:
-    """Write the table to a file: ``csv``, ``parquet`` or ``json``; few rows are in memory at a time."""
+    """Write the table to a file: ``csv``, ``parquet`` or ``json``."""
     if kind not in FORMATS:
         raise InputError(f"--format must be one of {', '.join(FORMATS)}; got {kind!r} (csv is the default)")
     if kind == "parquet":
-        _write_parquet(rows, file)
-        return
+        return _write_parquet(rows, file)
     ordered = ({column: row[column] for column in COLUMNS} for row in rows)
-    if kind == "json":
-        before = "["
-        for row in ordered:  # as json.dumps(list(ordered), indent=1) writes them
-            entry = json.dumps([row], indent=1, allow_nan=False)
-            file.write((before + entry[1:-2]).encode())
-            before = ","
-        file.write(b"[]\n" if before == "[" else b"\n]\n")
-        return
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([_cell(value) for value in row.values()] for row in ordered)
+    if kind == "json":
+        text.write(json.dumps(list(ordered), indent=1, allow_nan=False) + "\n")
+    else:
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows([_cell(value) for value in row.values()] for row in ordered)
     text.detach()
+    return None
 
 
 def _cell(value: Any) -> str:
     """Lists as ``9;1``, grids as ``11;10``: a row of removals for each number of additions."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(int(value))
     if isinstance(value, list):
-        return ";".join(_flat(entry) for entry in value)
-    return repr(value) if isinstance(value, float) else str(value)
-
-
-def _flat(entry: Any) -> str:
-    return "".join(str(int(cell)) for cell in entry) if isinstance(entry, Iterable) else str(entry)
+        return ";".join("".join(map(_cell, entry)) if isinstance(entry, list) else _cell(entry) for entry in value)
+    return "" if value is None else str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def _write_parquet(rows: Iterable[Row], file: Any) -> None:
@@ -225,20 +208,14 @@ def _write_parquet(rows: Iterable[Row], file: Any) -> None:
 
     numbers = pyarrow.list_(pyarrow.int64())
     nested = {"counts": numbers, "grid": pyarrow.list_(pyarrow.list_(pyarrow.bool_()))}
-    fields = [
-        (column, nested[column] if column in nested else pyarrow.type_for_alias(kind))
-        for column, kind in COLUMNS.items()
-    ]
-    schema, source = pyarrow.schema(fields), iter(rows)
+    kinds = {column: nested.get(kind) or pyarrow.type_for_alias(kind) for column, kind in COLUMNS.items()}
+    schema, source = pyarrow.schema(kinds), iter(rows)
     with parquet.ParquetWriter(file, schema) as writer:
-        part = list(islice(source, _GROUP))
-        writer.write_table(pyarrow.Table.from_pylist(part, schema=schema))  # an empty table, too
-        while part := list(islice(source, _GROUP)):
+        while part := list(islice(source, ROWS_AT_ONCE)):
             writer.write_table(pyarrow.Table.from_pylist(part, schema=schema))
 
 
 _OF_GRAPHS = ("name", "nodes", "edges", "label", "correct")
-_OF_EVIDENCE = ("evidence_sha256",)
 _KINDS = {"int64": "Int64", "bool": "boolean", "double": "float64"}  # of pandas; the first two know missing values
 
 
@@ -259,24 +236,19 @@ def to_dataframe(certificates: Iterable[Certificate], graphs: Iterable[Any] | No
     """
     import pandas
 
-    found = list(certificates)
-    odd = next((value for value in found if not isinstance(value, Certificate)), None)
+    certificates = list(certificates)
+    odd = next((value for value in certificates if not isinstance(value, Certificate)), None)
     if odd is not None:
         raise InputError(
             f"certificates must be a list of certificates; got {type(odd).__name__} (what certify_all returned)"
         )
-    members = [None] * len(found) if graphs is None else as_graphs(graphs)
-    if len(members) != len(found):
+    number = len(certificates)
+    members = [None] * number if graphs is None else as_graphs(graphs)
+    if len(members) != number:
         raise InputError(
-            f"graphs must be those of the certificates, {len(found)}; got {len(members)} (give the same graphs, in order)"
+            f"graphs must be those of the certificates, {number}; got {len(members)} (give the same graphs, in order)"
         )
-    left_out = _OF_EVIDENCE if graphs is not None else (*_OF_GRAPHS, *_OF_EVIDENCE)
-    rows = [
-        certificate_row(index, graph, certificate)
-        for index, (graph, certificate) in enumerate(zip(members, found, strict=True))
-    ]
-    columns = {column: [row[column] for row in rows] for column in COLUMNS if column not in left_out}
-    frame = {
-        column: pandas.Series(values, dtype=_KINDS.get(COLUMNS[column], "object")) for column, values in columns.items()
-    }
-    return pandas.DataFrame(frame)
+    rows = map(certificate_row, range(number), members, certificates)
+    left_out = {"evidence_sha256", *(() if graphs is not None else _OF_GRAPHS)}
+    kinds = {column: _KINDS.get(kind, "object") for column, kind in COLUMNS.items() if column not in left_out}
+    return pandas.DataFrame(list(rows), columns=list(kinds), dtype="object").astype(kinds)

@@ -22,8 +22,7 @@ from flipproof.fields import to_plain
 from flipproof.noise import STREAM_VERSION
 from flipproof.progress import note
 from flipproof.report.content import ATTACKERS, RADII
-from flipproof.runs.run_folder import Run, written_run
-from flipproof.runs.settings import StudySettings
+from flipproof.runs.run_folder import Run, StudySettings, written_run
 from flipproof.studies.benchmark_config import Protocol, Row
 from flipproof.studies.candidate import Candidate, Learned
 from flipproof.studies.experiment import Experiment, check_features, load_graphs, one_thread, run_jobs

@@ -46,7 +46,7 @@ def run_jobs(
     jobs: Sequence[AnyPiece],
     work: Callable[[AnyPiece], Any],
     *,
-    ready: Iterable[AnyPiece | None] | None = None,
+    ready: Iterable[AnyPiece] | None = None,
     engine: Engine | None = None,
     workers: int | None,
     quiet: bool,
@@ -57,7 +57,7 @@ def run_jobs(
         what: Name of the work, for the progress bar.
         jobs: All of them.
         work: Does one, in any process; picklable.
-        ready: The same jobs in an order in which they can be done, ``None`` where one must be waited for; by default as given.
+        ready: Those that are to be done, asked for as workers become free; by default all.
         engine: Where they are done, instead of processes of this machine.
         workers: Processes; by default one per core. A single one is this process.
         quiet: Show no progress.

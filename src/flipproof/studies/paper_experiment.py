@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from itertools import product
@@ -31,8 +31,7 @@ from flipproof.noise import EdgeNoise
 from flipproof.progress import note, progress
 from flipproof.report.drawing import NetworksCurve
 from flipproof.runs.certifying import ask_missing, keep_to_path, model_paths, read_evidence
-from flipproof.runs.run_folder import Run, written_run
-from flipproof.runs.settings import CertifySettings, StudySettings
+from flipproof.runs.run_folder import CertifySettings, Run, StudySettings, written_run
 from flipproof.studies.candidate import Candidate
 from flipproof.studies.experiment import one_thread, run_jobs
 from flipproof.studies.search_space import space
@@ -261,22 +260,18 @@ def run_experiment(settings: Settings, folder: Path, *, workers: int | None, qui
     """Train and certify what is missing."""
     with written_run(folder, StudySettings("reproduce", asdict(settings))):
         missing = [job for job in settings.jobs() if not job.done(settings, folder)]
-        work, ready = TrainWork(settings, folder), _ready(missing, settings, folder)
-        for job, seconds in run_jobs("training", missing, work, ready=ready, workers=workers, quiet=quiet):
-            _note_seconds(folder, job.name, {"train": seconds})
+        for jobs in _stages(missing):
+            for job, seconds in run_jobs("training", jobs, TrainWork(settings, folder), workers=workers, quiet=quiet):
+                _note_seconds(folder, job.name, {"train": seconds})
         for model in settings.certified():
             note(f"{model.name}: certifying the test graphs", quiet=quiet)
             _certify(model, settings, folder, workers=workers, quiet=quiet)
 
 
-def _ready(missing: Sequence[Job], settings: Settings, folder: Path) -> Iterator[Job | None]:
-    """The jobs in an order in which they can be done; ``None`` where one must be waited for."""
-    waiting = list(missing)
-    while waiting:
-        able = next((job for job in waiting if job.needs is None or job.needs.done(settings, folder)), None)
-        if able is not None:
-            waiting.remove(able)
-        yield able
+def _stages(jobs: Sequence[Job]) -> list[list[Job]]:
+    """The jobs that others start from, then the rest."""
+    starts = {job.needs for job in jobs}
+    return [[job for job in jobs if (job in starts) is first] for first in (True, False)]
 
 
 def _note_seconds(folder: Path, name: str, seconds: dict[str, float]) -> None:

@@ -40,8 +40,7 @@ from flipproof.runs.certifying import (
     model_paths,
     read_evidence,
 )
-from flipproof.runs.run_folder import Run, written_run
-from flipproof.runs.settings import AttackSettings, CertifySettings, StudySettings
+from flipproof.runs.run_folder import AttackSettings, CertifySettings, Run, StudySettings, written_run
 from flipproof.studies.candidate import Candidate, baselines
 from flipproof.studies.experiment import Experiment, one_thread, run_jobs
 from flipproof.studies.tuning import (

@@ -25,8 +25,7 @@ from flipproof.files import write_json, write_text
 from flipproof.progress import note
 from flipproof.report.drawing import Panel, trade_off_figure
 from flipproof.report.templates import markdown_table, rendered
-from flipproof.runs.run_folder import Run, written_run
-from flipproof.runs.settings import StudySettings
+from flipproof.runs.run_folder import Run, StudySettings, written_run
 from flipproof.studies.candidate import Candidate, baselines
 from flipproof.studies.experiment import Experiment, one_thread, run_jobs
 

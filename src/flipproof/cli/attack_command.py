@@ -12,10 +12,15 @@ from flipproof.attacks import by_name
 from flipproof.certificates.bounds import checked_alpha
 from flipproof.certificates.metrics import share_interval
 from flipproof.checks import checked_samples, checked_seed
-from flipproof.cli.defending import chosen_data, chosen_defence, defend, num_classes, refuse_other_classes
-from flipproof.cli.line_to_beat import edge_blind_model
-from flipproof.cli.options import FolderOptions, ModelDataOptions, OutputOptions, Result, WorkerOptions
-from flipproof.cli.summary import add_shares
+from flipproof.cli.defending import (
+    chosen_data,
+    chosen_defence,
+    defend,
+    edge_blind_model,
+    num_classes,
+    refuse_other_classes,
+)
+from flipproof.cli.options import FolderOptions, ModelDataOptions, OutputOptions, Result, WorkerOptions, add_shares
 from flipproof.defences.defence import described
 from flipproof.engines import cores
 from flipproof.fields import option

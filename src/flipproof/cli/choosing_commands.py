@@ -21,8 +21,10 @@ from flipproof.cli.options import (
     TrainingOptions,
     WorkerOptions,
     checked_seconds,
+    data_option,
+    narrow_table,
+    stacked,
 )
-from flipproof.cli.summary import narrow_table, stacked
 from flipproof.errors import InputError
 from flipproof.fields import option
 from flipproof.progress import note
@@ -43,7 +45,7 @@ class _ThreatOptions(OutputOptions, WorkerOptions, DataOptions, FeatureChoice, F
     radius: int | None = option("Number of flips of any kind to withstand.", None, least=0)
     adds: int | None = option("Number of additions to withstand, together with --removes.", None, least=0)
     removes: int | None = option("Number of removals to withstand, together with --adds.", None, least=0)
-    validation: float = option("Share of the graphs on which the choice is made.", 0.2, panel="Data")
+    validation: float = data_option("Share of the graphs on which the choice is made.", 0.2)
 
     @property
     def threat(self) -> Threat:
@@ -89,8 +91,8 @@ class TuneOptions(_ThreatOptions, TrainingOptions, Defended):
         None,
         panel="Candidates",
     )
-    train_graphs: int | None = option("Number of graphs to train on; by default all.", None, panel="Data", least=1)
-    graphs: int | None = option("Number of validation graphs to certify.", None, panel="Data", least=1)
+    train_graphs: int | None = data_option("Number of graphs to train on; by default all.", None, least=1)
+    graphs: int | None = data_option("Number of validation graphs to certify.", None, least=1)
 
 
 def tune(options: TuneOptions) -> Result:
@@ -126,7 +128,7 @@ def _shown(choice: tuning.Choice) -> Iterator[Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchmarkOptions(OutputOptions, ClusterOptions, FolderOptions):
+class BenchmarkOptions(ClusterOptions, FolderOptions):
     """What ``flipproof benchmark`` takes."""
 
     config: Path = option("A TOML file of data sets and methods.", argument="CONFIG")

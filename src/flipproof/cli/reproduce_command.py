@@ -9,8 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from flipproof.checks import checked_seed
-from flipproof.cli.options import FolderOptions, OutputOptions, Result, WorkerOptions
-from flipproof.cli.summary import narrow_table, stacked
+from flipproof.cli.options import FolderOptions, OutputOptions, Result, WorkerOptions, narrow_table, stacked
 from flipproof.fields import option
 from flipproof.studies.paper_experiment import Settings, data_split, run_experiment
 from flipproof.studies.paper_page import Reproduced, write_paper

@@ -21,6 +21,7 @@ from flipproof.cli.options import (
     OutputOptions,
     Result,
     TrainingOptions,
+    training_option,
 )
 from flipproof.datasets import Dataset, Split
 from flipproof.errors import InputError
@@ -48,11 +49,11 @@ class TrainOptions(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, 
         "",
     )
     defence: str | None = option("Name of the defence; by default the one that the options speak of.", None)
-    seed: int = option("Seed of the weights, the order of graphs and the training noise.", 0, panel="Training")
-    corrected: bool = option("Let gin correct for the flips that it expects.", False, panel="Training")
-    hidden: int | None = option("Width of the layers.", None, panel="Training")
-    layers: int | None = option("Number of layers.", None, panel="Training")
-    members: int | None = option("Number of local networks whose mean answers.", None, panel="Training")
+    seed: int = training_option("Seed of the weights, the order of graphs and the training noise.", 0)
+    corrected: bool = training_option("Let gin correct for the flips that it expects.", False)
+    hidden: int | None = training_option("Width of the layers.", None)
+    layers: int | None = training_option("Number of layers.", None)
+    members: int | None = training_option("Number of local networks whose mean answers.", None)
     replace: bool = option("Replace a model that stands in --out.", False)
 
     @property

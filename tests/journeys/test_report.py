@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A user's folder with the pages ``one.html``, and ``several.html`` of three runs."""
     made = make_runs(tmp_path_factory.mktemp("user"))
     runs = with_attacks(read(made, "even", "uneven", "blind"), made / "attack")
-    runs = with_lines(runs, runs[2:])
+    runs = with_lines(runs)
     (made / "one.html").write_text(report_page(runs[:1]), encoding="utf-8")
     (made / "several.html").write_text(report_page(runs), encoding="utf-8")
     return made
@@ -423,8 +423,8 @@ def test_the_line_given_to_certify_is_in_the_report(folder: Path, monkeypatch: p
     run_command(folder, "report", "lined")
     page = (folder / "lined" / "report.html").read_text()
     assert "a network that ignores edges" in page.split('<p class="lead">')[1].split(".")[0]
-    run_command(folder, "report", "even", "--edge-blind", "blind", "--attack", "attack", "--attack", "attack")
-    page = (folder / "even" / "report.html").read_text()
+    run_command(folder, "report", "even", "blind", "--attack", "attack", "--attack", "attack")
+    page = (folder / "even" / "comparison" / "report.html").read_text()
     assert "which is right on 6 of 12 graphs (50%)" in page
     assert '"underAttack":{"defended"' in page
 

@@ -33,9 +33,6 @@ class ReportOptions(OutputOptions):
         "Folder to write to; by default the run's own, or for several runs the folder comparison in the first one.",
         None,
     )
-    edge_blind: Path | None = option(
-        "A run of an edge-blind model on the same graphs: the line to beat.", None, panel="Compare"
-    )
     attack: list[Path] = option(
         "A folder that attack wrote, to show what it found; may be repeated.", [], panel="Compare"
     )
@@ -43,7 +40,7 @@ class ReportOptions(OutputOptions):
 
 def report(options: ReportOptions) -> Result:
     """Figures, and one self-contained HTML page, of one run or of several compared."""
-    from flipproof.report.reading import check_attacks, check_baseline, read_run, run_names, with_attacks, with_lines
+    from flipproof.report.reading import check_attacks, read_run, run_names, with_attacks, with_lines
 
     folders = options.runs
     names = run_names(folders)
@@ -53,15 +50,9 @@ def report(options: ReportOptions) -> Result:
     settings = [CertifySettings.read(folder) for folder in folders]
     for folder in options.attack:
         check_attacks(folder, settings)
-    if options.edge_blind is not None:
-        check_baseline(options.edge_blind, settings)
     graphs = sum(len(one.graphs) for one in settings)
     with progress("reading", graphs, unit="graphs", quiet=options.silent) as advance:
-        runs = [read_run(folder, name, advance) for folder, name in zip(folders, names, strict=True)]
-    baselines = [run for run in runs if run.edge_blind]
-    if options.edge_blind is not None:
-        baselines.append(read_run(options.edge_blind, options.edge_blind.name))
-    runs = with_lines(runs, baselines)
+        runs = with_lines([read_run(folder, name, advance) for folder, name in zip(folders, names, strict=True)])
     for folder in options.attack:
         runs = with_attacks(runs, folder)
 
@@ -136,12 +127,12 @@ def _writer(options: ExportOptions) -> Callable[[BinaryIO], object]:
         content = bibtex([CertifySettings.read(folder) for folder in folders]).encode()
         return lambda file: file.write(content)
 
-    from flipproof.report.paper_tables import latex, long_csv, paired_csv, read_runs
-    from flipproof.report.reading import run_names
+    from flipproof.report.paper_tables import latex, long_csv, paired_csv
+    from flipproof.report.reading import read_tables
 
     radii = None if options.radii is None else _radii(options.radii)
     made = {"long": long_csv, "latex": latex, "paired": paired_csv}[kind]
-    table = made(read_runs(folders, run_names(folders)), radii).encode()
+    table = made(read_tables(folders), radii).encode()
     return lambda file: file.write(table)
 
 

@@ -36,15 +36,13 @@ _SETTINGS = {
 def report_page(runs: Sequence[CertifiedRun], *, figures: Sequence[str] = ()) -> str:
     """The page of at least one run; ``figures`` are the names of the figures written beside it."""
     style, script = asset("page.css") + asset("report.css"), asset("report.js")
-    tests = paired(runs) if len(runs) > 1 else []
+    tests, data_names = paired(runs, range(4)), dict.fromkeys(run.settings.data for run in runs)
     return rendered(
         "report.html",
         runs=runs,
         facts=[_facts(run) for run in runs],
-        several_data=dict.fromkeys(run.settings.data for run in runs)
-        if len({run.data_key for run in runs}) > 1
-        else (),
-        several_parts=len({tuple(run.graphs) for run in runs}) > 1,
+        several_data=data_names if len({run.data_key for run in runs}) > 1 else (),
+        several_parts=len({run.graphs_key for run in runs}) > 1,
         comparison=_comparison(runs),
         tests=tests,
         tests_table=_tests(tests),
@@ -195,29 +193,27 @@ def script_data(runs: Sequence[CertifiedRun]) -> dict[str, Any]:
     graphs: dict[tuple[int, int], dict[str, Any]] = {}
     ink = 0
     for number, run in enumerate(runs):
-        for row in run.listed_rows:
+        for row in run.rows:
+            if row["graph"] not in run.graphs:
+                continue
             place = (keys.index(run.data_key), row["graph"])
             if place not in graphs:
                 graph = run.graphs[row["graph"]]
                 drawn = graph.num_nodes <= _DRAWN_NODES and graph.num_edges <= min(_DRAWN_EDGES, _ALL_EDGES - ink)
                 ink += graph.num_edges * drawn
                 graphs[place] = _graph_data(graph, *place, drawn)
-            graphs[place]["runs"][number] = _cell(run, row)
-            if row["graph"] in run.weak_spots:
-                drawn = graphs[place]["edges"] is not None
-                graphs[place]["runs"][number]["weak"] = _weak(run.weak_spots[row["graph"]], drawn)
+            graphs[place]["runs"][number] = _cell(run, row, graphs[place]["edges"] is not None)
     return {
         "top": top,
         "attackers": ATTACKERS,
         "limits": {"nodes": _DRAWN_NODES, "edges": _DRAWN_EDGES, "all": _ALL_EDGES},
-        "data": [_data_set([run for run in runs if run.data_key == key]) for key in keys],
+        "data": [
+            {"name": same[0].settings.data, "classes": max((run.class_names for run in same), key=len)}
+            for same in ([run for run in runs if run.data_key == key] for key in keys)
+        ],
         "runs": [_run_data(run, keys.index(run.data_key), top) for run in runs],
         "graphs": [graphs[place] for place in sorted(graphs)],
     }
-
-
-def _data_set(runs: Sequence[CertifiedRun]) -> dict[str, Any]:
-    return {"name": runs[0].settings.data, "classes": max((run.class_names for run in runs), key=len)}
 
 
 def _run_data(run: CertifiedRun, data: int, top: int) -> dict[str, Any]:
@@ -235,7 +231,7 @@ def _run_data(run: CertifiedRun, data: int, top: int) -> dict[str, Any]:
             attacker: {method: _curve_data(run.curve(method, attacker, top=top)) for method in run.readings}
             for attacker in ATTACKERS
         },
-        "counted": None if run.listed is None else _counted(run, top),
+        "counted": _counted(run, top) if len(run.graphs) < len(run.rows) else None,
         "cells": [] if run.edge_blind else run.add_remove_counts().tolist(),
         "targets": run.targets,
         "underAttack": {
@@ -246,25 +242,22 @@ def _run_data(run: CertifiedRun, data: int, top: int) -> dict[str, Any]:
 
 
 def _counted(run: CertifiedRun, top: int) -> dict[str, Any]:
-    """What the page would count if it listed all graphs: by class and by size, with some listed graph of each spot."""
+    """What the page would count if it listed all graphs: by class, by size and by method, with some listed graph of each spot."""
     classes = [[0] * (top + 1) for _ in run.class_names]
+    spots: dict[str, dict[tuple[int, int], list[int]]] = {"sizes": {}, "pairs": {}}
     for row, radius in zip(run.rows, run.right_radii().tolist(), strict=True):
         if row["label"] is not None:
             classes[row["label"]][min(top, radius + 1)] += 1
-    pairs: dict[tuple[int, int], list[int]] = {}
-    if len(run.readings) > 1:
-        own, other = list(run.readings.values())[:2]
-        for index in run.graphs:
-            pairs.setdefault((other[index].radius, own[index].radius), []).append(index)
-    return {
-        "classes": classes,
-        **{
-            key: [
-                [*spot, len(members), [index for index in members if run.lists(index)][:_NAMED]]
-                for spot, members in sorted(found.items())
-            ]
-            for key, found in (("sizes", run.radius_by_nodes()), ("pairs", pairs))
-        },
+        spots["sizes"].setdefault((row["nodes"], radius), []).append(row["graph"])
+        if len(run.readings) > 1:
+            own, other = (found[row["graph"]].radius for found in list(run.readings.values())[:2])
+            spots["pairs"].setdefault((other, own), []).append(row["graph"])
+    return {"classes": classes} | {
+        key: [
+            [*spot, len(at), [index for index in at if index in run.graphs][:_NAMED]]
+            for spot, at in sorted(by_spot.items())
+        ]
+        for key, by_spot in spots.items()
     }
 
 
@@ -286,8 +279,9 @@ def _graph_data(graph: Graph, data: int, index: int, drawn: bool) -> dict[str, A
     }
 
 
-def _cell(run: CertifiedRun, row: Mapping[str, Any]) -> dict[str, Any]:
+def _cell(run: CertifiedRun, row: Mapping[str, Any], drawn: bool) -> dict[str, Any]:
     index = row["graph"]
+    weak = {"weak": _weak(run.weak_spots[index], drawn)} if index in run.weak_spots else {}
     return {
         "answer": row["predicted"],
         "radius": row["radius"],
@@ -298,6 +292,7 @@ def _cell(run: CertifiedRun, row: Mapping[str, Any]) -> dict[str, Any]:
         "grid": [] if run.symmetric else [sum(line) for line in row["grid"]],
         "by": {method: _reading(found[index]) for method, found in run.readings.items()},
         "attacks": {role: _attack(result) for role, result in run.attacks.get(index, {}).items()},
+        **weak,
     }
 
 

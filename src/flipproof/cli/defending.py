@@ -89,7 +89,7 @@ def _option_names(defence: Space) -> set[str]:
 
 
 def unused(values: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
-    """No values at all: a model that sees no edges has no use for those of other defences, which is said."""
+    """No values: a model that sees no edges has no use for those of other defences, which is said."""
     if values:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in values)
         note(f"the model sees no edges and needs no other defence: {names} not used", quiet=quiet)
@@ -212,11 +212,11 @@ def line_to_beat(
         return str(error)
 
     try:
-        known = training_graphs(loaded, chosen)
+        known = _training_graphs(loaded, chosen)
     except InputError as error:
         missing = unless_ordered(error)
     if order not in (None, FIT, NONE):
-        blind = edge_blind_model(order, loaded, chosen, trust_features=trust_features, quiet=quiet)
+        blind = _edge_blind_model(order, chosen, quiet=quiet)
 
     def line(stored: Line | None) -> Line:
         if stored is not None and stored.learned_from is not None:
@@ -240,7 +240,10 @@ def line_to_beat(
                 quiet=quiet,
             )
         try:
-            answers = _answers(_fitted(learned, chosen, trust_features=trust_features), chosen)
+            fitted = DefendedClassifier(fit_edge_blind(learned, features=None)[0], blindness())
+            if not trust_features:
+                fitted.guard.check_features(chosen.dataset.subset(chosen.graphs))
+            answers = _answers(fitted, chosen)
         except InputError as error:
             return replace(unfitted, missing=unless_ordered(error))
         return replace(unfitted, answers=answers, learned_from=len(learned), training_graphs=len(known))
@@ -248,13 +251,9 @@ def line_to_beat(
     return line
 
 
-def edge_blind_model(
-    name: str, loaded: LoadedModel, chosen: ChosenData, *, trust_features: bool, quiet: bool
-) -> DefendedClassifier:
-    """A model that sees no edges, from a folder of ``train --model edge-blind``, or fitted now."""
-    if name == FIT:
-        return _fitted(training_graphs(loaded, chosen), chosen, trust_features=trust_features)
-    blind = load_model(name)
+def _edge_blind_model(folder: str, chosen: ChosenData, *, quiet: bool) -> DefendedClassifier:
+    """A model that sees no edges, from a folder of ``train --model edge-blind``."""
+    blind = load_model(folder)
     if blind.saved is None or not getattr(blind.model, "edge_blind", False):
         raise InputError(
             f"--edge-blind must be a folder of train --model edge-blind; it holds {blind.name} (train one, or give fit)"
@@ -264,7 +263,7 @@ def edge_blind_model(
     return defend(blind, blindness(), blind.model.num_classes)
 
 
-def training_graphs(loaded: LoadedModel, chosen: ChosenData) -> Dataset:
+def _training_graphs(loaded: LoadedModel, chosen: ChosenData) -> Dataset:
     """The graphs that the model was trained on, with its validation graphs, or those that the split keeps for training.
 
     Refuses where they cannot be read, and where graphs to be certified are among them.
@@ -289,14 +288,6 @@ def training_graphs(loaded: LoadedModel, chosen: ChosenData) -> Dataset:
         parts = source.split(data)
         apart = set(parts.test_indices.tolist())
     return parts.dataset.subset(index for index in range(len(parts.dataset)) if index not in apart)
-
-
-def _fitted(learned: Dataset, chosen: ChosenData, *, trust_features: bool) -> DefendedClassifier:
-    """The strong line, fitted to these graphs; refuses features that know the clean edges."""
-    line = DefendedClassifier(fit_edge_blind(learned, features=None)[0], blindness())
-    if not trust_features:
-        line.guard.check_features(chosen.dataset.subset(chosen.graphs))
-    return line
 
 
 def _answers(blind: DefendedClassifier, chosen: ChosenData) -> dict[int, int]:

@@ -83,7 +83,6 @@ class ExportOptions:
         None,
     )
     out: Path | None = option("File to write; by default stdout.", None)
-    config: Path | None = option("TOML file of options; what is typed here prevails.", None, panel="Output")
 
 
 def export(options: ExportOptions) -> int:
@@ -124,16 +123,15 @@ def _writer(options: ExportOptions) -> Callable[[BinaryIO], object]:
     if kind == "bibtex":
         from flipproof.report.templates import bibtex
 
-        content = bibtex([CertifySettings.read(folder) for folder in folders]).encode()
-        return lambda file: file.write(content)
+        content = bibtex([CertifySettings.read(folder) for folder in folders])
+    else:
+        from flipproof.report import paper_tables
+        from flipproof.report.reading import read_tables
 
-    from flipproof.report.paper_tables import latex, long_csv, paired_csv
-    from flipproof.report.reading import read_tables
-
-    radii = None if options.radii is None else _radii(options.radii)
-    made = {"long": long_csv, "latex": latex, "paired": paired_csv}[kind]
-    table = made(read_tables(folders), radii).encode()
-    return lambda file: file.write(table)
+        radii = None if options.radii is None else _radii(options.radii)
+        tables = {"long": paper_tables.long_csv, "latex": paper_tables.latex, "paired": paper_tables.paired_csv}
+        content = tables[kind](read_tables(folders), radii)
+    return lambda file: file.write(content.encode())
 
 
 def _radii(typed: str) -> list[int]:

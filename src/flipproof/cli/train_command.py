@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from flipproof.classifiers.features import NodeFeatures
     from flipproof.models.network import NamedNetwork
 
+_Trained = tuple[Any, dict[str, Any], dict[str, Any]]
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, Defended, FolderOptions):
@@ -68,13 +70,7 @@ class TrainOptions(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, 
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """What is trained: the model by name, the defence that it is trained for, its settings, and the arguments of training.
-
-    Attributes:
-        model: As in the options.
-        home: The defence that such a model is made for, else the one that it is trained for.
-        defence: The one that it is trained for.
-    """
+    """What is trained: a model by name for a defence, by default the one that such a model is made for, its home."""
 
     model: str
     home: Space
@@ -83,20 +79,9 @@ class _Plan:
     arguments: dict[str, Any]
 
     @property
-    def kind(self) -> str:
-        """What stands before the colon of the model's name."""
-        return self.model.partition(":")[0]
-
-    @property
     def fitted(self) -> bool:
         """Whether the model is fitted at once, not trained over epochs."""
         return not self.home.trains and self.model == self.home.name
-
-    @property
-    def words(self) -> str:
-        """The defence, and what the model sees in training."""
-        words = setting_words({"name": self.defence.name, **self.settings})
-        return f"{self.defence.name}: {words or 'the graphs as they are'}"
 
 
 def train(options: TrainOptions) -> Result:
@@ -124,7 +109,7 @@ def train(options: TrainOptions) -> Result:
         note(graphs.describe_features(), quiet=options.silent)
     started = time.perf_counter()
     defence = {"name": plan.defence.name, **plan.settings}
-    model, settings, told = (_fitted if plan.fitted else _trained)(graphs, parts, hook, options, plan)
+    model, settings, told = (_fitted if plan.fitted else _trained)(parts, hook, options, plan)
     data = options.source.metadata(graphs)
     models.save(model, options.out, defence=defence, features=hook.spec, **data, training=settings)
     if "epochs" in told:
@@ -160,9 +145,7 @@ def _plan(options: TrainOptions) -> _Plan:
     return _Plan(model, home or defence, defence, settings, defence.training.arguments(settings) | extra)
 
 
-def _trained(
-    graphs: Dataset, parts: Split, hook: NodeFeatures, options: TrainOptions, plan: _Plan
-) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+def _trained(parts: Split, hook: NodeFeatures, options: TrainOptions, plan: _Plan) -> _Trained:
     """A network, how it was trained, and what is told of it."""
     from flipproof import training
 
@@ -187,29 +170,20 @@ def _trained(
             advance(1)
 
         result = training.train_for(network, parts.train, **arguments, progress=watch)
-    epochs = {"epochs": result.epochs, "best_epoch": result.best_epoch}
-    told: dict[str, Any] = {
-        **({"chosen": "by numbers of nodes and edges"} if at_once else epochs),
-        "train_accuracy": result.final.accuracy,
-        "validation_accuracy": result.final.validation_accuracy,
-        "seconds": round(result.seconds, 3),
-    }
-    return network, result.settings, told
+    told: dict[str, Any] = {"epochs": result.epochs, "best_epoch": result.best_epoch}
+    if at_once:
+        told = {"chosen": "by numbers of nodes and edges"}
+    accuracy = {"train_accuracy": result.final.accuracy, "validation_accuracy": result.final.validation_accuracy}
+    return network, result.settings, {**told, **accuracy, "seconds": round(result.seconds, 3)}
 
 
-def _fitted(
-    graphs: Dataset, parts: Split, hook: NodeFeatures, options: TrainOptions, plan: _Plan
-) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+def _fitted(parts: Split, hook: NodeFeatures, options: TrainOptions, plan: _Plan) -> _Trained:
     """The strong line of networks that ignore edges, how it was fitted, and what is told of it."""
     validation = parts.validation if len(parts.validation) else None
     model, fit = fit_edge_blind(parts.train, features=hook, validation=validation, seed=options.seed)
-    told = {
-        "chosen": fit.kind,
-        "compared": dict(fit.compared),
-        "train_accuracy": fit.accuracy,
-        "validation_accuracy": fit.validation_accuracy,
-    }
-    return model, {"seed": options.seed, "chosen": fit.kind}, told
+    told = {"chosen": fit.kind, "compared": dict(fit.compared)}
+    accuracy = {"train_accuracy": fit.accuracy, "validation_accuracy": fit.validation_accuracy}
+    return model, {"seed": options.seed, "chosen": fit.kind}, told | accuracy
 
 
 def _refuse_early(options: TrainOptions, plan: _Plan) -> None:
@@ -256,21 +230,24 @@ def _network(options: TrainOptions, plan: _Plan, hook: NodeFeatures, graphs: Dat
 def _shown(summary: dict[str, Any], plan: _Plan) -> Iterator[Any]:
     from rich.table import Table
 
-    table = Table(show_header=False, title=f"{plan.model} on {summary['data']}")
     sizes, validation, epochs = summary["graphs"], summary["validation_accuracy"], summary.get("epochs")
     chosen = "with" if epochs is None else "the epoch"
-    table.add_row(
-        "graphs", f"{sizes['train']} to train, {sizes['validation']} to choose {chosen}, {sizes['test']} to certify"
-    )
-    table.add_row("trained for", plan.words)
-    table.add_row("features", summary["features"])
-    if epochs is None:
-        table.add_row("chosen", summary["chosen"])
-    else:
-        table.add_row("epoch kept", f"{summary['best_epoch'] + 1} of {epochs}")
-    table.add_row("accuracy in training", f"{summary['train_accuracy']:.3f}")
-    table.add_row("accuracy on validation", "-" if validation is None else f"{validation:.3f}")
-    table.add_row("seconds", f"{summary['seconds']:.1f}")
+    rows = {
+        "graphs": f"{sizes['train']} to train, {sizes['validation']} to choose {chosen}, {sizes['test']} to certify",
+        "trained for": f"{plan.defence.name}: {setting_words(summary['defence']) or 'the graphs as they are'}",
+        "features": summary["features"],
+        **(
+            {"chosen": summary["chosen"]}
+            if epochs is None
+            else {"epoch kept": f"{summary['best_epoch'] + 1} of {epochs}"}
+        ),
+        "accuracy in training": f"{summary['train_accuracy']:.3f}",
+        "accuracy on validation": "-" if validation is None else f"{validation:.3f}",
+        "seconds": f"{summary['seconds']:.1f}",
+    }
+    table = Table(show_header=False, title=f"{plan.model} on {summary['data']}")
+    for row in rows.items():
+        table.add_row(*row)
     yield table
     yield f"written: {summary['model']}"
     yield f"next: flipproof certify --model {shlex.quote(summary['model'])} --out RUN"

@@ -18,7 +18,7 @@ from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.evidence import WeakSpots
 from flipproof.certificates.metrics import Curve, PairedTest, compare_radii, only_class, right_radii
 from flipproof.graphs import Graph, IntArray
-from flipproof.report.wording import setting_words, wording
+from flipproof.report.wording import attack_targets, setting_words, wording
 from flipproof.runs.settings import CertifySettings
 from flipproof.runs.table import Row, columns_of
 
@@ -32,11 +32,7 @@ _LEAST_RANGE, _MOST_RANGE, _BLIND_RANGE, _MOST_CELLS = 4, 64, 10, 17
 
 
 def percent(count: float, total: float) -> str:
-    """A share in per cent, rounded half up as in report.js; 0% means none of them, and 100% means all.
-
-    >>> percent(29, 40), percent(1, 300), percent(9999, 10000)
-    ('73%', '0.3%', '99.9%')
-    """
+    """A share in per cent, rounded half up as in report.js; 0% means none of them, and 100% means all."""
     share = 100 * count / total
     if share in (0, 100) or 1 <= share <= 99:
         return f"{math.floor(share + 0.5)}%"
@@ -207,8 +203,7 @@ class CertifiedRun(TableRun):
     @property
     def targets(self) -> dict[str, str]:
         """Who may have been attacked: roles, in words."""
-        trait = wording(self.settings.defence["name"]).trait
-        return {"defended": f"the {trait} classifier", "base": "its base model", "undefended": "the undefended model"}
+        return attack_targets(self.settings.defence["name"])
 
     @property
     def under_attack(self) -> dict[str, Curve]:
@@ -245,12 +240,7 @@ class CertifiedRun(TableRun):
 
 
 def chosen_rows(rows: Sequence[Row], most: int) -> list[Row]:
-    """At most ``most`` rows, in their order: in turn one of every true class and outcome, so that nothing rare is missing.
-
-    >>> rows = [{"label": 0, "predicted": 0, "radius": 1}] * 5 + [{"label": 0, "predicted": 1, "radius": 2}]
-    >>> [row["predicted"] for row in chosen_rows(rows, 3)]
-    [0, 0, 1]
-    """
+    """At most ``most`` rows, in their order: in turn one of every true class and outcome, so that nothing rare is missing."""
     rank, groups = list[tuple[int, int]](), Counter[tuple[Any, ...]]()
     for place, row in enumerate(rows):
         group = (row["label"], row["predicted"] == row["label"], row["predicted"] is None, row["radius"])
@@ -267,11 +257,7 @@ def paired(runs: Sequence[TableRun], radii: Iterable[int]) -> list[PairedTest]:
 
 
 def share_text(curve: Curve, r: int) -> str:
-    """A share in per cent with its 95% interval.
-
-    >>> share_text(Curve("", (45,), 50), 0)
-    '90% (78–97)'
-    """
+    """A share in per cent with its 95% interval, as in "90% (78–97)"."""
     low, high = (end[r] for end in curve.band)
     ends = "–".join(percent(end, 1).removesuffix("%") for end in (low, high))
     return f"{percent(curve.certified[r], curve.graphs)} ({ends})"

@@ -22,8 +22,6 @@ from flipproof.files import write_bytes, write_text
 _LINES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 2)), (0, (8, 2)))
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 _FORMATS = ("svg", "pdf", "png")
-_FLOOR: dict[str, Any] = {"color": "#b03a2e", "linewidth": 1, "linestyle": (0, (1, 2))}
-_LEGEND: dict[str, Any] = {"frameon": False, "fontsize": 8, "title_fontsize": 8}
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,15 +51,9 @@ class Panel:
 def curves_figure(
     stem: Path, panels: Sequence[Panel], *, most: int = 3, title: str = "", legend: str = "", share: str = ""
 ) -> list[Path]:
-    """Panels, at most ``most`` per line, with one legend below; returns the files, CSV last.
+    """Panels of ``share``, by default certified accuracy, against the number of flips, at most ``most`` per line.
 
-    Args:
-        stem: The files without what tells their format.
-        panels: What is drawn.
-        most: Number of panels per line.
-        title: Above all panels.
-        legend: Above the legend.
-        share: What is drawn against the number of flips, if it is not certified accuracy.
+    ``title`` stands above them, and ``legend`` above their common legend. Returns the files, CSV last.
     """
     columns = min(most, len(panels))
     lines, width = -(-len(panels) // columns), max(4.8, 2.8 * columns + 0.4)
@@ -76,14 +68,20 @@ def curves_figure(
         named = {name: line for axes in grid.flat for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
         fitting = int(width / (0.6 + 0.075 * max(map(len, named))))  # entries side by side
         ncols = min(len(named), max(1, fitting))
-        figure.legend(named.values(), named, title=legend, loc="outside lower center", ncols=ncols, **_LEGEND)
+        style: dict[str, Any] = {"ncols": ncols, "frameon": False, "fontsize": 8, "title_fontsize": 8}
+        figure.legend(named.values(), named, title=legend, loc="outside lower center", **style)
     return [*figure_paths(stem), write_rows(stem, [row for panel in panels for row in _panel_rows(panel)])]
 
 
 def _draw_panel(axes: Any, panel: Panel, share: str) -> None:
     """Curves with 95% intervals as whiskers, or the range of their networks as a band; the lines to compare with; axes."""
+    import matplotlib
+
     count = len(panel.curves)
-    for place, (curve, colour) in enumerate(zip(panel.curves, curve_shades(count), strict=True)):
+    shades = matplotlib.colormaps["viridis"](
+        np.linspace(0.0, 0.8, count)
+    )  # dark to light: they print as shades of grey
+    for place, (curve, colour) in enumerate(zip(panel.curves, shades, strict=True)):
         middle, low, high = _ends(curve)
         radii, shown = np.arange(len(middle)), middle > 0  # beyond the largest radius all curves are the same line
         shown[: 1 + int(shown.sum())] = True
@@ -98,7 +96,7 @@ def _draw_panel(axes: Any, panel: Panel, share: str) -> None:
             beside = radii + 0.07 * (place - (count - 1) / 2)
             axes.vlines(beside, low, high, color=colour, alpha=0.45, linewidth=0.8, zorder=1.5)
     if panel.floor is not None:
-        axes.axhline(panel.floor, label="edge-blind", **_FLOOR)
+        axes.axhline(panel.floor, label="edge-blind", color="#b03a2e", linewidth=1, linestyle=(0, (1, 2)))
     if panel.limit is not None:
         limit = {"color": "0.3", "linewidth": 1, "linestyle": ":", "marker": "_", "label": "limit of the task"}
         axes.plot(list(panel.limit), list(panel.limit.values()), **limit)
@@ -133,39 +131,9 @@ def _panel_rows(panel: Panel) -> Iterator[dict[str, Any]]:
             yield row | {name: f"{value:.6f}" for name, value in zip(names, values, strict=True)}
 
 
-def trade_off_figure(stem: Path, best: Panel, trials: Sequence[tuple[str, float, float]], *, target: str) -> list[Path]:
-    """Left, the curves of the best candidates; right, every candidate before and under the attack. Returns the files."""
-    with saved_figure(stem, (9.0, max(3.4, 1.2 + 0.28 * len(trials)))) as figure:
-        left, right = figure.subplots(1, 2)
-        _draw_panel(left, best, "certified accuracy")
-        left.legend(**_LEGEND)
-        rows = np.arange(len(trials))[::-1]
-        names, before, after = zip(*trials, strict=True)
-        right.hlines(rows, after, before, color="0.75", linewidth=1.5, zorder=1)
-        right.scatter(before, rows, marker="o", facecolor="white", edgecolor="0.2", label="not attacked", zorder=2)
-        right.scatter(after, rows, marker="D", color="#31688e", label=target, zorder=3)
-        if best.floor is not None:
-            right.axvline(best.floor, label="edge-blind, any attack", **_FLOOR)
-        right.set_yticks(rows, list(map(plain_text, names)), fontsize=8)
-        right.set(xlabel="certified accuracy on validation graphs", xlim=(-0.02, 1.02))
-        right.grid(color="0.9", linewidth=0.6, axis="x")
-        right.set_axisbelow(True)
-        right.spines[["top", "right"]].set_visible(False)
-        right.legend(**_LEGEND)
-        right.set_title("all candidates", fontsize=9, loc="left")
-    return figure_paths(stem)
-
-
 def plain_text(text: str) -> str:
     """A user's text, shown as it is: a dollar sign would start a formula, a leading underscore would hide a legend entry."""
     return (" " * text.startswith("_") + text).replace("$", r"\$")
-
-
-def curve_shades(count: int) -> list[Any]:
-    """Colours from dark to light that print as shades of grey."""
-    import matplotlib
-
-    return list(matplotlib.colormaps["viridis"](np.linspace(0.0, 0.8, max(count, 2))[:count]))
 
 
 @contextmanager

@@ -29,16 +29,13 @@ _NEEDED = (*_GRAPH, *ATTACKERS, *_EVIDENCE)
 
 
 def run_names(folders: Sequence[Path]) -> list[str]:
-    """A name for each run: that of its folder, with as many folders above it as tell it from the others."""
+    """A name for each run: that of its folder or, where two have the same one, the path that was given."""
     places = [folder.resolve() for folder in folders]
     for place, folder in zip(places, folders, strict=True):
         if places.count(place) > 1:
             raise InputError(f"each run must be given once; got {folder} twice (leave one out)")
-    names = [""] * len(places)
-    for length in range(1, max((len(place.parts) for place in places), default=0) + 1):
-        tried = ["/".join(place.parts[-length:]) for place in places]
-        names = [name or (shown if tried.count(shown) == 1 else "") for name, shown in zip(names, tried, strict=True)]
-    return names
+    names = [place.name for place in places]
+    return [name if names.count(name) == 1 else folder.as_posix() for name, folder in zip(names, folders, strict=True)]
 
 
 def read_tables(folders: Sequence[Path]) -> list[TableRun]:

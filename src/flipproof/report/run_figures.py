@@ -88,10 +88,11 @@ def _add_remove(stem: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
 def draw_attacks(folder: Path, attacked: Attacked, words: Mapping[str, str]) -> None:
     """The figure of a run of attacks; ``words`` say who was attacked, by role."""
     summary, graphs = attacked.summary, len(attacked.graphs)
-    found = [(words[role], shares, graphs) for role, shares in summary["accuracy_under_attack"].items()]
+    found = [
+        (f"after attacks on {words[role]}", shares, graphs) for role, shares in summary["accuracy_under_attack"].items()
+    ]
     if "certified_accuracy" in summary:
         found.append((CERTIFIED, summary["certified_accuracy"], summary["certified_graphs"]))
     curves = tuple(Curve(name, tuple(round(share * count) for share in shares), count) for name, shares, count in found)
     title = f"{graphs} graphs, attacks of up to {summary['budget']} flips"
-    panel = Panel(title, curves, summary.get("edge_blind_accuracy"))
-    curves_figure(folder / "accuracy_under_attack", [panel], share="accuracy")
+    curves_figure(folder / "accuracy_under_attack", [Panel(title, curves)], share="accuracy")

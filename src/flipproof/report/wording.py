@@ -16,8 +16,6 @@ Settings = Mapping[str, Any]
 LINE = "edge-blind"
 """What tables call the line to beat: a network that ignores edges."""
 
-_ROLES = {"undefended": "clean model under attack", "base": "base model under attack"}
-
 
 @dataclass(frozen=True)
 class Wording:
@@ -113,7 +111,7 @@ def _symmetric(settings: Settings) -> Settings:
     return {"keep": 1 - settings["add"], **others}
 
 
-def role_name(role: str, defence: str | None) -> str:
-    """Who was attacked, in words: ``undefended``, ``base`` or ``defended``."""
+def attack_targets(defence: str | None) -> dict[str, str]:
+    """Who may have been attacked: roles, in words."""
     trait = "defended" if defence is None else wording(defence).trait
-    return _ROLES.get(role, f"{trait} under attack (upper bound)")
+    return {"defended": f"the {trait} classifier", "base": "its base model", "undefended": "the undefended model"}

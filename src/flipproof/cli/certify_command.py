@@ -24,7 +24,7 @@ from flipproof.cli.defending import (
 )
 from flipproof.cli.options import ClusterOptions, FolderOptions, ModelDataOptions, Result, add_shares
 from flipproof.defences.defence import DefendedClassifier, described
-from flipproof.engines import Engine, cores
+from flipproof.engines import cores
 from flipproof.errors import InputError
 from flipproof.fields import from_plain, option, to_plain
 from flipproof.graphs import Graph
@@ -46,11 +46,7 @@ from flipproof.runs.settings import CertifySettings
 from flipproof.runs.table import Row, columns_of
 
 _TINY = 4  # graphs that are not worth more than this process; a single one may be huge, and is split
-_KEYS = {
-    "radius": "certified_accuracy",
-    "adds_radius": "certified_accuracy_additions",
-    "removes_radius": "certified_accuracy_removals",
-}
+_KEYS = {"radius": "", "adds_radius": "_additions", "removes_radius": "_removals"}  # in a summary
 _COLLAPSED = (
     "the defended model tells no classes apart, and its certificates say nothing (train it longer, or with less noise)"
 )
@@ -74,7 +70,7 @@ def certify(options: CertifyOptions) -> Result:
     """Ask what is missing, derive the certificates, summarise."""
     options.check_engine()
     loaded = load_model(options.model)
-    defence, values = required_defence(loaded, options.defence_values, options.defence, quiet=options.silent)
+    defence, values = required_defence(loaded, options)
     chosen = chosen_data(loaded, options)
     request = from_plain(defence.request, {**values, "graphs": len(chosen.graphs)})
     defended = defend(loaded, defence, num_classes(loaded, options.classes, chosen.dataset), options)
@@ -102,6 +98,11 @@ def certify(options: CertifyOptions) -> Result:
         question=to_plain(request),
         paths=model_paths(defended, chosen.graphs),
     )
+
+    def workers(count: int) -> int:
+        """As many as typed, or as there is work for."""
+        return options.workers or (1 if 1 < count < _TINY else cores())
+
     with written_run(options.out, settings) as held, options.cluster() as cluster:
         for sentence in notes:
             note(sentence, quiet=options.silent)
@@ -115,7 +116,7 @@ def certify(options: CertifyOptions) -> Result:
             held,
             defended,
             chosen.graphs,
-            engine=lambda graphs: cluster or _local(defended, options, graphs),
+            engine=lambda count: cluster or defended.engine(workers(count), quiet=options.silent),
             own_model=loaded.saved is None,
             quiet=options.silent,
         )
@@ -142,12 +143,6 @@ def _best_reach(
         f"no certificate with these settings can exceed radius {reach}, the most that any answer can have on a graph of "
         f"{usual.num_nodes} nodes{more}"
     ]
-
-
-def _local(defended: DefendedClassifier, options: CertifyOptions, graphs: int) -> Engine:
-    """The cores of this machine: as many as typed, or as there is work for."""
-    workers = options.workers or (1 if 1 < graphs < _TINY else cores())
-    return defended.engine(workers, quiet=options.silent)
 
 
 # ---- what is said of it ------------------------------------------------------------------------------------------------
@@ -194,7 +189,7 @@ def summarise(rows: Sequence[Row], settings: CertifySettings, line: Line | None 
 
 def _attackers(nodes: int | None) -> dict[str, tuple[str, str]]:
     """Columns of the table of certificates: the key in the summary, and the attacker, who may change some nodes, in words."""
-    attackers = {column: (_KEYS[column], words) for column, words in ATTACKERS.items()}
+    attackers = {column: (f"certified_accuracy{_KEYS[column]}", words) for column, words in ATTACKERS.items()}
     if nodes is not None:
         for change in NODE_CHANGES:
             words = f"{nodes} node{'s' * (nodes != 1)} {change}"

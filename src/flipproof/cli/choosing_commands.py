@@ -23,7 +23,6 @@ from flipproof.cli.options import (
     checked_seconds,
     data_option,
     narrow_table,
-    stacked,
 )
 from flipproof.errors import InputError
 from flipproof.fields import option
@@ -119,10 +118,7 @@ def tune(options: TuneOptions) -> Result:
 def _shown(choice: tuning.Choice) -> Iterator[Any]:
     name = Path(choice.summary["data"]).name
     title = f"{name}: share of validation graphs that are right, with 95% intervals"
-    table = narrow_table(choice.table[0], title=title, texts=3)
-    for row in choice.table[1:]:
-        table.add_row(*map(stacked, row))
-    yield table
+    yield narrow_table(choice.table, title=title, texts=3)
     yield from (*choice.verdict, "written:", *(f"  {path}" for path in choice.paths))
     yield from ("go on with:", *choice.summary["next"])
 
@@ -179,11 +175,8 @@ def _refuse_unknown(options: BenchmarkOptions, protocols: Sequence[Protocol]) ->
 
 
 def _overview(results: Sequence[DataStandings], paths: Sequence[Path]) -> Iterator[Any]:
-    head = ["data", LINE, *(f"r = {r}" for r in RADII)]
-    table = narrow_table(head, title="Best certified accuracy, with 95% intervals", texts=1)
-    for data in results:
-        row = [data.line.accuracy(0), *(data.best(r).accuracy(r) for r in RADII)]
-        table.add_row(data.title, *(stacked(str(value)).replace(" ± ", "\n±") for value in row))
-    yield table
+    rows: list[list[Any]] = [["data", LINE, *(f"r = {r}" for r in RADII)]]
+    rows += [[data.title, data.line.accuracy(0), *(data.best(r).accuracy(r) for r in RADII)] for data in results]
+    yield narrow_table(rows, title="Best certified accuracy, with 95% intervals", texts=1)
     yield from (f"{data.title}: {data.collapsed}" for data in results if data.collapsed)
     yield from ("written:", *(f"  {path}" for path in paths))

@@ -88,14 +88,6 @@ def _option_names(defence: Space) -> set[str]:
     return {option.name for option in (*defence.settings, *defence.training_options, *defence.asking)}
 
 
-def unused(values: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
-    """No values: a model that sees no edges has no use for those of other defences, which is said."""
-    if values:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in values)
-        note(f"the model sees no edges and needs no other defence: {names} not used", quiet=quiet)
-    return {}
-
-
 def blindness() -> Defence:
     """The defence that shows a model no edge."""
     return next(kind for kind in defence_classes() if kind.edge_blind)()
@@ -104,7 +96,7 @@ def blindness() -> Defence:
 def chosen_defence(loaded: LoadedModel, values: Mapping[str, Any], name: str | None) -> Defence | None:
     """The defence: that of the options, else the one that the model was trained for; ``None`` if neither says.
 
-    A model that sees no edges needs no other defence than that, whatever options say, unless one is named.
+    A model that sees no edges needs no other defence than that, unless one is named.
     """
     if getattr(loaded.model, "edge_blind", False) and name is None:
         return blindness()
@@ -120,19 +112,15 @@ def chosen_defence(loaded: LoadedModel, values: Mapping[str, Any], name: str | N
     return from_plain(chosen.kind, settings)
 
 
-def required_defence(
-    loaded: LoadedModel, values: Mapping[str, Any], name: str | None, *, quiet: bool
-) -> tuple[Defence, dict[str, Any]]:
+def required_defence(loaded: LoadedModel, options: ModelOptions) -> tuple[Defence, dict[str, Any]]:
     """The defence, and the values of its request; refuses a model for which nothing says a defence."""
-    defence = chosen_defence(loaded, values, name)
+    defence = chosen_defence(loaded, options.defence_values, options.defence)
     if defence is None:
         raise InputError(
             "the model was not trained for a defence, so one must be given (--keep 0.9, or --add and --remove, or --defence "
             f"with one of {', '.join(defence_names())})"
         )
-    if defence.edge_blind and name is None:
-        values = unused(values, quiet=quiet)
-    return defence, own_values(Space(type(defence)), values, "asking")
+    return defence, own_values(Space(type(defence)), options.defence_values, "asking")
 
 
 def num_classes(loaded: LoadedModel, typed: int | None, data: Dataset | None = None) -> int:

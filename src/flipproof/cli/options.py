@@ -356,16 +356,13 @@ def add_shares(table: Table, name: str, values: Any, intervals: Any) -> None:
     table.add_row("  95% interval", *map(short_interval, intervals), style="dim")
 
 
-def narrow_table(head: Sequence[str], *, title: str, texts: int) -> Table:
-    """A table that fits a narrow terminal: only the first ``texts`` columns are wrapped."""
+def narrow_table(rows: Sequence[Sequence[Any]], *, title: str, texts: int) -> Table:
+    """A table that fits a narrow terminal: only the first ``texts`` columns are wrapped, intervals stand below their shares."""
     from rich.table import Table
 
     table = Table(title=title, box=None, padding=(0, 1, 0, 0), pad_edge=False)
-    for place, name in enumerate(head):
+    for place, name in enumerate(rows[0]):
         table.add_column(name, no_wrap=place >= texts)
+    for row in rows[1:]:
+        table.add_row(*(re.sub(r" \(([-.\d]+)\)$", r"\n\1", str(cell)).replace(" ± ", "\n±") for cell in row))
     return table
-
-
-def stacked(cell: str) -> str:
-    """A share with its interval, as in "0.900 (.78-.97)", below it, so that a table stays narrow."""
-    return re.sub(r" \(([-.\d]+)\)$", r"\n\1", cell)

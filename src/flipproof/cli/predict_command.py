@@ -94,7 +94,7 @@ def _answer_lines(predictor: _Predictor) -> int:
 
 def _predictor(options: PredictOptions) -> _Predictor:
     loaded = load_model(options.model)
-    defence, values = required_defence(loaded, options.defence_values, options.defence, quiet=options.silent)
+    defence, values = required_defence(loaded, options)
     classes, stored = num_classes(loaded, options.classes), loaded.metadata
     # train has looked at these columns over all its graphs, which tells more than one graph can
     options = replace(options, trust_features=options.trust_features or "data_sha256" in stored)

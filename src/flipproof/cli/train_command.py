@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flipproof.checks import checked_seed
-from flipproof.cli.defending import own_values, spoken_of, unused
+from flipproof.cli.defending import own_values, spoken_of
 from flipproof.cli.options import (
     DataOptions,
     Defended,
@@ -133,11 +133,8 @@ def _plan(options: TrainOptions) -> _Plan:
     """What the options ask for: a model says its defence, and a defence its model."""
     name, values, kind = options.defence, options.defence_values, options.model.partition(":")[0]
     home = next((known for known in spaces() if kind == (known.network if known.trains else known.name)), None)
-    if name is None and home is not None:
-        if home.edge_blind:
-            name, values = home.name, unused(values, quiet=options.silent)
-        elif not values:
-            name = home.name
+    if name is None and home is not None and (home.edge_blind or not values):
+        name = home.name
     defence = spoken_of(values, name) or undefended()
     settings = defence.checked(own_values(defence, values, "settings"))
     extra = {entry.name: values.get(entry.name, entry.default) for entry in defence.training_options}

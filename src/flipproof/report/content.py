@@ -168,16 +168,6 @@ class CertifiedRun(TableRun):
         labels = [row["label"] for row in self.rows]
         return right_radii([getattr(reading, attacker) for reading in own], [reading.label for reading in own], labels)
 
-    @property
-    def nodes(self) -> int | None:
-        """Number of nodes that an attacker could change beside the flips; ``None`` if this was not asked."""
-        number: int | None = self.settings.question.get("nodes")
-        return number
-
-    def right_beside(self, change: str) -> IntArray:
-        """The flips that each graph withstands beside one of ``NODE_CHANGES``; -1 where it is wrong or the answer changes."""
-        return right_radii(*columns_of(self.rows, f"{change}_nodes_radius", "predicted", "label").values())
-
     def curve(self, method: str | None = None, attacker: str = "radius", *, top: int, name: str = "") -> Curve:
         """Certified accuracy for r = 0..top."""
         return Curve.of(name or self.name, self.right_radii(method, attacker), top)

@@ -417,7 +417,7 @@ def test_it_prints_light_and_whole(browser: Any, folder: Path) -> None:
 
 def test_the_line_given_to_certify_is_in_the_report(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: --edge-blind of certify was printed and forgotten."""
-    monkeypatch.setattr("flipproof.report.run_figures.write_figures", lambda *drawn: [])  # tested elsewhere, and slow
+    monkeypatch.setattr("flipproof.report.drawing.write_figures", lambda *drawn: [])  # tested elsewhere, and slow
     options = ["--data", DATA, "--keep", "0.8", "--samples", "400", "--part", "all"]
     run_command(folder, "certify", "--model", "own:make", *options, "--edge-blind", "model", "--out", "lined")
     run_command(folder, "report", "lined")

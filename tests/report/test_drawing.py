@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from flipproof.certificates.metrics import Curve
-from flipproof.report.drawing import Panel, curves_figure
+from flipproof.report.drawing import Panel, curves_figure, write_figures
 from flipproof.report.reading import read_run, with_attacks, with_lines
-from flipproof.report.run_figures import write_figures
 
 CURVES = (Curve("0.7", (40, 30, 10, 0), 50), Curve("0.9", (45, 20, 0, 0), 50))
 PANEL = Panel("title", CURVES, floor=0.24)

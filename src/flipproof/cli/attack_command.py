@@ -100,7 +100,7 @@ def attack(options: AttackOptions) -> Result:
             note(sentence, quiet=options.silent)
         outcome = attack_into(held, work, radii=radii, engine=engine, quiet=options.silent)
     words = attack_targets(None if defence is None else defence.name)
-    from flipproof.report.run_figures import draw_attacks
+    from flipproof.report.drawing import draw_attacks
 
     draw_attacks(options.out / "figures", outcome, words)
     return Result(outcome.summary, _shown(outcome.summary, words))

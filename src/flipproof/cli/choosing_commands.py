@@ -54,8 +54,6 @@ class _ThreatOptions(OutputOptions, WorkerOptions, DataOptions, FeatureChoice, F
 
 @dataclass(frozen=True, kw_only=True)
 class ProtectOptions(_ThreatOptions):
-    """What ``flipproof protect`` takes."""
-
     time: str = option("Time limit for the search and the final training, such as 90s, 10m or 2h.", "10m")
     epochs: int = option("Number of epochs of the longest trainings.", 200, least=1)
 
@@ -77,8 +75,6 @@ def protect(options: ProtectOptions) -> Result:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions(_ThreatOptions, TrainingOptions, Defended):
-    """What ``flipproof tune`` takes."""
-
     JOINED = ("asking",)
     REPEATED = ("trial_options",)
     DEFAULTS = {"samples": "2000"}  # noqa: RUF012 - a choice needs fewer than a certificate
@@ -125,8 +121,6 @@ def _shown(choice: tuning.Choice) -> Iterator[Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkOptions(ClusterOptions, FolderOptions):
-    """What ``flipproof benchmark`` takes."""
-
     config: Path = option("A TOML file of data sets and methods.", argument="CONFIG")
     root: str | None = option("Folder of the TU data sets.", None)
     data: list[str] | None = option("Run this data set now; give it several times.", None, panel="Part")

@@ -25,8 +25,6 @@ from flipproof.studies.tuning import typed_command
 
 @dataclass(frozen=True, kw_only=True)
 class RadiusOptions(OutputOptions):
-    """What ``flipproof radius`` takes."""
-
     p_lower: float = option("Lower bound on the top class's share of votes.")
     p_upper: float | None = option("Upper bound on every other class's share.", None)
     keep: float | None = option("Probability that a node pair keeps its state (the paper's beta).", None, panel="Noise")
@@ -47,7 +45,7 @@ def radius(options: RadiusOptions) -> Result:
 
 @dataclass(frozen=True, kw_only=True)
 class DescribeOptions(OutputOptions, SymmetriseOptions, SourceOptions):
-    """What ``flipproof describe`` takes."""
+    """A data set, and nothing else."""
 
 
 def describe(options: DescribeOptions) -> Result:

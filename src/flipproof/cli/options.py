@@ -364,5 +364,5 @@ def narrow_table(rows: Sequence[Sequence[Any]], *, title: str, texts: int) -> Ta
     for place, name in enumerate(rows[0]):
         table.add_column(name, no_wrap=place >= texts)
     for row in rows[1:]:
-        table.add_row(*(re.sub(r" \(([-.\d]+)\)$", r"\n\1", str(cell)).replace(" ± ", "\n±") for cell in row))
+        table.add_row(*(re.sub(r" ± ?", "\n±", re.sub(r" \(([-.\d]+)\)$", r"\n\1", str(cell))) for cell in row))
     return table

@@ -30,8 +30,6 @@ _KEPT = ("radius", "adds_radius", "removes_radius", "method", "alpha", "samples"
 
 @dataclass(frozen=True, kw_only=True)
 class PredictOptions(OutputOptions, WorkerOptions, ModelOptions):
-    """What ``flipproof predict`` takes."""
-
     JOINED = ("settings", "asking")
     DEFAULTS = {"seed": None}  # noqa: RUF012
     """A predictor in use has secret noise: whoever knows the seed can choose graphs against it."""
@@ -59,7 +57,7 @@ def predict(options: PredictOptions) -> int:
     graphs = [predictor.columns.graph(raw) for raw in raws]  # all are read before any is answered
     if left:
         note(f"of no known kind, and not read: {', '.join(left)}", quiet=options.silent)
-    predictor.say_unused()
+    predictor.say_unused(quiet=options.silent)
     width = max(len(str(graph.name)) for graph in graphs)
     for graph, certificate in predictor.answers(graphs):
         if options.json:
@@ -88,7 +86,7 @@ def _answer_lines(predictor: _Predictor) -> int:
         except InputError as error:
             answer, code = {"line": number, "error": str(error)}, 2
         print(json.dumps(answer, allow_nan=False), flush=True)
-    predictor.say_unused()
+    predictor.say_unused(quiet=options.quiet)
     return code
 
 
@@ -153,8 +151,7 @@ class _Predictor:
         beside = f" ({', '.join(more)})" if more else ""
         return f"{self.class_names[certificate.label]}, certified against {flips}{beside}"
 
-    def say_unused(self) -> None:
+    def say_unused(self, *, quiet: bool) -> None:
         """Name what the graphs had and the model does not read."""
         if self.columns.unused:
-            names = ", ".join(sorted(self.columns.unused))
-            note(f"attributes that the model does not read: {names}", quiet=self.options.silent)
+            note(f"attributes that the model does not read: {', '.join(sorted(self.columns.unused))}", quiet=quiet)

@@ -17,8 +17,6 @@ from flipproof.studies.paper_page import Reproduced, write_paper
 
 @dataclass(frozen=True, kw_only=True)
 class Options(OutputOptions, WorkerOptions, FolderOptions):
-    """What ``flipproof reproduce`` takes."""
-
     quick: bool = option("Run a small version in under a minute; its figures mean little.", False)
     seed: int = option("Seed of data, split, weights and noise.", 0)
 

@@ -26,8 +26,6 @@ _NOT_DERIVED = (
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions(OutputOptions):
-    """What ``flipproof report`` takes."""
-
     runs: list[Path] = option("Folders that certify wrote; several are compared.", argument="RUN")
     out: Path | None = option(
         "Folder to write to; by default the run's own, or for several runs the folder comparison in the first one.",
@@ -56,8 +54,8 @@ def report(options: ReportOptions) -> Result:
     for folder in options.attack:
         runs = with_attacks(runs, folder)
 
+    from flipproof.report.drawing import write_figures
     from flipproof.report.report_page import report_page
-    from flipproof.report.run_figures import write_figures
 
     figures = write_figures(target / "figures", runs)
     page = target / "report.html"
@@ -69,8 +67,6 @@ def report(options: ReportOptions) -> Result:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
-    """What ``flipproof export`` takes."""
-
     folders: list[Path] = option("Folders that certify wrote; csv, parquet and json take one.", argument="RUN")
     format: str = option(
         "csv, parquet or json: one row per graph. long: CSV with one row per run, attacker and radius, with intervals. "
@@ -149,8 +145,6 @@ def _radii(typed: str) -> list[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions(OutputOptions):
-    """What ``flipproof verify`` takes."""
-
     folder: Path = option("A folder that certify wrote.", argument="RUN")
 
 

@@ -40,8 +40,6 @@ _Trained = tuple[Any, dict[str, Any], dict[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, Defended, FolderOptions):
-    """What ``flipproof train`` takes."""
-
     JOINED = ("settings", "training_options")
 
     out: Path = option("Folder for the model; run the same command again to continue.")

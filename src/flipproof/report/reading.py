@@ -21,7 +21,10 @@ from flipproof.runs.table import Row, columns_of, read_table
 MOST_LISTED = 2_000
 """Graphs of a run that a page lists one by one; of more, it lists some of every class and outcome."""
 
-_NEEDED = (*ATTACKERS, *["graph", "nodes", "edges", "label", "predicted", "method", "alpha", "num_slots", "counts", "grid"])
+_NEEDED = (
+    *ATTACKERS,
+    *["graph", "nodes", "edges", "label", "predicted", "method", "alpha", "num_slots", "counts", "grid"],
+)
 
 
 def run_names(folders: Sequence[Path]) -> list[str]:

@@ -369,9 +369,9 @@ def _attack(
 
 
 def _write_report(folder: Path) -> None:
+    from flipproof.report.drawing import write_figures
     from flipproof.report.reading import read_run, with_attacks
     from flipproof.report.report_page import report_page
-    from flipproof.report.run_figures import write_figures
 
     runs = with_attacks([read_run(folder / "run", folder.resolve().name)], folder / "attack")
     figures = write_figures(folder / "run" / "figures", runs)

@@ -57,5 +57,5 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages and tables without figures, which take seconds and have tests of their own."""
-    monkeypatch.setattr("flipproof.report.run_figures.write_figures", lambda *drawn: [])
-    monkeypatch.setattr("flipproof.report.run_figures.draw_attacks", lambda *drawn: None)
+    monkeypatch.setattr("flipproof.report.drawing.write_figures", lambda *drawn: [])
+    monkeypatch.setattr("flipproof.report.drawing.draw_attacks", lambda *drawn: None)

@@ -39,7 +39,7 @@ def test_no_two_modules_have_the_same_name() -> None:
 
 
 OTHER_MEANINGS = {
-    "cli/line_to_beat.py": {"none"},  # nothing to compare with
+    "cli/defending.py": {"none"},  # nothing to compare with
     "cli/options.py": {"local"},  # this machine
     "report/templates.py": {"smoothing", "none"},  # an example; a page loads nothing from elsewhere
     "runs/saved_run.py": {"SmoothedClassifier"},  # an example

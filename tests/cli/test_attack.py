@@ -41,7 +41,7 @@ def test_attacks_stand_beside_the_certificates(shell: Shell) -> None:
     figures = {path.name for path in Path("a/figures").iterdir()}
     assert {f"accuracy_under_attack.{kind}" for kind in ("svg", "pdf", "png", "csv")} <= figures
     shown = shell.done(*ATTACK, "--certificates", "c", "--out", "a")
-    for words in ("clean model under attack", "smoothed under attack (upper bound)", "certified (lower bound)"):
+    for words in ("the undefended model", "the smoothed classifier", "certified (lower bound)"):
         assert words in shown.out
     assert "attacking" not in shown.err, "nothing is attacked again"
     # another model's certificates are no measure
@@ -80,7 +80,6 @@ def test_ctrl_c_says_how_to_continue(shell: Shell, monkeypatch: pytest.MonkeyPat
         (["--confirm-samples", 0], "confirm_samples must be an integer of at least 1"),
         (["--alpha", 2], "alpha must lie in"),
         (["--seed", -1], "seed must be an integer from 0"),
-        (["--edge-blind", "clean"], "--edge-blind must be a folder of train --model edge-blind; it holds gcn"),
     ],
 )
 def test_wrong_options_are_refused(shell: Shell, option: list[object], message: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import flipproof as fp
-from flipproof.cli import line_to_beat
+from flipproof.cli import defending
 from flipproof.models import NodeStatistics
 from support.command_line import Shell, write_graphs
 from support.runs import spoil
@@ -32,7 +32,6 @@ def learned(monkeypatch: pytest.MonkeyPatch) -> list[list[fp.Graph]]:
         return fit(model, graphs, **asked)
 
     monkeypatch.setattr(NodeStatistics, "fit", watched)
-    monkeypatch.setattr(line_to_beat, "_fitted", {})
     return fits
 
 
@@ -85,7 +84,6 @@ def test_a_continued_run_keeps_its_line_and_a_damaged_one_is_learned_again(
     shell: Shell, learned: list[list[fp.Graph]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = first(shell, *BASIC, "--out", "run")
-    monkeypatch.setattr(line_to_beat, "_fitted", {})
     assert first(shell, *BASIC, "--out", "run") == before
     assert len(learned) == 1
     spoil("run", "edge-blind line")
@@ -170,7 +168,7 @@ def test_other_data_are_compared_with_what_the_models_own_graphs_teach(
 def test_of_very_many_training_graphs_a_part_is_learned_from(
     shell: Shell, learned: list[list[fp.Graph]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line_to_beat, "MOST_GRAPHS", 6)
+    monkeypatch.setattr(defending, "MOST_GRAPHS", 6)
     done = shell.done(*BASIC, "--out", "run")
     assert "the line to beat learns from 6 of 8 training graphs, drawn with every class in proportion" in done.err
     assert FIRST.match(done.out)

@@ -8,8 +8,8 @@ import pytest
 
 import flipproof as fp
 from flipproof.certificates.metrics import share_interval
+from flipproof.cli.certify_command import shown_summary, summarise
 from flipproof.cli.options import OutputOptions, Result, run_command
-from flipproof.cli.summary import shown_summary, summarise
 from support.runs import settings_of
 
 SMOOTH = fp.SmoothedClassifier(lambda graphs: [0] * len(graphs), fp.EdgeNoise(add=0.1, remove=0.2), num_classes=2)

@@ -209,11 +209,6 @@ BAD_INPUT = [
     ),
     ("report run --attack run", "run was not made by flipproof attack"),
     ("report run --attack attacked", "--attack attacked attacked another model, data or defence than the runs"),
-    ("report run --edge-blind gone", "gone is not a run folder"),
-    (
-        "report run --edge-blind unfinished",
-        "--edge-blind must be a run of a model that sees no edges; unfinished is none",
-    ),
     ("verify gone", "gone is not a run folder"),
     ("verify unfinished", "the run is not finished"),
     ("verify spoilt", "is cut off or altered"),

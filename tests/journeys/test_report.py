@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A user's folder with the pages ``one.html``, and ``several.html`` of three runs."""
     made = make_runs(tmp_path_factory.mktemp("user"))
     runs = with_attacks(read(made, "even", "uneven", "blind"), made / "attack")
-    runs = with_lines(runs, runs[2:])
+    runs = with_lines(runs)
     (made / "one.html").write_text(report_page(runs[:1]), encoding="utf-8")
     (made / "several.html").write_text(report_page(runs), encoding="utf-8")
     return made
@@ -417,14 +417,14 @@ def test_it_prints_light_and_whole(browser: Any, folder: Path) -> None:
 
 def test_the_line_given_to_certify_is_in_the_report(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Regression: --edge-blind of certify was printed and forgotten."""
-    monkeypatch.setattr("flipproof.report.run_figures.write_figures", lambda *drawn: [])  # tested elsewhere, and slow
+    monkeypatch.setattr("flipproof.report.drawing.write_figures", lambda *drawn: [])  # tested elsewhere, and slow
     options = ["--data", DATA, "--keep", "0.8", "--samples", "400", "--part", "all"]
     run_command(folder, "certify", "--model", "own:make", *options, "--edge-blind", "model", "--out", "lined")
     run_command(folder, "report", "lined")
     page = (folder / "lined" / "report.html").read_text()
     assert "a network that ignores edges" in page.split('<p class="lead">')[1].split(".")[0]
-    run_command(folder, "report", "even", "--edge-blind", "blind", "--attack", "attack", "--attack", "attack")
-    page = (folder / "even" / "report.html").read_text()
+    run_command(folder, "report", "even", "blind", "--attack", "attack", "--attack", "attack")
+    page = (folder / "even" / "comparison" / "report.html").read_text()
     assert "which is right on 6 of 12 graphs (50%)" in page
     assert '"underAttack":{"defended"' in page
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from flipproof.certificates.metrics import Curve
-from flipproof.report.drawing import Panel, standings_figure
+from flipproof.report.drawing import Panel, curves_figure, write_figures
 from flipproof.report.reading import read_run, with_attacks, with_lines
-from flipproof.report.run_figures import write_figures
 
 CURVES = (Curve("0.7", (40, 30, 10, 0), 50), Curve("0.9", (45, 20, 0, 0), 50))
 PANEL = Panel("title", CURVES, floor=0.24)
@@ -23,16 +22,16 @@ def digests(paths: list[Path]) -> list[str]:
 
 
 def test_the_same_numbers_give_the_same_files(tmp_path: Path) -> None:
-    paths, again = (standings_figure(tmp_path / folder / "beta", PANEL) for folder in "ab")
+    paths, again = (curves_figure(tmp_path / folder / "beta", [PANEL]) for folder in "ab")
     assert [path.suffix for path in paths] == [".svg", ".pdf", ".png", ".csv"]
     assert digests(paths) == digests(again)
-    other = standings_figure(tmp_path / "c" / "beta", replace(PANEL, curves=CURVES[:1]))
+    other = curves_figure(tmp_path / "c" / "beta", [replace(PANEL, curves=CURVES[:1])])
     assert digests(paths[:3]) != digests(other[:3])
     assert not [path for path in (tmp_path / "a").iterdir() if path.name.endswith(".tmp")]
 
 
 def test_numbers_beside_the_figure(tmp_path: Path) -> None:
-    path = standings_figure(tmp_path / "beta", PANEL)[-1]
+    path = curves_figure(tmp_path / "beta", [PANEL])[-1]
     rows = list(csv.DictReader(path.read_text().splitlines()))
     assert len(rows) == 9
     row = rows[1]
@@ -51,18 +50,14 @@ def test_band_is_clopper_pearson() -> None:
 
 def test_figures_of_one_and_of_several(folder: Path, tmp_path: Path) -> None:
     runs = [read_run(folder / name, f"_{name}$") for name in ("even", "uneven", "blind")]
-    runs = with_attacks(with_lines(runs, runs[2:]), folder / "attack")
+    runs = with_attacks(with_lines(runs), folder / "attack")
     paths = write_figures(tmp_path, runs)
-    stems = ["certified_accuracy", "radii_by_class", "add_remove", "radius_by_size", "methods", "under_attack"]
-    assert sorted({path.stem for path in paths}) == sorted(stems)
+    stems = ["add_remove", "certified_accuracy", "under_attack"]
+    assert sorted({path.stem for path in paths}) == stems
     assert len(paths) == 4 * len(stems)
     accuracy = (tmp_path / "certified_accuracy.csv").read_text().splitlines()
     assert sum(line.split(",")[2] == "0" for line in accuracy) == 6  # two runs, three attackers
     assert "edge-blind,every,6,12,0.500000,0.210945,0.789055" in accuracy[-1]
-    for name in ("radii_by_class", "methods"):
-        rows = list(csv.DictReader((tmp_path / f"{name}.csv").read_text().splitlines()))
-        assert sum(int(row["graphs"]) for row in rows) == 24
-        assert not any(value == "-1" for row in rows for value in row.values())
     attacked = list(csv.DictReader((tmp_path / "under_attack.csv").read_text().splitlines()))
     assert {row["test_graphs"] for row in attacked} == {"4"}  # both bounds are of the graphs attacked
     assert next(row["curve"] for row in attacked if row["r"] == "0") == "certified (lower bound)"

@@ -12,15 +12,16 @@ import pytest
 
 from flipproof import InputError
 from flipproof.certificates.metrics import share_interval
-from flipproof.report.paper_tables import TableRun, latex, long_csv, paired_csv, read_runs
+from flipproof.report.content import TableRun
+from flipproof.report.paper_tables import latex, long_csv, paired_csv
+from flipproof.report.reading import read_tables
 from flipproof.report.templates import latex_text
 from support.command_line import Command
 
 
 @pytest.fixture(scope="module")
 def runs(folder: Path) -> list[TableRun]:
-    names = ["even", "uneven", "blind"]
-    return read_runs([folder / name for name in names], names)
+    return read_tables([folder / name for name in ("even", "uneven", "blind")])
 
 
 def rows_of(text: str) -> list[dict[str, str]]:
@@ -114,7 +115,7 @@ def test_what_cannot_be_exported_ends_in_one_sentence(
 
 
 def test_graphs_without_labels_have_no_accuracy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    unlabelled = [{**row, "label": None} for row in read_runs([folder / "even"], ["even"])[0].rows]
-    monkeypatch.setattr("flipproof.report.paper_tables.read_table", lambda _: unlabelled)
+    unlabelled = [{**row, "label": None} for row in read_tables([folder / "even"])[0].rows]
+    monkeypatch.setattr("flipproof.report.reading.read_table", lambda _: unlabelled)
     with pytest.raises(InputError, match="without labels, so there is no certified accuracy"):
-        read_runs([folder / "even"], ["even"])
+        read_tables([folder / "even"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import flipproof as fp
 from flipproof.attacks.search import robust_accuracy
 from flipproof.report import reading
 from flipproof.report.content import Reading
-from flipproof.report.reading import check_attacks, check_baseline, read_run, run_names, with_attacks, with_lines
+from flipproof.report.reading import check_attacks, read_run, run_names, with_attacks, with_lines
 from flipproof.report.report_page import report_page, script_data
 from flipproof.runs.attacking import read_attacks
 from flipproof.runs.certifying import Line, keep_line, read_evidence
@@ -87,31 +88,30 @@ def test_an_attack_within_the_radius_of_any_defence_is_flagged(
 
 
 @pytest.mark.parametrize("name", ["even", "uneven"])
-@pytest.mark.parametrize("table", [True, False])
 def test_of_very_many_graphs_some_are_listed_and_all_are_counted(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, table: bool
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    copy = shutil.copytree(folder / name, tmp_path / name)
-    if not table:
-        (copy / "certificates.parquet").unlink()
-    whole = read_run(copy, name)
+    whole = read_run(folder / name, name)
     monkeypatch.setattr(reading, "MOST_LISTED", 5)
-    (run,) = with_lines([read_run(copy, name)], [])
-    assert whole.listed is None
-    assert len(run.listed_rows) == 5 < len(run.rows) == len(whole.rows)
+    run = read_run(folder / name, name)
+    assert len(whole.graphs) == len(run.rows) == len(whole.rows)
+    assert len(run.graphs) == 5
     outcomes = {(row["label"], row["predicted"] == row["label"], row["radius"]) for row in run.rows}
-    listed = {(row["label"], row["predicted"] == row["label"], row["radius"]) for row in run.listed_rows}
+    listed = {
+        (row["label"], row["predicted"] == row["label"], row["radius"])
+        for row in run.rows
+        if row["graph"] in run.graphs
+    }
     assert len(listed) == min(5, len(outcomes))  # nothing twice before everything once
     assert run.readings == whole.readings
-    assert dict(run.graphs) == dict(whole.graphs)
+    assert run.graphs == {index: whole.graphs[index] for index in run.graphs}
     assert [run.right_radii(method).tolist() for method in run.readings] == [
         whole.right_radii(method).tolist() for method in whole.readings
     ]
     assert run.add_remove_counts().tolist() == whole.add_remove_counts().tolist()
-    assert run.radii_by_class() == whole.radii_by_class()
     page, full = script_data([run]), script_data([whole])
     assert len(page["graphs"]) == 5
-    assert page["graphs"] == [graph for graph in full["graphs"] if graph["index"] in run.listed]
+    assert page["graphs"] == [graph for graph in full["graphs"] if graph["index"] in run.graphs]
     counted, top = page["runs"][0].pop("counted"), page["top"]
     assert full["runs"][0].pop("counted") is None
     assert page["runs"] == full["runs"]
@@ -119,20 +119,25 @@ def test_of_very_many_graphs_some_are_listed_and_all_are_counted(
     for label, counts in enumerate(counted["classes"]):
         own = [min(top, r + 1) for r, row in zip(radii, whole.rows, strict=True) if row["label"] == label]
         assert counts == [own.count(place) for place in range(top + 1)]
-    for key, spots in (("sizes", whole.radius_by_nodes()), ("pairs", whole.radius_pairs())):
-        wanted = {spot: len(found) if key == "sizes" else found for spot, found in spots.items()}
-        assert {((y, x) if key == "pairs" else (x, y)): count for x, y, count, _ in counted[key]} == wanted
-        assert {index for spot in counted[key] for index in spot[3]} <= run.listed
+    votes, influence = (whole.readings[method] for method in ("votes", "influence"))
+    spots = {
+        "sizes": Counter(zip((row["nodes"] for row in whole.rows), radii, strict=True)),
+        "pairs": Counter((votes[index].radius, influence[index].radius) for index in whole.graphs),
+    }
+    for key, wanted in spots.items():
+        assert {(x, y): count for x, y, count, _ in counted[key]} == wanted
+        assert {index for spot in counted[key] for index in spot[3]} <= run.graphs.keys()
     words = report_page([run]).split("<script")[0]
     assert f"{name} has 12 graphs" in words
     assert "the table lists 5" in words
 
 
-def test_certificates_are_derived_where_the_table_is_missing(folder: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(folder / "even", tmp_path / "even")
-    (copy / "certificates.parquet").unlink()
-    assert list(read_run(copy, "even").rows) == list(read_table(folder / "even"))
-    assert not (copy / "certificates.parquet").exists()
+def test_attacked_graphs_are_listed_even_of_very_many(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = with_attacks([read_run(folder / "even", "even")], folder / "attack")[0]
+    monkeypatch.setattr(reading, "MOST_LISTED", 1)
+    (run,) = with_attacks([read_run(folder / "even", "even")], folder / "attack")
+    assert run.graphs.keys() >= run.attacks.keys() == whole.attacks.keys()
+    assert run.under_attack == whole.under_attack
 
 
 def test_evidence_that_is_missing_or_was_exchanged_is_refused(folder: Path, tmp_path: Path) -> None:
@@ -216,10 +221,7 @@ def test_an_attack_that_was_altered_is_refused(folder: Path, tmp_path: Path) -> 
 def test_the_line_of_a_network_that_ignores_edges(folder: Path, tmp_path: Path) -> None:
     even, blind = (read_run(folder / name, name) for name in ("even", "blind"))
     assert even.line is None
-    assert [run.line for run in with_lines([even, blind], [blind])] == [6, 6]
-    check_baseline(folder / "blind", [even.settings])
-    with pytest.raises(fp.InputError, match="must be a run of a model that sees no edges"):
-        check_baseline(folder / "uneven", [even.settings])
+    assert [run.line for run in with_lines([even, blind])] == [6, 6]
     # the line that certify found stays with the run; the best one known counts
     copy = shutil.copytree(folder / "even", tmp_path / "even")
     answers = {
@@ -228,8 +230,7 @@ def test_the_line_of_a_network_that_ignores_edges(folder: Path, tmp_path: Path) 
     with written_run(copy, even.settings) as run:
         keep_line(run, Line(answers))
     assert read_run(copy, "even").line == 7
-    assert with_lines([read_run(copy, "even")], [blind])[0].line == 7
-    assert [run.line for run in with_lines([read_run(copy, "even"), even], [])] == [7, 7]  # the same graphs
+    assert [run.line for run in with_lines([read_run(copy, "even"), even, blind])] == [7, 7, 7]  # the same graphs
     with written_run(copy, even.settings) as run:
         keep_line(run, Line(dict.fromkeys(list(answers)[1:], 0)))
     with pytest.raises(fp.InputError, match="was altered: it belongs to other graphs"):
@@ -238,8 +239,6 @@ def test_the_line_of_a_network_that_ignores_edges(folder: Path, tmp_path: Path) 
 
 def test_names_of_runs(tmp_path: Path) -> None:
     places = [tmp_path / name for name in ("a/run", "b/run", "other")]
-    assert run_names(places) == ["a/run", "b/run", "other"]
-    deeper = [tmp_path / name for name in ("a/x/run", "b/x/run", "b/y/run")]
-    assert run_names(deeper) == ["a/x/run", "b/x/run", "y/run"]  # one name for two runs would drop one of them
+    assert run_names(places) == [*map(str, places[:2]), "other"]  # one name for two runs would drop one of them
     with pytest.raises(fp.InputError, match="twice"):
         run_names([tmp_path / "a", tmp_path / "b" / ".." / "a"])

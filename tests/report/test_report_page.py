@@ -49,7 +49,7 @@ def test_certificates_that_hold_with_certainty(even: CertifiedRun) -> None:
     rows = [row | {"alpha": 0.0, "removes_radius": row["radius"] + 1} for row in even.rows]
     settings = replace(even.settings, defence={"name": "voting", "groups": 3}, question={})
     certain = replace(even, rows=rows, settings=settings, readings={"voting": even.readings["influence"]})
-    assert (certain.defence, certain.symmetric) == ("voting (3 groups)", False)
+    assert (certain.defence, certain.symmetric) == ("voting (groups 3)", False)
     assert "These proofs hold with certainty" in lead(certain)
     assert "The voting classifier is right on" in lead(certain)
 

@@ -1,12 +1,5 @@
-"""The command line: one module per command. The only place with typer and rich."""
+"""The command line: one module per command, or for commands of one subject. The only place with typer and rich."""
 
-from __future__ import annotations
+from flipproof.cli.app import main
 
 __all__ = ["main"]
-
-
-def main() -> None:
-    """The entry point."""
-    from flipproof.cli.app import main as run
-
-    run()

@@ -19,89 +19,81 @@ from flipproof import __version__
 from flipproof.errors import InputError
 from flipproof.progress import note
 
-_MODEL, _RUN = "A model and its robustness", "What a run holds"
-_COMPARE, _PAPER = "Choosing and comparing", "The paper and the mathematics"
-
-# the module that has it, heading, what it does, an example
+# heading: command: the module that has it, what it does, an example
 _COMMANDS = {
-    "reproduce": (
-        "reproduce_command",
-        _PAPER,
-        "Reproduce the paper end to end: data, training, certification, the three figures, its claims measured.",
-        "flipproof reproduce --out results/reproduce",
-    ),
-    "train": (
-        "train_command",
-        _MODEL,
-        "Train a base classifier for the defence that it will be certified with.",
-        "flipproof train --data MUTAG --root data --add 0.01 --remove 0.3 --out models/mutag",
-    ),
-    "describe": (
-        "describe_command",
-        _MODEL,
-        "Say what was read: classes, sizes, node features taken and ignored, repeated graphs; and which defences reach how far.",
-        "flipproof describe --data my_graphs",
-    ),
-    "certify": (
-        "certify_command",
-        _MODEL,
-        "Certify a data set's test graphs. Defence, features, data and split are the model's unless given.",
-        "flipproof certify --model models/mutag --samples 10000 --out runs/mutag",
-    ),
-    "predict": (
-        "predict_command",
-        _MODEL,
-        "Answer graphs without labels: class, certified radius or abstention. With - as FILE, JSON lines in and out, for a pipe.",
-        "flipproof predict --model models/mutag new_molecules/",
-    ),
-    "attack": (
-        "attack_command",
-        _MODEL,
-        "Find the smallest attack on every graph, against the model and against its defended version.",
-        "flipproof attack --model models/mutag --budget 5 --certificates runs/mutag --out runs/attack",
-    ),
-    "report": (
-        "run_commands",
-        _RUN,
-        "Write figures (SVG, PDF, PNG, with their numbers) and one self-contained page, report.html, that opens offline.",
-        "flipproof report runs/mutag --attack runs/attack",
-    ),
-    "export": (
-        "run_commands",
-        _RUN,
-        "Export a run's certificates as a table; or tables of certified accuracy, tests and references for a paper.",
-        "flipproof export runs/mutag --format csv > mutag.csv",
-    ),
-    "verify": (
-        "run_commands",
-        _RUN,
-        "Derive every certificate again from the stored evidence and compare; the exit code is 1 if one was altered.",
-        "flipproof verify runs/mutag",
-    ),
-    "protect": (
-        "choosing_commands",
-        _COMPARE,
-        "Find the best certified classifier: try every defence on validation graphs, train the best, certify the test graphs.",
-        "flipproof protect --data MUTAG --root data --radius 1 --out results/protect",
-    ),
-    "tune": (
-        "choosing_commands",
-        _COMPARE,
-        "Choose a defence and a network for the attack you want to withstand, on validation graphs.",
-        "flipproof tune --data MUTAG --root data --radius 1 --out results/tune",
-    ),
-    "benchmark": (
-        "choosing_commands",
-        _COMPARE,
-        "Compare methods on published folds: certified accuracy with intervals and paired tests, beside the edge-blind line.",
-        "flipproof benchmark benchmarks/quick.toml --root data --out results/benchmark",
-    ),
-    "radius": (
-        "describe_command",
-        _PAPER,
-        "Compute how many edge flips a share of votes withstands: the mathematics alone, no model.",
-        "flipproof radius --keep 0.9 --p-lower 0.99",
-    ),
+    "The paper and the mathematics": {
+        "reproduce": (
+            "reproduce_command",
+            "Reproduce the paper end to end: data, training, certification, the three figures, its claims measured.",
+            "flipproof reproduce --out results/reproduce",
+        ),
+        "radius": (
+            "describe_command",
+            "Compute how many edge flips a share of votes withstands: the mathematics alone, no model.",
+            "flipproof radius --keep 0.9 --p-lower 0.99",
+        ),
+    },
+    "A model and its robustness": {
+        "train": (
+            "train_command",
+            "Train a base classifier for the defence that it will be certified with.",
+            "flipproof train --data MUTAG --root data --add 0.01 --remove 0.3 --out models/mutag",
+        ),
+        "describe": (
+            "describe_command",
+            "Say what was read: classes, sizes, node features taken and ignored, repeated graphs; and how far defences reach.",
+            "flipproof describe --data my_graphs",
+        ),
+        "certify": (
+            "certify_command",
+            "Certify a data set's test graphs. Defence, features, data and split are the model's unless given.",
+            "flipproof certify --model models/mutag --samples 10000 --out runs/mutag",
+        ),
+        "predict": (
+            "predict_command",
+            "Answer graphs without labels: class, certified radius or abstention. With - as FILE, JSON lines in and out.",
+            "flipproof predict --model models/mutag new_molecules/",
+        ),
+        "attack": (
+            "attack_command",
+            "Find the smallest attack on every graph, against the model and against its defended version.",
+            "flipproof attack --model models/mutag --budget 5 --certificates runs/mutag --out runs/attack",
+        ),
+    },
+    "What a run holds": {
+        "report": (
+            "run_commands",
+            "Write figures (SVG, PDF, PNG, with their numbers) and one self-contained page, report.html, that opens offline.",
+            "flipproof report runs/mutag --attack runs/attack",
+        ),
+        "export": (
+            "run_commands",
+            "Export a run's certificates as a table; or tables of certified accuracy, tests and references for a paper.",
+            "flipproof export runs/mutag --format csv > mutag.csv",
+        ),
+        "verify": (
+            "run_commands",
+            "Derive every certificate again from the stored evidence and compare; the exit code is 1 if one was altered.",
+            "flipproof verify runs/mutag",
+        ),
+    },
+    "Choosing and comparing": {
+        "protect": (
+            "choosing_commands",
+            "Find the best certified classifier: try all defences on validation graphs, train the best, certify the test graphs.",
+            "flipproof protect --data MUTAG --root data --radius 1 --out results/protect",
+        ),
+        "tune": (
+            "choosing_commands",
+            "Choose a defence and a network for the attack you want to withstand, on validation graphs.",
+            "flipproof tune --data MUTAG --root data --radius 1 --out results/tune",
+        ),
+        "benchmark": (
+            "choosing_commands",
+            "Compare methods on published folds: certified accuracy with intervals and paired tests, beside the edge-blind line.",
+            "flipproof benchmark benchmarks/quick.toml --root data --out results/benchmark",
+        ),
+    },
 }
 
 
@@ -115,18 +107,15 @@ def parser(only: str | None = None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for name, (module, panel, summary, example) in _COMMANDS.items():
-        function: Any = _nothing
-        if only is None or only == name:
-            from flipproof.cli.options import command_function
+    for panel, commands in _COMMANDS.items():
+        for name, (module, summary, example) in commands.items():
+            function: Any = lambda: None  # noqa: E731 - its options are not needed now
+            if only in (None, name):
+                from flipproof.cli.options import command_function
 
-            function = command_function(getattr(import_module(f"flipproof.cli.{module}"), name))
-        app.command(name, help=f"{summary}\n\n[bold]Example:[/bold]  {example}", rich_help_panel=panel)(function)
+                function = command_function(getattr(import_module(f"flipproof.cli.{module}"), name))
+            app.command(name, help=f"{summary}\n\n[bold]Example:[/bold]  {example}", rich_help_panel=panel)(function)
     return app
-
-
-def _nothing() -> None:
-    """A command whose options are not needed now."""
 
 
 def _version(wanted: bool) -> None:
@@ -150,13 +139,7 @@ def main() -> None:
     try:
         typed = sys.argv[1:]
         called = next((word for word in typed if not word.startswith("-")), None)
-        configured = any(argument.startswith("--config") for argument in typed)
-        app, defaults = parser(None if configured else called or ""), {}
-        if configured:
-            from flipproof.cli.config_file import file_defaults
-
-            defaults = file_defaults(typed, typer.main.get_command(app).commands)  # type: ignore[attr-defined]
-        code = app(typed, prog_name="flipproof", standalone_mode=False, default_map=defaults)
+        code = parser(called or "")(typed, prog_name="flipproof", standalone_mode=False)
         sys.stdout.flush()
     except (InputError, ImportError) as error:
         if isinstance(error, ImportError) and "pip install" not in str(error):
@@ -183,7 +166,7 @@ def main() -> None:
 
 
 def _unread() -> NoReturn:
-    """Whoever read our output has seen enough."""
+    """End quietly: whoever read our output has seen enough."""
     for stream in (sys.stdout, sys.stderr):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     sys.exit(0)

@@ -13,15 +13,13 @@ from flipproof.certificates.bounds import checked_alpha
 from flipproof.certificates.metrics import share_interval
 from flipproof.checks import checked_samples, checked_seed
 from flipproof.cli.defending import chosen_data, chosen_defence, defend, num_classes, refuse_other_classes
-from flipproof.cli.line_to_beat import edge_blind_model
-from flipproof.cli.options import FolderOptions, ModelDataOptions, OutputOptions, Result, WorkerOptions
-from flipproof.cli.summary import add_shares
+from flipproof.cli.options import FolderOptions, ModelDataOptions, OutputOptions, Result, WorkerOptions, add_shares
 from flipproof.defences.defence import described
 from flipproof.engines import cores
 from flipproof.fields import option
 from flipproof.models.loading import load_model
 from flipproof.progress import note
-from flipproof.report.wording import LINE, role_name, wording
+from flipproof.report.wording import attack_targets, wording
 from flipproof.runs.attacking import AttackWork, attack_into, certified_radii
 from flipproof.runs.certifying import features_shown
 from flipproof.runs.run_folder import AttackSettings, written_run
@@ -44,18 +42,8 @@ class AttackOptions(OutputOptions, WorkerOptions, ModelDataOptions, FolderOption
     seed: int = option("Seed of the search.", 0)
     adds: bool = option("Whether edges may be added.", True, panel="Attacker")
     removes: bool = option("Whether edges may be removed.", True, panel="Attacker")
-    edge_blind: str | None = option(
-        "The line to beat: fit, to learn it from the training graphs now, or a folder of train --model edge-blind.",
-        None,
-        panel="Compare",
-    )
     undefended: str | None = option("A model trained without a defence, attacked beside.", None, panel="Compare")
     certificates: Path | None = option("A run of certify with the same model.", None, panel="Compare")
-
-    @property
-    def constraints(self) -> dict[str, Any]:
-        """What the attacker may do."""
-        return {"adds": self.adds, "removes": self.removes}
 
 
 def attack(options: AttackOptions) -> Result:
@@ -63,12 +51,13 @@ def attack(options: AttackOptions) -> Result:
     names = [name.strip() for name in options.attacks.split(",")]
     for name in names:
         by_name(name)
+    constraints = {"adds": options.adds, "removes": options.removes}
     search: Search = {
         "samples": checked_samples(options.samples),
         "confirm_samples": checked_samples(options.confirm_samples, "confirm_samples"),
         "alpha": checked_alpha(options.alpha),
         "seed": checked_seed(options.seed),
-        **options.constraints,  # type: ignore[typeddict-item]
+        **constraints,  # type: ignore[typeddict-item]
     }
     loaded = load_model(options.model)
     chosen = chosen_data(loaded, options)
@@ -81,10 +70,6 @@ def attack(options: AttackOptions) -> Result:
     defence = chosen_defence(loaded, options.defence_values, options.defence)
     if defence is not None and not wording(defence.name).baseline:
         attacked["defended"] = defend(loaded, defence, classes, options)
-    blind = None
-    if options.edge_blind is not None:
-        trusts = options.trust_features
-        blind = edge_blind_model(options.edge_blind, loaded, chosen, trust_features=trusts, quiet=options.quiet)
     settings = AttackSettings(
         data=chosen.dataset.name,
         data_sha256=chosen.fingerprint,
@@ -96,7 +81,7 @@ def attack(options: AttackOptions) -> Result:
         features=features_shown(attacked["base"], chosen.graphs.values(), loaded.features(options.features)),
         budget=options.budget,
         attacks=names,
-        constraints=options.constraints,
+        constraints=constraints,
         samples=options.samples,
         confirm_samples=options.confirm_samples,
         alpha=options.alpha,
@@ -108,9 +93,9 @@ def attack(options: AttackOptions) -> Result:
     with written_run(options.out, settings) as held:
         for sentence in chosen.notes:
             note(sentence, quiet=options.silent)
-        outcome = attack_into(held, work, edge_blind=blind, radii=radii, engine=engine, quiet=options.silent)
-    words = {role: role_name(role, None if defence is None else defence.name) for role in attacked}
-    from flipproof.report.run_figures import draw_attacks
+        outcome = attack_into(held, work, radii=radii, engine=engine, quiet=options.silent)
+    words = attack_targets(None if defence is None else defence.name)
+    from flipproof.report.drawing import draw_attacks
 
     draw_attacks(options.out / "figures", outcome, words)
     return Result(outcome.summary, _shown(outcome.summary, words))
@@ -120,11 +105,9 @@ def _shown(summary: Mapping[str, Any], words: Mapping[str, str]) -> Iterator[Any
     from rich.table import Table
 
     table = Table("accuracy", *(f"r = {r}" for r in range(summary["budget"] + 1)), title=f"{summary['graphs']} graphs")
-    rows = {words[role]: values for role, values in summary["accuracy_under_attack"].items()}
+    rows = {f"after attacks on {words[role]}": values for role, values in summary["accuracy_under_attack"].items()}
     if "certified_accuracy" in summary:
         rows[_CERTIFIED] = summary["certified_accuracy"]
-    if "edge_blind_accuracy" in summary:
-        rows[LINE] = [summary["edge_blind_accuracy"]] * (summary["budget"] + 1)
     for name, values in rows.items():
         graphs = summary.get("certified_graphs", 0) if name == _CERTIFIED else summary["graphs"]
         ends = share_interval([round(value * graphs) for value in values], graphs)

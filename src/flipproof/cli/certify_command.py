@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from flipproof.cli.defending import chosen_data, defend, num_classes, required_defence, warn_of_training_graphs
-from flipproof.cli.line_to_beat import MOST_GRAPHS, NONE, LineToBeat
-from flipproof.cli.options import (
-    ClusterOptions,
-    FolderOptions,
-    ModelDataOptions,
-    OutputOptions,
-    Result,
+import numpy as np
+
+from flipproof.certificates.certificate import NODE_CHANGES
+from flipproof.certificates.metrics import mean_radius, only_class, right_radii, share_interval, shares
+from flipproof.cli.defending import (
+    MOST_GRAPHS,
+    NONE,
+    chosen_data,
+    defend,
+    line_to_beat,
+    num_classes,
+    required_defence,
+    warn_of_training_graphs,
 )
-from flipproof.cli.summary import shown_summary, summarise
+from flipproof.cli.options import ClusterOptions, FolderOptions, ModelDataOptions, Result, add_shares
 from flipproof.defences.defence import DefendedClassifier, described
-from flipproof.engines import Engine, cores
+from flipproof.engines import cores
 from flipproof.errors import InputError
 from flipproof.fields import from_plain, option, to_plain
 from flipproof.graphs import Graph
 from flipproof.models.loading import load_model
 from flipproof.progress import note
+from flipproof.report.content import ATTACKERS, RADII
+from flipproof.report.wording import LINE, title
 from flipproof.runs.certifying import (
     Line,
     certify_into,
@@ -33,13 +41,18 @@ from flipproof.runs.certifying import (
     model_paths,
     read_line,
 )
-from flipproof.runs.run_folder import CertifySettings, Run, written_run
+from flipproof.runs.run_folder import CertifySettings, written_run
+from flipproof.runs.table import Row, columns_of
 
 _TINY = 4  # graphs that are not worth more than this process; a single one may be huge, and is split
+_KEYS = {"radius": "", "adds_radius": "_additions", "removes_radius": "_removals"}  # in a summary
+_COLLAPSED = (
+    "the defended model tells no classes apart, and its certificates say nothing (train it longer, or with less noise)"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CertifyOptions(OutputOptions, ClusterOptions, ModelDataOptions, FolderOptions):
+class CertifyOptions(ClusterOptions, ModelDataOptions, FolderOptions):
     """What ``flipproof certify`` takes; ``None`` where the model folder knows."""
 
     JOINED = ("settings", "asking")
@@ -56,7 +69,7 @@ def certify(options: CertifyOptions) -> Result:
     """Ask what is missing, derive the certificates, summarise."""
     options.check_engine()
     loaded = load_model(options.model)
-    defence, values = required_defence(loaded, options.defence_values, options.defence, quiet=options.silent)
+    defence, values = required_defence(loaded, options)
     chosen = chosen_data(loaded, options)
     request = from_plain(defence.request, {**values, "graphs": len(chosen.graphs)})
     defended = defend(loaded, defence, num_classes(loaded, options.classes, chosen.dataset), options)
@@ -66,8 +79,8 @@ def certify(options: CertifyOptions) -> Result:
         warn_of_training_graphs(loaded, chosen, quiet=options.quiet)
     # an edge-blind model is the line itself
     order = NONE if options.edge_blind is None and defence.edge_blind else options.edge_blind
-    to_beat = LineToBeat(order, loaded, chosen, trust_features=options.trust_features, quiet=options.silent)
-    notes = [*chosen.notes, *_reach(defended, request, chosen.graphs)]
+    to_beat = line_to_beat(order, loaded, chosen, trust_features=options.trust_features, quiet=options.silent)
+    notes = [*chosen.notes, *_best_reach(defended, request, chosen.graphs)]
     settings = CertifySettings(
         data=chosen.dataset.name,
         data_sha256=chosen.fingerprint,
@@ -84,33 +97,32 @@ def certify(options: CertifyOptions) -> Result:
         question=to_plain(request),
         paths=model_paths(defended, chosen.graphs),
     )
+
+    def workers(count: int) -> int:
+        """As many as typed, or as there is work for."""
+        return options.workers or (1 if 1 < count < _TINY else cores())
+
     with written_run(options.out, settings) as held, options.cluster() as cluster:
         for sentence in notes:
             note(sentence, quiet=options.silent)
-        line = _line(held, to_beat)
+        stored = None
+        with suppress(InputError):  # a damaged line is as good as none
+            stored = read_line(held)
+        line = to_beat(stored)
+        if line != stored:
+            keep_line(held, line)
         rows = certify_into(
             held,
             defended,
             chosen.graphs,
-            engine=lambda graphs: cluster or _local(defended, options, graphs),
+            engine=lambda count: cluster or defended.engine(workers(count), quiet=options.silent),
             quiet=options.silent,
         )
     summary = {"run": str(options.out), **summarise(rows, settings, line)}
     return Result(summary, shown_summary(summary))
 
 
-def _line(held: Run[CertifySettings], to_beat: LineToBeat) -> Line:
-    """What the certificates are compared with, kept with the run."""
-    stored = None
-    with suppress(InputError):  # a damaged one is as good as none
-        stored = read_line(held)
-    line = to_beat.line(stored)
-    if line != stored:
-        keep_line(held, line)
-    return line
-
-
-def _reach(defended: DefendedClassifier, request: Any, graphs: Mapping[int, Graph]) -> list[str]:
+def _best_reach(defended: DefendedClassifier, request: Any, graphs: Mapping[int, Graph]) -> list[str]:
     """What the settings can certify at best, in words, before any long work."""
     usual = sorted(graphs.values(), key=lambda graph: graph.num_slots)[len(graphs) // 2]
     best = defended.defence.best(usual, request, defended.num_classes)
@@ -123,7 +135,116 @@ def _reach(defended: DefendedClassifier, request: Any, graphs: Mapping[int, Grap
     ]
 
 
-def _local(defended: DefendedClassifier, options: CertifyOptions, graphs: int) -> Engine:
-    """The cores of this machine: as many as typed, or as there is work for."""
-    workers = options.workers or (1 if 1 < graphs < _TINY else cores())
-    return defended.engine(workers, quiet=options.silent)
+# ---- what is said of it ------------------------------------------------------------------------------------------------
+
+
+def summarise(rows: Sequence[Row], settings: CertifySettings, line: Line | None = None) -> dict[str, Any]:
+    """Certified accuracy at a few radii against three attackers, with its intervals, and the average radius; plain JSON."""
+    line = line or Line()
+    nodes = settings.question.get("nodes")
+    attackers = _attackers(nodes)
+    columns = columns_of(rows, "predicted", "label", "method", "alpha", "samples", *attackers)
+    predicted, labels, samples = columns["predicted"], columns["label"], columns["samples"]
+    radii = {attackers[column][0]: right_radii(columns[column], predicted, labels) for column in attackers}
+    only, names = only_class(predicted, labels), settings.class_names
+    summary = {
+        "data": settings.data,
+        "model": settings.model,
+        "part": settings.part,
+        "graphs": len(rows),
+        "defence": settings.defence,
+        "defended_by": title(settings.defence),
+        "method": columns["method"][0],
+        "alpha": columns["alpha"][0],
+        "simultaneous": bool(settings.question.get("simultaneous")),
+        "samples": samples[0],
+        "only_class": None if only is None else names[only] if only < len(names) else f"class {only}",
+        "abstained": sum(label is None for label in predicted),
+        "average_certified_radius": mean_radius(radii["certified_accuracy"]),
+        **({} if nodes is None else {"node_changes": nodes}),
+        **{key: _by_radius(shares(radii[key], RADII).tolist()) for key in radii},
+        "intervals": {
+            key: _by_radius(_ends([int((found >= r).sum()) for r in RADII], len(rows))) for key, found in radii.items()
+        },
+        "edge_blind": settings.defence_class.edge_blind,
+        "edge_blind_missing": line.missing or None,
+    }
+    for key, right in (("edge_blind", line.right(rows)), ("majority", line.majority_right(rows))):
+        summary[f"{key}_accuracy"] = None if right is None else right / len(rows)
+        summary[f"{key}_interval"] = None if right is None else _ends([right], len(rows))[0]
+    return summary
+
+
+def _attackers(nodes: int | None) -> dict[str, tuple[str, str]]:
+    """Columns of the table of certificates: the key in the summary, and the attacker, who may change some nodes, in words."""
+    attackers = {column: (f"certified_accuracy{_KEYS[column]}", words) for column, words in ATTACKERS.items()}
+    if nodes is not None:
+        for change in NODE_CHANGES:
+            words = f"{nodes} node{'s' * (nodes != 1)} {change}"
+            attackers[f"{change}_nodes_radius"] = f"certified_accuracy_{change}_nodes", words
+    return attackers
+
+
+def _by_radius(values: Sequence[Any]) -> dict[str, Any]:
+    return dict(zip(map(str, RADII), values, strict=True))
+
+
+def _ends(right: Sequence[int], graphs: int) -> list[list[float]]:
+    """The ends of the exact 95% intervals of shares."""
+    return np.round(np.transpose(share_interval(right, graphs)), 6).tolist()  # type: ignore[no-any-return]
+
+
+def shown_summary(summary: dict[str, Any]) -> Iterator[Any]:
+    """The summary as sentences and a table."""
+    from rich.table import Table
+
+    yield _comparison(summary)
+    if summary["only_class"] is not None:
+        yield f"every answer is {summary['only_class']}: {_COLLAPSED}"
+    part = "" if summary["part"] == "all" else f"{summary['part']} "
+    title = f"{summary['model']} on {summary['data']}: certified accuracy of {summary['graphs']} {part}graphs"
+    table = Table("attacker", *(f"r = {r}" for r in RADII), title=title)
+    for key, attacker in _attackers(summary.get("node_changes")).values():
+        add_shares(table, attacker, summary[key].values(), summary["intervals"][key].values())
+    if summary["edge_blind_accuracy"] is not None:
+        table.add_section()
+        line = ([summary[f"edge_blind_{key}"]] * len(RADII) for key in ("accuracy", "interval"))
+        add_shares(table, LINE, *line)
+    yield table
+    yield (
+        f"defence {summary['defended_by']}, method {summary['method']}, {_certainty(summary)}; "
+        f"average certified radius {summary['average_certified_radius']:.2f}, abstained on {summary['abstained']}"
+    )
+    yield f"written: {summary['run']}"
+    yield f"next: flipproof report {shlex.quote(summary['run'])}"
+
+
+def _comparison(summary: dict[str, Any]) -> str:
+    """How the result compares with a network that ignores edges; the first thing to know about it."""
+    blind, majority = summary["edge_blind_accuracy"], summary["majority_accuracy"]
+    certified = summary["certified_accuracy"]
+    frequent = "always naming the most frequent class"
+    if blind is not None:
+        return f"a network that ignores edges is right on {blind:.3f} under any attack; {_reach(certified, blind)}"
+    if majority is None:
+        return "no label is known, so nothing can be said about accuracy"
+    if summary["edge_blind"]:
+        own = f"this network ignores edges and is right on {certified['0']:.3f} under any attack"
+        return f"{own}; {frequent} is right on {majority:.3f}"
+    missing = f"not compared with a network that ignores edges: {summary['edge_blind_missing']}; "
+    return f"{missing}{frequent} is right on {majority:.3f} under any attack; {_reach(certified, majority)}"
+
+
+def _reach(certified: dict[str, float], line: float) -> str:
+    above = [r for r in RADII if certified[str(r)] > line]
+    return f"certified accuracy is {f'above it up to r = {max(above)}' if above else 'nowhere above it'}"
+
+
+def _certainty(summary: dict[str, Any]) -> str:
+    """How sure the certificates are, in words."""
+    if not summary["alpha"]:
+        return "with certainty"
+    alpha = f"alpha {summary['alpha']:g}"
+    if summary["simultaneous"]:
+        alpha = f"alpha {summary['alpha'] * summary['graphs']:g} for all graphs at once ({summary['alpha']:g} each)"
+    return f"{summary['samples']:,} samples, {alpha}"

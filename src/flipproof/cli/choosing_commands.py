@@ -21,8 +21,9 @@ from flipproof.cli.options import (
     TrainingOptions,
     WorkerOptions,
     checked_seconds,
+    data_option,
+    narrow_table,
 )
-from flipproof.cli.summary import narrow_table, stacked
 from flipproof.errors import InputError
 from flipproof.fields import option
 from flipproof.progress import note
@@ -43,7 +44,7 @@ class _ThreatOptions(OutputOptions, WorkerOptions, DataOptions, FeatureChoice, F
     radius: int | None = option("Number of flips of any kind to withstand.", None, least=0)
     adds: int | None = option("Number of additions to withstand, together with --removes.", None, least=0)
     removes: int | None = option("Number of removals to withstand, together with --adds.", None, least=0)
-    validation: float = option("Share of the graphs on which the choice is made.", 0.2, panel="Data")
+    validation: float = data_option("Share of the graphs on which the choice is made.", 0.2)
 
     @property
     def threat(self) -> Threat:
@@ -53,8 +54,6 @@ class _ThreatOptions(OutputOptions, WorkerOptions, DataOptions, FeatureChoice, F
 
 @dataclass(frozen=True, kw_only=True)
 class ProtectOptions(_ThreatOptions):
-    """What ``flipproof protect`` takes."""
-
     time: str = option("Time limit for the search and the final training, such as 90s, 10m or 2h.", "10m")
     epochs: int = option("Number of epochs of the longest trainings.", 200, least=1)
 
@@ -76,8 +75,6 @@ def protect(options: ProtectOptions) -> Result:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions(_ThreatOptions, TrainingOptions, Defended):
-    """What ``flipproof tune`` takes."""
-
     JOINED = ("asking",)
     REPEATED = ("trial_options",)
     DEFAULTS = {"samples": "2000"}  # noqa: RUF012 - a choice needs fewer than a certificate
@@ -89,8 +86,8 @@ class TuneOptions(_ThreatOptions, TrainingOptions, Defended):
         None,
         panel="Candidates",
     )
-    train_graphs: int | None = option("Number of graphs to train on; by default all.", None, panel="Data", least=1)
-    graphs: int | None = option("Number of validation graphs to certify.", None, panel="Data", least=1)
+    train_graphs: int | None = data_option("Number of graphs to train on; by default all.", None, least=1)
+    graphs: int | None = data_option("Number of validation graphs to certify.", None, least=1)
 
 
 def tune(options: TuneOptions) -> Result:
@@ -117,18 +114,13 @@ def tune(options: TuneOptions) -> Result:
 def _shown(choice: tuning.Choice) -> Iterator[Any]:
     name = Path(choice.summary["data"]).name
     title = f"{name}: share of validation graphs that are right, with 95% intervals"
-    table = narrow_table(choice.table[0], title=title, texts=3)
-    for row in choice.table[1:]:
-        table.add_row(*map(stacked, row))
-    yield table
+    yield narrow_table(choice.table, title=title, texts=3)
     yield from (*choice.verdict, "written:", *(f"  {path}" for path in choice.paths))
     yield from ("go on with:", *choice.summary["next"])
 
 
 @dataclass(frozen=True, kw_only=True)
-class BenchmarkOptions(OutputOptions, ClusterOptions, FolderOptions):
-    """What ``flipproof benchmark`` takes."""
-
+class BenchmarkOptions(ClusterOptions, FolderOptions):
     config: Path = option("A TOML file of data sets and methods.", argument="CONFIG")
     root: str | None = option("Folder of the TU data sets.", None)
     data: list[str] | None = option("Run this data set now; give it several times.", None, panel="Part")
@@ -177,11 +169,8 @@ def _refuse_unknown(options: BenchmarkOptions, protocols: Sequence[Protocol]) ->
 
 
 def _overview(results: Sequence[DataStandings], paths: Sequence[Path]) -> Iterator[Any]:
-    head = ["data", LINE, *(f"r = {r}" for r in RADII)]
-    table = narrow_table(head, title="Best certified accuracy, with 95% intervals", texts=1)
-    for data in results:
-        row = [data.line.accuracy(0), *(data.best(r).accuracy(r) for r in RADII)]
-        table.add_row(data.title, *(stacked(str(value)).replace(" ± ", "\n±") for value in row))
-    yield table
+    rows: list[list[Any]] = [["data", LINE, *(f"r = {r}" for r in RADII)]]
+    rows += [[data.title, data.line.accuracy(0), *(data.best(r).accuracy(r) for r in RADII)] for data in results]
+    yield narrow_table(rows, title="Best certified accuracy, with 95% intervals", texts=1)
     yield from (f"{data.title}: {data.collapsed}" for data in results if data.collapsed)
     yield from ("written:", *(f"  {path}" for path in paths))

@@ -1,24 +1,32 @@
-"""From options to a defended classifier: which graphs, which defence, with which settings, around which model."""
+"""From options to a defended classifier: which graphs, which defence, around which model; and what it is compared with."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from flipproof.cli.options import ModelDataOptions, ModelOptions, checked_memory
 from flipproof.datasets import Dataset
 from flipproof.datasets.sources import DataSource, by_class_names, fingerprint, model_data, part_indices
+from flipproof.datasets.splits import drawn
 from flipproof.defences import defence_classes, defence_names, trained_defence
 from flipproof.defences.defence import Defence, DefendedClassifier
 from flipproof.errors import InputError
 from flipproof.fields import from_plain
 from flipproof.graphs import Graph
-from flipproof.models.loading import LoadedModel, load_features
+from flipproof.models.loading import LoadedModel, load_features, load_model
 from flipproof.progress import note
 from flipproof.report.wording import wording
-from flipproof.studies.search_space import Space, space, spaces
+from flipproof.runs.certifying import Line
+from flipproof.studies.search_space import Space, fit_edge_blind, space, spaces
+
+FIT, NONE = "fit", "none"
+MOST_GRAPHS = 5_000
+"""Training graphs that the line to beat is learned from unless ``fit`` is given."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +51,7 @@ def chosen_data(loaded: LoadedModel, options: ModelDataOptions) -> ChosenData:
     """The data of the options, else the model's own; their classes are the model's, by name."""
     names = ("data", "root", "download", "data_seed", "split_seed", "symmetrise")
     source, data = model_data(loaded.metadata, **{name: getattr(options, name) for name in names})
-    notes = []
+    notes = list[str]()
     if loaded.saved is None:
         numbered = ", ".join(f"{number} is {name}" for number, name in enumerate(data.class_names))
         notes.append(f"the model does not name its classes; taken by number: {numbered}")
@@ -56,9 +64,6 @@ def chosen_data(loaded: LoadedModel, options: ModelDataOptions) -> ChosenData:
         of = "" if options.part == "all" else f"{options.part} "
         notes.append(f"{len(indices)} of {number} {of}graphs, drawn with every class in proportion (seed {seed})")
     return ChosenData(source, data, {index: data[index] for index in indices}, seed, tuple(notes))
-
-
-# ---- the defence -------------------------------------------------------------------------------------------------------
 
 
 def spoken_of(values: Mapping[str, Any], name: str | None) -> Space | None:
@@ -83,14 +88,6 @@ def _option_names(defence: Space) -> set[str]:
     return {option.name for option in (*defence.settings, *defence.training_options, *defence.asking)}
 
 
-def unused(values: Mapping[str, Any], *, quiet: bool) -> dict[str, Any]:
-    """No values at all: a model that sees no edges has no use for those of other defences, which is said."""
-    if values:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in values)
-        note(f"the model sees no edges and needs no other defence: {names} not used", quiet=quiet)
-    return {}
-
-
 def blindness() -> Defence:
     """The defence that shows a model no edge."""
     return next(kind for kind in defence_classes() if kind.edge_blind)()
@@ -99,7 +96,7 @@ def blindness() -> Defence:
 def chosen_defence(loaded: LoadedModel, values: Mapping[str, Any], name: str | None) -> Defence | None:
     """The defence: that of the options, else the one that the model was trained for; ``None`` if neither says.
 
-    A model that sees no edges needs no other defence than that, whatever options say, unless one is named.
+    A model that sees no edges needs no other defence than that, unless one is named.
     """
     if getattr(loaded.model, "edge_blind", False) and name is None:
         return blindness()
@@ -115,28 +112,21 @@ def chosen_defence(loaded: LoadedModel, values: Mapping[str, Any], name: str | N
     return from_plain(chosen.kind, settings)
 
 
-def required_defence(
-    loaded: LoadedModel, values: Mapping[str, Any], name: str | None, *, quiet: bool
-) -> tuple[Defence, dict[str, Any]]:
+def required_defence(loaded: LoadedModel, options: ModelOptions) -> tuple[Defence, dict[str, Any]]:
     """The defence, and the values of its request; refuses a model for which nothing says a defence."""
-    defence = chosen_defence(loaded, values, name)
+    defence = chosen_defence(loaded, options.defence_values, options.defence)
     if defence is None:
         raise InputError(
             "the model was not trained for a defence, so one must be given (--keep 0.9, or --add and --remove, or --defence "
             f"with one of {', '.join(defence_names())})"
         )
-    if defence.edge_blind and name is None:
-        values = unused(values, quiet=quiet)
-    return defence, own_values(Space(type(defence)), values, "asking")
-
-
-# ---- the model ---------------------------------------------------------------------------------------------------------
+    return defence, own_values(Space(type(defence)), options.defence_values, "asking")
 
 
 def num_classes(loaded: LoadedModel, typed: int | None, data: Dataset | None = None) -> int:
     """The model's number of classes, which the data must fit."""
     own = getattr(loaded.model, "num_classes", None)
-    known = data.num_classes if data is not None else len(loaded.metadata.get("class_names") or ())
+    known = len(loaded.metadata.get("class_names") or ()) if data is None else data.num_classes
     number = typed if typed is not None else own if isinstance(own, int) else known
     if not number:
         raise InputError("the model does not say how many classes it has (give --classes)")
@@ -186,3 +176,116 @@ def warn_of_training_graphs(loaded: LoadedModel, chosen: ChosenData, *, quiet: b
     else:
         return
     note(f"warning: {what} ({remedy})", quiet=quiet)
+
+
+# ---- the line to beat --------------------------------------------------------------------------------------------------
+
+
+def line_to_beat(
+    order: str | None, loaded: LoadedModel, chosen: ChosenData, *, trust_features: bool, quiet: bool
+) -> Callable[[Line | None], Line]:
+    """What certificates are compared with: a network that ignores edges, and the most frequent class.
+
+    What can be refused is refused now. The network is fitted, to the training graphs or to a part of very many, when the
+    function that is returned is called with the line that the run holds, if any; where that cannot be, the line says why.
+
+    Args:
+        order: ``fit``, ``none``, a folder of ``train --model edge-blind``, or ``None``.
+    """
+    known, blind, missing = None, None, ""
+
+    def unless_ordered(error: InputError) -> str:
+        if order == FIT:
+            raise InputError(f"--edge-blind fit is not possible: {error}") from error
+        return str(error)
+
+    try:
+        known = _training_graphs(loaded, chosen)
+    except InputError as error:
+        missing = unless_ordered(error)
+    if order not in (None, FIT, NONE):
+        blind = _edge_blind_model(order, chosen, quiet=quiet)
+
+    def line(stored: Line | None) -> Line:
+        if stored is not None and stored.learned_from is not None:
+            whole = stored.learned_from == stored.training_graphs
+            if order is None or (order == FIT and whole):
+                return stored
+        train = chosen.source.split(chosen.dataset).train if known is None else known
+        unfitted = Line(missing=missing, majority=_most_frequent(train))
+        if order == NONE:
+            return replace(unfitted, missing="--edge-blind none was given (leave it out to compare)")
+        if blind is not None:
+            return replace(unfitted, missing="", answers=_answers(blind, chosen))
+        if known is None:
+            return unfitted
+        learned = known
+        if order is None and len(known) > MOST_GRAPHS:
+            learned = known.subset(drawn(known, MOST_GRAPHS))
+            note(
+                f"the line to beat learns from {MOST_GRAPHS:,} of {len(known):,} training graphs, drawn with every class in "
+                "proportion (--edge-blind fit takes all)",
+                quiet=quiet,
+            )
+        try:
+            fitted = DefendedClassifier(fit_edge_blind(learned, features=None)[0], blindness())
+            if not trust_features:
+                fitted.guard.check_features(chosen.dataset.subset(chosen.graphs))
+            answers = _answers(fitted, chosen)
+        except InputError as error:
+            return replace(unfitted, missing=unless_ordered(error))
+        return replace(unfitted, answers=answers, learned_from=len(learned), training_graphs=len(known))
+
+    return line
+
+
+def _edge_blind_model(folder: str, chosen: ChosenData, *, quiet: bool) -> DefendedClassifier:
+    """A model that sees no edges, from a folder of ``train --model edge-blind``."""
+    blind = load_model(folder)
+    if blind.saved is None or not getattr(blind.model, "edge_blind", False):
+        raise InputError(
+            f"--edge-blind must be a folder of train --model edge-blind; it holds {blind.name} (train one, or give fit)"
+        )
+    refuse_other_classes(blind, chosen.dataset, "--edge-blind")
+    warn_of_training_graphs(blind, chosen, quiet=quiet)
+    return defend(blind, blindness(), blind.model.num_classes)
+
+
+def _training_graphs(loaded: LoadedModel, chosen: ChosenData) -> Dataset:
+    """The graphs that the model was trained on, with its validation graphs, or those that the split keeps for training.
+
+    Refuses where they cannot be read, and where graphs to be certified are among them.
+    """
+    if loaded.metadata.get("data_sha256") in (None, chosen.fingerprint):
+        parts, certified = chosen.source.split(chosen.dataset), chosen.graphs.keys()
+        if certified & set(parts.train_indices.tolist()):
+            raise InputError(
+                "the graphs asked about are among those that it would learn from (leave --part out, or give --edge-blind with a "
+                "folder of train --model edge-blind)"
+            )
+        apart = {*parts.test_indices.tolist(), *certified}
+    else:
+        unchanged: dict[str, Any] = dict.fromkeys(("data", "root", "data_seed", "split_seed"))
+        try:
+            source, data = model_data(loaded.metadata, **unchanged, download=False)
+        except (InputError, OSError) as error:
+            raise InputError(
+                f"the graphs that the model was trained on cannot be read: {error} (give --edge-blind with a folder of train "
+                "--model edge-blind)"
+            ) from error
+        parts = source.split(data)
+        apart = set(parts.test_indices.tolist())
+    return parts.dataset.subset(index for index in range(len(parts.dataset)) if index not in apart)
+
+
+def _answers(blind: DefendedClassifier, chosen: ChosenData) -> dict[int, int]:
+    """A network that ignores edges never abstains."""
+    return {index: int(blind.predict(graph)) for index, graph in chosen.graphs.items()}  # type: ignore[arg-type]
+
+
+def _most_frequent(graphs: Dataset) -> int | None:
+    """The most frequent class, if all labels are known."""
+    try:
+        return int(np.bincount(graphs.labels).argmax()) if len(graphs) else None
+    except InputError:
+        return None

@@ -25,8 +25,6 @@ from flipproof.studies.tuning import typed_command
 
 @dataclass(frozen=True, kw_only=True)
 class RadiusOptions(OutputOptions):
-    """What ``flipproof radius`` takes."""
-
     p_lower: float = option("Lower bound on the top class's share of votes.")
     p_upper: float | None = option("Upper bound on every other class's share.", None)
     keep: float | None = option("Probability that a node pair keeps its state (the paper's beta).", None, panel="Noise")
@@ -47,7 +45,7 @@ def radius(options: RadiusOptions) -> Result:
 
 @dataclass(frozen=True, kw_only=True)
 class DescribeOptions(OutputOptions, SymmetriseOptions, SourceOptions):
-    """What ``flipproof describe`` takes."""
+    """A data set, and nothing else."""
 
 
 def describe(options: DescribeOptions) -> Result:
@@ -146,27 +144,19 @@ def _warnings(summary: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def _reach(summary: dict[str, Any]) -> list[str]:
+def _reach(summary: dict[str, Any]) -> Iterator[str]:
     """The defences worth trying, each with the radius that it can reach."""
     candidates = summary["defences"]
     efforts = list(dict.fromkeys(effort for entry in candidates for effort in entry["radius"]))
-    rows = [["defence", *efforts, ""]]
-    rows += [
-        [entry["title"], *(_radius(entry, effort) for effort in efforts), entry["effect"]]
-        if entry["radius"]
-        else [entry["title"], entry["effect"]]
-        for entry in candidates
-    ]
-    widths = [max(len(row[column]) for row in rows if len(row) > column + 1) for column in range(len(efforts) + 1)]
-    table = [
-        "  ".join([*(cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)), row[-1]])
-        for row in rows
-    ]
-    return [
-        f"defences worth trying, and the largest radius within reach on a graph of {summary['usual_nodes']} nodes",
-        *(f"  {line}".rstrip() for line in table),
-        "  (of samples that all agree, alpha 0.001; in brackets: against additions only, removals only)",
-    ]
+    rows = [(["defence", *efforts], "")]
+    for entry in candidates:
+        reached = (_radius(entry, effort) for effort in (efforts if entry["radius"] else ()))
+        rows.append(([entry["title"], *reached], entry["effect"]))
+    widths = [max(len(cells[column]) for cells, _ in rows if len(cells) > column) for column in range(len(efforts) + 1)]
+    yield f"defences worth trying, and the largest radius within reach on a graph of {summary['usual_nodes']} nodes"
+    for cells, effect in rows:
+        yield f"  {'  '.join([*map(str.ljust, cells, widths), effect])}".rstrip()
+    yield "  (of samples that all agree, alpha 0.001; in brackets: against additions only, removals only)"
 
 
 def _radius(entry: dict[str, Any], effort: str) -> str:

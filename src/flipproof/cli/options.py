@@ -11,33 +11,34 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 import typer
 
+from flipproof.certificates.metrics import short_interval
 from flipproof.datasets.sources import DataSource
 from flipproof.engines import Engine, ray_cluster
 from flipproof.errors import InputError
 from flipproof.fields import Option, option, options_of
 from flipproof.progress import note
 
-_ENGINES = ("local", "ray")
+if TYPE_CHECKING:
+    from rich.table import Table
+
 _UNITS = {"s": 1, "m": 60, "h": 3600}
+_TRAINING_DEFAULTS = {"learning_rate": 0.01, "batch_size": 32, "copies": 1}
+
+data_option, training_option = (partial(option, panel=panel) for panel in ("Data", "Training"))
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a command prints.
-
-    Attributes:
-        summary: With ``--json``.
-        shown: Otherwise: lines, and tables of rich.
-        code: The exit code.
-    """
+    """What a command prints: with ``--json`` the summary, otherwise lines and tables of rich."""
 
     summary: Mapping[str, Any]
     shown: Iterable[Any] = ()
@@ -49,9 +50,8 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
-    """What a command may print; its options may stand in a file."""
+    """What a command may print."""
 
-    config: Any = option("TOML file of options; what is typed here prevails.", None, kind=Path, panel="Output")
     json: bool = option("Print JSON only.", False, panel="Output")
     quiet: bool = option("Print nothing but errors.", False, panel="Output", short="-q")
 
@@ -88,7 +88,7 @@ class WorkerOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterOptions(WorkerOptions):
+class ClusterOptions(WorkerOptions, OutputOptions):
     """Processes of this machine, or a cluster."""
 
     engine: str = option("local, or ray for a cluster (needs Ray: pip install ray).", "local", panel="Where")
@@ -98,10 +98,8 @@ class ClusterOptions(WorkerOptions):
 
     def check_engine(self) -> None:
         """Refuse an engine that is not known, or not installed."""
-        if self.engine not in _ENGINES:
-            raise InputError(
-                f"--engine must be one of {', '.join(_ENGINES)}; got {self.engine!r} (local is the default)"
-            )
+        if self.engine not in ("local", "ray"):
+            raise InputError(f"--engine must be one of local, ray; got {self.engine!r} (local is the default)")
         if self.address is not None and self.engine != "ray":
             raise InputError(f"--address is a Ray cluster's; got --engine {self.engine} (add --engine ray)")
         if self.engine == "ray":
@@ -112,7 +110,7 @@ class ClusterOptions(WorkerOptions):
         """The Ray cluster, if one was named."""
         if self.engine == "ray":
             with ray_cluster.RayCluster(self.address, workers=self.workers) as cluster:
-                note(f"working on {cluster}", quiet=getattr(self, "silent", False))
+                note(f"working on {cluster}", quiet=self.silent)
                 yield cluster
         else:
             yield None
@@ -122,32 +120,29 @@ class ClusterOptions(WorkerOptions):
 class SymmetriseOptions:
     """Directed graphs."""
 
-    symmetrise: bool = option(
-        "Take directed graphs as undirected: an edge where either direction has one.", False, panel="Data"
-    )
+    symmetrise: bool = data_option("Take directed graphs as undirected: an edge where either direction has one.", False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
     """A data set."""
 
-    data: Any = option(
+    data: Any = data_option(  # noqa: RUF009
         "topologies, a TU name (with --root), a folder with labels.csv, or a CSV file of molecules (smiles,label).",
         kind=str,
-        panel="Data",
     )
-    root: str | None = option("Folder of the TU data sets, or of the files of one.", None, panel="Data")
-    download: bool = option("Fetch a TU data set that is not there.", False, panel="Data")
-    data_seed: Any = option("Seed that makes the topologies.", 0, kind=int, panel="Data")
+    root: str | None = data_option("Folder of the TU data sets, or of the files of one.", None)
+    download: bool = data_option("Fetch a TU data set that is not there.", False)
+    data_seed: Any = data_option("Seed that makes the topologies.", 0, kind=int)  # noqa: RUF009
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions(SymmetriseOptions, SourceOptions):
     """A data set and its split, given in full."""
 
-    split_seed: int = option("Seed of the split.", 0, panel="Data")
-    test: float = option("Share of the graphs that is kept for certification.", 0.3333, panel="Data")
-    validation: float = option("Share of the graphs on which choices are made.", 0.1, panel="Data")
+    split_seed: int = data_option("Seed of the split.", 0)
+    test: float = data_option("Share of the graphs that is kept for certification.", 0.3333)
+    validation: float = data_option("Share of the graphs on which choices are made.", 0.1)
 
     @property
     def source(self) -> DataSource:
@@ -160,11 +155,10 @@ class DataOptions(SymmetriseOptions, SourceOptions):
 class FeatureChoice:
     """Node features."""
 
-    features: str | None = option(
+    features: str | None = data_option(
         "Node features, computed on every graph that the model is asked about: own, degree, one-hot-degree, constant, several "
         "joined by +, or package.module:function.",
         None,
-        panel="Data",
     )
 
 
@@ -172,37 +166,27 @@ class FeatureChoice:
 class FeatureOptions(FeatureChoice):
     """Node features of one model."""
 
-    trust_features: bool = option(
-        "Accept node features that look as if computed from the clean edges.", False, panel="Data"
-    )
-
-
-_TRAINING_DEFAULTS = {"learning_rate": 0.01, "batch_size": 32, "copies": 1}
+    trust_features: bool = data_option("Accept node features that look as if computed from the clean edges.", False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions:
     """How a network is trained."""
 
-    epochs: int = option("Number of passes over the training graphs.", 200, panel="Training")
-    learning_rate: float | None = option(
-        "Highest learning rate of the schedule; by default 0.01; for local 0.006, with node features 0.003.",
-        None,
-        panel="Training",
+    epochs: int = training_option("Number of passes over the training graphs.", 200)
+    learning_rate: float | None = training_option(
+        "Highest learning rate of the schedule; by default 0.01; for local 0.006, with node features 0.003.", None
     )
-    batch_size: int | None = option(
-        "Number of graphs per step; by default 32, and 64 for local.", None, panel="Training"
-    )
-    copies: int | None = option("Number of noisy versions per graph: by default 1 per step.", None, panel="Training")
-    objective: str = option(
+    batch_size: int | None = training_option("Number of graphs per step; by default 32, and 64 for local.", None)
+    copies: int | None = training_option("Number of noisy versions per graph: by default 1 per step.", None)
+    objective: str = training_option(
         "samples: every noisy copy is to be right. majority: most copies of every graph (with --copies 64, under noise). "
         "attacked: every copy, after the two flips of the graph that hurt most (with --copies 4, under noise). "
         "attacked-votes: the same with a bounded loss, for a model already trained with attacked.",
         "samples",
-        panel="Training",
     )
-    consistency: float = option("Weight of agreement among the copies of a graph; needs two.", 0.0, panel="Training")
-    class_weights: bool = option("Weigh every class alike.", False, panel="Training")
+    consistency: float = training_option("Weight of agreement among the copies of a graph; needs two.", 0.0)
+    class_weights: bool = training_option("Weigh every class alike.", False)
 
     @property
     def training(self) -> dict[str, Any]:
@@ -238,7 +222,7 @@ class ModelOptions(FeatureOptions, SymmetriseOptions, Defended):
     defence: str | None = option(
         "Name of the defence; by default what the model was trained for, or what the options speak of.", None
     )
-    classes: int | None = option("Number of classes of a model of your own.", None, panel="Data", least=2)
+    classes: int | None = data_option("Number of classes of a model of your own.", None, least=2)
     memory: str = option("Memory that graphs and the model's work on them may take at once, such as 2GiB.", "1GiB")
 
 
@@ -246,17 +230,14 @@ class ModelOptions(FeatureOptions, SymmetriseOptions, Defended):
 class ModelDataOptions(ModelOptions, SourceOptions):
     """A model and its own data, unless others are given."""
 
-    data: str | None = option("Data set, as for train; by default the model's own.", None, panel="Data")
-    part: str = option("Which graphs: test, validation, train or all.", "test", panel="Data")
-    graphs: int | None = option(
-        "Number of graphs to take; they are drawn with every class in proportion. By default all.",
-        None,
-        panel="Data",
-        least=1,
+    data: str | None = data_option("Data set, as for train; by default the model's own.", None)
+    part: str = data_option("Which graphs: test, validation, train or all.", "test")
+    graphs: int | None = data_option(
+        "Number of graphs to take; they are drawn with every class in proportion. By default all.", None, least=1
     )
-    graphs_seed: int = option("Seed that draws them.", 0, panel="Data")
-    data_seed: int | None = option("Seed that makes the topologies; by default the model's.", None, panel="Data")
-    split_seed: int | None = option("Seed of the split; by default the model's.", None, panel="Data")
+    graphs_seed: int = data_option("Seed that draws them.", 0)
+    data_seed: int | None = data_option("Seed that makes the topologies; by default the model's.", None)
+    split_seed: int | None = data_option("Seed of the split; by default the model's.", None)
 
 
 # ---- commands ----------------------------------------------------------------------------------------------------------
@@ -293,25 +274,23 @@ def run_command(run: Callable[[Any], Result | int], options: Any) -> int:
         return result
     if options.json:
         print(json.dumps(result.summary, allow_nan=False))
-    elif not getattr(options, "quiet", False):
-        for part in result.shown:
-            if isinstance(part, str):
-                print(part)  # never wrapped
-            else:
-                from rich.console import Console
+    for part in () if options.silent else result.shown:
+        if isinstance(part, str):
+            print(part)  # never wrapped
+        else:
+            from rich.console import Console
 
-                Console(file=sys.stdout).print(part)
+            Console(file=sys.stdout).print(part)
     return result.code
 
 
 def _joined(options: type[Any]) -> list[Option]:
     """Options of defences; one that several defences declare says what it means to each, a command's own prevails."""
-    joined: dict[str, Option] = {}
     if not issubclass(options, Defended):
         return []
     from flipproof.studies.search_space import spaces
 
-    own = {one.name for one in fields(options)}
+    own, joined = {one.name for one in fields(options)}, dict[str, Option]()
     declared = [
         (defence.name.capitalize(), kind, one)
         for defence in spaces()
@@ -323,8 +302,7 @@ def _joined(options: type[Any]) -> list[Option]:
         default = options.DEFAULTS.get(one.name, one.default)
         told = one.help if default in (None, False) else f"{one.help} (default: {default})"
         several: Any = list[one.kind] if kind in options.REPEATED else one.kind  # type: ignore[name-defined]
-        unset = False if one.kind is bool else None
-        entry = replace(one, kind=several, help=told, panel=panel, default=unset)
+        entry = replace(one, kind=several, help=told, panel=panel, default=False if one.kind is bool else None)
         first = joined.setdefault(one.name, entry)
         if first is not entry:
             least = None if None in (one.least, first.least) else min(one.least or 0, first.least or 0)
@@ -334,29 +312,22 @@ def _joined(options: type[Any]) -> list[Option]:
 
 
 def _parameter(one: Option, *, required: bool) -> inspect.Parameter:
-    limits: dict[str, Any] = {"help": one.help, "min": one.least}
     if one.argument is not None:
-        info: Any = typer.Argument(metavar=one.argument, **limits)
+        info: Any = typer.Argument(metavar=one.argument, help=one.help)
     else:
         flag = f"--{one.name.replace('_', '-')}"
         flags = [f"{flag}/--no-{flag[2:]}" if one.default is True else flag, *filter(None, [one.short])]
-        info = typer.Option(*flags, rich_help_panel=one.panel, **limits)
+        info = typer.Option(*flags, rich_help_panel=one.panel, help=one.help, min=one.least)
     default = inspect.Parameter.empty if required else one.default
-    kind: Any = one.kind if required or one.default is not None else one.kind | None
-    return inspect.Parameter(
-        one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info]
-    )
+    kind: Any = Annotated[one.kind if required or one.default is not None else one.kind | None, info]
+    return inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
 # ---- amounts -----------------------------------------------------------------------------------------------------------
 
 
 def checked_seconds(text: str) -> float:
-    """Seconds from ``90s``, ``10m``, ``1.5h``.
-
-    >>> checked_seconds("10m"), checked_seconds("90 s")
-    (600.0, 90.0)
-    """
+    """Seconds from ``90s``, ``10m``, ``1.5h``."""
     amount = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smh])\s*", text)
     if amount is None or not float(amount[1]):
         raise InputError(f"--time must be a time such as 90s, 10m or 2h; got {text!r} (the default is 10m)")
@@ -364,11 +335,7 @@ def checked_seconds(text: str) -> float:
 
 
 def checked_memory(text: str) -> int:
-    """Bytes from ``2GiB``, ``500 MB`` or a plain number.
-
-    >>> checked_memory("1.5GiB"), checked_memory("500 MB")
-    (1610612736, 500000000)
-    """
+    """Bytes from ``2GiB``, ``500 MB`` or a plain number."""
     amount = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMGT]i?B|B)?\s*", text, re.IGNORECASE)
     if amount is None:
         raise InputError(f"--memory must be an amount such as 2GiB or 500MB; got {text!r} (the default is 1GiB)")
@@ -378,3 +345,24 @@ def checked_memory(text: str) -> int:
     if not 2**20 <= number < 2**50:
         raise InputError(f"--memory must be at least 1MiB and below 1024TiB; got {text!r} (the default is 1GiB)")
     return number
+
+
+# ---- tables ------------------------------------------------------------------------------------------------------------
+
+
+def add_shares(table: Table, name: str, values: Any, intervals: Any) -> None:
+    """A row of shares, and their 95% intervals below."""
+    table.add_row(name, *(f"{value:.3f}" for value in values))
+    table.add_row("  95% interval", *map(short_interval, intervals), style="dim")
+
+
+def narrow_table(rows: Sequence[Sequence[Any]], *, title: str, texts: int) -> Table:
+    """A table that fits a narrow terminal: only the first ``texts`` columns are wrapped, intervals stand below their shares."""
+    from rich.table import Table
+
+    table = Table(title=title, box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    for place, name in enumerate(rows[0]):
+        table.add_column(name, no_wrap=place >= texts)
+    for row in rows[1:]:
+        table.add_row(*(re.sub(r" ± ?", "\n±", re.sub(r" \(([-.\d]+)\)$", r"\n\1", str(cell))) for cell in row))
+    return table

@@ -29,8 +29,6 @@ _KEPT = ("radius", "adds_radius", "removes_radius", "method", "alpha", "samples"
 
 @dataclass(frozen=True, kw_only=True)
 class PredictOptions(OutputOptions, WorkerOptions, ModelOptions):
-    """What ``flipproof predict`` takes."""
-
     JOINED = ("settings", "asking")
     DEFAULTS = {"seed": None}  # noqa: RUF012
     """A predictor in use has secret noise: whoever knows the seed can choose graphs against it."""
@@ -47,10 +45,20 @@ def predict(options: PredictOptions) -> int:
         raise InputError("- stands for standard input and is given alone; got files beside it (leave them out)")
     predictor = _predictor(options)
     if options.files == [_STREAM]:
-        return _answer_lines(predictor, options)
-    graphs = _read(predictor, options)
+        return _answer_lines(predictor)
+    raws, left = list[Any](), list[str]()
+    for name in options.files:
+        read, unread = read_unlabelled(Path(name).expanduser(), symmetrise=options.symmetrise)
+        raws += read
+        left += unread
+    if not raws:
+        raise InputError(f"{options.files[0]} holds no graph (give files with graphs)")
+    graphs = [predictor.columns.graph(raw) for raw in raws]  # all are read before any is answered
+    if left:
+        note(f"of no known kind, and not read: {', '.join(left)}", quiet=options.silent)
+    predictor.say_unused(quiet=options.silent)
     width = max(len(str(graph.name)) for graph in graphs)
-    for graph, certificate in predictor.answers(graphs, options):
+    for graph, certificate in predictor.answers(graphs):
         if options.json:
             print(json.dumps(predictor.plain(graph, certificate), allow_nan=False), flush=True)
         elif not options.quiet:
@@ -58,29 +66,13 @@ def predict(options: PredictOptions) -> int:
     return 0
 
 
-def _read(predictor: _Predictor, options: PredictOptions) -> list[Graph]:
-    """All graphs of all files, before any is answered."""
-    raws, left = [], []
-    for name in options.files:
-        read, unread = read_unlabelled(Path(name).expanduser(), symmetrise=options.symmetrise)
-        raws += read
-        left += unread
-    if not raws:
-        raise InputError(f"{options.files[0]} holds no graph (give files with graphs)")
-    graphs = [predictor.columns.graph(raw) for raw in raws]
-    if left:
-        note(f"of no known kind, and not read: {', '.join(left)}", quiet=options.silent)
-    predictor.say_unused(quiet=options.silent)
-    return graphs
-
-
-def _answer_lines(predictor: _Predictor, options: PredictOptions) -> int:
+def _answer_lines(predictor: _Predictor) -> int:
     """One answer per line of standard input, as soon as it is known; a line that cannot be answered gets its error."""
+    code, options = 0, predictor.options
     if options.defence_values.get("simultaneous"):
         raise InputError(
             "--simultaneous needs to know the number of graphs in advance; got a stream (give files instead)"
         )
-    code = 0
     if isinstance(sys.stdin, io.TextIOWrapper):  # a line that is not UTF-8 gets its error, like any other
         sys.stdin.reconfigure(encoding="utf-8-sig", errors="surrogateescape")
     for number, line in enumerate(sys.stdin, 1):
@@ -88,7 +80,7 @@ def _answer_lines(predictor: _Predictor, options: PredictOptions) -> int:
             continue
         try:
             graph = predictor.columns.graph(parsed_line(line, number, symmetrise=options.symmetrise))
-            ((_, certificate),) = predictor.answers([graph], options, alone=True)
+            ((_, certificate),) = predictor.answers([graph], alone=True)
             answer = predictor.plain(graph, certificate)
         except InputError as error:
             answer, code = {"line": number, "error": str(error)}, 2
@@ -99,14 +91,15 @@ def _answer_lines(predictor: _Predictor, options: PredictOptions) -> int:
 
 def _predictor(options: PredictOptions) -> _Predictor:
     loaded = load_model(options.model)
-    defence, values = required_defence(loaded, options.defence_values, options.defence, quiet=options.silent)
+    defence, values = required_defence(loaded, options)
     classes, stored = num_classes(loaded, options.classes), loaded.metadata
     # train has looked at these columns over all its graphs, which tells more than one graph can
     options = replace(options, trust_features=options.trust_features or "data_sha256" in stored)
-    defended = defend(loaded, defence, classes, options)
     names = list(stored.get("class_names") or map(str, range(classes)))
     columns = Columns(stored_attributes(stored) if "attributes" in stored else None)
-    return _Predictor(defended, {**options.DEFAULTS, **values}, names, columns)
+    return _Predictor(
+        defend(loaded, defence, classes, options), options, {**options.DEFAULTS, **values}, names, columns
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,18 +107,17 @@ class _Predictor:
     """A defended classifier in use."""
 
     defended: DefendedClassifier
+    options: PredictOptions
     values: dict[str, Any]
     class_names: list[str]
     columns: Columns
 
-    def answers(
-        self, graphs: list[Graph], options: PredictOptions, *, alone: bool = False
-    ) -> Iterator[tuple[Graph, Certificate]]:
+    def answers(self, graphs: list[Graph], *, alone: bool = False) -> Iterator[tuple[Graph, Certificate]]:
         """Every graph with its certificate, in order. The noise is drawn after the graphs are known."""
         request = from_plain(self.defended.defence.request, {**self.values, "graphs": len(graphs)})
         self.defended.check(graphs, request)
-        workers = None if alone else options.workers or (1 if len(graphs) < 2 else 0)
-        engine = self.defended.engine(workers, quiet=options.silent)
+        workers = None if alone else self.options.workers or (1 if len(graphs) < 2 else 0)
+        engine = self.defended.engine(workers, quiet=self.options.silent)
         numbered, done, following = dict(enumerate(graphs)), dict[int, Any](), 0
         for index, _, certificate in ask_all(self.defended, request, numbered, engine=engine):
             done[index] = certificate

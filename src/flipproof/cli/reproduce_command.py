@@ -9,8 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from flipproof.checks import checked_seed
-from flipproof.cli.options import FolderOptions, OutputOptions, Result, WorkerOptions
-from flipproof.cli.summary import narrow_table, stacked
+from flipproof.cli.options import FolderOptions, OutputOptions, Result, WorkerOptions, narrow_table
 from flipproof.fields import option
 from flipproof.studies.paper_experiment import Settings, data_split, run_experiment
 from flipproof.studies.paper_page import Reproduced, write_paper
@@ -18,8 +17,6 @@ from flipproof.studies.paper_page import Reproduced, write_paper
 
 @dataclass(frozen=True, kw_only=True)
 class Options(OutputOptions, WorkerOptions, FolderOptions):
-    """What ``flipproof reproduce`` takes."""
-
     quick: bool = option("Run a small version in under a minute; its figures mean little.", False)
     seed: int = option("Seed of data, split, weights and noise.", 0)
 
@@ -53,9 +50,6 @@ def _shown(paper: Reproduced, settings: Settings, started: float) -> Iterator[An
         "networks, 95% interval)"
     )
     for network, group in groupby(rows, key=lambda row: row[0]):
-        gains = narrow_table(head[1:], title=f"{network}: {title}", texts=3)
-        for row in group:
-            gains.add_row(*(stacked(cell).replace(" ±", "\n±") for cell in row[1:]))
-        yield gains
+        yield narrow_table([row[1:] for row in (head, *group)], title=f"{network}: {title}", texts=3)
     yield from (data_split(settings).describe(), "written:", *(f"  {path}" for path in paper.paths))
     yield f"done in {time.perf_counter() - started:.0f} s"

@@ -26,15 +26,10 @@ _NOT_DERIVED = (
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions(OutputOptions):
-    """What ``flipproof report`` takes."""
-
     runs: list[Path] = option("Folders that certify wrote; several are compared.", argument="RUN")
     out: Path | None = option(
         "Folder to write to; by default the run's own, or for several runs the folder comparison in the first one.",
         None,
-    )
-    edge_blind: Path | None = option(
-        "A run of an edge-blind model on the same graphs: the line to beat.", None, panel="Compare"
     )
     attack: list[Path] = option(
         "A folder that attack wrote, to show what it found; may be repeated.", [], panel="Compare"
@@ -43,7 +38,7 @@ class ReportOptions(OutputOptions):
 
 def report(options: ReportOptions) -> Result:
     """Figures, and one self-contained HTML page, of one run or of several compared."""
-    from flipproof.report.reading import check_attacks, check_baseline, read_run, run_names, with_attacks, with_lines
+    from flipproof.report.reading import check_attacks, read_run, run_names, with_attacks, with_lines
 
     folders = options.runs
     names = run_names(folders)
@@ -53,20 +48,14 @@ def report(options: ReportOptions) -> Result:
     settings = [CertifySettings.read(folder) for folder in folders]
     for folder in options.attack:
         check_attacks(folder, settings)
-    if options.edge_blind is not None:
-        check_baseline(options.edge_blind, settings)
     graphs = sum(len(one.graphs) for one in settings)
     with progress("reading", graphs, unit="graphs", quiet=options.silent) as advance:
-        runs = [read_run(folder, name, advance) for folder, name in zip(folders, names, strict=True)]
-    baselines = [run for run in runs if run.edge_blind]
-    if options.edge_blind is not None:
-        baselines.append(read_run(options.edge_blind, options.edge_blind.name))
-    runs = with_lines(runs, baselines)
+        runs = with_lines([read_run(folder, name, advance) for folder, name in zip(folders, names, strict=True)])
     for folder in options.attack:
         runs = with_attacks(runs, folder)
 
+    from flipproof.report.drawing import write_figures
     from flipproof.report.report_page import report_page
-    from flipproof.report.run_figures import write_figures
 
     figures = write_figures(target / "figures", runs)
     page = target / "report.html"
@@ -78,8 +67,6 @@ def report(options: ReportOptions) -> Result:
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
-    """What ``flipproof export`` takes."""
-
     folders: list[Path] = option("Folders that certify wrote; csv, parquet and json take one.", argument="RUN")
     format: str = option(
         "csv, parquet or json: one row per graph. long: CSV with one row per run, attacker and radius, with intervals. "
@@ -92,7 +79,6 @@ class ExportOptions:
         None,
     )
     out: Path | None = option("File to write; by default stdout.", None)
-    config: Path | None = option("TOML file of options; what is typed here prevails.", None, panel="Output")
 
 
 def export(options: ExportOptions) -> int:
@@ -133,16 +119,15 @@ def _writer(options: ExportOptions) -> Callable[[BinaryIO], object]:
     if kind == "bibtex":
         from flipproof.report.templates import bibtex
 
-        content = bibtex([CertifySettings.read(folder) for folder in folders]).encode()
-        return lambda file: file.write(content)
+        content = bibtex([CertifySettings.read(folder) for folder in folders])
+    else:
+        from flipproof.report import paper_tables
+        from flipproof.report.reading import read_tables
 
-    from flipproof.report.paper_tables import latex, long_csv, paired_csv, read_runs
-    from flipproof.report.reading import run_names
-
-    radii = None if options.radii is None else _radii(options.radii)
-    made = {"long": long_csv, "latex": latex, "paired": paired_csv}[kind]
-    table = made(read_runs(folders, run_names(folders)), radii).encode()
-    return lambda file: file.write(table)
+        radii = None if options.radii is None else _radii(options.radii)
+        tables = {"long": paper_tables.long_csv, "latex": paper_tables.latex, "paired": paper_tables.paired_csv}
+        content = tables[kind](read_tables(folders), radii)
+    return lambda file: file.write(content.encode())
 
 
 def _radii(typed: str) -> list[int]:
@@ -160,8 +145,6 @@ def _radii(typed: str) -> list[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions(OutputOptions):
-    """What ``flipproof verify`` takes."""
-
     folder: Path = option("A folder that certify wrote.", argument="RUN")
 
 

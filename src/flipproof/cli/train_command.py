@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flipproof.checks import checked_seed
-from flipproof.cli.defending import own_values, spoken_of, unused
+from flipproof.cli.defending import own_values, spoken_of
 from flipproof.cli.options import (
     DataOptions,
     Defended,
@@ -21,6 +21,7 @@ from flipproof.cli.options import (
     OutputOptions,
     Result,
     TrainingOptions,
+    training_option,
 )
 from flipproof.datasets import Dataset, Split
 from flipproof.errors import InputError
@@ -34,11 +35,11 @@ if TYPE_CHECKING:
     from flipproof.classifiers.features import NodeFeatures
     from flipproof.models.network import NamedNetwork
 
+_Trained = tuple[Any, dict[str, Any], dict[str, Any]]
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, Defended, FolderOptions):
-    """What ``flipproof train`` takes."""
-
     JOINED = ("settings", "training_options")
 
     out: Path = option("Folder for the model; run the same command again to continue.")
@@ -48,11 +49,11 @@ class TrainOptions(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, 
         "",
     )
     defence: str | None = option("Name of the defence; by default the one that the options speak of.", None)
-    seed: int = option("Seed of the weights, the order of graphs and the training noise.", 0, panel="Training")
-    corrected: bool = option("Let gin correct for the flips that it expects.", False, panel="Training")
-    hidden: int | None = option("Width of the layers.", None, panel="Training")
-    layers: int | None = option("Number of layers.", None, panel="Training")
-    members: int | None = option("Number of local networks whose mean answers.", None, panel="Training")
+    seed: int = training_option("Seed of the weights, the order of graphs and the training noise.", 0)
+    corrected: bool = training_option("Let gin correct for the flips that it expects.", False)
+    hidden: int | None = training_option("Width of the layers.", None)
+    layers: int | None = training_option("Number of layers.", None)
+    members: int | None = training_option("Number of local networks whose mean answers.", None)
     replace: bool = option("Replace a model that stands in --out.", False)
 
     @property
@@ -67,13 +68,7 @@ class TrainOptions(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, 
 
 @dataclass(frozen=True, eq=False)
 class _Plan:
-    """What is trained: the model by name, the defence that it is trained for, its settings, and the arguments of training.
-
-    Attributes:
-        model: As in the options.
-        home: The defence that such a model is made for, else the one that it is trained for.
-        defence: The one that it is trained for.
-    """
+    """What is trained: a model by name for a defence, by default the one that such a model is made for, its home."""
 
     model: str
     home: Space
@@ -82,20 +77,9 @@ class _Plan:
     arguments: dict[str, Any]
 
     @property
-    def kind(self) -> str:
-        """What stands before the colon of the model's name."""
-        return self.model.partition(":")[0]
-
-    @property
     def fitted(self) -> bool:
         """Whether the model is fitted at once, not trained over epochs."""
         return not self.home.trains and self.model == self.home.name
-
-    @property
-    def words(self) -> str:
-        """The defence, and what the model sees in training."""
-        words = setting_words({"name": self.defence.name, **self.settings})
-        return f"{self.defence.name}: {words or 'the graphs as they are'}"
 
 
 def train(options: TrainOptions) -> Result:
@@ -123,7 +107,7 @@ def train(options: TrainOptions) -> Result:
         note(graphs.describe_features(), quiet=options.silent)
     started = time.perf_counter()
     defence = {"name": plan.defence.name, **plan.settings}
-    model, settings, told = (_fitted if plan.fitted else _trained)(graphs, parts, hook, options, plan)
+    model, settings, told = (_fitted if plan.fitted else _trained)(parts, hook, options, plan)
     data = options.source.metadata(graphs)
     models.save(model, options.out, defence=defence, features=hook.spec, **data, training=settings)
     if "epochs" in told:
@@ -147,11 +131,8 @@ def _plan(options: TrainOptions) -> _Plan:
     """What the options ask for: a model says its defence, and a defence its model."""
     name, values, kind = options.defence, options.defence_values, options.model.partition(":")[0]
     home = next((known for known in spaces() if kind == (known.network if known.trains else known.name)), None)
-    if name is None and home is not None:
-        if home.edge_blind:
-            name, values = home.name, unused(values, quiet=options.silent)
-        elif not values:
-            name = home.name
+    if name is None and home is not None and (home.edge_blind or not values):
+        name = home.name
     defence = spoken_of(values, name) or undefended()
     settings = defence.checked(own_values(defence, values, "settings"))
     extra = {entry.name: values.get(entry.name, entry.default) for entry in defence.training_options}
@@ -159,9 +140,7 @@ def _plan(options: TrainOptions) -> _Plan:
     return _Plan(model, home or defence, defence, settings, defence.training.arguments(settings) | extra)
 
 
-def _trained(
-    graphs: Dataset, parts: Split, hook: NodeFeatures, options: TrainOptions, plan: _Plan
-) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+def _trained(parts: Split, hook: NodeFeatures, options: TrainOptions, plan: _Plan) -> _Trained:
     """A network, how it was trained, and what is told of it."""
     from flipproof import training
 
@@ -186,29 +165,20 @@ def _trained(
             advance(1)
 
         result = training.train_for(network, parts.train, **arguments, progress=watch)
-    epochs = {"epochs": result.epochs, "best_epoch": result.best_epoch}
-    told: dict[str, Any] = {
-        **({"chosen": "by numbers of nodes and edges"} if at_once else epochs),
-        "train_accuracy": result.final.accuracy,
-        "validation_accuracy": result.final.validation_accuracy,
-        "seconds": round(result.seconds, 3),
-    }
-    return network, result.settings, told
+    told: dict[str, Any] = {"epochs": result.epochs, "best_epoch": result.best_epoch}
+    if at_once:
+        told = {"chosen": "by numbers of nodes and edges"}
+    accuracy = {"train_accuracy": result.final.accuracy, "validation_accuracy": result.final.validation_accuracy}
+    return network, result.settings, {**told, **accuracy, "seconds": round(result.seconds, 3)}
 
 
-def _fitted(
-    graphs: Dataset, parts: Split, hook: NodeFeatures, options: TrainOptions, plan: _Plan
-) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+def _fitted(parts: Split, hook: NodeFeatures, options: TrainOptions, plan: _Plan) -> _Trained:
     """The strong line of networks that ignore edges, how it was fitted, and what is told of it."""
     validation = parts.validation if len(parts.validation) else None
     model, fit = fit_edge_blind(parts.train, features=hook, validation=validation, seed=options.seed)
-    told = {
-        "chosen": fit.kind,
-        "compared": dict(fit.compared),
-        "train_accuracy": fit.accuracy,
-        "validation_accuracy": fit.validation_accuracy,
-    }
-    return model, {"seed": options.seed, "chosen": fit.kind}, told
+    told = {"chosen": fit.kind, "compared": dict(fit.compared)}
+    accuracy = {"train_accuracy": fit.accuracy, "validation_accuracy": fit.validation_accuracy}
+    return model, {"seed": options.seed, "chosen": fit.kind}, told | accuracy
 
 
 def _refuse_early(options: TrainOptions, plan: _Plan) -> None:
@@ -255,21 +225,24 @@ def _network(options: TrainOptions, plan: _Plan, hook: NodeFeatures, graphs: Dat
 def _shown(summary: dict[str, Any], plan: _Plan) -> Iterator[Any]:
     from rich.table import Table
 
-    table = Table(show_header=False, title=f"{plan.model} on {summary['data']}")
     sizes, validation, epochs = summary["graphs"], summary["validation_accuracy"], summary.get("epochs")
     chosen = "with" if epochs is None else "the epoch"
-    table.add_row(
-        "graphs", f"{sizes['train']} to train, {sizes['validation']} to choose {chosen}, {sizes['test']} to certify"
-    )
-    table.add_row("trained for", plan.words)
-    table.add_row("features", summary["features"])
-    if epochs is None:
-        table.add_row("chosen", summary["chosen"])
-    else:
-        table.add_row("epoch kept", f"{summary['best_epoch'] + 1} of {epochs}")
-    table.add_row("accuracy in training", f"{summary['train_accuracy']:.3f}")
-    table.add_row("accuracy on validation", "-" if validation is None else f"{validation:.3f}")
-    table.add_row("seconds", f"{summary['seconds']:.1f}")
+    rows = {
+        "graphs": f"{sizes['train']} to train, {sizes['validation']} to choose {chosen}, {sizes['test']} to certify",
+        "trained for": f"{plan.defence.name}: {setting_words(summary['defence']) or 'the graphs as they are'}",
+        "features": summary["features"],
+        **(
+            {"chosen": summary["chosen"]}
+            if epochs is None
+            else {"epoch kept": f"{summary['best_epoch'] + 1} of {epochs}"}
+        ),
+        "accuracy in training": f"{summary['train_accuracy']:.3f}",
+        "accuracy on validation": "-" if validation is None else f"{validation:.3f}",
+        "seconds": f"{summary['seconds']:.1f}",
+    }
+    table = Table(show_header=False, title=f"{plan.model} on {summary['data']}")
+    for row in rows.items():
+        table.add_row(*row)
     yield table
     yield f"written: {summary['model']}"
     yield f"next: flipproof certify --model {shlex.quote(summary['model'])} --out RUN"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.evidence import WeakSpots
 from flipproof.certificates.metrics import Curve, PairedTest, compare_radii, only_class, right_radii
 from flipproof.graphs import Graph, IntArray
-from flipproof.report.wording import setting_words, wording
+from flipproof.report.wording import attack_targets, setting_words, wording
 from flipproof.runs.run_folder import CertifySettings
 from flipproof.runs.table import Row, columns_of
 
@@ -27,16 +28,11 @@ ATTACKERS = {"radius": "any flips", "adds_radius": "additions only", "removes_ra
 RADII = (0, 1, 2, 3, 5, 10)
 """Shown in tables."""
 
-_TESTED = (0, 1, 2, 3)
 _LEAST_RANGE, _MOST_RANGE, _BLIND_RANGE, _MOST_CELLS = 4, 64, 10, 17
 
 
 def percent(count: float, total: float) -> str:
-    """A share in per cent, rounded half up as in report.js; 0% means none of them, and 100% means all.
-
-    >>> percent(29, 40), percent(1, 300), percent(9999, 10000)
-    ('73%', '0.3%', '99.9%')
-    """
+    """A share in per cent, rounded half up as in report.js; 0% means none of them, and 100% means all."""
     share = 100 * count / total
     if share in (0, 100) or 1 <= share <= 99:
         return f"{math.floor(share + 0.5)}%"
@@ -60,48 +56,32 @@ class Reading:
 
 
 @dataclass(frozen=True, eq=False)
-class CertifiedRun:
-    """A run of ``flipproof certify``, read back.
+class TableRun:
+    """A finished run of ``flipproof certify``: what was asked, and its table of certificates.
 
     Attributes:
-        name: What the report calls it.
+        name: What reports and tables call it.
         settings: What was asked.
         rows: Its certificates, in the order of the data set.
-        graphs: The clean graphs, by position in the data set.
-        readings: By method and graph; the run's own method first, then others that read the same evidence.
         line: How many of its graphs a network that ignores edges answers right; ``None`` if unknown.
-        majority: How many are of the class that is most frequent in training; ``None`` if unknown.
-        no_line: Why there is no line, where that is known.
-        attacks: What attacks found, by graph and role.
-        weak_spots: Where an attacker would strike, by graph, where the evidence tells.
-        listed: Graphs that a page lists one by one, beside those that were attacked; ``None`` for all.
     """
 
     name: str
     settings: CertifySettings
     rows: Sequence[Row]
-    graphs: Mapping[int, Graph]
-    readings: Mapping[str, Mapping[int, Reading]]
     line: int | None = None
-    majority: int | None = None
-    no_line: str = ""
-    attacks: Mapping[int, Mapping[str, AttackResult]] = field(default_factory=dict)
-    weak_spots: Mapping[int, WeakSpots] = field(default_factory=dict)
-    listed: Set[int] | None = None
 
-    @property
-    def listed_rows(self) -> list[Row]:
-        """The rows of the graphs that a page lists one by one."""
-        return [row for row in self.rows if self.lists(row["graph"])]
+    @cached_property
+    def radii(self) -> dict[str, IntArray]:
+        """The flips that each graph withstands, by attacker; -1 where it is wrong or abstained on."""
+        columns = columns_of(self.rows, "predicted", "label", *ATTACKERS)
+        return {column: right_radii(columns[column], columns["predicted"], columns["label"]) for column in ATTACKERS}
 
-    def lists(self, index: int) -> bool:
-        """Whether a page lists a graph."""
-        return self.listed is None or index in self.listed or index in self.attacks
-
-    @property
-    def method(self) -> str:
-        """The method whose certificates the run holds."""
-        return next(iter(self.readings))
+    @cached_property
+    def symmetric(self) -> bool:
+        """Whether the radius says everything: no graph withstands more additions or removals alone."""
+        columns = columns_of(self.rows, *ATTACKERS)
+        return columns["radius"] == columns["adds_radius"] == columns["removes_radius"]
 
     @property
     def edge_blind(self) -> bool:
@@ -112,6 +92,45 @@ class CertifiedRun:
     def data_key(self) -> str:
         """The same for two runs on the same data."""
         return self.settings.data_sha256
+
+    @cached_property
+    def graphs_key(self) -> tuple[str, tuple[int, ...]]:
+        """The same for two runs on the same graphs."""
+        return self.data_key, tuple(columns_of(self.rows, "graph")["graph"])
+
+    @property
+    def defence(self) -> str:
+        """The defence in words."""
+        name, words = self.settings.defence["name"], setting_words(self.settings.defence)
+        return f"{name} ({words})" if words else wording(name).trait if wording(name).baseline else name
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CertifiedRun(TableRun):
+    """A run, read back with its evidence.
+
+    Attributes:
+        folder: Where it is.
+        graphs: The clean graphs that a page lists, by position in the data set.
+        readings: By method and graph; the run's own method first, then others that read the same evidence.
+        majority: How many are of the class that is most frequent in training; ``None`` if unknown.
+        no_line: Why there is no line, where that is known.
+        attacks: What attacks found, by graph and role.
+        weak_spots: Where an attacker would strike, by graph, where the evidence tells.
+    """
+
+    folder: Path
+    graphs: Mapping[int, Graph]
+    readings: Mapping[str, Mapping[int, Reading]]
+    majority: int | None = None
+    no_line: str = ""
+    attacks: Mapping[int, Mapping[str, AttackResult]] = field(default_factory=dict)
+    weak_spots: Mapping[int, WeakSpots] = field(default_factory=dict)
+
+    @property
+    def method(self) -> str:
+        """The method whose certificates the run holds."""
+        return next(iter(self.readings))
 
     @property
     def class_names(self) -> list[str]:
@@ -135,17 +154,6 @@ class CertifiedRun:
         """Number of graphs without an answer."""
         return sum(row["predicted"] is None for row in self.rows)
 
-    @cached_property
-    def symmetric(self) -> bool:
-        """Whether the radius says everything: no graph withstands more additions or removals alone."""
-        return all(row["adds_radius"] == row["removes_radius"] == row["radius"] for row in self.rows)
-
-    @property
-    def defence(self) -> str:
-        """The defence in words."""
-        name, words = self.settings.defence["name"], setting_words(self.settings.defence)
-        return f"{name} ({words})" if words else wording(name).trait if wording(name).baseline else name
-
     @property
     def what(self) -> str:
         """The graphs in words."""
@@ -154,24 +162,11 @@ class CertifiedRun:
 
     def right_radii(self, method: str | None = None, attacker: str = "radius") -> IntArray:
         """The flips that each graph withstands, by default by the run's own method; -1 where it is wrong or abstained on."""
-        known: dict[tuple[str, str], IntArray] = self.__dict__.setdefault("_right_radii", {})
-        key = (method or self.method, attacker)
-        if key not in known:
-            own = [self.readings[key[0]][row["graph"]] for row in self.rows]
-            radii = [getattr(reading, attacker) for reading in own]
-            known[key] = right_radii(radii, [reading.label for reading in own], [row["label"] for row in self.rows])
-            known[key].flags.writeable = False
-        return known[key]
-
-    @property
-    def nodes(self) -> int | None:
-        """Number of nodes that an attacker could change beside the flips; ``None`` if this was not asked."""
-        number: int | None = self.settings.question.get("nodes")
-        return number
-
-    def right_beside(self, change: str) -> IntArray:
-        """The flips that each graph withstands beside one of ``NODE_CHANGES``; -1 where it is wrong or the answer changes."""
-        return right_radii(*columns_of(self.rows, f"{change}_nodes_radius", "predicted", "label").values())
+        if method in (None, self.method):
+            return self.radii[attacker]
+        own = [self.readings[method][row["graph"]] for row in self.rows]
+        labels = [row["label"] for row in self.rows]
+        return right_radii([getattr(reading, attacker) for reading in own], [reading.label for reading in own], labels)
 
     def curve(self, method: str | None = None, attacker: str = "radius", *, top: int, name: str = "") -> Curve:
         """Certified accuracy for r = 0..top."""
@@ -190,36 +185,6 @@ class CertifiedRun:
         adds, removes = (max(2, int(np.count_nonzero(total.any(axis=axis)))) for axis in (1, 0))
         return total[:adds, :removes]
 
-    def radii_by_class(self) -> dict[str, Counter[int]]:
-        """How many graphs of each true class have which radius; -1 where wrong or abstained on."""
-        counts: dict[str, Counter[int]] = {}
-        for row, radius in zip(self.rows, self.right_radii().tolist(), strict=True):
-            name = "no label" if row["label"] is None else self.class_names[row["label"]]
-            counts.setdefault(name, Counter())[radius] += 1
-        return counts
-
-    def radii_by_size(self) -> list[tuple[float, float]]:
-        """Mean number of nodes and mean radius of the right ones, in at most eight groups of similar size and number."""
-        radii, sizes = self.right_radii(), np.array([row["nodes"] for row in self.rows])
-        sizes, radii = sizes[radii >= 0], radii[radii >= 0]
-        if not len(sizes):
-            return []
-        edges = np.unique(np.quantile(sizes, np.linspace(0, 1, 9), method="nearest"))
-        group = np.searchsorted(edges, sizes, side="right")
-        return [(sizes[group == at].mean().item(), radii[group == at].mean().item()) for at in np.unique(group)]
-
-    def radius_by_nodes(self) -> dict[tuple[int, int], list[int]]:
-        """The graphs with each number of nodes and radius; -1 where wrong or abstained on."""
-        members: dict[tuple[int, int], list[int]] = {}
-        for row, radius in zip(self.rows, self.right_radii().tolist(), strict=True):
-            members.setdefault((row["nodes"], radius), []).append(row["graph"])
-        return members
-
-    def radius_pairs(self) -> Counter[tuple[int, int]]:
-        """How many graphs have which radius by the run's own method and by the next one; -1 where a method abstains."""
-        own, other = list(self.readings.values())[:2]
-        return Counter((own[index].radius, other[index].radius) for index in self.graphs)
-
     def lead_over(self, right: int) -> int:
         """The most flips under which more than ``right`` graphs are certified; -1 if never."""
         ordered = np.sort(self.right_radii())[::-1]
@@ -228,8 +193,7 @@ class CertifiedRun:
     @property
     def targets(self) -> dict[str, str]:
         """Who may have been attacked: roles, in words."""
-        trait = wording(self.settings.defence["name"]).trait
-        return {"defended": f"the {trait} classifier", "base": "its base model", "undefended": "the undefended model"}
+        return attack_targets(self.settings.defence["name"])
 
     @property
     def under_attack(self) -> dict[str, Curve]:
@@ -249,7 +213,7 @@ class CertifiedRun:
         attacked = [place for place, row in enumerate(self.rows) if row["graph"] in self.attacks]
         if not attacked or len(attacked) == len(self.rows):
             return None
-        top = max(result.budget for found in self.attacks.values() for result in found.values())
+        top = max(result.budget for results in self.attacks.values() for result in results.values())
         return Curve.of("certified", self.right_radii()[attacked], top)
 
     @property
@@ -266,12 +230,7 @@ class CertifiedRun:
 
 
 def chosen_rows(rows: Sequence[Row], most: int) -> list[Row]:
-    """At most ``most`` rows, in their order: in turn one of every true class and outcome, so that nothing rare is missing.
-
-    >>> rows = [{"label": 0, "predicted": 0, "radius": 1}] * 5 + [{"label": 0, "predicted": 1, "radius": 2}]
-    >>> [row["predicted"] for row in chosen_rows(rows, 3)]
-    [0, 0, 1]
-    """
+    """At most ``most`` rows, in their order: in turn one of every true class and outcome, so that nothing rare is missing."""
     rank, groups = list[tuple[int, int]](), Counter[tuple[Any, ...]]()
     for place, row in enumerate(rows):
         group = (row["label"], row["predicted"] == row["label"], row["predicted"] is None, row["radius"])
@@ -280,35 +239,28 @@ def chosen_rows(rows: Sequence[Row], most: int) -> list[Row]:
     return [rows[place] for place in sorted(place for _, place in sorted(rank)[:most])]
 
 
-def paired(runs: Sequence[CertifiedRun], radii: Iterable[int] = _TESTED) -> list[PairedTest]:
+def paired(runs: Sequence[TableRun], radii: Iterable[int]) -> list[PairedTest]:
     """Tests of the first run against each other one, where all certify the same graphs; none otherwise."""
-    if len({(run.data_key, tuple(run.graphs)) for run in runs}) > 1:
+    if len(runs) < 2 or len({run.graphs_key for run in runs}) > 1:
         return []
-    return compare_radii({run.name: run.right_radii() for run in runs}, radii)
+    return compare_radii({run.name: run.radii["radius"] for run in runs}, radii)
 
 
 def share_text(curve: Curve, r: int) -> str:
-    """A share in per cent with its 95% interval.
-
-    >>> share_text(Curve("", (45,), 50), 0)
-    '90% (78–97)'
-    """
+    """A share in per cent with its 95% interval, as in "90% (78–97)"."""
     low, high = (end[r] for end in curve.band)
     ends = "–".join(percent(end, 1).removesuffix("%") for end in (low, high))
     return f"{percent(curve.certified[r], curve.graphs)} ({ends})"
 
 
-def curve_range(runs: Sequence[CertifiedRun]) -> int:
+def curve_range(runs: Sequence[TableRun]) -> int:
     """The largest r worth drawing: one beyond the largest radius of a right answer. An edge-blind line has no end."""
-    return curve_limit(
-        int(run.right_radii(method, attacker).max())
-        for run in runs
-        if not run.edge_blind
-        for method in run.readings
-        for attacker in ATTACKERS
-    )
-
-
-def curve_limit(reached: Iterable[int]) -> int:
-    """The same, from the largest radii of the runs that are not edge-blind."""
+    reached = [int(radii.max()) for run in runs if not run.edge_blind for radii in _all_radii(run)]
     return min(max(_LEAST_RANGE, max(reached, default=_BLIND_RANGE - 1) + 1), _MOST_RANGE)
+
+
+def _all_radii(run: TableRun) -> Iterable[IntArray]:
+    """By every attacker and, where they are known, method."""
+    if not isinstance(run, CertifiedRun):
+        return run.radii.values()
+    return [run.right_radii(method, attacker) for method in run.readings for attacker in ATTACKERS]

@@ -7,9 +7,10 @@ byte for byte.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,88 +19,124 @@ from numpy.typing import NDArray
 
 from flipproof.certificates.metrics import Curve
 from flipproof.files import write_bytes, write_text
+from flipproof.report.content import ATTACKERS, CertifiedRun, curve_range, percent
+from flipproof.runs.attacking import Attacked
 
-_LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
-_RISING_LINES = (":", "--", "-", "-.")
-_MARKERS = ("o", "s", "^", "D", "v")
+_LINES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 2)), (0, (8, 2)))
+_MARKERS = ("o", "s", "^", "D", "v", "P")
 _FORMATS = ("svg", "pdf", "png")
-_AXIS = "number of edge flips r"
-_SHARE = "certified accuracy"
+
+
+@dataclass(frozen=True, eq=False)
+class NetworksCurve:
+    """Certified accuracy of several networks on the same graphs, ``accuracy[network, r]``."""
+
+    name: str
+    accuracy: NDArray[np.float64]
+    graphs: int
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One of several plots side by side."""
+    """A plot of curves.
+
+    Attributes:
+        floor: Accuracy of a network that ignores edges, certified at every radius: the line to beat.
+        limit: The highest accuracy that the task allows, by radius.
+    """
 
     title: str
-    curves: tuple[Curve, ...]
+    curves: tuple[Curve | NetworksCurve, ...]
     floor: float | None = None
-    """Accuracy of a network that ignores edges, certified at every radius."""
+    limit: Mapping[int, float] | None = None
 
 
-def finish_panel(axes: Any, panel: Panel | NetworksPanel) -> None:
-    """The edge-blind line, axes and title of a panel whose curves are drawn."""
+def curves_figure(
+    stem: Path, panels: Sequence[Panel], *, most: int = 3, title: str = "", legend: str = "", share: str = ""
+) -> list[Path]:
+    """Panels of ``share``, by default certified accuracy, against the number of flips, at most ``most`` per line.
+
+    ``title`` stands above them, and ``legend`` above their common legend. Returns the files, CSV last.
+    """
+    columns = min(most, len(panels))
+    lines, width = -(-len(panels) // columns), max(4.8, 2.8 * columns + 0.4)
+    with saved_figure(stem, (width, 2.4 * lines + 1.2)) as figure:
+        grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+        for axes in grid.flat[len(panels) :]:
+            axes.set_axis_off()
+        for axes, panel in zip(grid.flat, panels, strict=False):
+            _draw_panel(axes, panel, share or "certified accuracy")
+            axes.label_outer()
+        figure.suptitle(title, fontsize=10, x=0.01, ha="left")
+        named = {name: line for axes in grid.flat for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+        fitting = int(width / (0.6 + 0.075 * max(map(len, named))))  # entries side by side
+        ncols = min(len(named), max(1, fitting))
+        style: dict[str, Any] = {"ncols": ncols, "frameon": False, "fontsize": 8, "title_fontsize": 8}
+        figure.legend(named.values(), named, title=legend, loc="outside lower center", **style)
+    return [*figure_paths(stem), write_rows(stem, [row for panel in panels for row in _panel_rows(panel)])]
+
+
+def _draw_panel(axes: Any, panel: Panel, share: str) -> None:
+    """Curves with 95% intervals as whiskers, or the range of their networks as a band; the lines to compare with; axes."""
+    import matplotlib
+
+    count = len(panel.curves)
+    shades = matplotlib.colormaps["viridis"](
+        np.linspace(0.0, 0.8, count)
+    )  # dark to light: they print as shades of grey
+    for place, (curve, colour) in enumerate(zip(panel.curves, shades, strict=True)):
+        middle, low, high = _ends(curve)
+        radii, shown = np.arange(len(middle)), middle > 0  # beyond the largest radius all curves are the same line
+        shown[: 1 + int(shown.sum())] = True
+        style = {"color": colour, "linestyle": _LINES[place % 6]}
+        dots = {"marker": _MARKERS[place % 6], "markersize": 4, "markerfacecolor": "white"}
+        axes.step(radii[shown], middle[shown], where="mid", linewidth=1.4, **style)
+        axes.plot(radii[shown], middle[shown], linewidth=0, color=colour, **dots)
+        axes.plot([], [], linewidth=1.4, label=plain_text(curve.name), **style, **dots)
+        if isinstance(curve, NetworksCurve):
+            axes.fill_between(radii, low, high, step="mid", color=colour, alpha=0.2, linewidth=0)
+        else:  # a little beside the integers, so that whiskers of several curves can be told apart
+            beside = radii + 0.07 * (place - (count - 1) / 2)
+            axes.vlines(beside, low, high, color=colour, alpha=0.45, linewidth=0.8, zorder=1.5)
     if panel.floor is not None:
-        draw_floor(axes, panel.floor)
-    dress_axes(axes, panel.curves[0].accuracy.shape[-1])
-    axes.set_title(panel.title, fontsize=9, loc="left")
-
-
-def draw_floor(axes: Any, accuracy: float) -> None:
-    """The line to beat: where a network that ignores edges is right, it is right at every radius."""
-    axes.axhline(accuracy, color="#b03a2e", linewidth=1, linestyle=(0, (1, 2)), label="edge-blind")
-
-
-def draw_curves(axes: Any, curves: Sequence[Curve], *, bands: int = 1, faint_first: bool = False) -> None:
-    """Curves that differ in line, marker and shade; the first ``bands`` show their intervals as bands, the others as whiskers."""
-    shades = curve_shades(len(curves))
-    lines = _RISING_LINES if faint_first else _LINES
-    for place, (curve, shade) in enumerate(zip(curves, shades[::-1] if faint_first else shades, strict=True)):
-        offset = None if place < bands else whisker_offset(place, len(curves))
-        draw_curve(axes, curve, shade, lines[place % len(lines)], _MARKERS[place % 5], whiskers=offset)
-
-
-def whisker_offset(place: int, count: int) -> float:
-    """Where a curve's whiskers stand beside the integers, so that those of several curves can be told apart."""
-    return 0.07 * (place - (count - 1) / 2)
-
-
-def draw_curve(axes: Any, curve: Curve, colour: Any, line: Any, marker: str, *, whiskers: float | None = None) -> None:
-    """One curve: steps, markers at the integers, and 95% intervals as a band, or as whiskers so far beside the integers."""
-    radii = np.arange(len(curve.certified))
-    dots = {"color": colour, "linestyle": line, "marker": marker, "markersize": 4, "markerfacecolor": "white"}
-    axes.step(radii, curve.accuracy, where="mid", color=colour, linestyle=line, linewidth=1.4)
-    axes.plot(radii, curve.accuracy, linewidth=0, **dots)
-    axes.plot([], [], linewidth=1.4, label=plain_text(curve.name), **dots)
-    low, high = curve.band
-    if whiskers is None:
-        axes.fill_between(radii, low, high, step="mid", color=colour, alpha=0.10, linewidth=0)
-    else:
-        axes.vlines(radii + whiskers, low, high, color=colour, alpha=0.45, linewidth=0.8, zorder=1.5)
-
-
-def dress_axes(axes: Any, count: int, share: str = _SHARE) -> None:
-    """Axes of a share of graphs against r = 0, ..., count - 1."""
-    axes.set_xlabel(_AXIS)
-    axes.set_ylabel(share)
-    axes.set_xlim(-0.4, count - 0.6)
-    axes.set_ylim(-0.02, 1.02)
-    axes.set_xticks(range(0, count, 2 if count <= 20 else 4 if count <= 40 else 8))
+        axes.axhline(panel.floor, label="edge-blind", color="#b03a2e", linewidth=1, linestyle=(0, (1, 2)))
+    if panel.limit is not None:
+        limit = {"color": "0.3", "linewidth": 1, "linestyle": ":", "marker": "_", "label": "limit of the task"}
+        axes.plot(list(panel.limit), list(panel.limit.values()), **limit)
+    axes.set(xlabel="number of edge flips r", ylabel=share, ylim=(-0.02, 1.02))
+    axes.locator_params("x", integer=True)
     axes.grid(color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(plain_text(panel.title), fontsize=9, loc="left")
+
+
+def _ends(curve: Curve | NetworksCurve) -> tuple[NDArray[np.float64], ...]:
+    """A curve, and the ends of its interval or range."""
+    if isinstance(curve, NetworksCurve):
+        return curve.accuracy.mean(axis=0), curve.accuracy.min(axis=0), curve.accuracy.max(axis=0)
+    return curve.accuracy, *curve.band
+
+
+def _panel_rows(panel: Panel) -> Iterator[dict[str, Any]]:
+    """The numbers of curves and, at last, of the edge-blind line, if all curves are about equally many graphs."""
+    graphs = {curve.graphs for curve in panel.curves}
+    line = [] if panel.floor is None else [Curve("edge-blind", (round(panel.floor * max(graphs)),), max(graphs))]
+    for curve in (*panel.curves, *(line if len(graphs) == 1 else ())):
+        for r, values in enumerate(np.transpose(_ends(curve))):
+            row = {"panel": panel.title, "curve": curve.name, "r": "every" if curve in line else r}
+            if isinstance(curve, NetworksCurve):
+                row |= {"networks": len(curve.accuracy), "test_graphs": curve.graphs}
+                names = ("certified_accuracy", "lowest_network", "highest_network")
+            else:
+                row |= {"certified_graphs": curve.certified[r], "test_graphs": curve.graphs}
+                names = ("certified_accuracy", "low95", "high95")
+            yield row | {name: f"{value:.6f}" for name, value in zip(names, values, strict=True)}
 
 
 def plain_text(text: str) -> str:
     """A user's text, shown as it is: a dollar sign would start a formula, a leading underscore would hide a legend entry."""
     return (" " * text.startswith("_") + text).replace("$", r"\$")
-
-
-def curve_shades(count: int) -> list[Any]:
-    """Colours from dark to light that print as shades of grey."""
-    import matplotlib
-
-    return list(matplotlib.colormaps["viridis"](np.linspace(0.0, 0.8, max(count, 2))[:count]))
 
 
 @contextmanager
@@ -121,190 +158,99 @@ def saved_figure(stem: Path, size: tuple[float, float]) -> Iterator[Any]:
             write_bytes(path, content.getvalue(), durable=False)
 
 
-@contextmanager
-def panels_figure(stem: Path, count: int, size: tuple[float, float], **layout: Any) -> Iterator[tuple[Any, list[Any]]]:
-    """A figure with ``count`` axes of this size, at most ``most`` per line, and ``rest`` inches beside and below them."""
-    most, rest = layout.pop("most", 3), layout.pop("rest", (0, 0))
-    columns = min(most, count)
-    lines = -(-count // columns)
-    with saved_figure(stem, (size[0] * columns + rest[0], size[1] * lines + rest[1])) as figure:
-        grid = figure.subplots(lines, columns, squeeze=False, **layout)
-        for axes in grid.flat[count:]:
-            axes.set_axis_off()
-        yield figure, list(grid.flat[:count])
-
-
 def figure_paths(stem: Path) -> list[Path]:
     """The files of a figure."""
     return [stem.with_name(f"{stem.name}.{kind}") for kind in _FORMATS]
 
 
-def write_curves(stem: Path, panels: Sequence[Panel]) -> Path:
-    """The numbers of curves, as CSV beside the figure."""
-    rows = [[panel.title, *row] for panel in panels for row in curve_rows(panel.curves, panel.floor)]
-    columns = ("panel", "curve", "r", "certified_graphs", "test_graphs", "certified_accuracy", "low95", "high95")
-    return write_rows(stem, columns, rows)
-
-
-def curve_rows(curves: Sequence[Curve], floor: float | None) -> list[list[Any]]:
-    """Name, r, graphs that are right, all graphs, their share and its interval; of the edge-blind line at last.
-
-    The line has an interval where all curves are about equally many graphs.
-    """
-    rows: list[list[Any]] = []
-    for curve in curves:
-        shares = zip(curve.accuracy, *curve.band, strict=True)
-        for r, (right, values) in enumerate(zip(curve.certified, shares, strict=True)):
-            rows.append([curve.name, r, right, curve.graphs, *(f"{value:.6f}" for value in values)])
-    graphs = {curve.graphs for curve in curves}
-    if floor is not None and len(graphs) == 1:
-        line = Curve("edge-blind", (round(floor * max(graphs)),), max(graphs))
-        values = (floor, *(end[0] for end in line.band))
-        rows.append([line.name, "every", line.certified[0], line.graphs, *(f"{value:.6f}" for value in values)])
-    elif floor is not None:
-        rows.append(["edge-blind", "every", "", "", f"{floor:.6f}", "", ""])
-    return rows
-
-
-def write_rows(stem: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
+def write_rows(stem: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     """A figure's numbers as CSV beside it."""
     import pandas
 
     path = stem.with_name(f"{stem.name}.csv")
-    write_text(path, pandas.DataFrame(list(rows), columns=columns).to_csv(index=False, lineterminator="\n"))
+    write_text(path, pandas.DataFrame(rows).to_csv(index=False, lineterminator="\n"))
     return path
 
 
-_STUDY_LINES = ("-", "--", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (3, 2)), (0, (8, 2)))
-_STUDY_MARKERS = ("o", "s", "^", "D", "v", "P")
+CERTIFIED = "certified (lower bound)"
+_WRITTEN_CELLS = 9
 
 
-def standings_figure(stem: Path, panel: Panel, *, limit: Mapping[int, float] | None = None) -> list[Path]:
-    """Certified accuracy of all methods on one data set, the edge-blind line, and the limit of the task. Returns the files."""
-    with saved_figure(stem, (7.2, 3.6)) as figure:
-        axes = figure.add_subplot()
-        _draw(axes, panel)
-        if limit is not None:
-            axes.plot(
-                list(limit),
-                list(limit.values()),
-                color="0.3",
-                linewidth=1,
-                linestyle=":",
-                marker="_",
-                label="limit of the task",
-            )
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside right center", frameon=False, fontsize=8)
-    return [*figure_paths(stem), write_curves(stem, [panel])]
+def write_figures(folder: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
+    """Every figure that the runs allow, with its CSV; returns the files."""
+    seeing = [run for run in runs if not run.edge_blind]
+    attacked = [run for run in runs if run.under_attack]
+    with warnings.catch_warnings():
+        # a name in a script that the font lacks is drawn as boxes; the CSV has it
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        paths = _accuracy(folder / "certified_accuracy", seeing or runs)
+        if seeing:
+            paths += _add_remove(folder / "add_remove", seeing)
+        if attacked:
+            paths += curves_figure(folder / "under_attack", list(map(_attacked_panel, attacked)), share="accuracy")
+    return paths
 
 
-def trade_off_figure(stem: Path, best: Panel, trials: Sequence[tuple[str, float, float]], *, target: str) -> list[Path]:
-    """Left, the curves of the best candidates; right, every candidate before and under the attack. Returns the files."""
-    with saved_figure(stem, (9.0, max(3.4, 1.2 + 0.28 * len(trials)))) as figure:
-        left, right = figure.subplots(1, 2)
-        _draw(left, best)
-        left.legend(frameon=False, fontsize=8)
-        rows = np.arange(len(trials))[::-1]
-        names, before, after = zip(*trials, strict=True)
-        right.hlines(rows, after, before, color="0.75", linewidth=1.5, zorder=1)
-        right.scatter(
-            before, rows, marker="o", facecolor="white", edgecolor="0.2", s=28, label="not attacked", zorder=2
-        )
-        right.scatter(after, rows, marker="D", color="#31688e", s=28, label=target, zorder=3)
-        if best.floor is not None:
-            right.axvline(
-                best.floor, color="#b03a2e", linewidth=1, linestyle=(0, (1, 2)), label="edge-blind, any attack"
-            )
-        right.set_yticks(rows, list(map(plain_text, names)), fontsize=8)
-        right.set_xlabel("certified accuracy on validation graphs")
-        right.set_xlim(-0.02, 1.02)
-        right.grid(color="0.9", linewidth=0.6, axis="x")
-        right.set_axisbelow(True)
-        right.spines[["top", "right"]].set_visible(False)
-        right.legend(frameon=False, fontsize=8, loc="best")
-        right.set_title("all candidates", fontsize=10, loc="left")
-    return figure_paths(stem)
+def _accuracy(stem: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
+    """One run: a curve for each method. Several: a curve for each run. A panel for each attacker, where they differ."""
+    top, first = curve_range(runs), runs[0]
+    lines = {None if run.line is None else run.line / len(run.rows) for run in runs}
+    floor = lines.pop() if len(lines) == 1 else None
+    panels = []
+    for attacker in ["radius"] if all(run.symmetric or run.edge_blind for run in runs) else ATTACKERS:
+        curves = [run.curve(attacker=attacker, top=top) for run in runs]
+        if len(runs) == 1:
+            curves = [first.curve(method, attacker, top=top, name=method) for method in first.readings]
+        panels.append(Panel(f"attacker: {ATTACKERS[attacker]}", tuple(curves), floor))
+    title = f"{len(runs)} runs on different data"
+    if len({run.data_key for run in runs}) == 1:
+        title = first.what if len(runs) > 1 else f"{first.settings.model} on {first.what}, {first.defence}"
+    return curves_figure(stem, panels, title=plain_text(title))
 
 
-def _draw(axes: Any, panel: Panel) -> None:
-    count = len(panel.curves)
-    for place, (curve, colour) in enumerate(zip(panel.curves, curve_shades(count), strict=True)):
-        draw_curve(
-            axes,
-            curve,
-            colour,
-            _STUDY_LINES[place % 6],
-            _STUDY_MARKERS[place % 6],
-            whiskers=whisker_offset(place, count),
-        )
-    finish_panel(axes, panel)
+def _attacked_panel(run: CertifiedRun) -> Panel:
+    """The graphs that were attacked: accuracy after the attacks found beside certified accuracy, an upper and a lower bound."""
+    under_attack = run.under_attack
+    certified = run.certified_of_attacked or run.curve(top=len(next(iter(under_attack.values())).certified) - 1)
+    found = [replace(curve, name=f"after attacks on {run.targets[role]}") for role, curve in under_attack.items()]
+    return Panel(f"{run.name}: {certified.graphs} graphs attacked", (replace(certified, name=CERTIFIED), *found))
 
 
-@dataclass(frozen=True, eq=False)
-class NetworksCurve:
-    """Certified accuracy of several networks on the same graphs, ``accuracy[network, r]``."""
-
-    name: str
-    accuracy: NDArray[np.float64]
-    graphs: int
-
-
-@dataclass(frozen=True, eq=False)
-class NetworksPanel:
-    """One of several plots; ``floor`` is the accuracy of a network that ignores edges, at every radius."""
-
-    title: str
-    curves: tuple[NetworksCurve, ...]
-    floor: float | None = None
-
-
-def networks_figure(stem: Path, panel: NetworksPanel, *, legend: str) -> list[Path]:
-    """Means over networks, each with a band from the lowest to the highest network. Returns the files, CSV last."""
-    with saved_figure(stem, (5.2, 3.6)) as figure:
-        axes = figure.add_subplot()
-        _draw_networks(axes, panel)
-        axes.legend(title=legend, frameon=False, fontsize=8, title_fontsize=8)
-    return [*figure_paths(stem), _write_networks(stem, [panel])]
-
-
-def networks_grid(stem: Path, rows: Sequence[Sequence[NetworksPanel]], *, title: str) -> list[Path]:
-    """Panels in rows, with one legend below. Returns the files, CSV last."""
-    columns, panels = len(rows[0]), [panel for row in rows for panel in row]
-    with saved_figure(stem, (2.7 * columns + 0.4, 2.4 * len(rows) + 0.8)) as figure:
-        grid = figure.subplots(len(rows), columns, sharex=True, sharey=True, squeeze=False)
-        for axes, panel in zip(grid.flat, panels, strict=True):
-            _draw_networks(axes, panel)
-            axes.label_outer()
-        handles, labels = grid.flat[0].get_legend_handles_labels()
-        figure.suptitle(title, fontsize=11, x=0.01, ha="left")
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=9)
-    return [*figure_paths(stem), _write_networks(stem, panels)]
+def _add_remove(stem: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
+    """The share of graphs that withstand so many additions and removals together."""
+    counts = [run.add_remove_counts() for run in runs]
+    size = tuple(max(count.shape[axis] for count in counts) for axis in (0, 1))
+    with saved_figure(stem, (3.3 * len(runs) + 0.6, 3.4)) as figure:
+        panels = figure.subplots(1, len(runs), squeeze=False)[0]
+        for axes, run, count in zip(panels, runs, counts, strict=True):
+            shares = np.zeros(size)
+            shares[: count.shape[0], : count.shape[1]] = count / len(run.rows)
+            image = axes.imshow(shares.T, origin="lower", cmap="Greys", vmin=0, vmax=1, aspect="auto")
+            for (adds, removes), number in np.ndenumerate(count):
+                if number and max(size) <= _WRITTEN_CELLS:
+                    shade = "white" if shares[adds, removes] > 0.6 else "black"
+                    text = percent(int(number), len(run.rows))
+                    axes.text(adds, removes, text, ha="center", va="center", color=shade, fontsize=8)
+            axes.set(xlabel="additions, at most", ylabel="removals, at most")
+            axes.set_title(plain_text(f"{run.name}: {run.defence}"), fontsize=9, loc="left")
+            axes.locator_params(integer=True)
+        figure.colorbar(image, ax=panels, label="share of graphs certified", shrink=0.8)
+    rows = [
+        {"run": run.name, "additions": adds, "removals": removes, "share_of_graphs": f"{number / len(run.rows):.6f}"}
+        for run, count in zip(runs, counts, strict=True)
+        for (adds, removes), number in np.ndenumerate(count)
+    ]
+    return [*figure_paths(stem), write_rows(stem, rows)]
 
 
-def _draw_networks(axes: Any, panel: NetworksPanel) -> None:
-    for place, (curve, colour) in enumerate(zip(panel.curves, curve_shades(len(panel.curves)), strict=True)):
-        line, marker, mean = _STUDY_LINES[place % 6], _STUDY_MARKERS[place % 6], curve.accuracy.mean(axis=0)
-        radii, shown = np.arange(len(mean)), mean > 0  # beyond the largest radius all curves are the same line
-        shown[: 1 + int(shown.sum())] = True
-        low, high = curve.accuracy.min(axis=0), curve.accuracy.max(axis=0)
-        dots = {"color": colour, "marker": marker, "markersize": 3.5, "markerfacecolor": "white"}
-        axes.fill_between(radii, low, high, step="mid", color=colour, alpha=0.2, linewidth=0)
-        axes.step(radii[shown], mean[shown], where="mid", color=colour, linestyle=line, linewidth=1.3)
-        axes.plot(radii[shown], mean[shown], linewidth=0, **dots)
-        axes.plot([], [], linestyle=line, label=plain_text(curve.name), **dots)
-    finish_panel(axes, panel)
-
-
-def _write_networks(stem: Path, panels: Sequence[NetworksPanel]) -> Path:
-    rows: list[list[Any]] = []
-    for panel in panels:
-        for curve in panel.curves:
-            networks, count = curve.accuracy, len(curve.accuracy)
-            for r, values in enumerate(
-                zip(networks.mean(axis=0), networks.min(axis=0), networks.max(axis=0), strict=True)
-            ):
-                rows.append([panel.title, curve.name, r, count, curve.graphs, *(f"{value:.6f}" for value in values)])
-        if panel.floor is not None:
-            rows.append([panel.title, "edge-blind", "every", 1, panel.curves[0].graphs, *[f"{panel.floor:.6f}"] * 3])
-    head = ("panel", "curve", "r", "networks", "test_graphs", "certified_accuracy", "lowest_network", "highest_network")
-    return write_rows(stem, head, rows)
+def draw_attacks(folder: Path, attacked: Attacked, words: Mapping[str, str]) -> None:
+    """The figure of a run of attacks; ``words`` say who was attacked, by role."""
+    summary, graphs = attacked.summary, len(attacked.graphs)
+    found = [
+        (f"after attacks on {words[role]}", shares, graphs) for role, shares in summary["accuracy_under_attack"].items()
+    ]
+    if "certified_accuracy" in summary:
+        found.append((CERTIFIED, summary["certified_accuracy"], summary["certified_graphs"]))
+    curves = tuple(Curve(name, tuple(round(share * count) for share in shares), count) for name, shares, count in found)
+    title = f"{graphs} graphs, attacks of up to {summary['budget']} flips"
+    curves_figure(folder / "accuracy_under_attack", [Panel(title, curves)], share="accuracy")

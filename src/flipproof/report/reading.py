@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,44 +11,48 @@ from flipproof.attacks.search import AttackResult
 from flipproof.certificates.evidence import Evidence, WeakSpots
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
-from flipproof.report.content import ATTACKERS, CertifiedRun, Reading, chosen_rows
+from flipproof.report.content import ATTACKERS, CertifiedRun, Reading, TableRun, chosen_rows
 from flipproof.runs.attacking import read_attacks
-from flipproof.runs.certifying import Line, read_evidence, read_line
+from flipproof.runs.certifying import Line, line_in, read_evidence, read_line
 from flipproof.runs.run_folder import AttackSettings, CertifySettings, Run, open_run
-from flipproof.runs.table import Row, derive_row, has_table, read_table
+from flipproof.runs.table import Row, columns_of, read_table
 
 MOST_LISTED = 2_000
 """Graphs of a run that a page lists one by one; of more, it lists some of every class and outcome."""
 
-_GRAPH, _EVIDENCE = (
-    ("graph", "nodes", "edges", "label", "predicted"),
-    ("method", "alpha", "num_slots", "counts", "grid"),
+_NEEDED = (
+    *ATTACKERS,
+    *["graph", "nodes", "edges", "label", "predicted", "method", "alpha", "num_slots", "counts", "grid"],
 )
-_NEEDED = (*_GRAPH, *ATTACKERS, *_EVIDENCE)
 
 
 def run_names(folders: Sequence[Path]) -> list[str]:
-    """A name for each run: that of its folder, with as many folders above it as tell it from the others."""
+    """A name for each run: that of its folder or, where two have the same one, the path that was given."""
     places = [folder.resolve() for folder in folders]
     for place, folder in zip(places, folders, strict=True):
         if places.count(place) > 1:
             raise InputError(f"each run must be given once; got {folder} twice (leave one out)")
-    names = [""] * len(places)
-    for length in range(1, max((len(place.parts) for place in places), default=0) + 1):
-        tried = ["/".join(place.parts[-length:]) for place in places]
-        names = [name or (shown if tried.count(shown) == 1 else "") for name, shown in zip(names, tried, strict=True)]
-    return names
+    names = [place.name for place in places]
+    return [name if names.count(name) == 1 else folder.as_posix() for name, folder in zip(names, folders, strict=True)]
+
+
+def read_tables(folders: Sequence[Path]) -> list[TableRun]:
+    """Finished runs, by their tables of certificates; a run without any label is refused."""
+    runs = []
+    for folder, name in zip(folders, run_names(folders), strict=True):
+        rows, line = read_table(folder), line_in(folder)
+        if all(label is None for label in columns_of(rows, "label")["label"]):
+            raise InputError(
+                f"{folder} certifies graphs without labels, so there is no certified accuracy (use --format csv)"
+            )
+        runs.append(TableRun(name, CertifySettings.read(folder), rows, None if line is None else line.right(rows)))
+    return runs
 
 
 def read_run(folder: Path, name: str, advance: Callable[[int], None] = lambda amount: None) -> CertifiedRun:
-    """A run with its certificates, read graph by graph; without a table they are derived from the evidence.
+    """A run with its certificates, read graph by graph, called ``name``; ``advance`` is called with 1 after each graph.
 
     Of a run with very many graphs, a few columns are kept of each, and graph and weak spots only of those that a page lists.
-
-    Args:
-        folder: That ``flipproof certify`` wrote.
-        name: What the report calls it.
-        advance: Called with 1 after each graph.
     """
     with open_run(folder, CertifySettings) as run:
         wanted, request = set(run.settings.graphs), run.settings.request()
@@ -58,53 +62,52 @@ def read_run(folder: Path, name: str, advance: Callable[[int], None] = lambda am
                 f"{folder} has evidence of {done} of {len(wanted)} graphs: the run is not finished (run its flipproof certify "
                 "command again)"
             )
-        table = read_table(folder) if has_table(folder) else None
-        places = {} if table is None else {index: at for at, index in enumerate(table.columns("graph")["graph"])}
+        table = read_table(folder)
+        places = {index: place for place, index in enumerate(table.columns("graph")["graph"])}
         many = len(wanted) > MOST_LISTED
         rows: list[Row] = []
         graphs: dict[int, Graph] = {}
         readings: dict[str, dict[int, Reading]] = {}
         weak_spots: dict[int, WeakSpots] = {}
         kept: dict[str, Any] = {}
+
+        def look_closely(row: Row, evidence: Evidence) -> None:
+            """Keep what a page shows of a graph that it lists."""
+            graphs[row["graph"]] = evidence.graph.replaced()  # without what asking has cached in it
+            spots = None if row["predicted"] is None else evidence.weak_spots(row["radius"])
+            if spots is not None:
+                weak_spots[row["graph"]] = spots
+
         for index, evidence in read_evidence(run):
-            if table is None:
-                row = derive_row(index, evidence, request)
-            else:
-                row = _stored_row(folder, index, evidence, table[places[index]] if index in places else None)
+            row: Row = table[places[index]] if index in places else {"evidence_sha256": None}
+            if row["evidence_sha256"] != evidence.digest:
+                raise InputError(
+                    f"the certificate of graph {index} in {folder} was not read from the evidence that is there (flipproof "
+                    "verify tells more; run its flipproof certify command again to derive it again)"
+                )
             rows.append(_shortened(row, kept) if many else row)
             own = Reading(row["predicted"], *(row[column] for column in (*ATTACKERS, "p_lower")))
             others = {method: Reading.of(found) for method, found in request.readings(evidence).items()}
             for method, reading in {rows[0]["method"]: own, **others}.items():
                 readings.setdefault(method, {})[index] = reading
             if not many:
-                _look_closely(index, evidence, row, graphs, weak_spots)
+                look_closely(row, evidence)
             advance(1)
-        listed = chosen_rows(rows, MOST_LISTED) if many else []
-        for row in listed:
-            _look_closely(row["graph"], _evidence(run, row["graph"]), row, graphs, weak_spots)
+        for row in chosen_rows(rows, MOST_LISTED) if many else ():
+            look_closely(row, _evidence(run, row["graph"]))
         line = read_line(run) or Line()
         return CertifiedRun(
             name,
             run.settings,
             rows,
-            _StoredGraphs(folder, [row["graph"] for row in rows], graphs) if many else graphs,
-            readings,
             line.right(rows),
+            folder=folder,
+            graphs=graphs,
+            readings=readings,
             majority=line.majority_right(rows),
             no_line=line.missing,
             weak_spots=weak_spots,
-            listed={row["graph"] for row in listed} if many else None,
         )
-
-
-def _look_closely(
-    index: int, evidence: Evidence, row: Row, graphs: dict[int, Graph], weak_spots: dict[int, WeakSpots]
-) -> None:
-    """Keep what a page shows of a graph that it lists."""
-    graphs[index] = evidence.graph.replaced()  # without what asking has cached in it
-    spots = None if row["predicted"] is None else evidence.weak_spots(row["radius"])
-    if spots is not None:
-        weak_spots[index] = spots
 
 
 def _shortened(row: Row, kept: dict[str, Any]) -> Row:
@@ -120,65 +123,13 @@ def _evidence(run: Run[CertifySettings], index: int) -> Evidence:
     return run.settings.defence_class.evidence.from_bytes(run.store.load(index), source=source)
 
 
-class _StoredGraphs(Mapping[int, Graph]):
-    """The graphs of a run; those that are not in memory are read from its evidence when they are asked for."""
-
-    def __init__(self, folder: Path, indices: Sequence[int], kept: Mapping[int, Graph]) -> None:
-        self._folder, self._indices, self._kept = folder, dict.fromkeys(indices), kept
-
-    def __getitem__(self, index: int) -> Graph:
-        if index not in self._kept and index in self._indices:
-            with open_run(self._folder, CertifySettings) as run:
-                return _evidence(run, index).graph
-        return self._kept[index]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._indices)
-
-    def __len__(self) -> int:
-        return len(self._indices)
-
-    def __contains__(self, index: object) -> bool:
-        return index in self._indices
-
-
-def _stored_row(folder: Path, index: int, evidence: Evidence, row: Row | None) -> Row:
-    if row is None or row["evidence_sha256"] != evidence.digest:
-        raise InputError(
-            f"the certificate of graph {index} in {folder} was not read from the evidence that is there (flipproof verify tells "
-            "more; delete certificates.parquet to derive it again)"
-        )
-    return row
-
-
-def check_baseline(folder: Path, compared: Iterable[CertifySettings]) -> None:
-    """Refuse a run that is not of an edge-blind model, or does not cover the graphs of any run with these settings."""
-    baseline = CertifySettings.read(folder)
-    if not baseline.defence_class.edge_blind:
-        raise InputError(
-            f"--edge-blind must be a run of a model that sees no edges; {folder} is none (certify an edge-blind model)"
-        )
-    covered = set(baseline.graphs)
-    if not any(run.data_sha256 == baseline.data_sha256 and covered.issuperset(run.graphs) for run in compared):
-        raise InputError(f"--edge-blind {folder} is of other graphs than the runs (certify the same graphs)")
-
-
-def with_lines(runs: Sequence[CertifiedRun], baselines: Iterable[CertifiedRun]) -> list[CertifiedRun]:
-    """The runs, each with the best line known: of an edge-blind run on all its graphs, or given to a run on the same graphs."""
-    rights = [
-        (run.data_key, dict(zip(run.graphs, (run.right_radii() >= 0).tolist(), strict=True))) for run in baselines
-    ]
-    found = []
+def with_lines(runs: Sequence[CertifiedRun]) -> list[CertifiedRun]:
+    """The runs, each with the best line known: its own, or of another run on the same graphs, which may be edge-blind."""
+    lines: dict[Any, list[int]] = {run.graphs_key: [] for run in runs}
     for run in runs:
-        lines = [
-            sum(right[index] for index in run.graphs)
-            for key, right in rights
-            if key == run.data_key and right.keys() >= run.graphs.keys()
-        ]
-        same = [other for other in runs if other.data_key == run.data_key and other.graphs.keys() == run.graphs.keys()]
-        lines += [other.line for other in same if other.line is not None]
-        found.append(replace(run, line=max(lines, default=None)))
-    return found
+        own = int((run.right_radii() >= 0).sum()) if run.edge_blind else run.line
+        lines[run.graphs_key] += [] if own is None else [own]
+    return [replace(run, line=max(lines[run.graphs_key], default=None)) for run in runs]
 
 
 def check_attacks(folder: Path, certified: Iterable[CertifySettings]) -> None:
@@ -192,26 +143,24 @@ def check_attacks(folder: Path, certified: Iterable[CertifySettings]) -> None:
 def with_attacks(runs: Sequence[CertifiedRun], folder: Path) -> list[CertifiedRun]:
     """The runs, with the attacks on the same model, data and defence; of two attacks on a graph the stronger counts."""
     settings, stored = read_attacks(folder)
-    return [
-        replace(run, attacks=_stronger(run, folder, stored)) if settings.difference(run.settings) is None else run
-        for run in runs
-    ]
+    return [_with_stronger(run, folder, stored) if settings.difference(run.settings) is None else run for run in runs]
 
 
-def _stronger(
-    run: CertifiedRun, folder: Path, stored: Mapping[int, Mapping[str, Any]]
-) -> dict[int, dict[str, AttackResult]]:
-    found = {index: dict(by_role) for index, by_role in run.attacks.items()}
-    for index in stored.keys() & run.graphs.keys():
+def _with_stronger(run: CertifiedRun, folder: Path, stored: Mapping[int, Mapping[str, Any]]) -> CertifiedRun:
+    attacked = stored.keys() & set(run.settings.graphs)
+    graphs, attacks = dict(run.graphs), {index: dict(by_role) for index, by_role in run.attacks.items()}
+    with open_run(run.folder, CertifySettings) as held:
+        graphs |= {index: _evidence(held, index).graph.replaced() for index in sorted(attacked - graphs.keys())}
+    for index in attacked:
         for role, values in stored[index].items():
             try:
-                result = AttackResult.from_dict(run.graphs[index], values)
+                result = AttackResult.from_dict(graphs[index], values)
             except (KeyError, TypeError, ValueError) as error:
                 raise InputError(
                     f"the attack on graph {index} in {folder} cannot be read: {error} (attack again in another folder)"
                 ) from error
-            rivals = [result, *filter(None, [found.setdefault(index, {}).get(role)])]
-            found[index][role] = min(
+            rivals = [result, *filter(None, [attacks.setdefault(index, {}).get(role)])]
+            attacks[index][role] = min(
                 rivals, key=lambda one: (not one.success, one.size if one.success else -one.budget)
             )
-    return dict(sorted(found.items()))
+    return replace(run, graphs=graphs, attacks=dict(sorted(attacks.items())))

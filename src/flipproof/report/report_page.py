@@ -17,34 +17,25 @@ from flipproof import __version__
 from flipproof.attacks.search import AttackResult
 from flipproof.certificates.certificate import NODE_CHANGES
 from flipproof.certificates.evidence import ClassCell, WeakSpots
-from flipproof.certificates.metrics import Curve, PairedTest, mean_radius, mean_radius_interval
-from flipproof.graphs import Graph
+from flipproof.certificates.metrics import Curve, PairedTest, mean_radius, mean_radius_interval, right_radii
 from flipproof.report.content import ATTACKERS, CertifiedRun, Reading, curve_range, paired, percent, share_text
 from flipproof.report.templates import asset, policy, rendered
 from flipproof.report.wording import wording
+from flipproof.runs.table import columns_of
 
-_SETTINGS = {
-    "data": "data",
-    "data_sha256": "hash of the data",
-    "part": "part",
-    "model": "model",
-    "model_sha256": "hash of the model",
-    "features": "node features",
-}
+_SETTINGS = ("data", "data_sha256", "part", "model", "model_sha256", "features")
 
 
 def report_page(runs: Sequence[CertifiedRun], *, figures: Sequence[str] = ()) -> str:
     """The page of at least one run; ``figures`` are the names of the figures written beside it."""
     style, script = asset("page.css") + asset("report.css"), asset("report.js")
-    tests = paired(runs) if len(runs) > 1 else []
+    tests, data_names = paired(runs, range(4)), dict.fromkeys(run.settings.data for run in runs)
     return rendered(
         "report.html",
         runs=runs,
         facts=[_facts(run) for run in runs],
-        several_data=dict.fromkeys(run.settings.data for run in runs)
-        if len({run.data_key for run in runs}) > 1
-        else (),
-        several_parts=len({tuple(run.graphs) for run in runs}) > 1,
+        several_data=data_names if len({run.data_key for run in runs}) > 1 else (),
+        several_parts=len({run.graphs_key for run in runs}) > 1,
         comparison=_comparison(runs),
         tests=tests,
         tests_table=_tests(tests),
@@ -87,7 +78,6 @@ def _facts(run: CertifiedRun) -> dict[str, Any]:
         "lead": None if right is None else run.lead_over(right),
         "unlabelled": sum(row["label"] is None for row in run.rows),
         "tiles": _tiles(run),
-        "bar": _bar(run),
         "beside": _beside(run),
     }
 
@@ -105,33 +95,16 @@ def _tiles(run: CertifiedRun) -> list[tuple[str, str, str]]:
     return [(value, interval, what) for (value, _, interval), what in parts]
 
 
-def _bar(run: CertifiedRun) -> list[dict[str, Any]]:
-    """All graphs as one bar, by the number of flips that they withstand; groups without a graph are left out."""
-    abstained, radii = run.abstained, run.right_radii()
-    groups = [("wrong", int((radii < 0).sum()) - abstained, "no"), ("abstained", abstained, "none")]
-    if run.edge_blind:
-        groups.insert(0, ("right under any flips", int((radii >= 0).sum()), "r3"))
-    else:
-        names = ["right, 0 flips", "1 flip", "2 flips"]
-        few = [(name, int((radii == r).sum()), f"r{r}") for r, name in enumerate(names)]
-        groups = [("3 or more flips", int((radii >= 3).sum()), "r3"), *few[::-1], *groups]
-    x, bars = 0.0, []
-    for name, count, kind in groups:
-        if count:
-            width = 100 * count / len(run.rows)
-            bars.append({"name": name, "count": count, "kind": kind, "x": f"{x:.3f}", "width": f"{width:.3f}"})
-            x += width
-    return bars
-
-
 def _beside(run: CertifiedRun) -> dict[str, Any] | None:
     """What is certified beside changes of nodes, where this was asked."""
-    if run.nodes is None:
+    nodes = run.settings.question.get("nodes")
+    if nodes is None:
         return None
-    number = "one node" if run.nodes == 1 else f"up to {run.nodes} nodes"
+    number = "one node" if nodes == 1 else f"up to {nodes} nodes"
     rows = [["right although", "no flip", *(_flips(r) for r in (1, 2, 3))]]
     for change in NODE_CHANGES:
-        curve = Curve.of(change, run.right_beside(change), 3)
+        columns = columns_of(run.rows, f"{change}_nodes_radius", "predicted", "label")
+        curve = Curve.of(change, right_radii(*columns.values()), 3)
         rows.append([f"{number} {change}", *(share_text(curve, r) for r in range(4))])
     return {"number": number, "rows": rows}
 
@@ -168,7 +141,7 @@ def _made(runs: Sequence[CertifiedRun]) -> list[list[str]]:
     sampling = dict.fromkeys(key for run in runs for key in run.settings.question if key not in ("alpha", "method"))
     return [
         ["", *(run.name for run in runs)],
-        *([what, *(_said(getattr(run.settings, key)) for run in runs)] for key, what in _SETTINGS.items()),
+        *([key.replace("_", " "), *(_said(getattr(run.settings, key)) for run in runs)] for key in _SETTINGS),
         ["defence", *(run.defence for run in runs)],
         ["method", *(run.method for run in runs)],
         ["alpha of each certificate", *(f"{run.alpha:g}" for run in runs)],
@@ -195,29 +168,29 @@ def script_data(runs: Sequence[CertifiedRun]) -> dict[str, Any]:
     graphs: dict[tuple[int, int], dict[str, Any]] = {}
     ink = 0
     for number, run in enumerate(runs):
-        for row in run.listed_rows:
+        for row in run.rows:
+            if row["graph"] not in run.graphs:
+                continue
             place = (keys.index(run.data_key), row["graph"])
             if place not in graphs:
                 graph = run.graphs[row["graph"]]
                 drawn = graph.num_nodes <= _DRAWN_NODES and graph.num_edges <= min(_DRAWN_EDGES, _ALL_EDGES - ink)
                 ink += graph.num_edges * drawn
-                graphs[place] = _graph_data(graph, *place, drawn)
-            graphs[place]["runs"][number] = _cell(run, row)
-            if row["graph"] in run.weak_spots:
-                drawn = graphs[place]["edges"] is not None
-                graphs[place]["runs"][number]["weak"] = _weak(run.weak_spots[row["graph"]], drawn)
+                about = {"name": graph.name, "label": graph.label, "nodes": graph.num_nodes, "count": graph.num_edges}
+                edges = graph.edges.ravel().tolist() if drawn else None
+                graphs[place] = {"data": place[0], "index": place[1], **about, "edges": edges, "runs": {}}
+            graphs[place]["runs"][number] = _cell(run, row, graphs[place]["edges"] is not None)
     return {
         "top": top,
         "attackers": ATTACKERS,
         "limits": {"nodes": _DRAWN_NODES, "edges": _DRAWN_EDGES, "all": _ALL_EDGES},
-        "data": [_data_set([run for run in runs if run.data_key == key]) for key in keys],
+        "data": [
+            {"name": same[0].settings.data, "classes": max((run.class_names for run in same), key=len)}
+            for same in ([run for run in runs if run.data_key == key] for key in keys)
+        ],
         "runs": [_run_data(run, keys.index(run.data_key), top) for run in runs],
         "graphs": [graphs[place] for place in sorted(graphs)],
     }
-
-
-def _data_set(runs: Sequence[CertifiedRun]) -> dict[str, Any]:
-    return {"name": runs[0].settings.data, "classes": max((run.class_names for run in runs), key=len)}
 
 
 def _run_data(run: CertifiedRun, data: int, top: int) -> dict[str, Any]:
@@ -235,7 +208,7 @@ def _run_data(run: CertifiedRun, data: int, top: int) -> dict[str, Any]:
             attacker: {method: _curve_data(run.curve(method, attacker, top=top)) for method in run.readings}
             for attacker in ATTACKERS
         },
-        "counted": None if run.listed is None else _counted(run, top),
+        "counted": _counted(run, top) if len(run.graphs) < len(run.rows) else None,
         "cells": [] if run.edge_blind else run.add_remove_counts().tolist(),
         "targets": run.targets,
         "underAttack": {
@@ -246,25 +219,22 @@ def _run_data(run: CertifiedRun, data: int, top: int) -> dict[str, Any]:
 
 
 def _counted(run: CertifiedRun, top: int) -> dict[str, Any]:
-    """What the page would count if it listed all graphs: by class and by size, with some listed graph of each spot."""
+    """What the page would count if it listed all graphs: by class, by size and by method, with some listed graph of each spot."""
     classes = [[0] * (top + 1) for _ in run.class_names]
+    spots: dict[str, dict[tuple[int, int], list[int]]] = {"sizes": {}, "pairs": {}}
     for row, radius in zip(run.rows, run.right_radii().tolist(), strict=True):
         if row["label"] is not None:
             classes[row["label"]][min(top, radius + 1)] += 1
-    pairs: dict[tuple[int, int], list[int]] = {}
-    if len(run.readings) > 1:
-        own, other = list(run.readings.values())[:2]
-        for index in run.graphs:
-            pairs.setdefault((other[index].radius, own[index].radius), []).append(index)
-    return {
-        "classes": classes,
-        **{
-            key: [
-                [*spot, len(members), [index for index in members if run.lists(index)][:_NAMED]]
-                for spot, members in sorted(found.items())
-            ]
-            for key, found in (("sizes", run.radius_by_nodes()), ("pairs", pairs))
-        },
+        spots["sizes"].setdefault((row["nodes"], radius), []).append(row["graph"])
+        if len(run.readings) > 1:
+            own, other = (found[row["graph"]].radius for found in list(run.readings.values())[:2])
+            spots["pairs"].setdefault((other, own), []).append(row["graph"])
+    return {"classes": classes} | {
+        key: [
+            [*spot, len(at), [index for index in at if index in run.graphs][:_NAMED]]
+            for spot, at in sorted(by_spot.items())
+        ]
+        for key, by_spot in spots.items()
     }
 
 
@@ -273,21 +243,9 @@ def _curve_data(curve: Curve) -> dict[str, Any]:
     return {"n": list(curve.certified), "low": np.round(low, 4).tolist(), "high": np.round(high, 4).tolist()}
 
 
-def _graph_data(graph: Graph, data: int, index: int, drawn: bool) -> dict[str, Any]:
-    return {
-        "data": data,
-        "index": index,
-        "name": graph.name,
-        "label": graph.label,
-        "nodes": graph.num_nodes,
-        "count": graph.num_edges,
-        "edges": graph.edges.ravel().tolist() if drawn else None,
-        "runs": {},
-    }
-
-
-def _cell(run: CertifiedRun, row: Mapping[str, Any]) -> dict[str, Any]:
+def _cell(run: CertifiedRun, row: Mapping[str, Any], drawn: bool) -> dict[str, Any]:
     index = row["graph"]
+    weak = {"weak": _weak(run.weak_spots[index], drawn)} if index in run.weak_spots else {}
     return {
         "answer": row["predicted"],
         "radius": row["radius"],
@@ -298,6 +256,7 @@ def _cell(run: CertifiedRun, row: Mapping[str, Any]) -> dict[str, Any]:
         "grid": [] if run.symmetric else [sum(line) for line in row["grid"]],
         "by": {method: _reading(found[index]) for method, found in run.readings.items()},
         "attacks": {role: _attack(result) for role, result in run.attacks.get(index, {}).items()},
+        **weak,
     }
 
 
@@ -308,12 +267,14 @@ def _reading(reading: Reading) -> list[Any]:
 
 
 def _weak(spots: WeakSpots, drawn: bool) -> dict[str, Any]:
-    weights = spots.weights if drawn else None
+    weights = (
+        [float(f"{weight:.3g}") for weight in spots.weights.tolist()] if drawn and spots.weights is not None else None
+    )
     return {
         "rival": spots.rival,
         "flips": [node for pair in spots.flips for node in pair],
         "success": spots.succeeds,
-        "weights": None if weights is None else [float(f"{weight:.3g}") for weight in weights.tolist()],
+        "weights": weights,
         "rest": float(f"{spots.rest:.3g}"),
         "caption": spots.caption,
         "columns": list(spots.columns),

@@ -76,23 +76,13 @@ def inline_svg(stem: Path) -> str:
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table whose first row is its head.
-
-    >>> print("\\n".join(markdown_table([["r", "share"], ["0", "0.9"]])))
-    | r | share |
-    |---|---|
-    | 0 | 0.9 |
-    """
+    """The lines of a table whose first row is its head."""
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     return [lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]
 
 
 def latex_text(text: str) -> str:
-    r"""A user's text, shown as it is.
-
-    >>> print(latex_text("keep_0.9 & 5%"))
-    keep\_0.9 \& 5\%
-    """
+    """A user's text, shown as it is."""
     return re.sub(r"\s+", " ", "".join(_SPECIAL.get(character, character) for character in text))
 
 
@@ -103,24 +93,6 @@ def latex_table(
 
     The first ``texts`` columns are set flush left, the others flush right. The interval of a cell stands below its value: side
     by side, seven columns would not fit on a page. It needs ``\usepackage{booktabs}``.
-
-    >>> rows = [["first", ("90.0", "[78.2, 96.7]")]]
-    >>> print(latex_table(["run", "$r=0$"], [rows], caption="Accuracy.", label="tab:a"))
-    \begin{table}
-      \centering
-      \caption{Accuracy.}
-      \label{tab:a}
-      \small
-      \setlength{\tabcolsep}{3pt}
-      \begin{tabular}{lr}
-        \toprule
-        run & $r=0$ \\
-        \midrule
-        first & 90.0 \\
-         & {\scriptsize [78.2, 96.7]} \\
-        \bottomrule
-      \end{tabular}
-    \end{table}
     """
     lines = [[line for row in group for line in _latex_lines(row)] for group in groups]
     columns = "l" * texts + "r" * (len(head) - texts)

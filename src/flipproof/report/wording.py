@@ -16,8 +16,6 @@ Settings = Mapping[str, Any]
 LINE = "edge-blind"
 """What tables call the line to beat: a network that ignores edges."""
 
-_ROLES = {"undefended": "clean model under attack", "base": "base model under attack"}
-
 
 @dataclass(frozen=True)
 class Wording:
@@ -25,7 +23,6 @@ class Wording:
 
     Attributes:
         title: The defence with its settings in a few words, for tables and legends; by default name and numbers.
-        words: The settings as options of the command line, in words: "keep 0.9", "5 groups".
         effect: What the model will see of such graphs, in a few words.
         trait: The adjective of the defended classifier in sentences: "the smoothed classifier".
         references: What it rests on: keys of ``report/references.bib``.
@@ -33,35 +30,17 @@ class Wording:
     """
 
     title: Callable[[Settings], str] | None = None
-    words: Callable[[Settings], str] | None = None
     effect: Callable[[Settings, Dataset], str] = lambda settings, graphs: ""
     trait: str = "defended"
     references: tuple[str, ...] = ()
     baseline: bool = False
 
 
-def _law(settings: Settings) -> EdgeNoise:
-    return EdgeNoise(**{key: settings[key] for key in ("keep", "add", "remove") if settings.get(key) is not None})
-
-
-def _noise(settings: Settings, digits: int, comma: str = "") -> str:
-    law = _law(settings)
-    if law.symmetric:
-        return f"keep {1 - law.p_add:.{digits}g}"
-    return f"add {law.p_add:.{digits}g}{comma} remove {law.p_remove:.{digits}g}"
-
-
 def _noise_effect(settings: Settings, graphs: Dataset) -> str:
-    law, count = _law(settings), max(1, len(graphs))
-    added = law.p_add * sum(graph.max_adds for graph in graphs) / count
-    removed = law.p_remove * sum(graph.max_removes for graph in graphs) / count
+    law = EdgeNoise(**{key: settings[key] for key in ("keep", "add", "remove") if settings.get(key) is not None})
+    added = law.p_add * sum(graph.max_adds for graph in graphs) / max(1, len(graphs))
+    removed = law.p_remove * sum(graph.max_removes for graph in graphs) / max(1, len(graphs))
     return f"adds {added:.1f} and removes {removed:.1f} edges on average"
-
-
-def _group_words(settings: Settings) -> str:
-    groups, flips = settings["groups"], settings.get("flips")
-    against = f", against {flips} flip{'s' * (flips > 1)}" if flips else ""
-    return f"{groups} group{'s' * (groups > 1)}{against}"
 
 
 def _group_effect(settings: Settings, graphs: Dataset) -> str:
@@ -71,36 +50,25 @@ def _group_effect(settings: Settings, graphs: Dataset) -> str:
     return f"{vote if groups > 1 else ''}prices (--depth) decide how many"
 
 
+def _voting_title(settings: Settings) -> str:
+    return f"voting {settings['groups']}" + (f" flips {settings['flips']}" if settings.get("flips") else "")
+
+
 def _local_title(settings: Settings) -> str:
     counts = " counts" if settings.get("counts_only") else ""
     return f"local{counts} {settings['budget']}" if "budget" in settings else f"local{counts}"
 
 
-def _local_words(settings: Settings) -> str:
-    said = {"budget": f"budget {settings.get('budget')}", "counts_only": "counts only"}
-    return ", ".join(text for name, text in said.items() if settings.get(name))
-
-
 _TABLE = {
     "smoothing": Wording(
-        lambda settings: _noise(settings, 6),
-        lambda settings: _noise(settings, 4, ","),
+        lambda settings: " ".join(f"{key} {value:.6g}" for key, value in _symmetric(settings).items()),
         _noise_effect,
         "smoothed",
         ("gao2020certified", "cohen2019certified", "bojchevski2020efficient", "hung2019rank"),
     ),
-    "voting": Wording(
-        lambda settings: (
-            f"voting {settings['groups']}" + (f" flips {settings['flips']}" if settings.get("flips") else "")
-        ),
-        _group_words,
-        _group_effect,
-        "voting",
-        ("xia2024gnncert", "hammoudeh2023reducing"),
-    ),
+    "voting": Wording(_voting_title, _group_effect, "voting", ("xia2024gnncert", "hammoudeh2023reducing")),
     "local": Wording(
         _local_title,
-        _local_words,
         lambda settings, graphs: "nothing is sampled; the network is trained through its own certificate",
         "local",
         ("jin2020certified",),
@@ -115,7 +83,7 @@ def wording(defence: str) -> Wording:
     return _TABLE.get(defence, Wording())
 
 
-def title(defence: Mapping[str, Any]) -> str:
+def title(defence: Settings) -> str:
     """A defence, described by name and settings, in a few words, for tables and legends."""
     name, settings = defence["name"], {key: value for key, value in defence.items() if key != "name"}
     special = wording(name).title
@@ -124,15 +92,26 @@ def title(defence: Mapping[str, Any]) -> str:
     return " ".join([name, *(f"{value:g}" for value in settings.values() if not isinstance(value, str))])
 
 
-def setting_words(defence: Mapping[str, Any]) -> str:
-    """The settings as options of the command line, in words."""
-    settings, special = {key: value for key, value in defence.items() if key != "name"}, wording(defence["name"]).words
-    if special is not None:
-        return special(settings)
-    return ", ".join(f"{key} {value:.4g}" for key, value in settings.items() if isinstance(value, (int, float)))
+def setting_words(defence: Settings) -> str:
+    """The settings as options of the command line, in words: "keep 0.9", "groups 5"."""
+    words = {
+        key: value
+        for key, value in _symmetric(defence).items()
+        if isinstance(value, (int, float)) and value is not False
+    }
+    return ", ".join(key.replace("_", " ") if value is True else f"{key} {value:.4g}" for key, value in words.items())
 
 
-def role_name(role: str, defence: str | None) -> str:
-    """Who was attacked, in words: ``undefended``, ``base`` or ``defended``."""
+def _symmetric(settings: Settings) -> Settings:
+    """The settings that have a value, with ``keep`` in place of two equal probabilities of noise."""
+    settings = {key: value for key, value in settings.items() if value is not None}
+    if "add" not in settings or settings["add"] != settings.get("remove"):
+        return settings
+    others = {key: value for key, value in settings.items() if key not in ("add", "remove")}
+    return {"keep": 1 - settings["add"], **others}
+
+
+def attack_targets(defence: str | None) -> dict[str, str]:
+    """Who may have been attacked: roles, in words."""
     trait = "defended" if defence is None else wording(defence).trait
-    return _ROLES.get(role, f"{trait} under attack (upper bound)")
+    return {"defended": f"the {trait} classifier", "base": "its base model", "undefended": "the undefended model"}

@@ -16,7 +16,7 @@ from flipproof.certificates.metrics import CONFIDENCE, shown_share
 from flipproof.certificates.vote_share import radius
 from flipproof.files import write_json, write_text
 from flipproof.noise import EdgeNoise
-from flipproof.report.drawing import NetworksPanel, networks_figure, networks_grid
+from flipproof.report.drawing import Panel, curves_figure
 from flipproof.report.templates import inline_svg, markdown_table, rendered
 from flipproof.studies.paper_experiment import (
     CERTIFICATES,
@@ -235,20 +235,19 @@ def _figures(settings: Settings, folder: Path, tables: Mapping[tuple[str, float]
             tables["gcn", k].curve(label, Reading("paper", a, count), settings.max_radius)
             for label, (k, a, count) in choices.items()
         )
-        networks_figure(folder / name, NetworksPanel(title, tuple(curves)), legend=legend)
+        curves_figure(folder / name, [Panel(title, tuple(curves))], legend=legend)
     readings = {method: Reading(method, alpha, settings.gain_samples) for method in _METHODS}
-    rows = [
-        [
-            NetworksPanel(
-                f"{title}, beta {k:g}",
-                tuple(tables[network, k].curve(method, r, settings.max_radius) for method, r in readings.items()),
-                floor,
-            )
-            for k in settings.keeps
-        ]
+    panels = [
+        Panel(
+            f"{title}, beta {k:g}",
+            tuple(tables[network, k].curve(method, r, settings.max_radius) for method, r in readings.items()),
+            floor,
+        )
         for network, title in _NETWORKS.items()
+        for k in settings.keeps
     ]
-    networks_grid(folder / "gain", rows, title=f"The same {settings.gain_samples:,} votes, three certificates")
+    title = f"The same {settings.gain_samples:,} votes, three certificates"
+    curves_figure(folder / "gain", panels, most=len(settings.keeps), title=title)
     return [folder / name for name in (*varied, "gain")]
 
 

@@ -368,12 +368,11 @@ def _attack(
 
 
 def _write_report(folder: Path) -> None:
-    from flipproof.report.reading import read_run, with_attacks, with_lines
+    from flipproof.report.drawing import write_figures
+    from flipproof.report.reading import read_run, with_attacks
     from flipproof.report.report_page import report_page
-    from flipproof.report.run_figures import write_figures
 
-    runs = with_lines([read_run(folder / "run", folder.resolve().name)], [])
-    runs = with_attacks(runs, folder / "attack")
+    runs = with_attacks([read_run(folder / "run", folder.resolve().name)], folder / "attack")
     figures = write_figures(folder / "run" / "figures", runs)
     page = report_page(runs, figures=[f"figures/{path.stem}" for path in figures if path.suffix == ".csv"])
     write_text(folder / _REPORT, page)

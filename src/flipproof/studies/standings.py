@@ -30,7 +30,7 @@ from flipproof.certificates.metrics import (
 from flipproof.files import write_json, write_text
 from flipproof.graphs import IntArray
 from flipproof.report.content import ATTACKERS, RADII
-from flipproof.report.drawing import Panel, standings_figure
+from flipproof.report.drawing import Panel, curves_figure
 from flipproof.report.templates import Cell, inline_svg, latex_table, latex_text, markdown_table, rendered
 from flipproof.studies.benchmark_config import Protocol, Row
 from flipproof.studies.benchmark_jobs import LIMIT, Job
@@ -361,9 +361,8 @@ def _slug(title: str) -> str:
 def _draw(stem: Path, data: DataStandings) -> None:
     curves = tuple(row.curve(max(RADII)) for row in data.rows if not row.edge_blind)
     if curves:
-        panel = Panel(data.title, curves, data.line.accuracy(0).mean)
         limit = None if data.limit is None else dict(zip(RADII, data.limit, strict=True))
-        standings_figure(stem, panel, limit=limit)
+        curves_figure(stem, [Panel(data.title, curves, data.line.accuracy(0).mean, limit)])
 
 
 def _section(data: DataStandings, figure: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from flipproof.engines import cores
 from flipproof.errors import InputError
 from flipproof.files import write_json, write_text
 from flipproof.progress import note
-from flipproof.report.drawing import Panel, trade_off_figure
+from flipproof.report.drawing import Panel, curves_figure
 from flipproof.report.templates import markdown_table, rendered
 from flipproof.runs.run_folder import Run, StudySettings, written_run
 from flipproof.studies.candidate import Candidate, baselines
@@ -315,8 +315,7 @@ def _draw(stem: Path, ranked: Sequence[TrialResult], summary: Mapping[str, Any])
     top = min(max(_FEWEST_RADII, 1 + max(max(one.content["radii"]) for one in shown)), _MOST_RADII)
     curves = tuple(Curve.of(one.candidate.title, np.array(one.content["radii"]), top) for one in shown)
     panel = Panel(f"{Path(summary['data']).name}: the best candidates", curves, summary["edge_blind_accuracy"])
-    points = [(one.trial.name, one.content["accuracy"], one.score) for one in ranked]
-    trade_off_figure(stem, panel, points, target=summary["target"])
+    curves_figure(stem, [panel])
 
 
 def _summary(

@@ -69,6 +69,8 @@ class _OfDegrees(NodeFeatures):
         return self.rows(adjacency.sum(dim=-1), own)
 
     def sparse(self, edge_index: Tensor, batch: Tensor, own: Tensor | None) -> Tensor:
+        if not self.reads_edges:
+            return self.rows(batch, own)
         return self.rows(torch.bincount(edge_index[0], minlength=len(batch)).to(torch.float32), own)
 
 

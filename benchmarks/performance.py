@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -109,13 +108,6 @@ def own(name: str) -> torch.nn.Module:
 def messages(module: torch.nn.Module, call: Callable[..., object] | None = None) -> MessagePassingClassifier:
     """A module through PyG's layout, whatever the graph."""
     return MessagePassingClassifier(module, num_classes=CLASSES, features=Degree(), call=call)
-
-
-def without_numba(smooth: fp.SmoothedClassifier, graph: fp.Graph) -> Classifier:
-    """How a graph reaches the model where numba is not installed."""
-    with patch("flipproof.classifiers.dense.can_compile", return_value=False):
-        plain = fp.SmoothedClassifier(smooth.model, smooth.noise, num_classes=CLASSES, features="degree")
-        return plain.classifier.suited(graph, smooth.noise)
 
 
 def block(classifier: Classifier, graph: fp.Graph, noise: fp.EdgeNoise = NOISE, samples: int = BLOCK) -> None:
@@ -271,29 +263,26 @@ def layers(curves: Curves) -> str:
     for layer in ("GCNConv", "GINConv", "SAGEConv", "GraphConv", "GATConv"):
         model = user_net(layer)
         smooth = fp.SmoothedClassifier(model, NOISE, num_classes=CLASSES, features="degree")
-        whole, gain, kept, matrices, same = [], [], [], [], []
+        whole, gain, kept, same = [], [], [], []
         for graph in graphs:
-            twin, dense = smooth.classifier.suited(graph, NOISE), without_numba(smooth, graph)
-            assert (twin.path, dense.path) == ("compiled twin", "dense twin")
-            best = dict.fromkeys(("plain", "kept", "twin", "dense"), np.inf)
+            twin = smooth.classifier.suited(graph, NOISE)
+            assert twin.path == "compiled twin"
+            best = dict.fromkeys(("plain", "kept", "twin"), np.inf)
             at_once = apart.seconds(layer, graph, "vectorised") if graph.num_nodes <= 20 else np.inf
             for _ in range(4):
                 best["plain"] = min(best["plain"], apart.seconds(layer, graph, "vectorised in batches"))
                 best["kept"] = min(best["kept"], seconds(lambda: vectorised(model, graph, 512)) / 512)  # noqa: B023
                 best["twin"] = min(best["twin"], seconds(lambda: block(twin, graph)) / BLOCK)  # noqa: B023
-                best["dense"] = min(best["dense"], seconds(lambda: block(dense, graph)) / BLOCK)  # noqa: B023
             whole.append(at_once / best["twin"])
             gain.append(best["plain"] / best["twin"])
             kept.append(best["kept"] / best["twin"])
-            matrices.append(best["plain"] / best["dense"])
             batch, _ = SampleStream(graph, NOISE, seed=0).batch(0, BLOCK)
             same.append(np.mean(twin.labels(batch) == messages(model).labels(batch)))
         rows.append(
             [
                 layer,
-                *(spread(np.array(found[:-1])) for found in (whole, gain, kept, matrices)),
+                *(spread(np.array(found[:-1])) for found in (whole, gain, kept)),
                 f"{gain[-1]:.1f}",
-                f"{matrices[-1]:.1f}",
                 f"{np.mean(same):.2%}",
             ]
         )
@@ -303,17 +292,14 @@ def layers(curves: Curves) -> str:
             "## A user's PyG model, translated\n",
             "Two layers of width 64 with a mean readout; speed in multiples of the same model through PyG's message passing, "
             f"vectorised by hand: {SAMPLES:,} copies at once and 512 at a time in a process of its own, and 512 in one that "
-            "keeps freed memory as flipproof does. *Without numba*: the same with matrices, against 512 at a time. Votes that "
-            "agree (the rest are ties up to rounding).\n",
+            "keeps freed memory as flipproof does. Votes that agree (the rest are ties up to rounding).\n",
             table(
                 [
                     "layers",
                     "the paper's graphs, all at once",
                     "512 at a time",
                     "memory kept",
-                    "without numba",
                     "50 nodes",
-                    "50 nodes without numba",
                     "same votes",
                 ],
                 rows,

@@ -47,7 +47,7 @@ def test_every_attack_on_every_kind_of_model(attack, name) -> None:
 
 def test_gradient_refuses_what_it_cannot_weigh() -> None:
     with pytest.raises(fp.InputError, match="cannot weigh the edges"):
-        fp.attacks.gradient(PygNetwork("GATv2Conv"), LATTICE, budget=2, features="degree")
+        fp.attacks.gradient(PygNetwork("TransformerConv"), LATTICE, budget=2, features="degree")
 
 
 @pytest.mark.parametrize("name", ["dense", "GCNConv", "GINConv", "SAGEConv", "GATConv"])

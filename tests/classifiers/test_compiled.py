@@ -1,10 +1,10 @@
-"""Compiled loops over lists of neighbours give the answers of torch's matrices, each graph by itself, to the last bit."""
+"""Compiled loops over lists of neighbours give the model's own answers, each graph by itself, to the last bit."""
 
 from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,45 +17,74 @@ from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, SAGEConv, g
 
 from flipproof import EdgeNoise, Graph, SmoothedClassifier, models
 from flipproof.classifiers import as_classifier, kernels
-from flipproof.classifiers.edges import MOST_NODES, Edges, Ending, NeighbourLists, compiled_kernels
+from flipproof.classifiers.edges import MOST_NODES, Ending, NeighbourLists, PiecewiseLinear, compiled_kernels
+from flipproof.classifiers.layers import DegreeRows
 from flipproof.compiling import can_compile
 from flipproof.errors import InputError, MissingExtraError
 from flipproof.noise import NoisyBatch, SampleStream, SlotLists
 
 CLASSES, WIDTH = 3, 20
-NOISE = EdgeNoise(keep=0.8)
+NOISE, FEW_EDGES = EdgeNoise(keep=0.8), EdgeNoise(add=0.02, remove=0.8)
 
 
 def gin(before: int) -> GINConv:
     return GINConv(nn.Sequential(nn.Linear(before, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH)), eps=0.3)
 
 
-LAYERS: dict[str, Any] = {
+LAYERS: dict[str, Callable[[int], nn.Module]] = {
     "GCNConv": lambda before: GCNConv(before, WIDTH),
-    "GCNConv, no loops": lambda before: GCNConv(before, WIDTH, add_self_loops=False),
+    "GCNConv, no loops, no bias": lambda before: GCNConv(before, WIDTH, add_self_loops=False, bias=False),
     "GCNConv, not normalised": lambda before: GCNConv(before, WIDTH, normalize=False),
     "GINConv": gin,
+    "GINConv, mean": lambda before: GINConv(nn.Sequential(nn.Linear(before, WIDTH), nn.Tanh()), aggr="mean"),
+    "GINConv, not linear first": lambda before: GINConv(nn.Sequential(nn.Tanh(), nn.Linear(before, WIDTH))),
     "SAGEConv": lambda before: SAGEConv(before, WIDTH),
-    "SAGEConv, normalised": lambda before: SAGEConv(before, WIDTH, normalize=True),
+    "SAGEConv, sum, no root": lambda before: SAGEConv(before, WIDTH, aggr="sum", root_weight=False),
     "GraphConv": lambda before: GraphConv(before, WIDTH),
-    "GraphConv, mean": lambda before: GraphConv(before, WIDTH, aggr="mean"),
+    "GraphConv, mean": lambda before: GraphConv(before, WIDTH, aggr="mean", bias=False),
     "GATConv": lambda before: GATConv(before, WIDTH),
     "GATConv, no loops": lambda before: GATConv(before, WIDTH, add_self_loops=False),
     "GATConv, heads": lambda before: GATConv(before, WIDTH // 2, heads=2),
 }
+BETWEEN: dict[str, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "norm, relu, dropout": lambda: nn.Sequential(nn.BatchNorm1d(WIDTH), nn.ReLU(), nn.Dropout()),
+    "relu, norm": lambda: nn.Sequential(nn.ReLU(), nn.BatchNorm1d(WIDTH)),
+    "elu": nn.ELU,
+    "two layers": lambda: nn.Sequential(nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU()),
+    "nothing": nn.Sequential,
+}
 
 
 class Net(nn.Module):
-    """Three layers: looked up, in the middle, and with the readout behind it."""
+    """Three layers: looked up, in the middle, and with the readout behind it. Some units are switched on, some off."""
 
-    def __init__(self, layer: str, before: int = 1, *, mean: bool = True) -> None:
+    def __init__(
+        self, first: str, second: str = "", before: int = 1, *, between: str = "relu", mean: bool = True
+    ) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.convs = nn.ModuleList(LAYERS[layer](width) for width in (before, WIDTH, WIDTH))
+        names = (first, second or first, second or first)
+        self.convs = nn.ModuleList(
+            LAYERS[name](width) for name, width in zip(names, (before, WIDTH, WIDTH), strict=True)
+        )
+        part = BETWEEN[between]()
+        self.between = part if isinstance(part, nn.Sequential) else nn.Sequential(part)
         self.head, self.pool = nn.Linear(WIDTH, CLASSES), global_mean_pool if mean else global_add_pool
+        with torch.no_grad():
+            for tensor in (*self.parameters(), *self.buffers()):
+                if tensor.is_floating_point() and tensor.ndim == 1:
+                    tensor.copy_(torch.rand(tensor.shape) - (0.5 if tensor is not self.head.bias else 0))
+            for step in self.between:
+                if isinstance(step, nn.BatchNorm1d):
+                    step.running_var.abs_().add_(0.2)
+        self.eval()
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        for conv in self.convs:
+        x = self.convs[0](x, edge_index)
+        for step in self.between:
+            x = step(x)
+        for conv in self.convs[1:]:
             x = conv(x, edge_index).relu()
         return self.head(self.pool(x, batch))
 
@@ -75,61 +104,127 @@ def some_batch(graph: Graph, size: int = 64) -> NoisyBatch:
     return batch
 
 
-def ways(model: nn.Module, graph: Graph, features: str | None = "degree") -> tuple[Any, Any]:
-    """The compiled classifier of a graph, and the same without compiled loops."""
+def compiled_and_plain(model: nn.Module, graph: Graph, features: str | None = "degree") -> tuple[Any, Any]:
+    """The compiled classifier of a graph, and the model itself."""
     classifier = as_classifier(model.eval(), num_classes=CLASSES, features=features)
     compiled = classifier.suited(graph, NOISE)
     assert compiled.path == ("compiled" if isinstance(model, models.GCN) else "compiled twin"), compiled.remark
-    return compiled, classifier if isinstance(model, models.GCN) else classifier._twin  # type: ignore[attr-defined]
+    return compiled, classifier
 
 
-def assert_same_answers(compiled: Any, plain: Any, batch: NoisyBatch) -> None:
-    found, wanted = compiled.scores(batch), plain.scores(batch)
-    scale = np.abs(wanted).max()
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-5 * scale)
-    lead = np.diff(np.sort(wanted, axis=1)[:, -2:], axis=1)[:, 0]
-    clear = lead > 1e-4 * scale
-    np.testing.assert_array_equal(found.argmax(axis=1)[clear], wanted.argmax(axis=1)[clear])
+def assert_same_answers(model: nn.Module, graph: Graph, features: str | None = "degree") -> Any:
+    compiled, plain = compiled_and_plain(model, graph, features)
+    for batch in (some_batch(graph), SampleStream(graph, FEW_EDGES, seed=3).batch(0, 1)[0]):
+        scores, wanted = compiled.scores(batch), plain.scores(batch)
+        scale = np.abs(wanted).max()
+        np.testing.assert_allclose(scores, wanted, rtol=0, atol=2e-5 * scale)
+        lead = np.diff(np.sort(wanted, axis=1)[:, -2:], axis=1)[:, 0]
+        clear = lead > 1e-4 * scale
+        np.testing.assert_array_equal(scores.argmax(axis=1)[clear], wanted.argmax(axis=1)[clear])
+    return compiled
+
+
+def looked_up(compiled: Any) -> list[DegreeRows]:
+    return [part for part in compiled.module.modules() if isinstance(part, DegreeRows)]
+
+
+@pytest.mark.parametrize("first", LAYERS)
+@pytest.mark.parametrize("nodes", [1, 2, 9, 40, 70])
+def test_the_degree_as_feature(first: str, nodes: int) -> None:
+    """Behind any first layer, with any activation, any second layer."""
+    number = list(LAYERS).index(first)
+    second = list(LAYERS)[(number + nodes) % len(LAYERS)]
+    between = list(BETWEEN)[(number + nodes) % len(BETWEEN)]
+    assert looked_up(assert_same_answers(Net(first, second, between=between), graph_of(nodes)))
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+@pytest.mark.parametrize("first", ["GCNConv", "GATConv"])
+def test_a_piecewise_linear_layer(first: str, between: str) -> None:
+    (rows,) = looked_up(assert_same_answers(Net(first, "SAGEConv", between=between), graph_of(9)))
+    assert rows._kept is not None
+    assert (rows._kept[1] is not None) == ("relu" in between)
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-@pytest.mark.parametrize("nodes", [1, 2, 9, 40])
-def test_the_degree_as_feature(layer: str, nodes: int) -> None:
-    graph = graph_of(nodes)
-    assert_same_answers(*ways(Net(layer), graph), some_batch(graph))
+def test_features_that_all_copies_share_frozen_pairs_and_a_sum_as_readout(layer: str) -> None:
+    assert_same_answers(Net(layer, before=4, mean=False), graph_of(11, width=4, frozen=True), "own")
+    assert_same_answers(Net(layer, "GraphConv"), graph_of(9), "constant")
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_own_features_frozen_pairs_and_a_sum_as_readout(layer: str) -> None:
-    graph = graph_of(11, width=4, frozen=True)
-    assert_same_answers(*ways(Net(layer, 4, mean=False), graph, None), some_batch(graph))
+def test_features_that_are_used_again_later() -> None:
+    class Skips(Net):
+        def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+            deep = self.convs[1](self.between(self.convs[0](x, edge_index)), edge_index)
+            return self.head(global_add_pool(deep + x.sum(dim=1, keepdim=True), batch))
+
+    for first, features, width in (("SAGEConv", "degree", 1), ("GCNConv", "own", 4)):
+        assert_same_answers(Skips(first, "GCNConv", width), graph_of(9, width=width), features)
 
 
 def test_features_of_the_noisy_graph() -> None:
-    """They are made from matrices, which are too large for many nodes."""
-    graph, features = graph_of(11, width=2), "own+one-hot-degree:3"
-    compiled, plain = ways(Net("GraphConv", 6), graph, features)
-    assert_same_answers(compiled, plain, some_batch(graph))
-    assert compiled.bytes_each(graph, 10) == plain.bytes_each(graph, 10)
-    classifier = as_classifier(Net("GraphConv", 6).eval(), num_classes=CLASSES, features=features)
-    assert "compiled" not in classifier.suited(graph_of(120, width=2), NOISE).path
+    assert_same_answers(Net("GraphConv", before=6), graph_of(11, width=2), "own+one-hot-degree:3")
 
 
 @pytest.mark.parametrize("layer", ["GCNConv", "GINConv", "GATConv"])
 def test_double_precision(layer: str) -> None:
     graph = graph_of(9)
-    compiled, plain = (each.finer() for each in ways(Net(layer), graph))
-    found, wanted = (each.scores(some_batch(graph)) for each in (compiled, plain))
-    assert compiled.compiled
-    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12 * np.abs(wanted).max())
+    scores, wanted = (each.finer().scores(some_batch(graph)) for each in compiled_and_plain(Net(layer), graph))
+    np.testing.assert_allclose(scores, wanted, rtol=0, atol=1e-12 * np.abs(wanted).max())
 
 
 @pytest.mark.parametrize("layers", [2, 3])
 @pytest.mark.parametrize("nodes", [1, 2, 15, 120])
 def test_our_own_network(layers: int, nodes: int) -> None:
-    graph = graph_of(nodes)
     model = models.GCN(in_features=1, num_classes=CLASSES, layers=layers, seed=0)
-    assert_same_answers(*ways(model, graph), some_batch(graph))
+    for scale in (1.0, -2.0):  # of the first weights, in place
+        with torch.no_grad():
+            model.convolutions[0].weight.mul_(scale)
+        assert_same_answers(model, graph_of(nodes))
+
+
+def test_a_network_that_was_changed_is_asked_as_it_is() -> None:
+    class Doubled(models.GCN):
+        def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
+            return 2 * super().forward(x, adj, mask)
+
+    hooked = models.GCN(in_features=1, num_classes=CLASSES, seed=1)
+    hooked.head.register_forward_hook(lambda layer, inputs, output: 2 * output)
+    hooked.convolutions[0].register_forward_hook(lambda layer, inputs, output: -output)
+    for model in (Doubled(in_features=1, num_classes=CLASSES, seed=1).eval(), hooked.eval()):
+        classifier = as_classifier(model, num_classes=CLASSES, features="degree")
+        batch = some_batch(graph_of(9), 8)
+        np.testing.assert_allclose(
+            classifier.suited(graph_of(9), NOISE).scores(batch), classifier.scores(batch), rtol=1e-5
+        )
+
+
+@pytest.mark.parametrize("first", ["GCNConv", "GINConv"])
+def test_tables_follow_the_weights(first: str) -> None:
+    model, graph = Net(first, "GCNConv"), graph_of(9)
+    used, batch = assert_same_answers(model, graph), some_batch(graph, 8)
+    before = used.scores(batch)
+    with torch.no_grad():
+        model.convs[1].lin.weight.mul_(2)  # type: ignore[union-attr,operator]
+    after = used.scores(batch)
+    assert not np.allclose(before, after)
+    assert np.array_equal(after, compiled_and_plain(model, graph)[0].scores(batch))
+
+
+def with_matrices(batch: NoisyBatch, scores: Tensor) -> list[Tensor]:
+    """Sums, means and half a node itself, normalised with loops and without, attention with loops and without."""
+    adjacency = torch.from_numpy(batch.adjacency())
+    loops, degrees = torch.eye(batch.num_nodes), adjacency.sum(dim=2, keepdim=True)
+    scale = [(degrees + loop).rsqrt().nan_to_num(posinf=0) for loop in (1, 0)]
+    pairs = nn.functional.leaky_relu(scores[1].unsqueeze(2) + scores[0].unsqueeze(1), 0.2)
+    shares = [pairs.masked_fill(edges == 0, -torch.inf).softmax(dim=2) for edges in (adjacency + loops, adjacency)]
+    return [
+        adjacency,
+        adjacency / degrees.clamp(min=1) + 0.5 * loops,
+        (adjacency + loops) * scale[0] * scale[0].mT,
+        adjacency * scale[1] * scale[1].mT,
+        *(share.nan_to_num() for share in shares),
+    ]
 
 
 @settings(deadline=None, max_examples=40)
@@ -141,60 +236,81 @@ def test_every_product(nodes: int, width: int, seed: int, relu: bool, mean: bool
     states = rng.random((size, len(slots))) < rng.random((size, 1))
     batch = NoisyBatch(nodes, size, None, slots, np.empty(0, dtype=np.int64), states, None)
     torch.manual_seed(seed % 2**31)
-    shared, rows, row = torch.randn(nodes, width), torch.randn(size * nodes, width), torch.randn(width)
+    shared, rows, row = torch.randn(nodes, width), torch.randn(size, nodes, width), torch.randn(width)
     scores = torch.randn(2, size, nodes)
     ending = Ending(relu, "mean" if mean else "")
     linear = nn.Linear(width, 150 - 2 * width, bias=relu)
 
-    def found(edges: Edges, chosen: slice) -> list[Tensor]:
-        part = edges.nodes(rows[: edges.copies * nodes]) if edges.copies == size else rows.view(size, nodes, -1)[chosen]
-        own, values = part.reshape(-1, width), part[:, :, :1].contiguous()
+    def by_lists(batch: NoisyBatch, chosen: slice) -> list[Tensor]:
+        lists, own = NeighbourLists(batch, torch.float32), rows[chosen].flatten(0, 1)
         matrices = [
-            edges.gathering("sum"),
-            edges.gathering("mean", itself=0.5),
-            edges.normalised(1.0),
-            edges.normalised(0.0),
-            edges.attention(*scores[:, chosen], slope=0.2, loops=True),
-            edges.attention(*scores[:, chosen], slope=0.2, loops=False),
+            lists.gathering("sum"),
+            lists.gathering("mean", itself=0.5),
+            lists.normalised(1.0),
+            lists.normalised(0.0),
+            lists.attention(*scores[:, chosen], slope=0.2, loops=True),
+            lists.attention(*scores[:, chosen], slope=0.2, loops=False),
         ]
         return [
-            *(edges.product(matrix, own, row, ending) for matrix in matrices),
-            *(edges.product(matrix, own, own, ending) for matrix in matrices),
-            *(edges.product(matrix, shared, None, ending) for matrix in matrices),
-            *(edges.sums(matrix, values) for matrix in matrices),
-            *(edges.perceptron(matrix, own, row, linear, ending) for matrix in matrices),
+            *(lists.product(matrix, own, row, ending) for matrix in matrices),
+            *(lists.product(matrix, own, own, ending) for matrix in matrices),
+            *(lists.product(matrix, shared, None, ending) for matrix in matrices),
+            *(lists.sums(matrix, own[:, 0].contiguous()) for matrix in matrices),
+            *(lists.perceptron(matrix, own, row, linear, ending) for matrix in matrices),
         ]
 
+    def ended(values: Tensor) -> Tensor:
+        values = values.relu() if relu else values
+        return values.mean(dim=1) if mean else values.flatten(0, 1)
+
     with torch.no_grad():
-        everyone = slice(0, size)
-        together = found(NeighbourLists(batch, torch.float32), everyone)
-        by_matrices = found(Edges(torch.from_numpy(batch.adjacency())), everyone)
-        for ours, theirs in zip(together, by_matrices, strict=True):
+        together, matrices = by_lists(batch, slice(0, size)), with_matrices(batch, scores)
+        wanted = [
+            *(ended(matrix @ rows + row) for matrix in matrices),
+            *(ended(matrix @ rows + rows) for matrix in matrices),
+            *(ended(matrix @ shared) for matrix in matrices),
+            *((matrix @ rows[:, :, :1]).flatten() for matrix in matrices),
+            *(ended(linear((matrix @ rows + row).relu())) for matrix in matrices),
+        ]
+        for ours, theirs in zip(together, wanted, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
         for index in range(size):
-            one = found(NeighbourLists(batch.only(np.array([index])), torch.float32), slice(index, index + 1))
+            one = by_lists(batch.only(np.array([index])), slice(index, index + 1))
             for ours, alone in zip(together, one, strict=True):
                 count = len(alone)
                 torch.testing.assert_close(ours[index * count : (index + 1) * count], alone, rtol=0, atol=0)
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 12), st.sampled_from([0.0, 0.3, 1.0]))
+def test_pieces_are_the_function(seed: int, units: int, dead: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    slope, offset, gain, shift = (torch.randn(units, generator=generator) for _ in range(4))
+    slope[torch.rand(units, generator=generator) < dead] = 0  # units that do not depend on s
+    weight, bias = torch.randn(5, units, generator=generator), torch.randn(5, generator=generator)
+    values = torch.cat([torch.randn(50, generator=generator) * 4, -offset / slope.clamp(min=1e-3), torch.zeros(1)])
+    lists = NeighbourLists(some_batch(graph_of(5), 3), torch.float32)
+    (rows,) = lists.looked_up(PiecewiseLinear(slope, offset, gain, shift, [(weight, bias)]), values)
+    hidden = (values.unsqueeze(1) * slope + offset).relu() * gain + shift
+    wanted = hidden @ weight.mT + bias
+    torch.testing.assert_close(lists.plain(rows), wanted, rtol=1e-4, atol=1e-4 * float(1 + values.abs().max()))
+
+
 def test_rows_that_are_not_the_nodes_are_refused() -> None:
     """Compiled loops would read beyond the end of an array."""
-    edges = NeighbourLists(some_batch(graph_of(5), 3), torch.float32)
-    matrix, rows = edges.gathering("sum"), torch.ones(15, 4)
+    lists = NeighbourLists(some_batch(graph_of(5), 3), torch.float32)
+    matrix, rows = lists.gathering("sum"), torch.ones(15, 4)
     for wrong in (rows[:-1], rows[:3], rows.double()):
         with pytest.raises((TypeError, ValueError), match="rows"):
-            edges.product(matrix, wrong)
+            lists.product(matrix, wrong)
         with pytest.raises((TypeError, ValueError), match="rows"):
-            edges.product(matrix, rows, wrong)
-        with pytest.raises((TypeError, ValueError), match="rows"):
-            edges.ended(wrong, Ending(pool="mean"))
+            lists.product(matrix, rows, wrong)
     with pytest.raises(ValueError, match="4 columns"):
-        edges.product(matrix, rows, torch.ones(15, 3))
+        lists.product(matrix, rows, torch.ones(15, 3))
     with pytest.raises(ValueError, match="the linear layer takes 3"):
-        edges.perceptron(matrix, rows, torch.ones(4), nn.Linear(3, 2), Ending())
+        lists.perceptron(matrix, rows, torch.ones(4), nn.Linear(3, 2), Ending())
     with pytest.raises(ValueError, match="15 rows"):
-        edges.sums(matrix, torch.ones(2, 5, 1))
+        lists.sums(matrix, torch.ones(10))
 
 
 def test_lists_of_edges_are_the_same_graphs() -> None:
@@ -202,15 +318,15 @@ def test_lists_of_edges_are_the_same_graphs() -> None:
     batch = some_batch(graph)
     lists: SlotLists = batch.edge_lists()
     listed = NoisyBatch(9, batch.size, None, None, np.empty(0, dtype=np.int64), None, lists)
-    compiled, _ = ways(Net("GCNConv"), graph)
+    compiled, _ = compiled_and_plain(Net("GCNConv"), graph)
     np.testing.assert_array_equal(compiled.scores(batch), compiled.scores(listed))
 
 
 def test_what_is_not_a_number_stays_so() -> None:
     """A ReLU must not hide it: the model is refused for it."""
     graph = graph_of(5)
-    model = Net("GCNConv").eval()
-    compiled, _ = ways(model, graph)
+    model = Net("GCNConv")
+    compiled, _ = compiled_and_plain(model, graph)
     with torch.no_grad():
         model.convs[2].bias[3] = torch.nan  # type: ignore[index,union-attr]
     with pytest.raises(InputError, match="NaN"):
@@ -226,7 +342,7 @@ def test_what_is_not_a_number_stays_so() -> None:
         (9, models.GIN(1, CLASSES, seed=0)),
     ],
 )
-def test_where_matrices_stay(nodes: int, model: nn.Module) -> None:
+def test_where_the_model_itself_is_asked(nodes: int, model: nn.Module) -> None:
     classifier = as_classifier(model.eval(), num_classes=CLASSES, features="degree")
     assert "compiled" not in classifier.suited(graph_of(nodes), NOISE).path
 
@@ -244,22 +360,18 @@ def without_numba(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     compiled_kernels.cache_clear()
 
 
-def test_without_numba_matrices_are_used(without_numba: None) -> None:
+def test_without_numba_the_model_itself_is_asked(without_numba: None) -> None:
     graph = graph_of(9)
-    for model, path in ((Net("GCNConv"), "dense twin"), (models.GCN(1, CLASSES, seed=0), "dense")):
-        smooth = SmoothedClassifier(model.eval(), NOISE, num_classes=CLASSES, features="degree")
+    for model, path in ((Net("GCNConv"), "message passing"), (models.GCN(1, CLASSES, seed=0).eval(), "dense")):
+        smooth = SmoothedClassifier(model, NOISE, num_classes=CLASSES, features="degree")
         assert smooth.classifier.suited(graph, NOISE).path == path
         assert len(smooth.sample(graph, samples=50, seed=0)) == 50
 
 
 def test_a_worker_without_numba_does_not_go_another_way(request: pytest.FixtureRequest) -> None:
     graph = graph_of(9)
-    own = models.GCN(in_features=1, num_classes=CLASSES, seed=0).eval()
-    packed = []
-    for model in (Net("GINConv").eval(), own):
-        classifier = as_classifier(model, num_classes=CLASSES, features="degree")
-        classifier.suited(graph, NOISE)
-        packed.append(pickle.dumps(classifier))
+    asked = (Net("GINConv"), models.GCN(in_features=1, num_classes=CLASSES, seed=0))
+    packed = [pickle.dumps(compiled_and_plain(model, graph)[1]) for model in asked]
     request.getfixturevalue("without_numba")
     for content in packed:
         classifier = pickle.loads(content)
@@ -269,10 +381,10 @@ def test_a_worker_without_numba_does_not_go_another_way(request: pytest.FixtureR
 
 def test_kernels_know_no_sizes() -> None:
     """Graphs of other sizes, and models of other widths, are not compiled again."""
-    model = Net("GATConv").eval()
+    model = Net("GATConv")
     for nodes in (5, 6):
-        ways(model, graph_of(nodes))[0].scores(some_batch(graph_of(nodes)))
+        compiled_and_plain(model, graph_of(nodes))[0].scores(some_batch(graph_of(nodes)))
     before = {name: len(getattr(kernels, name).signatures) for name in ("listed", "mix", "scores", "attend")}
     graph = graph_of(17, width=3)
-    ways(Net("GATConv", 3), graph, None)[0].scores(some_batch(graph, 11))
+    compiled_and_plain(Net("GATConv", before=3), graph, None)[0].scores(some_batch(graph, 11))
     assert {name: len(getattr(kernels, name).signatures) for name in before} == before

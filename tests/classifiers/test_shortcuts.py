@@ -21,9 +21,9 @@ from torch_geometric import nn as pyg
 
 import flipproof as fp
 from flipproof.classifiers.dense import DenseClassifier, Shortcut
-from flipproof.classifiers.edges import Edges, NeighbourLists
+from flipproof.classifiers.edges import NeighbourLists
 from flipproof.classifiers.guard import ShortcutDisagrees, nodes_batch
-from flipproof.classifiers.layers import DegreeRows, DenseLayer
+from flipproof.classifiers.layers import CompiledLayer, DegreeRows
 from flipproof.noise import NoisyBatch
 from flipproof.runs.saved_run import problems_of_run
 from support.guarded import HONEST, MUTANTS, NOISES, ODD, REFUSED, TREE, Applied, ByBatch, Zoo
@@ -60,7 +60,7 @@ def missing_bias(layer: Any, output: torch.Tensor) -> torch.Tensor:
 def erring(mistake: Callable[[Any, torch.Tensor], torch.Tensor]) -> Iterator[None]:
     """While entered, every convolution of every dense twin makes a mistake."""
     with pytest.MonkeyPatch.context() as patch:
-        for kind in (DenseLayer, DegreeRows):
+        for kind in (CompiledLayer, DegreeRows):
             patch.setattr(kind, "forward", _mistaken(kind.forward, mistake))
         yield
 
@@ -211,9 +211,8 @@ def noisy_twins(share: float = 1e-6) -> Iterator[None]:
         return made
 
     with pytest.MonkeyPatch.context() as patch:
-        for kind in (Edges, NeighbourLists):
-            for name in ("product", "perceptron", "sums"):
-                patch.setattr(kind, name, off(getattr(kind, name)))
+        for name in ("product", "perceptron", "sums"):
+            patch.setattr(NeighbourLists, name, off(getattr(NeighbourLists, name)))
         yield
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flipproof.attacks.search import Best, Space
-from flipproof.classifiers.dense import DenseClassifier
+from flipproof.classifiers.dense import DenseClassifier, Shortcut
 from flipproof.classifiers.features import Function
 from flipproof.classifiers.torch_module import MessagePassingClassifier, logit_per_class
 from flipproof.defences.target import CopiesTarget, Target
@@ -75,7 +75,8 @@ class Relaxation:
     """The label's mean margin as a differentiable function of flips in [0, 1]."""
 
     def __init__(self, target: Target) -> None:
-        graph, classifier = target.graph, target.classifier
+        graph, used = target.graph, target.classifier
+        classifier = used.original if isinstance(used, Shortcut) else used
         if not isinstance(classifier, (DenseClassifier, MessagePassingClassifier)):
             raise InputError(
                 f"the gradient attack needs a torch module; got a {classifier.path} classifier (use greedy or random)"
@@ -137,7 +138,7 @@ class Relaxation:
         graph, source, sink = torch.nonzero(whole, as_tuple=True)
         index = torch.stack([source, sink]) + graph * n
         owner = torch.arange(count, device=adjacency.device).repeat_interleave(n)
-        with _weighted(classifier.module, adjacency[whole]):
+        with _weighted(classifier.module, adjacency[whole], index[1], count * n):
             result: Tensor = classifier._call(x.flatten(0, 1), index, owner)
         return result
 
@@ -156,23 +157,34 @@ class Relaxation:
 
 
 @contextmanager
-def _weighted(module: torch.nn.Module, weights: Tensor) -> Iterator[None]:
-    """All message-passing layers inside weigh their messages by these edge weights ``[E]``."""
+def _weighted(module: torch.nn.Module, weights: Tensor, sinks: Tensor, nodes: int) -> Iterator[None]:
+    """All message-passing layers inside weigh their messages by these weights ``[E]`` of edges into the nodes ``sinks``."""
     from torch_geometric.nn import MessagePassing
 
+    totals = weights.new_zeros(nodes).index_add(0, sinks, weights)
+    shares = weights * (torch.bincount(sinks, minlength=nodes) / totals.clamp(min=1))[sinks]  # of a mean over all edges
+
     def with_weight(layer: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        return arguments, {**named, "edge_weight": weights}
+        return arguments, {**named, "edge_weight": shares if layer.aggr == "mean" else weights}
 
     def weighed(layer: Any, inputs: Any, messages: Tensor) -> Tensor:
         if messages.shape[0] != len(weights):  # the layer added edges of its own
             return messages
-        return messages * weights.view(-1, *[1] * (messages.ndim - 1))
+        return messages * (shares if layer.aggr == "mean" else weights).view(-1, *[1] * (messages.ndim - 1))
+
+    def attended(layer: Any, inputs: Any, attention: Tensor) -> Tensor:
+        """A softmax over all edges as one over those that are there; loops that the layer added stand last."""
+        loops, into = attention.new_ones(len(attention) - len(weights)), inputs[0][1]
+        parts = attention * torch.cat([weights, loops]).view(-1, *[1] * (attention.ndim - 1))
+        return parts / (parts.new_zeros(nodes, *parts.shape[1:]).index_add(0, into, parts)[into] + 1e-16)
 
     with ExitStack() as handles:
         for layer in module.modules():
             if isinstance(layer, MessagePassing):
                 if "edge_weight" in inspect.signature(layer.forward).parameters:
                     handle = layer.register_forward_pre_hook(with_weight, with_kwargs=True)
+                elif type(layer).edge_update is not MessagePassing.edge_update:
+                    handle = layer.register_edge_update_forward_hook(attended)
                 else:
                     handle = layer.register_message_forward_hook(weighed)
                 handles.callback(handle.remove)

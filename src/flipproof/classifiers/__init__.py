@@ -69,10 +69,10 @@ def as_classifier(
         raise InputError(
             "edge_features are for PyG modules; got a dense one (compute them in forward, or leave them out)"
         )
-    settings = {"num_classes": num_classes, "features": hook, "memory": memory}
+    settings: dict[str, Any] = {"num_classes": num_classes, "features": hook, "memory": memory}
     if convention == "dense":
         return (LookupClassifier if hasattr(model, "on_degrees") else DenseClassifier)(model, **settings)
-    from flipproof.classifiers.translated import TranslatedClassifier  # needs PyG, which takes a while
+    from flipproof.classifiers.translation import TranslatedClassifier  # needs PyG, which takes a while
 
     return TranslatedClassifier(model, as_data=convention == "data", edge_features=edge_features, **settings)
 

@@ -75,8 +75,7 @@ class Classifier(ABC):
 
     Attributes:
         num_classes: Declared classes ``C``.
-        path: How batches reach the model: ``dense``, ``dense twin``, ``compiled``, ``compiled twin``, ``message passing`` or
-            ``callable``.
+        path: How batches reach the model: ``dense``, ``compiled``, ``compiled twin``, ``message passing`` or ``callable``.
         remark: Why no faster path is taken, if a model is expected to have one.
         memory: Bytes that a batch and the model's work on it may take.
         reads_own_features: Whether the model may see the graph's own ``node_features``, which no noise reaches.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from copy import copy
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from flipproof.classifiers.classifier import (
     assumed_edges,
     subsets,
 )
-from flipproof.classifiers.edges import MOST_NODES, Edges, NeighbourLists, state_of
+from flipproof.classifiers.edges import MOST_NODES, NeighbourLists, state_of
 from flipproof.classifiers.guard import ShortcutDisagrees, nodes_batch
 from flipproof.classifiers.guard import delicate as delicate_graphs
 from flipproof.classifiers.torch_module import (
@@ -51,6 +50,7 @@ ALWAYS_DENSE = 100
 """Nodes up to which matrices are always faster than messages."""
 
 _EDGES_PER_NODE = 4  # that a usual graph of more nodes has
+_ENTRIES_PER_EDGE = 120  # an edge's message costs as much as so many entries of a matrix: measured for our networks
 
 
 class DenseClassifier(TorchClassifier):
@@ -60,9 +60,6 @@ class DenseClassifier(TorchClassifier):
     """
 
     path = "dense"
-    entries_per_edge = 120
-    """An edge's message costs as much as this many entries of a matrix: measured for our networks."""
-
     _remedy = "raise memory, or use a model in PyG's convention forward(x, edge_index, batch)"
 
     def __init__(self, module: torch.nn.Module, **settings: Any) -> None:
@@ -72,53 +69,36 @@ class DenseClassifier(TorchClassifier):
         self.sparse = sparse and MessagePassingClassifier(module, call=sparse, **settings)
 
     def itself(self, graph: Graph, noise: EdgeNoise) -> Classifier:
-        return self if prefers_matrices(self, graph, noise) else self.sparse or self
+        few = _ENTRIES_PER_EDGE * assumed_edges(graph.num_nodes, noise, _EDGES_PER_NODE) < graph.num_nodes**2
+        matrices = not (graph.num_nodes > ALWAYS_DENSE and few) and fits(self, graph, noise)
+        return self if matrices else self.sparse or self
 
     def wanted_size(self, graph: Graph, edges: float) -> int:
         cached = 4 * graph.num_nodes * (graph.num_nodes + hidden_width(graph))
         return max(largest_batch(cached, _CACHE), min(_FEW, largest_batch(cached, _MEMORY)))
 
     def bytes_each(self, graph: Graph, edges: float) -> float:
-        return self.bytes_of_values(graph) + 4 * _MATRICES * graph.num_nodes**2
-
-    def bytes_of_values(self, graph: Graph) -> float:
-        """Bytes of a sample's values in the layers."""
-        return 4 * graph.num_nodes * _COPIES * widest_layer(self.module, graph)
-
-    def matrices(self, batch: NoisyBatch) -> Tensor:
-        """Adjacency matrices ``[B, n, n]`` as the module takes them."""
-        return to_device(batch.adjacency(), self.device).to(self.dtype)
+        return bytes_of_values(self.module, graph) + 4 * _MATRICES * graph.num_nodes**2
 
     def logits(self, batch: NoisyBatch) -> Tensor:
-        adjacency = self.matrices(batch)
-        x, mask = self.node_rows(batch, adjacency), _no_padding(adjacency)
+        adjacency = to_device(batch.adjacency(), self.device).to(self.dtype)
+        mask = torch.ones(adjacency.shape[:2], dtype=torch.bool, device=adjacency.device)
+        own = self.own_features(batch)
+        rows = None if own is None else own.expand(batch.size, *own.shape)
+        x = self.as_number(self.features.dense(adjacency, mask, rows))
         result: Tensor = self.module(x, adjacency, mask) if self._with_mask else self.module(x, adjacency)
         return result
-
-    def node_rows(self, batch: NoisyBatch, adjacency: Tensor) -> Tensor:
-        """The node features, ``[B, n, d]``."""
-        own = self.own_features(batch)
-        if own is not None:
-            own = own.expand(batch.size, *own.shape)
-        return self.as_number(self.features.dense(adjacency, _no_padding(adjacency), own))
 
     def expectation(self, graph: Graph) -> str:
         return f"(x, adj, mask) with {feature_width(self.features, graph)} a graph"
 
 
-def _no_padding(adjacency: Tensor) -> Tensor:
-    """The mask of a batch without padding."""
-    return torch.ones(adjacency.shape[:2], dtype=torch.bool, device=adjacency.device)
+def bytes_of_values(module: torch.nn.Module, graph: Graph) -> float:
+    """Bytes of a sample's values in the layers."""
+    return 4 * graph.num_nodes * _COPIES * widest_layer(module, graph)
 
 
-def prefers_matrices(classifier: DenseClassifier, graph: Graph, noise: EdgeNoise) -> bool:
-    """Whether dense batches are faster than messages for noisy graphs of so many nodes, and fit the memory."""
-    edges = assumed_edges(graph.num_nodes, noise, _EDGES_PER_NODE)
-    few_edges = classifier.entries_per_edge * edges < graph.num_nodes**2
-    return not (graph.num_nodes > ALWAYS_DENSE and few_edges) and fits(classifier, graph, noise)
-
-
-def fits(classifier: DenseClassifier, graph: Graph, noise: EdgeNoise) -> bool:
+def fits(classifier: Classifier, graph: Graph, noise: EdgeNoise) -> bool:
     """Whether a noisy copy of such a graph fits the memory."""
     try:
         classifier.batch_size(graph, noise)
@@ -133,66 +113,40 @@ _BYTES_PER_EDGE = 32  # of lists of neighbours
 _COMPILED = (torch.float32, torch.float64)
 
 
-class Shortcut(DenseClassifier):
-    """Another way to a model, on matrices or on lists of neighbours for compiled loops."""
-
-    compiled_path: str
-    compiled = False
-    """Whether edges are lists of neighbours for compiled loops, instead of matrices."""
+class Shortcut(TorchClassifier):
+    """Another way to a model, with compiled loops over lists of neighbours."""
 
     def __init__(self, module: torch.nn.Module, original: TorchClassifier) -> None:
-        self._original = original
-        settings = {"features": original.features, "memory": original.memory}
-        super().__init__(module, num_classes=original.num_classes, **settings)
-        self._compiled = copy(self)
-        self._compiled.compiled, self._compiled.path = True, self.compiled_path
+        self.original = original
+        super().__init__(module, num_classes=original.num_classes, features=original.features, memory=original.memory)
 
-    def way(self, graph: Graph, noise: EdgeNoise) -> Shortcut | None:
-        """Compiled loops if the model can be asked so, else matrices, or ``None`` where messages are faster or neither fits."""
-        if self._can_use_lists(graph):
-            if self._original.compiles is None:
-                self._original.compiles = can_compile()
-            if self._original.compiles and fits(self._compiled, graph, noise):
-                return self._compiled
-        return self if prefers_matrices(self, graph, noise) else None
-
-    def _can_use_lists(self, graph: Graph) -> bool:
+    def suits(self, graph: Graph, noise: EdgeNoise) -> bool:
+        """Whether the model can be asked so about such graphs, where numba is installed."""
         weight = next(self.module.parameters(), None)  # the model may have moved since it was prepared
         known = weight is not None and weight.device.type == "cpu" and weight.dtype in _COMPILED
-        enough = graph.num_nodes <= ALWAYS_DENSE or not self.needs_matrices(graph)
-        return known and graph.num_nodes <= MOST_NODES and enough
+        if not known or graph.num_nodes > MOST_NODES:
+            return False
+        if self.original.compiles is None:
+            self.original.compiles = can_compile()
+        return self.original.compiles and fits(self, graph, noise)
 
     def wanted_size(self, graph: Graph, edges: float) -> int:
-        if self.compiled:
-            return largest_batch(4 * graph.num_nodes * hidden_width(graph), _LISTS_CACHE)
-        return super().wanted_size(graph, edges)
+        return largest_batch(4 * graph.num_nodes * hidden_width(graph), _LISTS_CACHE)
 
     def bytes_each(self, graph: Graph, edges: float) -> float:
-        if self.compiled and not self.needs_matrices(graph):
-            return self.bytes_of_values(graph) + graph.num_nodes**2 + _BYTES_PER_EDGE * edges
-        return super().bytes_each(graph, edges)
+        return bytes_of_values(self.module, graph) + graph.num_nodes**2 + _BYTES_PER_EDGE * edges
 
-    def needs_matrices(self, graph: Graph) -> bool:
-        """Whether the node features of such a graph are made from matrices."""
-        return False
-
-    def edges(self, batch: NoisyBatch) -> Edges:
-        """The edges as layers use them."""
-        return NeighbourLists(batch, self.dtype) if self.compiled else Edges(self.matrices(batch))
-
-    def begin(self) -> None:
-        super().begin()
-        if not self.compiled:
-            self._compiled.begin()
+    def expectation(self, graph: Graph) -> str:
+        return self.original.expectation(graph)
 
     def prepare(self) -> None:
         super().prepare()
         for nodes in (1, ALWAYS_DENSE + 1):
-            self.original(nodes).prepare()
+            self.itself_on(nodes).prepare()
 
-    def original(self, nodes: int) -> TorchClassifier:
+    def itself_on(self, nodes: int) -> TorchClassifier:
         """The model itself, in the form that graphs of this size reach."""
-        return self._original
+        return self.original
 
     def known(self) -> bool:
         """Whether it can be told without a trial that the shortcut's answer about a graph depends on this graph alone."""
@@ -202,7 +156,7 @@ class Shortcut(DenseClassifier):
         """What it does otherwise than the model, in words: a function of nodes, features, noise and model; empty if nothing."""
         batch = nodes_batch(graph, noise)
         self.prepare()
-        wanted = self.original(graph.num_nodes).scores(batch)
+        wanted = self.itself_on(graph.num_nodes).scores(batch)
         try:
             tried = Probed(batch, self.scores(batch), delicate_graphs(batch))
         except MissingExtraError:
@@ -216,7 +170,7 @@ class Shortcut(DenseClassifier):
         return f"its {self.path} {OTHER_ANSWERS}"
 
     def recheck(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> int:
-        few, original = batch.only(chosen), self.original(batch.num_nodes)
+        few, original = batch.only(chosen), self.itself_on(batch.num_nodes)
         wanted = original.scores(few)
         other = original._checked_labels(wanted, few.size) != labels[chosen]
         other &= ~tied(wanted, self.arithmetic(batch.num_nodes))
@@ -227,7 +181,7 @@ class Shortcut(DenseClassifier):
         return len(chosen)
 
     def probe(self, graph: Graph, noise: EdgeNoise, chosen: Callable[[int], Subsets] = subsets) -> Probed:
-        original, known = self.original(graph.num_nodes), self.known()
+        original, known = self.itself_on(graph.num_nodes), self.known()
         # a model that agrees with a shortcut that is known to take graphs one by one does so, too
         model = original.probe(graph, noise, (lambda size: subsets(size)[-1:]) if known else chosen)
         try:
@@ -243,7 +197,7 @@ class Shortcut(DenseClassifier):
 
     def probe_finely(self, graph: Graph, noise: EdgeNoise) -> None:
         if not self.known():
-            self.original(graph.num_nodes).probe_finely(graph, noise)
+            self.itself_on(graph.num_nodes).probe_finely(graph, noise)
 
     def _agrees(self, tried: Probed, wanted: NDArray[Any]) -> bool:
         """Whether the scores are the model's own, but for rounding."""
@@ -253,7 +207,7 @@ class Shortcut(DenseClassifier):
 
     def _differs_by_rounding(self, tried: Probed, wanted: NDArray[Any]) -> bool:
         """Whether what it says otherwise than the model vanishes in double precision, and cannot turn an answer."""
-        finer, reference = self.finer(), self.original(tried.batch.num_nodes).finer()
+        finer, reference = self.finer(), self.itself_on(tried.batch.num_nodes).finer()
         if finer is None or reference is None or tried.delicate.all():
             return False
         try:
@@ -272,8 +226,7 @@ class Shortcut(DenseClassifier):
 class _DegreeLookup(Shortcut):
     """A network that looks its rows up where the degree is the only feature."""
 
-    path = "dense"
-    compiled_path = "compiled"
+    path = "compiled"
     _tables: tuple[Any, Any] | None = None  # state of the weights, and what is looked up
 
     def begin(self) -> None:
@@ -284,15 +237,15 @@ class _DegreeLookup(Shortcut):
         super().take_double()
         self._tables = None
 
-    def original(self, nodes: int) -> TorchClassifier:
-        return self._original if nodes <= ALWAYS_DENSE else getattr(self._original, "sparse", None) or self._original
+    def itself_on(self, nodes: int) -> TorchClassifier:
+        return self.original if nodes <= ALWAYS_DENSE else getattr(self.original, "sparse", None) or self.original
 
     def logits(self, batch: NoisyBatch) -> Tensor:
         module: Any = self.module
         state = state_of(module.parameters())
         if self._tables is None or self._tables[0] != state:
             self._tables = state, module.degree_pieces()
-        logits: Tensor = module.on_degrees(self.edges(batch), self._tables[1])
+        logits: Tensor = module.on_degrees(NeighbourLists(batch, self.dtype), self._tables[1])
         return logits
 
 
@@ -309,7 +262,5 @@ class LookupClassifier(DenseClassifier):
 
     def shortcut(self, graph: Graph, noise: EdgeNoise) -> Shortcut | None:
         own = None if graph.node_features is None else torch.empty(0)
-        weight = next(self.module.parameters())
-        if self.module.looks_up_degrees and weight.dtype in _COMPILED and self.features.only_degree(own):
-            return self._lookup.way(graph, noise)
-        return None
+        usable = self.module.looks_up_degrees and self.features.only_degree(own)
+        return self._lookup if usable and self._lookup.suits(graph, noise) else None

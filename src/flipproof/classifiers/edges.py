@@ -1,8 +1,4 @@
-"""The edges of a batch of graphs with the same nodes, as the layers of a dense twin use them.
-
-:class:`Edges` holds matrices of torch. :class:`NeighbourLists` holds lists of neighbours for compiled loops, faster than
-matrices and messages; it is used where numba is installed, for models on the CPU in single or double precision.
-"""
+"""The edges of a batch of graphs with the same nodes as lists of neighbours, for compiled loops in place of a model's layers."""
 
 from __future__ import annotations
 
@@ -18,6 +14,9 @@ from torch import Tensor
 from flipproof.errors import MissingExtraError
 from flipproof.graphs import pairs_of_slots
 from flipproof.noise import NoisyBatch
+
+MOST_NODES = 500
+"""Graphs up to this size were measured to be faster with lists than with matrices or messages."""
 
 RowMap = tuple[Tensor, Tensor | None]
 """Weight ``[k, d]`` and bias ``[k]`` of a linear map of rows."""
@@ -47,13 +46,6 @@ class PiecewiseLinear:
             rise, level = (on * (slope * gain)) @ flat, (on * (offset * gain) + shift) @ flat
             self.tables.append((rise.to(kind), (level if bias is None else level + bias).to(kind)))
 
-    def rows(self, values: Tensor) -> list[Tensor]:
-        """For ``values [R]`` the rows of every map, ``[R, k]``."""
-        piece, factor = torch.bucketize(values, self.knots), values.unsqueeze(1)
-        return [
-            level.index_select(0, piece).addcmul_(rise.index_select(0, piece), factor) for rise, level in self.tables
-        ]
-
 
 def state_of(weights: Iterable[Tensor]) -> list[tuple[int, int]]:
     """Changes whenever one of the weights does: tables made of them are made again."""
@@ -68,133 +60,6 @@ class Ending(NamedTuple):
 
 
 NO_ENDING = Ending()
-
-
-class Edges:
-    """The edges of a dense batch; stands where a model expects ``edge_index``. What layers share is computed once.
-
-    Rows of nodes are ``[B * n, d]``, or ``[n, d]`` where all graphs share them. What :meth:`gathering`, :meth:`normalised` and
-    :meth:`attention` return is for :meth:`product` and :meth:`sums` only.
-
-    Args:
-        adjacency: ``[B, n, n]``, symmetric, with an empty diagonal.
-    """
-
-    def __init__(self, adjacency: Tensor) -> None:
-        self.copies, self.num_nodes = adjacency.shape[:2]
-        self.adjacency, self.dtype, self.device = adjacency, adjacency.dtype, adjacency.device
-        self._normalised: dict[float, Tensor] = {}
-
-    def nodes(self, x: Tensor) -> Tensor:
-        """``[B * n, d]`` as ``[B, n, d]``."""
-        return x.view(self.copies, self.num_nodes, x.shape[1])
-
-    @cached_property
-    def degrees(self) -> Tensor:
-        """Row sums, ``[B, n, 1]``."""
-        return self.adjacency.sum(dim=-1, keepdim=True)
-
-    def gathering(self, how: str, *, itself: Any = 0.0) -> Any:
-        """The matrix whose product with rows is their mean or sum over the neighbours; plus ``itself`` times every row."""
-        matrix = self._averaging if how == "mean" else self.adjacency
-        return matrix + itself * self._identity if isinstance(itself, Tensor) or itself else matrix
-
-    def normalised(self, loop: float) -> Any:
-        """``D^-1/2 (A + loop I) D^-1/2``; ``D`` holds the row sums of ``A + loop I``."""
-        if loop not in self._normalised:
-            scale = (self.degrees + loop).rsqrt()
-            if loop == 0:
-                scale = scale.masked_fill(scale == torch.inf, 0)
-            matrix = self.adjacency * (scale * scale.mT)
-            if loop:
-                matrix.diagonal(dim1=1, dim2=2).add_(scale.squeeze(2).square(), alpha=loop)
-            self._normalised[loop] = matrix
-        return self._normalised[loop]
-
-    def attention(self, source: Tensor, target: Tensor, *, slope: float, loops: bool) -> Any:
-        """How every node shares its attention between its neighbours, and itself with ``loops``.
-
-        Args:
-            source, target: What a node adds to its share at its neighbours, and to their shares at itself, ``[B, n]`` or
-                ``[1, n]``. Edges may be weighted where a gradient is wanted.
-            slope: Of the leaky ReLU of the sums.
-            loops: Whether a node attends to itself.
-        """
-        pairs = target.unsqueeze(2) + source.unsqueeze(1)
-        if loops and not torch.is_grad_enabled():
-            torch.nn.functional.leaky_relu_(pairs, slope)
-            return (pairs.add_(self._unreachable) if len(pairs) > 1 else pairs + self._unreachable).softmax(dim=2)
-        pairs = torch.nn.functional.leaky_relu(pairs, slope)
-        weights = self.adjacency + self._identity if loops else self.adjacency
-        highest = pairs.masked_fill(weights == 0, -torch.inf).amax(dim=2, keepdim=True)
-        # a neighbour's score is at most the highest; others are kept from overflowing before their weight of 0 removes them
-        shares = (pairs - highest.masked_fill(highest == -torch.inf, 0)).clamp(max=30).exp() * weights
-        return shares / (shares.sum(dim=2, keepdim=True) + 1e-16)
-
-    @cached_property
-    def _averaging(self) -> Tensor:
-        """Rows divided by their sums; a node without neighbours has none."""
-        return self.adjacency / self.degrees.clamp(min=1)
-
-    @cached_property
-    def _unreachable(self) -> Tensor:
-        """For pairs without an edge a number below all scores, 0 for edges and for a node and itself: added before a softmax."""
-        return (self.adjacency + self._identity).sub_(1).mul_(torch.finfo(self.dtype).max / 4)
-
-    @property
-    def _identity(self) -> Tensor:
-        return torch.eye(self.num_nodes, dtype=self.dtype, device=self.device)
-
-    def product(self, matrix: Any, rows: Any, added: Any = None, ending: Ending = NO_ENDING) -> Tensor:
-        """``matrix @ rows + added`` for every graph, and what follows: ``[B * n, d]``, or ``[B, d]`` where nodes are pooled.
-
-        Args:
-            matrix: Of this batch.
-            rows: Rows, or what :meth:`looked_up` made.
-            added: One row ``[d]``, or as ``rows``.
-            ending: What follows.
-        """
-        if len(rows) == self.num_nodes and self.copies > 1:
-            result = matrix.view(self.copies * self.num_nodes, self.num_nodes) @ rows
-            if added is not None:
-                self.nodes(result).add_(added)
-        elif added is None:
-            result = torch.bmm(matrix, self.nodes(rows)).flatten(0, 1)
-        else:
-            own = self.nodes(added) if added.ndim == 2 else added
-            result = torch.baddbmm(own, matrix, self.nodes(rows)).flatten(0, 1)
-        return self.ended(result, ending)
-
-    def perceptron(self, matrix: Any, rows: Any, added: Any, linear: Any, ending: Ending) -> Tensor:
-        """As :meth:`product` with a ReLU, then a linear layer and what follows."""
-        return self.ended(linear(self.product(matrix, rows, added, Ending(relu=True))), ending)
-
-    def sums(self, matrix: Any, values: Tensor) -> Tensor:
-        """``matrix @ values`` for one number per node, ``[B, n]``: faster than many small products by the library."""
-        result: Tensor = (matrix * values.mT).sum(dim=2)
-        return result
-
-    def ended(self, rows: Tensor, ending: Ending) -> Tensor:
-        """What follows a convolution; may write into its rows."""
-        if ending.relu:
-            rows = rows.relu_()
-        if not ending.pool:
-            return rows
-        pooled = self.nodes(rows).sum(dim=1)
-        return pooled.div_(self.num_nodes) if ending.pool == "mean" else pooled
-
-    def looked_up(self, pieces: PiecewiseLinear, values: Tensor) -> list[Any]:
-        """The rows of a piecewise linear layer for one number per node, ``[B, n]``."""
-        return list(pieces.rows(values.flatten()))
-
-    def plain(self, rows: Any) -> Tensor:
-        """Rows that were looked up as a tensor."""
-        result: Tensor = rows
-        return result
-
-
-MOST_NODES = 500
-"""Graphs up to this size were measured to be faster with lists than with matrices or messages."""
 
 
 @cache
@@ -219,7 +84,7 @@ class Rows(NamedTuple):
     factor: Tensor | None = None
 
 
-class _Matrix(NamedTuple):
+class Matrix(NamedTuple):
     """``target[i] entry source[j]`` for a neighbour ``j`` of ``i``, and ``own[i]`` on the diagonal; no entries if all are 1."""
 
     target: NDArray[Any]
@@ -228,8 +93,10 @@ class _Matrix(NamedTuple):
     entries: NDArray[Any]
 
 
-class NeighbourLists(Edges):
-    """As :class:`Edges`, with lists of neighbours in place of matrices; not for gradients.
+class NeighbourLists:
+    """Stands where a model expects ``edge_index``; not for gradients. What layers share is computed once.
+
+    Rows of nodes are ``[B * n, d]``, or ``[n, d]`` where all graphs share them, or looked up.
 
     Args:
         batch: The graphs.
@@ -237,21 +104,21 @@ class NeighbourLists(Edges):
     """
 
     def __init__(self, batch: NoisyBatch, dtype: torch.dtype) -> None:
-        self._kernels, self._batch = compiled_kernels(), batch
-        self.copies, self.num_nodes, self.dtype, self.device = batch.size, batch.num_nodes, dtype, torch.device("cpu")
-        self._normalised: dict[float, Any] = {}
+        self._kernels = compiled_kernels()
+        self.copies, self.num_nodes, self.dtype = batch.size, batch.num_nodes, dtype
+        self._normalised: dict[float, Matrix] = {}
         states, first, second = _states(batch)
         self._ends, self._degrees, *lists = self._kernels.listed(states, first, second, self.num_nodes)
         self._lists = (*lists, self.num_nodes)
 
-    @cached_property
-    def adjacency(self) -> Tensor:  # type: ignore[override]
-        """For layers that need the matrices all the same."""
-        return torch.from_numpy(self._batch.adjacency()).to(self.dtype)
+    def nodes(self, x: Tensor) -> Tensor:
+        """``[B * n, d]`` as ``[B, n, d]``."""
+        return x.view(self.copies, self.num_nodes, x.shape[1])
 
     @cached_property
     def degrees(self) -> Tensor:
-        return torch.from_numpy(self._degrees).to(self.dtype).view(self.copies, self.num_nodes, 1)
+        """As rows, ``[B * n, 1]``."""
+        return torch.from_numpy(self._degrees).to(self.dtype).unsqueeze(1)
 
     def pair_index(self, first: NDArray[np.int64]) -> NDArray[np.int64]:
         """``first[degree]`` plus the sum of the neighbours' degrees, for every node."""
@@ -259,12 +126,14 @@ class NeighbourLists(Edges):
         index += first[self._degrees]
         return index
 
-    def gathering(self, how: str, *, itself: Any = 0.0) -> Any:
+    def gathering(self, how: str, *, itself: Any = 0.0) -> Matrix:
+        """The matrix whose product with rows is their mean or sum over the neighbours; plus ``itself`` times every row."""
         ones = torch.ones(self.num_nodes, dtype=self.dtype)
         shares = 1 / self._every_degree.clamp(min=1) if how == "mean" else ones
         return self._by_degree(shares, ones, ones * itself)
 
-    def normalised(self, loop: float) -> Any:
+    def normalised(self, loop: float) -> Matrix:
+        """``D^-1/2 (A + loop I) D^-1/2``; ``D`` holds the row sums of ``A + loop I``."""
         if loop not in self._normalised:
             scale = (self._every_degree + loop).rsqrt()
             if loop == 0:
@@ -272,7 +141,15 @@ class NeighbourLists(Edges):
             self._normalised[loop] = self._by_degree(scale, scale, scale.square() * loop)
         return self._normalised[loop]
 
-    def attention(self, source: Tensor, target: Tensor, *, slope: float, loops: bool) -> Any:
+    def attention(self, source: Tensor, target: Tensor, *, slope: float, loops: bool) -> Matrix:
+        """How every node shares its attention between its neighbours, and itself with ``loops``.
+
+        Args:
+            source, target: What a node adds to its share at its neighbours, and to their shares at itself, ``[B, n]`` or
+                ``[1, n]``.
+            slope: Of the leaky ReLU of the sums.
+            loops: Whether a node attends to itself.
+        """
         source, target = (part.expand(self.copies, -1).reshape(-1) for part in (source, target))
         number = _array(torch.tensor(slope, dtype=self.dtype))[()]
         entries, own = self._kernels.scores(*self._lists, _array(source), _array(target), number, loops)
@@ -280,24 +157,29 @@ class NeighbourLists(Edges):
         np.exp(own, out=own)
         self._kernels.attend(entries, own, self._lists[0])
         ones = np.ones_like(own)
-        return _Matrix(ones, ones, own, entries)
+        return Matrix(ones, ones, own, entries)
 
     @property
     def _every_degree(self) -> Tensor:
         return torch.arange(self.num_nodes, dtype=self.dtype)
 
-    def _by_degree(self, *tables: Tensor) -> _Matrix:
+    def _by_degree(self, *tables: Tensor) -> Matrix:
         """A matrix whose factors follow from degrees."""
         target, source, own = (_array(table).take(self._degrees) for table in tables)
-        return _Matrix(target, source, own, target[:0])
+        return Matrix(target, source, own, target[:0])
 
-    def product(self, matrix: Any, rows: Any, added: Any = None, ending: Ending = NO_ENDING) -> Tensor:
+    def product(self, matrix: Matrix, rows: Any, added: Any = None, ending: Ending = NO_ENDING) -> Tensor:
+        """``matrix @ rows + added`` for every graph, and what follows: ``[B * n, d]``, or ``[B, d]`` where nodes are pooled.
+
+        ``added`` is one row ``[d]``, or as ``rows``.
+        """
         width, terms = self._terms(matrix, rows, added)
         out = self._empty(ending, width)
         self._kernels.mix(*terms, ending.relu, bool(ending.pool), out)
         return self._ended(out, width, ending)
 
-    def perceptron(self, matrix: Any, rows: Any, added: Any, linear: Any, ending: Ending) -> Tensor:
+    def perceptron(self, matrix: Matrix, rows: Any, added: Any, linear: Any, ending: Ending) -> Tensor:
+        """As :meth:`product` with a ReLU, then a linear layer and what follows."""
         (before, terms), (width, expected) = self._terms(matrix, rows, added), linear.weight.shape
         if before != expected:
             raise ValueError(f"rows have {before} columns, and the linear layer takes {expected}")
@@ -306,7 +188,7 @@ class NeighbourLists(Edges):
         self._kernels.perceptron(*terms, *weights, ending.relu, bool(ending.pool), out)
         return self._ended(out, width, ending)
 
-    def _terms(self, matrix: _Matrix, rows: Any, added: Any) -> tuple[int, tuple[Any, ...]]:
+    def _terms(self, matrix: Matrix, rows: Any, added: Any) -> tuple[int, tuple[Any, ...]]:
         """The number of columns of a product, and what it is made of, as kernels take it."""
         rows = self._as_rows(rows)
         width = rows.table.shape[1]
@@ -339,8 +221,8 @@ class NeighbourLists(Edges):
         result = torch.from_numpy(out)[:, :width].contiguous()
         return result.div_(self.num_nodes) if ending.pool == "mean" else result
 
-    def sums(self, matrix: Any, values: Tensor) -> Tensor:
-        values = values.flatten()
+    def sums(self, matrix: Matrix, values: Tensor) -> Tensor:
+        """``matrix @ values`` for one number per node, ``[B * n]``."""
         self._check(values)
         numbers = _array(values)
         if len(matrix.entries):
@@ -349,22 +231,24 @@ class NeighbourLists(Edges):
             sums = self._kernels.sums(self._ends, matrix.source * numbers)
         sums *= matrix.target
         sums += matrix.own * numbers
-        return torch.from_numpy(sums).view(self.copies, self.num_nodes)
+        return torch.from_numpy(sums)
 
     def ended(self, rows: Tensor, ending: Ending) -> Tensor:
-        if not ending.pool:
-            return rows.relu_() if ending.relu else rows
+        """What follows a convolution; may write into its rows."""
         self._check(rows)
-        out = self._empty(ending, rows.shape[1])
-        self._kernels.pool(self._wide(rows), self.num_nodes, ending.relu, out)
-        return self._ended(out, rows.shape[1], ending)
+        rows = rows.relu_() if ending.relu else rows
+        if not ending.pool:
+            return rows
+        pooled = self.nodes(rows).sum(dim=1)
+        return pooled.div_(self.num_nodes) if ending.pool == "mean" else pooled
 
-    def looked_up(self, pieces: PiecewiseLinear, values: Tensor) -> list[Any]:
-        factor = values.flatten()
-        index = self._kernels.pieces_of(_array(factor), _array(pieces.knots))
-        return [Rows(level, index, rise, factor) for rise, level in pieces.tables]
+    def looked_up(self, pieces: PiecewiseLinear, values: Tensor) -> list[Rows]:
+        """The rows of a piecewise linear layer for one number per node, ``[B * n]``."""
+        index = self._kernels.pieces_of(_array(values), _array(pieces.knots))
+        return [Rows(level, index, rise, values) for rise, level in pieces.tables]
 
     def plain(self, rows: Any) -> Tensor:
+        """Rows that were looked up as a tensor."""
         if isinstance(rows, Tensor):
             return rows
         index = torch.from_numpy(rows.places)

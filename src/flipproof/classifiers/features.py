@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from flipproof.checks import checked_count
@@ -59,7 +58,23 @@ class NodeFeatures(ABC):
         return self.sparse(edges, torch.zeros(graph.num_nodes, dtype=torch.int64), own)
 
 
-class Own(NodeFeatures):
+class _OfDegrees(NodeFeatures):
+    """Features that follow from the degrees in the noisy graph and the graph's own."""
+
+    @abstractmethod
+    def rows(self, degrees: Tensor, own: Tensor | None) -> Tensor:
+        """``[..., width]`` for degrees ``[...]`` as floating numbers, and own features ``[..., d]``."""
+
+    def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
+        return self.rows(adjacency.sum(dim=-1), own)
+
+    def sparse(self, edge_index: Tensor, batch: Tensor, own: Tensor | None) -> Tensor:
+        if not self.reads_edges:
+            return self.rows(batch, own)
+        return self.rows(torch.bincount(edge_index[0], minlength=len(batch)).to(torch.float32), own)
+
+
+class Own(_OfDegrees):
     """The graph's own ``node_features``, untouched by noise. They must not depend on the edges."""
 
     spec = "own"
@@ -73,14 +88,11 @@ class Own(NodeFeatures):
             )
         return own
 
-    def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
-        return self.shared(adjacency.shape[1], own)
-
-    def sparse(self, edge_index: Tensor, batch: Tensor, own: Tensor | None) -> Tensor:
-        return self.shared(len(batch), own)
+    def rows(self, degrees: Tensor, own: Tensor | None) -> Tensor:
+        return self.shared(len(degrees), own)
 
 
-class OwnOrDegree(NodeFeatures):
+class OwnOrDegree(_OfDegrees):
     """The default: the graph's own ``node_features``, or the degree in the noisy graph where it has none."""
 
     spec = "own-or-degree"
@@ -91,14 +103,11 @@ class OwnOrDegree(NodeFeatures):
     def only_degree(self, own: Tensor | None) -> bool:
         return own is None
 
-    def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
-        return Degree().dense(adjacency, mask, own) if own is None else own
-
-    def sparse(self, edge_index: Tensor, batch: Tensor, own: Tensor | None) -> Tensor:
-        return Degree().sparse(edge_index, batch, own) if own is None else own
+    def rows(self, degrees: Tensor, own: Tensor | None) -> Tensor:
+        return degrees.unsqueeze(-1) if own is None else own
 
 
-class Constant(NodeFeatures):
+class Constant(_OfDegrees):
     """The number 1 at every node."""
 
     spec = "constant"
@@ -107,14 +116,11 @@ class Constant(NodeFeatures):
     def shared(self, num_nodes: int, own: Tensor | None) -> Tensor | None:
         return torch.ones(num_nodes, 1)
 
-    def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
-        return torch.ones(*adjacency.shape[:2], 1, device=adjacency.device)
-
-    def sparse(self, edge_index: Tensor, batch: Tensor, own: Tensor | None) -> Tensor:
-        return torch.ones(len(batch), 1, device=edge_index.device)
+    def rows(self, degrees: Tensor, own: Tensor | None) -> Tensor:
+        return torch.ones(*degrees.shape, 1, device=degrees.device)
 
 
-class Degree(NodeFeatures):
+class Degree(_OfDegrees):
     """The degree in the noisy graph, raw count."""
 
     spec = "degree"
@@ -123,14 +129,11 @@ class Degree(NodeFeatures):
     def only_degree(self, own: Tensor | None) -> bool:
         return True
 
-    def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
-        return adjacency.sum(dim=-1, keepdim=True)
-
-    def sparse(self, edge_index: Tensor, batch: Tensor, own: Tensor | None) -> Tensor:
-        return torch.bincount(edge_index[0], minlength=len(batch)).to(torch.float32).unsqueeze(1)
+    def rows(self, degrees: Tensor, own: Tensor | None) -> Tensor:
+        return degrees.unsqueeze(-1)
 
 
-class OneHotDegree(NodeFeatures):
+class OneHotDegree(_OfDegrees):
     """The degree in the noisy graph, one-hot; degrees above ``max_degree`` share the last column.
 
     >>> OneHotDegree(2).of(Graph(3, [(0, 1)])).tolist()
@@ -143,14 +146,8 @@ class OneHotDegree(NodeFeatures):
         self.max_degree = checked_count(max_degree, "max_degree", 1, "for instance 63")
         self.spec = f"one-hot-degree:{self.max_degree}"
 
-    def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
-        return self._one_hot(adjacency.sum(dim=-1).to(torch.int64))
-
-    def sparse(self, edge_index: Tensor, batch: Tensor, own: Tensor | None) -> Tensor:
-        return self._one_hot(torch.bincount(edge_index[0], minlength=len(batch)))
-
-    def _one_hot(self, degrees: Tensor) -> Tensor:
-        clipped = degrees.clamp(max=self.max_degree)
+    def rows(self, degrees: Tensor, own: Tensor | None) -> Tensor:
+        clipped = degrees.to(torch.int64).clamp(max=self.max_degree)
         return torch.nn.functional.one_hot(clipped, self.max_degree + 1).to(torch.float32)
 
 
@@ -183,14 +180,13 @@ class Function(NodeFeatures):
         self.function = function
 
     def dense(self, adjacency: Tensor, mask: Tensor, own: Tensor | None) -> Tensor:
-        sizes = mask.sum(dim=1).tolist()
-        matrices = adjacency.cpu().numpy()
-        features = []
-        for row, size in enumerate(sizes):
-            edges = np.argwhere(np.triu(matrices[row, :size, :size], 1))
-            part = self._apply(size, edges, None if own is None else own[row, :size])
-            features.append(torch.nn.functional.pad(part, (0, 0, 0, adjacency.shape[1] - size)))
-        return torch.stack(features).to(adjacency.device)
+        numbers = mask.flatten().cumsum(0).view(mask.shape) - 1  # of the nodes that are no padding
+        graph, *ends = adjacency.nonzero(as_tuple=True)
+        edge_index = torch.stack([numbers[graph, end] for end in ends])
+        rows = self.sparse(edge_index, mask.nonzero()[:, 0], None if own is None else own[mask])
+        features = rows.new_zeros(*mask.shape, rows.shape[1])
+        features[mask] = rows
+        return features
 
     def sparse(self, edge_index: Tensor, batch: Tensor, own: Tensor | None) -> Tensor:
         sizes = torch.bincount(batch).tolist()
@@ -200,44 +196,36 @@ class Function(NodeFeatures):
         stops = torch.bincount(owner, minlength=len(sizes)).cumsum(0).tolist()
         features, node, edge = [], 0, 0
         for size, stop in zip(sizes, stops, strict=True):
-            rows = None if own is None else own[node : node + size]
-            features.append(self._apply(size, edges[edge:stop] - node, rows))
+            rows = None if own is None else own[node : node + size].cpu().numpy()
+            features.append(self._apply(Graph(size, edges[edge:stop] - node, rows)))
             node, edge = node + size, stop
         return torch.cat(features).to(edge_index.device)
 
-    def _apply(self, size: int, edges: NDArray[Any], own: Tensor | None) -> Tensor:
-        graph = Graph(size, edges, None if own is None else own.cpu().numpy())
-        if _is_transform(self.function):
+    def _apply(self, graph: Graph) -> Tensor:
+        if any(base.__module__.startswith("torch_geometric.transforms") for base in type(self.function).__mro__):
             result = self.function(graph.to_pyg()).x
             if result is None:
                 raise InputError("the features transform left no x on the graph (use one that sets node features)")
         else:
             result = self.function(graph)
         # a tensor keeps its type (an embedding wants integers); anything else becomes what a network wants
-        features = result if isinstance(result, Tensor) else self._as_tensor(result)
-        if features.ndim != 2 or len(features) != size:
+        if not isinstance(result, Tensor):
+            try:
+                values = np.array(result)
+            except ValueError:  # rows of unequal length
+                values = np.array(None)
+            if values.dtype.kind not in "fiub":
+                raise InputError(
+                    f"the features function must return numbers, one row per node; got {type(result).__name__} "
+                    "(an array or a tensor [n, d])"
+                )
+            result = torch.from_numpy(values.astype(np.float32))
+        if result.ndim != 2 or len(result) != graph.num_nodes:
             raise InputError(
-                f"the features function must return one row per node, [{size}, d]; got shape "
-                f"{tuple(features.shape)} (it is called with each noisy flipproof.Graph)"
+                f"the features function must return one row per node, [{graph.num_nodes}, d]; got shape "
+                f"{tuple(result.shape)} (it is called with each noisy flipproof.Graph)"
             )
-        return features
-
-    @staticmethod
-    def _as_tensor(result: Any) -> Tensor:
-        try:
-            values = np.array(result)
-        except ValueError:  # rows of unequal length
-            values = np.array(None)
-        if values.dtype.kind not in "fiub":
-            raise InputError(
-                f"the features function must return numbers, one row per node; got {type(result).__name__} "
-                "(an array or a tensor [n, d])"
-            )
-        return torch.from_numpy(values.astype(np.float32))
-
-
-def _is_transform(function: Any) -> bool:
-    return any(base.__module__.startswith("torch_geometric.transforms") for base in type(function).__mro__)
+        return result
 
 
 _BY_NAME: dict[str, Callable[[], NodeFeatures]] = {

@@ -297,19 +297,6 @@ def perceptron(
 
 
 @compiled
-def pool(rows: Any, nodes: Any, relu: Any, out: Any) -> None:
-    """The sums of ``rows [B * n, d]`` over the nodes, after a ReLU if wanted."""
-    nothing = np.zeros((1, rows.shape[1]), rows.dtype)
-    for copy in range(len(out)):
-        for column in range(0, rows.shape[1], LANES):
-            whole = _load(nothing, 0, column)
-            for node in range(copy * nodes, copy * nodes + nodes):
-                row = _load(rows, node, column)
-                whole = _plus(whole, _rectified(row) if relu else row)
-            _store(out, copy, column, whole)
-
-
-@compiled
 def scores(starts: Any, neighbours: Any, nodes: Any, source: Any, target: Any, slope: Any, loops: Any) -> Any:
     """The exponents of attention, at most 0: every entry's and every node's own (minus infinity without loops)."""
     entries, own = np.empty(len(neighbours), source.dtype), np.empty_like(target)

@@ -1,6 +1,6 @@
-"""PyG's common layers and readouts on dense batches: the same weights, matrix products instead of messages.
+"""PyG's common layers and readouts on lists of neighbours: the same weights, compiled loops instead of messages.
 
-Nodes stay in PyG's own layout, one row a node, ``[B * n, d]``: all graphs of a batch have ``n`` nodes, so a view as ``[B, n, d]``
+Nodes stay in PyG's own layout, one row per node, ``[B * n, d]``: all graphs of a batch have ``n`` nodes, a view as ``[B, n, d]``
 costs nothing, and whatever a model does between its convolutions needs no translation.
 
 A convolution has two parts, in the order that costs less: linear maps of every row by itself (*maps*), and sums over neighbours
@@ -18,11 +18,12 @@ import torch
 import torch_geometric.nn as pyg
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import linear
 
 from flipproof.classifiers.edges import (
     NO_ENDING,
-    Edges,
     Ending,
+    Matrix,
     NeighbourLists,
     PiecewiseLinear,
     RowMap,
@@ -36,7 +37,7 @@ _RELU: tuple[Any, ...] = (torch.nn.functional.relu, torch.relu, "relu", "relu_")
 
 
 class Convolution(ABC):
-    """A convolution on dense batches, with the weights of PyG's layer."""
+    """A convolution on lists of neighbours, with the weights of PyG's layer."""
 
     aggregations: tuple[str, ...] = ("add", "sum")
 
@@ -45,58 +46,90 @@ class Convolution(ABC):
 
     @abstractmethod
     def maps(self) -> list[RowMap] | None:
-        """The linear maps of rows that may go before the sums; ``None`` if the layer has been given others than PyG's."""
+        """The linear maps of rows that go before the sums; ``None`` if there are none."""
 
     @abstractmethod
-    def mix(self, rows: list[Any], edges: Edges, ending: Ending = NO_ENDING) -> Tensor:
+    def mix(self, rows: list[Any], lists: NeighbourLists, ending: Ending = NO_ENDING) -> Tensor:
         """The rest, given the rows of every map, ``[B * n, k]`` or ``[n, k]`` or looked up; then the ending."""
 
-    @abstractmethod
-    def gather_first(self, x: Tensor, edges: Edges) -> Tensor:
+    def gather_first(self, x: Tensor, lists: NeighbourLists) -> Tensor | None:
         """The whole layer, sums over the neighbours first: cheaper where the layer widens."""
+        return None
 
-    def __call__(self, x: Tensor, edges: Edges, ending: Ending = NO_ENDING) -> Tensor:
+    def __call__(self, x: Tensor, lists: NeighbourLists, ending: Ending = NO_ENDING) -> Tensor:
         """From rows ``[B * n, d]``, or ``[n, d]`` where all graphs share them, to ``[B * n, k]``, or ``[B, k]`` where pooled."""
-        maps, shared = self.maps(), len(x) == edges.num_nodes
+        maps, shared = self.maps(), len(x) == lists.num_nodes
         if maps is None or (not shared and maps[0][0].shape[1] < maps[0][0].shape[0]):
-            return edges.ended(self.gather_first(x if not shared else x.repeat(edges.copies, 1), edges), ending)
-        return self.mix([torch.nn.functional.linear(x, *one) for one in maps], edges, ending)
+            result = self.gather_first(x.repeat(lists.copies, 1) if shared else x, lists)
+            if result is not None:
+                return lists.ended(result, ending)
+        assert maps is not None
+        return self.mix([linear(x, *one) for one in maps], lists, ending)
 
 
 class Weighing(Convolution):
     """A convolution that adds up its neighbours' rows with weights: with one input, a row is ``s * slope + offset``."""
 
-    @abstractmethod
+    def maps(self) -> list[RowMap] | None:
+        return [(self.layer.lin.weight, None)]
+
     def line(self) -> tuple[Tensor, Tensor] | None:
-        """Slope and offset ``[k]``; ``None`` if the layer has another form, or more than one input."""
+        """Slope and offset ``[k]``; ``None`` if the layer has more than one input, or several heads."""
+        weight, bias = self.layer.lin.weight, self.layer.bias
+        if weight.shape[1] != 1 or getattr(self.layer, "heads", 1) != 1:
+            return None
+        return weight[:, 0], torch.zeros_like(weight[:, 0]) if bias is None else bias
 
     @abstractmethod
-    def numbers(self, x: Tensor, edges: Edges) -> Tensor:
-        """The number ``s`` of every node, ``[B, n]``, for inputs ``[B, n, 1]``."""
+    def matrix(self, x: Tensor, lists: NeighbourLists) -> Matrix:
+        """The weights, for inputs ``[B * n, 1]``."""
+
+    def numbers(self, x: Tensor, lists: NeighbourLists) -> Tensor:
+        """The number ``s`` of every node, ``[B * n]``, for inputs ``[B * n, 1]``."""
+        return lists.sums(self.matrix(x, lists), x.squeeze(1))
 
 
 class _GCN(Weighing):
-    def matrix(self, edges: Edges) -> Any:
+    def matrix(self, x: Tensor | None, lists: NeighbourLists) -> Matrix:
         if not self.layer.normalize:
-            return edges.gathering("sum")
+            return lists.gathering("sum")
         # without edge weights PyG's loops weigh 1, improved or not
-        return edges.normalised(1.0 if self.layer.add_self_loops else 0.0)
+        return lists.normalised(1.0 if self.layer.add_self_loops else 0.0)
 
+    def mix(self, rows: list[Any], lists: NeighbourLists, ending: Ending = NO_ENDING) -> Tensor:
+        return lists.product(self.matrix(None, lists), rows[0], self.layer.bias, ending)
+
+    def gather_first(self, x: Tensor, lists: NeighbourLists) -> Tensor:
+        return linear(lists.product(self.matrix(x, lists), x), self.layer.lin.weight, self.layer.bias)
+
+
+class _GAT(Weighing):
     def maps(self) -> list[RowMap] | None:
-        return [(self.layer.lin.weight, None)] if _plain(self.layer.lin) else None
+        layer = self.layer
+        by_head = layer.lin.weight.view(layer.heads, layer.out_channels, -1)
+        scores = [(attention[0].unsqueeze(2) * by_head).sum(dim=1) for attention in (layer.att_src, layer.att_dst)]
+        return [(layer.lin.weight, None), (torch.cat(scores), None)]
 
-    def line(self) -> tuple[Tensor, Tensor] | None:
-        return _line(self.layer.lin, self.layer.bias)
+    def mix(self, rows: list[Any], lists: NeighbourLists, ending: Ending = NO_ENDING) -> Tensor:
+        values, scores = rows[0], lists.plain(rows[1])
+        shares = [self._shares(scores, lists, head) for head in range(self.layer.heads)]
+        if len(shares) == 1:
+            return lists.product(shares[0], values, self.layer.bias, ending)
+        parts = lists.plain(values).chunk(len(shares), dim=1)
+        heads = [lists.product(share, part.contiguous()) for share, part in zip(shares, parts, strict=True)]
+        result = torch.cat(heads, dim=1) if self.layer.concat else torch.stack(heads).mean(dim=0)
+        return lists.ended(result if self.layer.bias is None else result + self.layer.bias, ending)
 
-    def numbers(self, x: Tensor, edges: Edges) -> Tensor:
-        return edges.sums(self.matrix(edges), x)
+    def _shares(self, scores: Tensor, lists: NeighbourLists, head: int = 0) -> Matrix:
+        """How every node shares its attention, for scores as source, then as target, ``[B * n, 2H]`` or ``[n, 2H]``."""
+        layer = self.layer
+        source, target = (scores[:, column].reshape(-1, lists.num_nodes) for column in (head, layer.heads + head))
+        return lists.attention(source, target, slope=layer.negative_slope, loops=layer.add_self_loops)
 
-    def mix(self, rows: list[Any], edges: Edges, ending: Ending = NO_ENDING) -> Tensor:
-        return edges.product(self.matrix(edges), rows[0], self.layer.bias, ending)
-
-    def gather_first(self, x: Tensor, edges: Edges) -> Tensor:
-        result: Tensor = self.layer.lin(edges.product(self.matrix(edges), x))
-        return result if self.layer.bias is None else result.add_(self.layer.bias)
+    def matrix(self, x: Tensor, lists: NeighbourLists) -> Matrix:
+        layer = self.layer
+        scores = [(attention * layer.lin.weight.mT).sum() for attention in (layer.att_src, layer.att_dst)]
+        return self._shares(x * torch.stack(scores), lists)
 
 
 class Combining(Convolution):
@@ -108,8 +141,8 @@ class Combining(Convolution):
     def combine(self, x: Tensor, gathered: Tensor) -> Tensor:
         """The new rows."""
 
-    def gather_first(self, x: Tensor, edges: Edges) -> Tensor:
-        return self.combine(x, edges.product(edges.gathering(self.layer.aggr), x))
+    def gather_first(self, x: Tensor, lists: NeighbourLists) -> Tensor:
+        return self.combine(x, lists.product(lists.gathering(self.layer.aggr), x))
 
 
 class _GIN(Combining):
@@ -118,16 +151,16 @@ class _GIN(Combining):
         known = type(inner) is torch.nn.Sequential and len(inner) and _plain(inner[0])
         return [(inner[0].weight, None)] if known else None
 
-    def mix(self, rows: list[Any], edges: Edges, ending: Ending = NO_ENDING) -> Tensor:
-        matrix = edges.gathering(self.layer.aggr, itself=1 + self.layer.eps)
+    def mix(self, rows: list[Any], lists: NeighbourLists, ending: Ending = NO_ENDING) -> Tensor:
+        matrix = lists.gathering(self.layer.aggr, itself=1 + self.layer.eps)
         first, *rest = self.layer.nn
         relu = bool(rest) and type(rest[0]) is torch.nn.ReLU
         if relu and len(rest) == 2 and _plain(rest[1]):
-            return edges.perceptron(matrix, rows[0], first.bias, rest[1], ending)
-        values = edges.product(matrix, rows[0], first.bias, Ending(relu=relu))
+            return lists.perceptron(matrix, rows[0], first.bias, rest[1], ending)
+        values = lists.product(matrix, rows[0], first.bias, Ending(relu=relu))
         for part in rest[relu:]:
             values = part(values)
-        return edges.ended(values, ending)
+        return lists.ended(values, ending)
 
     def combine(self, x: Tensor, gathered: Tensor) -> Tensor:
         result: Tensor = self.layer.nn(torch.add(gathered, x * (1 + self.layer.eps)))
@@ -140,18 +173,16 @@ class _GraphConv(Combining):
         return self.layer.lin_rel, self.layer.lin_root
 
     def maps(self) -> list[RowMap] | None:
-        linear, own = self.linears()
-        if not _plain(linear) or (own is not None and not _plain(own)):
-            return None
-        return [(linear.weight, None), *([] if own is None else [(own.weight, linear.bias)])]
+        gathered, own = self.linears()
+        return [(gathered.weight, None), *([] if own is None else [(own.weight, gathered.bias)])]
 
-    def mix(self, rows: list[Any], edges: Edges, ending: Ending = NO_ENDING) -> Tensor:
+    def mix(self, rows: list[Any], lists: NeighbourLists, ending: Ending = NO_ENDING) -> Tensor:
         added = rows[1] if len(rows) > 1 else self.linears()[0].bias
-        return edges.product(edges.gathering(self.layer.aggr), rows[0], added, ending)
+        return lists.product(lists.gathering(self.layer.aggr), rows[0], added, ending)
 
     def combine(self, x: Tensor, gathered: Tensor) -> Tensor:
-        linear, own = self.linears()
-        result: Tensor = linear(gathered)
+        first, own = self.linears()
+        result: Tensor = first(gathered)
         return result if own is None else result + own(x)
 
 
@@ -159,116 +190,27 @@ class _SAGE(_GraphConv):
     def linears(self) -> tuple[Any, Any]:
         return self.layer.lin_l, self.layer.lin_r if self.layer.root_weight else None
 
-    def maps(self) -> list[RowMap] | None:
-        return None if self.layer.project else super().maps()
 
-    def mix(self, rows: list[Any], edges: Edges, ending: Ending = NO_ENDING) -> Tensor:
-        if not self.layer.normalize:
-            return super().mix(rows, edges, ending)
-        return edges.ended(self._normalised(super().mix(rows, edges)), ending)
-
-    def gather_first(self, x: Tensor, edges: Edges) -> Tensor:
-        projected = self.layer.lin(x).relu() if self.layer.project else x
-        return self.combine(x, edges.product(edges.gathering(self.layer.aggr), projected))
-
-    def combine(self, x: Tensor, gathered: Tensor) -> Tensor:
-        return self._normalised(super().combine(x, gathered))
-
-    def _normalised(self, values: Tensor) -> Tensor:
-        return torch.nn.functional.normalize(values, p=2.0, dim=-1) if self.layer.normalize else values
-
-
-class _GAT(Weighing):
-    def maps(self) -> list[RowMap] | None:
-        layer = self.layer
-        if not _plain(layer.lin) or (layer.res is not None and not _plain(layer.res)):
-            return None
-        by_head = layer.lin.weight.view(layer.heads, layer.out_channels, -1)
-        scores = [(attention[0].unsqueeze(2) * by_head).sum(dim=1) for attention in (layer.att_src, layer.att_dst)]
-        rest: list[RowMap] = [] if layer.res is None else [(layer.res.weight, layer.bias)]
-        return [(layer.lin.weight, None), (torch.cat(scores), None), *rest]
-
-    def mix(self, rows: list[Any], edges: Edges, ending: Ending = NO_ENDING) -> Tensor:
-        values, scores = rows[0], edges.plain(rows[1])
-        added = rows[2] if len(rows) > 2 else self.layer.bias
-        shares = [self._shares(scores, edges, head) for head in range(self.layer.heads)]
-        if len(shares) == 1:
-            return edges.product(shares[0], values, added, ending)
-        parts = edges.plain(values).chunk(len(shares), dim=1)
-        heads = [edges.product(share, part.contiguous()) for share, part in zip(shares, parts, strict=True)]
-        result = torch.cat(heads, dim=1) if self.layer.concat else torch.stack(heads).mean(dim=0)
-        if added is not None:
-            added = edges.plain(added)
-            own = added.ndim == 2 and len(added) == len(result)
-            result = result + added if own else (edges.nodes(result) + added).flatten(0, 1)
-        return edges.ended(result, ending)
-
-    def _shares(self, scores: Tensor, edges: Edges, head: int = 0) -> Any:
-        """How every node shares its attention, for scores as source, then as target, ``[B * n, 2H]`` or ``[n, 2H]``."""
-        layer = self.layer
-        source, target = (scores[:, column].reshape(-1, edges.num_nodes) for column in (head, layer.heads + head))
-        return edges.attention(source, target, slope=layer.negative_slope, loops=layer.add_self_loops)
-
-    def line(self) -> tuple[Tensor, Tensor] | None:
-        plain = self.layer.heads == 1 and self.layer.res is None
-        return _line(self.layer.lin, self.layer.bias) if plain else None
-
-    def numbers(self, x: Tensor, edges: Edges) -> Tensor:
-        layer = self.layer
-        scores = [(attention * layer.lin.weight.mT).sum() for attention in (layer.att_src, layer.att_dst)]
-        return edges.sums(self._shares(x.flatten(0, 1) * torch.stack(scores), edges), x)
-
-    def gather_first(self, x: Tensor, edges: Edges) -> Tensor:
-        layer = self.layer
-        values = layer.lin(x)
-        by_head = values.view(len(x), layer.heads, layer.out_channels)
-        scores = [(by_head * attention).sum(dim=2) for attention in (layer.att_src, layer.att_dst)]
-        rest = [] if layer.res is None else [layer.res(x) if layer.bias is None else layer.res(x) + layer.bias]
-        return self.mix([values, torch.cat(scores, dim=1), *rest], edges)
-
-
-def _line(linear: Any, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:
-    """Slope and offset of a linear layer with one input."""
-    if not _plain(linear) or linear.weight.shape[1] != 1:
-        return None
-    slope = linear.weight[:, 0]
-    return slope, torch.zeros_like(slope) if bias is None else bias
-
-
-def _plain(linear: Any) -> bool:
+def _plain(part: Any) -> bool:
     """Whether it is a linear layer as PyG and torch make them."""
-    return type(linear) in (torch.nn.Linear, pyg.Linear)
+    return type(part) in (torch.nn.Linear, pyg.Linear)
 
 
-def _graph_norm(layer: Any, x: Tensor, edges: Edges) -> Tensor:
-    nodes = edges.nodes(x)
-    centred = nodes - nodes.mean(dim=1, keepdim=True) * layer.mean_scale
-    deviation = (centred.pow(2).mean(dim=1, keepdim=True) + layer.eps).sqrt()
-    result: Tensor = (layer.weight * centred / deviation + layer.bias).flatten(0, 1)
-    return result
+def pooled(x: Tensor, lists: NeighbourLists, how: str) -> Tensor:
+    """The readout: one row per graph."""
+    return lists.nodes(x).amax(dim=1) if how == "max" else lists.ended(x, Ending(pool=how))
 
 
-def _add_pool(x: Tensor, edges: Edges) -> Tensor:
-    return edges.nodes(x).sum(dim=1)
-
-
-def _mean_pool(x: Tensor, edges: Edges) -> Tensor:
-    return _add_pool(x, edges).div_(edges.num_nodes)
-
-
-def _max_pool(x: Tensor, edges: Edges) -> Tensor:
-    return edges.nodes(x).amax(dim=1)
-
-
-POOLS: dict[Any, Callable[[Tensor, Edges], Tensor]] = {
-    pyg.global_add_pool: _add_pool,
-    pyg.global_mean_pool: _mean_pool,
-    pyg.global_max_pool: _max_pool,
+POOLS: dict[Any, str] = {
+    "add": "add",
+    "sum": "add",
+    "mean": "mean",
+    "max": "max",
+    pyg.SumAggregation: "add",
+    pyg.MeanAggregation: "mean",
+    pyg.MaxAggregation: "max",
 }
-"""Readouts by PyG's function; each takes node rows and edges."""
-
-POOL_ENDINGS: dict[Any, str] = {_add_pool: "add", _mean_pool: "mean"}
-"""Those that a convolution can do along with its sums, by their name in :class:`Ending`."""
+"""Readouts by how PyG scatters, or by its layer; those that are missing here work as well, only slower."""
 
 CONVOLUTIONS: dict[type, type[Convolution]] = {
     pyg.GCNConv: _GCN,
@@ -277,45 +219,40 @@ CONVOLUTIONS: dict[type, type[Convolution]] = {
     pyg.GraphConv: _GraphConv,
     pyg.GATConv: _GAT,
 }
-"""Dense forms by PyG's layer."""
 
-BY_GRAPH: dict[type, Callable[[Any, Tensor, Edges], Tensor]] = {
-    pyg.GraphNorm: _graph_norm,
-    pyg.SumAggregation: lambda layer, x, edges: _add_pool(x, edges),
-    pyg.MeanAggregation: lambda layer, x, edges: _mean_pool(x, edges),
-    pyg.MaxAggregation: lambda layer, x, edges: _max_pool(x, edges),
-}
-"""Layers that take ``(x, batch)``; where one is missing here, PyG's own works as well, only slower."""
+_PLAIN_OPTIONS = {"decomposed_layers": 1, "edge_dim": None, "project": False, "normalize": False, "residual": False}
 
 
 def refusal(layer: Any) -> str | None:
     """Why a convolution cannot be translated, or ``None`` if it can."""
     kind = type(layer).__name__
     if type(layer) not in CONVOLUTIONS:
-        return f"{kind} has no dense form here"
+        return f"{kind} has no compiled form here"
     if layer.aggr not in CONVOLUTIONS[type(layer)].aggregations:
-        return f"{kind} with aggregation {layer.aggr!r} has no dense form here"
-    if layer.decomposed_layers != 1 or getattr(layer, "edge_dim", None) is not None:
-        return f"{kind} with decomposed layers or edge attributes has no dense form here"
-    if isinstance(layer, pyg.GATConv) and layer.lin is None:
-        return "GATConv for two kinds of nodes has no dense form here"
+        return f"{kind} with aggregation {layer.aggr!r} has no compiled form here"
+    options = {name: usual for name, usual in _PLAIN_OPTIONS.items() if (name, kind) != ("normalize", "GCNConv")}
+    unusual = [name for name, usual in options.items() if getattr(layer, name, usual) != usual]
+    if unusual:
+        return f"{kind} with {unusual[0]} has no compiled form here"
+    if getattr(layer, "lin", layer) is None:
+        return f"{kind} for two kinds of nodes has no compiled form here"
+    parts = [part for part in layer.children() if not isinstance(part, pyg.aggr.Aggregation)]
+    if not isinstance(layer, pyg.GINConv) and not all(map(_plain, parts)):
+        return f"{kind} has parts that are not PyG's own"
     attributes = (item for part in layer.modules() for item in vars(part).items())
     hooked = any("forward" in name and "hooks" in name and held for name, held in attributes)
     return f"{kind} has hooks" if hooked else None
 
 
-class DenseLayer(torch.nn.Module):
-    """A layer's dense form around the layer itself: weights are shared, not copied."""
+class CompiledLayer(torch.nn.Module):
+    """A convolution's compiled form around the layer itself: weights are shared, not copied."""
 
     def __init__(self, layer: torch.nn.Module) -> None:
         super().__init__()
-        self.layer = layer
-        self.convolution = None if type(layer) in BY_GRAPH else CONVOLUTIONS[type(layer)](layer)
+        self.layer, self.convolution = layer, CONVOLUTIONS[type(layer)](layer)
 
-    def forward(self, x: Tensor, edges: Edges, relu: bool = False, pool: str = "") -> Tensor:
-        if self.convolution is None:
-            return BY_GRAPH[type(self.layer)](self.layer, x, edges)
-        return self.convolution(x, edges, Ending(relu, pool))
+    def forward(self, x: Tensor, lists: NeighbourLists, relu: bool = False, pool: str = "") -> Tensor:
+        return self.convolution(x, lists, Ending(relu, pool))
 
 
 def is_relu(called: Any) -> bool:
@@ -338,7 +275,7 @@ class DegreeRows(torch.nn.Module):
     """
 
     def __init__(
-        self, first: DenseLayer, between: Callable[[Tensor], Tensor], steps: list[Any], second: DenseLayer
+        self, first: CompiledLayer, between: Callable[[Tensor], Tensor], steps: list[Any], second: CompiledLayer
     ) -> None:
         super().__init__()
         self._parts = torch.nn.ModuleList([first, second])
@@ -349,39 +286,36 @@ class DegreeRows(torch.nn.Module):
         self._kept: tuple[Any, PiecewiseLinear | None] | None = None
         self._pairs: tuple[Any, NDArray[np.int64], list[Tensor]] | None = None
 
-    def forward(self, x: Tensor | None, edges: Edges, relu: bool = False, pool: str = "") -> Any:
+    def forward(self, x: Tensor | None, lists: NeighbourLists, relu: bool = False, pool: str = "") -> Any:
         """As the calls one after the other; ``x`` is ``None`` where it is the degree."""
         ending = Ending(relu, pool)
         if x is None:
-            rows = self._by_pieces(one, edges) if isinstance(one := self._first, Weighing) else self._by_pairs(edges)
+            rows = self._by_pieces(one, lists) if isinstance(one := self._first, Weighing) else self._by_pairs(lists)
             if rows is not None:
-                return self._second.mix(rows, edges, ending)
-            x = edges.degrees.flatten(0, 1)
-        return self._second(self._between(self._first(x, edges)), edges, ending)
+                return self._second.mix(rows, lists, ending)
+            x = lists.degrees
+        return self._second(self._between(self._first(x, lists)), lists, ending)
 
     def forget(self) -> None:
         """Make the tables again when they are needed next."""
         self._kept = self._pairs = None
 
-    def _by_pairs(self, edges: Edges) -> list[Any] | None:
+    def _by_pairs(self, lists: NeighbourLists) -> list[Any] | None:
         """The rows that the second convolution adds up, computed once per pair of degree and sum of degrees around."""
-        nodes, maps = edges.num_nodes, self._second.maps()
+        nodes, maps = lists.num_nodes, self._second.maps()
         if nodes > _MOST_NODES or maps is None or self._first.maps() is None:
             return None
-        if isinstance(edges, NeighbourLists):
-            if nodes <= _ALL_PAIRS:
-                first, tables = self._all_pairs(nodes, maps)
-                index = edges.pair_index(first)
-                return [Rows(table, index) for table in tables]
-            keys = torch.from_numpy(edges.pair_index(np.arange(nodes) * nodes**2))
+        if nodes <= _ALL_PAIRS:
+            first, tables = self._all_pairs(nodes, maps)
+            place = lists.pair_index(first)
         else:
-            around = (edges.adjacency * edges.degrees.mT).sum(dim=2)
-            keys = around.add_(edges.degrees.squeeze(2), alpha=nodes * nodes).flatten().long()
-        pairs, place = _distinct(keys, nodes**3)
-        tables = self._of_pairs(pairs // nodes**2, pairs % nodes**2, maps)
-        if isinstance(edges, NeighbourLists):
-            return [Rows(table, place.numpy()) for table in tables]
-        return [table.index_select(0, place) for table in tables]
+            keys = lists.pair_index(np.arange(nodes) * nodes**2)
+            there = np.zeros(nodes**3, dtype=np.bool_)
+            there[keys] = True
+            place = np.cumsum(there)[keys] - 1
+            pairs = torch.from_numpy(np.flatnonzero(there))
+            tables = self._of_pairs(pairs // nodes**2, pairs % nodes**2, maps)
+        return [Rows(table, place) for table in tables]
 
     def _all_pairs(self, nodes: int, maps: list[RowMap]) -> tuple[NDArray[np.int64], list[Tensor]]:
         """Tables of all pairs on so many nodes, and the first place of every degree in them."""
@@ -400,15 +334,15 @@ class DegreeRows(torch.nn.Module):
         if self._first.layer.aggr == "mean":
             sums = sums / own.clamp(min=1)
         hidden = self._between(self._first.combine(own, sums))
-        return [torch.nn.functional.linear(hidden, *one) for one in maps]
+        return [linear(hidden, *one) for one in maps]
 
-    def _by_pieces(self, first: Weighing, edges: Edges) -> list[Any] | None:
+    def _by_pieces(self, first: Weighing, lists: NeighbourLists) -> list[Any] | None:
         """The rows that the second convolution adds up, from tables; made again when a weight has changed."""
         state = state_of(self._weights)
         if self._kept is None or self._kept[0] != state:
             self._kept = state, self._made_pieces(first)
         pieces = self._kept[1]
-        return None if pieces is None else edges.looked_up(pieces, first.numbers(edges.degrees, edges))
+        return None if pieces is None else lists.looked_up(pieces, first.numbers(lists.degrees, lists))
 
     def _made_pieces(self, first: Weighing) -> PiecewiseLinear | None:
         line, maps = first.line(), self._second.maps()
@@ -438,13 +372,3 @@ def _batch_norm(step: Any) -> tuple[Tensor, Tensor]:
         gain = gain * step.weight
     shift = -step.running_mean * gain
     return gain, shift + step.bias if step.affine else shift
-
-
-def _distinct(keys: Tensor, bound: int) -> tuple[Tensor, Tensor]:
-    """The distinct keys, ascending, and the place of every key among them; keys are below ``bound``."""
-    there = torch.zeros(bound, dtype=torch.bool, device=keys.device)
-    there[keys] = True
-    distinct = there.nonzero().squeeze(1)
-    place = torch.empty(bound, dtype=torch.int64, device=keys.device)
-    place[distinct] = torch.arange(len(distinct), device=keys.device)
-    return distinct, place[keys]

@@ -152,8 +152,6 @@ class TorchClassifier(Classifier):
             raise
         except Exception:  # the model itself fails; it is probed next, and says so in full
             return self.itself(graph, noise)
-        if remark and self.made_again():
-            return self.suited(graph, noise)
         if not remark:
             self._agreed.add(key)
             return shortcut
@@ -161,10 +159,6 @@ class TorchClassifier(Classifier):
             raise ShortcutDisagrees(remark)
         self.take_no_shortcuts(remark)
         return self.itself(graph, noise)
-
-    def made_again(self) -> bool:
-        """Make the shortcut again, if it may come from an earlier state of the model; whether that was done."""
-        return False
 
     @abstractmethod
     def logits(self, batch: NoisyBatch) -> Tensor:
@@ -312,12 +306,15 @@ class MessagePassingClassifier(TorchClassifier):
     def bytes_each(self, graph: Graph, edges: float) -> float:
         return (2 * edges + graph.num_nodes) * (_BYTES_PER_ROW + _COPIES * 4 * widest_layer(self.module, graph))
 
-    def logits(self, batch: NoisyBatch) -> Tensor:
-        index, membership = batch.edge_index()
-        edge_index, owner = to_device(index, self.device), to_device(membership, self.device)
+    def inputs(self, batch: NoisyBatch) -> tuple[Tensor, Tensor, Tensor]:
+        """``x``, ``edge_index`` and ``batch`` of the union."""
+        edge_index, owner = (to_device(part, self.device) for part in batch.edge_index())
         own = self.own_features(batch)
-        x = self.as_number(self.features.sparse(edge_index, owner, None if own is None else own.repeat(batch.size, 1)))
-        result: Tensor = self._call(x, edge_index, owner)
+        x = self.features.sparse(edge_index, owner, None if own is None else own.repeat(batch.size, 1))
+        return self.as_number(x), edge_index, owner
+
+    def logits(self, batch: NoisyBatch) -> Tensor:
+        result: Tensor = self._call(*self.inputs(batch))
         return result
 
     def _call_with_data(self, module: torch.nn.Module, x: Tensor, edge_index: Tensor, batch: Tensor) -> Any:

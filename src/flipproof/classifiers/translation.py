@@ -1,36 +1,42 @@
-"""The dense twin of a PyG model: the same module, its convolutions and readouts replaced by matrix products.
+"""The compiled twin of a PyG model: the same module, its convolutions and readouts replaced by loops over lists of neighbours.
 
 The module's ``forward`` is traced once with torch.fx. Everything between convolutions is kept as it is, since nodes keep PyG's
 layout; see :mod:`flipproof.classifiers.layers`. What cannot be traced, or uses the edges in another way than in a known layer,
-is not translated; the caller then uses the module itself.
+is not translated: the model itself is asked then.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+import re
+from collections.abc import Callable
 from copy import deepcopy
 from operator import attrgetter
-from types import FunctionType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch_geometric.nn as pyg
 from torch import Tensor, fx
+from torch_geometric.nn.pool import glob
+from torch_geometric.utils import scatter
 
-from flipproof.classifiers.edges import Edges
+from flipproof.classifiers.dense import Shortcut
+from flipproof.classifiers.edges import NeighbourLists
 from flipproof.classifiers.layers import (
-    BY_GRAPH,
     CONVOLUTIONS,
-    POOL_ENDINGS,
     POOLS,
+    CompiledLayer,
     DegreeRows,
-    DenseLayer,
     is_relu,
+    pooled,
     refusal,
 )
+from flipproof.classifiers.torch_module import MessagePassingClassifier
+from flipproof.graphs import Graph
+from flipproof.noise import EdgeNoise, NoisyBatch
 
+_AT_ONCE = 16  # samples of a graph that are held against the model's own answers in one call
+_FEW_NODES = 64  # beyond, one at a time: the model takes more memory than its twin
 _MODULE_NAMES = "BatchNorm1d Dropout ELU GELU Identity LayerNorm LeakyReLU Linear ReLU SELU Sigmoid SiLU Softplus Tanh"
 _MODULES = tuple(getattr(torch.nn, name) for name in _MODULE_NAMES.split())
 _FUNCTION_NAMES = "dropout elu gelu leaky_relu relu selu sigmoid silu tanh"
@@ -57,11 +63,11 @@ def _is_off(dropout: fx.Node) -> bool:
 
 
 class Untranslatable(Exception):
-    """Why a module has no dense twin, in a few words."""
+    """Why a module has no twin, in a few words."""
 
 
-class DenseTwin(torch.nn.Module):
-    """A PyG model for graphs of the same nodes: its weights and logits, on matrices or lists of neighbours.
+class Twin(torch.nn.Module):
+    """A PyG model for graphs of the same nodes: its weights and logits, on lists of neighbours; not for gradients.
 
     Args:
         module: The model.
@@ -76,24 +82,16 @@ class DenseTwin(torch.nn.Module):
         self._stays_shared = _only_rows_before_edges(graph)
         self._known_calls = _only_known_calls(graph)
         self._graph = _Compiled(graph)
-        self._by_degree = [part for part in self._graph.modules() if isinstance(part, DegreeRows)]
+        self.by_degree = [part for part in self._graph.modules() if isinstance(part, DegreeRows)]
 
-    def forward(self, x: Tensor, edges: Edges | Tensor) -> Any:
-        """The logits for features ``[B, n, d]``; edges may be matrices ``[B, n, n]``, also weighted ones."""
-        edges = Edges(edges) if isinstance(edges, Tensor) else edges
-        return self._graph(x.flatten(0, 1), edges, self._owner(edges))
-
-    def on_shared(self, x: Tensor, edges: Edges) -> Any:
-        """As :meth:`forward`, for features ``[n, d]`` that all graphs of the batch share; not for gradients."""
-        rows = x if self._stays_shared else x.repeat(edges.copies, 1)
-        return self._graph(rows, edges, self._owner(edges))
-
-    def on_degrees(self, edges: Edges) -> Any:
-        """As :meth:`forward`, where the degree is the only feature; not for gradients, nor for weighted edges."""
-        exact = edges.dtype in (torch.float32, torch.float64)
-        return self._graph(
-            None if self._by_degree and exact else edges.degrees.flatten(0, 1), edges, self._owner(edges)
-        )
+    def forward(self, x: Tensor | None, lists: NeighbourLists) -> Any:
+        """The logits for rows ``[B * n, d]``, or ``[n, d]`` that all graphs share; ``None`` for the degree alone."""
+        if x is None and not self.by_degree:
+            x = lists.degrees
+        if x is not None and len(x) == lists.num_nodes and not self._stays_shared:
+            x = x.repeat(lists.copies, 1)
+        owner = torch.arange(lists.copies).repeat_interleave(lists.num_nodes) if self._wants_owner else None
+        return self._graph(x, lists, owner)
 
     def graph_by_graph(self) -> bool:
         """Whether the code shows that a graph's logits are made from the rows of this graph alone: all its parts are known."""
@@ -101,14 +99,8 @@ class DenseTwin(torch.nn.Module):
 
     def forget(self) -> None:
         """Forget what was computed from weights that may have changed."""
-        for part in self._by_degree:
+        for part in self.by_degree:
             part.forget()
-
-    def _owner(self, edges: Edges) -> Tensor | None:
-        """The graph of every node."""
-        if not self._wants_owner:
-            return None
-        return torch.arange(edges.copies, device=edges.device).repeat_interleave(edges.num_nodes)
 
 
 class _Compiled(torch.nn.Module):
@@ -128,13 +120,14 @@ class _Compiled(torch.nn.Module):
 _KNOWN = {
     *_MODULES,
     *CONVOLUTIONS,
-    *BY_GRAPH,
+    pyg.SumAggregation,  # of a convolution, whose sums are ours
+    pyg.MeanAggregation,
     pyg.Linear,
     torch.nn.Module,  # holds others
     torch.nn.ModuleList,
     torch.nn.Sequential,
     DegreeRows,
-    DenseLayer,
+    CompiledLayer,
     _Compiled,
 }
 """Parts of a twin of which it is known that they work row by row, or graph by graph."""
@@ -150,7 +143,11 @@ class _Root(torch.nn.Module):
 
 
 class _Tracer(fx.Tracer):
-    """Goes into a module only where edges or the graphs' membership go."""
+    """Goes into a module only where edges or the graphs' membership go; PyG's readouts become one call of ``scatter``."""
+
+    def __init__(self) -> None:
+        super().__init__(autowrap_functions=(scatter,))
+        self._autowrap_search.append(glob)
 
     def call_module(
         self, m: torch.nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -166,44 +163,62 @@ class _Tracer(fx.Tracer):
         if isinstance(m, pyg.MessagePassing):
             return True
         messages = any(isinstance(part, pyg.MessagePassing) for part in m.modules())
-        return super().is_leaf_module(m, module_qualified_name) or (_is_pyg(type(m)) and not messages)
+        from_pyg = type(m).__module__.startswith("torch_geometric.")
+        return super().is_leaf_module(m, module_qualified_name) or (from_pyg and not messages)
+
+
+def _traced(root: torch.nn.Module) -> fx.Graph:
+    """The calls of the module's forward."""
+    right = pyg.aggr.Aggregation.__call__
+    # aggregations look at their input's shape before they are called like other modules
+    pyg.aggr.Aggregation.__call__ = lambda part, *args, **kwargs: torch.nn.Module.__call__(part, *args, **kwargs)
+    try:
+        return _Tracer().trace(root)
+    except Exception as error:
+        reason = next(iter(str(error).splitlines()), "")
+        raise Untranslatable(f"its forward cannot be traced ({type(error).__name__}: {reason})") from error
+    finally:
+        pyg.aggr.Aggregation.__call__ = right
 
 
 def _translated(module: torch.nn.Module, call: Callable[..., Any]) -> fx.GraphModule:
-    root = _Root(module, call)
-    with _whole_functions(module):
-        try:
-            # a forward that keeps something of its input must not do so in the user's module: a copy of it, without its tensors
-            tensors = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
-            traced = _Root(deepcopy(module, tensors), call).eval()
-            graph = _Tracer().trace(traced)
-        except Exception as error:
-            reason = next(iter(str(error).splitlines()), "")
-            raise Untranslatable(f"its forward cannot be traced ({type(error).__name__}: {reason})") from error
+    # a forward that keeps something of its input must not do so in the user's module: a copy of it, without its tensors
+    tensors = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
+    root, traced = _Root(module, call), _Root(deepcopy(module, tensors), call).eval()
+    graph = _traced(traced)
     _, edges, batch = (node for node in graph.nodes if node.op == "placeholder")
     parts: dict[str, Any] = {}
     for node in list(graph.nodes):
         layer = root.get_submodule(node.target) if node.op == "call_module" else None
         if edges in node.all_input_nodes:
-            _refuse_edges(node, layer, edges)
-        elif not (
-            any(_takes(node, batch, name) for name in ("batch", "index"))
-            and (node.target in POOLS or type(layer) in BY_GRAPH)
-        ):
+            parts[node.target] = CompiledLayer(_refuse_edges(node, layer, edges))
+            node.args = (_rows(node), edges)
+        elif pool := _readout(node, layer, batch):
+            node.op, node.target, node.args = "call_function", pooled, (_rows(node), edges, pool)
+        else:
             if node.op in ("call_module", "get_attr"):
                 # constants made in forward are kept by the copy
                 home = traced if node.target in vars(traced) else root
                 parts[node.target] = layer if layer is not None else attrgetter(str(node.target))(home)
             continue
-        rows = node.args[0] if node.args else node.kwargs["x"]
-        node.args, node.kwargs = (rows, edges), {}
-        if layer is None:
-            node.target = POOLS[node.target]
-        else:
-            parts[node.target] = DenseLayer(layer)
+        node.kwargs = {}
     _look_up_degree_rows(graph, parts)
     _end_convolutions(graph, parts)
     return fx.GraphModule(parts, graph)
+
+
+def _readout(node: fx.Node, layer: torch.nn.Module | None, batch: fx.Node) -> str | None:
+    """The kind of readout that a call is, if it is one of ours."""
+    if node.target is not scatter:
+        return POOLS.get(type(layer)) if layer is not None and _takes(node, batch, "index") else None
+    options: dict[str, Any] = {"dim": 0, "reduce": "sum", "dim_size": None, **node.kwargs}
+    over_nodes = node.args[1:] == (batch,) and options["dim"] in (0, -2) and options["dim_size"] is None
+    return POOLS.get(options["reduce"]) if over_nodes else None
+
+
+def _rows(node: fx.Node) -> Any:
+    """The first argument of a call."""
+    return node.args[0] if node.args else node.kwargs["x"]
 
 
 def _look_up_degree_rows(graph: fx.Graph, parts: dict[str, Any]) -> None:
@@ -245,8 +260,8 @@ def _end_convolutions(graph: fx.Graph, parts: dict[str, Any]) -> None:
         if user is not None and is_relu(_called(user, parts)):
             node.update_kwarg("relu", True)
             user = _merged(graph, node, user)
-        if user is not None and user.op == "call_function" and user.target in POOL_ENDINGS:
-            node.update_kwarg("pool", POOL_ENDINGS[user.target])
+        if user is not None and user.target is pooled and user.args[2] != "max":
+            node.update_kwarg("pool", user.args[2])
             _merged(graph, node, user)
 
 
@@ -281,8 +296,8 @@ def _only_known_calls(graph: fx.GraphModule) -> bool:
     parts = dict(graph.named_modules())
     return all(
         node.op in ("placeholder", "output")
-        or isinstance(_called(node, parts), DegreeRows | DenseLayer)
-        or node.target in POOLS.values()
+        or _is_convolution(node, parts)
+        or node.target is pooled
         or _row_by_row(node, parts)
         for node in graph.graph.nodes
     )
@@ -299,21 +314,21 @@ def _only_user(node: fx.Node) -> fx.Node | None:
 
 
 def _is_convolution(node: fx.Node, parts: dict[str, Any]) -> bool:
-    part = _called(node, parts)
-    return isinstance(part, DegreeRows) or (isinstance(part, DenseLayer) and part.convolution is not None)
+    return isinstance(_called(node, parts), DegreeRows | CompiledLayer)
 
 
-def _refuse_edges(node: fx.Node, layer: torch.nn.Module | None, edges: fx.Node) -> None:
+def _refuse_edges(node: fx.Node, layer: torch.nn.Module | None, edges: fx.Node) -> torch.nn.Module:
     """Edges may go into known layers, as their second argument, with nothing else beside the node features."""
     if not isinstance(layer, pyg.MessagePassing):
         used = type(layer).__name__ if layer is not None else getattr(node.target, "__name__", node.target)
         raise Untranslatable(f"it uses edge_index in {used}")
-    name = str(node.target).removeprefix("module.")
     reason = refusal(layer)
+    if reason is None and not _takes(node, edges, "edge_index"):
+        reason = f"{type(layer).__name__} is called with more than x and edge_index"
     if reason is not None:
-        raise Untranslatable(f"layer {name}: {reason}")
-    if not _takes(node, edges, "edge_index"):
-        raise Untranslatable(f"layer {name}: {type(layer).__name__} is called with more than x and edge_index")
+        raise Untranslatable(f"layer {str(node.target).removeprefix('module.')}: {reason}")
+    checked: torch.nn.Module = layer
+    return checked
 
 
 def _takes(node: fx.Node, second: fx.Node, name: str) -> bool:
@@ -324,47 +339,102 @@ def _takes(node: fx.Node, second: fx.Node, name: str) -> bool:
     return isinstance(first, fx.Node) and other is second and not any((*node.args[2:], *rest.values()))
 
 
-def _is_pyg(thing: Any) -> bool:
-    return str(getattr(thing, "__module__", "")).startswith("torch_geometric.")
-
-
-def _whole(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, or, given a traced value, one call of it in the traced graph."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        traced = next((value for value in (*args, *kwargs.values()) if isinstance(value, fx.Proxy)), None)
-        if traced is None:
-            return function(*args, **kwargs)
-        return traced.tracer.create_proxy("call_function", function, args, kwargs)
-
-    return call
-
-
-@contextmanager
-def _whole_functions(module: torch.nn.Module) -> Iterator[None]:
-    """While it lasts, PyG's functions are traced as one call each, wherever the module's code may look for them."""
-    with ExitStack() as stack:
-        # aggregations look at their input's shape before they are called like other modules
-        stack.callback(setattr, pyg.aggr.Aggregation, "__call__", pyg.aggr.Aggregation.__call__)
-        pyg.aggr.Aggregation.__call__ = lambda part, *args, **kwargs: torch.nn.Module.__call__(part, *args, **kwargs)
-        for names in _namespaces(module):
-            for name, value in list(names.items()):
-                if isinstance(value, FunctionType) and _is_pyg(value):
-                    names[name] = _whole(value)
-                    stack.callback(names.__setitem__, name, value)
-        yield
-
-
-def _namespaces(module: torch.nn.Module) -> list[dict[str, Any]]:
-    """Where the names in the code of the module, and of the functions beside it, are looked up."""
-    homes = {kind.__module__ for part in module.modules() for kind in type(part).__mro__}
-    homes = {home for home in homes if not home.startswith(("torch.", "builtins"))}
-    for home in homes & sys.modules.keys():
-        homes |= {value.__module__ for value in vars(sys.modules[home]).values() if isinstance(value, FunctionType)}
-    homes |= {"torch_geometric.nn", "torch_geometric.utils"}
-    return [vars(sys.modules[home]) for home in sorted(homes) if home in sys.modules]
-
-
 def call_with_fields(module: torch.nn.Module, x: Any, edge_index: Any, batch: Any) -> Any:
     """How to trace a model that takes one PyG ``Data``: it may read ``x``, ``edge_index`` and ``batch`` of it."""
     return module(SimpleNamespace(x=x, edge_index=edge_index, batch=batch))
+
+
+class TranslatedClassifier(MessagePassingClassifier):
+    """A PyG model, with its compiled twin for graphs on which that is faster.
+
+    Where there is no twin, or it gives other answers, the model is used as it is, and :attr:`remark` says why.
+    """
+
+    _state: tuple[Any, ...] = ()
+    _twin: _TwinClassifier | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in super().__getstate__().items() if key != "_twin"} | {"_state": ()}
+
+    def begin(self) -> None:
+        super().begin()
+        if self.shortcuts:
+            self._translate()
+            if self._twin is not None:
+                self._twin.begin()
+
+    def shortcut(self, graph: Graph, noise: EdgeNoise) -> Shortcut | None:
+        self._translate()
+        return self._twin if self._twin is not None and self._twin.suits(graph, noise) else None
+
+    def _translate(self) -> None:
+        """Make the twin, again if the module has changed in a way that the twin does not follow by itself.
+
+        Tracing stands no other call of a module at the same time: a defence asks for every graph's way before it asks the model.
+        """
+        state = _state_of(self.module)
+        if state == self._state:
+            return
+        self._state, self._twin, self._agreed, self.remark = state, None, None, ""
+        if getattr(self.module, "dense_twin", True) is False:
+            self.remark = "the model declines a twin"
+            return
+        try:
+            twin = Twin(self.module, call_with_fields if self._as_data else self._call_with_batch)
+        except Exception as error:  # whatever a user's module makes of being traced, it works as it is
+            what = "" if isinstance(error, Untranslatable) else f"{type(error).__name__}: "
+            reason = f"no twin: {what}{next(iter(str(error).splitlines()), '')}"
+            self.remark = re.sub("0x[0-9a-f]+", "0x...", reason)  # the same in every process
+            return
+        self._twin = _TwinClassifier(twin, self)
+
+
+class _TwinClassifier(Shortcut):
+    path = "compiled twin"
+    module: Twin
+    original: TranslatedClassifier
+    _at_once: bool | None = None  # once it was asked: see known
+
+    def known(self) -> bool:
+        return self.features.spec is not None and self.module.graph_by_graph()
+
+    def prepare(self) -> None:
+        self.original.prepare()
+        self.device, self.dtype = self.original.device, self.original.dtype
+        self.unit_roundoff = self.original.unit_roundoff
+
+    def begin(self) -> None:
+        super().begin()
+        self.module.forget()
+        self._at_once = None
+
+    def take_double(self) -> None:
+        self.original.module.double()
+        self.module.forget()
+        super().take_double()
+
+    def logits(self, batch: NoisyBatch) -> Tensor:
+        own, rows = self.own_features(batch), None
+        if (shared := self.features.shared(batch.num_nodes, own)) is not None:
+            rows = self.as_number(shared)
+        elif not self.features.only_degree(own):
+            rows = self.original.inputs(batch)[0]
+        result: Tensor = self.module(rows, NeighbourLists(batch, self.dtype))
+        return result
+
+    def recheck_count(self, graph: Graph, start: int) -> int:
+        # the twin takes graphs one by one, so that the samples of all blocks can be compared with the model at once
+        if self._at_once is None:
+            self._at_once = self.known()
+        few = graph.num_nodes > _FEW_NODES or not self._at_once
+        return super().recheck_count(graph, start) if few else _AT_ONCE * (start == 0)
+
+
+def _state_of(module: torch.nn.Module) -> tuple[Any, ...]:
+    """What the traced twin holds fixed: which parts and tensors there are, and plain attributes of the parts."""
+    state: list[Any] = []
+    for part in module.modules():
+        state.append(id(part))
+        state += [value for value in vars(part).values() if type(value) in (bool, int, float, str)]
+        state += [id(tensor) for tensor in (*part._parameters.values(), *part._buffers.values())]
+    return tuple(state)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from flipproof.classifiers.edges import Edges, Ending, PiecewiseLinear
+from flipproof.classifiers.edges import Ending, NeighbourLists, PiecewiseLinear
 from flipproof.models.network import GraphNetwork, checked_config, degrees, neighbour_sums, seeded_weights
 
 
@@ -78,19 +78,19 @@ class GCN(GraphNetwork):
         ones = torch.ones_like(first.bias)
         return PiecewiseLinear(first.weight[:, 0], first.bias, ones, 0 * ones, [(second.weight, None)])
 
-    def on_degrees(self, edges: Edges, pieces: PiecewiseLinear) -> Tensor:
+    def on_degrees(self, lists: NeighbourLists, pieces: PiecewiseLinear) -> Tensor:
         """As :meth:`forward`, for graphs without padding whose only feature is the degree; not for gradients.
 
         The first layer then depends on one number per node, and is looked up.
         """
-        matrix = edges.normalised(1.0)
-        (rows,) = edges.looked_up(pieces, edges.sums(matrix, edges.degrees))
+        matrix = lists.normalised(1.0)
+        (rows,) = lists.looked_up(pieces, lists.sums(matrix, lists.degrees.squeeze(1)))
         _, second, *others = self.convolutions
         assert isinstance(second, nn.Linear)
         inner, last = Ending(relu=True), Ending(relu=True, pool="mean")
-        hidden = edges.product(matrix, rows, second.bias, inner if others else last)
+        hidden = lists.product(matrix, rows, second.bias, inner if others else last)
         for number, linear in enumerate(others, 1):
-            hidden = edges.ended(linear(edges.product(matrix, hidden)), last if number == len(others) else inner)
+            hidden = lists.ended(linear(lists.product(matrix, hidden)), last if number == len(others) else inner)
         logits: Tensor = self.head(hidden)
         return logits
 

@@ -70,9 +70,9 @@ class LabelledGraphs:
         self._edges = _Ragged([graph.edges for graph in members])
         self._frozen = _Ragged([graph.frozen for graph in members]) if any(len(g.frozen) for g in members) else None
         own = [graph.node_features for graph in members if graph.node_features is not None]
-        self._own = _Ragged(own) if own else None
-        if self._own is not None and self._own.rows.dtype == torch.float64:
-            self._own.rows = self._own.rows.to(torch.float32)
+        self._own = (
+            _Ragged([part.astype(np.float32) if part.dtype == np.float64 else part for part in own]) if own else None
+        )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -89,6 +89,11 @@ class LabelledGraphs:
             if ragged is not None:
                 parts |= {f"{name} counts": ragged.counts, name: ragged.rows}
         return digest(parts)
+
+    @property
+    def num_edges(self) -> Tensor:
+        """Number of edges of every graph."""
+        return self._edges.counts
 
     def entries(self, batch_size: int) -> int:
         """Entries of the matrices of the largest batch."""
@@ -150,31 +155,45 @@ def _permutation(purpose: str, seed: int, epoch: int, count: int) -> Tensor:
     return torch.from_numpy(np.argsort(keyed_draws(f"training {purpose}", seed, epoch, (count,)), kind="stable"))
 
 
-class _Ragged:
+class Parts:
+    """How rows of many graphs, one after the other, are divided among them."""
+
+    def __init__(self, counts: list[int]) -> None:
+        self.counts = torch.tensor(counts)
+        self.starts = torch.cumsum(self.counts, 0) - self.counts
+
+    def starts_of(self, members: Tensor) -> Tensor:
+        """Where the rows of each member start in the batch of the members alone."""
+        counts = self.counts[members]
+        return torch.cumsum(counts, 0) - counts
+
+    def select(self, members: Tensor) -> tuple[Tensor, Tensor]:
+        """Places of the members' rows, and for each the number of its graph in the batch."""
+        owner = torch.repeat_interleave(torch.arange(len(members)), self.counts[members])
+        return torch.arange(len(owner)) + (self.starts[members] - self.starts_of(members))[owner], owner
+
+
+class _Ragged(Parts):
     """Arrays of many graphs, with differing numbers of rows, one after the other."""
 
     def __init__(self, parts: list[NDArray[Any]]) -> None:
-        self.counts = torch.tensor([len(part) for part in parts])
-        self.starts = torch.cumsum(self.counts, 0) - self.counts
+        super().__init__([len(part) for part in parts])
         self.rows = torch.from_numpy(np.concatenate(parts))
 
     def matrices(self, members: Tensor, n: int) -> Tensor:
         """For rows that are node pairs: symmetric 0/1 matrices of the given graphs, float32 ``[B, n, n]``."""
-        counts = self.counts[members]
-        owner = torch.repeat_interleave(torch.arange(len(members)), counts)
-        first = torch.cumsum(counts, 0) - counts
-        u, v = self.rows[torch.arange(len(owner)) + (self.starts[members] - first)[owner]].T
+        places, owner = self.select(members)
+        u, v = self.rows[places].T
         matrices = torch.zeros(len(members), n, n)
-        matrices[owner, u, v] = 1
-        matrices[owner, v, u] = 1
+        matrices[owner, u, v] = matrices[owner, v, u] = 1
         return matrices
 
     def padded(self, members: Tensor, n: int) -> Tensor:
         """The rows of the given graphs, padded with zeros: ``[B, n, d]``."""
-        place = torch.arange(n)
-        inside = place < self.counts[members].unsqueeze(1)
-        rows = (self.starts[members].unsqueeze(1) + place).clamp_max(len(self.rows) - 1)
-        return self.rows[rows] * inside.unsqueeze(2).to(self.rows.dtype)
+        places, owner = self.select(members)
+        padded = torch.zeros(len(members), n, self.rows.shape[1], dtype=self.rows.dtype)
+        padded[owner, torch.arange(len(owner)) - self.starts_of(members)[owner]] = self.rows[places]
+        return padded
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:

@@ -327,7 +327,7 @@ def test_nothing_is_left_of_an_earlier_training():
     learnt = task(graphs, 1, model)
     assert (model.loudness == 1).all()
     task(graphs[:1], 1, model)
-    assert len(model.odds) == 0
+    assert not model.odds.tables
     learnt = task(graphs[:3], 1, Local(3, 3, hidden=4, seed=0))  # fewer graphs than parts
     learnt.model.eval()
     learnt.finish()

@@ -212,11 +212,8 @@ def load(folder: str | os.PathLike[str]) -> Any:
 
     folder = Path(folder)
     saved, weights = _read(folder)
-    model: Any = None
-    if saved.config.get("name") == _LINE:
-        model = NodeStatistics(saved.config.get("num_classes"))  # type: ignore[arg-type]
-    else:
-        model = build(saved.config).eval()
+    line, classes = saved.config.get("name") == _LINE, saved.config.get("num_classes", 0)
+    model: Any = NodeStatistics(classes) if line else build(saved.config).eval()
     try:
         model.load_state_dict(load_tensors(weights))
     except (SafetensorError, RuntimeError, KeyError) as error:

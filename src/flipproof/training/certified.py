@@ -34,7 +34,7 @@ from flipproof.graphs import Graph, as_graphs
 from flipproof.models.local_network import LOUDEST, Local
 from flipproof.models.node_statistics import folds, node_statistics
 from flipproof.noise import keyed_draws
-from flipproof.training.batches import LabelledGraphs, shuffled
+from flipproof.training.classification import GraphTask
 from flipproof.training.loop import Epoch, Hyperparameters, Outcome, TrainingResult
 from flipproof.training.reached_views import ReachedViews, TrainingAttack
 
@@ -58,8 +58,8 @@ def recipe(model: Any) -> dict[str, float]:
     return {"learning_rate": 0.003 if featured else 0.006, "weight_decay": 0.3 if featured else 1e-3, "average": 0.99}
 
 
-class CertifiedTraining:
-    """Training a local network through its certificate; a :class:`flipproof.training.loop.Task`.
+class CertifiedTraining(GraphTask):
+    """Training a local network through its certificate.
 
     Args:
         model: The network.
@@ -83,21 +83,21 @@ class CertifiedTraining:
         chosen: Hyperparameters,
     ) -> None:
         self.most, self.flips = checked_budget(model, budget)
-        self.model, self.chosen, self.featured = model, chosen, bool(model.in_features)
+        members, self.model, self.featured = as_graphs(graphs), model, bool(model.in_features)
+        super().__init__(members, validation, _hook(features, model), chosen)
+        self.check_classes(model.num_classes)
         self.both = isinstance(budget, Sequence)
         self.settings = {"budget": list(self.most) if self.both else self.flips}
         # with node features, several flips are taken for as many times the worst one: a node has so many views a few flips away
         # that the plain knapsack is far above the truth, and slow. It is no bound, and no certificate rests on it
         self.pairwise = self.featured and not self.both
-        self.features = _hook(features, model)
-        members = as_graphs(graphs)
-        self.labelled = _labelled(members, "graphs", model)
-        labels = self.labelled.labels
+        labels = self.graphs.labels
         self.class_weight = torch.ones(model.num_classes)
         if chosen.class_weights:
             counts = torch.bincount(labels, minlength=model.num_classes).clamp_min(1)
             self.class_weight = len(members) / (counts * model.num_classes)
-        odds, self.not_shown = None, torch.zeros(len(members), dtype=torch.bool)
+        self.not_shown = torch.zeros(len(members), dtype=torch.bool)
+        odds = None
         if self.featured:
             model.hear([1.0])
             model.measure_columns(torch.cat([self._nodes(graph) for graph in members]))
@@ -106,20 +106,15 @@ class CertifiedTraining:
             for _, judges in folds(labels.numpy(), chosen.seed + 1, _PARTS)[:1]:
                 self.not_shown[judges] = True
         depth = 1 if self.pairwise else self.flips
-        self.graphs = ReachedViews(members, labels, self.features, model, depth, odds)
-        self.held_out, self.kept = None, None
-        if validation is not None:
+        self.views = ReachedViews(members, labels, self.features, model, depth, odds)
+        if self.held_out is not None:
             others = as_graphs(validation)
-            self.kept = _labelled(others, "validation", model)
             odds = model.odds.of(self._statistics(others)) if self.featured else None
-            self.held_out = ReachedViews(others, self.kept.labels, self.features, model, depth, odds)
+            self.other_views = ReachedViews(others, self.held_out.labels, self.features, model, depth, odds)
         self.steps = chosen.epochs * -(-len(members) // chosen.batch_size)
-        model.standardise(self.graphs.sizes, self.graphs.sums)
+        model.standardise(self.views.sizes, self.views.sums)
         model.for_budget(self.flips, trained=True)
         model.learn_sizes(recurrence(members, labels.tolist()) >= _RECURRENT)
-
-    def __len__(self) -> int:
-        return len(self.labelled)
 
     def _nodes(self, graph: Graph) -> Tensor:
         """Features of its nodes, ``[n, d]``."""
@@ -135,22 +130,12 @@ class CertifiedTraining:
         """What is known of the nodes of every graph."""
         return np.array([node_statistics(self._nodes(graph).numpy()) for graph in graphs])
 
-    def fingerprint(self) -> dict[str, Any]:
-        return {
-            "features": self.features.spec or "a function",
-            "graphs": self.labelled.digest(),
-            "validation": None if self.kept is None else self.kept.digest(),
-        }
-
-    def batches(self, epoch: int) -> Iterator[Tensor]:
-        return shuffled(self.labelled.sizes, self.chosen.batch_size, seed=self.chosen.seed, epoch=epoch)
-
     def losses(self, members: Tensor, step: int) -> Iterator[Outcome]:
         done, shown = step / max(1, self.steps), members[~self.not_shown[members]]
         draws = keyed_draws("training budget", self.chosen.seed, step, (1, 4)).astype(np.int64)[0] / 2**32
         if len(shown):
             ramp, late = _between(done, *_RAMP[self.featured]), _between(done, *_BOUNDED)
-            yield self._outcome(self.graphs, shown, self._drawn(draws), ramp, late, alone=True)
+            yield self._outcome(self.views, shown, self._drawn(draws), ramp, late, alone=True)
 
     @torch.no_grad()
     def finish(self) -> None:
@@ -170,19 +155,18 @@ class CertifiedTraining:
         """
         kept, judges = [], self.not_shown.nonzero()[:, 0]
         for part in torch.split(judges, _VALIDATION_BATCH):
-            leads, worst, _ = self._attacked(self.graphs, part, attack, alone=True)
-            nodes = self.graphs.odds_leads(self.model, part)
+            leads, worst, _ = self._attacked(self.views, part, attack, alone=True)
+            nodes = self.views.odds_leads(self.model, part)
             kept.append(torch.stack([(nodes + loud * (leads - worst) > 0).all(dim=1) for loud in _VOLUMES]))
-        weighted = torch.cat(kept, dim=1).double() * self.class_weight[self.graphs.labels[judges]]
+        weighted = torch.cat(kept, dim=1).double() * self.class_weight[self.views.labels[judges]]
         best = int(weighted.mean(dim=1).argmax())
         gain = weighted[best] - weighted[-1]
         sure = int((gain != 0).sum()) > 1 and float(gain.sum()) > float(gain.std()) * len(gain) ** 0.5
         return _VOLUMES[best] if sure else 0.0
 
     def validation(self) -> Iterator[Outcome]:
-        assert self.held_out is not None
-        for part in torch.split(torch.arange(len(self.held_out.labels)), _VALIDATION_BATCH):
-            yield self._outcome(self.held_out, part, TrainingAttack(self.flips, *self.most, self.flips), 1.0, 1.0)
+        for part in torch.split(torch.arange(len(self.other_views.labels)), _VALIDATION_BATCH):
+            yield self._outcome(self.other_views, part, TrainingAttack(self.flips, *self.most, self.flips), 1.0, 1.0)
 
     def _drawn(self, draws: np.ndarray[Any, np.dtype[np.float64]]) -> TrainingAttack:
         """The attack of a step, from numbers in [0, 1)."""
@@ -240,13 +224,12 @@ def learn_counts(
 
     Its one epoch tells the share of graphs that are wrong, as loss, and that of those that are right.
     """
-    started = time.perf_counter()
-    most, flips = checked_budget(model, budget)
-    known = _labelled(graphs, "graphs", model)
-    held_out = None if validation is None else _labelled(validation, "validation", model)
+    started, (most, flips) = time.perf_counter(), checked_budget(model, budget)
+    task = GraphTask(graphs, validation, Constant(), chosen)
+    task.check_classes(model.num_classes)
     if not model.counts_only:
         model.read_counts_only()
-    sizes, edges, labels = (part.numpy() for part in (known.sizes, known.num_edges, known.labels))
+    sizes, edges, labels = (part.numpy() for part in (task.graphs.sizes, task.graphs.num_edges, task.graphs.labels))
     weights = np.ones(model.num_classes)
     if chosen.class_weights:
         weights = 1 / np.maximum(1, np.bincount(labels, minlength=model.num_classes))
@@ -254,10 +237,11 @@ def learn_counts(
     model.for_budget(flips, trained=True)
     model.eval()
     shares = []
-    for part in (known,) if held_out is None else (known, held_out):
-        answers = model.table(part.sizes, part.num_edges, torch.full_like(part.sizes, flips))
-        right = float((answers == part.labels).double().mean())
-        shares += [1 - right, right]
+    for part in (task.graphs, task.held_out):
+        if part is not None:
+            answers = model.table(part.sizes, part.num_edges, torch.full_like(part.sizes, flips))
+            right = float((answers == part.labels).double().mean())
+            shares += [1 - right, right]
     if callable(progress):
         progress(chosen.epochs, chosen.epochs)
     settings = {"budget": flips if isinstance(budget, int) else list(most), "class_weights": chosen.class_weights}
@@ -272,18 +256,6 @@ def bounded_loss(leads: Tensor, bound: float) -> Tensor:
     """
     log_share = -torch.logsumexp(torch.cat([torch.zeros_like(leads[:, :1]), -leads], dim=1), dim=1)
     return -log_share if bound == 0 else -torch.expm1(bound * log_share) / bound
-
-
-def _labelled(graphs: Iterable[Any], argument: str, model: Local) -> LabelledGraphs:
-    """Labelled graphs; refuses labels without a class."""
-    labelled = LabelledGraphs(graphs, argument)
-    highest = int(labelled.labels.max())
-    if highest >= model.num_classes:
-        raise InputError(
-            f"the model must have a class for every label; got {model.num_classes} classes and label {highest} "
-            f"(build it with num_classes={highest + 1})"
-        )
-    return labelled
 
 
 def recurrence(graphs: Sequence[Graph], labels: Sequence[int]) -> float:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from flipproof.checks import checked_count
-from flipproof.classifiers.features import as_features
+from flipproof.classifiers.features import NodeFeatures, as_features
 from flipproof.classifiers.torch_module import (
     EdgeFeatures,
     convention_of,
@@ -25,6 +25,7 @@ from flipproof.classifiers.torch_module import (
     made_edge_features,
 )
 from flipproof.errors import InputError
+from flipproof.graphs import as_graphs
 from flipproof.noise import keyed_draws
 from flipproof.training.batches import Draws, LabelledGraphs, Padded, View, shuffled
 from flipproof.training.loop import Hyperparameters, Outcome
@@ -42,8 +43,48 @@ from flipproof.training.objectives import (
 _VALIDATION_BATCH = 256  # copies of validation graphs at a time
 
 
-class GraphClassification:
-    """Training a network on labelled graphs; a :class:`flipproof.training.loop.Task`."""
+class GraphTask:
+    """A task of labelled graphs."""
+
+    def __init__(
+        self,
+        graphs: Iterable[Any],
+        validation: Iterable[Any] | None,
+        features: NodeFeatures,
+        chosen: Hyperparameters,
+    ) -> None:
+        self.graphs, self.features, self.chosen = LabelledGraphs(graphs, "graphs"), features, chosen
+        self.held_out = None if validation is None else LabelledGraphs(validation, "validation")
+        self.highest_label = max(int(part.labels.max()) for part in (self.graphs, self.held_out) if part is not None)
+
+    def __len__(self) -> int:
+        return len(self.graphs)
+
+    def fingerprint(self) -> dict[str, Any]:
+        held_out = None if self.held_out is None else self.held_out.digest()
+        return {
+            "features": self.features.spec or "a function",
+            "graphs": self.graphs.digest(),
+            "validation": held_out,
+        }
+
+    def batches(self, epoch: int) -> Iterator[Tensor]:
+        return shuffled(self.graphs.sizes, self.chosen.batch_size, seed=self.chosen.seed, epoch=epoch)
+
+    def check_classes(self, number: int) -> None:
+        """Refuse labels without a class."""
+        if self.highest_label >= number:
+            raise InputError(
+                f"the model must have a class for every label; got {number} classes and label {self.highest_label} "
+                f"(build it with num_classes={self.highest_label + 1})"
+            )
+
+    def finish(self) -> None:
+        """Nothing is left to do."""
+
+
+class GraphClassification(GraphTask):
+    """Training a network on labelled graphs."""
 
     def __init__(
         self,
@@ -57,24 +98,21 @@ class GraphClassification:
         edge_features: EdgeFeatures | None = None,
         flips: int = 0,
     ) -> None:
-        self.model, self.view, self.chosen = model, view, chosen
+        self.model, self.view, self.attacked = model, view, chosen.objective in ATTACKED
         self.flips = checked_count(flips, "flips", 0, "for instance 2")
-        self.attacked = chosen.objective in ATTACKED
         if chosen.objective != "samples" and (chosen.copies < 2 or not view.noisy):
             raise InputError(
                 f"the {chosen.objective} objective needs several noisy copies; got copies={chosen.copies} "
                 f"{'with' if view.noisy else 'without'} noise (pass noise and copies=64)"
             )
-        self.graphs = LabelledGraphs(graphs, "graphs")
-        default = "own" if self.graphs.has_own else "degree"  # as a defence will ask it
-        self.features = as_features(default if features is None else features)
+        members = as_graphs(graphs)
+        own = any(graph.node_features is not None for graph in members)  # the default is that of the defences
+        super().__init__(members, validation, as_features(features or ("own" if own else "degree")), chosen)
         if getattr(model, "edge_blind", False) and self.features.reads_edges:
             raise InputError(
                 f"an edge-blind model needs features that do not depend on edges; got {self.features.spec or 'a function'} "
                 '(pass features=None for the graphs\' own, or features="constant")'
             )
-        self.held_out = None if validation is None else LabelledGraphs(validation, "validation")
-        self.highest_label = max(int(part.labels.max()) for part in (self.graphs, self.held_out) if part is not None)
         self.edge_features = edge_features
         self.convention = convention_of(model, extra=() if edge_features is None else ("edge_attr", "edge_weight"))
         self.device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
@@ -82,28 +120,9 @@ class GraphClassification:
         statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in model.modules())
         self._by_size = not statistics and not chosen.class_weights
         self.class_weight = _balanced(self.graphs.labels).to(self.device) if chosen.class_weights else None
-
-    def __len__(self) -> int:
-        return len(self.graphs)
-
-    @property
-    def entries(self) -> int:
-        return self.chosen.copies * self.graphs.entries(self.chosen.batch_size)
-
-    @property
-    def settings(self) -> dict[str, Any]:
+        self.entries = chosen.copies * self.graphs.entries(chosen.batch_size)
         against = {"flips": self.flips} if self.flips else {}
-        return {"noise": None, "groups": None, "renumber": False} | self.view.description() | against
-
-    def fingerprint(self) -> dict[str, Any]:
-        return {
-            "features": self.features.spec or "a function",
-            "graphs": self.graphs.digest(),
-            "validation": None if self.held_out is None else self.held_out.digest(),
-        }
-
-    def batches(self, epoch: int) -> Iterator[Tensor]:
-        return shuffled(self.graphs.sizes, self.chosen.batch_size, seed=self.chosen.seed, epoch=epoch)
+        self.settings = {"noise": None, "groups": None, "renumber": False} | view.description() | against
 
     def losses(self, members: Tensor, step: int) -> Iterator[Outcome]:
         copies = self.chosen.copies
@@ -130,9 +149,6 @@ class GraphClassification:
                 room = self.view.room(batch, copies, draws, validation=True)
                 adjacency = self._worst(batch, adjacency, room, draws)
             yield self._outcome(self._logits(batch, adjacency, copies), batch.labels)
-
-    def finish(self) -> None:
-        """Nothing is left to do."""
 
     def _worst(self, batch: Padded, adjacency: Tensor, room: Tensor, draws: Draws) -> Tensor:
         """Of the variants of each matrix the one with the highest loss, ``[copies * B, n, n]``."""
@@ -211,11 +227,7 @@ class GraphClassification:
                 f"the model must return logits [{len(mask)}, num_classes]; got shape {tuple(logits.shape)} "
                 "(one row per graph)"
             )
-        if logits.shape[1] <= self.highest_label:
-            raise InputError(
-                f"the model must have a class for every label; got {logits.shape[1]} classes and label "
-                f"{self.highest_label} (build it with num_classes={self.highest_label + 1})"
-            )
+        self.check_classes(logits.shape[1])
         return logits.view(copies, len(batch.labels), -1)
 
     def _answer(self, x: Tensor, adjacency: Tensor, mask: Tensor) -> Any:

@@ -167,21 +167,17 @@ class Outcome:
 
 
 class Task(Protocol):
-    """A way of training: the members (training graphs, numbered from 0), how they are drawn into batches, and the losses.
+    """A way of training: the members (training graphs, numbered from 0), how they are drawn into batches, and the losses."""
 
-    ``entries`` are the numbers in the largest batch, ``settings`` plain JSON that is stored with the model, and ``held_out`` the
-    validation members, or ``None``.
-    """
-
+    entries: int
+    """Numbers in the largest batch: whether several threads are worth having."""
+    settings: dict[str, Any]
+    """How members are viewed, as plain JSON: stored with the model."""
     held_out: Any
+    """Validation members, or ``None``."""
 
-    def __len__(self) -> int: ...
-
-    @property
-    def entries(self) -> int: ...
-
-    @property
-    def settings(self) -> dict[str, Any]: ...
+    def __len__(self) -> int:
+        """Number of members."""
 
     def fingerprint(self) -> dict[str, Any]:
         """Hashes of the data and all else that the weights depend on, as plain JSON: stored in the checkpoint."""
@@ -216,13 +212,12 @@ def fit(
         training = settings | task.fingerprint() | {"model": kind, "initial weights": digest(model.state_dict())}
         path = Path(checkpoint)
         stored = _stored(path, training)
+    done = 0 if stored is None else len(stored["history"])
     # a fork keeps the caller's generator as it was, and dropout depends on our seed alone
     with (
         torch.random.fork_rng(devices=[]),
         _threads_worth_having(task.entries),
-        watched(
-            progress or False, "training", chosen.epochs, unit="epochs", done=len(stored["history"]) if stored else 0
-        ) as advance,
+        watched(progress or False, "training", chosen.epochs, unit="epochs", done=done) as advance,
     ):
         torch.manual_seed(chosen.seed % 2**63)
         if stored is not None:

@@ -40,7 +40,7 @@ BUDGETS = (1, 2, 3, 5, 10)
 def network(graphs: Sequence[fp.Graph], classes: int, options: argparse.Namespace, seed: int) -> Any:
     features = graphs[0].node_features
     width = 0 if features is None else features.shape[1]
-    sizes = {"hidden": options.hidden, "members": options.members}
+    sizes = {"hidden": options.hidden}
     read = {"counts_only": options.counts_only}
     return fp.models.Local(width, classes, **read, seed=seed, **sizes)
 
@@ -160,7 +160,6 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=10, help="largest budget that networks are trained for")
     parser.add_argument("--epochs", type=int, default=400)
     parser.add_argument("--hidden", type=int, default=64, help="width of the layers")
-    parser.add_argument("--members", type=int, default=1, help="networks whose mean answers")
     parser.add_argument("--repeats", type=int, default=3, help="networks on the paper's graphs")
     parser.add_argument("--folds", type=int, default=10, help="folds of other graphs")
     parser.add_argument("--first", type=int, help="measure only so many of the folds")
@@ -188,7 +187,7 @@ def main() -> None:
         first, second = list(inner.train), list(inner.test)
 
         def once(kind: str, make: Callable[[], Any], repeat: int = number) -> Any:
-            numbers = [options.data_seed, repeat, options.budget, options.epochs, options.hidden, options.members]
+            numbers = [options.data_seed, repeat, options.budget, options.epochs, options.hidden]
             name = options.data + "-counts" * options.counts_only
             name += "-attributes" * options.attributes
             path = options.kept / ("-".join(map(str, [name, kind, *numbers, options.folds])) + ".json")

@@ -86,9 +86,8 @@ def measured(options: argparse.Namespace, name: str, seed: int, groups: int) -> 
     split, features, width, classes = load(name, options.root, seed)
     half = None if options.graphs is None else options.graphs // 2
     parts = {"validation": some(split.validation, half, seed), "test": some(split.test, options.graphs, seed)}
-    flips = {"flips": options.flips, "worst_of": options.worst_of}
     epochs = options.epochs or EPOCHS[name]
-    network, _ = trained(split, features, width, classes, groups=groups, epochs=epochs, seed=seed, **flips)
+    network, _ = trained(split, features, width, classes, groups=groups, epochs=epochs, seed=seed, flips=options.flips)
     voting, found = fp.VotingClassifier(network, groups, features=features), Measured()
     for part, graphs in parts.items():
         for depth in range(1, options.depth + 1):
@@ -120,7 +119,6 @@ def kept(options: argparse.Namespace, name: str, seed: int, groups: int) -> Meas
         options.depth,
         options.calls,
         options.flips,
-        options.worst_of,
     )
     path = options.keep / ("-".join(map(str, asked)) + ".npz")
     if not path.exists():
@@ -136,7 +134,7 @@ def votes(options: argparse.Namespace) -> None:
     for name in options.data:
         found = {groups: [kept(options, name, seed, groups) for seed in options.splits] for groups in options.groups}
         tested = sum(len(split["test 0"]) for split in found[options.groups[0]])
-        against = f", trained with `flips={options.flips}, worst_of={options.worst_of}`" if options.flips else ""
+        against = f", trained with `flips={options.flips}`" if options.flips else ""
         chosen = f"{tested} test graphs of {len(options.splits)} split{'s' * (len(options.splits) > 1)}"
         print(f"\n### {name}\n\n{chosen}, {options.epochs or EPOCHS[name]} epochs{against}.\n")
         print(line(["`T`", "depth", *(f"r = {r}" for r in RADII), "calls", "ms"]))
@@ -194,8 +192,7 @@ def exhaustive(options: argparse.Namespace) -> None:
             floors = [float(np.mean(each)) for each in right]
             print(line([title, *[floors[0]] * 2, "", "", *[floors[1]] * (deep + 1), 1, "", "", ""]), flush=True)
             continue
-        count, _, variants = title.partition(",")
-        flips = {} if title == "normal" else {"flips": int(count), "worst_of": int(variants)}
+        flips = {} if title == "normal" else {"flips": int(title)}
         told = [name, seed, title, *network.values(), *training.values()]
         path = None if options.keep is None else options.keep / ("-".join(map(str, told)) + ".pt")
         gin, trained_in = trained(
@@ -207,7 +204,7 @@ def exhaustive(options: argparse.Namespace) -> None:
         first = broken(model, graphs, 1, ["greedy"]) if options.attack else []
         second = broken(model, small, deep, None) if options.attack else []
         attacked = [float(np.mean([not one_is for one_is in each])) if each else "" for each in (first, second)]
-        words = f"flips={count}, worst_of={variants}" if flips else title
+        words = f"flips={title}" if flips else title
         row = [words, *shares(one, range(2)).tolist(), f"{1000 * ms:.0f}", attacked[0]]
         row += [
             *shares(two, range(deep + 1)).tolist(),
@@ -354,9 +351,8 @@ def main() -> None:
     parser.add_argument("--learning-rate", type=float, default=0.005)
     parser.add_argument("--calls", type=int, default=20_000)
     parser.add_argument("--flips", type=int, default=0)
-    parser.add_argument("--worst-of", type=int, default=4)
     parser.add_argument(
-        "--networks", nargs="+", default=["edge-blind", "normal", "1,4"], help="edge-blind, normal, or flips,worst_of"
+        "--networks", nargs="+", default=["edge-blind", "normal", "1"], help="edge-blind, normal, or flips"
     )
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -192,7 +192,7 @@ def test_depth_and_budget_are_options_and_part_of_the_run(shell: Shell) -> None:
 
 
 def test_a_model_is_trained_against_flips(shell: Shell) -> None:
-    options = ["--groups", 2, "--flips", 1, "--worst-of", 3, "--epochs", 2, "--hidden", 8]
+    options = ["--groups", 2, "--flips", 1, "--epochs", 2, "--hidden", 8]
     shell.done("train", "--data", "graphs", *options, "--out", "model", "--json")
     assert "'flips': 1" in str(json.loads(Path("model/config.json").read_text()))
     attack = ["attack", "--model", "model", "--budget", 3, "--attacks", "known", "--json", "--workers", 1]

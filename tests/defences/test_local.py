@@ -28,14 +28,13 @@ def scores_of(local, graph, per_node=None):
     return local.defence.ask(local, graph, LocalRequest(per_node))
 
 
-def wild(in_features=0, num_classes=2, *, members=1, seed=0):
+def wild(in_features=0, num_classes=2, *, seed=0):
     """A network whose votes differ much from view to view."""
-    model = Local(in_features, num_classes, hidden=8, members=members, seed=seed).eval()
+    model = Local(in_features, num_classes, hidden=8, seed=seed).eval()
     with torch.no_grad():
-        for voters in model.voters:
-            voters.outer.weight.mul_(30)
-            voters.view.weight.mul_(3)
-            voters.offset[-1].weight.mul_(1 if model.in_features else 10)
+        model.voters.outer.weight.mul_(30)
+        model.voters.view.weight.mul_(3)
+        model.voters.offset[-1].weight.mul_(1 if model.in_features else 10)
     if model.in_features:
         rng = np.random.default_rng(seed)
         fill_odds(model, rng)
@@ -51,23 +50,15 @@ def random_graph(rng, nodes, features=None, frozen=0.0):
 
 
 @pytest.mark.parametrize(
-    ("features", "frozen", "members"),
-    [
-        (None, 0.0, 1),
-        (None, 0.3, 3),
-        ("labels", 0.0, 1),
-        ("labels", 0.3, 1),
-        ("labels", 0.0, 3),
-        ("numbers", 0.0, 1),
-        ("numbers", 0.3, 1),
-    ],
+    ("features", "frozen"),
+    [(None, 0.0), (None, 0.3), ("labels", 0.0), ("labels", 0.3), ("numbers", 0.0), ("numbers", 0.3)],
 )
-def test_no_attack_inside_the_radius_and_one_flip_is_exact(features, frozen, members):
+def test_no_attack_inside_the_radius_and_one_flip_is_exact(features, frozen):
     """The deployed answer on every attacked graph, asked for one by one."""
     rng = np.random.default_rng(0)
     radii = []
     for seed in range(10):
-        model = wild(0 if features is None else 3, 2 + seed % 2, members=members, seed=seed)
+        model = wild(0 if features is None else 3, 2 + seed % 2, seed=seed)
         model.learn_sizes(features is None)
         if seed % 2:
             model.standardise(*(torch.from_numpy(rng.uniform(2, 9, size)) for size in (5, (5, model.in_features))))
@@ -188,8 +179,8 @@ def test_depth_is_the_most_that_is_certified():
     local = fp.LocalClassifier(DEGREES)
     with torch.no_grad():
         model = Local(0, 2, hidden=4, seed=0).eval()
-        model.voters[0].outer.weight.zero_()
-        model.voters[0].offset[-1].bias.fill_(50.0)
+        model.voters.outer.weight.zero_()
+        model.voters.offset[-1].bias.fill_(50.0)
     sure = fp.LocalClassifier(model)
     assert sure.certify(graph, per_node=2).radius == 2
     assert sure.certify(graph).radius == 66 or sure.certify(graph).radius >= 11
@@ -312,12 +303,12 @@ class SeesAll(fp.models.Local):
 
 
 def with_hook(model):
-    model.voters[0].inner.register_forward_hook(lambda part, given, found: found - found.mean(dim=0))
+    model.voters.inner.register_forward_hook(lambda part, given, found: found - found.mean(dim=0))
     return model
 
 
 def with_another_part(model):
-    model.voters[0].inner = torch.nn.Sequential(model.voters[0].inner, torch.nn.Softmax(dim=0)).eval()
+    model.voters.inner = torch.nn.Sequential(model.voters.inner, torch.nn.Softmax(dim=0)).eval()
     return model
 
 
@@ -347,7 +338,7 @@ def test_certificates_are_those_of_the_network_as_it_is_now():
     local = fp.LocalClassifier(model)
     before = local.certify(graph).label
     with torch.no_grad():
-        for layer in (model.voters[0].outer, model.voters[0].offset[-1]):
+        for layer in (model.voters.outer, model.voters.offset[-1]):
             layer.weight.neg_()
             layer.bias.neg_()
     assert local.certify(graph).label == local.predict(graph) == 1 - before
@@ -368,8 +359,8 @@ def test_rounding_covers_sums_of_features_that_cancel():
     rng = np.random.default_rng(0)
     model = Local(1, 2, hidden=2, seed=0).eval()
     with torch.no_grad():
-        model.voters[0].view.weight.zero_()
-        model.voters[0].view.weight[:, -1] = 1.0  # nothing but the logarithm
+        model.voters.view.weight.zero_()
+        model.voters.view.weight[:, -1] = 1.0  # nothing but the logarithm
     local = fp.LocalClassifier(model, trust_features=True)
     x = rng.normal(size=(40, 1)) * 1e6
     x[0] = -x[1:].sum()
@@ -385,7 +376,7 @@ def test_rounding_covers_sums_of_features_that_cancel():
     context = model.context(torch.tensor([40.0], dtype=torch.float64), torch.zeros(1, 1, dtype=torch.float64))
     graph_of = torch.zeros(1, dtype=torch.int64)
     with torch.no_grad():
-        first, second = (model.voters[0].view_scores(part, context, graph_of) for part in (inputs, inputs + hidden))
+        first, second = (model.voters.view_scores(part, context, graph_of) for part in (inputs, inputs + hidden))
     assert float((first - second).abs().max()) <= evidence.rounding.max()
     assert off > 1e-9
 

@@ -19,9 +19,9 @@ def batch(seed, sizes=(5, 3), features=3):
     return torch.rand(len(sizes), n, features, generator=generator), adj, mask
 
 
-@pytest.mark.parametrize(("features", "members"), [(0, 1), (3, 1), (3, 2)])
-def test_dense_sparse_and_padding_agree(features, members):
-    model = Local(features, 3, members=members, seed=0).double().eval()
+@pytest.mark.parametrize("features", [0, 3])
+def test_dense_sparse_and_padding_agree(features):
+    model = Local(features, 3, seed=0).double().eval()
     x, adj, mask = batch(0)
     x, adj = x.double(), adj.double()
     dense = model(x, adj, mask)
@@ -50,18 +50,6 @@ def test_the_defence_and_the_network_answer_alike(features):
 
 def test_class_scores_are_smallest_leads():
     assert class_scores(torch.tensor([[1.0, 2.0, -3.0]]), 3).tolist() == [[1.0, -3.0, -2.0]]
-
-
-def test_members_answer_with_their_mean():
-    x, adj, mask = batch(1)
-    both = Local(3, 2, members=2, seed=0).eval()
-    alone = []
-    for voters in both.voters:
-        single = Local(3, 2, seed=5).eval()
-        single.voters[0].load_state_dict(voters.state_dict())
-        alone.append(single(x, adj, mask))
-    assert not torch.equal(*alone)
-    torch.testing.assert_close(both(x, adj, mask), (alone[0] + alone[1]) / 2)
 
 
 def test_sizes_are_known_apart_only_where_graphs_recur():
@@ -97,16 +85,16 @@ def test_numbers_of_nodes_are_read_as_they_are_where_nodes_vote_without_features
 
 
 def test_folder(tmp_path):
-    model = Local(2, 4, hidden=8, members=2, seed=3).eval()
+    model = Local(2, 4, hidden=8, seed=3).eval()
     save(model, tmp_path / "m")
     again = load(tmp_path / "m")
-    assert again.config == {"name": "local", "in_features": 2, "num_classes": 4, "hidden": 8, "members": 2}
+    assert again.config == {"name": "local", "in_features": 2, "num_classes": 4, "hidden": 8}
     for name, value in model.state_dict().items():
         torch.testing.assert_close(again.state_dict()[name], value, rtol=0, atol=0)
     assert build(model.config).num_classes == 4
 
 
-@pytest.mark.parametrize("arguments", [{"in_features": -1}, {"num_classes": 1}, {"hidden": 0}, {"members": 0}])
+@pytest.mark.parametrize("arguments", [{"in_features": -1}, {"num_classes": 1}, {"hidden": 0}])
 def test_refusals(arguments):
     with pytest.raises(InputError):
         Local(**arguments)

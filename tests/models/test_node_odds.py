@@ -23,7 +23,6 @@ def test_it_learns_and_is_the_same_for_one_graph_and_for_many():
     rng = np.random.default_rng(0)
     (rows, truth), (others, unseen) = rows_of(rng, 120), rows_of(rng, 60)
     odds = NodeOdds(2, 2)
-    assert len(odds) == 0
     assert not odds.of(rows).any()
     known = odds.fit(rows, truth, EVEN, 0)
     assert known.shape == (120, 2)
@@ -108,36 +107,15 @@ def test_a_network_keeps_them_in_its_folder(tmp_path):
     assert again(x, adj, mask)[0, 0].item() == pytest.approx(lead[0] - lead[1], rel=1e-5)
 
 
-@pytest.fixture(scope="module")
-def fitted():
-    """The state of a network with fitted log-odds; not to be changed."""
+def test_tables_of_other_features_or_classes_are_refused():
     model = models.Local(2, 2, hidden=4, seed=0)
     model.odds.fit(*rows_of(np.random.default_rng(6), 20), EVEN, 0)
-    return model.state_dict()
-
-
-@pytest.mark.parametrize(
-    ("name", "broken"),
-    [
-        ("left", lambda value: value * 0),  # a tree that leads back to its root
-        ("right", lambda value: value + 10_000),
-        ("feature", lambda value: value - 5),
-        ("columns", lambda value: value + 100),
-        ("value", lambda value: value[:, :1]),
-        ("shift", lambda value: value[:1]),
-        ("sharpness", lambda value: value * np.inf),
-        ("threshold", lambda value: value.float()),
-        ("weights_1", lambda value: value[:, :3]),
-        ("roots", lambda value: value[:0]),
-        ("mean", lambda value: value[:0]),
-    ],
-)
-def test_tables_that_do_not_fit_are_refused(name, broken, fitted):
-    state = dict(fitted)
-    models.Local(2, 2, hidden=4, seed=1).load_state_dict(state)
-    state[f"odds.{name}"] = broken(state[f"odds.{name}"])
-    with pytest.raises(RuntimeError, match="log-odds of nodes"):
-        models.Local(2, 2, hidden=4, seed=1).load_state_dict(state)
+    models.Local(2, 2, hidden=4, seed=1).load_state_dict(model.state_dict())
+    for name, broken in (("value", lambda value: value[:, :1]), ("columns", lambda value: value + 100)):
+        other = models.Local(2, 2, hidden=4, seed=1)
+        other.odds.take(model.odds.tables | {name: broken(model.odds.tables[name])})
+        with pytest.raises(RuntimeError, match="log-odds of nodes"):
+            model.load_state_dict(other.state_dict())
 
 
 def test_they_do_not_depend_on_how_nodes_are_numbered():

@@ -53,7 +53,7 @@ GOOD = "[[row]]\ndefence = 'voting'\nsettings = [{ groups = 3 }]\n[[data]]\nname
             "row[0]: name 'voting' is there twice",
         ),
         (
-            GOOD.replace("groups = 3", "groups = 3, worst_of = 9"),
+            GOOD.replace("groups = 3", "groups = 3, renumber = 9"),
             "row[0]: settings: voting takes tables with groups, flips",
         ),
         (

@@ -30,10 +30,10 @@ def wild(in_features=0, num_classes=2, *, strength=1.0, **given):
     if model.counts_only:
         fill_table(model, np.random.default_rng(given.get("seed")))
     with torch.no_grad():
-        for voters in model.voters:
-            voters.outer.weight.mul_(30 * strength)
-            voters.view.weight.mul_(3)
-            voters.offset[-1].weight.mul_(10)
+        if not model.counts_only:
+            model.voters.outer.weight.mul_(30 * strength)
+            model.voters.view.weight.mul_(3)
+            model.voters.offset[-1].weight.mul_(10)
     if model.in_features:
         fill_odds(model, np.random.default_rng(given.get("seed")))
     return model

@@ -149,5 +149,4 @@ def fill_odds(model, rng):
         "sharpness": np.full(1, 0.05),
         "shift": 0.05 * rng.normal(size=classes),
     }
-    kinds = {name: value.dtype for name, value in model.odds.named_buffers()}
-    model.odds.load_state_dict({name: torch.tensor(np.array(value)).to(kinds[name]) for name, value in state.items()})
+    model.odds.take({name: np.asarray(value) for name, value in state.items()})

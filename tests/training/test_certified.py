@@ -23,24 +23,6 @@ def asked(local, graph):
     return local.defence.ask(local, graph, local.defence.request())
 
 
-def hyperparameters(**changes):
-    plain = {
-        "epochs": 2,
-        "learning_rate": 0.006,
-        "batch_size": 8,
-        "weight_decay": 0.0,
-        "copies": 1,
-        "objective": "samples",
-        "consistency": 0.0,
-        "label_smoothing": 0.0,
-        "average": 0.0,
-        "schedule": "one-cycle",
-        "class_weights": False,
-        "seed": 0,
-    }
-    return Hyperparameters(**(plain | changes))
-
-
 def labelled_graphs(count, seed, *, frozen=0.0):
     rng = np.random.default_rng(seed)
     found = []
@@ -53,11 +35,10 @@ def labelled_graphs(count, seed, *, frozen=0.0):
     return found
 
 
-def task(graphs, budget, model=None, **changes):
+def task(graphs, budget, model=None):
     model = Local(3, 3, hidden=8, seed=0) if model is None else model
-    return CertifiedTraining(
-        model, graphs, budget=budget, features="degree", validation=None, chosen=hyperparameters(**changes)
-    )
+    chosen = Hyperparameters(epochs=2, learning_rate=0.006, batch_size=8, weight_decay=0.0)
+    return CertifiedTraining(model, graphs, budget=budget, features="degree", validation=None, chosen=chosen)
 
 
 def test_worst_choice_is_the_best_of_all():
@@ -81,12 +62,12 @@ def test_the_drop_in_training_is_the_certificates(budget):
     graphs = labelled_graphs(6, 1, frozen=0.1)
     model = Local(3, 3, hidden=8, seed=0).double()
     with torch.no_grad():
-        model.voters[0].outer.weight.mul_(20)
+        model.voters.outer.weight.mul_(20)
     model = model.float().eval()
     learnt = task(graphs, (2, 1), model)  # looks three flips deep
     # graphs of training are known to machines that have not seen them, and to all of them once the network answers
     learnt.graphs.odds = torch.from_numpy(model.odds.of(learnt._statistics(graphs)))
-    leads, worst, right = learnt.graphs.batch(torch.arange(6)).leads(model, TrainingAttack(3, *budget))
+    leads, worst, right = learnt.graphs.leads(model, torch.arange(6), TrainingAttack(3, *budget))
     local = fp.LocalClassifier(model)
     adds, removes, flips = budget
     for index, graph in enumerate(graphs):
@@ -117,14 +98,14 @@ def test_the_offset_drops_by_the_worst_number_of_edges(attack):
     graphs = [fp.Graph(graph.num_nodes, graph.edges, label=graph.label) for graph in labelled_graphs(8, 4)]
     model = Local(0, 3, hidden=8, seed=0).eval()
     with torch.no_grad():
-        model.voters[0].offset[-1].weight.mul_(20)
+        model.voters.offset[-1].weight.mul_(20)
     learnt = task(graphs, 3, model)
     deaf = copy.deepcopy(model)
     with torch.no_grad():
-        deaf.voters[0].offset[0].weight[:, -len(model.count_inputs(torch.ones(1), torch.ones(1))[0]) :] = 0
+        deaf.voters.offset[0].weight[:, -len(model.count_inputs(torch.ones(1), torch.ones(1))[0]) :] = 0
     adds, removes, flips = attack
     worst, nodes = (
-        learnt.graphs.batch(torch.arange(8)).leads(network, TrainingAttack(3, *attack))[1].detach()
+        learnt.graphs.leads(network, torch.arange(8), TrainingAttack(3, *attack))[1].detach()
         for network in (model, deaf)
     )
     seen = 0
@@ -146,10 +127,10 @@ def test_gradients_are_those_of_the_drop():
     learnt = task(graphs, (1, 1), model)  # looks two flips deep
     views = learnt.graphs
     views.inputs, views.sums, views.sizes = views.inputs.double(), views.sums.double(), views.sizes.double()
-    weight = model.voters[0].outer.weight
+    weight = model.voters.outer.weight
 
     def value():
-        leads, worst, _ = learnt.graphs.batch(torch.arange(4)).leads(model, TrainingAttack(2, 2, 2, 2))
+        leads, worst, _ = learnt.graphs.leads(model, torch.arange(4), TrainingAttack(2, 2, 2, 2))
         return (leads - worst).sum()
 
     value().backward()
@@ -217,26 +198,11 @@ def test_graphs_that_come_back_are_recognised():
         assert int(model.recurring) == known
 
 
-def test_members_are_trained_each_for_itself():
-    """The gradient of a member is that of its own loss, whatever the other one says."""
-    graphs = labelled_graphs(12, 6)
-    models = [Local(3, 3, hidden=8, members=2, seed=0) for _ in range(2)]
-    with torch.no_grad():
-        models[1].voters[1].outer.weight.mul_(7)
-    for model in models:
-        learnt = task(graphs, 2, model)
-        for outcome in learnt.losses(torch.arange(12), 3):
-            outcome.loss.backward()
-    first, second = (model.voters[0].outer.weight.grad for model in models)
-    torch.testing.assert_close(first, second, rtol=0, atol=0)
-    assert first.abs().sum() > 0
-
-
 def test_repeatable_and_resumed(tmp_path):
     graphs = labelled_graphs(20, 3)
     weights = []
     for checkpoint in (None, tmp_path / "c"):
-        model = Local(3, 3, hidden=8, members=2, seed=0)
+        model = Local(3, 3, hidden=8, seed=0)
         if checkpoint is not None:
             seen = []
 
@@ -247,7 +213,7 @@ def test_repeatable_and_resumed(tmp_path):
 
             with pytest.raises(KeyboardInterrupt):
                 fp.train(model, graphs, budget=2, epochs=4, checkpoint=checkpoint, progress=stop)
-            model = Local(3, 3, hidden=8, members=2, seed=0)
+            model = Local(3, 3, hidden=8, seed=0)
         result = fp.train(model, graphs, budget=2, epochs=4, checkpoint=checkpoint)
         assert result.settings["budget"] == 2
         weights.append(model.state_dict())
@@ -303,20 +269,21 @@ def test_votes_are_heard_where_edges_tell_the_class_and_silent_where_they_are_no
         assert local.certify(graph).label == local.predict(graph.flipped([(0, 1), (0, 2), (3, 4)]))
 
 
-def test_no_member_learns_from_the_graphs_that_judge_it():
-    """Other labels of these graphs do not change its weights, where their log-odds stay the same."""
-    graphs = labelled_graphs(24, 3)
-    learnt = task(graphs, 2, Local(3, 3, hidden=4, members=2, seed=0))
-    assert set(learnt.not_shown_to.tolist()) == {-1, 0, 1}
-    everyone = torch.arange(24)
+def test_nothing_is_learnt_from_the_graphs_that_judge():
+    """Other labels of these graphs do not change the loss, where their log-odds stay the same."""
+    learnt, everyone = task(labelled_graphs(24, 3), 2, Local(3, 3, hidden=4, seed=0)), torch.arange(24)
     learnt.model.train()
-    sizes = [outcome.size for outcome in learnt.losses(everyone, 0)]
-    assert sizes == [24 - int((learnt.not_shown_to == number).sum()) for number in range(2)]
-    before = [outcome.loss.item() for outcome in learnt.losses(everyone, 0)]
-    learnt.graphs.labels[learnt.not_shown_to == 0] = (learnt.graphs.labels[learnt.not_shown_to == 0] + 1) % 3
-    after = [outcome.loss.item() for outcome in learnt.losses(everyone, 0)]
-    assert before[0] == after[0]
-    assert before[1] != after[1]
+
+    def outcome():
+        (outcome,) = learnt.losses(everyone, 0)
+        return outcome.loss.item(), outcome.size
+
+    before, unseen = outcome(), learnt.not_shown.clone()
+    assert before[1] == 24 - int(unseen.sum()) < 24
+    learnt.graphs.labels[unseen] = (learnt.graphs.labels[unseen] + 1) % 3
+    assert outcome() == before
+    learnt.graphs.labels[~unseen] = (learnt.graphs.labels[~unseen] + 1) % 3
+    assert outcome() != before
 
 
 def test_real_valued_features_are_measured_by_those_of_training():
@@ -359,8 +326,8 @@ def test_nothing_is_left_of_an_earlier_training():
     learnt = task(graphs, 1, model)
     assert (model.loudness == 1).all()
     task(graphs[:1], 1, model)
-    assert len(model.odds) == 0
-    learnt = task(graphs[:3], 1, Local(3, 3, hidden=4, members=6, seed=0))  # more members than graphs
+    assert not model.odds.tables
+    learnt = task(graphs[:3], 1, Local(3, 3, hidden=4, seed=0))  # fewer graphs than parts
     learnt.model.eval()
     learnt.finish()
 

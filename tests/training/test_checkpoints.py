@@ -118,5 +118,5 @@ def test_a_checkpoint_that_is_none_is_refused_in_one_sentence(tmp_path, content)
 
 def test_a_diverged_training_leaves_no_checkpoint(tmp_path):
     with pytest.raises(fp.InputError, match="diverged"):
-        _train_with_checkpoint(tmp_path / "c", learning_rate=1e38, schedule="constant")
+        _train_with_checkpoint(tmp_path / "c", learning_rate=1e38)
     assert list(tmp_path.iterdir()) == []

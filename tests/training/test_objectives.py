@@ -7,8 +7,8 @@ import torch
 
 import flipproof as fp
 from flipproof import models
-from flipproof.training.objectives import OBJECTIVES, Objective, disagreement
-from support.learnable import PygMean, Recorder, dense_or_not
+from flipproof.training.objectives import disagreement
+from support.learnable import PygMean, Recorder
 
 
 def test_class_weights_make_a_rare_class_count_as_much():
@@ -101,22 +101,6 @@ def test_votes_settle_what_the_cross_entropy_leaves_open():
         share[objective] = float(answer.softmax(1)[0, 0].detach())
     assert share["attacked"] == pytest.approx(7 / 12, abs=0.15)
     assert share["attacked-votes"] > 0.95
-
-
-def test_an_objective_is_one_entry(monkeypatch):
-    """For instance the loss on the worst copy of every graph."""
-
-    def worst(logits, labels, cross_entropy):
-        losses = cross_entropy(logits.flatten(0, 1), labels.repeat(len(logits)), reduction="none")
-        return losses.view(len(logits), -1).amax(dim=0).mean()
-
-    monkeypatch.setitem(OBJECTIVES, "worst", Objective(worst))
-    model = models.GCN(1, 2, hidden=16, seed=0)
-    result = fp.train(
-        model, dense_or_not(), noise=fp.EdgeNoise(keep=0.9), copies=3, objective="worst", epochs=30, batch_size=20
-    )
-    assert result.history[-1].loss < result.history[0].loss
-    assert result.settings["objective"] == "worst"
 
 
 def test_copies_that_agree_have_no_disagreement():

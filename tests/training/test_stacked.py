@@ -25,8 +25,7 @@ def fresh(kind: type[Any], seed: int) -> Any:
 
 
 def stack_of(networks: list[Any], objective: str) -> _Stack:
-    plain = {"consistency": 0, "label_smoothing": 0, "schedule": "constant", "class_weights": False, "seed": 0}
-    chosen = Hyperparameters(epochs=1, copies=2, objective=objective, **plain)
+    chosen = Hyperparameters(epochs=1, copies=2, objective=objective)
     return _Stack(networks, LabelledGraphs(GRAPHS, "graphs"), NOISE, "degree", 2, chosen)
 
 

@@ -53,7 +53,6 @@ class TrainOptions(OutputOptions, DataOptions, TrainingOptions, FeatureOptions, 
     corrected: bool = training_option("Let gin correct for the flips that it expects.", False)
     hidden: int | None = training_option("Width of the layers.", None)
     layers: int | None = training_option("Number of layers.", None)
-    members: int | None = training_option("Number of local networks whose mean answers.", None)
     replace: bool = option("Replace a model that stands in --out.", False)
 
     @property
@@ -215,7 +214,7 @@ def _network(options: TrainOptions, plan: _Plan, hook: NodeFeatures, graphs: Dat
     # a constant says nothing beside the number of nodes, which a network made for its defence knows
     width = 0 if hook.spec == "constant" and plan.home.network == name else int(hook.of(graphs[0]).shape[1])
     config: dict[str, Any] = {"name": name, "in_features": width, "num_classes": graphs.num_classes}
-    config |= {key: value for key in ("hidden", "layers", "members") if (value := getattr(options, key)) is not None}
+    config |= {key: value for key in ("hidden", "layers") if (value := getattr(options, key)) is not None}
     if options.corrected:
         noise = plan.arguments["noise"]
         config["noise"] = [noise.p_add, noise.p_remove]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from flipproof.classifiers.edges import Ending, NeighbourLists, PiecewiseLinear
-from flipproof.models.network import GraphNetwork, checked_config, degrees, neighbour_sums, seeded_weights
+from flipproof.models.network import GraphNetwork, Layout, checked_config, seeded_weights
 
 
 class GCN(GraphNetwork):
@@ -46,21 +46,17 @@ class GCN(GraphNetwork):
             self.convolutions = nn.ModuleList(nn.Linear(before, after) for before, after in pairwise(widths))
             self.head = nn.Linear(hidden, num_classes)
 
-    def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
-        scale = (adj.sum(dim=-1, keepdim=True) + 1).rsqrt()
+    def logits(self, x: Tensor, layout: Layout) -> Tensor:
+        scale = (layout.degrees() + 1).to(x.dtype).rsqrt()
         hidden = x
         for linear in self.convolutions:
             assert isinstance(linear, nn.Linear)
             # never wider than needed: propagate first where the layer widens, last where it narrows
-            if linear.in_features <= linear.out_features:
-                hidden = linear(_propagated(hidden, adj, scale))
-            else:
-                hidden = _propagated(nn.functional.linear(hidden, linear.weight), adj, scale) + linear.bias
-            hidden = hidden.relu_()
-        nodes = mask.to(hidden.dtype)
-        share = nodes / nodes.sum(dim=1, keepdim=True)
-        pooled = torch.bmm(share.unsqueeze(1), hidden).squeeze(1)
-        logits: Tensor = self.head(pooled)
+            widens = linear.in_features <= linear.out_features
+            hidden = (hidden if widens else nn.functional.linear(hidden, linear.weight)) * scale
+            hidden = layout.gathered(hidden).mul_(scale)
+            hidden = (linear(hidden) if widens else hidden + linear.bias).relu_()
+        logits: Tensor = self.head(layout.means(hidden))
         return logits
 
     @property
@@ -93,25 +89,3 @@ class GCN(GraphNetwork):
             hidden = lists.ended(linear(lists.product(matrix, hidden)), last if number == len(others) else inner)
         logits: Tensor = self.head(hidden)
         return logits
-
-    def forward_sparse(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        scale = (degrees(edge_index, len(x)) + 1).to(x.dtype).rsqrt().unsqueeze(1)
-        hidden = x
-        for linear in self.convolutions:
-            assert isinstance(linear, nn.Linear)
-            narrow = linear.in_features <= linear.out_features
-            hidden = (hidden if narrow else nn.functional.linear(hidden, linear.weight)) * scale
-            hidden = (neighbour_sums(hidden, edge_index) + hidden) * scale
-            hidden = (linear(hidden) if narrow else hidden + linear.bias).relu_()
-        sizes = torch.bincount(batch)
-        sums = hidden.new_zeros(len(sizes), hidden.shape[1]).index_add_(0, batch, hidden)
-        logits: Tensor = self.head(sums / sizes.unsqueeze(1))
-        return logits
-
-
-def _propagated(hidden: Tensor, adj: Tensor, scale: Tensor) -> Tensor:
-    """``D^-1/2 (A + I) D^-1/2 H`` without making the matrix."""
-    scaled = hidden * scale
-    if hidden.shape[2] == 1:  # many small products of a matrix and a vector: faster without the library
-        return ((adj * scaled.mT).sum(dim=2, keepdim=True) + scaled).mul_(scale)
-    return torch.baddbmm(scaled, adj, scaled).mul_(scale)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from flipproof.checks import checked_count
 from flipproof.errors import InputError
-from flipproof.models.network import GraphNetwork, checked_config, degrees, neighbour_sums, seeded_weights
+from flipproof.models.network import GraphNetwork, Layout, checked_config, seeded_weights
 from flipproof.noise import EdgeNoise
 
 
@@ -85,63 +85,27 @@ class GIN(GraphNetwork):
                 self.by_size = nn.Embedding(self.config["sizes"] + 1, hidden)
                 nn.init.zeros_(self.by_size.weight)
 
-    def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
-        nodes = mask.to(x.dtype).unsqueeze(1)
-        sizes = nodes.sum(dim=2)
+    def logits(self, x: Tensor, layout: Layout) -> Tensor:
+        sizes = layout.sizes.to(x.dtype)
         if self.corrects:
-            degree = adj.sum(dim=2, keepdim=True) - self.background * (sizes.unsqueeze(2) - 1)
-            x = torch.cat([x, degree / self.contrast], dim=2)
+            degree = layout.degrees().to(x.dtype) - self.background * (layout.spread(sizes) - 1)
+            x = torch.cat([x, degree / self.contrast], dim=-1)
         hidden = self.encoder(x)
         if self.by_size is not None:
-            hidden = hidden + self._sized(sizes)
+            numbers = sizes.squeeze(1).long().clamp_max(self.by_size.num_embeddings - 1)
+            hidden = hidden + layout.spread(self.by_size(numbers))
         for block in self.blocks:
             assert isinstance(block, _Block)
             normed, scale = block.norm(hidden), block.scale / self.contrast
             # A_hat Z = (A Z - p (sum of all rows - Z)) / contrast, without the matrix
-            gathered = torch.baddbmm(normed, adj, normed, beta=1 + scale * self.background, alpha=scale)
+            gathered = layout.gathered(normed, own=1 + scale * self.background, scale=scale)
             if self.background:
-                gathered = gathered - scale * self.background * torch.bmm(nodes, normed)
+                gathered = gathered - scale * self.background * layout.spread(layout.sums(normed))
             hidden = hidden + block(gathered, normed)
         hidden = self.norm(hidden)
-        sums = torch.bmm(nodes, hidden).squeeze(1)
-        highest = hidden.masked_fill(~mask.unsqueeze(2), -torch.inf).amax(dim=1)
-        return self._logits(sums, highest, sizes)
-
-    def forward_sparse(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        counts = torch.bincount(batch)
-        if self.corrects:
-            degree = degrees(edge_index, len(x)) - self.background * (counts[batch] - 1)
-            x = torch.cat([x, (degree / self.contrast).to(x.dtype).unsqueeze(1)], dim=1)
-        hidden = self.encoder(x)
-        if self.by_size is not None:
-            hidden = hidden + self._sized(counts)[batch]
-        for block in self.blocks:
-            assert isinstance(block, _Block)
-            normed, scale = block.norm(hidden), block.scale / self.contrast
-            gathered = (1 + scale * self.background) * normed + scale * neighbour_sums(normed, edge_index)
-            if self.background:
-                gathered = gathered - scale * self.background * _sums(normed, batch, len(counts))[batch]
-            hidden = hidden + block(gathered, normed)
-        hidden = self.norm(hidden)
-        sums = _sums(hidden, batch, len(counts))
-        highest = hidden.new_full(sums.shape, -torch.inf)
-        highest = highest.scatter_reduce(0, batch.unsqueeze(1).expand_as(hidden), hidden, "amax")
-        return self._logits(sums, highest, counts.to(hidden.dtype).unsqueeze(1))
-
-    def _sized(self, counts: Tensor) -> Tensor:
-        """The vector of each number of nodes, ``[..., hidden]``."""
-        assert self.by_size is not None
-        vectors: Tensor = self.by_size(counts.long().clamp_max(self.by_size.num_embeddings - 1))
-        return vectors
-
-    def _logits(self, sums: Tensor, highest: Tensor, sizes: Tensor) -> Tensor:
+        sums, highest = layout.sums(hidden), layout.highest(hidden)
         logits: Tensor = self.head(torch.cat([sums * sizes.rsqrt(), sums / sizes, highest], dim=1))
         return logits
-
-
-def _sums(values: Tensor, batch: Tensor, graphs: int) -> Tensor:
-    """Sum of the rows of every graph of a union, ``[B, d]``."""
-    return values.new_zeros(graphs, values.shape[1]).index_add_(0, batch, values)
 
 
 def _probabilities(noise: EdgeNoise | Sequence[float]) -> tuple[float, float]:

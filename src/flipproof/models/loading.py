@@ -44,18 +44,11 @@ NAMES = (*_CLASSES, _BLIND)
 
 @dataclass(frozen=True)
 class SavedModel:
-    """The description that a model folder holds.
-
-    Attributes:
-        config: The network; see :func:`build`.
-        metadata: The metadata that was passed to :func:`save`.
-        noise: The noise that the model was trained for, if it was saved with one.
-        weights_hash: SHA-256 of the weights file: the model's identity.
-    """
+    """The description that a model folder holds: what :func:`build` makes the network of, the metadata that was passed to
+    :func:`save`, and the SHA-256 of the weights file, the model's identity."""
 
     config: dict[str, Any]
     metadata: dict[str, Any]
-    noise: EdgeNoise | None
     weights_hash: str
 
 
@@ -66,7 +59,7 @@ class LoadedModel:
     Attributes:
         model: A torch module in evaluation mode, or a callable from graphs to labels.
         name: For tables: the network's name, or what the user typed.
-        identity: Hash of the weights (and of the user's code): another model has another.
+        identity: Hash of the weights (and of the user's code).
         saved: What its folder says; ``None`` for a user's own.
     """
 
@@ -84,9 +77,6 @@ class LoadedModel:
         """The name of the node features: the one that the user chose, else that of the training."""
         stored = self.metadata.get("features")
         return name or (stored if isinstance(stored, str) else None)
-
-
-# ---- by name -------------------------------------------------------------------------------------------------------
 
 
 def build(config: Mapping[str, Any], *, seed: int | None = None) -> NamedNetwork:
@@ -181,9 +171,6 @@ def _told(what: str, remedy: str) -> Iterator[None]:
         raise InputError(f"{what} with {reason} ({remedy})") from error
 
 
-# ---- in folders ----------------------------------------------------------------------------------------------------
-
-
 def save(model: NamedNetwork | NodeStatistics, folder: str | os.PathLike[str], **metadata: Any) -> None:
     """Write a model to a folder, whole or not at all.
 
@@ -225,8 +212,8 @@ def load(folder: str | os.PathLike[str]) -> Any:
 
     folder = Path(folder)
     saved, weights = _read(folder)
-    fitted = saved.config.get("name") == _LINE
-    model: Any = NodeStatistics.of_config(saved.config) if fitted else build(saved.config).eval()
+    line, classes = saved.config.get("name") == _LINE, saved.config.get("num_classes", 0)
+    model: Any = NodeStatistics(classes) if line else build(saved.config).eval()
     try:
         model.load_state_dict(load_tensors(weights))
     except (SafetensorError, RuntimeError, KeyError) as error:
@@ -266,12 +253,12 @@ def _read(folder: Path) -> tuple[SavedModel, bytes]:
         raise InputError(f"{folder / _WEIGHTS} is cut off or altered: its hash is not the stored one (copy it again)")
     if not isinstance(config, dict) or not isinstance(metadata, dict):
         raise InputError(f"{folder / _CONFIG} lacks the entries model and metadata (train or copy it again)")
-    noise = metadata.get("noise")
     try:
-        stored = None if noise is None else EdgeNoise.from_thresholds(noise["add_threshold"], noise["remove_threshold"])
+        if (noise := metadata.get("noise")) is not None:
+            EdgeNoise.from_thresholds(noise["add_threshold"], noise["remove_threshold"])
     except (TypeError, KeyError, InputError) as error:
         raise InputError(f"{folder / _CONFIG} holds a noise that cannot be read: {noise!r} (train again)") from error
-    return SavedModel(config, metadata, stored, digest), weights
+    return SavedModel(config, metadata, digest), weights
 
 
 def _description(folder: Path) -> dict[str, Any]:
@@ -293,9 +280,6 @@ def _plain(value: Any, key: str) -> Any:
             f"metadata {key} must be plain JSON (numbers, texts, lists); got {type(value).__name__}: {error} (convert it)"
         ) from error
     return value
-
-
-# ---- identities ----------------------------------------------------------------------------------------------------
 
 
 def features_identity(name: str | None) -> str:
@@ -330,17 +314,14 @@ def model_identity(model: Any, source: bytes | None = None) -> str:
     kind = type(model) if is_torch_module(model) or not hasattr(model, "__qualname__") else model
     if kind.__module__.startswith("flipproof.models."):
         return hashlib.sha256(_packed_weights(model)).hexdigest()
-    if source is None:
-        source = _source(sys.modules.get(kind.__module__))
-    digest = hashlib.sha256(f"{kind.__module__}.{kind.__qualname__}".encode() + source)
-    home = getattr(model.func if isinstance(model, partial) else model, "__module__", "")
+    source = _source(sys.modules.get(kind.__module__)) if source is None else source
     # the class of a notebook has no file that its source would be in
     methods = {} if isinstance(model, FunctionType) else vars(type(model))
     written = {name: getattr(value, "__func__", value) for name, value in methods.items() if name != "__doc__"}
-    kept = [(name, value) for name, value in written.items() if isinstance(value, (FunctionType, *_PLAIN))]
-    for part in _content((model, *sorted(kept, key=lambda pair: pair[0])), home, {}):
-        digest.update(part)
-    return digest.hexdigest()
+    kept = sorted((name, value) for name, value in written.items() if isinstance(value, (FunctionType, *_PLAIN)))
+    home = getattr(model.func if isinstance(model, partial) else model, "__module__", "")
+    content = b"".join(_content((model, *kept), home, {}))
+    return hashlib.sha256(f"{kind.__module__}.{kind.__qualname__}".encode() + source + content).hexdigest()
 
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic)
@@ -365,7 +346,7 @@ def _content(value: Any, home: str, seen: dict[int, Any]) -> Iterator[bytes]:
 def _parts(value: Any, home: str) -> tuple[Any, ...]:
     """What an object consists of."""
     if isinstance(value, np.ndarray):
-        return () if value.dtype.hasobject else (value.shape, value.dtype.str, np.ascontiguousarray(value).tobytes())
+        return () if value.dtype.hasobject else (value.shape, value.dtype.str, value.tobytes())
     if is_torch_module(value):
         settings = [(name, key, kept) for name, part in value.named_modules() for key, kept in vars(part).items()]
         plain = [entry for entry in settings if isinstance(entry[2], _PLAIN) and entry[1][0] != "_"]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.models.count_table import CountTable
-from flipproof.models.network import DenseLayout, GraphNetwork, Layout, SparseLayout, seeded_weights
+from flipproof.models.network import DenseLayout, GraphNetwork, Layout, seeded_weights
 from flipproof.models.node_odds import NodeOdds
 
 _BUDGETS = (1.0, 2.0, 3.0, 5.0, 8.0, 12.0, 20.0)  # flips that have one; between two, both are on in part
@@ -22,8 +22,9 @@ _DEGREE_INPUTS = 16  # degrees that have an input of their own
 _BUDGET_INPUTS = 7  # numbers of flips that have one
 _COUNT_INPUTS = 7  # inputs that say how many edges there are, where nodes tell nothing
 _UNIT_ROUNDOFF = 2.0**-53
+_SPARE = 1.5625  # factor of the rounding error for what is done to votes
 _SUMMARY = 4  # numbers in which nodes are told of all node features
-LOUDEST = 4.0  # of members beside log-odds
+LOUDEST = 4.0  # of the network beside log-odds
 _LEAST_COLUMN_SPREAD = 0.01  # of a node feature that is measured, over its largest value
 _LARGEST_VOTE = 0.5  # of a node for one flip, where node features make too many views to look at all
 
@@ -44,7 +45,7 @@ class LocalViews(NamedTuple):
 
 
 class Voters(nn.Module):
-    """One member: the perceptron of the nodes and that of the node set.
+    """The perceptron of the nodes and that of the node set.
 
     ``node_set`` columns of the context describe the node set, the others the budget; there are ``pairs`` pairs of classes.
     """
@@ -77,11 +78,11 @@ class Voters(nn.Module):
         return cast(Tensor, self.outer(self.inner(hidden).relu()))
 
     def offsets(self, context: Tensor, counts: Tensor) -> Tensor:
-        """The scores of node sets with so many edges, ``[B, P]``."""
-        known = context[:, : self._node_set + _BUDGET_INPUTS]  # the log-odds of other machines are none of its business
+        """The scores of node sets with so many edges, ``[B, P]``; without a look at the log-odds."""
+        known = context[:, : self._node_set + _BUDGET_INPUTS]
         return cast(Tensor, self.offset(torch.cat([known, counts], dim=1)))
 
-    def rounding(self, largest_inputs: Tensor, context: Tensor, known: Tensor) -> Tensor:
+    def rounding(self, largest_inputs: Tensor, context: Tensor, counts: Tensor) -> Tensor:
         r"""A bound on the rounding error of any score, ``[P]``, from bounds on absolute inputs.
 
         A layer of ``m`` inputs computes :math:`W x + b` with an error of at most :math:`(m + 2) u (|W| |x| + |b|)`, ``u`` the
@@ -92,7 +93,7 @@ class Voters(nn.Module):
         """
         value = _absolute(self.view, largest_inputs.unsqueeze(0)) + _absolute(self.setting, self._told(context, True))
         value = _absolute(self.outer, _absolute(self.inner, value))
-        offset = known
+        offset = torch.cat([context[:, : self._node_set + _BUDGET_INPUTS], counts], dim=1)
         for layer in self.offset:
             if isinstance(layer, nn.Linear):
                 offset = _absolute(layer, offset)
@@ -123,9 +124,8 @@ class Local(GraphNetwork):
     network's own offset and votes are beside it; votes are bounded, :math:`h = c \tanh(h' / c)`, ``c`` a half over the budget.
 
     A network is a family: how many flips its answers are to withstand, ``budget``, is part of the context. Trained for up to
-    ``R`` flips, it answers for any budget up to ``R``. With ``members=k``, ``k`` networks are trained side by side and their mean
-    is certified. With ``counts_only=True`` no node votes: the answer follows from the numbers of nodes and edges, by a
-    :class:`flipproof.models.count_table.CountTable`.
+    ``R`` flips, it answers for any budget up to ``R``. With ``counts_only=True`` no node votes: the answer follows from the
+    numbers of nodes and edges, by a :class:`flipproof.models.count_table.CountTable`.
 
     :class:`flipproof.LocalClassifier` certifies its answers. Called as any other network, it returns for each class its smallest
     lead, so that the largest logit is the answer.
@@ -134,7 +134,6 @@ class Local(GraphNetwork):
         in_features: Width ``d`` of the node features; 0 for graphs without any, whose views are degrees.
         num_classes: Number of classes ``C``.
         hidden: Width of the layers.
-        members: Number of networks whose mean answers.
         counts_only: Read numbers of nodes and edges alone, for graphs without node features.
         seed: Makes the initial weights; ``None`` takes torch's own generator.
 
@@ -160,7 +159,6 @@ class Local(GraphNetwork):
         num_classes: int = 2,
         *,
         hidden: int = 64,
-        members: int = 1,
         counts_only: bool = False,
         seed: int | None = None,
     ) -> None:
@@ -171,7 +169,6 @@ class Local(GraphNetwork):
             "in_features": self.in_features,
             "num_classes": checked_count(num_classes, "num_classes", 2, "for instance num_classes=8"),
             "hidden": checked_count(hidden, "hidden", 1, "for instance 64"),
-            "members": checked_count(members, "members", 1, "for instance 3"),
         }
         for name, value in (("budget", 1), ("trained_for", 0), ("recurring", 0)):
             self.register_buffer(name, torch.tensor(value))
@@ -185,7 +182,7 @@ class Local(GraphNetwork):
         node_set = 2 + 2 * self.in_features + (0 if self.in_features else _SIZES)
         pairs = num_classes * (num_classes - 1) // 2
         with seeded_weights(seed):
-            self.voters = nn.ModuleList(Voters(self.in_features, node_set, hidden, pairs) for _ in range(members))
+            self.voters = Voters(self.in_features, node_set, hidden, pairs)
         if counts_only:
             self.read_counts_only()
 
@@ -202,7 +199,8 @@ class Local(GraphNetwork):
                 "counts_only is for local networks without node features; this one reads them (leave it out)"
             )
         self.config["counts_only"] = True
-        self.table, self.voters = CountTable(), nn.ModuleList()
+        self.table = CountTable()
+        del self.voters
 
     def standardise(self, sizes: Tensor, sums: Tensor) -> None:
         """Measure node sets, with sizes ``[B]`` and sums of features ``[B, d]``, by the mean and deviation of those of training;
@@ -220,11 +218,6 @@ class Local(GraphNetwork):
     def counts_only(self) -> bool:
         """Whether no node votes."""
         return "counts_only" in self.config
-
-    @property
-    def members(self) -> list[Voters]:
-        """The members."""
-        return [cast(Voters, voters) for voters in self.voters]
 
     def measure_columns(self, nodes: Tensor) -> None:
         """Measure real-valued features by the mean and deviation of the nodes ``[V, d]`` that are learnt from."""
@@ -289,17 +282,16 @@ class Local(GraphNetwork):
         most[place + width :] = most_views.sums[0] * longer
         return most
 
-    def view_scores(self, inputs: Tensor, context: Tensor, graph: Tensor, voters: Voters | None = None) -> Tensor:
-        """The votes ``h`` of views, ``[R, P]``: the mean over members, bounded by :meth:`largest_votes`; with ``voters``, those
-        of one member alone, at full volume, and not bounded while it is trained."""
+    def view_scores(self, inputs: Tensor, context: Tensor, graph: Tensor, *, alone: bool = False) -> Tensor:
+        """The votes ``h`` of views, ``[R, P]``, bounded by :meth:`largest_votes`; ``alone``: at full volume, and not bounded in
+        training."""
         if self.counts_only:
             return 0 * inputs[:, :1].expand(-1, self.num_classes * (self.num_classes - 1) // 2)
-        parts = [member.view_scores(inputs, context, graph) for member in ([voters] if voters else self.members)]
-        if self.in_features and not (voters and self.training):
+        votes: Tensor = self.voters.view_scores(inputs, context, graph)
+        if self.in_features and not (alone and self.training):
             largest = self._bounds(context)[graph]
-            parts = [(votes / largest).tanh() * largest for votes in parts]
-        mean = sum(parts[1:], parts[0]) / len(parts)
-        return mean * self._volume(context)[graph] if self.in_features and not voters else mean
+            votes = (votes / largest).tanh() * largest
+        return votes * self._volume(context)[graph] if self.in_features and not alone else votes
 
     def largest_votes(self, context: Tensor) -> Tensor | None:
         """What no vote exceeds in absolute value, ``[B, 1]``; ``None`` without node features."""
@@ -310,7 +302,7 @@ class Local(GraphNetwork):
         return _LARGEST_VOTE / (self._budgets(context) @ context.new_tensor(_BUDGETS)).unsqueeze(1)
 
     def _volume(self, context: Tensor) -> Tensor:
-        """How loud the members are beside the log-odds, ``[B, 1]``."""
+        """How loud the network is beside the log-odds, ``[B, 1]``."""
         flips = (self._budgets(context) @ context.new_tensor(_BUDGETS)).round().long()
         return self.loudness.to(context).clamp(0, LOUDEST)[flips - 1].unsqueeze(1)
 
@@ -320,7 +312,7 @@ class Local(GraphNetwork):
         return context[:, last - _BUDGET_INPUTS : last]
 
     def hear(self, loudness: Sequence[float]) -> None:
-        """Let members be so loud beside the log-odds, from 0 to 4, for budgets of 1, 2, ... flips; the last is for all above."""
+        """Be so loud beside the log-odds, from 0 to 4, for budgets of 1, 2, ... flips; the last is for all above."""
         first = torch.tensor([*loudness])[: len(self.loudness)]
         self.loudness.copy_(torch.cat([first, first[-1:].expand(len(self.loudness) - len(first))]))
 
@@ -336,19 +328,16 @@ class Local(GraphNetwork):
         known = [edges / sizes / 4, edges.log1p(), edges / slots, _logarithmic(edges - sizes)]
         return torch.stack([*known, free / 20, free.log1p(), (-free / 3).exp()], dim=1)
 
-    def offsets(self, context: Tensor, counts: Tensor, voters: Voters | None = None) -> Tensor:
-        """The scores ``b`` of node sets with so many edges, ``[B, P]``: those of the table, or the mean over members, with node
-        features as loud as votes are and beside the differences of log-odds. With ``voters``, those of one member alone."""
+    def offsets(self, context: Tensor, counts: Tensor, *, alone: bool = False) -> Tensor:
+        """The scores ``b`` of node sets with so many edges, ``[B, P]``: those of the table or of the network, with node
+        features as loud as votes are and beside the differences of log-odds; ``alone``: without these, at full volume."""
         if self.counts_only:
             sizes, budget = context.round().long().unbind(dim=1)
             label = self.table(sizes, counts[:, 0].round().long(), budget)
             wins, loses = (label.unsqueeze(1) == side for side in self._pairs(label.device))
             return cast(Tensor, wins.to(context.dtype) - loses.to(context.dtype))
-        parts = [member.offsets(context, counts) for member in ([voters] if voters else self.members)]
-        mean = sum(parts[1:], parts[0]) / len(parts)
-        if voters or not self.in_features:
-            return mean
-        return self.odds_leads(context) + self._volume(context) * mean
+        own: Tensor = self.voters.offsets(context, counts)
+        return own if alone or not self.in_features else self.odds_leads(context) + self._volume(context) * own
 
     def odds_leads(self, context: Tensor) -> Tensor:
         """Differences of the log-odds that the context holds, for every pair of classes, ``[B, P]``; with node features."""
@@ -363,51 +352,37 @@ class Local(GraphNetwork):
     def rounding(self, largest_inputs: Tensor, context: Tensor, sizes: Tensor) -> Tensor:
         """A bound on the rounding error of any score in 64-bit arithmetic, in whatever order its sums are taken, ``[P]``.
 
-        The mean of ``k`` numbers with bounds ``e_i`` on their errors and ``M_i <= e_i / (64 u)`` on their values is off by at
-        most the mean of ``e_i + (k + 1) u M_i (1 + u)^k``, which is below ``1 + k / 16`` times the mean of ``e_i``. Bounding it
-        enlarges no error, and adds less than ``32 u M_i`` of its own, that is, half of ``e_i``; so does making it less loud.
+        Beside that of the perceptrons, bounding a vote ``M <= e / (64 u)`` with an error of ``e`` enlarges no error and adds less
+        than ``32 u M`` of its own, that is, half of ``e``; so does making it less loud.
         """
         if self.counts_only:  # ones, minus ones and zeros
             return context.new_zeros(self.num_classes * (self.num_classes - 1) // 2)
-        members = len(self.voters)
-        ends = [self.count_inputs(sizes, edges).abs() for edges in (0 * sizes, sizes * (sizes - 1) / 2)]
-        told, counted = context.abs(), torch.maximum(*ends)
+        told = context.abs()
+        counted = torch.maximum(*(self.count_inputs(sizes, m).abs() for m in (0 * sizes, sizes * (sizes - 1) / 2)))
         if self.in_features:  # what is subtracted may cancel
             far = 2 * (self.centre / self.spread).abs()
             told[:, : len(far)] += far
-        known = torch.cat([told[:, : told.shape[1] - (self.num_classes if self.in_features else 0)], counted], dim=1)
-        parts = [voters.rounding(largest_inputs, told, known) for voters in self.members]
-        bound = sum(parts[1:], parts[0]) * ((1.5 + members / 16) / members)
+        bound: Tensor = self.voters.rounding(largest_inputs, told, counted) * _SPARE
         if self.in_features:
             # log-odds are the same number for every graph with these nodes; only adding them up rounds
-            alone = 128 * _UNIT_ROUNDOFF * self.odds_leads(context)[0].abs()
-            bound = bound * self._volume(context)[0].clamp_min(1) + alone
+            adding = 128 * _UNIT_ROUNDOFF * self.odds_leads(context)[0].abs()
+            bound = bound * self._volume(context)[0].clamp_min(1) + adding
         return bound
 
-    def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
-        graph = torch.arange(len(mask), device=mask.device).unsqueeze(1).expand_as(mask).flatten()
-        return self._logits(x, x[mask], mask.unsqueeze(2), DenseLayout(adj, mask), graph)
-
-    def forward_sparse(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        return self._logits(x, x, torch.ones_like(batch).unsqueeze(1), SparseLayout(edge_index, batch), batch)
-
-    def _logits(self, x: Tensor, nodes: Tensor, mask: Tensor, layout: Layout, graph: Tensor) -> Tensor:
+    def logits(self, x: Tensor, layout: Layout) -> Tensor:
+        mask = layout.mask if isinstance(layout, DenseLayout) else torch.ones_like(layout.batch, dtype=torch.bool)
         counts = layout.sizes.squeeze(1)
-        odds = self.odds.of_nodes(nodes, counts.long().tolist()) if self.in_features else None
-        x = self.measured(x.to(next(self.parameters(), x).dtype)) * mask
+        odds = self.odds.of_nodes(x[mask], counts.long().tolist()) if self.in_features else None
+        x = self.measured(x.to(next(self.parameters(), x).dtype)) * mask.unsqueeze(-1)
         x = x if self.in_features else x[..., :0]
-        rows = len(graph)
-        views = LocalViews(
-            x.reshape(rows, x.shape[-1]),
-            layout.neighbour_sums(x).reshape(rows, x.shape[-1]),
-            layout.degrees().reshape(rows).to(x.dtype),
-            graph,
-        )
+        graph = layout.spread(torch.arange(len(counts), device=x.device).unsqueeze(1)).expand(*mask.shape, 1).flatten()
+        own, sums = (values.reshape(len(graph), x.shape[-1]) for values in (x, layout.neighbour_sums(x)))
+        views = LocalViews(own, sums, layout.degrees().flatten().to(x.dtype), graph)
         sizes = counts.to(x.dtype)
         context = self.context(sizes, layout.sums(x), odds)
         votes = self.view_scores(self.view_inputs(views, sizes), context, graph)
-        counts = self.count_inputs(sizes, layout.sums(layout.degrees()).squeeze(1).to(x.dtype) / 2)
-        scores = self.offsets(context, counts) + layout.sums(votes.view(*x.shape[:-1], -1))
+        edges = self.count_inputs(sizes, layout.sums(layout.degrees()).squeeze(1).to(x.dtype) / 2)
+        scores = self.offsets(context, edges) + layout.sums(votes.view(*mask.shape, -1))
         return class_scores(scores, self.num_classes)
 
 

@@ -1,6 +1,7 @@
 """The line to beat: what can be learned from a graph without its edges, by the better of a forest and a perceptron.
 
 A weak line flatters every certificate. This one is fitted in seconds, and no attack on edges can change any of its answers.
+Forests and perceptrons of scikit-learn are kept as plain arrays: fitted there, asked here, and saved without pickle.
 """
 
 from __future__ import annotations
@@ -22,10 +23,9 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-LAYERS = 3  # of a perceptron
+State = dict[str, NDArray[Any]]
 _TREES = 100
 _NEVER = -1e30  # score of a class without graphs
-_BATCH = 256  # graphs that go through the trees together
 _FOLDS = 3
 
 
@@ -72,42 +72,30 @@ class NodeStatistics:
     def __init__(self, num_classes: int = 2) -> None:
         self.num_classes = checked_count(num_classes, "num_classes", 1, "for instance num_classes=8")
         self.config = {"name": self.name, "num_classes": self.num_classes}
-        self._state: dict[str, NDArray[Any]] = {}
-
-    @classmethod
-    def of_config(cls, config: Mapping[str, Any]) -> NodeStatistics:
-        """The model that a config describes, not fitted."""
-        try:
-            return cls(**{key: value for key, value in config.items() if key != "name"})
-        except TypeError as error:
-            raise InputError(f"config of {cls.name} does not fit: {error} (compare {cls.__name__})") from error
-
-    def __repr__(self) -> str:
-        return f"NodeStatistics(num_classes={self.num_classes})"
+        self._state: State = {}
 
     def __call__(self, graphs: Sequence[Graph]) -> NDArray[np.int64]:
         """The label of every graph."""
-        labels: NDArray[np.int64] = self.scores(graphs).argmax(axis=1)
-        return labels
+        return np.asarray(self.scores(graphs).argmax(axis=1))
 
     def scores(self, graphs: Sequence[Graph]) -> Floats:
         """Scores of the classes, ``[graphs, C]``; those of a graph do not depend on the graphs beside it."""
         if not self._state:
             raise InputError("NodeStatistics must be fitted before it is asked (call fit, or load a model folder)")
-        rows = [self._inputs(node_statistics(_own(graph))) for graph in graphs]
+        rows = np.array([self._inputs(graph) for graph in graphs]).reshape(len(graphs), -1)
         if "roots" in self._state:
             return forest_scores(self._state, rows, self.num_classes)
         return np.array([perceptron_scores(self._state, row) for row in rows]).reshape(len(rows), self.num_classes)
 
-    def _inputs(self, statistics: Floats) -> Floats:
-        width = int(self._state["width"][0])
+    def _inputs(self, graph: Graph) -> Floats:
+        statistics, width = node_statistics(_own(graph)), int(self._state["width"][0])
         if len(statistics) != width:
+            columns, expected = ((number - 2) // 6 for number in (len(statistics), width))
             raise InputError(
-                f"the node features must be those of the training graphs, {_columns(width)} columns; got "
-                f"{_columns(len(statistics))} (use the same data and features)"
+                f"the node features must be those of the training graphs, {expected} columns; got {columns} (use the same data "
+                "and features)"
             )
-        chosen: Floats = statistics[self._state["columns"]]
-        return chosen
+        return np.asarray(statistics[self._state["columns"]])
 
     def fit(
         self,
@@ -128,9 +116,10 @@ class NodeStatistics:
         """
         seed = checked_seed(seed)
         rows, truth = _labelled(graphs, features, "graphs")
-        held_out = None
+        parts = None
         if validation is not None:
-            more, held_out = _labelled(validation, features, "validation")
+            learn, (more, held_out) = np.arange(len(truth)), _labelled(validation, features, "validation")
+            parts = [(learn, len(learn) + np.arange(len(held_out)))]
             rows, truth = [*rows, *more], np.concatenate([truth, held_out])
         if truth.max() >= self.num_classes:
             raise InputError(
@@ -142,16 +131,13 @@ class NodeStatistics:
         inputs = np.array(rows)
         columns = worth_having(inputs)
         self._state = {"width": np.array([inputs.shape[1]]), "columns": columns}
-        inputs = inputs[:, columns]
-        learn = np.arange(len(truth) - (0 if held_out is None else len(held_out)))
-        parts = folds(truth, seed, _FOLDS) if held_out is None else [(learn, np.arange(len(learn), len(truth)))]
-        settings = _settings(seed)
-        compared = {name: _right(settings[name], inputs, truth, parts) for name in settings}
+        inputs, settings = inputs[:, columns], _settings(seed)
+        parts = folds(truth, seed, _FOLDS) if parts is None else parts
+        compared = {name: _right(machine, inputs, truth, parts) for name, machine in settings.items()}
         kind = max(compared, key=lambda name: compared[name])
         machine = fitted(settings[kind], inputs, truth)
         self._state |= (forest_state if kind.startswith("forest") else perceptron_state)(machine, self.num_classes)
-        accuracy = float(np.mean(machine.predict(inputs) == truth))
-        return NodeFit(kind, accuracy, compared[kind], compared)
+        return NodeFit(kind, float(np.mean(machine.predict(inputs) == truth)), compared[kind], compared)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The weights, as a torch module's."""
@@ -161,28 +147,25 @@ class NodeStatistics:
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Take what :meth:`state_dict` returned."""
-        found = {key: value.numpy() for key, value in state.items()}
-        last = found["value"] if "roots" in found else found[f"weights_{int(found['layers'][0]) - 1}"]
-        if last.shape[1] != self.num_classes or found["columns"].max(initial=0) >= found["width"][0]:
+        tables = {key: value.numpy() for key, value in state.items()}
+        last = tables["value"] if "roots" in tables else tables[f"weights_{_layers(tables) - 1}"]
+        if last.shape[1] != self.num_classes or tables["columns"].max(initial=0) >= tables["width"][0]:
             raise RuntimeError(f"shapes {last.shape} for {self.num_classes} classes")
-        self._state = found
+        self._state = tables
 
 
 def _own(graph: Graph) -> NDArray[Any]:
     return np.zeros((graph.num_nodes, 0)) if graph.node_features is None else graph.node_features
 
 
-def _columns(width: int) -> int:
-    return (width - 2) // 6
-
-
 def _labelled(graphs: Iterable[Any], features: Any, argument: str) -> tuple[list[Floats], NDArray[np.int64]]:
-    given = as_graphs(graphs)
-    if not given or any(graph.label is None for graph in given):
+    """Statistics and labels."""
+    members = as_graphs(graphs)
+    if not members or any(graph.label is None for graph in members):
         raise InputError(f"{argument} must be labelled graphs, at least one (build them with label=0, 1, 2, ...)")
+    labels = np.array([graph.label for graph in members])
     if features is None:
-        rows = [node_statistics(_own(graph)) for graph in given]
-        return rows, np.array([int(graph.label or 0) for graph in given])
+        return [node_statistics(_own(graph)) for graph in members], labels
     from flipproof.classifiers.features import as_features
 
     hook = as_features(features)
@@ -191,8 +174,7 @@ def _labelled(graphs: Iterable[Any], features: Any, argument: str) -> tuple[list
             f"an edge-blind model needs features that do not depend on edges; got {hook.spec or 'a function'} "
             '(pass features=None for the graphs\' own, or features="constant")'
         )
-    rows = [node_statistics(np.asarray(hook.of(graph))) for graph in given]
-    return rows, np.array([int(graph.label or 0) for graph in given])
+    return [node_statistics(np.asarray(hook.of(graph))) for graph in members], labels
 
 
 def _settings(seed: int) -> dict[str, Any]:
@@ -209,9 +191,6 @@ def _right(machine: Any, inputs: Floats, truth: NDArray[np.int64], parts: Sequen
         fitted(machine, inputs[learn], truth[learn]).predict(inputs[judge]) == truth[judge] for learn, judge in parts
     ]
     return float(np.mean(np.concatenate(right))) if right else 0.0
-
-
-# ---- what is known of nodes, and scikit-learn machines kept as plain arrays ----
 
 
 def node_statistics(features: NDArray[Any]) -> Floats:
@@ -236,8 +215,8 @@ def worth_having(inputs: Floats) -> Ints:
     smallest, largest = inputs[:, 2 + 4 * own : 2 + 5 * own], inputs[:, 2 + 5 * own :]
     binary = np.isin(smallest, (0, 1)).all(axis=0) & np.isin(largest, (0, 1)).all(axis=0)
     wanted = np.concatenate([np.ones(2 + 3 * own, dtype=bool), *[~binary] * 3])
-    found = np.flatnonzero(wanted & (np.ptp(inputs, axis=0) > 0))
-    return found if len(found) else np.array([0])
+    columns = np.flatnonzero(wanted & (np.ptp(inputs, axis=0) > 0))
+    return columns if len(columns) else np.array([0])
 
 
 def folds(truth: Ints, seed: int, number: int) -> list[tuple[Ints, Ints]]:
@@ -276,67 +255,60 @@ def fitted(machine: Any, inputs: Floats, truth: Ints) -> Any:
         return machine.fit(inputs, truth)
 
 
-def forest_state(machine: Any, num_classes: int) -> dict[str, NDArray[Any]]:
+def forest_state(machine: Any, num_classes: int) -> State:
     """All trees in one table of nodes: where to go, and at the leaves the shares of the classes."""
     trees = [estimator.tree_ for estimator in machine.estimators_]
     starts = np.cumsum([0, *(tree.node_count for tree in trees)])
+    left, right, feature, threshold, shares = (
+        np.concatenate([getattr(tree, name) for tree in trees])
+        for name in ("children_left", "children_right", "feature", "threshold", "value")
+    )
+    own, leaves, first = np.arange(starts[-1]), left < 0, np.repeat(starts[:-1], np.diff(starts))
     value = np.zeros((starts[-1], num_classes), dtype=np.float32)
-    shares = np.concatenate([tree.value[:, 0, :] for tree in trees])
-    value[:, machine.classes_] = shares / shares.sum(axis=1, keepdims=True)
-
-    def joined(name: str, kind: Any) -> NDArray[Any]:
-        return np.concatenate([getattr(tree, name) for tree in trees]).astype(kind)
-
-    leaves = joined("children_left", np.int64) < 0
-    own = np.arange(starts[-1])
-    offsets = np.repeat(starts[:-1], np.diff(starts))
-    children = {
-        side: np.where(leaves, own, joined(f"children_{side}", np.int64) + offsets).astype(np.int32)
-        for side in ("left", "right")
+    value[:, machine.classes_] = shares[:, 0] / shares[:, 0].sum(axis=1, keepdims=True)
+    return {
+        "roots": starts[:-1].astype(np.int32),
+        "left": np.where(leaves, own, left + first).astype(np.int32),
+        "right": np.where(leaves, own, right + first).astype(np.int32),
+        "feature": np.where(leaves, 0, feature).astype(np.int32),
+        "threshold": np.where(leaves, 0.0, threshold),
+        "value": value,
     }
-    feature = np.where(leaves, 0, joined("feature", np.int32)).astype(np.int32)
-    threshold = np.where(leaves, 0.0, joined("threshold", np.float64))
-    roots = starts[:-1].astype(np.int32)
-    return {"roots": roots, **children, "feature": feature, "threshold": threshold, "value": value}
 
 
-def forest_scores(state: Mapping[str, NDArray[Any]], rows: Sequence[Floats], num_classes: int) -> Floats:
+def forest_scores(state: State, rows: Floats, num_classes: int) -> Floats:
     """Sums over the trees of the shares of classes, ``[rows, C]``."""
-    found = [np.zeros((0, num_classes))]
-    for start in range(0, len(rows), _BATCH):
-        part = np.array(rows[start : start + _BATCH]).astype(np.float32)  # what the trees have learned from
-        node = np.tile(state["roots"], (len(part), 1))
-        while True:
-            below = np.take_along_axis(part, state["feature"][node], axis=1) <= state["threshold"][node]
-            after = np.where(below, state["left"][node], state["right"][node])
-            if (after == node).all():
-                break
-            node = after
-        found.append(state["value"][node].sum(axis=1, dtype=np.float64))
-    return np.concatenate(found)
+    inputs = rows.astype(np.float32)  # what the trees have learned from
+    node, after = np.full((len(rows), len(state["roots"])), -1), np.tile(state["roots"], (len(rows), 1))
+    while not np.array_equal(node, after):
+        node = after
+        below = np.take_along_axis(inputs, state["feature"][node], axis=1) <= state["threshold"][node]
+        after = np.where(below, state["left"][node], state["right"][node])
+    return np.asarray(state["value"][node].sum(axis=1, dtype=np.float64)).reshape(len(rows), num_classes)
 
 
-def perceptron_state(machine: Any, num_classes: int) -> dict[str, NDArray[Any]]:
+def perceptron_state(machine: Any, num_classes: int) -> State:
     """What is taken off and divided by, and the weights of every layer; classes without a graph score next to nothing."""
-    scaler, perceptron = (step for _, step in machine.steps)
-    weights, biases = list(perceptron.coefs_), list(perceptron.intercepts_)
-    if len(perceptron.classes_) == 2:  # a single output, for the second class
+    scaler, network = (step for _, step in machine.steps)
+    weights, biases = list(network.coefs_), list(network.intercepts_)
+    if len(network.classes_) == 2:  # a single output, for the second class
         weights[-1], biases[-1] = np.hstack([-weights[-1], weights[-1]]) / 2, np.array([-0.5, 0.5]) * biases[-1]
     last, bias = np.zeros((len(weights[-1]), num_classes)), np.full(num_classes, _NEVER)
-    last[:, perceptron.classes_], bias[perceptron.classes_] = weights[-1], biases[-1]
-    weights[-1], biases[-1] = last, bias
-    state = {"mean": scaler.mean_, "scale": scaler.scale_, "layers": np.array([len(weights)])}
-    for place, (matrix, offset) in enumerate(zip(weights, biases, strict=True)):
+    last[:, network.classes_], bias[network.classes_] = weights[-1], biases[-1]
+    state = {"mean": scaler.mean_, "scale": scaler.scale_}
+    for place, (matrix, offset) in enumerate(zip([*weights[:-1], last], [*biases[:-1], bias], strict=True)):
         state |= {f"weights_{place}": matrix, f"bias_{place}": offset}
     return state
 
 
-def perceptron_scores(state: Mapping[str, NDArray[Any]], row: Floats) -> Floats:
+def perceptron_scores(state: State, row: Floats) -> Floats:
     """Scores of the classes, ``[C]``; of several perceptrons whose weights are stacked, ``[M, C]``."""
     value: Floats = (row - state["mean"]) / state["scale"]
-    last = sum(name.startswith("weights_") for name in state) - 1
-    for place in range(last + 1):
+    for place in range(_layers(state)):
+        value = np.maximum(value, 0) if place else value
         value = np.matmul(value[..., None, :], state[f"weights_{place}"])[..., 0, :] + state[f"bias_{place}"]
-        if place < last:
-            value = np.maximum(value, 0)
     return value
+
+
+def _layers(state: State) -> int:
+    return sum(name.startswith("weights_") for name in state)

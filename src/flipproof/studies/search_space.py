@@ -160,7 +160,6 @@ _TRAININGS = {
                 0,
                 least=0,
             ),
-            Option("worst_of", int, "Number of variants with flips, of which training takes the worst.", 4, least=2),
         ),
         settings=("flips",),
     ),

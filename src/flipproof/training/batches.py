@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,17 +22,9 @@ _PIECE = 2**15  # entries whose work equals what another piece of a batch costs,
 _WINDOW = 16  # batches that are sorted by size together, so that little is padded
 
 
-@dataclass(frozen=True, eq=False)
-class Padded:
-    """A batch of clean graphs, padded to the largest.
-
-    Attributes:
-        adjacency: Float32 ``[B, n, n]``.
-        mask: Which nodes exist, bool ``[B, n]``.
-        frozen: Node pairs that never flip, bool ``[B, n, n]``; ``None`` where no graph has any.
-        own: The graphs' own node features ``[B, n, d]``, or ``None``.
-        labels: Integers ``[B]``.
-    """
+class Padded(NamedTuple):
+    """A batch of clean graphs, padded to the largest: matrices ``[B, n, n]``, which nodes exist ``[B, n]``, pairs that never flip
+    (if any), the graphs' own node features ``[B, n, d]`` (if they have any), and labels ``[B]``."""
 
     adjacency: Tensor
     mask: Tensor
@@ -43,12 +34,7 @@ class Padded:
 
 
 class LabelledGraphs:
-    """Graphs, their labels and features, one after the other in flat tensors.
-
-    Args:
-        graphs: Labelled graphs, in any form the library accepts.
-        argument: Name of the argument they came from, for messages.
-    """
+    """Graphs, their labels and features, one after the other in flat tensors; ``argument`` names them in messages."""
 
     def __init__(self, graphs: Iterable[Any], argument: str) -> None:
         members = as_graphs(graphs)
@@ -69,18 +55,13 @@ class LabelledGraphs:
         self.sizes = torch.tensor([graph.num_nodes for graph in members])
         self._edges = _Ragged([graph.edges for graph in members])
         self._frozen = _Ragged([graph.frozen for graph in members]) if any(len(g.frozen) for g in members) else None
+        self.num_edges = self._edges.counts
         own = [graph.node_features for graph in members if graph.node_features is not None]
-        self._own = _Ragged(own) if own else None
-        if self._own is not None and self._own.rows.dtype == torch.float64:
-            self._own.rows = self._own.rows.to(torch.float32)
+        single = [part.astype(np.float32) if part.dtype == np.float64 else part for part in own]
+        self._own = _Ragged(single) if own else None
 
     def __len__(self) -> int:
         return len(self.labels)
-
-    @property
-    def has_own(self) -> bool:
-        """Whether the graphs have node features of their own."""
-        return self._own is not None
 
     def digest(self) -> str:
         """Hash of the graphs, their labels and features."""
@@ -95,12 +76,9 @@ class LabelledGraphs:
         return min(batch_size, len(self)) * int(self.sizes.max()) ** 2
 
     def cut(self, members: Tensor, copies: int, *, by_size: bool = False) -> Iterator[Tensor]:
-        """The batch in pieces whose matrices fit into memory; nearly always whole.
+        """The batch in pieces whose matrices fit into memory, with so many copies of each graph; nearly always whole.
 
-        Args:
-            members: The batch.
-            copies: Copies of every graph that are in memory together.
-            by_size: Also part large graphs from small ones, where that saves more padding than another piece costs.
+        ``by_size`` also parts large graphs from small ones, where that saves more padding than another piece costs.
         """
         for part in _parted(members, self.sizes[members]) if by_size else [members]:
             entries = copies * int(self.sizes[part].max()) ** 2
@@ -110,13 +88,10 @@ class LabelledGraphs:
         """The given graphs as one batch."""
         sizes = self.sizes[members]
         n = int(sizes.max())
-        return Padded(
-            adjacency=self._edges.matrices(members, n),
-            mask=torch.arange(n) < sizes.unsqueeze(1),
-            frozen=None if self._frozen is None else self._frozen.matrices(members, n) > 0,
-            own=None if self._own is None else self._own.padded(members, n),
-            labels=self.labels[members],
-        )
+        frozen = None if self._frozen is None else self._frozen.matrices(members, n) > 0
+        own = None if self._own is None else self._own.padded(members, n)
+        mask = torch.arange(n) < sizes.unsqueeze(1)
+        return Padded(self._edges.matrices(members, n), mask, frozen, own, self.labels[members])
 
 
 def _parted(members: Tensor, sizes: Tensor) -> list[Tensor]:
@@ -150,31 +125,45 @@ def _permutation(purpose: str, seed: int, epoch: int, count: int) -> Tensor:
     return torch.from_numpy(np.argsort(keyed_draws(f"training {purpose}", seed, epoch, (count,)), kind="stable"))
 
 
-class _Ragged:
+class Parts:
+    """How rows of many graphs, one after the other, are divided among them."""
+
+    def __init__(self, counts: list[int]) -> None:
+        self.counts = torch.tensor(counts)
+        self.starts = torch.cumsum(self.counts, 0) - self.counts
+
+    def starts_of(self, members: Tensor) -> Tensor:
+        """Where the rows of each member start in the batch of the members alone."""
+        counts = self.counts[members]
+        return torch.cumsum(counts, 0) - counts
+
+    def select(self, members: Tensor) -> tuple[Tensor, Tensor]:
+        """Places of the members' rows, and for each the number of its graph in the batch."""
+        owner = torch.repeat_interleave(torch.arange(len(members)), self.counts[members])
+        return torch.arange(len(owner)) + (self.starts[members] - self.starts_of(members))[owner], owner
+
+
+class _Ragged(Parts):
     """Arrays of many graphs, with differing numbers of rows, one after the other."""
 
     def __init__(self, parts: list[NDArray[Any]]) -> None:
-        self.counts = torch.tensor([len(part) for part in parts])
-        self.starts = torch.cumsum(self.counts, 0) - self.counts
+        super().__init__([len(part) for part in parts])
         self.rows = torch.from_numpy(np.concatenate(parts))
 
     def matrices(self, members: Tensor, n: int) -> Tensor:
         """For rows that are node pairs: symmetric 0/1 matrices of the given graphs, float32 ``[B, n, n]``."""
-        counts = self.counts[members]
-        owner = torch.repeat_interleave(torch.arange(len(members)), counts)
-        first = torch.cumsum(counts, 0) - counts
-        u, v = self.rows[torch.arange(len(owner)) + (self.starts[members] - first)[owner]].T
+        places, owner = self.select(members)
+        u, v = self.rows[places].T
         matrices = torch.zeros(len(members), n, n)
-        matrices[owner, u, v] = 1
-        matrices[owner, v, u] = 1
+        matrices[owner, u, v] = matrices[owner, v, u] = 1
         return matrices
 
     def padded(self, members: Tensor, n: int) -> Tensor:
         """The rows of the given graphs, padded with zeros: ``[B, n, d]``."""
-        place = torch.arange(n)
-        inside = place < self.counts[members].unsqueeze(1)
-        rows = (self.starts[members].unsqueeze(1) + place).clamp_max(len(self.rows) - 1)
-        return self.rows[rows] * inside.unsqueeze(2).to(self.rows.dtype)
+        places, owner = self.select(members)
+        padded = torch.zeros(len(members), n, self.rows.shape[1], dtype=self.rows.dtype)
+        padded[owner, torch.arange(len(owner)) - self.starts_of(members)[owner]] = self.rows[places]
+        return padded
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
@@ -185,8 +174,6 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
         hashed.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     return hashed.hexdigest()
 
-
-# ---- what a training graph looks like in a step: as it is, under noise, or as one of its hashed sub-graphs ----
 
 Draws = Callable[[str, tuple[int, ...]], NDArray[np.uint32]]
 """The randomness of a step: uniform 32-bit integers for a purpose, in the shape wanted. The same call gives the same ones."""
@@ -251,12 +238,7 @@ class Noisy(View):
 
 
 class SubGraphs(View):
-    """One hashed sub-graph per copy, of a random group; validation sees all of them.
-
-    Args:
-        groups: Number of groups, or the groups themselves.
-        renumber: Number the nodes of every training graph at random before they are hashed, afresh in every step.
-    """
+    """One hashed sub-graph per copy, of a random group, nodes numbered at random if asked; validation sees all of them."""
 
     def __init__(self, groups: int | EdgeGroups, *, renumber: bool = False) -> None:
         self.groups = groups if isinstance(groups, EdgeGroups) else EdgeGroups(groups)

@@ -4,30 +4,26 @@ What is learnt is a :class:`Task`: it draws batches and gives losses. The loop k
 for the losses of the batch's pieces and lets each go backward before it asks for the next, so that only one piece is in memory at
 a time. All randomness of a task is a pure function of the seed and of the epoch or step: a training that resumes has nothing to
 restore but dropout.
-
-A checkpoint is one file of safetensors with JSON in its header, no pickle: weights, optimiser, dropout, history. It is written
-whole and renamed into place, so that a process killed at any moment leaves the last one as it was.
 """
 
 from __future__ import annotations
 
 import copy
-import json
+import io
 import math
 import os
+import pickle
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypedDict
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor, nn
 
-from flipproof.checks import checked_seed
+from flipproof.checks import checked_count, checked_seed
 from flipproof.errors import InputError
 from flipproof.files import write_bytes
 from flipproof.models.network import NamedNetwork
@@ -35,37 +31,18 @@ from flipproof.progress import watched
 from flipproof.training.batches import digest
 from flipproof.training.objectives import OBJECTIVES
 
-_FORMAT = "flipproof checkpoint 2"
+_FORMAT = "flipproof checkpoint 3"
 _WORTH_SHARING = 2**20  # entries of a batch from which several threads help
 _CHECKPOINT_SECONDS = 1.0  # between checkpoints: writing one costs as much as a quick epoch
 _FORGETTING = 10  # early on the average reaches back a tenth of the steps: the first weights are soon forgotten
-_WARM_UP = 0.1
+_WARM_UP = 0.1  # share of the steps in which the learning rate rises
 _FIRST, _LAST = 0.04, 0.001  # factors on the highest rate
 
-
-def _cosine(done: float) -> float:
-    return _LAST + (1 - _LAST) * (1 + math.cos(math.pi * done)) / 2
-
-
-def _one_cycle(done: float) -> float:
-    return _FIRST + (1 - _FIRST) * done / _WARM_UP if done < _WARM_UP else _cosine((done - _WARM_UP) / (1 - _WARM_UP))
-
-
-# the factor on the highest learning rate, as a function of the share of steps done
-_SCHEDULES: dict[str, Callable[[float], float]] = {
-    "one-cycle": _one_cycle,
-    "cosine": _cosine,
-    "constant": lambda done: 1.0,
-}
-
-_COUNT = ("an integer of at least 1", lambda value: isinstance(value, int) and value >= 1)
-_AMOUNT = ("a number of at least 0", lambda value: value >= 0)
-_SHARE = ("a number of at least 0 and below 1", lambda value: 0 <= value < 1)
-_RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    **dict.fromkeys(("epochs", "batch_size", "copies"), _COUNT),
-    "learning_rate": ("a number above 0", lambda value: value > 0),
-    **dict.fromkeys(("weight_decay", "consistency"), _AMOUNT),
-    **dict.fromkeys(("label_smoothing", "average"), _SHARE),
+_RULES: dict[str, tuple[str, Callable[[float], bool]]] = {
+    "learning_rate": ("above 0", lambda value: value > 0),
+    "weight_decay": ("of at least 0", lambda value: value >= 0),
+    "consistency": ("of at least 0", lambda value: value >= 0),
+    "average": ("of at least 0 and below 1", lambda value: 0 <= value < 1),
 }
 
 
@@ -78,7 +55,6 @@ class Shared(TypedDict, total=False):
     batch_size: int | None
     weight_decay: float | None
     average: float | None
-    schedule: str
     class_weights: bool
     validation: Iterable[Any] | None
     seed: int
@@ -97,30 +73,25 @@ class Hyperparameters:
     copies: int = 1
     objective: str = "samples"
     consistency: float = 0.0
-    label_smoothing: float = 0.0
     average: float = 0.0
-    schedule: str = "one-cycle"
     class_weights: bool = False
     seed: int = 0
 
     @classmethod
-    def of(cls, *, recipe: Mapping[str, float] | None = None, **values: Any) -> Hyperparameters:
-        """These values; ``None`` stands for the recipe's, or the default.
-
-        >>> Hyperparameters.of(learning_rate=None, recipe={"learning_rate": 0.006}).learning_rate
-        0.006
-        """
-        return cls(**{**(recipe or {}), **{name: value for name, value in values.items() if value is not None}})
+    def of(cls, **values: Any) -> Hyperparameters:
+        """These values; ``None`` stands for the default."""
+        return cls(**{name: value for name, value in values.items() if value is not None})
 
     def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "copies"):
+            object.__setattr__(self, name, checked_count(getattr(self, name), name, 1, "for instance 8"))
         for name, (expected, fits) in _RULES.items():
             value = getattr(self, name)
             number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
             if not number or not fits(value):
-                raise InputError(f"{name} must be {expected}; got {value!r}")
-        for name, known in (("schedule", _SCHEDULES), ("objective", OBJECTIVES)):
-            if getattr(self, name) not in known:
-                raise InputError(f"{name} must be one of {', '.join(known)}; got {getattr(self, name)!r}")
+                raise InputError(f"{name} must be a number {expected}; got {value!r}")
+        if self.objective not in OBJECTIVES:
+            raise InputError(f"objective must be one of {', '.join(OBJECTIVES)}; got {self.objective!r}")
         if self.consistency and self.copies < 2:
             raise InputError(
                 f"consistency compares copies of a graph; got copies={self.copies} (pass copies=2 or more)"
@@ -129,9 +100,13 @@ class Hyperparameters:
         object.__setattr__(self, "seed", checked_seed(self.seed))
 
     def rate(self, step: int, members: int) -> float:
-        """The learning rate of a step, in a training on so many members."""
+        """The learning rate of a step, in a training on so many members: a warm-up, then a cosine to nearly nothing."""
         steps = self.epochs * -(-members // self.batch_size)
-        return self.learning_rate * _SCHEDULES[self.schedule](step / max(1, steps - 1))
+        done = step / max(1, steps - 1)
+        if done < _WARM_UP:
+            return self.learning_rate * (_FIRST + (1 - _FIRST) * done / _WARM_UP)
+        cosine = math.cos(math.pi * ((done - _WARM_UP) / (1 - _WARM_UP)))
+        return self.learning_rate * (_LAST + (1 - _LAST) * (1 + cosine) / 2)
 
     def memory(self, step: int) -> float:
         """The part of the averaged weights that is kept after the given number of steps."""
@@ -165,7 +140,7 @@ class TrainingResult:
         settings: The arguments as plain JSON, to be stored with the model.
     """
 
-    history: tuple[Epoch, ...]
+    history: tuple[Epoch, ...] = field(repr=False)
     best_epoch: int
     seconds: float
     settings: dict[str, Any]
@@ -180,22 +155,11 @@ class TrainingResult:
         """The epoch whose weights the model has."""
         return self.history[self.best_epoch]
 
-    def __repr__(self) -> str:
-        shares = {"accuracy": self.final.accuracy, "validation_accuracy": self.final.validation_accuracy}
-        shown = [f"{name}={share:.3f}" for name, share in shares.items() if share is not None]
-        start = f"epochs={self.epochs}, best_epoch={self.best_epoch}, loss={self.final.loss:.4f}"
-        return f"TrainingResult({', '.join([start, *shown])}, seconds={self.seconds:.1f})"
-
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the model did on some members.
-
-    Attributes:
-        loss: Mean loss over the members, to be differentiated in training.
-        right: Number of members classified correctly, averaged over the copies of each.
-        size: Number of members.
-    """
+    """How the model did on some members: the mean loss, the number classified correctly, averaged over the copies of each, and
+    the number of members."""
 
     loss: Tensor
     right: float
@@ -205,16 +169,15 @@ class Outcome:
 class Task(Protocol):
     """A way of training: the members (training graphs, numbered from 0), how they are drawn into batches, and the losses."""
 
+    entries: int
+    """Numbers in the largest batch: whether several threads are worth having."""
+    settings: dict[str, Any]
+    """How members are viewed, as plain JSON: stored with the model."""
+    held_out: Any
+    """Validation members, or ``None``."""
+
     def __len__(self) -> int:
         """Number of members."""
-
-    @property
-    def entries(self) -> int:
-        """Numbers in the largest batch: whether several threads are worth having."""
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """How members are viewed, as plain JSON: stored with the model."""
 
     def fingerprint(self) -> dict[str, Any]:
         """Hashes of the data and all else that the weights depend on, as plain JSON: stored in the checkpoint."""
@@ -225,8 +188,8 @@ class Task(Protocol):
     def losses(self, members: Tensor, step: int) -> Iterator[Outcome]:
         """The outcome of a step on a batch, piece by piece; the model is in training mode."""
 
-    def validation(self) -> Iterator[Outcome] | None:
-        """The outcome on the validation members, in the same guise in every epoch, without gradients; ``None`` without them."""
+    def validation(self) -> Iterator[Outcome]:
+        """The outcome on the validation members, in the same guise in every epoch, without gradients."""
 
     def finish(self) -> None:
         """What is left to do once the weights to keep are in the model, in evaluation mode."""
@@ -243,24 +206,23 @@ def fit(
     """Train a model for a task; see :func:`flipproof.train` for what the arguments mean."""
     state = _State(model, task, chosen)
     settings = asdict(chosen) | task.settings
-    path, training, stored = None if checkpoint is None else Path(checkpoint), dict[str, Any](), None
-    if path is not None:
-        training = settings | task.fingerprint()
-        training["model"] = model.config if isinstance(model, NamedNetwork) else type(model).__qualname__
-        training["initial weights"] = digest(model.state_dict())
+    path, training, stored, started = None, dict[str, Any](), None, time.perf_counter()
+    if checkpoint is not None:
+        kind = model.config if isinstance(model, NamedNetwork) else type(model).__qualname__
+        training = settings | task.fingerprint() | {"model": kind, "initial weights": digest(model.state_dict())}
+        path = Path(checkpoint)
         stored = _stored(path, training)
-    started, finished = time.perf_counter(), 0
-    if stored is not None:
-        started, finished = started - stored[0]["seconds"], len(stored[0]["history"])
+    done = 0 if stored is None else len(stored["history"])
     # a fork keeps the caller's generator as it was, and dropout depends on our seed alone
     with (
         torch.random.fork_rng(devices=[]),
         _threads_worth_having(task.entries),
-        watched(progress or False, "training", chosen.epochs, unit="epochs", done=finished) as advance,
+        watched(progress or False, "training", chosen.epochs, unit="epochs", done=done) as advance,
     ):
         torch.manual_seed(chosen.seed % 2**63)
         if stored is not None:
-            state.restore(*stored)
+            state.restore(stored)
+            started -= stored["seconds"]
         due = -math.inf
         while state.epoch < chosen.epochs:
             try:
@@ -271,7 +233,7 @@ def fit(
                 raise
             now = time.perf_counter()
             if path is not None and (now >= due or state.epoch == chosen.epochs):
-                _write_checkpoint(path, training, state.numbers() | {"seconds": now - started}, state.tensors())
+                _write_checkpoint(path, {"training": training, "seconds": now - started} | state.content())
                 due = time.perf_counter() + _CHECKPOINT_SECONDS
             advance(1)
     state.finish()
@@ -309,8 +271,7 @@ class _State:
                 f"training diverged in epoch {self.epoch}: the loss is {loss} (lower learning_rate; "
                 f"got {self.chosen.learning_rate:g})"
             )
-        validation = self.task.validation()
-        if validation is None:
+        if self.task.held_out is None:
             self.history.append(Epoch(loss, accuracy))
             return
         current = copy.deepcopy(self.model.state_dict())
@@ -318,7 +279,7 @@ class _State:
             self.model.load_state_dict(self.averaged)
         self.model.eval()
         with torch.no_grad():
-            validated = _mean(validation)
+            validated = _mean(self.task.validation())
         lowest = None if self.best_epoch < 0 else self.history[self.best_epoch].validation_loss
         if validated[0] < (math.inf if lowest is None else lowest):
             self.best_epoch, self.best_state = self.epoch, copy.deepcopy(self.averaged) or current
@@ -351,35 +312,24 @@ class _State:
         self.best_epoch = self.epoch - 1 if self.best_epoch < 0 else self.best_epoch
         self.model.eval()
 
-    def numbers(self) -> dict[str, Any]:
-        """What changes from epoch to epoch and is no tensor."""
-        history = [asdict(epoch) for epoch in self.history]
-        return {"history": history, "step": self.step, "best_epoch": self.best_epoch}
-
-    def tensors(self) -> dict[str, Tensor]:
-        """What changes from epoch to epoch and is a tensor."""
-        parts: dict[str, dict[str, Any]] = {
+    def content(self) -> dict[str, Any]:
+        """All that changes from epoch to epoch, for a checkpoint."""
+        return {
+            "history": [astuple(epoch) for epoch in self.history],
+            **{name: getattr(self, name) for name in ("step", "best_epoch", "best_state", "averaged")},
             "model": self.model.state_dict(),
-            "averaged": self.averaged or {},
-            "best": self.best_state or {},
-            "random": {"dropout": torch.get_rng_state()},
+            "optimizer": self.optimizer.state_dict(),
+            "dropout": torch.get_rng_state(),
         }
-        parts |= {f"optimizer/{index}": values for index, values in self.optimizer.state_dict()["state"].items()}
-        return {f"{part}/{name}": value for part, values in parts.items() for name, value in values.items()}
 
-    def restore(self, numbers: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-        """Go back to a state that :meth:`numbers` and :meth:`tensors` described."""
-        parts: dict[str, dict[str, Tensor]] = {}
-        for name, value in tensors.items():
-            part, _, key = name.rpartition("/")
-            parts.setdefault(part, {})[key] = value
-        self.model.load_state_dict(parts["model"])
-        self.averaged, self.best_state = parts.get("averaged"), parts.get("best")
-        torch.set_rng_state(parts["random"]["dropout"])
-        moments = {int(part[10:]): values for part, values in parts.items() if part.startswith("optimizer/")}
-        self.optimizer.load_state_dict(self.optimizer.state_dict() | {"state": moments})
-        self.history = [Epoch(**epoch) for epoch in numbers["history"]]
-        self.step, self.best_epoch = numbers["step"], numbers["best_epoch"]
+    def restore(self, content: dict[str, Any]) -> None:
+        """Go back to a state that :meth:`content` described."""
+        self.model.load_state_dict(content["model"])
+        self.optimizer.load_state_dict(content["optimizer"])
+        torch.set_rng_state(content["dropout"])
+        self.history = [Epoch(*epoch) for epoch in content["history"]]
+        for name in ("step", "best_epoch", "best_state", "averaged"):
+            setattr(self, name, content[name])
 
 
 def _mean(outcomes: Iterable[Outcome]) -> tuple[float, float]:
@@ -403,39 +353,36 @@ def _threads_worth_having(entries: int) -> Iterator[None]:
 
 def finished_epochs(path: Path) -> int:
     """Epochs that a checkpoint holds; 0 if there is none."""
-    return len(_read_checkpoint(path, tensors=False)[0]["state"]["history"]) if path.exists() else 0
+    return len(_read_checkpoint(path)["history"]) if path.exists() else 0
 
 
-def _write_checkpoint(path: Path, training: dict[str, Any], state: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    header = {"format": _FORMAT, "asked": training, "state": state}
-    # tensors that share memory (tied weights) are stored one by one
-    copies = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
-    write_bytes(path, save(copies, {"flipproof": json.dumps(header, allow_nan=False)}), durable=False)
+def _write_checkpoint(path: Path, content: dict[str, Any]) -> None:
+    file = io.BytesIO()
+    torch.save({"format": _FORMAT} | content, file)
+    write_bytes(path, file.getvalue(), durable=False)
 
 
-def _stored(path: Path, training: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
-    """The state of this training, numbers and tensors; ``None`` if there is no file. That of another training is refused."""
+def _stored(path: Path, training: dict[str, Any]) -> dict[str, Any] | None:
+    """The state of this training; ``None`` if there is no file. That of another training is refused."""
     if not path.exists():
         return None
-    wanted = json.loads(json.dumps(training))
-    header, tensors = _read_checkpoint(path)
-    stored = header["asked"]
-    for key in [*wanted, *(stored.keys() - wanted.keys())]:
-        if stored.get(key) != wanted.get(key):
+    content = _read_checkpoint(path)
+    stored = content["training"]
+    for key in [*training, *(stored.keys() - training.keys())]:
+        if stored.get(key) != training.get(key):
             raise InputError(
-                f"{path} holds a training with {key} = {stored.get(key)!r}; asked for {key} = {wanted.get(key)!r} (ask for the "
-                "same to continue it, or remove the file to start over)"
+                f"{path} holds a training with {key} = {stored.get(key)!r}; asked for {key} = {training.get(key)!r} (ask for "
+                "the same to continue it, or remove the file to start over)"
             )
-    return header["state"], tensors
+    return content
 
 
-def _read_checkpoint(path: Path, *, tensors: bool = True) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _read_checkpoint(path: Path) -> dict[str, Any]:
     try:
-        with safe_open(path, framework="pt") as file:
-            header = json.loads(file.metadata()["flipproof"])
-            if header["format"] != _FORMAT:
-                raise ValueError(f"it has format {header['format']!r}, this flipproof reads {_FORMAT!r}")
-            return header, {name: file.get_tensor(name) for name in file.keys()} if tensors else {}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        content: dict[str, Any] = torch.load(path, weights_only=True)  # tensors and plain values: reading runs no code
+        if content["format"] != _FORMAT:
+            raise ValueError(f"it has format {content['format']!r}, this flipproof reads {_FORMAT!r}")
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError, TypeError, pickle.UnpicklingError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(f"{path} is not a whole checkpoint: {reason} (remove it to start over)") from error
+    return content

@@ -22,7 +22,7 @@ from flipproof.models.network import GraphNetwork
 from flipproof.noise import EdgeNoise, keyed_draws
 from flipproof.training.batches import Draws, LabelledGraphs, Noisy, Padded, View, shuffled
 from flipproof.training.loop import Hyperparameters
-from flipproof.training.objectives import OBJECTIVES, attack_counts, averaged_loss, exclusive_or, flip_counted
+from flipproof.training.objectives import ATTACKED, OBJECTIVES, Attack, averaged_loss, rises
 
 _BASIS_STEPS = 10  # between updates of the bases
 _MEMORY = 0.95  # of all moving averages of the optimiser
@@ -58,16 +58,14 @@ def train_stack(
     >>> train_stack(stack, topologies(32), noise=EdgeNoise(keep=0.9), epochs=1)["networks"]
     3
     """
-    defaults = {"copies": 1, "objective": "samples", "consistency": 0.0, "label_smoothing": 0.0, "average": 0.99}
-    shared = {"schedule": "one-cycle", "class_weights": False, "seed": seed}
-    chosen = Hyperparameters(**{**defaults, **shared, **hyperparameters})
+    chosen = Hyperparameters(**{"average": 0.99, "seed": seed, **hyperparameters})
     if len({str(network) for network in networks}) != 1:
         raise InputError(
             "networks must be built alike to be trained together; got other shapes (train them one by one)"
         )
     stack = _Stack(networks, LabelledGraphs(graphs, "graphs"), noise, features, flips, chosen)
-    step = 0
-    weights, optimizer = list(stack.weights.values()), Soap(list(stack.weights.values()), decay=chosen.weight_decay)
+    step, weights = 0, list(stack.weights.values())
+    optimizer = Soap(weights, decay=chosen.weight_decay)
     averaged = [weight.detach().clone() for weight in weights]
     for epoch in range(chosen.epochs):
         for members in shuffled(stack.graphs.sizes, chosen.batch_size, seed=chosen.seed, epoch=epoch):
@@ -81,7 +79,7 @@ def train_stack(
         values = (value[place] for value in averaged)
         network.load_state_dict(dict(zip(stack.weights, values, strict=True)))
         network.eval()
-    attack = {"flips": flips} if stack.objective.attacked else {}
+    attack = {"flips": flips} if stack.attacked else {}
     return asdict(chosen) | stack.view.description() | attack | {"networks": len(networks), "optimizer": "soap"}
 
 
@@ -120,7 +118,7 @@ class _Stack:
     ) -> None:
         self.graphs, self.flips, self.chosen = graphs, flips, chosen
         self.view, self.features = View() if noise is None else Noisy(noise), as_features(features)
-        self.objective = OBJECTIVES[chosen.objective]
+        self.attacked = chosen.objective in ATTACKED
         self.base = copy.deepcopy(networks[0]).train()
         stacked, _ = stack_module_state(list(networks))
         self.weights = {name: value.detach().clone().requires_grad_() for name, value in stacked.items()}
@@ -134,11 +132,11 @@ class _Stack:
             return keyed_draws(f"stacked training {what}", self.chosen.seed, step, shape)
 
         adjacency = self.view.adjacency(batch, copies, draws)
-        if self.objective.attacked:
+        if self.attacked:
             adjacency = self._attacked(batch, adjacency, draws)
         logits = self._logits(batch, adjacency)
-        losses = [self.objective.loss(rows, batch.labels, nn.functional.cross_entropy) for rows in logits]
-        return torch.stack(losses).sum()
+        objective = OBJECTIVES[self.chosen.objective]
+        return torch.stack([objective(rows, batch.labels, nn.functional.cross_entropy) for rows in logits]).sum()
 
     def _logits(self, batch: Padded, adjacency: Tensor) -> Tensor:
         """Logits ``[networks, copies, B, C]`` on the same matrices ``[K, n, n]``, or on others for each network."""
@@ -156,23 +154,13 @@ class _Stack:
     def _attacked(self, batch: Padded, adjacency: Tensor, draws: Draws) -> Tensor:
         """The noisy copies after an attack on the graph itself, against each network ``[networks, copies * B, n, n]``.
 
-        A random number of pairs is flipped, those along which the loss of the averaged answer rises most; the noise stays.
+        A random number of pairs is flipped, those along which the loss of the averaged answer rises most.
         """
-        size, room = len(batch.labels), self.view.room(batch, 1, draws)
-        noise = (adjacency.view(-1, size, *adjacency.shape[1:]) - batch.adjacency).abs()
-        counts = attack_counts(draws, size, self.flips)
-
-        def noisy(graphs: Tensor) -> Tensor:
-            return exclusive_or(graphs.unsqueeze(1), noise).flatten(1, 2)
-
+        attack = Attack.drawn(batch.adjacency, adjacency, self.view.room(batch, 1, draws), draws, self.flips)
         clean = batch.adjacency.expand(self.count, *batch.adjacency.shape).clone().requires_grad_()
-        losses = [averaged_loss(rows, batch.labels).sum() for rows in self._logits(batch, noisy(clean))]
+        losses = [averaged_loss(rows, batch.labels).sum() for rows in self._logits(batch, attack.noisy(clean))]
         (slopes,) = torch.autograd.grad(torch.stack(losses).sum(), clean)
-        rise = ((slopes + slopes.mT) * (1 - 2 * batch.adjacency)).flatten(0, 1)
-        before, room, counts = (
-            part.repeat(self.count, *[1] * (part.ndim - 1)) for part in (batch.adjacency, room, counts)
-        )
-        return noisy(flip_counted(before, rise, room, counts).view_as(clean))
+        return attack.along(rises(slopes, batch.adjacency))
 
 
 class Soap:

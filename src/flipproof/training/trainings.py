@@ -9,19 +9,18 @@ from typing import Any, Unpack
 
 from torch import nn
 
+from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.noise import EdgeNoise
 from flipproof.noise.groups import EdgeGroups
 from flipproof.training.batches import Noisy, SubGraphs, View
-from flipproof.training.certified import CertifiedTraining, recipe
+from flipproof.training.certified import CertifiedTraining, learn_counts, recipe
 from flipproof.training.classification import GraphClassification
-from flipproof.training.counting import learn_counts
 from flipproof.training.loop import Hyperparameters, Shared, TrainingResult, fit
-from flipproof.training.objectives import OBJECTIVES, Flips
+from flipproof.training.objectives import ATTACKED
 
-_DATA, _LOOP = ("features", "validation"), ("checkpoint", "progress")
 _OWN = ("model", "graphs", "noise", "flips", "budget")  # arguments of train that are not handed on
-_OF_COPIES = {"objective": "samples", "copies": 1, "consistency": 0.0, "label_smoothing": 0.0, "edge_features": None}
+_OF_COPIES = {"objective": "samples", "copies": 1, "consistency": 0.0, "edge_features": None}
 
 
 def train(
@@ -33,7 +32,6 @@ def train(
     flips: int | None = None,
     copies: int = 1,
     consistency: float = 0.0,
-    label_smoothing: float = 0.0,
     budget: int | Sequence[int] | None = None,
     features: Any = None,
     epochs: int = 200,
@@ -41,7 +39,6 @@ def train(
     batch_size: int | None = None,
     weight_decay: float | None = None,
     average: float | None = None,
-    schedule: str = "one-cycle",
     class_weights: bool = False,
     validation: Iterable[Any] | None = None,
     seed: int = 0,
@@ -51,49 +48,35 @@ def train(
 ) -> TrainingResult:
     """Train a model in place with AdamW, under noise or as it is; afterwards it is in evaluation mode.
 
-    Repeatable: the same model, graphs and arguments give the same weights, byte for byte, on the same machine (graphs of
-    hundreds of nodes are computed with torch's threads, and then with the same number of them). The initial weights are the
-    model's own (``GCN(..., seed=0)``).
+    Repeatable: the same model, graphs and arguments give the same weights, byte for byte, on the same machine and with the same
+    number of torch's threads. The initial weights are the model's own (``GCN(..., seed=0)``).
 
     Args:
         model: A torch module in the dense convention ``forward(x, adj, mask)`` or PyG's ``forward(x, edge_index, batch)``.
         graphs: Labelled graphs, in any form the library accepts.
-        noise: Edge noise, fresh for every graph in every step; frozen pairs are left alone. ``None`` trains on the graphs
-            as they are.
-        objective: What the loss rewards. ``"samples"``: every noisy copy answered correctly (cross-entropy). ``"majority"``:
-            the answer averaged over the copies of a graph, which is what smoothing asks for: a class that is never the
-            likeliest on a single copy can still get the most votes. It needs many copies (64) and works best on a model
-            already trained for the samples; it gains accuracy under strong noise and lowers the largest shares of votes.
-            ``"attacked"``: every noisy copy answered correctly after an attack on the graph: up to ``flips`` pairs that raise
-            the loss of the averaged answer most steeply are flipped before the noise is added. It trains for the radius, needs
-            several copies, and gives up some accuracy at radius 0. ``"attacked-votes"``: the same with a bounded loss, the
-            probability of a wrong answer. Of two graphs that no classifier can both hold, it holds one, where the
-            cross-entropy holds neither. Start from a model trained with ``"attacked"``.
+        noise: Edge noise, fresh for every graph in every step; frozen pairs are left alone.
+        objective: What the loss rewards. ``"samples"``: every noisy copy answered correctly. ``"majority"``: the answer averaged
+            over the copies of a graph; use 64 copies, after a training for the samples. ``"attacked"``: every copy answered
+            correctly after the flips of the graph that hurt the averaged answer most. ``"attacked-votes"``: the same with a
+            bounded loss, after a training with ``"attacked"``. docs/models.md compares them.
         flips: Largest number of flips of the attack in ``"attacked"`` and ``"attacked-votes"``; by default 2.
         copies: Noisy versions per graph and step.
-        consistency: Weight of a term that draws the answers on the copies of one graph together: the mean divergence
-            ``KL(mean answer || answer)``. It needs at least two copies.
-        label_smoothing: Share of the target that is spread over all classes.
+        consistency: Weight of a term that draws the answers on the copies of one graph together.
         budget: For a :class:`flipproof.models.Local`: as :func:`train_certified`, without noise.
-        features: As for :class:`flipproof.SmoothedClassifier` (by default the graphs' own, or the degree where they have none);
-            computed on the noisy graphs or sub-graphs. With a budget, the graphs' own.
+        features: As for :class:`flipproof.SmoothedClassifier`; computed on the noisy graphs or sub-graphs.
         epochs: Passes over the graphs.
-        learning_rate: The highest rate of the schedule; by default 0.01; with a budget 0.006, and 0.003 with node features.
+        learning_rate: The highest rate, between a warm-up and a cosine to nearly nothing; by default 0.01; with a budget 0.006,
+            and 0.003 with node features.
         batch_size: Graphs per step; by default 64.
         weight_decay: Weight decay of AdamW; by default 0.0001; with a budget 0.001, and 0.3 with node features.
-        average: Decay of an exponential moving average of the weights over steps, for instance 0.99; the average becomes the
-            model. 0 takes the last weights. By default 0, and 0.99 with a budget.
-        schedule: ``"one-cycle"`` (warm-up, then cosine to nearly nothing), ``"cosine"`` or ``"constant"``.
+        average: Decay of an exponential moving average of the weights over steps, which becomes the model; 0 takes the last
+            weights. By default 0, and 0.99 with a budget.
         class_weights: Give every class the same weight in the loss, however many graphs it has.
-        validation: Labelled graphs; the weights of the epoch with the smallest loss on them are kept. With noise they are
-            seen under noise, the same noisy versions in every epoch.
+        validation: Labelled graphs; the weights of the epoch with the smallest loss on them are kept.
         seed: Seed of the order of graphs, the noise and dropout.
-        checkpoint: A file that holds the state of the training, written every second or so at the end of an epoch. After a
-            stop or a kill, the same call continues from there and ends with the same weights, byte for byte; a finished
-            training returns its result at once. The file of another training is refused. Dropout on devices other than
-            the CPU is not restored.
-        progress: ``True`` shows progress with the time left on stderr; a function is called with the number of epochs done
-            and their total.
+        checkpoint: A file that holds the state of the training. After a stop or a kill, the same call continues from there and
+            ends with the same weights; the file of another training is refused.
+        progress: ``True`` shows progress on stderr; a function is called with the number of epochs done and their total.
         edge_features: As for :class:`flipproof.SmoothedClassifier`.
 
     >>> from flipproof import EdgeNoise
@@ -106,23 +89,20 @@ def train(
     arguments = {name: value for name, value in locals().items() if name not in _OWN}
     if budget is not None:
         shared = {name: value for name, value in arguments.items() if name not in _OF_COPIES}
-        if (
-            noise is not None
-            or flips is not None
-            or any(arguments[name] != value for name, value in _OF_COPIES.items())
-        ):
+        if noise is not None or flips is not None or any(arguments[name] != _OF_COPIES[name] for name in _OF_COPIES):
             raise InputError(
                 f"budget={budget} trains a local network through its certificate, without noise, flips or copies; got one of "
                 "these beside it (leave one of them out)"
             )
         return train_certified(model, graphs, budget=budget, **shared)
-    if flips is not None and not (objective in OBJECTIVES and OBJECTIVES[objective].attacked):
+    if flips is not None and objective not in ATTACKED:
         raise InputError(
             f'flips are for objective="attacked" and "attacked-votes"; got flips={flips} and {objective!r} (train_voting with '
             "groups=1 trains against flips without noise)"
         )
-    view = View() if noise is None else Noisy(noise)
-    return _classify(model, graphs, view, None if flips is None else Flips(flips), **arguments)
+    if objective in ATTACKED:
+        flips = 2 if flips is None else checked_count(flips, "flips", 1, "for instance 2")
+    return _classify(model, graphs, View() if noise is None else Noisy(noise), flips or 0, **arguments)
 
 
 def train_voting(
@@ -132,34 +112,27 @@ def train_voting(
     groups: int | EdgeGroups,
     renumber: bool = False,
     flips: int = 0,
-    worst_of: int = 4,
     copies: int = 1,
     consistency: float = 0.0,
-    label_smoothing: float = 0.0,
     edge_features: Callable[[Any, Any], Any] | None = None,
     **shared: Unpack[Shared],
 ) -> TrainingResult:
     """Train a model for a :class:`flipproof.VotingClassifier`: every graph of a step is its sub-graph of a random group.
 
-    Validation graphs are seen as all their sub-graphs.
-
     Args:
         model: As for :func:`train`.
         graphs: Labelled graphs, in any form the library accepts.
         groups: Number of groups, or the groups themselves.
-        renumber: Number the nodes of every training graph at random before they are hashed, afresh in every step. This makes
-            ever new sub-graphs and suits data whose node numbers have no meaning.
+        renumber: Number the nodes of every training graph at random before they are hashed, afresh in every step. It suits data
+            whose node numbers have no meaning.
         flips: Number of pairs to train against: every sub-graph is replaced by the worst of several variants with this many pairs
-            of its group flipped. It raises the price of votes; with ``groups=1`` it is adversarial training of the model as it
-            is. Validation graphs are flipped likewise. 0 flips nothing.
-        worst_of: Number of variants, found by a forward pass: the graph as it is, the pairs of the steepest loss, random pairs.
+            of its group flipped. It raises the price of votes. 0 flips nothing.
         copies: Sub-graphs per graph and step.
-        consistency, label_smoothing, edge_features: As for :func:`train`.
+        consistency, edge_features: As for :func:`train`.
         **shared: The other arguments of :func:`train`.
     """
-    of_copies = {"copies": copies, "consistency": consistency, "label_smoothing": label_smoothing}
-    view, against = SubGraphs(groups, renumber=renumber), Flips(flips, worst_of) if flips else None
-    return _classify(model, graphs, view, against, edge_features=edge_features, **of_copies, **shared)
+    of_copies = {"copies": copies, "consistency": consistency, "edge_features": edge_features}
+    return _classify(model, graphs, SubGraphs(groups, renumber=renumber), flips, **of_copies, **shared)
 
 
 def train_certified(
@@ -175,17 +148,12 @@ def train_certified(
     Args:
         model: The local network.
         graphs: Labelled graphs, in any form the library accepts.
-        budget: Largest number of flips to prepare for, or ``(additions, removals)``. The network then answers for any budget up
-            to this one (``LocalClassifier(model, budget=2)``), by default for this one.
-        counts_only: Let no node vote: the network learns from numbers of nodes and edges alone. It learns at once, so epochs and
-            all that concerns steps and weights have no part in it.
+        budget: Largest number of flips to prepare for, or ``(additions, removals)``; the network then answers for any budget up
+            to this one.
+        counts_only: Let no node vote: the network learns from numbers of nodes and edges alone, at once, without epochs.
         **shared: The other arguments of :func:`train`; node features must not depend on edges.
     """
-    chosen, data, loop = _parted(model, shared, recipe(model))
-    if counts_only or getattr(model, "counts_only", False):
-        held_out, progress = data["validation"], loop["progress"] or False
-        return learn_counts(model, graphs, budget=budget, validation=held_out, chosen=chosen, progress=progress)
-    return fit(model, CertifiedTraining(model, graphs, budget=budget, chosen=chosen, **data), chosen, **loop)
+    return _certify(model, graphs, counts_only, budget=budget, **shared)
 
 
 def train_for(model: nn.Module, graphs: Iterable[Any], **arguments: Any) -> TrainingResult:
@@ -211,25 +179,51 @@ def train_for(model: nn.Module, graphs: Iterable[Any], **arguments: Any) -> Trai
 
 
 def _classify(
-    model: nn.Module, graphs: Iterable[Any], view: View, flips: Flips | None, *, edge_features: Any, **arguments: Any
+    model: nn.Module,
+    graphs: Iterable[Any],
+    view: View,
+    flips: int,
+    *,
+    features: Any = None,
+    validation: Any = None,
+    edge_features: Any = None,
+    checkpoint: Any = None,
+    progress: Any = False,
+    **numbers: Any,
 ) -> TrainingResult:
     """Train a classifier of whole graphs, seen through a view."""
-    chosen, data, loop = _parted(model, arguments)
-    task = GraphClassification(
-        model, graphs, view=view, flips=flips, chosen=chosen, edge_features=edge_features, **data
-    )
-    return fit(model, task, chosen, **loop)
+    chosen = _chosen(model, numbers)
+    data = {"features": features, "validation": validation, "edge_features": edge_features}
+    task = GraphClassification(model, graphs, view=view, flips=flips, chosen=chosen, **data)
+    return fit(model, task, chosen, checkpoint=checkpoint, progress=progress)
 
 
-def _parted(
-    model: Any, arguments: Mapping[str, Any], recipe: Mapping[str, float] | None = None
-) -> tuple[Hyperparameters, dict[str, Any], dict[str, Any]]:
-    """The numbers that steer a training, the arguments about data, and those about the loop."""
-    data, loop = ({name: arguments.get(name) for name in names} for names in (_DATA, _LOOP))
-    numbers = {name: value for name, value in arguments.items() if name not in (*_DATA, *_LOOP)}
-    chosen = Hyperparameters.of(recipe=recipe, **numbers)
+def _certify(
+    model: nn.Module,
+    graphs: Iterable[Any],
+    counts_only: bool,
+    *,
+    features: Any = None,
+    checkpoint: Any = None,
+    progress: Any = False,
+    budget: Any,
+    validation: Any = None,
+    **numbers: Any,
+) -> TrainingResult:
+    """Train a local network."""
+    defaults = {name: value for name, value in recipe(model).items() if numbers.get(name) is None}
+    chosen = _chosen(model, {**numbers, **defaults})
+    data = {"budget": budget, "validation": validation, "chosen": chosen}
+    if counts_only or getattr(model, "counts_only", False):
+        return learn_counts(model, graphs, **data, progress=progress)
+    task = CertifiedTraining(model, graphs, features=features, **data)
+    return fit(model, task, chosen, checkpoint=checkpoint, progress=progress)
+
+
+def _chosen(model: Any, numbers: Mapping[str, Any]) -> Hyperparameters:
+    """The numbers that steer a training; ``None`` stands for the default."""
     if not isinstance(model, nn.Module):
         raise InputError(
             f"model must be a torch module; got {type(model).__name__} (other classifiers train themselves)"
         )
-    return chosen, data, loop
+    return Hyperparameters.of(**numbers)

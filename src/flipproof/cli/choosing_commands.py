@@ -79,7 +79,6 @@ class TuneOptions(_ThreatOptions, TrainingOptions, Defended):
     """What ``flipproof tune`` takes."""
 
     JOINED = ("asking",)
-    REPEATED = ("trial_options",)
     DEFAULTS = {"samples": "2000"}  # noqa: RUF012 - a choice needs fewer than a certificate
 
     time: str | None = option("Time limit for the search, such as 10m or 2h; by default none.", None)
@@ -101,7 +100,7 @@ def tune(options: TuneOptions) -> Result:
     experiment = Experiment(
         options.source,
         options.threat,
-        named_candidates(values, options.candidate or []),
+        named_candidates(options.candidate or []),
         ladder_of(training.pop("epochs")),
         options.features,
         training,
@@ -121,8 +120,7 @@ def _shown(choice: tuning.Choice) -> Iterator[Any]:
     for row in choice.table[1:]:
         table.add_row(*map(stacked, row))
     yield table
-    yield from (*choice.verdict, "written:", *(f"  {path}" for path in choice.paths))
-    yield from ("go on with:", *choice.summary["next"])
+    yield from (*choice.verdict, "go on with:", *choice.summary["next"])
 
 
 @dataclass(frozen=True, kw_only=True)

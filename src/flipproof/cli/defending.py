@@ -18,7 +18,7 @@ from flipproof.graphs import Graph
 from flipproof.models.loading import LoadedModel, load_features
 from flipproof.progress import note
 from flipproof.report.wording import wording
-from flipproof.studies.search_space import Space, space, spaces
+from flipproof.studies.search_space import Space, space, space_of, spaces
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +127,7 @@ def required_defence(
         )
     if defence.edge_blind and name is None:
         values = unused(values, quiet=quiet)
-    return defence, own_values(Space(type(defence)), values, "asking")
+    return defence, own_values(space_of(type(defence)), values, "asking")
 
 
 # ---- the model ---------------------------------------------------------------------------------------------------------

@@ -21,20 +21,17 @@ import numpy as np
 from flipproof.certificates.metrics import certified_accuracy, shares
 from flipproof.certificates.sampled_votes import METHODS, certify_votes
 from flipproof.datasets import Split, split, topologies
-from flipproof.datasets.sources import fingerprint
 from flipproof.defences.baselines import EdgeBlindClassifier
-from flipproof.defences.defence import described
 from flipproof.engines import ThisProcess
-from flipproof.fields import to_plain
 from flipproof.files import write_json, write_text
 from flipproof.graphs import IntArray
 from flipproof.noise import EdgeNoise
 from flipproof.report.drawing import NetworksCurve
-from flipproof.runs.certifying import ask_missing, keep_to_path, model_paths, read_evidence
+from flipproof.runs.certifying import ask_missing, keep_to_path, read_evidence
 from flipproof.runs.run_folder import Run, written_run
 from flipproof.runs.settings import CertifySettings, StudySettings
 from flipproof.studies.candidate import Candidate
-from flipproof.studies.experiment import one_thread, run_jobs
+from flipproof.studies.experiment import certify_settings, one_thread, run_jobs
 from flipproof.studies.search_space import space
 
 CERTIFICATES = "certificates.csv"
@@ -339,20 +336,15 @@ def _certify(model: Model, settings: Settings, folder: Path) -> None:
     )
     keep_to_path(defence, path.parent)
     defence.check(list(graphs.values()))
-    certified = CertifySettings(
-        data=parts.dataset.name,
-        data_sha256=fingerprint(parts.dataset),
-        class_names=list(parts.dataset.class_names),
-        part="test",
+    certified = certify_settings(
+        defence,
+        parts.dataset,
+        graphs,
+        question,
         split_seed=settings.seed,
-        graphs=list(graphs),
         model=model.network,
         model_sha256=models.load_metadata(model.folder(folder)).weights_hash,
         features=model.features,
-        num_classes=defence.num_classes,
-        defence=described(defence.defence),
-        question=to_plain(question),
-        paths=model_paths(defence, graphs),
     )
     with written_run(path.parent, certified) as run:
         ask_missing(run, defence, graphs, engine=lambda pieces: ThisProcess())

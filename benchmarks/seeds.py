@@ -91,7 +91,7 @@ _trained = cache(lambda settings, job: train_networks(job, settings))  # all net
 
 def _figures(settings: Settings, model: Model, graphs: list[fp.Graph], samples: int) -> list[list[float]]:
     """For each method, certified accuracy at every radius, and the average certified radius."""
-    network = _trained(settings, Job("gcn" if model.network == "gcn" else "gin", model.keep))[model][0]
+    network = _trained(settings, Job("train", "gcn" if model.network == "gcn" else "gin", model.keep))[model][0]
     smooth = fp.SmoothedClassifier(network, fp.EdgeNoise(keep=model.keep), num_classes=8, features="degree")
     radii: dict[str, list[int]] = {method: [] for method in METHODS}
     for graph in graphs:

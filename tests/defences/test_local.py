@@ -274,13 +274,13 @@ def test_settings_and_words():
     local = space("local")
     assert local.entry({"budget": 3}) == {"budget": 3}
     assert local.title({"budget": 3}) == "local 3"
-    assert local.training.arguments({"budget": 3})["budget"] == 3
+    assert local.training_arguments({"budget": 3})["budget"] == 3
     assert local.candidates(fp.datasets.topologies(8))[0] == {"budget": 1}
     counting = local.entry({"budget": 3, "counts_only": True})
     assert counting == {"budget": 3, "counts_only": True}
     assert local.title(counting) == "local counts 3"
     assert setting_words({"name": "local", **counting}) == "budget 3, counts only"
-    assert local.training.arguments(counting)["counts_only"]
+    assert local.training_arguments(counting)["counts_only"]
     assert described(local.build(DEGREES, counting).defence) == {"name": "local", "budget": 3}
     with pytest.raises(InputError, match="budget, counts_only"):
         local.entry({"budgets": 3})

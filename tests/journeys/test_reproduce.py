@@ -26,7 +26,7 @@ from flipproof.cli.reproduce_command import Options, run_settings
 from flipproof.studies.paper_experiment import Settings
 
 settings = Settings(
-    graphs=32, train_graphs=16, networks=2, keeps=(0.7, 0.9), sample_counts=(100, 200, 300), gain_samples=200,
+    graphs=32, train_graphs=16, networks=2, keeps=(0.7, 0.9), sample_counts=(100, 200, 300), gin_samples=200,
     clean_epochs=3, gcn_epochs=3, gin_epochs=(2, 1), radius_epochs=1,
 )
 

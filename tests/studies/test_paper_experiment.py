@@ -10,7 +10,7 @@ import pytest
 
 from flipproof import models
 from flipproof.datasets.sources import model_data
-from flipproof.studies.paper_experiment import Job, Model, Settings, TrainWork, _stages, data_split, train_networks
+from flipproof.studies.paper_experiment import Job, Model, Settings, Work, _stages, data_split, train_networks
 
 NOTHING = {"data": None, "root": None, "download": False, "data_seed": None, "split_seed": None}
 TINY = Settings(
@@ -19,21 +19,25 @@ TINY = Settings(
 
 
 def test_test_graphs_of_a_reproduced_model_were_no_training_graphs(tmp_path: Path) -> None:
-    TrainWork(TINY, tmp_path)(Job("gcn", None))
+    Work(TINY, tmp_path)(Job("gcn"))
     saved = models.load_metadata(tmp_path / "models" / "gcn-clean-1").metadata
     source, graphs = model_data(saved, **NOTHING)  # type: ignore[arg-type]
     assert source.split(graphs).test_indices.tolist() == data_split(TINY).test_indices.tolist()
     assert source.split(graphs).train_indices.tolist() == data_split(TINY).train_indices.tolist()
 
 
-def test_a_network_is_retrained_after_it_was_trained(tmp_path: Path) -> None:
-    first = Job("gcn", None)
-    rest = [Job("gcn", 0.7), Job("gin", 0.7), Job("gcn", 0.9)]
+def test_a_network_is_retrained_after_it_was_trained_and_done_once_it_is_certified(tmp_path: Path) -> None:
+    first, rest = Job("gcn"), [Job("gcn", 0.7), Job("gin", 0.7), Job("gcn", 0.9)]
     assert _stages([rest[0], first, *rest[1:]]) == [[first], rest]
-    for model in first.models(TINY):
-        assert not first.done(TINY, tmp_path)
-        model.folder(tmp_path).mkdir(parents=True)
-    assert first.done(TINY, tmp_path)
+    for job in (first, rest[1]):
+        for model in job.models(TINY):
+            assert not job.trained(TINY, tmp_path)
+            model.folder(tmp_path).mkdir(parents=True)
+        assert job.trained(TINY, tmp_path)
+        assert job.done(TINY, tmp_path) == (job is first)
+    for model in rest[1].models(TINY):
+        model.certificates(tmp_path).mkdir(parents=True)
+    assert rest[1].done(TINY, tmp_path)
 
 
 def test_the_experiment_is_the_papers() -> None:
@@ -46,8 +50,6 @@ def test_the_experiment_is_the_papers() -> None:
     assert settings.sample_counts == (1_000, 5_000, 10_000)
     trained = [model for job in settings.jobs() for model in job.models(settings)]
     assert len(set(trained)) == len(trained) == 3 + 3 * 3 * 5 + 1  # without noise, under noise, edge-blind
-    assert set(settings.certified()) == {model for model in trained if model.keep is not None}
-    assert all(job.needs == Job("gcn", None) for job in settings.jobs() if job.network == "gcn" and job.keep)
 
 
 @pytest.mark.parametrize("settings", [Settings(), Settings.quick()])

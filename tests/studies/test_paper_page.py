@@ -32,9 +32,7 @@ def table(radii: list[int], *, top: int = 2, unsure: int = 0) -> Table:
         Reading("paper", alpha, count): by_alpha[alpha] for alpha in SETTINGS.alphas for count in SETTINGS.sample_counts
     }
     paper[Reading("paper", SETTINGS.alpha, SETTINGS.sample_counts[0])] = lost
-    return Table(
-        paper | {Reading(m, SETTINGS.alpha, SETTINGS.gain_samples): full for m in ("paper", "votes", "influence")}
-    )
+    return Table({reading: full for network in ("gcn", "gin") for reading in SETTINGS.readings(network)} | paper)
 
 
 def judged(low_keep: Table, high_keep: Table) -> dict[str, bool]:

@@ -183,16 +183,16 @@ def test_what_cannot_be_used_is_refused(
 def test_every_defence_proposes_settings_for_the_attack() -> None:
     graphs = topologies(16)
     proposed = {
-        name: [Candidate(kind, found).title for found in kind.candidates_against(graphs, 3)]
+        name: [Candidate(kind, found).title for found in kind.candidates(graphs, 3)]
         for name in ("local", "voting", "edge-blind", "none")
         for kind in [space(name)]
     }
     plain, counting = ["local 3", "local 4", "local 7"], ["local counts 3", "local counts 4", "local counts 7"]
     assert proposed["local"] == [*plain, *counting]
     assert proposed["voting"][:2] == ["voting 7", "voting 13"]
-    assert proposed["edge-blind"] == ["edge-blind"]
-    both = space("local").candidates_against(graphs, (2, 1))
+    assert proposed["edge-blind"] == []
+    both = space("local").candidates(graphs, (2, 1))
     assert both[:2] == [{"budget": [2, 1]}, {"budget": [4, 2]}]
     assert both[2:] == [{**budget, "counts_only": True} for budget in both[:2]]
     labelled = Dataset([graph.replaced(node_features=np.eye(graph.num_nodes)[:, :3]) for graph in graphs])
-    assert [*space("local").candidates_against(labelled, 3)] == [{"budget": budget} for budget in (3, 4, 7)]
+    assert [*space("local").candidates(labelled, 3)] == [{"budget": budget} for budget in (3, 4, 7)]

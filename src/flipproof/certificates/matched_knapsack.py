@@ -275,7 +275,8 @@ def greedy_bounds(losses: NodeLosses, flips: int, kinds: Sequence[str] = KINDS) 
     place = np.minimum(place - stretches * row, stretches - 1)
     bounds = brought[row, place] + gains[row, place] * (totals - before[row, place])
     bounds[totals > before[:, -1:]] = -np.inf
-    return bounds.reshape(*shape, -1).min(axis=1).swapaxes(1, 2)
+    smallest: NDArray[np.float64] = bounds.reshape(*shape, -1).min(axis=1).swapaxes(1, 2)
+    return smallest
 
 
 def touch_gains(values: Floats, touches: IntArray | None = None) -> Floats:

@@ -76,7 +76,6 @@ def protect(options: ProtectOptions) -> Result:
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions(_ThreatOptions, TrainingOptions, Defended):
     JOINED = ("asking",)
-    REPEATED = ("trial_options",)
     DEFAULTS = {"samples": "2000"}  # noqa: RUF012 - a choice needs fewer than a certificate
 
     time: str | None = option("Time limit for the search, such as 10m or 2h; by default none.", None)
@@ -98,7 +97,7 @@ def tune(options: TuneOptions) -> Result:
     experiment = Experiment(
         options.source,
         options.threat,
-        named_candidates(values, options.candidate or []),
+        named_candidates(options.candidate or []),
         ladder_of(training.pop("epochs")),
         options.features,
         training,
@@ -115,8 +114,7 @@ def _shown(choice: tuning.Choice) -> Iterator[Any]:
     name = Path(choice.summary["data"]).name
     title = f"{name}: share of validation graphs that are right, with 95% intervals"
     yield narrow_table(choice.table, title=title, texts=3)
-    yield from (*choice.verdict, "written:", *(f"  {path}" for path in choice.paths))
-    yield from ("go on with:", *choice.summary["next"])
+    yield from (*choice.verdict, "go on with:", *choice.summary["next"])
 
 
 @dataclass(frozen=True, kw_only=True)

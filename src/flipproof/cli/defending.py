@@ -22,7 +22,7 @@ from flipproof.models.loading import LoadedModel, load_features, load_model
 from flipproof.progress import note
 from flipproof.report.wording import wording
 from flipproof.runs.certifying import Line
-from flipproof.studies.search_space import Space, fit_edge_blind, space, spaces
+from flipproof.studies.search_space import Space, fit_edge_blind, space, space_of, spaces
 
 FIT, NONE = "fit", "none"
 MOST_GRAPHS = 5_000
@@ -120,7 +120,7 @@ def required_defence(loaded: LoadedModel, options: ModelOptions) -> tuple[Defenc
             "the model was not trained for a defence, so one must be given (--keep 0.9, or --add and --remove, or --defence "
             f"with one of {', '.join(defence_names())})"
         )
-    return defence, own_values(Space(type(defence)), options.defence_values, "asking")
+    return defence, own_values(space_of(type(defence)), options.defence_values, "asking")
 
 
 def num_classes(loaded: LoadedModel, typed: int | None, data: Dataset | None = None) -> int:

@@ -113,7 +113,7 @@ def _candidate(kind: Space, settings: dict[str, Any], graphs: Dataset, usual: Gr
     defence = from_plain(kind.kind, settings)
     reaches = {
         effort: best
-        for effort, values in kind.tried.efforts
+        for effort, values in kind.efforts
         if (best := defence.best(usual, kind.request(values), graphs.num_classes)) is not None
     }
     return {

@@ -1,7 +1,7 @@
 """Options of the command line, declared once: fields of frozen dataclasses, in groups that commands share.
 
 A command is a function of such a dataclass. What a defence takes is declared by the defence and joins the commands that name
-it in ``JOINED`` or ``REPEATED``.
+it in ``JOINED``.
 """
 
 from __future__ import annotations
@@ -207,8 +207,7 @@ class Defended:
     defence_values: dict[str, Any] = field(default_factory=dict)
 
     JOINED: ClassVar[tuple[str, ...]] = ()
-    """Options of defences: ``settings``, ``training_options``, ``asking``, ``trial_options``."""
-    REPEATED: ClassVar[tuple[str, ...]] = ()
+    """Options of defences: ``settings``, ``training_options``, ``asking``."""
     """The same, for options that may be given several times."""
     DEFAULTS: ClassVar[Mapping[str, Any]] = {}
     """Where the command's defaults differ from the defence's."""
@@ -292,17 +291,16 @@ def _joined(options: type[Any]) -> list[Option]:
 
     own, joined = {one.name for one in fields(options)}, dict[str, Option]()
     declared = [
-        (defence.name.capitalize(), kind, one)
+        (defence.name.capitalize(), one)
         for defence in spaces()
-        for kind in (*options.REPEATED, *options.JOINED)
+        for kind in options.JOINED
         for one in getattr(defence, kind)
         if one.name not in own
     ]
-    for panel, kind, one in declared:
+    for panel, one in declared:
         default = options.DEFAULTS.get(one.name, one.default)
         told = one.help if default in (None, False) else f"{one.help} (default: {default})"
-        several: Any = list[one.kind] if kind in options.REPEATED else one.kind  # type: ignore[name-defined]
-        entry = replace(one, kind=several, help=told, panel=panel, default=False if one.kind is bool else None)
+        entry = replace(one, help=told, panel=panel, default=False if one.kind is bool else None)
         first = joined.setdefault(one.name, entry)
         if first is not entry:
             least = None if None in (one.least, first.least) else min(one.least or 0, first.least or 0)

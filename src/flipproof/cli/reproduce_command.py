@@ -45,10 +45,8 @@ def _shown(paper: Reproduced, settings: Settings, started: float) -> Iterator[An
         claims.add_row(claim.claim, claim.measured, "yes" if claim.holds else "[bold]no[/bold]")
     yield claims
     head, *rows = paper.gains
-    title = (
-        f"certificates compared (alpha {settings.alpha:g}, {settings.gain_samples:,} samples; mean ± half the range over "
-        "networks, 95% interval)"
-    )
+    samples = f"{settings.samples():,} samples for the GCN, {settings.gin_samples:,} for the GINs"
+    title = f"alpha {settings.alpha:g}, {samples}; mean ± half the range over networks, 95% interval"
     for network, group in groupby(rows, key=lambda row: row[0]):
         yield narrow_table([row[1:] for row in (head, *group)], title=f"{network}: {title}", texts=3)
     yield from (data_split(settings).describe(), "written:", *(f"  {path}" for path in paper.paths))

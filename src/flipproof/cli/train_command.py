@@ -136,7 +136,7 @@ def _plan(options: TrainOptions) -> _Plan:
     settings = defence.checked(own_values(defence, values, "settings"))
     extra = {entry.name: values.get(entry.name, entry.default) for entry in defence.training_options}
     model = options.model or defence.network or ("gin" if defence.trains else defence.name)
-    return _Plan(model, home or defence, defence, settings, defence.training.arguments(settings) | extra)
+    return _Plan(model, home or defence, defence, settings, defence.training_arguments(settings) | extra)
 
 
 def _trained(parts: Split, hook: NodeFeatures, options: TrainOptions, plan: _Plan) -> _Trained:

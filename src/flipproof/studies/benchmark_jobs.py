@@ -70,7 +70,7 @@ def jobs_of(protocols: Sequence[Protocol]) -> list[Job]:
                     f"there is no file of folds {published} (leave splits out, and the benchmark writes its own; or publish one "
                     "with benchmarks/make_splits.py)"
                 )
-            effort = (1 + row.candidates[0].defence.tried.effort) * len(row.candidates)
+            effort = (1 + row.candidates[0].defence.effort) * len(row.candidates)
             jobs += [
                 Job(protocol.name, row.name, number, _digest(_identity(protocol, row, number)), effort)
                 for number in protocol.folds

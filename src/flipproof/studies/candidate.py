@@ -122,13 +122,13 @@ class Candidate:
 
     def variants(self) -> list[Candidate]:
         """The same with other ways of training."""
-        return [replace(self, recipe=dict(recipe)) for recipe in self.defence.tried.recipes]
+        return [replace(self, recipe=dict(recipe)) for recipe in self.defence.recipes]
 
     @property
     def training(self) -> dict[str, Any]:
         """Arguments of :func:`flipproof.train`. Without a defence all copies of a graph are the same, so one is enough."""
         alone = {"copies": 1, "consistency": 0.0} if self.defence.baseline else {}
-        return {**alone, **self.defence.training.arguments(self.settings), **self.recipe}
+        return {**alone, **self.defence.training_arguments(self.settings), **self.recipe}
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class Candidate:
         kind, settings = self.defence, dict(self.settings)
         short = {key: float(f"{value:.6g}") if isinstance(value, float) else value for key, value in settings.items()}
         stated = short if kind.checked(short) == settings else settings
-        training = kind.training.arguments(settings)
+        training = kind.training_arguments(settings)
         options = {"defence": kind.name} | {one.name: stated[one.name] for one in kind.settings if one.name in stated}
         options |= {
             option.name: training[option.name]
@@ -165,7 +165,7 @@ class Candidate:
         from flipproof.models.loading import load_features
 
         hook = None if name is None else load_features(name)
-        if hook is None or (self.defence.training.edge_free_features and hook.reads_edges):
+        if hook is None or (self.defence.edge_free_features and hook.reads_edges):
             return load_features(default_features(self.defence.name, graphs))
         return hook
 
@@ -245,9 +245,7 @@ def baselines() -> list[Candidate]:
 def proposed_candidates(graphs: Dataset, threat: Threat) -> list[Candidate]:
     """What every registered defence finds worth trying against an attack."""
     return [
-        Candidate(kind, settings)
-        for kind in compared_defences()
-        for settings in kind.candidates_against(graphs, threat.flips)
+        Candidate(kind, settings) for kind in compared_defences() for settings in kind.candidates(graphs, threat.flips)
     ]
 
 
@@ -258,7 +256,7 @@ def on_networks(candidates: Sequence[Candidate], networks: Sequence[str]) -> lis
         for one in candidates
         for network in (networks if networks and one.defence.network is None else ("",))
     ]
-    return sorted(named, key=lambda candidate: candidate.defence.tried.effort)
+    return sorted(named, key=lambda candidate: candidate.defence.effort)
 
 
 def check_networks(names: Sequence[str]) -> None:
@@ -302,23 +300,13 @@ def check_sampling(sampling: Mapping[str, Any], candidate: Candidate | None = No
             raise InputError(f"asked.{key} is nothing that {who} takes ({hint(key, known)})")
 
 
-def named_candidates(values: Mapping[str, Sequence[Any]], texts: Sequence[str] = ()) -> tuple[Candidate, ...]:
-    """The candidates that a user names.
+def named_candidates(texts: Sequence[str]) -> tuple[Candidate, ...]:
+    """The candidates that a user names: a defence, then its settings.
 
-    Args:
-        values: For each trial option that defences declare, its values.
-        texts: Candidates as text: the name of a defence, then its settings.
-
-    >>> [candidate.title for candidate in named_candidates({"keep": [0.9]}, ["smoothing add=0.01 remove=0.3"])]
+    >>> [candidate.title for candidate in named_candidates(["smoothing keep=0.9", "smoothing add=0.01 remove=0.3"])]
     ['keep 0.9', 'add 0.01 remove 0.3']
     """
-    candidates = [
-        Candidate(defence, defence.trial(option.name, value))
-        for defence in compared_defences()
-        for option in defence.trial_options
-        for value in values.get(option.name) or ()
-    ]
-    return tuple({candidate.title: candidate for candidate in [*candidates, *map(_from_text, texts)]}.values())
+    return tuple({candidate.title: candidate for candidate in map(_from_text, texts)}.values())
 
 
 def _value(kind: type, text: str) -> Any:

@@ -1,7 +1,8 @@
-"""The paper's experiment: networks are trained, on all cores, then every test graph is certified. Safe to stop and repeat.
+"""The paper's experiment: networks are trained and every test graph is certified, on all cores. Safe to stop and repeat.
 
 OUT/models/NAME     a trained model, written whole; three of each kind, which differ in their initial weights
 OUT/runs/NAME       the votes of its test graphs, as ``flipproof certify`` keeps them, and certificates.csv, read off them
+OUT/seconds.json    computing time of every job
 """
 
 from __future__ import annotations
@@ -18,27 +19,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flipproof.certificates.metrics import certified_accuracy, shares
-from flipproof.certificates.sampled_votes import METHODS, Votes, certify_votes
+from flipproof.certificates.sampled_votes import METHODS, certify_votes
 from flipproof.datasets import Split, split, topologies
-from flipproof.datasets.sources import fingerprint
 from flipproof.defences.baselines import EdgeBlindClassifier
-from flipproof.defences.defence import described
-from flipproof.engines import Engine
-from flipproof.fields import to_plain
+from flipproof.engines import ThisProcess
 from flipproof.files import write_json, write_text
 from flipproof.graphs import IntArray
 from flipproof.noise import EdgeNoise
-from flipproof.progress import note, progress
 from flipproof.report.drawing import NetworksCurve
-from flipproof.runs.certifying import ask_missing, keep_to_path, model_paths, read_evidence
+from flipproof.runs.certifying import ask_missing, keep_to_path, read_evidence
 from flipproof.runs.run_folder import CertifySettings, Run, StudySettings, written_run
 from flipproof.studies.candidate import Candidate
-from flipproof.studies.experiment import one_thread, run_jobs
+from flipproof.studies.experiment import certify_settings, one_thread, run_jobs
 from flipproof.studies.search_space import space
 
 CERTIFICATES = "certificates.csv"
-_GRAPH, _READING = ("graph", "name", "nodes", "edges", "label"), ("method", "alpha", "samples")
-_COLUMNS = (*_GRAPH, *_READING, "predicted", "radius", "order", "p_lower")
+_BLIND, _RADIUS = "edge-blind", "gin-radius"  # the line to beat; a GIN trained for the radius
+_CERTIFIED = ("gin", _RADIUS, "gcn")
 
 
 class Reading(NamedTuple):
@@ -47,64 +44,6 @@ class Reading(NamedTuple):
     method: str
     alpha: float
     samples: int
-
-
-def _graph_rows(readings: Sequence[Reading], task: tuple[int, Any]) -> list[tuple[Any, ...]]:
-    """All rows of a graph, from its votes."""
-    index, votes = task
-    assert isinstance(votes, Votes)
-    graph, rows = votes.graph, []
-    for reading in readings:
-        read = certify_votes(votes, alpha=reading.alpha, method=reading.method, samples=reading.samples)
-        answer = ("" if read.label is None else read.label, read.radius, read.order, repr(read.p_lower))
-        rows.append((index, graph.name, graph.num_nodes, graph.num_edges, graph.label, *reading, *answer))
-    return rows
-
-
-def write_certificates(run: Run[CertifySettings], readings: Sequence[Reading], *, engine: Engine, quiet: bool) -> bool:
-    """Write ``certificates.csv`` of a run; ``False`` if it is there already."""
-    import pandas
-
-    path = run.folder / CERTIFICATES
-    if path.exists():
-        return False
-    by_graph: dict[int, list[tuple[Any, ...]]] = {}
-    with progress("certifying", len(run.settings.graphs), unit="graphs", quiet=quiet) as advance:
-        for (index, _), rows in engine.run(partial(_graph_rows, readings), read_evidence(run)):
-            by_graph[index] = rows
-            advance(1)
-    table = pandas.DataFrame([row for index in sorted(by_graph) for row in by_graph[index]], columns=_COLUMNS)
-    write_text(path, table.to_csv(index=False, lineterminator="\n"))
-    return True
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
-    """The radii of the test graphs under each network of a kind, ``[networks, graphs]``; -1 where it abstains or is wrong."""
-
-    radii: dict[Reading, IntArray]
-
-    def curve(self, name: str, reading: Reading, top: int) -> NetworksCurve:
-        """Certified accuracy for r = 0..top."""
-        radii = self.radii[reading]
-        return NetworksCurve(name, np.stack([shares(row, range(top + 1)) for row in radii]), radii.shape[1])
-
-
-def read_certificates(paths: Sequence[Path]) -> Table:
-    """What :func:`write_certificates` wrote for the networks of a kind."""
-    import pandas
-
-    radii: dict[Reading, list[IntArray]] = {}
-    for path in paths:
-        table = pandas.read_csv(path, converters={"alpha": float})  # exactly as it was written
-        for reading, graphs in table.groupby(list(_READING), sort=False):
-            right = graphs["predicted"] == graphs["label"]  # an abstention is equal to nothing
-            radii.setdefault(Reading(*reading), []).append(np.where(right, graphs["radius"], -1))
-    return Table({reading: np.stack(networks) for reading, networks in radii.items()})
-
-
-_BLIND = "edge-blind"
-_RADIUS = "gin-radius"  # a GIN trained for the radius
 
 
 @dataclass(frozen=True)
@@ -125,7 +64,7 @@ class Settings:
     keeps: tuple[float, ...] = (0.7, 0.8, 0.9, 0.95, 0.99)
     alphas: tuple[float, ...] = (0.01, 0.001, 0.0001)
     sample_counts: tuple[int, ...] = (1_000, 5_000, 10_000)
-    gain_samples: int = 2_500
+    gin_samples: int = 2_500
     figure_keep: float = 0.7
     max_radius: int = 16
     clean_epochs: int = 50
@@ -147,7 +86,7 @@ class Settings:
             train_graphs=64,
             keeps=(0.7, 0.9),
             sample_counts=(200, 500, 1_000),
-            gain_samples=500,
+            gin_samples=500,
             clean_epochs=20,
             gcn_epochs=50,
             gin_epochs=(15, 1),
@@ -160,26 +99,19 @@ class Settings:
         """Failure probability of every figure that does not vary it."""
         return self.alphas[1]
 
-    @property
-    def samples(self) -> int:
-        """Samples of the paper's figures that do not vary them."""
-        return self.sample_counts[-1]
+    def samples(self, network: str = "gcn") -> int:
+        """Samples per graph: as many as the paper has for its network."""
+        return self.sample_counts[-1] if network == "gcn" else self.gin_samples
 
     def readings(self, network: str) -> list[Reading]:
-        """The certificates read off the votes: all at ``gain_samples``, and of the GCN those of the paper's figures."""
-        paper = [Reading("paper", alpha, count) for alpha in self.alphas for count in self.sample_counts]
-        compared = [Reading(method, self.alpha, self.gain_samples) for method in METHODS]
-        return list(dict.fromkeys([*paper, *compared])) if network == "gcn" else compared
+        """The certificates read off the votes: every method from all of them, and of the GCN those of the paper's figures."""
+        paper = [Reading("paper", *varied) for varied in product(self.alphas, self.sample_counts) if network == "gcn"]
+        compared = [Reading(method, self.alpha, self.samples(network)) for method in METHODS]
+        return list(dict.fromkeys([*paper, *compared]))
 
     def jobs(self) -> list[Job]:
-        """All trainings; one that another starts from comes before it."""
-        noisy = [Job(network, keep) for keep in self.keeps for network in ("gin", "gcn")]
-        return [Job("gcn", None), *noisy, Job(_BLIND, None)]
-
-    def certified(self) -> list[Model]:
-        """All models under noise, in the order in which they are certified."""
-        networks = ("gin", "gcn", _RADIUS)
-        return [Model(*kind, k) for kind in product(networks, self.keeps) for k in range(self.networks)]
+        """All jobs, long ones first."""
+        return [_CLEAN, *(Job(*kind) for kind in product(("gin", "gcn"), self.keeps[::-1])), Job(_BLIND)]
 
 
 @dataclass(frozen=True)
@@ -211,17 +143,17 @@ class Model:
         """Where the trained model is."""
         return out / "models" / self.name
 
-    def run(self, out: Path) -> Path:
-        """Where its certificates are."""
-        return out / "runs" / self.name
+    def certificates(self, out: Path) -> Path:
+        """The certificates of the test graphs, in the run folder."""
+        return out / "runs" / self.name / CERTIFICATES
 
 
 @dataclass(frozen=True)
 class Job:
-    """Networks that are trained together. Both kinds of GIN begin with the same training, hence are one job."""
+    """Networks that are trained together, then certified. Both kinds of GIN begin with the same training."""
 
     network: str
-    keep: float | None
+    keep: float | None = None
 
     @property
     def name(self) -> str:
@@ -230,23 +162,31 @@ class Job:
 
     @property
     def needs(self) -> Job | None:
-        """The job whose weights this one starts from: the paper retrains the network that it trained without noise."""
-        return Job("gcn", None) if self.network == "gcn" and self.keep is not None else None
+        """The job that comes first: the paper retrains the network that it trained without noise."""
+        return _CLEAN if self.network == "gcn" and self != _CLEAN else None
 
     @property
     def weight(self) -> int:
         """Rough cost, for the progress bar."""
-        return 1 if self.keep is None else 5 if self.network == "gcn" else 15
+        return 1 if self.keep is None else 2 if self.network == "gcn" else 4
 
     def models(self, settings: Settings) -> list[Model]:
-        """What comes out of it."""
+        """What is trained."""
         kinds = ("gin", _RADIUS) if self.network == "gin" else (self.network,)
-        count = 1 if self.network == _BLIND else settings.networks
-        return [Model(kind, self.keep, number) for kind in kinds for number in range(count)]
+        numbers = range(1 if self.network == _BLIND else settings.networks)
+        return [Model(kind, self.keep, number) for kind in kinds for number in numbers]
 
-    def done(self, settings: Settings, out: Path) -> bool:
+    def trained(self, settings: Settings, out: Path) -> bool:
         """Whether all its models are there."""
         return all(model.folder(out).exists() for model in self.models(settings))
+
+    def done(self, settings: Settings, out: Path) -> bool:
+        """Whether all that it makes is there."""
+        certified = self.keep is None or all(model.certificates(out).exists() for model in self.models(settings))
+        return certified and self.trained(settings, out)
+
+
+_CLEAN = Job("gcn")
 
 
 @cache
@@ -260,12 +200,11 @@ def run_experiment(settings: Settings, folder: Path, *, workers: int | None, qui
     """Train and certify what is missing."""
     with written_run(folder, StudySettings("reproduce", asdict(settings))):
         missing = [job for job in settings.jobs() if not job.done(settings, folder)]
+        path = folder / "seconds.json"
         for jobs in _stages(missing):
-            for job, seconds in run_jobs("training", jobs, TrainWork(settings, folder), workers=workers, quiet=quiet):
-                _note_seconds(folder, job.name, {"train": seconds})
-        for model in settings.certified():
-            note(f"{model.name}: certifying the test graphs", quiet=quiet)
-            _certify(model, settings, folder, workers=workers, quiet=quiet)
+            for job, seconds in run_jobs("working", jobs, Work(settings, folder), workers=workers, quiet=quiet):
+                noted = json.loads(path.read_text()) if path.exists() else {}
+                write_json(path, {**noted, job.name: round(seconds, 3)})
 
 
 def _stages(jobs: Sequence[Job]) -> list[list[Job]]:
@@ -274,42 +213,43 @@ def _stages(jobs: Sequence[Job]) -> list[list[Job]]:
     return [[job for job in jobs if (job in starts) is first] for first in (True, False)]
 
 
-def _note_seconds(folder: Path, name: str, seconds: dict[str, float]) -> None:
-    """Add the times of this session's work to what an earlier one noted."""
-    path = folder / "seconds.json"
-    noted = json.loads(path.read_text()) if path.exists() else {}
-    write_json(path, {**noted, name: {**noted.get(name, {}), **seconds}})
-
-
 @dataclass(frozen=True)
-class TrainWork:
-    """What a worker does: train the networks of a job and write their folders, each whole or not at all; the seconds taken."""
+class Work:
+    """What a worker does: train the networks of a job, certify them, each whole or not at all; the seconds taken."""
 
     settings: Settings
     folder: Path
 
     def __call__(self, job: Job) -> float:
-        from flipproof import models
-
-        settings, started = self.settings, time.perf_counter()
-        first = [] if job.needs is None else job.needs.models(settings)
+        started = time.process_time()
         with one_thread():
-            trained = train_networks(job, settings, start=[models.load(model.folder(self.folder)) for model in first])
-        for model, (network, stages) in trained.items():
-            candidate = model.candidate
-            models.save(
-                network,
-                model.folder(self.folder),
-                defence={"name": candidate.defence.name, **candidate.settings},
-                features=model.features,
-                data=f"topologies:{settings.graphs}",
-                data_seed=settings.seed,
-                split_seed=settings.seed,
-                test=1 - settings.train_graphs / settings.graphs,
-                training=stages,
-                starts_from=first[model.number].name if first else None,
-            )
-        return time.perf_counter() - started
+            if not job.trained(self.settings, self.folder):
+                _train(job, self.settings, self.folder)
+            if job.keep is not None:
+                for model in job.models(self.settings):
+                    _certify(model, self.settings, self.folder)
+        return time.process_time() - started
+
+
+def _train(job: Job, settings: Settings, folder: Path) -> None:
+    """Train the networks of a job and write their folders."""
+    from flipproof import models
+
+    first = [] if job.needs is None else job.needs.models(settings)
+    trained = train_networks(job, settings, start=[models.load(model.folder(folder)) for model in first])
+    for model, (network, stages) in trained.items():
+        models.save(
+            network,
+            model.folder(folder),
+            defence={"name": model.candidate.defence.name, **model.candidate.settings},
+            features=model.features,
+            data=f"topologies:{settings.graphs}",
+            data_seed=settings.seed,
+            split_seed=settings.seed,
+            test=1 - settings.train_graphs / settings.graphs,
+            training=stages,
+            starts_from=first[model.number].name if first else None,
+        )
 
 
 def train_networks(
@@ -373,40 +313,87 @@ def _attacked_stages(keep: float, settings: Settings) -> list[dict[str, Any]]:
     return [single | {"epochs": longer}, single | {"objective": "attacked-votes", "epochs": last}]
 
 
-def _certify(model: Model, settings: Settings, folder: Path, *, workers: int | None, quiet: bool) -> None:
-    """Ask about every test graph, as ``flipproof certify`` does, and read all certificates off the votes."""
+def _certify(model: Model, settings: Settings, folder: Path) -> None:
+    """Ask about every test graph, as ``flipproof certify`` does, and read all certificates off the votes; once."""
     from flipproof import models
 
+    path = model.certificates(folder)
+    if path.exists():
+        return
     parts, candidate = data_split(settings), model.candidate
     graphs = {int(index): parts.dataset[int(index)] for index in parts.test_indices}
-    defence = candidate.defence.build(models.load(model.folder(folder)), candidate.settings, features=model.features)
-    samples = settings.samples if model.network == "gcn" else settings.gain_samples
-    asked = {"samples": samples, "alpha": settings.alpha, "method": "paper", "seed": settings.seed}
-    keep_to_path(defence, model.run(folder))
+    defence = candidate.defended(models.load(model.folder(folder)), model.features)
+    samples = settings.samples(model.network)
+    question = candidate.question(
+        {"samples": samples, "alpha": settings.alpha, "method": "paper", "seed": settings.seed}, graphs=len(graphs)
+    )
+    keep_to_path(defence, path.parent)
     defence.check(list(graphs.values()))
-    certified = CertifySettings(
-        data=parts.dataset.name,
-        data_sha256=fingerprint(parts.dataset),
-        class_names=list(parts.dataset.class_names),
-        part="test",
+    certified = certify_settings(
+        defence,
+        parts.dataset,
+        graphs,
+        question,
         split_seed=settings.seed,
-        graphs=list(graphs),
         model=model.network,
         model_sha256=models.load_metadata(model.folder(folder)).weights_hash,
         features=model.features,
-        num_classes=defence.num_classes,
-        defence=described(defence.defence),
-        question=to_plain(candidate.question(asked, graphs=len(graphs))),
-        paths=model_paths(defence, graphs),
     )
-    engine = defence.engine(workers or 0, quiet=quiet)
-    with written_run(model.run(folder), certified) as run:
-        fresh, started = not run.store.finished(), time.perf_counter()
-        ask_missing(run, defence, graphs, engine=lambda pieces: engine, quiet=quiet)
-        sampled = time.perf_counter()
-        wrote = write_certificates(run, settings.readings(model.network), engine=engine, quiet=quiet)
-        if fresh and wrote:
-            _note_seconds(folder, model.name, {"sample": sampled - started, "certify": time.perf_counter() - sampled})
+    with written_run(path.parent, certified) as run:
+        ask_missing(run, defence, graphs, engine=lambda pieces: ThisProcess())
+        write_certificates(run, settings.readings(model.network))
+
+
+_READING = list(Reading._fields)
+
+
+def write_certificates(run: Run[CertifySettings], readings: Sequence[Reading]) -> None:
+    """Write ``certificates.csv`` of a run: all readings of the votes of every graph."""
+    import pandas
+
+    rows = []
+    for index, votes in read_evidence(run):
+        graph = votes.graph
+        about = (index, graph.name, graph.num_nodes, graph.num_edges, graph.label)
+        for reading in readings:
+            read = certify_votes(votes, **reading._asdict())  # type: ignore[arg-type]
+            rows.append((*about, *reading, read.label, read.radius, read.order, repr(read.p_lower)))
+    columns = ["graph", "name", "nodes", "edges", "label", *_READING, "predicted", "radius", "order", "p_lower"]
+    table = pandas.DataFrame(rows, columns=columns).astype({"predicted": "Int64"})
+    write_text(run.folder / CERTIFICATES, table.to_csv(index=False, lineterminator="\n"))
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The radii of the test graphs under each network of a kind, ``[networks, graphs]``; -1 where it abstains or is wrong."""
+
+    radii: dict[Reading, IntArray]
+
+    def curve(self, name: str, reading: Reading, top: int) -> NetworksCurve:
+        """Certified accuracy for r = 0..top."""
+        radii = self.radii[reading]
+        return NetworksCurve(name, np.stack([shares(row, range(top + 1)) for row in radii]), radii.shape[1])
+
+
+def read_certificates(paths: Sequence[Path]) -> Table:
+    """What :func:`write_certificates` wrote for the networks of a kind."""
+    import pandas
+
+    radii: dict[Reading, list[IntArray]] = {}
+    for path in paths:
+        table = pandas.read_csv(path, converters={"alpha": float})  # exactly as it was written
+        for reading, graphs in table.groupby(_READING, sort=False):
+            right = graphs["predicted"] == graphs["label"]  # an abstention is equal to nothing
+            radii.setdefault(Reading(*reading), []).append(np.where(right, graphs["radius"], -1))
+    return Table({reading: np.stack(networks) for reading, networks in radii.items()})
+
+
+def read_tables(settings: Settings, folder: Path) -> dict[tuple[str, float], Table]:
+    """All certificates, by network and keep probability."""
+    return {
+        kind: read_certificates([Model(*kind, number).certificates(folder) for number in range(settings.networks)])
+        for kind in product(_CERTIFIED, settings.keeps)
+    }
 
 
 def edge_blind_accuracy(settings: Settings, folder: Path) -> float:

@@ -18,15 +18,7 @@ from flipproof.files import write_json, write_text
 from flipproof.noise import EdgeNoise
 from flipproof.report.drawing import Panel, curves_figure
 from flipproof.report.templates import inline_svg, markdown_table, rendered
-from flipproof.studies.paper_experiment import (
-    CERTIFICATES,
-    Reading,
-    Settings,
-    Table,
-    data_split,
-    edge_blind_accuracy,
-    read_certificates,
-)
+from flipproof.studies.paper_experiment import Reading, Settings, Table, data_split, edge_blind_accuracy, read_tables
 
 _SMALL = 3  # radii up to here are called small
 _ALIKE = 0.05  # curves closer than this are called alike: less than 160 graphs can tell
@@ -68,10 +60,10 @@ def interval(values: ArrayLike) -> Interval:
 
 def judge(settings: Settings, tables: Mapping[tuple[str, float], Table]) -> list[Claim]:
     """All claims of the paper's section on results, for its network and its method."""
-    reading = Reading("paper", settings.alpha, settings.samples)
+    reading = Reading("paper", settings.alpha, settings.samples())
     radii = [tables["gcn", keep].radii[reading] for keep in settings.keeps]
     shown = tables["gcn", settings.figure_keep]
-    strict, loose = (shown.radii[Reading("paper", settings.alphas[place], settings.samples)] for place in (-1, 0))
+    strict, loose = (shown.radii[Reading("paper", settings.alphas[place], settings.samples())] for place in (-1, 0))
     return [
         _larger_radius(settings, radii),
         _lower_accuracy(settings, radii),
@@ -83,7 +75,8 @@ def judge(settings: Settings, tables: Mapping[tuple[str, float], Table]) -> list
 
 
 def _larger_radius(settings: Settings, radii: Sequence[NDArray[np.int64]]) -> Claim:
-    best = float(lower_bound(settings.samples, settings.samples, failure_prob=settings.alpha))
+    samples = settings.samples()
+    best = float(lower_bound(samples, samples, failure_prob=settings.alpha))
     ceilings = [radius(best, EdgeNoise(keep=keep)) for keep in settings.keeps]
     words, holds = [], bool(ceilings[0] > ceilings[-1])
     for (keep, ceiling, values), (above, lower, _) in itertools.pairwise(
@@ -167,8 +160,8 @@ def _small_radii(settings: Settings, radii: NDArray[np.int64]) -> Claim:
 
 def _any_classifier(settings: Settings, tables: Mapping[tuple[str, float], Table]) -> Claim:
     keep = settings.keeps[len(settings.keeps) // 2]
-    reading = Reading("paper", settings.alpha, settings.gain_samples)
-    means = {name: interval(np.maximum(tables[name, keep].radii[reading], 0)) for name in ("gcn", "gin")}
+    readings = {name: Reading("paper", settings.alpha, settings.samples(name)) for name in ("gcn", "gin")}
+    means = {name: interval(np.maximum(tables[name, keep].radii[reading], 0)) for name, reading in readings.items()}
     return Claim(
         "The method scales and applies to any base classifier",
         "the same code certifies two different networks; the intervals of their average radii lie above 0. The certificate needs "
@@ -202,11 +195,7 @@ class Reproduced:
 
 def write_paper(settings: Settings, folder: Path) -> Reproduced:
     """Everything that follows from the certificates: figures with their numbers, the table of gains, claims, the page."""
-    paths: dict[tuple[str, float], list[Path]] = {}
-    for model in settings.certified():
-        assert model.keep is not None
-        paths.setdefault((model.network, model.keep), []).append(model.run(folder) / CERTIFICATES)
-    tables = {kind: read_certificates(files) for kind, files in paths.items()}
+    tables = read_tables(settings, folder)
     floor = edge_blind_accuracy(settings, folder)
     stems = _figures(settings, folder / "figures", tables, floor)
     claims, gains = judge(settings, tables), gain_table(settings, tables)
@@ -222,7 +211,7 @@ def write_paper(settings: Settings, folder: Path) -> Reproduced:
 
 
 def _figures(settings: Settings, folder: Path, tables: Mapping[tuple[str, float], Table], floor: float) -> list[Path]:
-    alpha, samples, keep = settings.alpha, settings.samples, settings.figure_keep
+    alpha, samples, keep = settings.alpha, settings.samples(), settings.figure_keep
     varied = {
         "beta": ("keep probability beta", {f"{k:g}": (k, alpha, samples) for k in settings.keeps}),
         "alpha": ("failure probability alpha", {f"{a:g}": (keep, a, samples) for a in settings.alphas}),
@@ -236,18 +225,19 @@ def _figures(settings: Settings, folder: Path, tables: Mapping[tuple[str, float]
             for label, (k, a, count) in choices.items()
         )
         curves_figure(folder / name, [Panel(title, tuple(curves))], legend=legend)
-    readings = {method: Reading(method, alpha, settings.gain_samples) for method in _METHODS}
     panels = [
         Panel(
             f"{title}, beta {k:g}",
-            tuple(tables[network, k].curve(method, r, settings.max_radius) for method, r in readings.items()),
+            tuple(
+                tables[network, k].curve(method, Reading(method, alpha, settings.samples(network)), settings.max_radius)
+                for method in _METHODS
+            ),
             floor,
         )
         for network, title in _NETWORKS.items()
         for k in settings.keeps
     ]
-    title = f"The same {settings.gain_samples:,} votes, three certificates"
-    curves_figure(folder / "gain", panels, most=len(settings.keeps), title=title)
+    curves_figure(folder / "gain", panels, most=len(settings.keeps), title="The same votes, three certificates")
     return [folder / name for name in (*varied, "gain")]
 
 
@@ -256,7 +246,7 @@ def gain_table(settings: Settings, tables: Mapping[tuple[str, float], Table]) ->
     small = (0, 1, 2, 3, 5)
     rows = [["network", "beta", "certificate", "ACR", *(f"CA({r})" for r in small)]]
     for network, keep, method in itertools.product(_NETWORKS, settings.keeps, _METHODS):
-        radii = tables[network, keep].radii[Reading(method, settings.alpha, settings.gain_samples)]
+        radii = tables[network, keep].radii[Reading(method, settings.alpha, settings.samples(network))]
         cells = [_cell(np.maximum(radii, 0)), *(_cell(radii >= r) for r in small)]
         rows.append([_NETWORKS[network], f"{keep:g}", method, *cells])
     return rows
@@ -274,8 +264,8 @@ def _facts(settings: Settings, floor: float) -> list[str]:
         data_split(settings).describe(),
         f"{settings.networks} networks of each kind, which differ in their initial weights. Figures show their mean and a band "
         "from the lowest to the highest network; claims are judged on all test graphs of all of them.",
-        f"{settings.samples:,} samples per graph for the paper's figures, {settings.gain_samples:,} where certificates are "
-        f"compared; alpha {settings.alpha:g} for each graph, seed {settings.seed}.",
+        f"{settings.samples():,} samples per graph for the GCN, {settings.gin_samples:,} for the GINs; alpha "
+        f"{settings.alpha:g} for each graph, seed {settings.seed}.",
         "A network that sees no edges (only the number of nodes) is right on "
         f"{shown_share(floor * graphs, graphs)} of the test graphs, at every radius.",
         "In brackets: 95% intervals, as for a random sample of test graphs; after ±: half the range over the networks.",

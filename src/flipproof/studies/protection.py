@@ -19,11 +19,10 @@ import numpy as np
 
 from flipproof.certificates.metrics import right_radii, share_interval, shares, shown_share
 from flipproof.datasets import Dataset
-from flipproof.datasets.sources import fingerprint, part_indices
+from flipproof.datasets.sources import DataSource, part_indices
 from flipproof.datasets.splits import drawn
-from flipproof.defences.defence import DefendedClassifier, described
+from flipproof.defences.defence import DefendedClassifier
 from flipproof.engines import cores
-from flipproof.fields import to_plain
 from flipproof.files import write_json, write_text
 from flipproof.graphs import Graph
 from flipproof.models.loading import LoadedModel, load_features, load_model
@@ -31,18 +30,10 @@ from flipproof.progress import note
 from flipproof.report.content import RADII
 from flipproof.report.templates import rendered
 from flipproof.runs.attacking import AttackWork, attack_into, certified_radii
-from flipproof.runs.certifying import (
-    Line,
-    certify_into,
-    features_shown,
-    keep_line,
-    keep_to_path,
-    model_paths,
-    read_evidence,
-)
+from flipproof.runs.certifying import Line, certify_into, features_shown, keep_line, keep_to_path, read_evidence
 from flipproof.runs.run_folder import AttackSettings, CertifySettings, Run, StudySettings, written_run
 from flipproof.studies.candidate import Candidate, baselines
-from flipproof.studies.experiment import Experiment, one_thread, run_jobs
+from flipproof.studies.experiment import Experiment, certify_settings, one_thread, run_jobs
 from flipproof.studies.tuning import (
     CERTAIN,
     Clock,
@@ -50,6 +41,7 @@ from flipproof.studies.tuning import (
     Trial,
     TrialResult,
     defended,
+    edge_blind,
     training_command,
     typed_command,
 )
@@ -111,23 +103,24 @@ def protect(
     note(_described(parts.dataset), quiet=quiet)
     note("{} graphs to train on, {} to choose with, {} kept for the end".format(*sizes), quiet=quiet)
     with written_run(folder, StudySettings("protect", experiment.to_dict())) as run:
-        clock = Clock(seconds, _spent(run, count))
-        if _CHOICE in run.store.finished():
-            # test graphs may have been looked at since: more time must not change the choice
-            results, finals, best = _stored_choice(run, experiment)
-        else:
-            results = Search(run, experiment, clock, count, quiet).results()
-            finals, best = _finals(results, experiment, clock)
-            _store_choice(run, results, finals, best)
+        results, finals, best = _choice(run, experiment, seconds, count, quiet)
         note(f"training {best.candidate.title} on training and validation graphs", quiet=quiet)
         _train(run, experiment, finals, count, quiet)
         measured = _measure(folder, experiment, finals, count, quiet)
     chosen = finals[0].candidate
     options = {**chosen.settings, **chosen.recipe, **finals[0].epochs_option}
-    validation = {"graphs": best.graphs, "chosen": best.score, "edge_blind": _blind(results).score}
+    validation = {"graphs": best.graphs, "chosen": best.score, "edge_blind": edge_blind(results).score}
     tried = {"validation": validation, "trials": [result.summary() for result in results]}
     summary = {"defence": chosen.defence.name, "settings": options, **measured, **tried}
-    summary |= _next_steps(experiment, folder, finals[0])
+    model = folder / _MODEL
+    summary |= {
+        "model": str(model),
+        "run": str(folder / "run"),
+        "report": str(folder / _REPORT),
+        "next": next_commands(experiment, finals[0], load_model(str(model)).features(None)),
+        "predict": f"{chosen.loading.format(model)}.certify(graph)",
+        "predict_command": f"{typed_command('predict', {'model': model})} FILE...",
+    }
     write_json(folder / "protect.json", summary)
     said = rendered(
         "protection.txt",
@@ -147,18 +140,20 @@ def _described(data: Dataset) -> str:
     return f"{data.name}: {len(data)} graphs in {data.num_classes} classes, {sizes}, {own}"
 
 
-def _spent(run: Run[StudySettings], workers: int) -> float:
-    """Seconds that earlier calls have worked."""
-    stored = [json.loads(run.store.load(name)) for name in run.store.finished()]
-    return sum(float(one.get("seconds_train", 0) + one.get("seconds_certify", 0)) for one in stored) / workers
+def _choice(
+    run: Run[StudySettings], experiment: Experiment, seconds: float, workers: int, quiet: bool
+) -> tuple[list[TrialResult], list[Final], TrialResult]:
+    """All trials; what is trained at the end, the best candidate and the lines to compare with; and the best trial.
 
-
-def _finals(results: Sequence[TrialResult], experiment: Experiment, clock: Clock) -> tuple[list[Final], TrialResult]:
-    """What is trained at the end: the best candidate, and the lines to compare with; and the best trial.
-
-    Where no trial is strictly better than the edge-blind network, that network is the best.
+    Where no trial is strictly better than the edge-blind network, that network is the best. Once made, the choice stays: test
+    graphs may have been looked at since.
     """
-    blind = _blind(results)
+    stored = {name: json.loads(run.store.load(name)) for name in run.store.finished()}
+    made: dict[str, int] | None = stored.pop(_CHOICE, None)
+    spent = sum(one.get("seconds_train", 0) + one.get("seconds_certify", 0) for one in stored.values()) / workers
+    clock = Clock(seconds, spent) if made is None else Clock(0.0)
+    results = Search(experiment, clock, workers, quiet or made is not None, run.store).results()
+    blind = edge_blind(results)
     best = max(defended(results), key=lambda one: one.rank, default=blind)
     if best.score <= blind.score:
         best = blind
@@ -166,11 +161,9 @@ def _finals(results: Sequence[TrialResult], experiment: Experiment, clock: Clock
     for line in baselines():
         if line != best.candidate:
             chosen[_BLIND if line.defence.edge_blind else _CLEAN] = line
-    return [Final(one, _epochs(one, results, experiment, clock), role) for role, one in chosen.items()], best
-
-
-def _blind(results: Sequence[TrialResult]) -> TrialResult:
-    return max((one for one in results if one.candidate.defence.edge_blind), key=lambda one: one.rank)
+    epochs = made or {role: _epochs(one, results, experiment, clock) for role, one in chosen.items()}
+    run.store.finish(_CHOICE, json.dumps(epochs).encode())
+    return results, [Final(one, epochs[role], role) for role, one in chosen.items()], best
 
 
 def _epochs(candidate: Candidate, results: Sequence[TrialResult], experiment: Experiment, clock: Clock) -> int:
@@ -178,7 +171,7 @@ def _epochs(candidate: Candidate, results: Sequence[TrialResult], experiment: Ex
     own = [one for one in results if one.candidate == candidate]
     epochs = max(own, key=lambda one: one.rank).trial.epochs
     longest = max(own, key=lambda one: one.trial.epochs)
-    cheap = candidate.defence.tried.effort <= CERTAIN and not candidate.defence.baseline
+    cheap = candidate.defence.effort <= CERTAIN and not candidate.defence.baseline
     for more in experiment.ladder:
         # training and validation graphs together are more, and other work goes on beside
         fits = cheap or 2 * longest.seconds(more) < clock.left
@@ -187,35 +180,11 @@ def _epochs(candidate: Candidate, results: Sequence[TrialResult], experiment: Ex
     return epochs
 
 
-def _store_choice(
-    run: Run[StudySettings], results: Sequence[TrialResult], finals: Sequence[Final], best: TrialResult
-) -> None:
-    content = {
-        "best": best.trial.name,
-        "tried": [[one.candidate.title, one.trial.epochs] for one in results],
-        "finals": [[final.role, final.candidate.title, final.epochs] for final in finals],
-    }
-    run.store.finish(_CHOICE, json.dumps(content).encode())
-
-
-def _stored_choice(
-    run: Run[StudySettings], experiment: Experiment
-) -> tuple[list[TrialResult], list[Final], TrialResult]:
-    offered = [*baselines(), *experiment.candidates]
-    known = {one.title: one for candidate in offered for one in (candidate, *candidate.variants())}
-    stored = json.loads(run.store.load(_CHOICE))
-    trials = [Trial(known[title], epochs) for title, epochs in stored["tried"]]
-    results = [TrialResult(trial, json.loads(run.store.load(trial.name))) for trial in trials]
-    finals = [Final(known[title], epochs, role) for role, title, epochs in stored["finals"]]
-    return results, finals, next(one for one in results if one.trial.name == stored["best"])
-
-
 def _train_final(experiment: Experiment, folder: Path, final: Final) -> dict[str, Any]:
-    """Train, and write the model folder, whole or not at all."""
+    """Train on training and validation graphs, and write the model folder, whole or not at all."""
     from flipproof import models
 
-    # the same test part, with the validation graphs among the training graphs
-    source, data, candidate = replace(experiment.source, validation=0.0), experiment.parts.dataset, final.candidate
+    source, data, candidate = _final_source(experiment), experiment.parts.dataset, final.candidate
     out = folder / final.role
     part = out.with_name(f"{out.name}.part")
     with one_thread():
@@ -232,22 +201,28 @@ def _train_final(experiment: Experiment, folder: Path, final: Final) -> dict[str
     return {"weights_sha256": models.load_metadata(out).weights_hash, "train_accuracy": learned.accuracy}
 
 
+def _final_source(experiment: Experiment) -> DataSource:
+    """The same test part, with the validation graphs among the training graphs."""
+    return replace(experiment.source, validation=0.0)
+
+
 def _train(run: Run[StudySettings], experiment: Experiment, finals: Sequence[Final], workers: int, quiet: bool) -> None:
     """Train what is missing; a model folder that is not the one that was trained is made again."""
-    missing = [final for final in finals if not _is_trained(run, final)]
+    from flipproof import models
+
+    stored = run.store.finished()
+    missing = [
+        final
+        for final in finals
+        if final.name not in stored
+        or not (run.folder / final.role).is_dir()
+        or models.load_metadata(run.folder / final.role).weights_hash
+        != json.loads(run.store.load(final.name))["weights_sha256"]
+    ]
     if missing:
         work = partial(_train_final, experiment, run.folder)
         for final, content in run_jobs("training", missing, work, workers=workers, quiet=quiet):
             run.store.finish(final.name, json.dumps(content).encode())
-
-
-def _is_trained(run: Run[StudySettings], final: Final) -> bool:
-    from flipproof import models
-
-    if final.name not in run.store.finished() or not (run.folder / final.role).is_dir():
-        return False
-    stored = json.loads(run.store.load(final.name))
-    return bool(models.load_metadata(run.folder / final.role).weights_hash == stored["weights_sha256"])
 
 
 def _measure(
@@ -256,7 +231,7 @@ def _measure(
     """Certify the test graphs, attack a few, write the report; what the test graphs say, as plain JSON."""
     threat = experiment.threat
     assert threat is not None
-    source, data = replace(experiment.source, validation=0.0), experiment.parts.dataset
+    source, data = _final_source(experiment), experiment.parts.dataset
     indices = part_indices(source.split(data), "test", None)
     graphs = {index: data[index] for index in indices}
     loaded = {final.role: load_model(str(folder / final.role)) for final in finals}
@@ -264,29 +239,24 @@ def _measure(
         role: candidate.defended(model.model, load_features(model.features(None)), num_classes=model.model.num_classes)
         for (role, model), candidate in zip(loaded.items(), (final.candidate for final in finals), strict=True)
     }
-    model, spec = classifiers[_MODEL], loaded[_MODEL].features(None)
+    model = classifiers[_MODEL]
     keep_to_path(model, folder / "run")
     model.check_ahead(data.subset(indices))
     answers = {
         role: {index: line.predict(graph) for index, graph in graphs.items()}
         for role, line in classifiers.items()
-        if role != _MODEL
+        if line is not model
     }
     right = {role: sum(graphs[i].label == answer for i, answer in own.items()) for role, own in answers.items()}
-    settings = CertifySettings(
-        data=data.name,
-        data_sha256=fingerprint(data),
-        class_names=list(data.class_names),
-        part="test",
+    settings = certify_settings(
+        model,
+        data,
+        graphs,
+        finals[0].candidate.question({}, graphs=len(indices)),
         split_seed=source.split_seed,
-        graphs=indices,
         model=loaded[_MODEL].name,
         model_sha256=loaded[_MODEL].identity,
-        features=features_shown(model, graphs.values(), spec),
-        num_classes=model.num_classes,
-        defence=described(model.defence),
-        question=to_plain(finals[0].candidate.question({}, graphs=len(indices))),
-        paths=model_paths(model, graphs),
+        features=features_shown(model, graphs.values(), loaded[_MODEL].features(None)),
     )
     with written_run(folder / "run", settings) as held:
         rows = certify_into(
@@ -378,19 +348,6 @@ def _write_report(folder: Path) -> None:
     write_text(folder / _REPORT, page)
 
 
-def _next_steps(experiment: Experiment, folder: Path, chosen: Final) -> dict[str, Any]:
-    """Where things are, and how to use them."""
-    model = folder / _MODEL
-    return {
-        "model": str(model),
-        "run": str(folder / "run"),
-        "report": str(folder / _REPORT),
-        "next": next_commands(experiment, chosen, load_model(str(model)).features(None)),
-        "predict": f"{chosen.candidate.loading.format(model)}.certify(graph)",
-        "predict_command": f"{typed_command('predict', {'model': model})} FILE...",
-    }
-
-
 def next_commands(experiment: Experiment, chosen: Final, features: str | None) -> list[str]:
     """The commands that make the same model and certificates without the search; none where options cannot say it."""
     candidate = chosen.candidate
@@ -398,6 +355,6 @@ def next_commands(experiment: Experiment, chosen: Final, features: str | None) -
         return []
     network = {"features": features} | ({"model": candidate.defence.name} if candidate.defence.edge_blind else {})
     return [
-        training_command(experiment, candidate, network, chosen.epochs_option, "MODEL"),
+        training_command(experiment, candidate, {**network, **chosen.epochs_option}, "MODEL"),
         typed_command("certify", {"model": "MODEL", "out": "RUN"}),
     ]

@@ -18,14 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from flipproof.certificates.metrics import Curve, mean_radius, right_radii, share_interval, shown_mean, shown_share
+from flipproof.certificates.metrics import mean_radius, right_radii, share_interval, shown_mean, shown_share
 from flipproof.engines import cores
 from flipproof.errors import InputError
-from flipproof.files import write_json, write_text
+from flipproof.files import write_json
 from flipproof.progress import note
-from flipproof.report.drawing import Panel, curves_figure
-from flipproof.report.templates import markdown_table, rendered
-from flipproof.runs.run_folder import Run, StudySettings, written_run
+from flipproof.runs.run_folder import Store, StudySettings, written_run
 from flipproof.studies.candidate import Candidate, baselines
 from flipproof.studies.experiment import Experiment, one_thread, run_jobs
 
@@ -48,7 +46,7 @@ class Trial:
     @property
     def weight(self) -> int:
         """Rough cost, for the progress bar."""
-        return self.epochs * (1 + self.candidate.defence.tried.effort)
+        return self.epochs * (1 + self.candidate.defence.effort)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,16 +72,9 @@ class TrialResult:
         return float(self.content["certified_accuracy"])
 
     @property
-    def error(self) -> float:
-        """Standard error of the score."""
-        share = min(max(self.score, 1 / self.graphs), 1 - 1 / self.graphs) if self.graphs > 1 else 0.5
-        return math.sqrt(share * (1 - share) / self.graphs)
-
-    @property
     def rank(self) -> tuple[float, ...]:
         """The higher the better; of equals the more accurate, then the cheaper."""
-        effort = self.candidate.defence.tried.effort
-        return (self.score, self.content["accuracy"], -effort, self.content["average_radius"])
+        return (self.score, self.content["accuracy"], -self.candidate.defence.effort, self.content["average_radius"])
 
     def seconds(self, epochs: int) -> float:
         """What the same trial with another number of epochs would take."""
@@ -118,8 +109,8 @@ class TrialWork:
         labels = graphs.labels.tolist()
         radii = right_radii([one.radius for one in certificates], [one.label for one in certificates], labels)
         withstood = [
-            certificate.label == label and threat.withstood(certificate, graph)
-            for certificate, graph, label in zip(certificates, graphs, labels, strict=True)
+            certificate.label == graph.label and threat.withstood(certificate, graph)
+            for certificate, graph in zip(certificates, graphs, strict=True)
         ]
         return {
             "model": candidate.model,
@@ -139,13 +130,7 @@ class TrialWork:
 
 
 class Clock:
-    """The time that was given, as far as it is left.
-
-    Args:
-        seconds: In all; infinite if there is no limit.
-        spent: By processes that were stopped.
-        searching: The share of it that the search may take.
-    """
+    """The time in ``seconds`` as far as it is left, after ``spent`` ones; ``searching`` is the share for the search."""
 
     def __init__(self, seconds: float, spent: float = 0.0, *, searching: float = 0.5) -> None:
         self.seconds, self.searching = seconds, searching
@@ -164,13 +149,13 @@ class Clock:
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """The search of an experiment by successive halving; trials that the run holds are not done again."""
+    """The search of an experiment by successive halving; trials that the store holds are not done again."""
 
-    run: Run[StudySettings]
     experiment: Experiment
     clock: Clock
     workers: int
     quiet: bool
+    store: Store
 
     def results(self) -> list[TrialResult]:
         """All trials, in the order in which they were asked for.
@@ -184,10 +169,8 @@ class Search:
             rung = self._rung([Trial(candidate, epochs) for candidate in remaining], results, self.workers)
             results += rung
             if skipped := len(remaining) - len(rung):
-                note(
-                    f"{skipped} of {len(remaining)} trials of {epochs} epochs left out: the time is up",
-                    quiet=self.quiet,
-                )
+                left_out = f"{skipped} of {len(remaining)} trials of {epochs} epochs left out: the time is up"
+                note(left_out, quiet=self.quiet)
             # the shortest trainings say little about how far behind a candidate is
             remaining = [one.candidate for one in _survivors(rung, behind=math.inf if place == 0 else _BEHIND)]
             if place == 0:
@@ -205,22 +188,21 @@ class Search:
 
     def _rung(self, trials: Sequence[Trial], before: Sequence[TrialResult], workers: int) -> list[TrialResult]:
         """The trials of one rung, as many as time allows."""
-        store = self.run.store
-        stored = store.finished()
-        contents = {trial.name: json.loads(store.load(trial.name)) for trial in trials if trial.name in stored}
+        stored = self.store.finished()
+        contents = {trial.name: json.loads(self.store.load(trial.name)) for trial in trials if trial.name in stored}
         missing = [trial for trial in trials if trial.name not in contents]
 
         def in_time() -> Iterator[Trial]:
             for trial in missing:
                 needed = _needed(trial, before)
-                certain = needed is None and trial.candidate.defence.tried.effort <= CERTAIN
+                certain = needed is None and trial.candidate.defence.effort <= CERTAIN
                 if certain or self.clock.left_to_search > (needed or 0.0):
                     yield trial
 
         if missing:
             work = TrialWork(self.experiment)
             for trial, content in run_jobs("trying", missing, work, ready=in_time(), workers=workers, quiet=self.quiet):
-                store.finish(trial.name, json.dumps(content, allow_nan=False).encode())
+                self.store.finish(trial.name, json.dumps(content, allow_nan=False).encode())
                 contents[trial.name] = content
         return [TrialResult(trial, contents[trial.name]) for trial in trials if trial.name in contents]
 
@@ -230,11 +212,20 @@ def defended(results: Sequence[TrialResult]) -> list[TrialResult]:
     return [one for one in results if not one.candidate.defence.baseline]
 
 
+def edge_blind(results: Sequence[TrialResult]) -> TrialResult:
+    """The best trial of the network that ignores edges."""
+    return max((one for one in results if one.candidate.defence.edge_blind), key=lambda one: one.rank)
+
+
 def _survivors(rung: Sequence[TrialResult], *, behind: float) -> list[TrialResult]:
     """The better half, without those that are that many standard errors behind the best."""
     ranked = sorted(defended(rung), key=lambda one: one.rank, reverse=True)
     half = ranked[: math.ceil(len(ranked) / 2)]
-    return [one for one in half if one.score >= ranked[0].score - behind * ranked[0].error]
+    if math.isinf(behind) or not half:
+        return half
+    best, graphs = half[0].score, half[0].graphs
+    share = min(max(best, 1 / graphs), 1 - 1 / graphs) if graphs > 1 else 0.5
+    return [one for one in half if one.score >= best - behind * math.sqrt(share * (1 - share) / graphs)]
 
 
 def _needed(trial: Trial, before: Sequence[TrialResult]) -> float | None:
@@ -247,17 +238,12 @@ def _needed(trial: Trial, before: Sequence[TrialResult]) -> float | None:
     return None
 
 
-_SHOWN = 6  # curves in the figure
-_FEWEST_RADII, _MOST_RADII = 4, 16  # that it shows beside 0
-
-
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The best candidate: as plain JSON, as a table, in sentences; and the files that were written."""
+    """The best candidate: as plain JSON, as a table, in sentences."""
 
     summary: dict[str, Any]
     table: list[list[str]]
-    paths: list[Path]
 
     @property
     def verdict(self) -> list[str]:
@@ -279,7 +265,7 @@ class Choice:
 def tune(
     experiment: Experiment, folder: Path, *, seconds: float = math.inf, workers: int | None = None, quiet: bool = True
 ) -> Choice:
-    """Search, rank what was tried, and write what came out. A folder in which this was begun is continued.
+    """Search, rank what was tried, and write ``choice.json``. A folder in which this was begun is continued.
 
     Args:
         experiment: Prepared: with the candidates.
@@ -289,97 +275,71 @@ def tune(
         quiet: Show no progress.
     """
     with written_run(folder, StudySettings("tune", experiment.to_dict())) as run:
-        results = Search(run, experiment, Clock(seconds, searching=1.0), workers or cores(), quiet).results()
-    best_trials: dict[str, TrialResult] = {}
+        clock = Clock(seconds, searching=1.0)
+        results = Search(experiment, clock, workers or cores(), quiet, run.store).results()
+    ranked: dict[str, TrialResult] = {}
     for one in sorted(defended(results), key=lambda one: one.rank, reverse=True):
-        best_trials.setdefault(one.candidate.title, one)
-    ranked = list(best_trials.values())
+        ranked.setdefault(one.candidate.title, one)
     if not ranked:
         raise InputError("no candidate was tried in the time given (give more of it with --time)")
-    summary = _summary(ranked, results, experiment, folder)
-    stem = folder / "figures" / "trade-off"
-    choice = Choice(
-        summary,
-        _table(ranked, results, summary["target"]),
-        [folder / "choice.json", folder / "page.md", stem.with_suffix(".png")],
-    )
-    _draw(stem, ranked, summary)
-    write_json(folder / "choice.json", summary)
-    page = rendered("choice.md", name=Path(summary["data"]).name, choice=choice, table=markdown_table(choice.table))
-    write_text(folder / "page.md", page)
-    return choice
-
-
-def _draw(stem: Path, ranked: Sequence[TrialResult], summary: Mapping[str, Any]) -> None:
-    shown = ranked[:_SHOWN]
-    top = min(max(_FEWEST_RADII, 1 + max(max(one.content["radii"]) for one in shown)), _MOST_RADII)
-    curves = tuple(Curve.of(one.candidate.title, np.array(one.content["radii"]), top) for one in shown)
-    panel = Panel(f"{Path(summary['data']).name}: the best candidates", curves, summary["edge_blind_accuracy"])
-    curves_figure(stem, [panel])
-
-
-def _summary(
-    ranked: Sequence[TrialResult], results: Sequence[TrialResult], experiment: Experiment, folder: Path
-) -> dict[str, Any]:
-    """The choice as plain JSON."""
     assert experiment.threat is not None
-    best = ranked[0]
-    model = folder / "model"
-    return {
+    best, described = next(iter(ranked.values())), list(map(_described, ranked.values()))
+    training = {key: value for key, value in experiment.training.items() if key not in best.candidate.training}
+    network = {"model": best.candidate.model, "features": experiment.features, **training, "epochs": best.trial.epochs}
+    sampling = best.candidate.known(experiment.sampling)
+    summary: dict[str, Any] = {
         "data": experiment.source.data,
         "target": experiment.threat.words,
         "validation_graphs": best.graphs,
-        "best": {**_described(best), "certified_accuracy": round(best.score, 6), "interval": _ends(best)},
-        # what chance alone leaves open: one standard error of a share of that many graphs
-        "standard_error": round(best.error, 6),
-        "edge_blind_accuracy": round(next(one.score for one in results if one.candidate.defence.edge_blind), 6),
-        "candidates": [
-            {
-                **_described(one),
-                "certificate": one.content["certificate"],
-                "accuracy": round(one.content["accuracy"], 6),
-                "certified_accuracy": round(one.score, 6),
-                "interval": _ends(one),
-                "average_certified_radius": round(one.content["average_radius"], 6),
-            }
-            for one in ranked
-        ],
+        "best": described[0],
+        "edge_blind_accuracy": round(edge_blind(results).score, 6),
+        "candidates": described,
         "trials": [one.summary() for one in results],
         "next": [
-            training_command(
-                experiment,
-                best.candidate,
-                {"model": best.candidate.model, "features": experiment.features},
-                {key: value for key, value in experiment.training.items() if key not in best.candidate.training}
-                | {"epochs": best.trial.epochs},
-                model,
-            ),
-            typed_command(
-                "certify", {"model": model, **best.candidate.known(experiment.sampling), "out": folder / "run"}
-            ),
+            training_command(experiment, best.candidate, network, folder / "model"),
+            typed_command("certify", {"model": folder / "model", **sampling, "out": folder / "run"}),
         ],
     }
-
-
-def _ends(one: TrialResult) -> list[float]:
-    """The exact 95% interval of a candidate's score."""
-    return [round(float(end), 6) for end in share_interval(round(one.score * one.graphs), one.graphs)]
+    write_json(folder / "choice.json", summary)
+    lines = [one for one in results if one.candidate.defence.baseline]
+    head = ["model", "defence", "epochs", "not attacked", summary["target"], "average radius"]
+    return Choice(summary, [head, *map(_table_row, (*ranked.values(), *lines))])
 
 
 def _described(one: TrialResult) -> dict[str, Any]:
-    title = replace(one.candidate, network=None).title
-    return {"model": one.candidate.model, "defence": title, "epochs": one.trial.epochs}
+    """The best trial of a candidate as plain JSON."""
+    ends = share_interval(round(one.score * one.graphs), one.graphs)
+    return {
+        "model": one.candidate.model,
+        "defence": replace(one.candidate, network=None).title,
+        "epochs": one.trial.epochs,
+        "certificate": one.content["certificate"],
+        "accuracy": round(one.content["accuracy"], 6),
+        "certified_accuracy": round(one.score, 6),
+        "interval": [round(float(end), 6) for end in ends],
+        "average_certified_radius": round(one.content["average_radius"], 6),
+    }
 
 
-def training_command(
-    experiment: Experiment, candidate: Candidate, network: Mapping[str, Any], training: Mapping[str, Any], out: Any
-) -> str:
+def _table_row(one: TrialResult) -> list[str]:
+    kind = one.candidate.defence
+    return [
+        one.candidate.model,
+        "-" if kind.edge_blind else replace(one.candidate, network=None).title,
+        str(one.trial.epochs) if kind.trains else "-",
+        shown_share(one.content["accuracy"] * one.graphs, one.graphs),
+        shown_share(one.score * one.graphs, one.graphs) if not kind.baseline or kind.edge_blind else "-",
+        "all pairs" if kind.edge_blind else shown_mean(np.array(one.content["radii"])),
+    ]
+
+
+def training_command(experiment: Experiment, candidate: Candidate, options: Mapping[str, Any], out: Any) -> str:
     """Training a candidate on all but the test graphs, as it is typed."""
     source = experiment.source
-    options = {"data": source.data, "root": source.root, "symmetrise": source.symmetrise, **network, **training}
-    options |= {"data_seed": source.seed, "split_seed": source.split_seed, "seed": source.split_seed}
-    options |= {"test": source.test, "validation": 0} | ({} if candidate.defence.edge_blind else candidate.arguments)
-    return typed_command("train", {**options, "out": out})
+    data = {"data": source.data, "root": source.root, "symmetrise": source.symmetrise, **options}
+    seeds = {"data_seed": source.seed, "split_seed": source.split_seed, "seed": source.split_seed}
+    defence = {} if candidate.defence.edge_blind else candidate.arguments
+    return typed_command("train", {**data, **seeds, "test": source.test, "validation": 0, **defence, "out": out})
 
 
 def typed_command(name: str, options: Mapping[str, Any]) -> str:
@@ -389,20 +349,3 @@ def typed_command(name: str, options: Mapping[str, Any]) -> str:
         if value is not None and value is not False:
             words += [f"--{key.replace('_', '-')}", *([] if value is True else [str(value)])]
     return shlex.join(words)
-
-
-def _table(ranked: Sequence[TrialResult], results: Sequence[TrialResult], target: str) -> list[list[str]]:
-    rows = [["model", "defence", "epochs", "not attacked", target, "average radius"]]
-    for one in (*ranked, *(one for one in results if one.candidate.defence.baseline)):
-        kind = one.candidate.defence
-        rows.append(
-            [
-                one.candidate.model,
-                "-" if kind.edge_blind else _described(one)["defence"],
-                str(one.trial.epochs) if kind.trains else "-",
-                shown_share(one.content["accuracy"] * one.graphs, one.graphs),
-                shown_share(one.score * one.graphs, one.graphs) if not kind.baseline or kind.edge_blind else "-",
-                "all pairs" if kind.edge_blind else shown_mean(np.array(one.content["radii"])),
-            ]
-        )
-    return rows

@@ -1,14 +1,9 @@
 """Group votes: what the base classifier said about every hashed sub-graph, what votes cost, and the majority's certificate.
 
-One flip changes one sub-graph, hence at most one vote. With ``N_A`` votes for the winner, ``N_B`` for a rival and ties to the
-smaller label, the answer stands while
-
-    N_A - N_B - [B < A] >= drop,        drop <= 2 r after r flips,
-
-so every attack of ``floor((N_A - N_B - [B < A]) / 2)`` flips is withstood (GNNCert, Xia et al., ICLR 2024). Here the drop is
-counted exactly: a group without a pair that the attacker can flip keeps its vote, and so does, against removals alone, a group
-without an edge. With certainty: nothing is sampled. Where the prices of votes are known, the drop is bought at these prices
-instead of one flip each (:mod:`flipproof.certificates.prices`). ``docs/voting.md`` has the proofs.
+One flip changes one sub-graph, hence at most one vote: with ``N_A`` votes for the winner, ``N_B`` for a rival and ties to the
+smaller label, every attack of ``floor((N_A - N_B - [B < A]) / 2)`` flips is withstood (GNNCert, Xia et al., ICLR 2024). Here it
+is counted which groups an attacker can change at all, and votes are bought at their prices where these are known
+(:mod:`flipproof.certificates.prices`). ``docs/voting.md`` has the proofs.
 """
 
 from __future__ import annotations
@@ -22,15 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid
-from flipproof.certificates.evidence import ClassCell, Evidence, WeakSpots
+from flipproof.certificates.certificate import GRID_LIMIT, Certificate, ClassCell, Evidence, WeakSpots, cut_grid
 from flipproof.certificates.prices import Prices, Purchase, cheapest_purchase, contest, price_table, priced_grid
 from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, pairs_of_slots
 from flipproof.noise.groups import HASH_VERSION, EdgeGroups
 
-METHOD = "voting"
 _SHOWN_ROWS = 12
 
 
@@ -88,9 +81,6 @@ class GroupVotes(Evidence):
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __repr__(self) -> str:
-        return f"GroupVotes(groups={len(self)}, counts={self.counts.tolist()})"
-
     @property
     def counts(self) -> IntArray:
         """Votes for each class, ``[C]``."""
@@ -123,11 +113,7 @@ class GroupVotes(Evidence):
         return cheapest_purchase(self)
 
     def attack(self) -> IntArray | None:
-        """The smallest attack that changes the majority, as node pairs ``[cost, 2]``; ``None`` where prices do not tell.
-
-        It is a success of ``radius + 1`` flips: the certificate is exact then. There is none where a price is not known exactly,
-        or where the model's answer after the flips depends on rounding.
-        """
+        """The smallest attack that changes the majority, as node pairs ``[cost, 2]``; ``None`` where prices do not tell."""
         bought = cheapest_purchase(self)
         if bought is None or not bought.exact:
             return None
@@ -262,7 +248,7 @@ def certify_group_votes(votes: GroupVotes, *, depth: int | None = None) -> Certi
     return Certificate(
         label=label,
         radius=radius,
-        method=METHOD,
+        method="voting",
         alpha=0.0,
         samples=total,
         counts=tuple(counts.tolist()),
@@ -277,11 +263,7 @@ def certify_group_votes(votes: GroupVotes, *, depth: int | None = None) -> Certi
 
 
 def _radius(leads: IntArray, for_label: NDArray[np.bool_], others: NDArray[np.bool_], num_slots: int) -> int:
-    """Most flips with which no rival gets past its lead.
-
-    ``r`` flips take ``min(r, a)`` votes from the label and give the rival ``min(r, b)``, of ``a`` groups that voted for the
-    label and ``b >= a`` that did not vote for the rival, counting those only that can be changed.
-    """
+    """Most flips with which no rival gets past its lead."""
     a, b = for_label.sum(), others.sum(axis=1)
     withstood = np.where(leads < 2 * a, leads // 2, np.where(leads < a + b, leads - a, num_slots))
     return min(int(withstood.min()), num_slots)

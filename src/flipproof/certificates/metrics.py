@@ -135,7 +135,8 @@ def certified_accuracy(
 ) -> NDArray[np.float64]:
     """Share of graphs that are not abstained on, predicted right, and have radius at least ``r``, for each ``r``.
 
-    ``labels`` are class numbers, or the labelled graphs themselves. At ``r = 0`` it is the accuracy of the defended classifier. (The paper prints ``L > r``; its CA(r) is CA(r + 1) here.)
+    ``labels`` are class numbers, or the labelled graphs themselves. At ``r = 0`` it is the accuracy of the defended
+    classifier. (The paper prints ``L > r``; its CA(r) is CA(r + 1) here.)
     """
     return shares(judged_radii(certificates, labels), radii)
 
@@ -190,10 +191,7 @@ def judged_radii(certificates: Sequence[Certificate], labels: Any) -> IntArray:
 
 
 def withstands(certificate: Certificate, graph: Graph, *, adds: int, removes: int) -> bool:
-    """Whether the prediction stands against at most ``adds`` additions together with at most ``removes`` removals.
-
-    The grid is read as far as it goes, the radius beyond. What the graph has no room for, no attacker can do.
-    """
+    """Whether the prediction stands against at most ``adds`` additions together with at most ``removes`` removals."""
     if certificate.abstains:
         return False
     adds, removes = min(adds, graph.max_adds), min(removes, graph.max_removes)

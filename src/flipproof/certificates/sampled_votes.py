@@ -12,8 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from flipproof.certificates import influence, paper
 from flipproof.certificates import vote_share as by_votes
 from flipproof.certificates.bounds import checked_alpha
-from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.evidence import Evidence
+from flipproof.certificates.certificate import Certificate, Evidence
 from flipproof.checks import checked_count, checked_samples
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph
@@ -210,9 +209,9 @@ def certify_counts(
 
 
 def _from_counts(counts: IntArray, noise: EdgeNoise, graph: Graph | None, alpha: float, method: str) -> Certificate:
-    adds, removes = (_UNBOUNDED, _UNBOUNDED) if graph is None else (graph.max_adds, graph.max_removes)
-    read = paper.from_counts if method == "paper" else by_votes.from_counts
-    return read(counts, noise, alpha=alpha, max_adds=adds, max_removes=removes)
+    limits = (_UNBOUNDED, _UNBOUNDED) if graph is None else (graph.max_adds, graph.max_removes)
+    from_counts = paper.from_counts if method == "paper" else by_votes.from_counts
+    return from_counts(counts, noise, alpha=alpha, limits=limits)
 
 
 def unanimous_certificate(
@@ -226,8 +225,6 @@ def unanimous_certificate(
     seed: int = 0,
 ) -> Certificate:
     """The certificate if every noisy copy of the graph got the same vote: none with these settings reaches farther.
-
-    The influence certificate reads the flips; where making them would take long, the share of votes stands for it.
 
     >>> settings = {"samples": 500, "alpha": 0.001, "method": "votes"}
     >>> unanimous_certificate(Graph(12, [(0, 1)]), EdgeNoise(keep=0.9), num_classes=2, **settings).radius

@@ -1,7 +1,7 @@
 """The bound from the vote share alone ("votes"): Neyman-Pearson on the attacked slots.
 
-An attack adds ``a`` and removes ``d`` edges. Outside the attacked slots the noisy clean graph X and the noisy attacked
-graph Y have the same law; on them only the number ``T`` of slots that differ from the clean graph matters:
+An attack adds ``a`` and removes ``d`` edges. Of the noisy clean graph X and the noisy attacked graph Y only the number ``T`` of
+attacked slots that differ from the clean graph matters:
 
     under X:  T ~ Binomial(a, p_add)        + Binomial(d, p_remove)
     under Y:  T ~ Binomial(a, 1 - p_remove) + Binomial(d, 1 - p_add)
@@ -310,25 +310,25 @@ def certify_shares(
     label: int | None,
     p_lower: float,
     p_upper: float | None,
+    counts: NDArray[np.int64],
+    noise: EdgeNoise,
+    limits: tuple[int, int],
     *,
     method: str,
     alpha: float,
-    counts: NDArray[np.int64],
-    noise: EdgeNoise,
-    max_adds: int,
-    max_removes: int,
 ) -> Certificate:
-    """The certificate that bounds on the shares give; abstains without a label or if ``r = 0`` is not certified."""
-    withstood = -1
+    """The certificate that bounds on the shares give; abstains without a label or if ``r = 0`` is not certified.
+
+    ``limits`` are the additions and removals that the graph offers.
+    """
+    max_adds, max_removes = limits
+    withstood, grid = -1, np.zeros((0, 0), dtype=np.bool_)
     if label is not None:
         withstood = int(bounded_radius(p_lower, noise, p_upper, max_adds=max_adds, max_removes=max_removes))
-    if withstood < 0:
-        grid = np.zeros((0, 0), dtype=np.bool_)
-    elif noise.symmetric:
+    if withstood >= 0 and noise.symmetric:
         grid = up_to(withstood, max_adds, max_removes)
-    else:
-        size = (min(max_adds, GRID_LIMIT - 1), min(max_removes, GRID_LIMIT - 1))
-        grid = certified_grid(p_lower, noise, *size, p_upper)
+    elif withstood >= 0:
+        grid = certified_grid(p_lower, noise, min(max_adds, GRID_LIMIT - 1), min(max_removes, GRID_LIMIT - 1), p_upper)
     return Certificate(
         label=label if withstood >= 0 else None,
         radius=withstood,
@@ -345,14 +345,7 @@ def certify_shares(
     )
 
 
-def from_counts(
-    counts: NDArray[np.int64],
-    noise: EdgeNoise,
-    *,
-    alpha: float,
-    max_adds: int,
-    max_removes: int,
-) -> Certificate:
+def from_counts(counts: NDArray[np.int64], noise: EdgeNoise, *, alpha: float, limits: tuple[int, int]) -> Certificate:
     """Method ``votes``: test of the label, lower bound on its share, upper bounds on all others'.
 
     Failure probabilities: ``0.1 alpha`` for naming a class that is not the most likely one; given that the named class is the
@@ -365,17 +358,7 @@ def from_counts(
     label = top if label_pvalue(counts[top], counts[second]) <= 0.1 * alpha else None
     p_lower = float(lower_bound(counts[top], samples, failure_prob=(0.8 if several else 0.9) * alpha))
     p_upper = float(upper_bound(counts[second], samples, failure_prob=0.1 * alpha)) if several else None
-    return certify_shares(
-        label,
-        p_lower,
-        p_upper,
-        method="votes",
-        alpha=alpha,
-        counts=counts,
-        noise=noise,
-        max_adds=max_adds,
-        max_removes=max_removes,
-    )
+    return certify_shares(label, p_lower, p_upper, counts, noise, limits, method="votes", alpha=alpha)
 
 
 # ---- checks --------------------------------------------------------------------------------------------------------

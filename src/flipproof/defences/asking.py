@@ -7,8 +7,7 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.evidence import Evidence
+from flipproof.certificates.certificate import Certificate, Evidence
 from flipproof.classifiers.guard import ShortcutDisagrees
 from flipproof.engines import Engine, ThisProcess
 from flipproof.errors import InputError

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from flipproof.certificates.evidence import Evidence
+from flipproof.certificates.certificate import Evidence
 from flipproof.classifiers.classifier import OTHER_ANSWERS
 from flipproof.defences.asking import ask_all
 from flipproof.defences.defence import DefendedClassifier

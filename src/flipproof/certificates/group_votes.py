@@ -101,15 +101,12 @@ class GroupVotes(Evidence):
         """See :class:`Evidence`."""
         if self.prices is None:
             return len(self)
-        sizes = (self.room[0] + self.room[1]).tolist()
-        depths = self.prices.depths.tolist()
-        flips = sum(
-            comb(size, level) for size, depth in zip(sizes, depths, strict=True) for level in range(1, depth + 1)
-        )
+        searched = zip((self.room[0] + self.room[1]).tolist(), self.prices.depths.tolist(), strict=True)
+        flips = sum(comb(size, level) for size, depth in searched for level in range(1, depth + 1))
         return len(self) + flips + int(self.prices.tried.sum())
 
     def purchase(self) -> Purchase | None:
-        """What an attacker would buy: the cheapest votes that change the majority; see :func:`cheapest_purchase`."""
+        """What an attacker would buy: the cheapest votes that change the majority."""
         return cheapest_purchase(self)
 
     def attack(self) -> IntArray | None:
@@ -135,22 +132,18 @@ class GroupVotes(Evidence):
         votes = [(group, parts.get(group, bought.rival)) for group in range(len(self))]
         votes = [(group, label) for group, label in votes if label != self.labels[group]]
         votes.sort(key=lambda vote: (vote[0] not in parts, int(prices[vote]), vote[0]))
+        rows = []
+        for group, label in votes[:_SHOWN_ROWS]:
+            price = self._price_words(int(prices[group, label]), bool(exact[group, label]))
+            was, after = ClassCell(int(self.labels[group])), ClassCell(label)
+            rows.append((group, was, after, price, "yes" if group in parts else ""))
         return WeakSpots(
             rival=bought.rival,
             flips=tuple((u, v) for u, v in flips.tolist()),
             succeeds=complete,
             caption="What votes cost in flips, cheapest first",
             columns=("Group", "Vote", "Turned into", "Price", "Bought"),
-            rows=tuple(
-                (
-                    group,
-                    ClassCell(int(self.labels[group])),
-                    ClassCell(label),
-                    self._price_words(int(prices[group, label]), bool(exact[group, label])),
-                    "yes" if group in parts else "",
-                )
-                for group, label in votes[:_SHOWN_ROWS]
-            ),
+            rows=tuple(rows),
         )
 
     def _known_flips(self, bought: Purchase) -> tuple[IntArray, bool]:
@@ -189,12 +182,8 @@ class GroupVotes(Evidence):
 
     def description(self) -> dict[str, Any]:
         """The hash that made the sub-graphs."""
-        return {
-            "groups": self.groups.count,
-            "key": self.groups.key,
-            "num_classes": self.num_classes,
-            "hash_version": self.hash_version,
-        }
+        own = {"num_classes": self.num_classes, "hash_version": self.hash_version}
+        return {"groups": self.groups.count, "key": self.groups.key, **own}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The labels, and the prices where there are any."""
@@ -232,7 +221,6 @@ def certify_group_votes(votes: GroupVotes, *, depth: int | None = None) -> Certi
     graph, counts, total = votes.graph, votes.counts, len(votes)
     label, rivals, needed = contest(counts)
     leads = needed - 1
-    adds, removes = votes.groups.addable(graph), votes.groups.removable(graph)
     for_label = votes.labels == label
     # of each rival, the groups whose change brings it one vote nearer: all but its own
     others = votes.labels != rivals[:, None]
@@ -243,8 +231,12 @@ def certify_group_votes(votes: GroupVotes, *, depth: int | None = None) -> Certi
         radius = graph.num_slots if bought is None else min(bought.cost - 1, graph.num_slots)
         grid = priced_grid(votes, depth=depth)
     else:
-        radius = _radius(leads, for_label & (adds | removes), others & (adds | removes), graph.num_slots)
-        grid = _grid(leads, for_label, others, adds, removes, (graph.max_adds, graph.max_removes))
+        inside = votes.groups.addable(graph) | votes.groups.removable(graph)
+        # r flips take min(r, a) votes from the label and give the rival min(r, b)
+        a, b = (for_label & inside).sum(), (others & inside).sum(axis=1)
+        withstood = np.where(leads < 2 * a, leads // 2, np.where(leads < a + b, leads - a, graph.num_slots))
+        radius = min(int(withstood.min()), graph.num_slots)
+        grid = _grid(votes, leads, for_label, others)
     return Certificate(
         label=label,
         radius=radius,
@@ -262,40 +254,19 @@ def certify_group_votes(votes: GroupVotes, *, depth: int | None = None) -> Certi
     )
 
 
-def _radius(leads: IntArray, for_label: NDArray[np.bool_], others: NDArray[np.bool_], num_slots: int) -> int:
-    """Most flips with which no rival gets past its lead."""
-    a, b = for_label.sum(), others.sum(axis=1)
-    withstood = np.where(leads < 2 * a, leads // 2, np.where(leads < a + b, leads - a, num_slots))
-    return min(int(withstood.min()), num_slots)
-
-
 def _grid(
-    leads: IntArray,
-    for_label: NDArray[np.bool_],
-    others: NDArray[np.bool_],
-    adds: NDArray[np.bool_],
-    removes: NDArray[np.bool_],
-    most: tuple[int, int],
+    votes: GroupVotes, leads: IntArray, for_label: NDArray[np.bool_], others: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Which attacks of ``[additions, removals]`` no rival gains enough from."""
-    added, removed = (np.arange(min(limit, GRID_LIMIT - 1) + 1) for limit in most)
-    taken = _changeable(for_label, adds, removes, added, removed)
-    certified = np.ones(taken.shape, dtype=np.bool_)
-    for lead, groups in zip(leads, others, strict=True):
-        certified &= taken + _changeable(groups, adds, removes, added, removed) <= lead
-    return cut_grid(certified)
+    """Which attacks of ``[additions, removals]`` no rival gains enough from, one flip for each vote."""
+    graph = votes.graph
+    adds, removes = votes.groups.addable(graph), votes.groups.removable(graph)
+    added, removed = (np.arange(min(limit, GRID_LIMIT - 1) + 1) for limit in (graph.max_adds, graph.max_removes))
 
+    def changeable(groups: NDArray[np.bool_]) -> IntArray:
+        only_adds, only_removes = (groups & adds & ~removes).sum(), (groups & removes & ~adds).sum()
+        spare = np.maximum(added - only_adds, 0)[:, None] + np.maximum(removed - only_removes, 0)
+        first = np.minimum(added, only_adds)[:, None] + np.minimum(removed, only_removes)
+        return np.asarray(first + np.minimum(spare, (groups & adds & removes).sum()))
 
-def _changeable(
-    groups: NDArray[np.bool_],
-    adds: NDArray[np.bool_],
-    removes: NDArray[np.bool_],
-    added: IntArray,
-    removed: IntArray,
-) -> IntArray:
-    """How many of the groups these additions and removals can change, one flip each, ``[additions, removals]``."""
-    only_adds, only_removes = (groups & adds & ~removes).sum(), (groups & removes & ~adds).sum()
-    spare = np.maximum(added - only_adds, 0)[:, None] + np.maximum(removed - only_removes, 0)
-    first = np.minimum(added, only_adds)[:, None] + np.minimum(removed, only_removes)
-    result: IntArray = first + np.minimum(spare, (groups & adds & removes).sum())
-    return result
+    gains = [changeable(for_label) + changeable(groups) <= lead for lead, groups in zip(leads, others, strict=True)]
+    return cut_grid(np.all(gains, axis=0))

@@ -1,8 +1,8 @@
 """Local scores: what a network that only sees views says of every view of a graph. The evidence of the local defence.
 
-For each pair of classes ``A < B`` the network scores the node set with its number of edges (the offset) and every node's view. The
-sum is the lead of ``A`` over ``B``; the answer is the class that leads over every other, if there is one. With the scores of all
-views that attacks reach, the certificate is arithmetic (:mod:`flipproof.certificates.matched_knapsack`).
+For each pair of classes ``A < B`` the network scores the node set with its number of edges (the offset) and every node's view.
+The sum is the lead of ``A`` over ``B``; the answer is the class that leads over every other, if there is one. With the
+scores of all views that attacks reach, the certificate is arithmetic (:mod:`flipproof.certificates.matched_knapsack`).
 """
 
 from __future__ import annotations

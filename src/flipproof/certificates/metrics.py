@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from flipproof.certificates.bounds import label_pvalue, lower_bound, upper_bound
 from flipproof.certificates.certificate import Certificate
+from flipproof.certificates.vote_share import label_pvalue, lower_bound, upper_bound
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graphs
 from flipproof.graphs.conversions import as_array

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from flipproof.certificates.bounds import label_pvalue, lower_bound
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.vote_share import certify_shares, single_flip_slack
+from flipproof.certificates.vote_share import certify_shares, label_pvalue, lower_bound, single_flip_slack
 from flipproof.noise import EdgeNoise
 
 

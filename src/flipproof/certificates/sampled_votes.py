@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from flipproof.certificates import influence, paper
 from flipproof.certificates import vote_share as by_votes
-from flipproof.certificates.bounds import checked_alpha
 from flipproof.certificates.certificate import Certificate, Evidence
+from flipproof.certificates.vote_share import checked_alpha
 from flipproof.checks import checked_count, checked_samples
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph
@@ -106,15 +106,9 @@ class Votes(Evidence):
 
     def description(self) -> dict[str, Any]:
         """Noise, seed and the rest that makes the flips again."""
-        return {
-            "add_threshold": self.noise.add_threshold,
-            "remove_threshold": self.noise.remove_threshold,
-            "num_classes": self.num_classes,
-            "seed": self.seed,
-            "checksums": list(self.checksums),
-            "stream_version": self.stream_version,
-            "compared": self.compared,
-        }
+        noise = {"add_threshold": self.noise.add_threshold, "remove_threshold": self.noise.remove_threshold}
+        numbers = {name: getattr(self, name) for name in ("num_classes", "seed", "stream_version", "compared")}
+        return {**noise, **numbers, "checksums": list(self.checksums)}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The labels."""

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.certificates.bounds import checked_alpha, label_pvalue
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.sampled_votes import (
     DEFAULT_METHOD,
@@ -18,6 +17,7 @@ from flipproof.certificates.sampled_votes import (
     checked_method,
     unanimous_certificate,
 )
+from flipproof.certificates.vote_share import checked_alpha, label_pvalue
 from flipproof.checks import checked_samples, checked_seed
 from flipproof.classifiers import Classifier
 from flipproof.defences.defence import Request

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates import vote_share as by_votes
-from flipproof.certificates.bounds import label_pvalue, lower_bound, upper_bound
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid, up_to
 from flipproof.certificates.influence.lead_test import Attack, LeadTest, SignTest
 from flipproof.certificates.influence.statistics import FlipCounts, count_flips
 from flipproof.certificates.influence.worst_set import all_above, some_below
+from flipproof.certificates.vote_share import label_pvalue, lower_bound, upper_bound
 from flipproof.noise import EdgeNoise
 
 if TYPE_CHECKING:

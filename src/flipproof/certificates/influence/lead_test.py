@@ -27,8 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
-from flipproof.certificates.bounds import FloatArray, lower_bound
-from flipproof.certificates.vote_share import one_more
+from flipproof.certificates.vote_share import FloatArray, lower_bound, one_more
 from flipproof.graphs import IntArray
 from flipproof.noise import EdgeNoise
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.certificates.bounds import FloatArray
 from flipproof.certificates.influence.lead_test import Attack, Kind, LeadTest
 from flipproof.certificates.influence.worst_set import Quadruples, SetWeights
+from flipproof.certificates.vote_share import FloatArray
 from flipproof.compiling import can_compile
 from flipproof.errors import InputError
 from flipproof.graphs import IntArray

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.certificates.bounds import FloatArray
+from flipproof.certificates.vote_share import FloatArray
 from flipproof.graphs import IntArray
 
 _STEP = 10_000  # what a step of the search costs beside the entries it looks at

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from flipproof import InputError
-from flipproof.certificates.bounds import checked_alpha, label_pvalue, lower_bound, upper_bound
+from flipproof.certificates.vote_share import checked_alpha, label_pvalue, lower_bound, upper_bound
 from support.exact import binomial_tail
 
 TRIALS = (1, 2, 3, 10, 100, 1000, 10_000, 100_000, 1_000_000)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import flipproof as fp
-from flipproof.certificates.evidence import Answer, Evidence
+from flipproof.certificates.certificate import Answer, Evidence
 
 GRAPH = fp.Graph(5, [(0, 1), (2, 3)], label=1, frozen=[(0, 4)], name="five")
 
@@ -70,7 +70,6 @@ def test_every_change_that_a_certificate_could_see_is_another_hash(kind: str) ->
         others.append(dataclasses.replace(evidence, labels=np.roll(1 - labels, 1)))
         if isinstance(evidence, fp.GroupVotes):
             others.append(dataclasses.replace(evidence, groups=fp.EdgeGroups(3, 8)))
-            assert repr(evidence) == f"GroupVotes(groups=3, counts={evidence.counts.tolist()})"
         same = dataclasses.replace(evidence, labels=labels.astype(np.uint32))
         assert same.digest == evidence.digest, "how labels are stored says nothing"
     assert len({evidence.digest, *(other.digest for other in others)}) == len(others) + 1

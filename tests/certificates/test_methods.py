@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flipproof import EdgeNoise, Graph, InputError, Votes, certify_counts, certify_votes, radius
-from flipproof.certificates.bounds import label_pvalue, lower_bound, upper_bound
+from flipproof.certificates.vote_share import label_pvalue, lower_bound, upper_bound
 from flipproof.noise import SampleStream
 
 NOISE = EdgeNoise(keep=0.8)

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flipproof import EdgeNoise, InputError, certified_grid, certify_counts, radius, worst_case
-from flipproof.certificates.bounds import lower_bound
-from flipproof.certificates.vote_share import _Levels, _levels, bounded_radius
+from flipproof.certificates.vote_share import _Levels, _levels, bounded_radius, lower_bound
 from support import exact
 
 TOLERANCE = Fraction(1, 10**12)

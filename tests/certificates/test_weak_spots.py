@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import flipproof as fp
-from flipproof.certificates.evidence import ClassCell, Evidence, WeakSpots
+from flipproof.certificates.certificate import ClassCell, Evidence, WeakSpots
 from flipproof.certificates.local_scores import LocalScores, leads_over_rivals, rivals_of
+from flipproof.certificates.matched_knapsack import FlipSearch
 from flipproof.certificates.node_views import views_of
-from flipproof.certificates.worst_flips import FlipSearch
 from flipproof.graphs import slots_of_pairs
 from support.local_tables import random_case
 from support.tables import Table

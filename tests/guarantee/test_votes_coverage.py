@@ -198,9 +198,7 @@ def exact_failure(noise: EdgeNoise, samples: int, alpha: float, method: str, mos
     from_counts = paper.from_counts if method == "paper" else by_votes.from_counts
     radii = np.empty(samples + 1, dtype=int)  # of a class with so many votes, if it is named
     for count in range(samples + 1):
-        found = from_counts(
-            np.array([count, samples - count]), noise, alpha=alpha, max_adds=UNBOUNDED, max_removes=UNBOUNDED
-        )
+        found = from_counts(np.array([count, samples - count]), noise, alpha=alpha, limits=(UNBOUNDED, UNBOUNDED))
         radii[count] = found.radius if found.label == 0 else -1
     worst = 0.0
     for flips in range(most + 1):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flipproof.certificates.evidence import ClassCell, WeakSpots
+from flipproof.certificates.certificate import ClassCell, WeakSpots
 from flipproof.report.content import CertifiedRun, Reading, percent
 from flipproof.report.reading import read_run, with_attacks, with_lines
 from flipproof.report.report_page import report_page

@@ -1,14 +1,9 @@
 """Group votes: what the base classifier said about every hashed sub-graph, what votes cost, and the majority's certificate.
 
-One flip changes one sub-graph, hence at most one vote. With ``N_A`` votes for the winner, ``N_B`` for a rival and ties to the
-smaller label, the answer stands while
-
-    N_A - N_B - [B < A] >= drop,        drop <= 2 r after r flips,
-
-so every attack of ``floor((N_A - N_B - [B < A]) / 2)`` flips is withstood (GNNCert, Xia et al., ICLR 2024). Here the drop is
-counted exactly: a group without a pair that the attacker can flip keeps its vote, and so does, against removals alone, a group
-without an edge. With certainty: nothing is sampled. Where the prices of votes are known, the drop is bought at these prices
-instead of one flip each (:mod:`flipproof.certificates.prices`). ``docs/voting.md`` has the proofs.
+One flip changes one sub-graph, hence at most one vote: with ``N_A`` votes for the winner, ``N_B`` for a rival and ties to the
+smaller label, every attack of ``floor((N_A - N_B - [B < A]) / 2)`` flips is withstood (GNNCert, Xia et al., ICLR 2024). Here it
+is counted which groups an attacker can change at all, and votes are bought at their prices where these are known
+(:mod:`flipproof.certificates.prices`). ``docs/voting.md`` has the proofs.
 """
 
 from __future__ import annotations
@@ -22,15 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid
-from flipproof.certificates.evidence import ClassCell, Evidence, WeakSpots
+from flipproof.certificates.certificate import GRID_LIMIT, Certificate, ClassCell, Evidence, WeakSpots, cut_grid
 from flipproof.certificates.prices import Prices, Purchase, cheapest_purchase, contest, price_table, priced_grid
 from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, pairs_of_slots
 from flipproof.noise.groups import HASH_VERSION, EdgeGroups
 
-METHOD = "voting"
 _SHOWN_ROWS = 12
 
 
@@ -88,9 +81,6 @@ class GroupVotes(Evidence):
     def __len__(self) -> int:
         return len(self.labels)
 
-    def __repr__(self) -> str:
-        return f"GroupVotes(groups={len(self)}, counts={self.counts.tolist()})"
-
     @property
     def counts(self) -> IntArray:
         """Votes for each class, ``[C]``."""
@@ -111,23 +101,16 @@ class GroupVotes(Evidence):
         """See :class:`Evidence`."""
         if self.prices is None:
             return len(self)
-        sizes = (self.room[0] + self.room[1]).tolist()
-        depths = self.prices.depths.tolist()
-        flips = sum(
-            comb(size, level) for size, depth in zip(sizes, depths, strict=True) for level in range(1, depth + 1)
-        )
+        searched = zip((self.room[0] + self.room[1]).tolist(), self.prices.depths.tolist(), strict=True)
+        flips = sum(comb(size, level) for size, depth in searched for level in range(1, depth + 1))
         return len(self) + flips + int(self.prices.tried.sum())
 
     def purchase(self) -> Purchase | None:
-        """What an attacker would buy: the cheapest votes that change the majority; see :func:`cheapest_purchase`."""
+        """What an attacker would buy: the cheapest votes that change the majority."""
         return cheapest_purchase(self)
 
     def attack(self) -> IntArray | None:
-        """The smallest attack that changes the majority, as node pairs ``[cost, 2]``; ``None`` where prices do not tell.
-
-        It is a success of ``radius + 1`` flips: the certificate is exact then. There is none where a price is not known exactly,
-        or where the model's answer after the flips depends on rounding.
-        """
+        """The smallest attack that changes the majority, as node pairs ``[cost, 2]``; ``None`` where prices do not tell."""
         bought = cheapest_purchase(self)
         if bought is None or not bought.exact:
             return None
@@ -149,22 +132,18 @@ class GroupVotes(Evidence):
         votes = [(group, parts.get(group, bought.rival)) for group in range(len(self))]
         votes = [(group, label) for group, label in votes if label != self.labels[group]]
         votes.sort(key=lambda vote: (vote[0] not in parts, int(prices[vote]), vote[0]))
+        rows = []
+        for group, label in votes[:_SHOWN_ROWS]:
+            price = self._price_words(int(prices[group, label]), bool(exact[group, label]))
+            was, after = ClassCell(int(self.labels[group])), ClassCell(label)
+            rows.append((group, was, after, price, "yes" if group in parts else ""))
         return WeakSpots(
             rival=bought.rival,
             flips=tuple((u, v) for u, v in flips.tolist()),
             succeeds=complete,
             caption="What votes cost in flips, cheapest first",
             columns=("Group", "Vote", "Turned into", "Price", "Bought"),
-            rows=tuple(
-                (
-                    group,
-                    ClassCell(int(self.labels[group])),
-                    ClassCell(label),
-                    self._price_words(int(prices[group, label]), bool(exact[group, label])),
-                    "yes" if group in parts else "",
-                )
-                for group, label in votes[:_SHOWN_ROWS]
-            ),
+            rows=tuple(rows),
         )
 
     def _known_flips(self, bought: Purchase) -> tuple[IntArray, bool]:
@@ -203,12 +182,8 @@ class GroupVotes(Evidence):
 
     def description(self) -> dict[str, Any]:
         """The hash that made the sub-graphs."""
-        return {
-            "groups": self.groups.count,
-            "key": self.groups.key,
-            "num_classes": self.num_classes,
-            "hash_version": self.hash_version,
-        }
+        own = {"num_classes": self.num_classes, "hash_version": self.hash_version}
+        return {"groups": self.groups.count, "key": self.groups.key, **own}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The labels, and the prices where there are any."""
@@ -246,7 +221,6 @@ def certify_group_votes(votes: GroupVotes, *, depth: int | None = None) -> Certi
     graph, counts, total = votes.graph, votes.counts, len(votes)
     label, rivals, needed = contest(counts)
     leads = needed - 1
-    adds, removes = votes.groups.addable(graph), votes.groups.removable(graph)
     for_label = votes.labels == label
     # of each rival, the groups whose change brings it one vote nearer: all but its own
     others = votes.labels != rivals[:, None]
@@ -257,12 +231,16 @@ def certify_group_votes(votes: GroupVotes, *, depth: int | None = None) -> Certi
         radius = graph.num_slots if bought is None else min(bought.cost - 1, graph.num_slots)
         grid = priced_grid(votes, depth=depth)
     else:
-        radius = _radius(leads, for_label & (adds | removes), others & (adds | removes), graph.num_slots)
-        grid = _grid(leads, for_label, others, adds, removes, (graph.max_adds, graph.max_removes))
+        inside = votes.groups.addable(graph) | votes.groups.removable(graph)
+        # r flips take min(r, a) votes from the label and give the rival min(r, b)
+        a, b = (for_label & inside).sum(), (others & inside).sum(axis=1)
+        withstood = np.where(leads < 2 * a, leads // 2, np.where(leads < a + b, leads - a, graph.num_slots))
+        radius = min(int(withstood.min()), graph.num_slots)
+        grid = _grid(votes, leads, for_label, others)
     return Certificate(
         label=label,
         radius=radius,
-        method=METHOD,
+        method="voting",
         alpha=0.0,
         samples=total,
         counts=tuple(counts.tolist()),
@@ -276,44 +254,19 @@ def certify_group_votes(votes: GroupVotes, *, depth: int | None = None) -> Certi
     )
 
 
-def _radius(leads: IntArray, for_label: NDArray[np.bool_], others: NDArray[np.bool_], num_slots: int) -> int:
-    """Most flips with which no rival gets past its lead.
-
-    ``r`` flips take ``min(r, a)`` votes from the label and give the rival ``min(r, b)``, of ``a`` groups that voted for the
-    label and ``b >= a`` that did not vote for the rival, counting those only that can be changed.
-    """
-    a, b = for_label.sum(), others.sum(axis=1)
-    withstood = np.where(leads < 2 * a, leads // 2, np.where(leads < a + b, leads - a, num_slots))
-    return min(int(withstood.min()), num_slots)
-
-
 def _grid(
-    leads: IntArray,
-    for_label: NDArray[np.bool_],
-    others: NDArray[np.bool_],
-    adds: NDArray[np.bool_],
-    removes: NDArray[np.bool_],
-    most: tuple[int, int],
+    votes: GroupVotes, leads: IntArray, for_label: NDArray[np.bool_], others: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Which attacks of ``[additions, removals]`` no rival gains enough from."""
-    added, removed = (np.arange(min(limit, GRID_LIMIT - 1) + 1) for limit in most)
-    taken = _changeable(for_label, adds, removes, added, removed)
-    certified = np.ones(taken.shape, dtype=np.bool_)
-    for lead, groups in zip(leads, others, strict=True):
-        certified &= taken + _changeable(groups, adds, removes, added, removed) <= lead
-    return cut_grid(certified)
+    """Which attacks of ``[additions, removals]`` no rival gains enough from, one flip for each vote."""
+    graph = votes.graph
+    adds, removes = votes.groups.addable(graph), votes.groups.removable(graph)
+    added, removed = (np.arange(min(limit, GRID_LIMIT - 1) + 1) for limit in (graph.max_adds, graph.max_removes))
 
+    def changeable(groups: NDArray[np.bool_]) -> IntArray:
+        only_adds, only_removes = (groups & adds & ~removes).sum(), (groups & removes & ~adds).sum()
+        spare = np.maximum(added - only_adds, 0)[:, None] + np.maximum(removed - only_removes, 0)
+        first = np.minimum(added, only_adds)[:, None] + np.minimum(removed, only_removes)
+        return np.asarray(first + np.minimum(spare, (groups & adds & removes).sum()))
 
-def _changeable(
-    groups: NDArray[np.bool_],
-    adds: NDArray[np.bool_],
-    removes: NDArray[np.bool_],
-    added: IntArray,
-    removed: IntArray,
-) -> IntArray:
-    """How many of the groups these additions and removals can change, one flip each, ``[additions, removals]``."""
-    only_adds, only_removes = (groups & adds & ~removes).sum(), (groups & removes & ~adds).sum()
-    spare = np.maximum(added - only_adds, 0)[:, None] + np.maximum(removed - only_removes, 0)
-    first = np.minimum(added, only_adds)[:, None] + np.minimum(removed, only_removes)
-    result: IntArray = first + np.minimum(spare, (groups & adds & removes).sum())
-    return result
+    gains = [changeable(for_label) + changeable(groups) <= lead for lead, groups in zip(leads, others, strict=True)]
+    return cut_grid(np.all(gains, axis=0))

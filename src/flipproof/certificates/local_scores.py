@@ -1,11 +1,8 @@
 """Local scores: what a network that only sees views says of every view of a graph. The evidence of the local defence.
 
-For each unordered pair of classes ``(A, B)``, ``A < B``, the network gives a score ``b(z, m)`` to the node set and its number of
-edges, the offset, and a score ``h(view)`` to every node. Their sum is the lead of ``A`` over ``B``; the answer is the class that
-leads over every other, and there is no answer where no class does.
-
-With the scores of all views that attacks reach, the certificate is arithmetic: :mod:`flipproof.certificates.matched_knapsack`
-bounds what the votes lose, and the offset loses what its value at ``m`` plus additions less removals says.
+For each pair of classes ``A < B`` the network scores the node set with its number of edges (the offset) and every node's view.
+The sum is the lead of ``A`` over ``B``; the answer is the class that leads over every other, if there is one. With the
+scores of all views that attacks reach, the certificate is arithmetic (:mod:`flipproof.certificates.matched_knapsack`).
 """
 
 from __future__ import annotations
@@ -18,17 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.certificates.certificate import GRID_LIMIT, Certificate, NodeRadii, cut_grid
-from flipproof.certificates.evidence import Evidence, WeakSpots
-from flipproof.certificates.matched_knapsack import KINDS, NodeLosses, greedy_bounds, worst_drops
+from flipproof.certificates.certificate import GRID_LIMIT, Certificate, Evidence, NodeRadii, WeakSpots, cut_grid
+from flipproof.certificates.matched_knapsack import KINDS, Flip, FlipSearch, NodeLosses, greedy_bounds, worst_drops
 from flipproof.certificates.node_views import NodeViews, views_of
-from flipproof.certificates.worst_flips import Flip, FlipSearch
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
 
-__all__ = ["METHOD", "LocalScores", "answer_of", "edge_changes", "leads_over_rivals", "rivals_of"]
-
-METHOD = "local"
 _MOST_MIXED = (
     4  # additions, and removals, of a budget of both: the knapsack of two totals costs the square of their product
 )
@@ -37,6 +29,8 @@ _SEARCHED_NODES = 1000  # beyond, no attack is looked for: every flip of a searc
 _SHOWN_ROWS = 12
 
 Floats = NDArray[np.float64]
+Budget = tuple[int, int] | int
+"""Additions and removals, or flips of either kind."""
 
 
 @lru_cache(maxsize=64)
@@ -71,32 +65,23 @@ def answer_of(scores: Floats, num_classes: int) -> int | None:
 
 @dataclass(frozen=True, eq=False)
 class LocalScores(Evidence):
-    """The scores of all views that an attack of few flips per node can reach.
-
-    Attributes:
-        graph: The graph.
-        num_classes: Number of classes ``C``; there are ``P = C (C - 1) / 2`` pairs.
-        kinds: Kind of every node, ``[n]``.
-        depth: Flips per node that were looked at. Without a bound, the radius is at most this.
-        offset: Score of the node set and its number of edges, ``[P]``.
-        scores: Scores of the views in the order of :class:`NodeViews`, ``[R, P]``.
-        rounding: Bound on the error of any single score, ``[P]``.
-        bound: Largest absolute score that any view can have, ``[P]``; ``None`` if there is no such bound.
-        offsets: The offset after each of :func:`edge_changes`, ``[E, P]``; ``None`` if it does not depend on edges.
-        node_radii: What follows from the scores of graphs with other nodes, which are not kept; ``None`` if it was not asked.
-    """
+    """The scores of all views that an attack of few flips per node can reach."""
 
     kind = "local scores"
 
-    graph: Graph
-    num_classes: int
-    kinds: IntArray
-    depth: int
-    offset: Floats
-    scores: Floats
-    rounding: Floats
-    bound: Floats | None = None
+    graph: Graph  # the graph
+    num_classes: int  # number of classes ``C``; there are ``P = C (C - 1) / 2`` pairs
+    kinds: IntArray  # kind of every node, ``[n]``
+    depth: int  # flips per node that were looked at. Without a bound, the radius is at most this.
+    offset: Floats  # score of the node set and its number of edges, ``[P]``
+    scores: Floats  # scores of the views in the order of :class:`NodeViews`, ``[R, P]``
+    rounding: Floats  # bound on the error of any single score, ``[P]``
+    bound: Floats | None = (
+        None  # largest absolute score that any view can have, ``[P]``; ``None`` if there is no such bound
+    )
+    # the offset after each of :func:`edge_changes`, ``[E, P]``; ``None`` if it does not depend on edges
     offsets: Floats | None = None
+    # what follows from the scores of graphs with other nodes, which are not kept; ``None`` if it was not asked
     node_radii: NodeRadii | None = None
 
     def __post_init__(self) -> None:
@@ -136,9 +121,6 @@ class LocalScores(Evidence):
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in super().__getstate__().items() if key != "views"}
 
-    def __repr__(self) -> str:
-        return f"LocalScores(views={len(self.scores)}, depth={self.depth}, label={self.label})"
-
     @cached_property
     def totals(self) -> Floats:
         """Score of the whole graph for every pair of classes, ``[P]``."""
@@ -166,7 +148,7 @@ class LocalScores(Evidence):
         return Certificate(
             label=label,
             radius=radius,
-            method=METHOD,
+            method="local",
             alpha=0.0,
             samples=1,
             counts=tuple(counts.tolist()),
@@ -210,20 +192,18 @@ class LocalScores(Evidence):
         deepest = _MOST_FLIPS if whole or (bound is not None and self.offsets is None) else self.depth
         margins = self.margin(np.arange(_MOST_FLIPS + 1)[:, None])[:, columns]
 
-        def stands(budget: tuple[int, int] | int) -> bool:
+        def stands(budget: Budget) -> bool:
             """Whether no attack of exactly this budget, flips of either kind or additions and removals, changes the answer."""
             adds, removes = (budget, 0) if isinstance(budget, int) else budget
             flips = adds + removes
             if flips == 0 or flips > graph.num_slots:
                 return True
-            if not isinstance(budget, int) and _no_such_attack(graph, adds, removes):
+            if not isinstance(budget, int) and (adds > graph.max_adds or removes > graph.max_removes):
                 return True
             # mixed budgets beyond the depth cost much and are mostly lost
             if flips > (self.depth if adds and removes and not whole else deepest):
                 return False
-            lost = worst_drops(losses, budget)
-            lost = lost + (offset.either(flips) if isinstance(budget, int) else offset.of(*budget))
-            return bool((leads - lost > margins[flips]).all())
+            return bool((leads - (worst_drops(losses, budget) + offset.of(budget)) > margins[flips]).all())
 
         limits = dict(zip(KINDS, (graph.num_slots, *most), strict=True))
         known = dict.fromkeys(KINDS, 0)
@@ -232,7 +212,8 @@ class LocalScores(Evidence):
         first = 4 if bound is None else _MOST_FLIPS
         while left:
             flips = min(max(first, 4 * flips), deepest, max(limits[kind] for kind in left))
-            lost = greedy_bounds(losses, flips, left) + np.stack([offset.up_to(flips, kind) for kind in left])
+            of_offset = [[offset.of(_budget(kind, number)) for number in range(flips + 1)] for kind in left]
+            lost = greedy_bounds(losses, flips, left) + np.array(of_offset)
             holds = np.all(leads - lost[:, 1:] > margins[1 : flips + 1], axis=2)
             known |= dict(zip(left, np.where(holds.all(axis=1), flips, holds.argmin(axis=1)).tolist(), strict=True))
             left = [kind for kind in left if known[kind] == flips < min(limits[kind], deepest)]
@@ -241,10 +222,9 @@ class LocalScores(Evidence):
             """Flips of one kind up to which all are withstood; it is known of at least so many."""
             flips = min(max(known[kind], least), limits[kind])
             while flips < limits[kind]:
-                more = flips + 1
-                if not stands(more if kind == "either" else (more, 0) if kind == "adds" else (0, more)):
+                if not stands(_budget(kind, flips + 1)):
                     break
-                flips = more
+                flips += 1
             return flips
 
         radius = along("either")
@@ -319,31 +299,18 @@ class LocalScores(Evidence):
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Kinds and scores."""
-        return {
-            "kinds": self.kinds.astype(np.uint32),
-            "offset": self.offset,
-            "scores": self.scores,
-            "rounding": self.rounding,
-            **({} if self.bound is None else {"bound": self.bound}),
-            **({} if self.offsets is None else {"offsets": self.offsets}),
-            **({} if self.node_radii is None else {"node_radii": np.array(astuple(self.node_radii))}),
-        }
+        radii = None if self.node_radii is None else np.array(astuple(self.node_radii))
+        parts = {name: getattr(self, name) for name in ("offset", "scores", "rounding", "bound", "offsets")}
+        parts |= {"kinds": self.kinds.astype(np.uint32), "node_radii": radii}
+        return {name: part for name, part in parts.items() if part is not None}
 
     @classmethod
     def from_parts(cls, graph: Graph, description: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> LocalScores:
         """See :class:`Evidence`."""
-        return cls(
-            graph,
-            description["num_classes"],
-            arrays["kinds"],
-            description["depth"],
-            arrays["offset"],
-            arrays["scores"],
-            arrays["rounding"],
-            arrays.get("bound"),
-            arrays.get("offsets"),
-            NodeRadii(*arrays["node_radii"].tolist()) if "node_radii" in arrays else None,
-        )
+        named: dict[str, Any] = {name: arrays[name] for name in ("kinds", "offset", "scores", "rounding")}
+        named |= {name: arrays.get(name) for name in ("bound", "offsets")} | {"depth": description["depth"]}
+        radii = NodeRadii(*arrays["node_radii"].tolist()) if "node_radii" in arrays else None
+        return cls(graph, description["num_classes"], **named, node_radii=radii)
 
 
 def edge_changes(graph: Graph, depth: int) -> IntArray:
@@ -361,7 +328,7 @@ class _OffsetDrops:
 
     def __init__(self, evidence: LocalScores, label: int) -> None:
         graph, classes = evidence.graph, evidence.num_classes
-        self._most, self._nothing = (graph.max_adds, graph.max_removes), np.zeros(classes - 1)
+        self._limits, self._nothing = (graph.max_adds, graph.max_removes), np.zeros(classes - 1)
         self._changes = np.zeros(0, dtype=np.int64)
         if evidence.offsets is not None:
             after = leads_over_rivals(evidence.offsets, label, classes)
@@ -374,30 +341,23 @@ class _OffsetDrops:
             return None
         return dict(zip(self._changes.tolist(), self._table[:, rival].tolist(), strict=True))
 
-    def of(self, adds: int, removes: int) -> Floats:
-        """Of so many additions and removals; ``-inf`` if there is no room for them."""
-        return self._largest(adds - removes, adds - removes)
-
-    def either(self, flips: int) -> Floats:
-        """The largest of exactly so many flips."""
-        adds, removes = self._most
-        return self._largest(flips - 2 * min(flips, removes), 2 * min(flips, adds) - flips)
-
-    def up_to(self, flips: int, kind: str) -> Floats:
-        """Of 0, 1, ..., ``flips`` flips of one of :data:`KINDS`, ``[flips + 1, C - 1]``."""
-        if not len(self._changes):
-            return np.zeros((flips + 1, len(self._nothing)))
-        signed = {"adds": lambda number: self.of(number, 0), "removes": lambda number: self.of(0, number)}
-        return np.stack([signed.get(kind, self.either)(number) for number in range(flips + 1)])
-
-    def _largest(self, least: int, most: int) -> Floats:
-        """The largest drop of every second change from one to another; ``-inf`` if there is none."""
+    def of(self, budget: Budget) -> Floats:
+        """The largest of exactly this budget; ``-inf`` if there is no room for it."""
         if not len(self._changes):
             return self._nothing
+        if isinstance(budget, int):
+            least, most = budget - 2 * min(budget, self._limits[1]), 2 * min(budget, self._limits[0]) - budget
+        else:
+            least = most = budget[0] - budget[1]
         first = int(self._changes[0])
         start = least - first if least >= first else (least - first) % 2
         chosen = self._table[start : max(0, most - first + 1) : 2]
         return chosen.max(axis=0) if len(chosen) else self._nothing - np.inf
+
+
+def _budget(kind: str, flips: int) -> Budget:
+    """So many flips of one of :data:`KINDS`."""
+    return flips if kind == "either" else (flips, 0) if kind == "adds" else (0, flips)
 
 
 def _shortened(rows: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
@@ -411,17 +371,8 @@ def graph_scores(views: NodeViews, offset: Floats, scores: Floats) -> Floats:
     return found
 
 
-def _no_such_attack(graph: Graph, adds: int, removes: int) -> bool:
-    """Whether no attack has exactly so many additions and removals."""
-    return adds > graph.max_adds or removes > graph.max_removes
-
-
 def _diagonal(grid: NDArray[np.bool_], flips: int, graph: Graph) -> bool:
     """Whether the grid says that every attack of exactly so many flips is withstood."""
-    for adds in range(flips + 1):
-        removes = flips - adds
-        if _no_such_attack(graph, adds, removes):
-            continue
-        if adds >= grid.shape[0] or removes >= grid.shape[1] or not grid[adds, removes]:
-            return False
-    return True
+    adds = np.arange(max(0, flips - graph.max_removes), min(flips, graph.max_adds) + 1)
+    inside = (adds < grid.shape[0]) & (flips - adds < grid.shape[1])
+    return bool(inside.all() and grid[adds, flips - adds].all())

@@ -18,13 +18,13 @@ Views are enumerated up to a depth. Where votes are bounded, ``|h(v)| <= c``, a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.certificates.node_views import NodeViews
+from flipproof.certificates.node_views import Compositions, NodeViews
 from flipproof.graphs import IntArray
 
 THETAS = (0.0, 0.5, 1.0)
@@ -58,10 +58,7 @@ class NodeLosses:
         self._along: dict[str, Floats] = {}
 
     def _slacks(self, single: Floats) -> Floats:
-        """``(delta_v(w) - delta_w(v)) / 2`` for the best partner ``w`` of every node and move, ``[n, 2K, B]``; 0 if impossible.
-
-        ``delta_v(w)`` depends only on the kind of ``w``, so the best partner is the one that loses most itself.
-        """
+        """``(delta_v(w) - delta_w(v)) / 2`` for the best partner ``w`` of every node and move, ``[n, 2K, B]``, or 0."""
         views, graph = self.views, self.views.graph
         n, number = graph.num_nodes, single.shape[1] // 2
         free = ~np.eye(n, dtype=np.bool_)
@@ -233,10 +230,7 @@ def _merged(left: Floats, right: Floats, total: tuple[int, int]) -> Floats:
 
 
 def worst_drops(losses: NodeLosses, budget: tuple[int, int] | int) -> Floats:
-    """The largest drop of the lead over each rival in an attack of exactly so many flips, ``[B]``; ``-inf`` if there is none.
-
-    ``budget`` is a number of flips of either kind, or of additions and removals.
-    """
+    """The largest drop of the lead over each rival in an attack of exactly so many flips, ``[B]``; ``-inf`` if there is none."""
     adds, removes = (budget, 0) if isinstance(budget, int) else budget
     if adds and removes:
         values, total = losses.of_both(adds, removes), (2 * adds, 2 * removes)
@@ -248,11 +242,7 @@ def worst_drops(losses: NodeLosses, budget: tuple[int, int] | int) -> Floats:
 
 
 def greedy_bounds(losses: NodeLosses, flips: int, kinds: Sequence[str] = KINDS) -> Floats:
-    """Bounds on :func:`worst_drops` from above, mostly near it, for 0, 1, ..., ``flips`` flips, ``[kinds, flips + 1, B]``.
-
-    ``W_v`` is at most a sum of gains, one per touch (:func:`touch_gains`), and an attack of ``q`` flips takes ``2q`` of all
-    gains: at most the largest ones.
-    """
+    """Bounds on :func:`worst_drops` from above, mostly near it, for 0, 1, ..., ``flips`` flips, ``[kinds, flips + 1, B]``."""
     touches, values = losses.corners(flips, kinds)
     *shape, nodes, width = values.shape  # kinds, thetas, rivals
     touches = np.broadcast_to(touches[:, None, None], values.shape).reshape(-1, width)
@@ -275,8 +265,8 @@ def greedy_bounds(losses: NodeLosses, flips: int, kinds: Sequence[str] = KINDS) 
     place = np.minimum(place - stretches * row, stretches - 1)
     bounds = brought[row, place] + gains[row, place] * (totals - before[row, place])
     bounds[totals > before[:, -1:]] = -np.inf
-    smallest: NDArray[np.float64] = bounds.reshape(*shape, -1).min(axis=1).swapaxes(1, 2)
-    return smallest
+    above: Floats = bounds.reshape(*shape, -1).min(axis=1).swapaxes(1, 2)
+    return above
 
 
 def touch_gains(values: Floats, touches: IntArray | None = None) -> Floats:
@@ -303,3 +293,109 @@ def touch_gains(values: Floats, touches: IntArray | None = None) -> Floats:
                 np.fmax(slopes[place], slopes[place + 1], out=slopes[place])
             np.fmin(gains[start:], slopes, out=gains[start:])
     return gains.T
+
+
+Flip = tuple[int, int]
+
+
+class FlipSearch:
+    """Attacks on the lead over one rival.
+
+    Args:
+        views: The views and what reaches them.
+        parts: Part that each view has in the lead, ``[R]``.
+        by_edges: What the lead loses besides by a change of the number of edges; by default nothing.
+    """
+
+    def __init__(self, views: NodeViews, parts: Floats, by_edges: Mapping[int, float] | None = None) -> None:
+        self._views, self._parts, self._by_edges = views, parts, by_edges
+        self.num_moves = 2 * int(views.counts.shape[1])  # partners of each kind can be added and removed
+        frozen = views.graph.frozen
+        self._free = np.triu(np.ones(views.joined.shape, dtype=np.bool_), 1)
+        self._free[frozen[:, 0], frozen[:, 1]] = False
+        # what a node loses by a first move, [n, 2K]: the first rows of the compositions are the single moves
+        reached = views.reached[:, : self.num_moves]
+        first = np.where(reached >= 0, parts[views.base][:, None] - parts[reached], -np.inf)
+        self._first: Floats = first[views.class_of_node]
+
+    def drops(self, flips: list[Flip]) -> list[float]:
+        """How far the first 0, 1, 2, ... flips lower the lead; ``-inf`` if a node is touched more often than was looked at."""
+        attack = _Attack(self)
+        return [0.0, *(attack.flip(flip) for flip in flips)]
+
+    def greedy(self, most: int, enough: Callable[[int, float], bool]) -> list[Flip]:
+        """Up to ``most`` flips, each the worst one by then, until ``enough(number, drop)``."""
+        flips, gains, free, attack = list[Flip](), self._first.copy(), self._free.copy(), _Attack(self)
+        while len(flips) < most:
+            flip = self._worst(gains, free, attack.change)
+            if flip is None:
+                break
+            flips.append(flip)
+            free[flip] = False
+            if enough(len(flips), attack.flip(flip)):
+                break
+            for node in flip:
+                gains[node] = attack.next(node)
+        return flips
+
+    def pruned(self, flips: list[Flip], enough: Callable[[int, float], bool]) -> list[Flip]:
+        """The flips without those that the others are enough without."""
+        kept = list(flips)
+        for flip in flips:
+            rest = [other for other in kept if other != flip]
+            if rest and enough(len(rest), self.drops(rest)[-1]):
+                kept = rest
+        return kept
+
+    def _worst(self, gains: Floats, free: NDArray[np.bool_], change: int) -> Flip | None:
+        joined, kinds = self._views.joined, self._views.kinds
+        moves = gains.reshape(len(gains), 2, -1)[..., kinds]  # [n, 2, n]: what the first loses by the last
+        both = moves + moves.transpose(2, 1, 0)
+        fewer, same, more = (self.lost_by_edges(change + step) for step in (-1, 0, 1))
+        drops = np.where(joined, both[:, 1] + (fewer - same), both[:, 0] + (more - same))
+        u, v = divmod(int(np.where(free, drops, -np.inf).argmax()), len(kinds))
+        return (u, v) if free[u, v] and np.isfinite(drops[u, v]) else None
+
+    def lost_by_edges(self, change: int) -> float:
+        """What the lead loses by so many edges more alone; ``-inf`` if that was not looked at."""
+        return 0.0 if self._by_edges is None else self._by_edges.get(change, -np.inf)
+
+    def lost(self, node: int, moves: NDArray[np.int64]) -> float:
+        """What a node loses by moves; ``-inf`` if they were not looked at."""
+        place, own = _numbers(self._views.steps).get(moves.tobytes()), self._views.class_of_node[node]
+        reached = -1 if place is None else int(self._views.reached[own, place])
+        return float(self._parts[self._views.base[own]] - self._parts[reached]) if reached >= 0 else -np.inf
+
+    def moves_of(self, flip: Flip) -> tuple[bool, tuple[int, int]]:
+        """Whether a flip removes an edge, and the moves that it makes at its two ends."""
+        removes, kinds = bool(self._views.joined[flip]), self._views.kinds
+        first = self.num_moves // 2 * removes
+        return removes, (first + int(kinds[flip[1]]), first + int(kinds[flip[0]]))
+
+
+class _Attack:
+    """An attack under way: the moves made at every node that it touched, and what these nodes lost."""
+
+    def __init__(self, search: FlipSearch) -> None:
+        self._search, self.change = search, 0
+        self._moves, self._lost = dict[int, NDArray[np.int64]](), dict[int, float]()
+
+    def flip(self, flip: Flip) -> float:
+        """Make a flip; returns the drop by then."""
+        removes, moves = self._search.moves_of(flip)
+        for node, move in zip(flip, moves, strict=True):
+            self._moves.setdefault(node, np.zeros(self._search.num_moves, dtype=np.int64))[move] += 1
+            self._lost[node] = self._search.lost(node, self._moves[node])
+        self.change += -1 if removes else 1
+        return float(sum(self._lost.values())) + self._search.lost_by_edges(self.change)
+
+    def next(self, node: int) -> Floats:
+        """What a node that was touched loses by one move more, ``[2K]``."""
+        steps = np.eye(self._search.num_moves, dtype=np.int64)
+        return np.array([self._search.lost(node, self._moves[node] + step) for step in steps]) - self._lost[node]
+
+
+@lru_cache(maxsize=16)
+def _numbers(steps: Compositions) -> dict[bytes, int]:
+    """The place of every composition."""
+    return {row.tobytes(): place for place, row in enumerate(steps.moves.astype(np.int64))}

@@ -1,10 +1,8 @@
 """What a set of certificates is worth: certified accuracy, average radius and their intervals, computed here and nowhere else.
 
 Everything is read off one array, the *right radii*: of each graph the radius, or -1 where the answer is wrong, missing, or cannot
-be judged because the graph has no label.
-
-Intervals treat the graphs as a random sample of the graphs that one cares about. They say what another sample of as many graphs
-may give; they say nothing about another training run, and nothing about alpha.
+be judged. Intervals treat the graphs as a random sample: they say what another sample of as many graphs may give, and nothing
+about another training run or about alpha.
 """
 
 from __future__ import annotations
@@ -17,8 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from flipproof.certificates.bounds import label_pvalue, lower_bound, upper_bound
 from flipproof.certificates.certificate import Certificate
+from flipproof.certificates.vote_share import label_pvalue, lower_bound, upper_bound
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graphs
 from flipproof.graphs.conversions import as_array
@@ -44,8 +42,6 @@ def share_interval(
     right: ArrayLike, graphs: ArrayLike, *, confidence: float = CONFIDENCE
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Exact interval (Clopper-Pearson) of a share of graphs: its lower and its upper ends.
-
-    Whatever the true share is, the interval of a random sample of graphs covers it with probability at least ``confidence``.
 
     >>> low, high = share_interval(45, 50)
     >>> round(float(low), 3), round(float(high), 3)
@@ -79,9 +75,7 @@ def mean_radius(radii: IntArray) -> float:
 
 
 def mean_radius_interval(radii: IntArray, *, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-    """Student's interval of the average certified radius, cut at 0; ``None`` for fewer than two graphs.
-
-    It is approximate: radii have no known bound, so there is no exact interval.
+    """Student's (approximate) interval of the average certified radius, cut at 0; ``None`` for fewer than two graphs.
 
     >>> [round(end, 2) for end in mean_radius_interval(np.array([0, 1, 2, 3]))]
     [0.0, 3.55]
@@ -90,36 +84,24 @@ def mean_radius_interval(radii: IntArray, *, confidence: float = CONFIDENCE) -> 
     if len(counted) < 2:
         return None
     spread = counted.std(ddof=1) / np.sqrt(len(counted))
-    reach = float(special.stdtrit(len(counted) - 1, (1 + confidence) / 2) * spread)
-    return max(0.0, float(counted.mean()) - reach), float(counted.mean()) + reach
+    reach, mean = float(special.stdtrit(len(counted) - 1, (1 + confidence) / 2) * spread), float(counted.mean())
+    return max(0.0, mean - reach), mean + reach
 
 
 def short_interval(ends: Sequence[float]) -> str:
-    """An interval that fits under a share.
-
-    >>> short_interval([0.509, 1.0])
-    '.51-1'
-    """
+    """An interval that fits under a share, such as ``.51-1``."""
     low, high = ("1" if end > 0.995 else f"{end:.2f}".removeprefix("0") for end in ends)
     return f"{low}-{high}"
 
 
 def shown_share(right: float, graphs: int) -> str:
-    """A share with its exact 95% interval, for tables; ``right`` of ``graphs`` graphs.
-
-    >>> shown_share(45, 50)
-    '0.900 (.78-.97)'
-    """
+    """A share of ``right`` among ``graphs`` graphs with its exact 95% interval, for tables: ``0.900 (.78-.97)``."""
     low, high = share_interval([round(right)], graphs)
     return f"{right / graphs:.3f} ({short_interval((float(low[0]), float(high[0])))})"
 
 
 def shown_mean(radii: IntArray) -> str:
-    """The average certified radius with its interval, for tables.
-
-    >>> shown_mean(np.array([0, 1, 2, 3]))
-    '1.50 (0.00-3.55)'
-    """
+    """The average certified radius with its interval, for tables: ``1.50 (0.00-3.55)``."""
     interval = mean_radius_interval(radii)
     return f"{mean_radius(radii):.2f}" + ("" if interval is None else f" ({interval[0]:.2f}-{interval[1]:.2f})")
 
@@ -153,9 +135,8 @@ def certified_accuracy(
 ) -> NDArray[np.float64]:
     """Share of graphs that are not abstained on, predicted right, and have radius at least ``r``, for each ``r``.
 
-    ``labels`` are class numbers, or the labelled graphs themselves.
-
-    At ``r = 0`` it is the accuracy of the defended classifier. (The paper prints ``L > r``; its CA(r) is CA(r + 1) here.)
+    ``labels`` are class numbers, or the labelled graphs themselves. At ``r = 0`` it is the accuracy of the defended
+    classifier. (The paper prints ``L > r``; its CA(r) is CA(r + 1) here.)
     """
     return shares(judged_radii(certificates, labels), radii)
 
@@ -167,10 +148,7 @@ def certified_interval(
     *,
     confidence: float = CONFIDENCE,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Lower and upper ends of an exact interval of :func:`certified_accuracy`, for each ``r`` on its own (Clopper-Pearson).
-
-    The graphs count as a random sample: the interval says what another sample of as many graphs may give.
-    """
+    """Lower and upper ends of an exact interval (Clopper-Pearson) of :func:`certified_accuracy`, for each ``r`` on its own."""
     right = judged_radii(certificates, labels)
     counts = np.array([int((right >= max(r, 0)).sum()) for r in radii], dtype=np.int64)
     return share_interval(counts, len(right), confidence=confidence)
@@ -213,11 +191,7 @@ def judged_radii(certificates: Sequence[Certificate], labels: Any) -> IntArray:
 
 
 def withstands(certificate: Certificate, graph: Graph, *, adds: int, removes: int) -> bool:
-    """Whether the prediction stands against at most ``adds`` additions together with at most ``removes`` removals.
-
-    Every smaller attack must be certified too; the grid is read as far as it goes, the radius beyond. What the graph has no
-    room for, no attacker can do.
-    """
+    """Whether the prediction stands against at most ``adds`` additions together with at most ``removes`` removals."""
     if certificate.abstains:
         return False
     adds, removes = min(adds, graph.max_adds), min(removes, graph.max_removes)
@@ -229,18 +203,14 @@ def withstands(certificate: Certificate, graph: Graph, *, adds: int, removes: in
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Two methods on the same graphs at one radius.
+    """Two methods on the same graphs at one radius; a graph counts for a method that is right with at least this radius.
 
     Attributes:
-        first: The method that is compared with the other.
-        second: The other method.
-        radius: Number of flips; a graph counts for a method that is right there with at least this radius.
-        both: Graphs that count for both methods.
-        only_first: Graphs that count for the first alone.
-        only_second: Graphs that count for the second alone.
-        neither: Graphs that count for none.
+        first, second: The methods.
+        radius: Number of flips.
+        both, only_first, only_second, neither: Numbers of graphs.
         p_value: Exact two-sided McNemar test: the probability of a difference at least this large if neither were better.
-        adjusted: The p-value corrected for ``comparisons`` tests (Holm). If a difference is claimed wherever it is at most 0.05,
+        adjusted: The p-value corrected for all ``comparisons`` (Holm). If a difference is claimed wherever it is at most 0.05,
             there is a false claim among all of them with probability at most 0.05.
         comparisons: Number of tests that the correction covers.
     """
@@ -270,13 +240,10 @@ class PairedTest:
 def paired_tests(
     methods: Mapping[str, Sequence[Certificate]], labels: ArrayLike | Sequence[Any], radii: Iterable[int] = (0, 1, 2, 3)
 ) -> list[PairedTest]:
-    """Compare the first method with each other one, at each radius, on the same graphs.
-
-    The exact McNemar test asks whether certified accuracy differs. Its p-values are corrected by Holm's method for the number of
-    tests made here; tests that you make elsewhere are not counted.
+    """Compare the first method with each other one, at each radius, by exact McNemar tests, corrected by Holm's method.
 
     Args:
-        methods: Names and certificates, which belong to the same graphs in the same order. The first is compared with the others.
+        methods: Names and certificates, which belong to the same graphs in the same order.
         labels: Class numbers, or the labelled graphs.
         radii: Numbers of flips.
     """
@@ -286,7 +253,7 @@ def paired_tests(
 
 
 def compare_radii(methods: Mapping[str, IntArray], radii: Iterable[int]) -> list[PairedTest]:
-    """The same for right radii; see ``certificates.metrics``."""
+    """As :func:`paired_tests`, of right radii."""
     (name, own), *others = methods.items()
     lengths = set(map(len, methods.values()))
     if len(lengths) > 1:
@@ -313,8 +280,6 @@ def _table(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> tuple[int, in
 
 def holm(p_values: Sequence[float]) -> NDArray[np.float64]:
     """Holm's correction: claiming those of at most ``a`` makes any false claim with probability at most ``a``.
-
-    It holds whatever the tests have to do with each other.
 
     >>> holm([0.01, 0.04, 0.03]).round(3).tolist()
     [0.03, 0.06, 0.06]

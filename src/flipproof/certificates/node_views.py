@@ -21,16 +21,6 @@ from numpy.typing import NDArray
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
 
-__all__ = [
-    "Compositions",
-    "NodeViews",
-    "compositions",
-    "default_depth",
-    "kinds_of",
-    "unique_rows",
-    "views_of",
-]
-
 _FEW_COMPOSITIONS, _MOST_COMPOSITIONS, _DEEP_ENOUGH = 300, 1000, 3
 _DEEPEST = 32
 _FEW_NUMBERS = 2**14  # up to which a table tells numbers apart faster than sorting does
@@ -39,18 +29,13 @@ _MOST_ENTRIES = 2**27  # numbers in the table of reached views
 
 @dataclass(frozen=True, eq=False)
 class Compositions:
-    """All that can happen to one node in at most ``depth`` flips, ordered by additions plus removals, then by additions.
+    """All that can happen to one node in at most ``depth`` flips, ordered by additions plus removals, then by additions."""
 
-    Attributes:
-        moves: How often each move is made, ``[M, 2K]``: neighbours of kind 0, 1, ... added, then removed. The first ``2K`` rows
-            are the single moves, in this order.
-        adds: Neighbours added, ``[M]``.
-        removes: Neighbours removed, ``[M]``.
-    """
-
+    # how often each move is made, ``[M, 2K]``: neighbours of kind 0, 1, ... added, then removed. The first ``2K`` rows are the
+    # single moves, in this order.
     moves: IntArray
-    adds: IntArray
-    removes: IntArray
+    adds: IntArray  # neighbours added, ``[M]``
+    removes: IntArray  # neighbours removed, ``[M]``
 
     @cached_property
     def net(self) -> IntArray:
@@ -68,11 +53,6 @@ class Compositions:
 @lru_cache(maxsize=256)
 def compositions(kinds: int, depth: int, *, swaps: bool = True) -> Compositions:
     """All compositions of 1 to ``depth`` flips at a node, where there are so many kinds.
-
-    Args:
-        kinds: Number of kinds ``K``.
-        depth: Most flips.
-        swaps: Whether to list those that both add and remove neighbours of one kind.
 
     >>> compositions(1, 2).moves.tolist()
     [[1, 0], [0, 1], [0, 2], [1, 1], [2, 0]]
@@ -128,28 +108,17 @@ class NodeViews:
     """The views of a graph's nodes, and those that attacks reach; a function of the graph, the kinds and the depth.
 
     Nodes that see the same and to whom the same can happen form a **class**.
-
-    Attributes:
-        graph: The graph.
-        kinds: Kind of every node, ``[n]``.
-        own: Own kind of every distinct view, ``[R]``. The views of the graph as it is come first.
-        counts: Its neighbours of each kind, ``[R, K]``.
-        num_clean: Number of distinct views of the graph as it is.
-        class_of_node: ``[n]``.
-        base: The view of every class, ``[V]``.
-        steps: What can happen to a node.
-        reached: The view of every class after every composition, ``[V, M]``; -1 where it cannot happen.
     """
 
-    graph: Graph
-    kinds: IntArray
-    own: IntArray
-    counts: IntArray
-    num_clean: int
-    class_of_node: IntArray
-    base: IntArray
-    steps: Compositions
-    reached: IntArray
+    graph: Graph  # the graph
+    kinds: IntArray  # kind of every node, ``[n]``
+    own: IntArray  # own kind of every distinct view, ``[R]``. The views of the graph as it is come first.
+    counts: IntArray  # its neighbours of each kind, ``[R, K]``
+    num_clean: int  # number of distinct views of the graph as it is
+    class_of_node: IntArray  # ``[n]``
+    base: IntArray  # the view of every class, ``[V]``
+    steps: Compositions  # what can happen to a node
+    reached: IntArray  # the view of every class after every composition, ``[V, M]``; -1 where it cannot happen
 
     def __len__(self) -> int:
         return len(self.own)

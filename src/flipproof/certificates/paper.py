@@ -10,15 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from flipproof.certificates.bounds import label_pvalue, lower_bound
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.vote_share import certify_shares, single_flip_slack
+from flipproof.certificates.vote_share import certify_shares, label_pvalue, lower_bound, single_flip_slack
 from flipproof.noise import EdgeNoise
 
 
-def from_counts(
-    counts: NDArray[np.int64], noise: EdgeNoise, *, alpha: float, max_adds: int, max_removes: int
-) -> Certificate:
+def from_counts(counts: NDArray[np.int64], noise: EdgeNoise, *, alpha: float, limits: tuple[int, int]) -> Certificate:
     """Algorithm 1: certify iff BPV(eta_A, eta_A + eta_B, 0.5) <= alpha and LCB(eta_A, M, 1 - alpha) > 1/2.
 
     The paper uses level alpha for the share although the class is chosen on the same samples; see :func:`share_level`
@@ -28,17 +25,7 @@ def from_counts(
     level = share_level(int(counts.sum()), noise, alpha)
     p_lower = float(lower_bound(counts[top], counts.sum(), failure_prob=level))
     named = label_pvalue(counts[top], counts[second]) <= alpha and p_lower > 0.5
-    return certify_shares(
-        top if named else None,
-        p_lower,
-        None,
-        method="paper",
-        alpha=alpha,
-        counts=counts,
-        noise=noise,
-        max_adds=max_adds,
-        max_removes=max_removes,
-    )
+    return certify_shares(top if named else None, p_lower, None, counts, noise, limits, method="paper", alpha=alpha)
 
 
 def share_level(samples: int, noise: EdgeNoise, alpha: float) -> float:

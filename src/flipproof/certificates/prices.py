@@ -1,17 +1,10 @@
 """What a vote costs: prices of votes over hashed sub-graphs, and the cheapest purchase that changes the majority.
 
-Groups partition the node pairs, so that flips inside group ``t`` change vote ``t`` and no other. The price of class ``c`` in
-group ``t`` is the least number of flips inside the group after which the model says ``c`` of its sub-graph. Against a rival
-``B`` of the winner ``A`` an attacker has to gain
-
-    N_A - N_B + [A < B]
-
-where turning a vote for ``A`` into one for ``B`` gains 2, into one for a third class 1, and turning a third class's vote into
-one for ``B`` gains 1; each at its price, one purchase per group. The cheapest sufficient purchase, less one, is certified. Prices
-were found by trying flips up to some depth; one that was not found exceeds that depth. ``docs/voting.md`` has the proof.
-
-The counts of votes alone are the case of depth 0, GNNCert (Xia et al., ICLR 2024). Prices of votes are known from certified
-defences against data poisoning (Hammoudeh and Lowd, SaTML 2023).
+The price of class ``c`` in group ``t`` is the least number of flips inside the group after which the model says ``c`` of its
+sub-graph. Against a rival ``B`` of the winner ``A`` an attacker has to gain ``N_A - N_B + [A < B]``, where turning a vote for
+``A`` into one for ``B`` gains 2, into one for a third class 1, and turning a third class's vote into one for ``B`` gains 1; each
+at its price, one purchase per group. The cheapest sufficient purchase, less one, is certified. A price that was not found exceeds
+the depth to which flips were tried. ``docs/voting.md`` has the proof.
 """
 
 from __future__ import annotations
@@ -43,18 +36,14 @@ _HEAD = 5  # columns of a row before its flips
 class Prices:
     """What was found out about the price of every vote of one graph.
 
-    Attributes:
-        depths: Of each group, the number of flips up to which every set of flips inside it was tried, ``[T]``.
-        tried: Of each group, how many sets of one flip more were tried, ``[T]``.
-        found: One row for each way to another vote that no other way undercuts: group, class, additions, removals, whether it is
-            sure (1) or only within rounding (0), and the slots that are flipped, -1 where there are fewer, ``[K, 5 + D]``.
-
     A class that was not found in a group costs more than the group's depth there. A class that was found with at most one flip
     more than the depth has exactly the price of its cheapest row.
     """
 
-    depths: IntArray
-    tried: IntArray
+    depths: IntArray  # of each group, the number of flips up to which every set of flips inside it was tried, ``[T]``
+    tried: IntArray  # of each group, how many sets of one flip more were tried, ``[T]``
+    # one row for each way to another vote that no other way undercuts: group, class, additions, removals, whether it is sure
+    # (1) or only within rounding (0), and the slots that are flipped, -1 where there are fewer, ``[K, 5 + D]``
     found: IntArray
 
     def __post_init__(self) -> None:
@@ -115,17 +104,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Purchase:
-    """A cheapest set of votes whose purchase lets ``rival`` overtake. No attack of fewer flips changes the majority.
+    """A cheapest set of votes whose purchase lets ``rival`` overtake. No attack of fewer flips changes the majority."""
 
-    Attributes:
-        rival: The class that then leads the former winner; a third one may lead both.
-        cost: Sum of the prices.
-        parts: What is bought.
-    """
-
-    rival: int
-    cost: int
-    parts: tuple[Part, ...]
+    rival: int  # the class that then leads the former winner; a third one may lead both
+    cost: int  # sum of the prices
+    parts: tuple[Part, ...]  # what is bought
 
     @property
     def exact(self) -> bool:
@@ -135,16 +118,6 @@ class Purchase:
 
 def cheapest_purchase(votes: GroupVotes, *, depth: int | None = None) -> Purchase | None:
     """The cheapest purchase that changes the majority, of those the one with the fewest unknown prices.
-
-    Unknown prices count as the least that they can be, so that the cost is a lower bound; it is the truth where the purchase is
-    exact. A knapsack over the groups, solved by dynamic programming over the gain: ``O(T G C)`` for a gain of ``G``.
-
-    Args:
-        votes: Votes with what is known of their prices.
-        depth: Take at most this many flips in a group into account.
-
-    Returns:
-        ``None`` if no attack can change the majority.
 
     >>> from flipproof import EdgeGroups, Graph, GroupVotes
     >>> votes = GroupVotes(np.array([0, 0, 0], dtype=np.uint8), Graph(9, [(0, 1)]), EdgeGroups(3), 2)
@@ -172,10 +145,7 @@ def cheapest_purchase(votes: GroupVotes, *, depth: int | None = None) -> Purchas
 
 
 def price_table(votes: GroupVotes, *, depth: int | None = None) -> tuple[IntArray, NDArray[np.bool_]]:
-    """Of every group and class the least price that is possible, ``[T, C]``, and whether it is known to be the price.
-
-    A group's own vote costs nothing. What cannot be bought at all has a price beyond all numbers of flips.
-    """
+    """Of every group and class the least price that is possible, ``[T, C]``, and whether it is known to be the price."""
     known = _known(votes, depth)
     empty, edges = votes.room
     unknown = np.where(known.depths >= empty + edges, _NEVER, known.depths + 1)
@@ -192,11 +162,7 @@ def price_table(votes: GroupVotes, *, depth: int | None = None) -> tuple[IntArra
 
 
 def priced_grid(votes: GroupVotes, *, depth: int | None = None) -> NDArray[np.bool_]:
-    """Which attacks of at most ``[additions, removals]`` gain no rival enough.
-
-    The same knapsack with two budgets: of each group and class the pairs (additions, removals) that were found, and all pairs of
-    one flip more than the group's depth, as far as the group has room for them.
-    """
+    """Which attacks of at most ``[additions, removals]`` gain no rival enough."""
     label, rivals, needed = contest(votes.counts)
     known, graph = _known(votes, depth), votes.graph
     shape = tuple(min(limit, GRID_LIMIT - 1) + 1 for limit in (graph.max_adds, graph.max_removes))

@@ -11,9 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from flipproof.certificates import influence, paper
 from flipproof.certificates import vote_share as by_votes
-from flipproof.certificates.bounds import checked_alpha
-from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.evidence import Evidence
+from flipproof.certificates.certificate import Certificate, Evidence
+from flipproof.certificates.vote_share import checked_alpha
 from flipproof.checks import checked_count, checked_samples
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph
@@ -107,15 +106,9 @@ class Votes(Evidence):
 
     def description(self) -> dict[str, Any]:
         """Noise, seed and the rest that makes the flips again."""
-        return {
-            "add_threshold": self.noise.add_threshold,
-            "remove_threshold": self.noise.remove_threshold,
-            "num_classes": self.num_classes,
-            "seed": self.seed,
-            "checksums": list(self.checksums),
-            "stream_version": self.stream_version,
-            "compared": self.compared,
-        }
+        noise = {"add_threshold": self.noise.add_threshold, "remove_threshold": self.noise.remove_threshold}
+        numbers = {name: getattr(self, name) for name in ("num_classes", "seed", "stream_version", "compared")}
+        return {**noise, **numbers, "checksums": list(self.checksums)}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The labels."""
@@ -210,9 +203,9 @@ def certify_counts(
 
 
 def _from_counts(counts: IntArray, noise: EdgeNoise, graph: Graph | None, alpha: float, method: str) -> Certificate:
-    adds, removes = (_UNBOUNDED, _UNBOUNDED) if graph is None else (graph.max_adds, graph.max_removes)
-    read = paper.from_counts if method == "paper" else by_votes.from_counts
-    return read(counts, noise, alpha=alpha, max_adds=adds, max_removes=removes)
+    limits = (_UNBOUNDED, _UNBOUNDED) if graph is None else (graph.max_adds, graph.max_removes)
+    from_counts = paper.from_counts if method == "paper" else by_votes.from_counts
+    return from_counts(counts, noise, alpha=alpha, limits=limits)
 
 
 def unanimous_certificate(
@@ -226,8 +219,6 @@ def unanimous_certificate(
     seed: int = 0,
 ) -> Certificate:
     """The certificate if every noisy copy of the graph got the same vote: none with these settings reaches farther.
-
-    The influence certificate reads the flips; where making them would take long, the share of votes stands for it.
 
     >>> settings = {"samples": 500, "alpha": 0.001, "method": "votes"}
     >>> unanimous_certificate(Graph(12, [(0, 1)]), EdgeNoise(keep=0.9), num_classes=2, **settings).radius

@@ -1,16 +1,14 @@
-"""The bound from the vote share alone ("votes"): Neyman-Pearson on the attacked slots.
+"""The bound from the vote share alone ("votes"): Clopper-Pearson on the share, Neyman-Pearson on the attacked slots.
 
-An attack adds ``a`` and removes ``d`` edges. Outside the attacked slots the noisy clean graph X and the noisy attacked
-graph Y have the same law; on them only the number ``T`` of slots that differ from the clean graph matters:
+An attack adds ``a`` and removes ``d`` edges. Of the noisy clean graph X and the noisy attacked graph Y only the number ``T`` of
+attacked slots that differ from the clean graph matters:
 
     under X:  T ~ Binomial(a, p_add)        + Binomial(d, p_remove)
     under Y:  T ~ Binomial(a, 1 - p_remove) + Binomial(d, 1 - p_add)
 
-and the ratio Pr(Y)/Pr(X) grows with T. If a class has share at least ``p`` under X, its share under Y is least when it
-sits on the smallest ``T``; see :func:`worst_case`. The paper's 2N + 1 regions collapse to these ``a + d + 1``.
-
-All quantities are kept as ``1 - p`` and tail sums, which floating point resolves where ``p`` is near 1, and every result is
-moved by a margin in the direction that makes the certificate smaller.
+and the ratio Pr(Y)/Pr(X) grows with T: the share under Y is least when the class sits on the smallest ``T``. All quantities are
+kept as ``1 - p`` and tail sums, which floating point resolves where ``p`` is near 1, and every result is moved by a margin in the
+direction that makes the certificate smaller. ``docs/theory.md`` has the proofs.
 """
 
 from __future__ import annotations
@@ -19,18 +17,97 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
-from flipproof.certificates.bounds import FloatArray, label_pvalue, lower_bound, upper_bound
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid, up_to
 from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.noise import EdgeNoise
 
+FloatArray = NDArray[np.float64]
+
+# scipy's incomplete beta function is accurate to a few parts in 1e13 for the counts that occur; this margin is added
+# in the direction that hurts us, and tests compare the result with exact arithmetic
+_MARGIN = 2.0**-38
+
+
+def lower_bound(successes: ArrayLike, trials: ArrayLike, *, failure_prob: float) -> FloatArray:
+    """Lower confidence bound on a share of votes (one-sided Clopper-Pearson), rounded down.
+
+    With probability at least ``1 - failure_prob`` the true share is not below it: the solution ``p`` of
+    ``Pr(Binomial(trials, p) >= successes) = failure_prob``, or 0 without a success. Scalars or arrays that broadcast.
+
+    >>> round(float(lower_bound(1000, 1000, failure_prob=0.001)), 4)
+    0.9931
+    """
+    successes, trials = _checked_counts(successes, trials)
+    if not 0 < failure_prob < 1:
+        raise InputError(f"failure_prob must lie in (0, 1); got {failure_prob!r} (for instance 0.001)")
+    k, n = np.broadcast_arrays(successes.astype(np.float64), trials.astype(np.float64))
+    bound = np.zeros(k.shape)
+    positive = k > 0
+    k, n = k[positive], n[positive]
+    # a smaller tail probability gives a smaller bound; the last factor covers the inverse's own rounding
+    tail = failure_prob * (1 - _MARGIN)
+    share = np.where(k == n, np.exp(np.log(tail) / np.maximum(n, 1)), special.betaincinv(k, n - k + 1, tail))
+    bound[positive] = np.clip(share - np.minimum(share, 1 - share) * _MARGIN - 4 * np.spacing(share), 0.0, 1.0)
+    return bound
+
+
+def upper_bound(successes: ArrayLike, trials: ArrayLike, *, failure_prob: float) -> FloatArray:
+    """Upper confidence bound on a share of votes (one-sided Clopper-Pearson), rounded up.
+
+    With probability at least ``1 - failure_prob`` the true share is not above it; 1 where every trial was a success.
+
+    >>> round(float(upper_bound(0, 1000, failure_prob=0.001)), 4)
+    0.0069
+    """
+    successes, trials = _checked_counts(successes, trials)
+    complement = lower_bound(trials - successes, trials, failure_prob=failure_prob)
+    return np.minimum(1.0, np.nextafter(1.0 - complement, 2.0))
+
+
+def label_pvalue(top: ArrayLike, second: ArrayLike) -> FloatArray:
+    """Two-sided binomial p-value of the two largest counts under a fair coin, rounded up [BPV].
+
+    If the label is only named when this is at most ``delta``, a class that is not the most likely one is named with
+    probability at most ``delta``, for any number of classes (Hung and Fithian, Annals of Statistics 2019).
+
+    >>> float(label_pvalue(10, 0)) <= 2 * 2**-10 * (1 + 1e-9)
+    True
+    """
+    top, second = np.asarray(top, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    # Pr(Binomial(top + second, 1/2) >= top); a beta function with a zero parameter is the certain event
+    tail = np.where(top > 0, special.betainc(np.maximum(top, 1), second + 1, 0.5), 1.0)
+    return np.clip(2 * tail * (1 + _MARGIN), np.finfo(np.float64).tiny, 1.0)
+
+
+def checked_alpha(alpha: float, *, samples: int = 0, discrepancy: float = 0.0) -> float:
+    """Alpha, less what the sampler's inexactness costs: ``samples`` times its total-variation distance."""
+    if isinstance(alpha, (bool, str)) or not isinstance(alpha, (int, float, np.floating)) or not 0 < alpha < 1:
+        raise InputError(f"alpha must lie in (0, 1); got {alpha!r} (for instance 0.001)")
+    remaining = float(alpha) - samples * discrepancy * (1 + 2.0**-40)
+    if remaining <= 0:
+        raise InputError(
+            f"alpha = {alpha:g} is used up by the sampler's inexactness, {samples * discrepancy:g} (use a larger one)"
+        )
+    return remaining
+
+
+def _checked_counts(successes: ArrayLike, trials: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    k, n = np.asarray(successes), np.asarray(trials)
+    if k.dtype.kind not in "iu" or n.dtype.kind not in "iu":
+        raise InputError(f"counts must be integers; got {k.dtype} and {n.dtype} (pass numbers of votes)")
+    if (k < 0).any() or (k > n).any():
+        raise InputError("successes must lie between 0 and trials; got counts outside (check the order of arguments)")
+    return k.astype(np.int64, copy=False), n.astype(np.int64, copy=False)
+
+
 _CACHED_LEVELS = 64
 
 
 def _margin(flips: int) -> float:
-    """More than all rounding errors of a bound for this many flips (two roundings a flip, and a few at the end)."""
+    """More than all rounding errors of a bound for this many flips: two roundings per flip, and a few at the end."""
     return (flips + 4) * 2.0**-48
 
 
@@ -50,12 +127,8 @@ class _Regions:
         self.y_before = np.where(known, np.cumsum(y, axis=1) - y, 0.0)
 
     def lower(self, miss: FloatArray) -> FloatArray:
-        """Lower bound on the share under Y of a class with share at least ``1 - miss`` under X: ``[cells, ...]``.
-
-        By weak duality ``ratio * p + sum_t min(0, y_t - ratio * x_t)`` is a bound for every ratio >= 0; for the ratio
-        of a region it equals ``y_before + ratio * (x_tail - miss)``, and the region in which ``p`` is used up attains
-        the optimum.
-        """
+        """Lower bound on the share under Y of a class with share at least ``1 - miss`` under X: ``[cells, ...]``."""
+        # weak duality: ratio * p + sum_t min(0, y_t - ratio * x_t) is a bound for every ratio, and that of a region equals this
         best = np.zeros((len(self.x), *miss.shape))
         extra = (1,) * miss.ndim
         for region in range(self.flips + 1):
@@ -80,7 +153,7 @@ class _Regions:
 
 
 class _Levels:
-    """Regions and slacks of all attacks of one noise, level by level (number of flips), computed once and kept.
+    """Regions and slacks of all attacks of one noise, by number of flips, computed once and kept.
 
     Cell ``a`` of level ``r`` is the attack with ``a`` additions and ``r - a`` removals; for symmetric noise all cells of a
     level are alike and only one is kept.
@@ -303,32 +376,29 @@ def single_flip_slack(noise: EdgeNoise) -> float:
     return float(_levels(noise).slacks(1).max())
 
 
-# ---- from votes to a certificate -----------------------------------------------------------------------------------
-
-
 def certify_shares(
     label: int | None,
     p_lower: float,
     p_upper: float | None,
+    counts: NDArray[np.int64],
+    noise: EdgeNoise,
+    limits: tuple[int, int],
     *,
     method: str,
     alpha: float,
-    counts: NDArray[np.int64],
-    noise: EdgeNoise,
-    max_adds: int,
-    max_removes: int,
 ) -> Certificate:
-    """The certificate that bounds on the shares give; abstains without a label or if ``r = 0`` is not certified."""
-    withstood = -1
+    """The certificate that bounds on the shares give; abstains without a label or if ``r = 0`` is not certified.
+
+    ``limits`` are the additions and removals that the graph offers.
+    """
+    max_adds, max_removes = limits
+    withstood, grid = -1, np.zeros((0, 0), dtype=np.bool_)
     if label is not None:
         withstood = int(bounded_radius(p_lower, noise, p_upper, max_adds=max_adds, max_removes=max_removes))
-    if withstood < 0:
-        grid = np.zeros((0, 0), dtype=np.bool_)
-    elif noise.symmetric:
+    if withstood >= 0 and noise.symmetric:
         grid = up_to(withstood, max_adds, max_removes)
-    else:
-        size = (min(max_adds, GRID_LIMIT - 1), min(max_removes, GRID_LIMIT - 1))
-        grid = certified_grid(p_lower, noise, *size, p_upper)
+    elif withstood >= 0:
+        grid = certified_grid(p_lower, noise, min(max_adds, GRID_LIMIT - 1), min(max_removes, GRID_LIMIT - 1), p_upper)
     return Certificate(
         label=label if withstood >= 0 else None,
         radius=withstood,
@@ -345,14 +415,7 @@ def certify_shares(
     )
 
 
-def from_counts(
-    counts: NDArray[np.int64],
-    noise: EdgeNoise,
-    *,
-    alpha: float,
-    max_adds: int,
-    max_removes: int,
-) -> Certificate:
+def from_counts(counts: NDArray[np.int64], noise: EdgeNoise, *, alpha: float, limits: tuple[int, int]) -> Certificate:
     """Method ``votes``: test of the label, lower bound on its share, upper bounds on all others'.
 
     Failure probabilities: ``0.1 alpha`` for naming a class that is not the most likely one; given that the named class is the
@@ -365,20 +428,7 @@ def from_counts(
     label = top if label_pvalue(counts[top], counts[second]) <= 0.1 * alpha else None
     p_lower = float(lower_bound(counts[top], samples, failure_prob=(0.8 if several else 0.9) * alpha))
     p_upper = float(upper_bound(counts[second], samples, failure_prob=0.1 * alpha)) if several else None
-    return certify_shares(
-        label,
-        p_lower,
-        p_upper,
-        method="votes",
-        alpha=alpha,
-        counts=counts,
-        noise=noise,
-        max_adds=max_adds,
-        max_removes=max_removes,
-    )
-
-
-# ---- checks --------------------------------------------------------------------------------------------------------
+    return certify_shares(label, p_lower, p_upper, counts, noise, limits, method="votes", alpha=alpha)
 
 
 def _miss(share: FloatArray) -> FloatArray:

@@ -9,8 +9,8 @@ from typing import Any
 
 from flipproof.attacks import Options as Search
 from flipproof.attacks import by_name
-from flipproof.certificates.bounds import checked_alpha
 from flipproof.certificates.metrics import share_interval
+from flipproof.certificates.vote_share import checked_alpha
 from flipproof.checks import checked_samples, checked_seed
 from flipproof.cli.defending import chosen_data, chosen_defence, defend, num_classes, refuse_other_classes
 from flipproof.cli.options import FolderOptions, ModelDataOptions, OutputOptions, Result, WorkerOptions, add_shares

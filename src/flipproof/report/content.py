@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.attacks.search import AttackResult
-from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.evidence import WeakSpots
+from flipproof.certificates.certificate import Certificate, WeakSpots
 from flipproof.certificates.metrics import Curve, PairedTest, compare_radii, only_class, right_radii
 from flipproof.graphs import Graph, IntArray
 from flipproof.report.wording import attack_targets, setting_words, wording

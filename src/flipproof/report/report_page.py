@@ -15,8 +15,7 @@ from markupsafe import Markup
 
 from flipproof import __version__
 from flipproof.attacks.search import AttackResult
-from flipproof.certificates.certificate import NODE_CHANGES
-from flipproof.certificates.evidence import ClassCell, WeakSpots
+from flipproof.certificates.certificate import NODE_CHANGES, ClassCell, WeakSpots
 from flipproof.certificates.metrics import Curve, PairedTest, mean_radius, mean_radius_interval, right_radii
 from flipproof.report.content import ATTACKERS, CertifiedRun, Reading, curve_range, paired, percent, share_text
 from flipproof.report.templates import asset, policy, rendered

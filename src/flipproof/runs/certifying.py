@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from flipproof.certificates.evidence import Evidence
+from flipproof.certificates.certificate import Evidence
 from flipproof.classifiers.classifier import OTHER_ANSWERS
 from flipproof.defences.defence import DefendedClassifier, ask_all
 from flipproof.engines import Engine, one_thread

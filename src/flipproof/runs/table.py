@@ -17,8 +17,7 @@ from typing import Any, BinaryIO, overload
 
 import numpy as np
 
-from flipproof.certificates.certificate import Certificate, NodeRadii, cut_grid
-from flipproof.certificates.evidence import Evidence
+from flipproof.certificates.certificate import Certificate, Evidence, NodeRadii, cut_grid
 from flipproof.errors import InputError
 from flipproof.files import written_file
 from flipproof.graphs import Graph, as_graphs

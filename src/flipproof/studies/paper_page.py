@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flipproof.certificates.bounds import lower_bound
 from flipproof.certificates.metrics import CONFIDENCE, shown_share
-from flipproof.certificates.vote_share import radius
+from flipproof.certificates.vote_share import lower_bound, radius
 from flipproof.files import write_json, write_text
 from flipproof.noise import EdgeNoise
 from flipproof.report.drawing import Panel, curves_figure

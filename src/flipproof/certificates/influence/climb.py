@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates import vote_share as by_votes
-from flipproof.certificates.bounds import label_pvalue, lower_bound, upper_bound
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid, up_to
 from flipproof.certificates.influence.lead_test import Attack, LeadTest, SignTest
 from flipproof.certificates.influence.statistics import FlipCounts, count_flips
 from flipproof.certificates.influence.worst_set import all_above, some_below
+from flipproof.certificates.vote_share import label_pvalue, lower_bound, upper_bound
 from flipproof.noise import EdgeNoise
 
 if TYPE_CHECKING:
@@ -49,8 +49,6 @@ class AlphaSplit(NamedTuple):
 def choose_order(num_slots: int, samples: int, noise: EdgeNoise, num_classes: int) -> int:
     """The highest order of influences worth counting: 4, 3, 2, 1, or 0 for the vote share alone.
 
-    A function of sizes and noise alone, so that nothing is chosen after looking at the votes.
-
     >>> [choose_order(n, 10_000, EdgeNoise(keep=0.8), 8) for n in (45, 435, 10_000, 1_000_000)]
     [3, 2, 1, 0]
     """
@@ -79,9 +77,7 @@ def from_votes(votes: Votes, *, alpha: float) -> Certificate:
     The flips are made again and compared with the votes' checksums.
     """
     graph, noise, counts = votes.graph, votes.noise, votes.counts
-    share_alone = by_votes.from_counts(
-        counts, noise, alpha=alpha, max_adds=graph.max_adds, max_removes=graph.max_removes
-    )
+    share_alone = by_votes.from_counts(counts, noise, alpha=alpha, limits=(graph.max_adds, graph.max_removes))
     order = choose_order(graph.num_slots, len(votes), noise, votes.num_classes)
     if order == 0:
         return replace(share_alone, method="influence")
@@ -195,12 +191,7 @@ def _symmetric_search(tests: _Tests, max_adds: int, max_removes: int) -> tuple[i
 
 
 def _search(tests: _Tests, max_adds: int, max_removes: int) -> tuple[int, NDArray[np.bool_]]:
-    """Radius and grid for unequal probabilities.
-
-    The radius: of all attacks that must not pass, one of the smallest size is fixed. The grid beyond it: in each row (number of
-    additions) the first cell that must not pass is fixed, and the rows' tests of the lead share a part of alpha in proportions
-    1, 1/4, 1/9, ... The tests by vote share err together or not at all, so the grid's are paid for by the radius's.
-    """
+    """Radius and grid for unequal probabilities."""
     rows, columns = min(max_adds, GRID_LIMIT - 1) + 1, min(max_removes, GRID_LIMIT - 1) + 1
     split = tests.grid_split
     parts = 1 / np.arange(1, rows + 1) ** 2
@@ -260,12 +251,7 @@ def default_split(
 def _lead_tests(
     attack: Attack, slack: float, order: int, *, samples: int, level: float
 ) -> list[LeadTest] | list[SignTest]:
-    """The tests of the lead, of which one must pass: they err with probability ``level`` at most together.
-
-    None where even unanimous votes are too few for the vote share, and so for any test. Four slots have a test of degree three
-    and, where quadruples are counted, one of degree four: it is stronger, but its counts are worth their time only if the first
-    has failed.
-    """
+    """The tests of the lead, of which one must pass: they err with probability ``level`` at most together."""
     if not attack.exists or level <= 0 or _unanimous(samples, level) <= 1 - slack:
         return []
     sign = SignTest.of(attack, samples=samples, level=level)

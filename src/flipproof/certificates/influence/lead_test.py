@@ -12,11 +12,8 @@ Proof: ``docs/influence.md``. The functions ``a`` and ``b`` are polynomials, so 
 of S. Their coefficients come from a solver that is not trusted: the formula above holds for any.
 
 A single slot has a sign test as well. The attacked graph under noise is a mixture of two cases, slot flipped or not, so a class
-that leads in both leads after the attack. If the attack takes the lead away, the top class does not lead in one of them. There,
-among the votes for the two classes, each is for the top class with probability one half at most, and an exact binomial test
-passes with probability ``level`` at most. Which of the two cases it is need not be known: both tests must pass, and each has the
-whole level. The test of the lead also counts how far the class leads where the slot was not flipped. Under weak noise that is
-worth little, and the exact binomial is tighter than an exponential bound.
+that leads in both leads after the attack: both cases must pass an exact binomial test, each at the whole level. Under weak noise
+this is tighter than an exponential bound.
 """
 
 from __future__ import annotations
@@ -30,8 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
-from flipproof.certificates.bounds import FloatArray, lower_bound
-from flipproof.certificates.vote_share import one_more
+from flipproof.certificates.vote_share import FloatArray, lower_bound, one_more
 from flipproof.graphs import IntArray
 from flipproof.noise import EdgeNoise
 
@@ -46,19 +42,12 @@ _LARGEST = 32  # attacks on more slots are left to the vote share
 
 @dataclass(frozen=True)
 class Group:
-    """Slots that are alike.
+    """Slots that are alike."""
 
-    Attributes:
-        size: Number of such slots.
-        count: How many of them are attacked.
-        flip: Probability that the noise flips such a slot of the clean graph.
-        moved: Probability that such a slot, attacked and then noised, differs from the clean graph.
-    """
-
-    size: int
-    count: int
-    flip: float
-    moved: float
+    size: int  # number of such slots
+    count: int  # how many of them are attacked
+    flip: float  # probability that the noise flips such a slot of the clean graph
+    moved: float  # probability that such a slot, attacked and then noised, differs from the clean graph
 
 
 def _binomial(trials: int, probability: float) -> FloatArray:
@@ -76,16 +65,11 @@ class Attack:
     For symmetric noise additions and removals are alike and there is one group. A group whose slots the noise never flips
     is left out; what it contributes is ``overlap``: the probability that the noise on the attacked graph undoes the attack
     on all of its slots. With the rest, nothing is known of the votes, and they are counted for the rival.
-
-    Attributes:
-        groups: Those with a flip probability above 0 and at least one attacked slot.
-        slots: The slots of all groups, group by group (columns of the flips).
-        overlap: See above; 1 where both probabilities are positive.
     """
 
-    groups: tuple[Group, ...]
-    slots: IntArray
-    overlap: float
+    groups: tuple[Group, ...]  # those with a flip probability above 0 and at least one attacked slot
+    slots: IntArray  # the slots of all groups, group by group (columns of the flips)
+    overlap: float  # see above; 1 where both probabilities are positive
 
     @classmethod
     def of(cls, noise: EdgeNoise, states: NDArray[np.bool_], *, adds: int, removes: int) -> Attack:
@@ -124,18 +108,12 @@ class Attack:
 
 @dataclass(frozen=True)
 class Cells:
-    """The values of T, their laws, and the products of binomials that polynomials of T are made of.
+    """The values of T, their laws, and the products of binomials that polynomials of T are made of."""
 
-    Attributes:
-        x, y: Probability of each cell under noise on the clean and on the attacked graph, ``[K]``.
-        kinds: For each product its order in each group.
-        features: The products ``C(t_1, k_1) C(t_2, k_2)``, ``[m, K]``.
-    """
-
-    x: FloatArray
+    x: FloatArray  # probability of each cell under noise on the clean and on the attacked graph, ``[K]``
     y: FloatArray
-    kinds: tuple[Kind, ...]
-    features: FloatArray
+    kinds: tuple[Kind, ...]  # for each product its order in each group
+    features: FloatArray  # the products ``C(t_1, k_1) C(t_2, k_2)``, ``[m, K]``
 
     @classmethod
     @lru_cache(maxsize=512)
@@ -158,20 +136,18 @@ class Cells:
 
 @dataclass(frozen=True)
 class LeadTest:
-    """The test for attacks of one size.
+    """The test for attacks of one size."""
 
-    Attributes:
-        top: For each kind of subset, the weight of a vote for the top class in a sample in which it is flipped.
-        rival: What a vote for the rival takes off, likewise. ``b`` is nowhere negative, so votes for further classes that are
-            counted for the rival only make the statistic smaller.
-        threshold: The statistic of a set whose attack takes the lead away exceeds it with probability ``level`` at most.
-        needed: Share of votes of the nominal classifier from which on the test is expected to pass for all sets.
-    """
-
-    top: dict[Kind, float]
+    top: dict[
+        Kind, float
+    ]  # for each kind of subset, the weight of a vote for the top class in a sample in which it is flipped
+    # what a vote for the rival takes off, likewise. ``b`` is nowhere negative, so votes for further classes that are counted
+    # for the rival only make the statistic smaller.
     rival: dict[Kind, float]
-    threshold: float
-    needed: float
+    threshold: (
+        float  # the statistic of a set whose attack takes the lead away exceeds it with probability ``level`` at most
+    )
+    needed: float  # share of votes of the nominal classifier from which on the test is expected to pass for all sets
 
     @property
     def degree(self) -> int:
@@ -225,11 +201,7 @@ def log_excess(cells: Cells, top: FloatArray, rival: FloatArray, balance: float)
 def _designed(
     groups: tuple[Group, ...], overlap: float, degree: int, samples: int, surprise: int, spread: int
 ) -> tuple[FloatArray, FloatArray, float, float] | None:
-    """Coefficients for the smallest nominal share that the test confirms, and that share.
-
-    ``surprise`` is roughly the logarithm of ``1 / level``; ``spread`` is the number of standard deviations by which the worst of
-    all sets is expected to fall below the mean.
-    """
+    """Coefficients for the smallest nominal share that the test confirms, and that share."""
     design = _Design(Cells.of(groups, overlap, degree), samples, spread)
     best, low, high = None, 0, len(NOMINAL)
     while low < high:
@@ -347,23 +319,14 @@ class _Design:
 
 @dataclass(frozen=True)
 class SignTest:
-    """The test for attacks of one slot.
+    """The test for attacks of one slot."""
 
-    Attributes:
-        level: A slot whose attack takes the lead away passes with probability ``level`` at most.
-        needed: Share of votes of the nominal classifier from which on the test is expected to pass for all slots.
-    """
-
-    level: float
-    needed: float
+    level: float  # A slot whose attack takes the lead away passes with probability ``level`` at most
+    needed: float  # share of votes of the nominal classifier from which on the test is expected to pass for all slots
 
     @classmethod
     def of(cls, attack: Attack, *, samples: int, level: float) -> SignTest | None:
-        """The test; ``None`` for more than one slot, where the test of the lead is better, or where none is expected to pass.
-
-        A function of sizes, noise and number of samples. A lead where the slot is not flipped makes up for one of at most
-        ``(1 - moved) / moved`` against the class where it is. This is worth counting where it exceeds the standard deviation.
-        """
+        """The test; ``None`` for more than one slot, where the test of the lead is better, or where none is expected to pass."""
         if level <= 0 or attack.overlap < 1 or attack.size != 1:
             return None
         (group,) = attack.groups

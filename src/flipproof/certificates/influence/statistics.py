@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.certificates.bounds import FloatArray
 from flipproof.certificates.influence.lead_test import Attack, Kind, LeadTest
 from flipproof.certificates.influence.worst_set import Quadruples, SetWeights
+from flipproof.certificates.vote_share import FloatArray
 from flipproof.compiling import can_compile
 from flipproof.errors import InputError
 from flipproof.graphs import IntArray
@@ -40,28 +40,17 @@ _FEW = 12  # most harmful slots, among which every set is tried first
 
 @dataclass(frozen=True)
 class FlipCounts:
-    """Votes by class, and by class and flipped slots. Pairs and triples are counted when they are first needed.
+    """Votes by class, and by class and flipped slots. Pairs and triples are counted when they are first needed."""
 
-    Attributes:
-        order: The highest order that is counted.
-        votes: Of every class, ``[C]``.
-        singles: Of every class among the samples in which a slot was flipped, ``[C, N]``.
-        flips: Yields those of all samples, verified.
-        words: The same, a bit per sample of every slot, where they are kept.
-    """
-
-    order: int
-    votes: IntArray
-    singles: IntArray
-    flips: Callable[[], Iterable[Flips]]
-    words: list[Words]
+    order: int  # the highest order that is counted
+    votes: IntArray  # of every class, ``[C]``
+    singles: IntArray  # of every class among the samples in which a slot was flipped, ``[C, N]``
+    flips: Callable[[], Iterable[Flips]]  # yields those of all samples, verified
+    words: list[Words]  # the same, a bit per sample of every slot, where they are kept
     _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def table(self, labels: list[int], order: int) -> NDArray[Any]:
-        """Votes for any of the classes among the samples in which ``order`` given slots were all flipped, symmetric.
-
-        What stands for a slot twice means nothing.
-        """
+        """Votes for any of the classes among the samples in which ``order`` given slots were all flipped, symmetric."""
         if order < 2:
             return np.asarray((self.votes, self.singles)[order][labels].sum(axis=0))
         voted = self._voted(labels)

@@ -1,10 +1,9 @@
 """The worst attacked set: whether a sum of weights over the subsets of S is above a goal for *every* S of a given kind.
 
-There are too many sets to list them. Weights of slots and pairs are spread over the triples (or pairs) that hold them, so
-that the sum over S is a sum over its triples: a third of the sum of its rows, where the row of a slot is the sum over the
-triples with that slot. A row is at least the sum of the smallest entries that it could consist of, and the rows of S together
-are at least the least rows. Slots that this excludes are dropped and the bound is taken again; where it does not decide, the
-sets are divided by their most harmful slot (branch and bound). A search that takes too long ends with "no".
+Weights of slots and pairs are spread over the triples (or pairs) that hold them, so that the sum over S is a third of the sum of
+its rows, where the row of a slot is the sum over the triples with that slot. A row is at least the sum of the smallest entries
+that it could consist of. Slots that this excludes are dropped and the bound is taken again; where it does not decide, the sets
+are divided by their most harmful slot (branch and bound). A search that takes too long ends with "no".
 
 Sets of four slots may have a weight of their own. These are never all in memory: the sets with a given slot are sets of three of
 the other slots, and their weight joins that of the triple.
@@ -22,52 +21,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.certificates.bounds import FloatArray
+from flipproof.certificates.vote_share import FloatArray
 from flipproof.graphs import IntArray
 
 _STEP = 10_000  # what a step of the search costs beside the entries it looks at
 _SLAB = 16  # slots whose triples are looked at together: as many as the second-level cache holds
-_STARTS = 6
-_SWAPS = 20
 
 
 @dataclass(frozen=True)
 class Quadruples:
-    """A weight for every set of four slots, made slot by slot.
+    """A weight for every set of four slots, made slot by slot."""
 
-    Attributes:
-        ranked: All slots, the most harmful ones first, ``[n]``.
-        after: For a rank ``k`` the weights of the slot of that rank with three slots of higher ranks, symmetric, in the order of
-            ranks: ``[n - k - 1] * 3``.
-        largest: No weight is larger in absolute value.
-    """
-
-    ranked: IntArray
+    ranked: IntArray  # all slots, the most harmful ones first, ``[n]``
+    # for a rank ``k`` the weights of the slot of that rank with three slots of higher ranks, symmetric, in the order of ranks:
+    # ``[n - k - 1] * 3``
     after: Callable[[int], NDArray[np.float32]]
-    largest: float
+    largest: float  # no weight is larger in absolute value
 
 
 @dataclass(frozen=True)
 class SetWeights:
-    """A weight for every subset of at most four slots.
+    """A weight for every subset of at most four slots."""
 
-    Attributes:
-        constant: Of the empty set.
-        single: Of each slot, ``[n]``.
-        double: Of each pair, symmetric ``[n, n]``; its diagonal is not read. ``None``: all 0, and so are triples.
-        triple: Of each triple, symmetric ``[n, n, n]``; entries with a slot twice are not read. ``None``: all 0.
-        members: Number of the group of each slot, ``[n]``.
-        counts: How many slots of each group a set has.
-        quadruple: Of each set of four slots, where sets have four. ``None``: all 0.
-    """
-
-    constant: float
-    single: FloatArray
+    constant: float  # of the empty set
+    single: FloatArray  # of each slot, ``[n]``
+    # of each pair, symmetric ``[n, n]``; its diagonal is not read. ``None``: all 0, and so are triples.
     double: FloatArray | None
+    # of each triple, symmetric ``[n, n, n]``; entries with a slot twice are not read. ``None``: all 0.
     triple: NDArray[np.float32] | None
-    members: IntArray
-    counts: tuple[int, ...]
-    quadruple: Quadruples | None = None
+    members: IntArray  # number of the group of each slot, ``[n]``
+    counts: tuple[int, ...]  # how many slots of each group a set has
+    quadruple: Quadruples | None = None  # of each set of four slots, where sets have four. ``None``: all 0.
 
     @property
     def size(self) -> int:
@@ -76,10 +60,7 @@ class SetWeights:
 
 
 def some_below(weights: SetWeights, goal: float) -> bool:
-    """Whether the sum of the weights of all subsets of S is not above the goal for at least one S; tries every S.
-
-    Every slot that is twice in a subset, or in one with itself, counts nothing.
-    """
+    """Whether the sum of the weights of all subsets of S is not above the goal for at least one S; tries every S."""
     sets = _all_sets(tuple(np.bincount(weights.members, minlength=len(weights.counts)).tolist()), weights.counts)
     if not len(sets):
         return False
@@ -119,10 +100,7 @@ def _distinct(table: NDArray[np.floating]) -> FloatArray:
 
 
 def all_above(weights: SetWeights, goal: float, *, effort: int) -> bool:
-    """Whether the sum of the weights of all subsets of S is above the goal for every S; ``False`` where it is not known.
-
-    ``effort`` is the number of table entries that may be looked at.
-    """
+    """Whether the sum of the weights of all subsets of S is above the goal for every S; ``False`` where it is not known."""
     size = weights.size
     if size == 0:
         return weights.constant > goal
@@ -181,10 +159,7 @@ class _Search:
         weights = self.weights
         assert weights.double is not None
         places = np.arange(len(weights.single))
-        # before the sets are divided, one that is not above the goal is looked for
-        return self.above(
-            weights.constant, weights.single, weights.double, places, weights.counts, self.fails_somewhere
-        )
+        return self.above(weights.constant, weights.single, weights.double, places, weights.counts)
 
     def above(
         self,
@@ -193,13 +168,8 @@ class _Search:
         double: FloatArray,
         places: IntArray,
         counts: tuple[int, ...],
-        give_up: Callable[[], bool] = lambda: False,
     ) -> bool:
-        """Whether every completion of a partial set by ``counts`` of the places is above the goal.
-
-        ``single`` and ``double`` hold the weights with the slots chosen so far added in; they run over the places. ``give_up`` is
-        called before the sets are divided.
-        """
+        """Whether every completion of a partial set by ``counts`` of the places is above the goal."""
         members = self.weights.members[places]
         wanted = np.array(counts)[members] > 0
         if not wanted.all():
@@ -228,8 +198,6 @@ class _Search:
             double = double[open_][:, open_]
             if _too_few(members, counts):
                 return True
-        if give_up():
-            return False
         ranked = np.argsort(rows, kind="stable")  # the sets by their first slot, the most harmful slots first
         for rank, slot in enumerate(ranked):
             left = ranked[rank:]
@@ -252,10 +220,7 @@ class _Search:
     def _rows(
         self, single: FloatArray, double: FloatArray, places: IntArray, members: IntArray, counts: tuple[int, ...]
     ) -> tuple[int, FloatArray]:
-        """How many rows meet each pair (2) or triple (3), and a number not above the row of each slot in any set.
-
-        For sets of two slots, and with triples of three, the smallest rows are those of the worst set, and exact.
-        """
+        """How many rows meet each pair (2) or triple (3), and a number not above the row of each slot in any set."""
         size = sum(counts)
         if size == 2 or self.weights.triple is None:
             table = double + (single[:, None] + single) / (size - 1)
@@ -277,53 +242,6 @@ class _Search:
                 rows[part] = _least(_row_sums(cube, members, rest), members, rest) / 2
         return 3, rows
 
-    def fails_somewhere(self) -> bool:
-        """Whether a set that is easily found is not above the goal: greedily put together, then improved by swaps."""
-        weights, counts = self.weights, self.weights.counts
-        assert weights.double is not None
-        ranked = np.argsort(weights.single + _smallest(weights.double, sum(counts) - 1) / 2, kind="stable")
-        for start in ranked[:_STARTS]:
-            if counts[weights.members[start]] == 0:
-                continue
-            chosen, last = self._completed([int(start)]), math.inf
-            for _ in range(_SWAPS):
-                value = self._value(chosen)
-                if value <= self.goal:
-                    return True
-                if value >= last:
-                    break
-                last = value
-                swapped = [self._completed([slot for slot in chosen if slot != gone]) for gone in chosen]
-                chosen = min(swapped, key=self._value)
-        return False
-
-    def _completed(self, chosen: list[int]) -> list[int]:
-        """The slots with the most harmful ones added until there are as many of each group as there should be."""
-        weights, chosen = self.weights, list(chosen)
-        assert weights.double is not None
-        left = np.array(weights.counts) - np.bincount(weights.members[chosen], minlength=len(weights.counts))
-        while left.sum() > 0:
-            added = weights.single + weights.double[:, chosen].sum(axis=1)
-            if weights.triple is not None:
-                added = added + np.triu(weights.triple[:, chosen][:, :, chosen], 1).sum(axis=(1, 2))
-            added[left[weights.members] <= 0] = np.inf
-            added[chosen] = np.inf
-            chosen.append(int(np.argmin(added)))
-            left[weights.members[chosen[-1]]] -= 1
-        return chosen
-
-    def _value(self, chosen: list[int]) -> float:
-        """The sum over the subsets of a set."""
-        weights = self.weights
-        assert weights.double is not None
-        value = weights.constant + float(weights.single[chosen].sum())
-        value += float(np.triu(weights.double[np.ix_(chosen, chosen)], 1).sum())
-        if weights.triple is not None:
-            cube = weights.triple[np.ix_(chosen, chosen, chosen)]
-            i, j, k = np.indices(cube.shape)
-            value += float(cube[(i < j) & (j < k)].sum(dtype=np.float64))
-        return value
-
 
 def _less(counts: tuple[int, ...], group: int) -> tuple[int, ...]:
     """The counts after one slot of a group is taken."""
@@ -335,10 +253,7 @@ def _too_few(members: IntArray, counts: tuple[int, ...]) -> bool:
 
 
 def _row_sums(table: NDArray[np.floating], members: IntArray, counts: tuple[int, ...]) -> FloatArray:
-    """For each row of the last two axes, the least sum of entries that complete a set with the row's slot in it.
-
-    A slot of a group of which none is wanted gets infinity.
-    """
+    """For each row of the last two axes, the least sum of entries that complete a set with the row's slot in it."""
     if len(counts) == 1:
         return _smallest(table, counts[0] - 1)
     sums = np.full(table.shape[:-1], np.inf)

@@ -92,13 +92,10 @@ class Graph:
         return partial(Graph, frozen=self.frozen, name=self.name), positional
 
     def __repr__(self) -> str:
-        parts = [f"num_nodes={self.num_nodes}", f"num_edges={self.num_edges}"]
-        if self.node_features is not None:
-            parts.append(f"features={self.node_features.shape[1]}")
-        if len(self.frozen):
-            parts.append(f"frozen={len(self.frozen)}")
-        parts += [f"{key}={value!r}" for key in ("label", "name") if (value := getattr(self, key)) is not None]
-        return f"Graph({', '.join(parts)})"
+        features = None if self.node_features is None else self.node_features.shape[1]
+        more = {"features": features, "frozen": len(self.frozen) or None, "label": self.label, "name": self.name}
+        parts = {"num_nodes": self.num_nodes, "num_edges": self.num_edges, **more}
+        return f"Graph({', '.join(f'{key}={value!r}' for key, value in parts.items() if value is not None)})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Graph):
@@ -133,8 +130,6 @@ class Graph:
     @cached_property
     def flippable_edge_slots(self) -> IntArray:
         """Slot numbers of the edges that are not frozen, ascending."""
-        if not len(self.frozen):
-            return self.edge_slots
         return read_only(np.setdiff1d(self.edge_slots, self.frozen_slots, assume_unique=True))
 
     @cached_property
@@ -155,15 +150,12 @@ class Graph:
     @cached_property
     def slots(self) -> IntArray:
         """The ``N`` slot numbers that are not frozen, ascending. Its size grows with the number of node pairs."""
-        everything = np.arange(self.num_nodes * (self.num_nodes - 1) // 2, dtype=np.int64)
-        return read_only(np.delete(everything, self.frozen_slots) if len(self.frozen) else everything)
+        return read_only(np.delete(np.arange(self.num_nodes * (self.num_nodes - 1) // 2), self.frozen_slots))
 
     @cached_property
     def slot_states(self) -> NDArray[np.bool_]:
         """For each of :attr:`slots`, whether it holds an edge, ``[N]``."""
-        states = np.isin(self.slots, self.edge_slots, assume_unique=True)
-        states.flags.writeable = False
-        return states
+        return read_only(np.isin(self.slots, self.edge_slots, assume_unique=True))
 
     @cached_property
     def topology(self) -> str:
@@ -184,9 +176,6 @@ class Graph:
         """The graph after an attack: each of the given node pairs is flipped (an edge vanishes, a gap is joined).
 
         A pair that is listed twice is flipped once. Frozen pairs are refused: an attacker cannot reach them.
-
-        >>> Graph(3, [(0, 1)]).flipped([(0, 1), (1, 2)]).edges.tolist()
-        [[1, 2]]
         """
         flips = slots_of_pairs(canonical_pairs(pairs, self.num_nodes, "pairs"), self.num_nodes)
         frozen = np.intersect1d(flips, self.frozen_slots, assume_unique=True)

@@ -41,9 +41,6 @@ class EdgeGroups:
     Args:
         count: Number of groups ``T``.
         key: Each key gives another assignment. Choose it before looking at the graphs to certify.
-
-    >>> EdgeGroups(3).of_pairs(np.array([[0, 1], [0, 2], [1, 2], [2, 3]])).tolist()
-    [1, 0, 1, 1]
     """
 
     count: int
@@ -71,9 +68,10 @@ class EdgeGroups:
 
     def batch(self, graph: Graph, start: int, stop: int) -> NoisyBatch:
         """The sub-graphs of groups ``start..stop-1``: all nodes, the group's edges, and every frozen edge."""
-        group = self.of_slots(graph.flippable_edge_slots, graph.num_nodes)
+        slots = graph.flippable_edge_slots
+        group = self.of_slots(slots, graph.num_nodes)
         inside = (group >= start) & (group < stop)
-        return _listed_batch(graph, stop - start, SlotLists(group[inside] - start, graph.flippable_edge_slots[inside]))
+        return _listed_batch(graph, stop - start, SlotLists(group[inside] - start, slots[inside]))
 
     def sub_graphs(self, graph: Graph) -> list[Graph]:
         """The sub-graph of every group as a :class:`Graph`, to look at."""

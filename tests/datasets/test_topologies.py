@@ -71,10 +71,6 @@ def test_grids_are_as_square_as_their_size_allows(data):
             assert graph.num_edges == r * (c - 1) + c * (r - 1)
 
 
-def test_hypercubes_take_the_power_of_two_at_or_below(data):
-    assert {graph.num_nodes for graph in data if graph.label == 4} == {8, 16}
-
-
 def test_no_graph_belongs_to_two_classes(data):
     for label in range(8):
         members = [graph for graph in data if graph.label == label]

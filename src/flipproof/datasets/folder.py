@@ -44,11 +44,9 @@ def folder(path: str | os.PathLike[str], *, like: Sequence[Attribute] = (), symm
     Classes are numbered from 0 in ascending order of their names (as numbers, if all are whole numbers), which stay as
     ``class_names``. Node features: the attribute ``x`` (a number or a list of numbers) if every node of every graph has it;
     otherwise the attributes that every node of every graph has, in alphabetical order: numbers as they are, texts one-hot, a
-    column per text, in alphabetical order. :meth:`Dataset.describe_features` says what was taken and ignored, and why. Edge
-    attributes and weights are not read: an edge that the noise adds has none. Nodes of GraphML, GEXF and JSON keep their order;
-    in edge lists and tables whole numbers are sorted, other names are numbered as they appear.
-
-    Files in the folder that the table does not list are not read; :attr:`Dataset.remarks` names them.
+    column per text. :meth:`Dataset.describe_features` says what was taken and ignored, and why. Edge attributes and weights are
+    not read: an edge that the noise adds has none. Nodes of GraphML, GEXF and JSON keep their order; in edge lists and tables
+    whole numbers are sorted, other names are numbered as they appear.
 
     Args:
         path: The folder.
@@ -74,11 +72,8 @@ def folder(path: str | os.PathLike[str], *, like: Sequence[Attribute] = (), symm
 def smiles(path: str | os.PathLike[str], *, like: Sequence[Attribute] = ()) -> Dataset:
     """Molecules from a CSV file with the columns ``smiles`` and ``label``, and ``name`` if there is one.
 
-    Every heavy atom is a node with the features ``element`` (one-hot) and ``charge``; every bond is an edge. The kind of a bond
-    is not read: a bond that the noise adds has none. Neither are the number of hydrogens, aromaticity, hybridisation and
-    membership in rings: they depend on the bonds, so a certificate would be false.
-
-    Needs RDKit: ``pip install rdkit``.
+    Every heavy atom is a node with the features ``element`` (one-hot) and ``charge``; every bond is an edge. Kinds of bonds are
+    not read, nor what depends on the bonds (hydrogens, aromaticity, rings). Needs RDKit: ``pip install rdkit``.
 
     Args:
         path: The CSV file.

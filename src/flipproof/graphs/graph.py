@@ -40,9 +40,8 @@ class Graph:
     """An undirected graph without self-loops.
 
     Args:
-        num_nodes: At least 1. A graph with a single node has no slots: nothing can be attacked, and its radius is 0.
-        edges: Integer pairs ``[E, 2]``. The order of the two ends and of the pairs has no meaning, and a pair listed
-            twice (in either direction) is one edge. May be empty.
+        num_nodes: At least 1. A graph with a single node has no slots, and its radius is 0.
+        edges: Integer pairs ``[E, 2]`` in any order; a pair listed twice (in either direction) is one edge. May be empty.
         node_features: ``[n, d]``, finite; floating or integer. Must not depend on the edges (see the features hook
             of :class:`flipproof.SmoothedClassifier` for features that do).
         label: The class, 0, 1, 2, ..., if known.
@@ -52,12 +51,8 @@ class Graph:
     Attributes are read-only. ``edges`` holds each edge once, ``u < v``, sorted.
 
     >>> graph = Graph(4, [(1, 0), (2, 3), (0, 1)])
-    >>> graph
-    Graph(num_nodes=4, num_edges=2)
-    >>> graph.edges.tolist()
-    [[0, 1], [2, 3]]
-    >>> graph.num_slots
-    6
+    >>> graph, graph.edges.tolist(), graph.num_slots
+    (Graph(num_nodes=4, num_edges=2), [[0, 1], [2, 3]], 6)
     """
 
     num_nodes: int
@@ -333,10 +328,8 @@ def as_graph(value: Any) -> Graph:
         raise InputError(
             f"expected one graph; got {len(value)} in a {type(value).__name__} (pass them to certify_all, or one after the other)"
         )
-    raise InputError(
-        "expected a graph (flipproof.Graph, PyG Data, networkx graph or adjacency matrix); "
-        f"got {type(value).__name__} (build flipproof.Graph(num_nodes, edges))"
-    )
+    expected = "expected a graph (flipproof.Graph, PyG Data, networkx graph or adjacency matrix)"
+    raise InputError(f"{expected}; got {type(value).__name__} (build flipproof.Graph(num_nodes, edges))")
 
 
 def as_graphs(values: Any) -> list[Graph]:
@@ -348,17 +341,11 @@ def as_graphs(values: Any) -> list[Graph]:
     if not isinstance(values, Iterable) and not is_dataset:
         raise InputError(f"expected a list of graphs; got {type(values).__name__} (pass a list)")
     _refuse_noise(values)
-    parts = values.to_data_list() if hasattr(values, "to_data_list") else values
-    return [graph for part in parts for graph in _graphs_of(part)]
-
-
-def _graphs_of(value: Any) -> list[Graph]:
-    """One graph, or those of a batch."""
-    if hasattr(value, "to_data_list"):
-        value = value.to_data_list()
-    elif not (isinstance(value, (list, tuple)) and _holds_graphs(value)):
-        value = [value]
-    return [as_graph(part) for part in value]
+    graphs: list[Graph] = []
+    for part in values.to_data_list() if hasattr(values, "to_data_list") else values:
+        several = isinstance(part, (list, tuple)) and _holds_graphs(part)
+        graphs += map(as_graph, part.to_data_list() if hasattr(part, "to_data_list") else part if several else [part])
+    return graphs
 
 
 def _holds_graphs(values: Sequence[Any]) -> bool:

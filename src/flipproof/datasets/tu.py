@@ -123,12 +123,12 @@ def _table(path: str, columns: int | None) -> _Table:
             return replace(table, values=values)
     for row, line in enumerate(rows.values()):
         cells = [cell.strip() for cell in line.split(",")]
+        odd = [cell for cell in cells if not re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", cell, re.IGNORECASE)]
         if len(cells) != width:
             plural = "s" * (width != 1)
             raise table.error(row, f"expected {width} number{plural}, split by commas; got {len(cells)}")
-        for cell in cells:
-            if not re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", cell, re.IGNORECASE):
-                raise table.error(row, f"expected a number; got {cell!r}")
+        if odd:
+            raise table.error(row, f"expected a number; got {odd[0]!r}")
     raise InputError(f"{path} cannot be read as numbers split by commas (copy the file again)")
 
 
@@ -183,12 +183,11 @@ def _pairs(table: _Table, graph_of: IntArray, symmetrise: bool) -> tuple[IntArra
         u, v = pairs[one_way[0]] + 1
         what = f"the edge {u}, {v} has no counterpart in the other direction; expected an undirected graph, both directions of "
         raise table.error(one_way[0], f"{what}every edge, or --symmetrise")
-    remarks = []
-    if len(one_way):
-        remarks.append(f"{len(one_way):,} edges are listed in one direction only, and taken as undirected")
-    if loops:
-        remarks.append(f"{loops:,} self-loops are left out: flips concern pairs of distinct nodes")
-    return pairs[kept], remarks
+    remarks = {
+        f"{len(one_way):,} edges are listed in one direction only, and taken as undirected": len(one_way),
+        f"{loops:,} self-loops are left out: flips concern pairs of distinct nodes": loops,
+    }
+    return pairs[kept], [remark for remark, count in remarks.items() if count]
 
 
 def _features(prefix: str, nodes: int) -> tuple[NDArray[np.float32] | None, list[Attribute]]:

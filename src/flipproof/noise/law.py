@@ -195,10 +195,8 @@ class NoisyBatch:
             return replace(self, size=len(chosen), states=self.states[chosen])
         sample, slot = self.edge_lists()
         starts = np.searchsorted(sample, np.arange(self.size + 1))
-        counts = np.diff(starts)[chosen]
-        first = np.cumsum(counts) - counts
-        place = np.arange(counts.sum()) - np.repeat(first - starts[chosen], counts)
-        lists = SlotLists(np.repeat(np.arange(len(chosen)), counts), slot[place])
+        parts = [slot[starts[index] : starts[index + 1]] for index in chosen.tolist()]
+        lists = SlotLists(np.repeat(np.arange(len(chosen)), list(map(len, parts))), np.concatenate([slot[:0], *parts]))
         return replace(self, size=len(chosen), lists=lists)
 
     def edge_lists(self) -> SlotLists:

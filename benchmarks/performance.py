@@ -7,206 +7,45 @@ a few rounds; ratios compare ways that were measured in turns on the same graphs
 part of docs/benchmarks/performance.md between its markers, and docs/figures/performance.svg.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib.util
-import multiprocessing
 import platform
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from torch_geometric.data import Batch
+from growth import figure, growth_with_nodes, growth_with_samples, two_cores
 from torch_geometric.loader import DataLoader
-from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, SAGEConv, global_mean_pool
+from ways_to_ask import (
+    BEGIN,
+    CLASSES,
+    END,
+    NOISE,
+    SAMPLES,
+    WAYS,
+    Apart,
+    Curves,
+    Net,
+    block,
+    in_turns,
+    matmul_rate,
+    messages,
+    own,
+    random_graph,
+    seconds,
+    spread,
+    table,
+    test_graphs,
+    user_net,
+    vectorised,
+)
 
 import flipproof as fp
-from flipproof.classifiers.classifier import Classifier
 from flipproof.classifiers.edges import NeighbourLists
-from flipproof.classifiers.features import Degree
-from flipproof.classifiers.torch_module import MessagePassingClassifier
 from flipproof.noise import BLOCK, SampleStream
-
-NOISE = fp.EdgeNoise(keep=0.9)
-CLASSES, SAMPLES = 8, 10_000
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
-SIZES = (10, 20, 50, 100, 200, 500)
-WAYS_TO_ASK = ("dense", "message passing", "compiled")
-
-Curves = dict[str, tuple[list[float], list[float]]]
-
-
-class Net(torch.nn.Module):
-    """A user's network: PyG layers of one kind, a mean readout, a linear head."""
-
-    def __init__(self, layer: str, *, width: int = 64, layers: int = 2, before: int = 1) -> None:
-        super().__init__()
-        sizes = [(before if number == 0 else width, width) for number in range(layers)]
-        self.convs = torch.nn.ModuleList(_layer(layer, *size) for size in sizes)
-        self.head = torch.nn.Linear(width, CLASSES)
-
-    def forward(self, x: torch.Tensor, edge_index: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
-        for conv in self.convs:
-            x = conv(x, edge_index).relu()
-        return self.head(global_mean_pool(x, batch))
-
-
-def _layer(name: str, before: int, after: int) -> torch.nn.Module:
-    if name == "GINConv":
-        inner = torch.nn.Sequential(torch.nn.Linear(before, after), torch.nn.ReLU(), torch.nn.Linear(after, after))
-        return GINConv(inner)
-    return {"GCNConv": GCNConv, "SAGEConv": SAGEConv, "GraphConv": GraphConv, "GATConv": GATConv}[name](before, after)
-
-
-# ---- measuring ---------------------------------------------------------------------------------------------------------
-
-
-def seconds(work: Callable[[], object]) -> float:
-    """Processor time of one call."""
-    started = time.process_time()
-    work()
-    return time.process_time() - started
-
-
-def in_turns(works: dict[str, Callable[[], object]], rounds: int = 3) -> dict[str, float]:
-    """The best time of each, measured in turns."""
-    best = dict.fromkeys(works, np.inf)
-    for _ in range(rounds):
-        for name, work in works.items():
-            best[name] = min(best[name], seconds(work))
-    return best
-
-
-def matmul_rate() -> float:
-    """Floating-point operations per second of a large float32 matrix product on one core."""
-    matrix = torch.rand(1024, 1024)
-    return 2 * 1024**3 / in_turns({"product": lambda: matrix @ matrix}, rounds=15)["product"]
-
-
-def test_graphs(count: int) -> list[fp.Graph]:
-    """The paper's test graphs."""
-    data = fp.datasets.split(fp.datasets.topologies()).test
-    return [data[index] for index in range(count)]
-
-
-def random_graph(nodes: int, degree: float) -> fp.Graph:
-    """A graph with so many edges per node on average."""
-    pairs = np.random.default_rng(nodes).integers(0, nodes, (int(nodes * degree / 2) + 1, 2))
-    return fp.Graph(nodes, pairs[pairs[:, 0] != pairs[:, 1]])
-
-
-def own(name: str) -> torch.nn.Module:
-    """A built-in network."""
-    return fp.models.build({"name": name, "in_features": 1, "num_classes": CLASSES}, seed=0).eval()
-
-
-def messages(module: torch.nn.Module, call: Callable[..., object] | None = None) -> MessagePassingClassifier:
-    """A module through PyG's layout, whatever the graph."""
-    return MessagePassingClassifier(module, num_classes=CLASSES, features=Degree(), call=call)
-
-
-def block(classifier: Classifier, graph: fp.Graph, noise: fp.EdgeNoise = NOISE, samples: int = BLOCK) -> None:
-    """Noise and answers of the first samples, in batches as in a certificate."""
-    stream, size = SampleStream(graph, noise, seed=0), classifier.batch_size(graph, noise)
-    for start in range(0, samples, size):
-        classifier.labels(stream.batch(start, start + size)[0])
-
-
-def one_by_one(module: torch.nn.Module, graph: fp.Graph, samples: int) -> None:
-    """What people do: a loop that builds one PyG graph per copy."""
-    batch, _ = SampleStream(graph, NOISE, seed=0).batch(0, samples)
-    with torch.inference_mode():
-        for noisy in batch.graphs():
-            data = noisy.to_pyg()
-            x = torch.from_numpy(noisy.degrees.astype(np.float32)[:, None])
-            module(x, data.edge_index, torch.zeros(noisy.num_nodes, dtype=torch.int64)).argmax()
-
-
-def collated(module: torch.nn.Module, graph: fp.Graph, samples: int) -> None:
-    """The copies as PyG graphs, joined by PyG's ``Batch``."""
-    batch, _ = SampleStream(graph, NOISE, seed=0).batch(0, samples)
-    with torch.inference_mode():
-        copies = []
-        for noisy in batch.graphs():
-            data = noisy.to_pyg()
-            data.x = torch.from_numpy(noisy.degrees.astype(np.float32)[:, None])
-            copies.append(data)
-        joined = Batch.from_data_list(copies)
-        module(joined.x, joined.edge_index, joined.batch).argmax(dim=1)
-
-
-def vectorised(module: torch.nn.Module, graph: fp.Graph, samples: int) -> None:
-    """All copies as one list of edges, made by hand without a loop."""
-    batch, _ = SampleStream(graph, NOISE, seed=0).batch(0, samples)
-    with torch.inference_mode():
-        edges, owner = (torch.from_numpy(part) for part in batch.edge_index())
-        x = torch.bincount(edges[0], minlength=len(owner)).to(torch.float32).unsqueeze(1)
-        module(x, edges, owner).argmax(dim=1)
-
-
-WAYS: dict[str, tuple[Callable[[torch.nn.Module, fp.Graph, int], None], int]] = {
-    "loop": (one_by_one, 64),
-    "collated": (collated, SAMPLES),
-    "collated in batches": (collated, 256),
-    "vectorised": (vectorised, SAMPLES),
-    "vectorised in batches": (vectorised, 512),
-}
-"""What people do, and how many samples of it are timed: all at once, or a batch of a size at which it is about fastest."""
-
-
-class Apart:
-    """A process of its own, in which flipproof has touched neither model nor memory: what a user's own script would take."""
-
-    def __init__(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
-        self._process.start()
-
-    def seconds(self, layer: str, graph: fp.Graph, way: str) -> float:
-        """Processor seconds per sample."""
-        self._pipe.send((layer, graph, way))
-        return float(self._pipe.recv())
-
-    def close(self) -> None:
-        self._pipe.send(None)
-        self._process.join()
-
-
-def _serve(pipe: Any) -> None:
-    torch.set_num_threads(1)
-    models: dict[str, torch.nn.Module] = {}
-    while (asked := pipe.recv()) is not None:
-        layer, graph, way = asked
-        if layer not in models:
-            models[layer] = user_net(layer)
-        work, samples = WAYS[way]
-        pipe.send(seconds(lambda: work(models[layer], graph, samples)) / samples)  # noqa: B023
-
-
-def user_net(layer: str) -> Net:
-    """The same weights in every process."""
-    torch.manual_seed(0)
-    return Net(layer).eval()
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    """Markdown."""
-    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
-
-
-def spread(values: np.ndarray) -> str:
-    """Median, and the range."""
-    digits = 0 if np.median(values) >= 10 else 1
-    return f"{np.median(values):.{digits}f} ({values.min():.{digits}f} to {values.max():.{digits}f})"
-
-
-# ---- sections ----------------------------------------------------------------------------------------------------------
 
 
 def ratios(curves: Curves) -> str:
@@ -484,104 +323,6 @@ def training(curves: Curves) -> str:
     )
 
 
-def growth_with_nodes(curves: Curves) -> str:
-    """Dense batches, messages and compiled loops for n = 10 to 500, few edges and many; which of them is chosen."""
-    rows = []
-    for name in ("gcn", "gin"):
-        model = own(name)
-        dense = fp.SmoothedClassifier(model, NOISE, features="degree").classifier
-        sparse = messages(model, model.forward_sparse)
-        for title, noise_of, degree in (
-            ("few edges", lambda n: fp.EdgeNoise(add=min(0.1, 1 / n), remove=0.3), 4),
-            ("many edges", lambda n: NOISE, 4),
-        ):
-            for nodes in SIZES:
-                graph, noise = random_graph(nodes, degree), noise_of(nodes)
-                ways = {"dense": dense, "message passing": sparse}
-                used = dense.suited(graph, noise)
-                if used.path == "compiled":
-                    ways["compiled"] = used
-                rates = {}
-                for way, classifier in ways.items():
-                    size = classifier.batch_size(graph, noise)
-                    batch, _ = SampleStream(graph, noise, seed=0).batch(0, size)
-                    work = lambda: classifier.labels(batch)  # noqa: B023, E731
-                    once = seconds(work)
-                    rates[way] = size / in_turns({way: work}, rounds=int(np.clip(0.3 / max(once, 1e-6), 1, 20)))[way]
-                    line = curves.setdefault(f"{name.upper()}, {title}, {way}", ([], []))
-                    line[0].append(nodes)
-                    line[1].append(rates[way])
-                rows.append(
-                    [
-                        name.upper(),
-                        title,
-                        f"{nodes:,}",
-                        *(f"{rates[way]:,.0f}" if way in rates else "" for way in WAYS_TO_ASK),
-                        used.path,
-                        f"{rates[used.path] / max(rates.values()):.0%}",
-                    ]
-                )
-    head = ["model", "noise", "nodes", *WAYS_TO_ASK, "chosen", "share of the best one"]
-    return "\n".join(
-        [
-            "## Growth with the number of nodes\n",
-            "Model answers per second, noise not counted. *Few edges*: noisy copies have about 2 edges per node; *many*: keep "
-            "0.9, which gives every node a tenth of all others as neighbours.\n",
-            table(head, rows),
-        ]
-    )
-
-
-def growth_with_samples(curves: Curves) -> str:
-    """Time of a certificate with M, and of a data set with its number of graphs."""
-    smooth = fp.SmoothedClassifier(own("gcn"), NOISE, features="degree")
-    graphs = test_graphs(32)
-    line = curves.setdefault("seconds, one graph, by samples", ([], []))
-    for samples in (1_000, 2_000, 5_000, 10_000, 20_000, 50_000):
-        line[0].append(samples)
-        line[1].append(in_turns({"": lambda: smooth.certify(graphs[0], samples=samples, seed=0)}, rounds=2)[""])  # noqa: B023
-    rows = [[f"{m:,}", "1", f"{t:.3f}", f"{t / m * 1e6:.1f}"] for m, t in zip(*line, strict=True)]
-    line = curves.setdefault("seconds, 1,000 samples, by graphs", ([], []))
-    for count in (1, 2, 4, 8, 16, 32):
-        line[0].append(count)
-        line[1].append(seconds(lambda: smooth.certify_all(graphs[:count], samples=1_000, seed=0)))  # noqa: B023
-    rows += [["1,000", str(g), f"{t:.3f}", f"{t / g / 1000 * 1e6:.1f}"] for g, t in zip(*line, strict=True)]
-    return "\n".join(
-        [
-            "## Growth with samples and graphs\n",
-            "flipproof's GCN, influence certificate included, one thread.\n",
-            table(["samples", "graphs", "seconds", "µs per sample"], rows),
-        ]
-    )
-
-
-def two_cores(curves: Curves) -> str:
-    """Wall time on one core and on two; same bytes."""
-    from flipproof.engines import Processes
-
-    smooth = fp.SmoothedClassifier(own("gcn"), NOISE, features="degree")
-    data = fp.datasets.split(fp.datasets.topologies(600)).test
-    graphs = [data[index] for index in range(200)]
-    runs: dict[str, list[fp.Certificate]] = {}
-    walls: dict[str, list[float]] = {"one": [], "two": []}
-    for _ in range(2):
-        for name, engine in (("one", None), ("two", Processes(2))):
-            started = time.perf_counter()
-            runs[name] = smooth.certify_all(graphs, samples=SAMPLES, seed=0, method="votes", engine=engine)
-            walls[name].append(time.perf_counter() - started)
-    assert runs["one"] == runs["two"]
-    gain = np.array(walls["one"]) / np.array(walls["two"])
-    rows = [[name, f"{min(found):.2f}", f"{len(graphs) / min(found):.1f}"] for name, found in walls.items()]
-    return "\n".join(
-        [
-            "## Two cores\n",
-            f"{len(graphs)} of the paper's test graphs, {SAMPLES:,} samples, wall time, best of 2 rounds in turns; the same "
-            f"certificates. Gain {spread(gain)}.\n",
-            table(["cores", "seconds", "certificates per second"], rows),
-        ]
-    )
-
-
 SECTIONS: dict[str, Callable[[Curves], str]] = {
     "ratios": ratios,
     "layers": layers,
@@ -593,37 +334,6 @@ SECTIONS: dict[str, Callable[[Curves], str]] = {
     "training": training,
     "cores": two_cores,
 }
-
-
-# ---- the page ----------------------------------------------------------------------------------------------------------
-
-
-def figure(curves: Curves, path: Path) -> None:
-    """How cost grows with nodes, samples and graphs."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "flipproof"
-    from matplotlib import pyplot
-
-    drawing, axes = pyplot.subplots(1, 3, figsize=(11, 3.6), layout="constrained")
-    for name, (x, y) in curves.items():
-        if name.startswith("GCN"):
-            _, title, way = name.split(", ")
-            colour = f"C{WAYS_TO_ASK.index(way)}"
-            axes[0].plot(
-                x, y, "o" + ("-" if title == "few edges" else ":"), color=colour, label=f"{way}, {title}", ms=3
-            )
-    axes[0].set(xscale="log", yscale="log", xlabel="nodes", ylabel="model answers per second", title="GCN, by nodes")
-    axes[0].legend(fontsize=7)
-    for axis, kind in zip(axes[1:], ("samples", "graphs"), strict=True):
-        x, y = next(line for name, line in curves.items() if name.endswith(f"by {kind}"))
-        axis.plot(x, y, "o-", ms=3)
-        axis.plot(x, np.array(x) * y[-1] / x[-1], ":", color="grey", label="proportional")
-        axis.set(xscale="log", yscale="log", xlabel=kind, ylabel="seconds", title=f"GCN, by {kind}")
-        axis.legend(fontsize=7)
-    drawing.savefig(path, metadata={"Date": None})
-    pyplot.close(drawing)
 
 
 def parts(chosen: list[str], curves: Curves) -> Iterator[str]:

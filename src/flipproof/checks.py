@@ -12,12 +12,7 @@ from flipproof.errors import InputError
 
 
 def checked_count(value: Any, name: str, least: int, remedy: str) -> int:
-    """An integer of at least ``least``; numpy's integers are taken, ``True`` and ``3.0`` are not.
-
-    >>> checked_count(0, "width", 1, "for instance 8")
-    Traceback (most recent call last):
-    flipproof.errors.InputError: width must be an integer of at least 1; got 0 (for instance 8)
-    """
+    """An integer of at least ``least``; numpy's integers are taken, ``True`` and ``3.0`` are not."""
     if not _is_integer(value) or value < least:
         raise InputError(f"{name} must be an integer of at least {least}; got {value!r} ({remedy})")
     return int(value)

@@ -16,17 +16,12 @@ class Option:
 
     name: str
     kind: type
-    help: str
-    """A whole sentence."""
-    default: Any = None
-    """``None`` where something else decides."""
-    least: int | None = None
-    """The smallest value of a number."""
-    panel: str | None = None
-    """Heading in the help."""
+    help: str  # a whole sentence
+    default: Any = None  # where something else decides
+    least: int | None = None  # the smallest value of a number
+    panel: str | None = None  # heading in the help
     short: str | None = None
-    argument: str | None = None
-    """For an argument without a name: what the help calls it."""
+    argument: str | None = None  # what the help calls an argument without a name
 
 
 @dataclass(frozen=True)
@@ -34,10 +29,8 @@ class Parts:
     """How a field that is no plain value is given and stored, as several plain values."""
 
     options: tuple[Option, ...]
-    plain: Callable[[Any], dict[str, Any]]
-    """From the field to the values that are stored."""
-    made: Callable[[Mapping[str, Any]], Any]
-    """From given or stored values to the field."""
+    plain: Callable[[Any], dict[str, Any]]  # from the field to the values that are stored
+    made: Callable[[Mapping[str, Any]], Any]  # from values that a user gave, or that were stored, to the field
     stored: tuple[str, ...]
 
 

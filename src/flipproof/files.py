@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -75,12 +75,10 @@ def _remove_leftovers(path: Path) -> None:
     """Remove what processes that no longer run, or an earlier write of this one, left beside a place."""
     for leftover in path.parent.glob(f".{glob.escape(path.name)}.*"):
         process, _, ending = leftover.name.removeprefix(f".{path.name}.").partition(".")
-        if ending not in ("tmp", "old") or not process.isdecimal() or _runs_elsewhere(int(process)):
-            continue
-        if leftover.is_dir():
-            shutil.rmtree(leftover, ignore_errors=True)
-        else:
-            leftover.unlink(missing_ok=True)
+        if ending in ("tmp", "old") and process.isdecimal() and not _runs_elsewhere(int(process)):
+            remove = shutil.rmtree if leftover.is_dir() else os.unlink
+            with suppress(OSError):
+                remove(leftover)
 
 
 def _runs_elsewhere(process: int) -> bool:

@@ -54,40 +54,32 @@ def progress(
             shown = now
             draw()
 
-    if not terminal:
-        yield advance
-        return
-    draw()
+    if terminal:
+        draw()
     try:
         yield advance
     finally:
-        draw()
-        _say()
+        if terminal:
+            draw()
+            _say()
 
 
 @contextmanager
 def watched(
     watcher: bool | Callable[[int, int], None], what: str, total: int, *, unit: str, done: int = 0
 ) -> Iterator[Callable[[int], None]]:
-    """What ``progress=`` of a function means: ``True`` shows it, a function is called with the amount done and the total.
-
-    >>> with watched(lambda done, total: print(f"{done} of {total}"), "counting", 2, unit="sheep") as advance:
-    ...     advance(1)
-    ...     advance(1)
-    1 of 2
-    2 of 2
-    """
-    if not callable(watcher):
-        with progress(what, total, unit=unit, quiet=not watcher, done=done) as advance:
-            yield advance
-        return
+    """What ``progress=`` of a function means: ``True`` shows it, a function is called with the amount done and the total."""
 
     def report(amount: int) -> None:
         nonlocal done
         done += amount
-        watcher(done, total)
+        watcher(done, total)  # type: ignore[operator]
 
-    yield report
+    if callable(watcher):
+        yield report
+        return
+    with progress(what, total, unit=unit, quiet=not watcher, done=done) as advance:
+        yield advance
 
 
 def _say(text: str = "", end: str = "\n") -> None:

@@ -12,7 +12,6 @@ import pytest
 
 import flipproof as fp
 from flipproof.cli.describe_command import described
-from flipproof.datasets import Attribute
 from support.command_line import call
 from support.shared_data import data_root
 
@@ -67,12 +66,6 @@ def test_everything_that_is_ignored_is_said_with_the_reason(tmp_path: Path) -> N
     }
     for name, what in words.items():
         assert any(name in line and what in line for line in data.describe_features().splitlines())
-
-
-def test_a_graph_without_attributes_is_named(tmp_path: Path) -> None:
-    write(tmp_path, {"a": atoms("CO"), "b": [{}, {}]})
-    (attribute,) = fp.datasets.folder(tmp_path).attributes
-    assert attribute == Attribute("element", remark="missing at 2 of 4 nodes, first at node 0 of b.json")
 
 
 @pytest.mark.parametrize(

@@ -37,16 +37,6 @@ def test_edge_lists_and_json_together(tmp_path: Path) -> None:
     assert [graph.name for graph in data] == ["square.edges", "pair.json", "names.csv"]
 
 
-def test_numeric_attributes_that_all_nodes_have_become_features(tmp_path: Path) -> None:
-    other = {"nodes": [{"id": 1, "weight": 3, "charge": -1, "extra": 9}], "edges": []}
-    write(tmp_path, "a.json,0\nb.json,1\n", a__json=json.dumps(LINKS), b__json=json.dumps(other))
-    data = fp.datasets.folder(tmp_path)
-    assert [graph.node_features.tolist() for graph in data if graph.node_features is not None] == [
-        [[0, 1.5], [1, 2]],
-        [[-1, 3]],
-    ]
-
-
 def test_graphml_as_networkx_writes_it(tmp_path: Path) -> None:
     graph = networkx.cycle_graph(4)
     networkx.set_node_attributes(graph, {node: float(node**2) for node in graph}, "size")

@@ -110,6 +110,10 @@ def test_networkx_label_and_features() -> None:
     assert Graph.from_networkx(source).node_features is None
 
 
+UNEQUAL = networkx.path_graph(2)
+networkx.set_node_attributes(UNEQUAL, {0: [1.0], 1: [1.0, 2.0]}, "x")
+
+
 @pytest.mark.parametrize(
     ("source", "options", "words"),
     [
@@ -121,6 +125,7 @@ def test_networkx_label_and_features() -> None:
         (networkx.Graph(), {"node_features": "x"}, ["num_nodes", "at least 1"]),
         (networkx.path_graph(2), {"node_features": "x"}, ["'x'", "node 0", "every node"]),
         (networkx.Graph(label="cat"), {}, ["num_nodes"]),
+        (UNEQUAL, {}, ["the same number of values at every node"]),
     ],
 )
 def test_bad_networkx(source: networkx.Graph, options: dict, words: list[str]) -> None:
@@ -128,13 +133,6 @@ def test_bad_networkx(source: networkx.Graph, options: dict, words: list[str]) -
         Graph.from_networkx(source, **options)
     for word in words:
         assert word in str(error.value)
-
-
-def test_networkx_features_of_unequal_length() -> None:
-    source = networkx.path_graph(2)
-    networkx.set_node_attributes(source, {0: [1.0], 1: [1.0, 2.0]}, "x")
-    with pytest.raises(InputError, match="the same number of values at every node"):
-        Graph.from_networkx(source)
 
 
 def _data(*arcs: tuple[int, int], **fields: object) -> Data:

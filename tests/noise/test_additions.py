@@ -17,15 +17,10 @@ from flipproof import EdgeNoise, Graph
 from flipproof.noise import SampleStream
 from flipproof.noise.stream import AdditionLaw, _binomial_thresholds
 from support.streams import (
-    FALSE_ALARM,
     RING,
     SMALL,
     SPARSE_NOISE,
-    chi_square_pvalue,
-    count_law,
-    flip_probabilities,
     forced_sparse,
-    smallest_pvalue,
     stream,
 )
 
@@ -150,21 +145,6 @@ def test_replacements_do_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch
     assert np.array_equal(source.flips(250, 251)[0], whole[250])
 
 
-def test_too_few_spare_draws_cost_time_not_exactness(monkeypatch: pytest.MonkeyPatch) -> None:
-    AdditionLaw.of.cache_clear()
-    monkeypatch.setattr("flipproof.noise.stream._SPARE_DRAWS", 0)
-    try:
-        graph, noise = Graph(100, []), EdgeNoise(add=0.02, remove=0.1)
-        source = stream(graph, noise)
-        assert source.sparse
-        flips = source.flips(0, 4000)
-    finally:
-        AdditionLaw.of.cache_clear()
-    assert smallest_pvalue(flips.sum(axis=0), 4000, flip_probabilities(graph, noise)) > FALSE_ALARM
-    law = count_law(flip_probabilities(graph, noise))
-    assert chi_square_pvalue(np.bincount(flips.sum(axis=1), minlength=len(law)), law) > FALSE_ALARM
-
-
 def _large(nodes: int) -> Graph:
     rng = np.random.default_rng(nodes)
     pairs = rng.integers(0, nodes, (60_000, 2))
@@ -192,14 +172,3 @@ def test_cost_grows_with_edges_and_flips_not_with_node_pairs() -> None:
     assert abs(words[1] - words[0]) < 0.01 * words[0]
     assert peaks[1] < 1.1 * peaks[0]
     assert peaks[0] < 16 * 50_000 * 200  # bytes; the node pairs alone would be 16 * 50 million
-
-
-def test_large_graph_of_the_specification() -> None:
-    source = stream(_large(10_000), EdgeNoise(add=1e-6, remove=0.3))
-    assert source.sparse
-    lists = source.flip_lists(0, 200)
-    removed = np.isin(lists.slot, source.graph.edge_slots)
-    pvalue = smallest_pvalue(np.array([removed.sum()]), 200 * 50_000, np.array([source.noise.p_remove]))
-    assert pvalue > FALSE_ALARM
-    additions = np.array([(~removed).sum()])
-    assert smallest_pvalue(additions, 200 * source.graph.max_adds, np.array([source.noise.p_add])) > FALSE_ALARM

@@ -8,8 +8,7 @@ import networkx
 import numpy as np
 
 from flipproof import EdgeNoise, Graph
-from flipproof.noise import NoisyBatch, SlotLists
-from support.streams import FROZEN, cases, forced_sparse, stream
+from support.streams import cases, forced_sparse, stream
 
 
 def slow_graphs(graph: Graph, flips: np.ndarray) -> list[networkx.Graph]:
@@ -73,21 +72,3 @@ def test_order_of_edges_does_not_tell_the_clean_graph() -> None:
                 origins.setdefault(key, set()).add(clean.topology)
     assert all(len(views) == 1 for views in seen.values())
     assert sum(len(origin) > 1 for origin in origins.values()) > 20, "the test has something to compare"
-
-
-def test_dense_and_sparse_batches_of_the_same_graphs_are_the_same() -> None:
-    batch, _ = stream(FROZEN, EdgeNoise(keep=0.7)).batch(0, 40)
-    lists = batch.edge_lists()
-    as_lists = NoisyBatch(
-        num_nodes=batch.num_nodes,
-        size=batch.size,
-        node_features=None,
-        slots=None,
-        frozen_edges=batch.frozen_edges,
-        states=None,
-        lists=SlotLists(lists.sample, lists.slot),
-    )
-    assert np.array_equal(as_lists.edge_index()[0], batch.edge_index()[0])
-    assert np.array_equal(as_lists.adjacency(), batch.adjacency())
-    assert np.array_equal(as_lists.degrees(), batch.degrees())
-    assert as_lists.graphs() == batch.graphs()

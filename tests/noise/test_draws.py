@@ -5,15 +5,14 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from flipproof import EdgeNoise, Graph
+from flipproof import EdgeNoise
 from flipproof.noise import keyed_draws, noisy_states
 from flipproof.noise.law import halves
-from support.streams import FALSE_ALARM, FROZEN, SMALL, fit_pvalues, flip_probabilities, stream
+from support.streams import FALSE_ALARM
 
 LARGEST = 2**32 - 1
 GOLDEN = {0: [3763014433, 2983414617, 4218436830], 7: [1342622875, 3172906958, 867343197]}
@@ -40,27 +39,6 @@ def test_a_slot_flips_exactly_for_the_draws_below_its_threshold(
     assert found.dtype == np.bool_
     wanted = [n >= noise.remove_threshold if state else n < noise.add_threshold for state, n in slots]
     assert found.tolist() == wanted
-
-
-def test_states_are_broadcast_against_the_draws() -> None:
-    draws = keyed_draws("test", 0, 0, (50, SMALL.num_slots))
-    noise = EdgeNoise(add=0.3, remove=0.5)
-    one_by_one = [noisy_states(SMALL.slot_states, row, noise) for row in draws]
-    assert np.array_equal(noisy_states(SMALL.slot_states, draws, noise), one_by_one)
-    assert np.array_equal(noisy_states(np.tile(SMALL.slot_states, (50, 1)), draws, noise), one_by_one)
-    assert noisy_states(np.empty(0, dtype=np.bool_), keyed_draws("test", 0, 0, (5, 0)), noise).shape == (5, 0)
-
-
-@pytest.mark.parametrize("graph", [SMALL, FROZEN])
-def test_the_stream_and_keyed_draws_obey_the_same_law(graph: Graph) -> None:
-    noise = EdgeNoise(add=0.1, remove=0.4)
-    draws = keyed_draws("test of fit", 3, 0, (100_000, graph.num_slots))
-    flips = noisy_states(graph.slot_states, draws, noise) ^ graph.slot_states
-    for name, pvalue in fit_pvalues(flips, flip_probabilities(graph, noise)).items():
-        assert pvalue > FALSE_ALARM, name
-    source = stream(graph, noise, 3)
-    words = halves(source._words(0, 100))[:, : graph.num_slots]
-    assert np.array_equal(source.flips(0, 100), noisy_states(graph.slot_states, words, noise) ^ graph.slot_states)
 
 
 def test_draws_are_a_pure_function_of_purpose_seed_and_index() -> None:

@@ -13,7 +13,8 @@ from typing import Any
 from flipproof.certificates.certificate import Certificate
 from flipproof.cli.defending import defend, num_classes, required_defence
 from flipproof.cli.options import ModelOptions, OutputOptions, WorkerOptions
-from flipproof.datasets.sources import Columns, parsed_line, read_unlabelled, stored_attributes
+from flipproof.datasets.folder import Columns, parsed_line, read_unlabelled
+from flipproof.datasets.sources import stored_attributes
 from flipproof.defences.defence import DefendedClassifier, ask_all, described
 from flipproof.errors import InputError
 from flipproof.fields import from_plain, option

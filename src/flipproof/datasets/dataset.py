@@ -13,23 +13,20 @@ import numpy as np
 
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graphs
+from flipproof.graphs.conversions import read_only
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """What became of an attribute that the files give to nodes or edges.
-
-    Attributes:
-        name: As the files call it.
-        columns: Columns of ``node_features`` that it fills; 0 if it is ignored.
-        categories: Of texts: the category of each column.
-        remark: Why it is ignored.
-    """
+    """What became of an attribute that the files give to nodes or edges."""
 
     name: str
     columns: int = 0
+    """Columns of ``node_features`` that it fills; 0 if it is ignored."""
     categories: tuple[str, ...] = ()
+    """Of texts: the category of each column."""
     remark: str = ""
+    """Why it is ignored."""
 
     @property
     def column_names(self) -> list[str]:
@@ -61,10 +58,7 @@ class Dataset(Sequence[Graph]):
 
     A slice is again a data set, with the same classes.
 
-    >>> data = Dataset([Graph(3, [(0, 1)], label=0), Graph(2, [], label=1)], class_names=["joined", "apart"])
-    >>> len(data), data.num_classes, data.labels.tolist()
-    (2, 2, [0, 1])
-    >>> data[1:]
+    >>> Dataset([Graph(3, [(0, 1)], label=0), Graph(2, [], label=1)], class_names=["joined", "apart"])[1:]
     Dataset(name='graphs', graphs=1, classes=2)
     """
 
@@ -120,9 +114,7 @@ class Dataset(Sequence[Graph]):
                 f"every graph of the data set must have a label; graph {missing[0]} has none "
                 "(build it with label=..., or leave it out)"
             )
-        labels = np.array([graph.label for graph in self.graphs], dtype=np.int64)
-        labels.flags.writeable = False
-        return labels
+        return read_only(np.array([graph.label for graph in self.graphs], dtype=np.int64))
 
     @property
     def num_node_features(self) -> int:
@@ -149,25 +141,13 @@ class Dataset(Sequence[Graph]):
         return [name for attribute in self.attributes for name in attribute.column_names]
 
     def describe_features(self) -> str:
-        """A table of the attributes that the files have: what was taken, what was ignored, and why; and the remarks.
-
-        >>> kinds = Attribute("element", 2, ("C", "N")), Attribute("mass", remark="missing at node 3 of a.json")
-        >>> print(Dataset([], name="tiny", attributes=kinds).describe_features())
-        node features of tiny
-          element  2 categories, one-hot: C, N
-          mass     ignored: missing at node 3 of a.json
-        """
+        """A table of the attributes that the files have: what was taken, what was ignored, and why; and the remarks."""
         width = max((len(attribute.name) for attribute in self.attributes), default=0)
         rows = [f"  {attribute.name.ljust(width)}  {attribute.words}" for attribute in self.attributes]
         return "\n".join([f"node features of {self.name}", *(rows or ["  none"]), *self.remarks])
 
     def with_classes(self, class_names: Iterable[str]) -> Dataset:
-        """The same graphs with their classes numbered as in the given list, by name; refuses a class that is not in it.
-
-        >>> data = Dataset([Graph(3, [], label=0), Graph(2, [], label=1)], class_names=["ring", "tree"])
-        >>> data.with_classes(["path", "tree", "ring"]).labels.tolist()
-        [2, 1]
-        """
+        """The same graphs with their classes numbered as in the given list, by name; refuses a class that is not in it."""
         names = tuple(map(str, class_names))
         used = sorted({graph.label for graph in self.graphs if graph.label is not None})
         unknown = [self.class_names[label] for label in used if self.class_names[label] not in names]

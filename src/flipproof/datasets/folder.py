@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,14 @@ from flipproof.datasets.dataset import Attribute, Dataset
 from flipproof.datasets.graph_files import (
     EDGES,
     NODES,
+    READERS,
     RawGraph,
     csv_rows,
     has_edge_table,
+    heading,
+    loaded_json,
     molecule,
+    parsed_json,
     read_edge_table,
     read_graph_file,
     table_rows,
@@ -40,11 +44,9 @@ def folder(path: str | os.PathLike[str], *, like: Sequence[Attribute] = (), symm
     Classes are numbered from 0 in ascending order of their names (as numbers, if all are whole numbers), which stay as
     ``class_names``. Node features: the attribute ``x`` (a number or a list of numbers) if every node of every graph has it;
     otherwise the attributes that every node of every graph has, in alphabetical order: numbers as they are, texts one-hot, a
-    column per text, in alphabetical order. :meth:`Dataset.describe_features` says what was taken and ignored, and why. Edge
-    attributes and weights are not read: an edge that the noise adds has none. Nodes of GraphML, GEXF and JSON keep their order;
-    in edge lists and tables whole numbers are sorted, other names are numbered as they appear.
-
-    Files in the folder that the table does not list are not read; :attr:`Dataset.remarks` names them.
+    column per text. :meth:`Dataset.describe_features` says what was taken and ignored, and why. Edge attributes and weights are
+    not read: an edge that the noise adds has none. Nodes of GraphML, GEXF and JSON keep their order; in edge lists and tables
+    whole numbers are sorted, other names are numbered as they appear.
 
     Args:
         path: The folder.
@@ -70,11 +72,8 @@ def folder(path: str | os.PathLike[str], *, like: Sequence[Attribute] = (), symm
 def smiles(path: str | os.PathLike[str], *, like: Sequence[Attribute] = ()) -> Dataset:
     """Molecules from a CSV file with the columns ``smiles`` and ``label``, and ``name`` if there is one.
 
-    Every heavy atom is a node with the features ``element`` (one-hot) and ``charge``; every bond is an edge. The kind of a bond
-    is not read: a bond that the noise adds has none. Neither are the number of hydrogens, aromaticity, hybridisation and
-    membership in rings: they depend on the bonds, so a certificate would be false.
-
-    Needs RDKit: ``pip install rdkit``.
+    Every heavy atom is a node with the features ``element`` (one-hot) and ``charge``; every bond is an edge. Kinds of bonds are
+    not read, nor what depends on the bonds (hydrogens, aromaticity, rings). Needs RDKit: ``pip install rdkit``.
 
     Args:
         path: The CSV file.
@@ -251,3 +250,68 @@ def _row(value: Any) -> list[float]:
         return [float(number) for number in values]
     except OverflowError:  # a whole number beyond all floats
         return [math.inf] * len(values)
+
+
+# ---- graphs without labels, for a model that is there already ----
+
+
+def read_unlabelled(path: Path, *, symmetrise: bool = False) -> tuple[list[RawGraph], list[str]]:
+    """The graphs of a file or folder, and the names of files in the folder that were not read."""
+    if not path.exists():
+        raise InputError(f"{path} is missing; expected a file or a folder of graphs (correct its name)")
+    if not path.is_dir():
+        return _of_file(path, symmetrise), []
+    files = [entry for entry in sorted(path.iterdir()) if entry.is_file() and entry.name != LABELS]
+    if has_edge_table(path):
+        return list(read_edge_table(path).values()), [file.name for file in files if file.name not in (EDGES, NODES)]
+    known = [file for file in files if file.suffix.lower() in READERS]
+    if not known:
+        raise InputError(f"{path} holds no graph; expected files of {', '.join(READERS)} (give another folder)")
+    graphs = [graph for file in known for graph in _of_file(file, symmetrise)]
+    return graphs, [file.name for file in files if file not in known]
+
+
+def _of_file(path: Path, symmetrise: bool) -> list[RawGraph]:
+    if path.suffix.lower() == ".csv" and "smiles" in heading(path):
+        _, rows = table_rows(path, ("smiles",))
+        return [molecule(row["smiles"], row.get("name") or row["smiles"], where) for where, row in rows]
+    return [read_graph_file(path, str(path), symmetrise=symmetrise)]
+
+
+def parsed_line(text: str, number: int, *, symmetrise: bool = False) -> RawGraph:
+    """The graph of one line: node-link JSON, the short form with numbered nodes, or ``{"smiles": "CCO"}``; ``name`` names it."""
+    where = f"line {number}"
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{where}: not UTF-8 (write one graph per line, as JSON)") from error
+    content = loaded_json(text, where, "write one graph per line")
+    if not isinstance(content, dict):
+        raise InputError(f"{where}: expected a JSON object; got {type(content).__name__} (write one graph per line)")
+    name = str(content.get("name", content.get("id", number))).encode(errors="backslashreplace").decode()
+    if isinstance(content.get("smiles"), str):
+        return molecule(content["smiles"], name, where)
+    return parsed_json(content, where, name).checked(symmetrise)
+
+
+@dataclass(eq=False)
+class Columns:
+    """The columns of node features that a model was trained with, and what graphs have beside them."""
+
+    attributes: Sequence[Attribute] | None
+    """What the model's data had. ``None`` for a model that does not say: the attribute ``x`` is then taken as it is."""
+    unused: set[str] = field(default_factory=set)
+
+    def graph(self, raw: RawGraph) -> Graph:
+        """The graph with the model's columns; refuses one that lacks an attribute that the model reads."""
+        own = {name for node in raw.nodes for name in node}
+        first: Any = raw.nodes[0].get("x")
+        width = len(first) if isinstance(first, list) else int(first is not None)
+        taken = [attribute for attribute in self.attributes or () if attribute.columns]
+        named = own & {attribute.name for attribute in taken if attribute.name != "x"}
+        at_once = taken and width == sum(attribute.columns for attribute in taken) and not named
+        if width and (self.attributes is None or at_once):
+            taken = [Attribute("x", width)]
+        self.unused |= own - {attribute.name for attribute in taken}
+        self.unused |= {f"{name} (of edges)" for name in raw.edge_attributes}
+        return graph_of(raw, taken)

@@ -76,10 +76,6 @@ def _numbered(names: Iterable[str]) -> dict[str, int]:
     return {name: place for place, name in enumerate(distinct)}
 
 
-def _irregular(directed: Any, parallel: Any) -> str:
-    return "directed" if directed else "with parallel edges" if parallel else ""
-
-
 def _from_networkx(path: Path) -> RawGraph:
     """GraphML or GEXF."""
     from xml.etree.ElementTree import ParseError
@@ -101,12 +97,13 @@ def _from_networkx(path: Path) -> RawGraph:
         nodes = [{key: value for key, value in data.items() if key != "label"} for data in nodes]  # the id once more
     place = {node: index for index, node in enumerate(graph)}
     edges = [(place[u], place[v]) for u, v in graph.edges()]
-    return RawGraph(path.name, str(path), nodes, edges, named, _irregular(graph.is_directed(), graph.is_multigraph()))
+    irregular = "directed" if graph.is_directed() else "with parallel edges" if graph.is_multigraph() else ""
+    return RawGraph(path.name, str(path), nodes, edges, named, irregular)
 
 
 def _node_link(path: Path) -> RawGraph:
-    content = loaded_json(read_text(path, "expected node-link JSON"), str(path), "export it again")
-    return parsed_json(content, str(path), path.name)
+    text = read_text(path, "expected node-link JSON")
+    return parsed_json(loaded_json(text, str(path), "export it again"), str(path), path.name)
 
 
 def loaded_json(text: str, where: str, remedy: str) -> Any:
@@ -150,7 +147,7 @@ def parsed_json(content: Any, source: str, name: str) -> RawGraph:
         edges.append((place[ends[0]], place[ends[1]]))
     attributes = [{key: value for key, value in node.items() if key != "id"} for node in nodes]
     named = ({key for link in links for key in link} - {"source", "target"}) | ({"edge_labels"} & content.keys())
-    irregular = _irregular(content.get("directed"), content.get("multigraph"))
+    irregular = "directed" if content.get("directed") else "with parallel edges" if content.get("multigraph") else ""
     return RawGraph(name, source, attributes, edges, named, irregular)
 
 

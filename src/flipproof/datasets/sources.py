@@ -1,35 +1,20 @@
-"""A data set as a user names it, and how it is split; and graphs without labels, with the columns of a trained model."""
+"""A data set as a user names it, how it is split, and what a model folder remembers of both."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from flipproof.checks import checked_seed
 from flipproof.datasets.dataset import Attribute, Dataset
 from flipproof.datasets.dataset import fingerprint as fingerprint
-from flipproof.datasets.folder import LABELS, folder, graph_of, smiles
-from flipproof.datasets.graph_files import (
-    EDGES,
-    NODES,
-    READERS,
-    RawGraph,
-    has_edge_table,
-    heading,
-    loaded_json,
-    molecule,
-    parsed_json,
-    read_edge_table,
-    read_graph_file,
-    table_rows,
-)
+from flipproof.datasets.folder import LABELS, folder, smiles
 from flipproof.datasets.splits import Split, drawn, split
 from flipproof.datasets.topologies import topologies
 from flipproof.datasets.tu import tu, tu_names
 from flipproof.errors import InputError
-from flipproof.graphs import Graph
 
 PARTS = ("test", "validation", "train", "all")
 
@@ -177,65 +162,3 @@ def part_indices(parts: Split, part: str, limit: int | None, *, seed: int = 0) -
     if not indices:
         raise InputError(f"--part {part} holds no graph (choose another part, or train with --validation above 0)")
     return indices
-
-
-def read_unlabelled(path: Path, *, symmetrise: bool = False) -> tuple[list[RawGraph], list[str]]:
-    """The graphs of a file or folder, and the names of files in the folder that were not read."""
-    if not path.exists():
-        raise InputError(f"{path} is missing; expected a file or a folder of graphs (correct its name)")
-    if not path.is_dir():
-        return _of_file(path, symmetrise), []
-    files = [entry for entry in sorted(path.iterdir()) if entry.is_file() and entry.name != LABELS]
-    if has_edge_table(path):
-        return list(read_edge_table(path).values()), [file.name for file in files if file.name not in (EDGES, NODES)]
-    known = [file for file in files if file.suffix.lower() in READERS]
-    if not known:
-        raise InputError(f"{path} holds no graph; expected files of {', '.join(READERS)} (give another folder)")
-    graphs = [graph for file in known for graph in _of_file(file, symmetrise)]
-    return graphs, [file.name for file in files if file not in known]
-
-
-def _of_file(path: Path, symmetrise: bool) -> list[RawGraph]:
-    if path.suffix.lower() == ".csv" and "smiles" in heading(path):
-        _, rows = table_rows(path, ("smiles",))
-        return [molecule(row["smiles"], row.get("name") or row["smiles"], where) for where, row in rows]
-    return [read_graph_file(path, str(path), symmetrise=symmetrise)]
-
-
-def parsed_line(text: str, number: int, *, symmetrise: bool = False) -> RawGraph:
-    """The graph of one line: node-link JSON, the short form with numbered nodes, or ``{"smiles": "CCO"}``; ``name`` names it."""
-    where = f"line {number}"
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"{where}: not UTF-8 (write one graph per line, as JSON)") from error
-    content = loaded_json(text, where, "write one graph per line")
-    if not isinstance(content, dict):
-        raise InputError(f"{where}: expected a JSON object; got {type(content).__name__} (write one graph per line)")
-    name = str(content.get("name", content.get("id", number))).encode(errors="backslashreplace").decode()
-    if isinstance(content.get("smiles"), str):
-        return molecule(content["smiles"], name, where)
-    return parsed_json(content, where, name).checked(symmetrise)
-
-
-@dataclass(eq=False)
-class Columns:
-    """The columns of node features that a model was trained with, and what graphs have beside them."""
-
-    attributes: Sequence[Attribute] | None
-    """What the model's data had. ``None`` for a model that does not say: the attribute ``x`` is then taken as it is."""
-    unused: set[str] = field(default_factory=set)
-
-    def graph(self, raw: RawGraph) -> Graph:
-        """The graph with the model's columns; refuses one that lacks an attribute that the model reads."""
-        own = {name for node in raw.nodes for name in node}
-        first: Any = raw.nodes[0].get("x")
-        width = len(first) if isinstance(first, list) else int(first is not None)
-        taken = [attribute for attribute in self.attributes or () if attribute.columns]
-        named = own & {attribute.name for attribute in taken if attribute.name != "x"}
-        at_once = taken and width == sum(attribute.columns for attribute in taken) and not named
-        if width and (self.attributes is None or at_once):
-            taken = [Attribute("x", width)]
-        self.unused |= own - {attribute.name for attribute in taken}
-        self.unused |= {f"{name} (of edges)" for name in raw.edge_attributes}
-        return graph_of(raw, taken)

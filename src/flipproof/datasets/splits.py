@@ -72,9 +72,6 @@ def split(
 ) -> Split:
     """Split at random, with every class in the same proportion in all parts (as nearly as whole graphs allow).
 
-    Within a class, sizes are spread over the parts as evenly as possible too. Noise never hides the number of nodes: were
-    sizes left to chance, a model under strong noise would learn which class happened to be common at which size.
-
     Args:
         graphs: A data set, or labelled graphs.
         train, test, validation: Number of graphs (an integer) or share of all (a fraction in (0, 1)). By default there is

@@ -34,12 +34,9 @@ def tu(
 
     Classes are numbered from 0 in ascending order of the files' values, which stay as ``class_names``. Node features are
     the node labels, one-hot (every column of labels by itself, values ascending), then the node attributes; ``None`` if the
-    files have neither. Nodes without an edge are kept. Self-loops, which have no slot, are dropped; a pair listed twice is
-    one edge.
-
-    Graphs and nodes keep the order of the files. Most files are sorted by class: split with :func:`flipproof.datasets.split`,
-    which shuffles. The order of nodes can tell the class too; the networks here do not see it, a model of your own should not
-    either.
+    files have neither. Nodes without an edge are kept, self-loops dropped; a pair listed twice is one edge. Graphs and nodes keep
+    the order of the files, which can tell the class: :func:`flipproof.datasets.split` shuffles graphs, and no model should see
+    node numbers.
 
     Args:
         name: For instance ``"MUTAG"``.
@@ -48,9 +45,9 @@ def tu(
         symmetrise: Take directed graphs as undirected: an edge where either direction has one. Otherwise they are refused.
     """
     base = Path(root)
-    if _folder(name, base) is None and download:
-        _download(name, base)
     folder = _folder(name, base)
+    if folder is None and download:
+        folder = _downloaded(name, base)
     if folder is None:
         names, expected = tu_names(root), base / name / f"{name}_A.txt"
         there = f"found there: {', '.join(names)}" if names else "no TU data set lies there"
@@ -71,12 +68,12 @@ def tu_names(root: str | os.PathLike[str]) -> list[str]:
 
 def _folder(name: str, root: Path) -> Path | None:
     """The folder that holds the files of a data set."""
-    if not name or name in (".", "..") or Path(name).name != name:
+    if name in ("", ".", "..") or Path(name).name != name:
         raise InputError(f"name must be that of a TU data set; got {name!r} (for instance MUTAG, with root=...)")
     return next((at for at in (root / name, root / name / "raw", root) if (at / f"{name}_A.txt").is_file()), None)
 
 
-def _download(name: str, root: Path) -> None:
+def _downloaded(name: str, root: Path) -> Path | None:
     from torch_geometric.datasets import TUDataset
 
     try:
@@ -87,6 +84,7 @@ def _download(name: str, root: Path) -> None:
             f"{name} could not be downloaded into {root}: {reason} (check the name and the network, or copy its text "
             f"files to {root / name})"
         ) from error
+    return _folder(name, root)
 
 
 @dataclass(frozen=True)
@@ -125,12 +123,12 @@ def _table(path: str, columns: int | None) -> _Table:
             return replace(table, values=values)
     for row, line in enumerate(rows.values()):
         cells = [cell.strip() for cell in line.split(",")]
+        odd = [cell for cell in cells if not re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", cell, re.IGNORECASE)]
         if len(cells) != width:
             plural = "s" * (width != 1)
             raise table.error(row, f"expected {width} number{plural}, split by commas; got {len(cells)}")
-        for cell in cells:
-            if not re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", cell, re.IGNORECASE):
-                raise table.error(row, f"expected a number; got {cell!r}")
+        if odd:
+            raise table.error(row, f"expected a number; got {odd[0]!r}")
     raise InputError(f"{path} cannot be read as numbers split by commas (copy the file again)")
 
 
@@ -185,12 +183,11 @@ def _pairs(table: _Table, graph_of: IntArray, symmetrise: bool) -> tuple[IntArra
         u, v = pairs[one_way[0]] + 1
         what = f"the edge {u}, {v} has no counterpart in the other direction; expected an undirected graph, both directions of "
         raise table.error(one_way[0], f"{what}every edge, or --symmetrise")
-    remarks = []
-    if len(one_way):
-        remarks.append(f"{len(one_way):,} edges are listed in one direction only, and taken as undirected")
-    if loops:
-        remarks.append(f"{loops:,} self-loops are left out: flips concern pairs of distinct nodes")
-    return pairs[kept], remarks
+    remarks = {
+        f"{len(one_way):,} edges are listed in one direction only, and taken as undirected": len(one_way),
+        f"{loops:,} self-loops are left out: flips concern pairs of distinct nodes": loops,
+    }
+    return pairs[kept], [remark for remark, count in remarks.items() if count]
 
 
 def _features(prefix: str, nodes: int) -> tuple[NDArray[np.float32] | None, list[Attribute]]:

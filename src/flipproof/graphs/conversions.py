@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,24 +20,17 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 IntArray = NDArray[np.int64]
+_Entry = TypeVar("_Entry", bound=np.generic)
 
 
 def slots_of_pairs(pairs: IntArray, num_nodes: int) -> IntArray:
-    """Slot numbers of node pairs ``[K, 2]`` with ``u < v``.
-
-    >>> slots_of_pairs(np.array([[0, 1], [0, 3], [1, 2]]), 4).tolist()
-    [0, 2, 3]
-    """
+    """Slot numbers of node pairs ``[K, 2]`` with ``u < v``."""
     first, second = pairs[:, 0], pairs[:, 1]
     return first * (2 * num_nodes - first - 1) // 2 + second - first - 1
 
 
 def pairs_of_slots(slots: IntArray, num_nodes: int) -> IntArray:
-    """Node pairs ``[K, 2]``, ``u < v``, of slot numbers: the inverse of :func:`slots_of_pairs`.
-
-    >>> pairs_of_slots(np.array([0, 2, 3]), 4).tolist()
-    [[0, 1], [0, 3], [1, 2]]
-    """
+    """Node pairs ``[K, 2]``, ``u < v``, of slot numbers: the inverse of :func:`slots_of_pairs`."""
     nodes = np.arange(num_nodes, dtype=np.int64)
     row_starts = nodes * (2 * num_nodes - nodes - 1) // 2
     # the last node's row is empty and starts at the number of slots, so no slot is found there
@@ -45,7 +38,7 @@ def pairs_of_slots(slots: IntArray, num_nodes: int) -> IntArray:
     return np.stack([first, slots - row_starts[first] + first + 1], axis=1)
 
 
-def read_only(array: IntArray) -> IntArray:
+def read_only(array: NDArray[_Entry]) -> NDArray[_Entry]:
     """The same array, locked against writing."""
     array.flags.writeable = False
     return array
@@ -102,8 +95,7 @@ def checked_features(features: Any, num_nodes: int) -> NDArray[Any] | None:
             f"node_features must be finite; got {array[node, column]} at node {node}, column {column} "
             "(impute or drop it first)"
         )
-    array.flags.writeable = False
-    return array
+    return read_only(array)
 
 
 def canonical_pairs(pairs: Any, num_nodes: int, argument: str) -> IntArray:

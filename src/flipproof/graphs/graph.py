@@ -40,9 +40,8 @@ class Graph:
     """An undirected graph without self-loops.
 
     Args:
-        num_nodes: At least 1. A graph with a single node has no slots: nothing can be attacked, and its radius is 0.
-        edges: Integer pairs ``[E, 2]``. The order of the two ends and of the pairs has no meaning, and a pair listed
-            twice (in either direction) is one edge. May be empty.
+        num_nodes: At least 1. A graph with a single node has no slots, and its radius is 0.
+        edges: Integer pairs ``[E, 2]`` in any order; a pair listed twice (in either direction) is one edge. May be empty.
         node_features: ``[n, d]``, finite; floating or integer. Must not depend on the edges (see the features hook
             of :class:`flipproof.SmoothedClassifier` for features that do).
         label: The class, 0, 1, 2, ..., if known.
@@ -52,12 +51,8 @@ class Graph:
     Attributes are read-only. ``edges`` holds each edge once, ``u < v``, sorted.
 
     >>> graph = Graph(4, [(1, 0), (2, 3), (0, 1)])
-    >>> graph
-    Graph(num_nodes=4, num_edges=2)
-    >>> graph.edges.tolist()
-    [[0, 1], [2, 3]]
-    >>> graph.num_slots
-    6
+    >>> graph, graph.edges.tolist(), graph.num_slots
+    (Graph(num_nodes=4, num_edges=2), [[0, 1], [2, 3]], 6)
     """
 
     num_nodes: int
@@ -92,13 +87,10 @@ class Graph:
         return partial(Graph, frozen=self.frozen, name=self.name), positional
 
     def __repr__(self) -> str:
-        parts = [f"num_nodes={self.num_nodes}", f"num_edges={self.num_edges}"]
-        if self.node_features is not None:
-            parts.append(f"features={self.node_features.shape[1]}")
-        if len(self.frozen):
-            parts.append(f"frozen={len(self.frozen)}")
-        parts += [f"{key}={value!r}" for key in ("label", "name") if (value := getattr(self, key)) is not None]
-        return f"Graph({', '.join(parts)})"
+        features = None if self.node_features is None else self.node_features.shape[1]
+        more = {"features": features, "frozen": len(self.frozen) or None, "label": self.label, "name": self.name}
+        parts = {"num_nodes": self.num_nodes, "num_edges": self.num_edges, **more}
+        return f"Graph({', '.join(f'{key}={value!r}' for key, value in parts.items() if value is not None)})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Graph):
@@ -133,8 +125,6 @@ class Graph:
     @cached_property
     def flippable_edge_slots(self) -> IntArray:
         """Slot numbers of the edges that are not frozen, ascending."""
-        if not len(self.frozen):
-            return self.edge_slots
         return read_only(np.setdiff1d(self.edge_slots, self.frozen_slots, assume_unique=True))
 
     @cached_property
@@ -155,15 +145,12 @@ class Graph:
     @cached_property
     def slots(self) -> IntArray:
         """The ``N`` slot numbers that are not frozen, ascending. Its size grows with the number of node pairs."""
-        everything = np.arange(self.num_nodes * (self.num_nodes - 1) // 2, dtype=np.int64)
-        return read_only(np.delete(everything, self.frozen_slots) if len(self.frozen) else everything)
+        return read_only(np.delete(np.arange(self.num_nodes * (self.num_nodes - 1) // 2), self.frozen_slots))
 
     @cached_property
     def slot_states(self) -> NDArray[np.bool_]:
         """For each of :attr:`slots`, whether it holds an edge, ``[N]``."""
-        states = np.isin(self.slots, self.edge_slots, assume_unique=True)
-        states.flags.writeable = False
-        return states
+        return read_only(np.isin(self.slots, self.edge_slots, assume_unique=True))
 
     @cached_property
     def topology(self) -> str:
@@ -184,9 +171,6 @@ class Graph:
         """The graph after an attack: each of the given node pairs is flipped (an edge vanishes, a gap is joined).
 
         A pair that is listed twice is flipped once. Frozen pairs are refused: an attacker cannot reach them.
-
-        >>> Graph(3, [(0, 1)]).flipped([(0, 1), (1, 2)]).edges.tolist()
-        [[1, 2]]
         """
         flips = slots_of_pairs(canonical_pairs(pairs, self.num_nodes, "pairs"), self.num_nodes)
         frozen = np.intersect1d(flips, self.frozen_slots, assume_unique=True)
@@ -344,10 +328,8 @@ def as_graph(value: Any) -> Graph:
         raise InputError(
             f"expected one graph; got {len(value)} in a {type(value).__name__} (pass them to certify_all, or one after the other)"
         )
-    raise InputError(
-        "expected a graph (flipproof.Graph, PyG Data, networkx graph or adjacency matrix); "
-        f"got {type(value).__name__} (build flipproof.Graph(num_nodes, edges))"
-    )
+    expected = "expected a graph (flipproof.Graph, PyG Data, networkx graph or adjacency matrix)"
+    raise InputError(f"{expected}; got {type(value).__name__} (build flipproof.Graph(num_nodes, edges))")
 
 
 def as_graphs(values: Any) -> list[Graph]:
@@ -359,17 +341,11 @@ def as_graphs(values: Any) -> list[Graph]:
     if not isinstance(values, Iterable) and not is_dataset:
         raise InputError(f"expected a list of graphs; got {type(values).__name__} (pass a list)")
     _refuse_noise(values)
-    parts = values.to_data_list() if hasattr(values, "to_data_list") else values
-    return [graph for part in parts for graph in _graphs_of(part)]
-
-
-def _graphs_of(value: Any) -> list[Graph]:
-    """One graph, or those of a batch."""
-    if hasattr(value, "to_data_list"):
-        value = value.to_data_list()
-    elif not (isinstance(value, (list, tuple)) and _holds_graphs(value)):
-        value = [value]
-    return [as_graph(part) for part in value]
+    graphs: list[Graph] = []
+    for part in values.to_data_list() if hasattr(values, "to_data_list") else values:
+        several = isinstance(part, (list, tuple)) and _holds_graphs(part)
+        graphs += map(as_graph, part.to_data_list() if hasattr(part, "to_data_list") else part if several else [part])
+    return graphs
 
 
 def _holds_graphs(values: Sequence[Any]) -> bool:

@@ -41,9 +41,6 @@ class EdgeGroups:
     Args:
         count: Number of groups ``T``.
         key: Each key gives another assignment. Choose it before looking at the graphs to certify.
-
-    >>> EdgeGroups(3).of_pairs(np.array([[0, 1], [0, 2], [1, 2], [2, 3]])).tolist()
-    [1, 0, 1, 1]
     """
 
     count: int
@@ -51,9 +48,7 @@ class EdgeGroups:
 
     def __post_init__(self) -> None:
         count = checked_integer(self.count, "groups", 1, _MOST_GROUPS, "for instance 5")
-        key = checked_integer(self.key, "key", 0, 2**64 - 1, "0 is the default")
-        object.__setattr__(self, "count", count)
-        object.__setattr__(self, "key", key)
+        self.__dict__.update(count=count, key=checked_integer(self.key, "key", 0, 2**64 - 1, "0 is the default"))
 
     def of_pairs(self, pairs: IntArray) -> IntArray:
         """The group ``0..T-1`` of node pairs ``[K, 2]``; the order of the two nodes has no meaning."""
@@ -71,9 +66,10 @@ class EdgeGroups:
 
     def batch(self, graph: Graph, start: int, stop: int) -> NoisyBatch:
         """The sub-graphs of groups ``start..stop-1``: all nodes, the group's edges, and every frozen edge."""
-        group = self.of_slots(graph.flippable_edge_slots, graph.num_nodes)
+        slots = graph.flippable_edge_slots
+        group = self.of_slots(slots, graph.num_nodes)
         inside = (group >= start) & (group < stop)
-        return _listed_batch(graph, stop - start, SlotLists(group[inside] - start, graph.flippable_edge_slots[inside]))
+        return _listed_batch(graph, stop - start, SlotLists(group[inside] - start, slots[inside]))
 
     def sub_graphs(self, graph: Graph) -> list[Graph]:
         """The sub-graph of every group as a :class:`Graph`, to look at."""
@@ -83,14 +79,12 @@ class EdgeGroups:
         """The group of each of ``graph.slots``, ``[N]``."""
         if graph.num_slots > _DENSE_SLOTS:
             return self.of_slots(graph.slots, graph.num_nodes)
-        groups = _groups_of_pairs(self, graph.num_nodes)
-        return groups[graph.slots] if len(graph.frozen) else groups
+        return _groups_of_pairs(self, graph.num_nodes)[graph.slots]
 
     def room(self, graph: Graph) -> tuple[IntArray, IntArray]:
         """For each group, how many empty pairs and how many edges an attacker can flip, ``[T]`` each."""
-        edges, frozen = (
-            self._sizes(slots, graph.num_nodes) for slots in (graph.flippable_edge_slots, graph.frozen_slots)
-        )
+        edges = self._sizes(graph.flippable_edge_slots, graph.num_nodes)
+        frozen = self._sizes(graph.frozen_slots, graph.num_nodes)
         return _pairs_in_groups(self, graph.num_nodes) - frozen - edges, edges
 
     def flipped(self, graph: Graph, group: IntArray, flips: IntArray) -> NoisyBatch:
@@ -143,7 +137,7 @@ def _listed_batch(graph: Graph, size: int, *parts: SlotLists) -> NoisyBatch:
 @lru_cache(maxsize=256)
 def _groups_of_pairs(groups: EdgeGroups, num_nodes: int) -> IntArray:
     """The group of every node pair; for small graphs, of which there are many with the same number of nodes."""
-    return read_only(groups.of_slots(np.arange(num_nodes * (num_nodes - 1) // 2, dtype=np.int64), num_nodes))
+    return read_only(groups.of_slots(np.arange(num_nodes * (num_nodes - 1) // 2), num_nodes))
 
 
 @lru_cache(maxsize=256)

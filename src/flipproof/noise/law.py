@@ -1,8 +1,7 @@
 """The law of the noise: independent flips of node pairs with exactly known probabilities, and the noisy graphs they make.
 
-All randomness of the noise comes from here: draws of 32 bits by the counter-based Philox generator, keyed by a hash of what they
-are for. They are pure functions of their key and place, hence the same in any batch, process or machine, and can be made again at
-any time.
+All its randomness is drawn here, by the counter-based Philox generator, keyed by a hash of what it is for: pure functions of key
+and place, the same in any batch, process or machine.
 """
 
 from __future__ import annotations
@@ -94,14 +93,12 @@ class EdgeNoise:
         return self.add_threshold == self.remove_threshold
 
     def sample(self, graph: Any, *, seed: int | None = None) -> Any:
-        """One noisy version of a graph; labels, node features and all other fields survive.
-
-        The draw has nothing in common with the samples of a certificate, whatever the seed: a model may be trained on it.
+        """One noisy version of a graph, independent of the samples of a certificate; all but the edges survives.
 
         Args:
             graph: A PyG ``Data``, which gives a ``Data``; or anything else that the library accepts, which gives a
-                :class:`Graph`. Frozen pairs stay as they are. A ``Data`` with an entry per edge, such as ``edge_attr``, is
-                refused: an edge that the noise adds has none. See :class:`flipproof.EdgeFlip` for what to do then.
+                :class:`Graph`. A ``Data`` with an entry per edge, such as ``edge_attr``, is refused: see
+                :class:`flipproof.EdgeFlip`.
             seed: The same seed and graph give the same draw; ``None`` gives a fresh one.
 
         >>> from flipproof import Graph
@@ -140,10 +137,6 @@ def _threshold(probability: float, name: str) -> int:
 def noisy_states(states: NDArray[np.bool_], draws: NDArray[np.uint32], noise: EdgeNoise) -> NDArray[np.bool_]:
     """States of slots ``[..., N]`` after the noise: a slot flips if its draw, a uniform 32-bit integer, is below the threshold
     of its state, which gives every flip exactly its probability.
-
-    >>> noise = EdgeNoise.from_thresholds(add=3, remove=5)
-    >>> noisy_states(np.array([False, True]), np.array([[2, 4], [3, 5]], dtype=np.uint32), noise).tolist()
-    [[True, False], [False, True]]
     """
     thresholds = np.where(states, np.uint32(noise.remove_threshold), np.uint32(noise.add_threshold))
     return np.not_equal(draws < thresholds, states)
@@ -153,9 +146,6 @@ def keyed_draws(purpose: str, seed: int, index: int, shape: tuple[int, ...]) -> 
     """Uniform 32-bit integers; a pure function of the arguments, independent for different purposes, seeds and indices.
 
     A larger array starts with the draws of a smaller one, in C order.
-
-    >>> keyed_draws("doctest", 0, 0, (3,)).tolist() == keyed_draws("doctest", 0, 0, (2, 2)).ravel()[:3].tolist()
-    True
     """
     count = math.prod(shape)
     generator = philox(key_of(f"flipproof {purpose} {seed}".encode()), index << 128)  # 2**128 steps for each index
@@ -205,10 +195,8 @@ class NoisyBatch:
             return replace(self, size=len(chosen), states=self.states[chosen])
         sample, slot = self.edge_lists()
         starts = np.searchsorted(sample, np.arange(self.size + 1))
-        counts = np.diff(starts)[chosen]
-        first = np.cumsum(counts) - counts
-        place = np.arange(counts.sum()) - np.repeat(first - starts[chosen], counts)
-        lists = SlotLists(np.repeat(np.arange(len(chosen)), counts), slot[place])
+        parts = [slot[starts[index] : starts[index + 1]] for index in chosen.tolist()]
+        lists = SlotLists(np.repeat(np.arange(len(chosen)), list(map(len, parts))), np.concatenate([slot[:0], *parts]))
         return replace(self, size=len(chosen), lists=lists)
 
     def edge_lists(self) -> SlotLists:

@@ -59,8 +59,7 @@ class AdditionLaw:
     @lru_cache(maxsize=256)
     def of(cls, empty: int, threshold: int) -> AdditionLaw | None:
         """The law of Binomial(empty, threshold / 2**32), or ``None`` where a table would be too long to be useful."""
-        mean = empty * threshold / WORD
-        if mean > 100_000:
+        if empty * threshold > 100_000 * WORD:
             return None
         first, thresholds = _binomial_thresholds(empty, threshold)
         most = first + len(thresholds)
@@ -102,8 +101,8 @@ def _binomial_thresholds(trials: int, threshold: int) -> tuple[int, NDArray[np.u
 class SampleStream:
     """The noisy versions of one graph, numbered 0, 1, 2, ...; a pure function of (seed, graph, noise).
 
-    The generator's key depends on seed and graph only, so a stronger noise flips a superset of the slots that a weaker
-    one flips (within one sampler). Curves over noises are therefore smooth; each certificate is as valid as with its own key.
+    The generator's key depends on seed and graph only: a stronger noise flips a superset of the slots that a weaker one flips
+    (within one sampler), and each certificate is as valid as with its own key.
     """
 
     def __init__(self, graph: Graph, noise: EdgeNoise, *, seed: int) -> None:
@@ -111,6 +110,7 @@ class SampleStream:
         self._key = key_of(f"flipproof stream {STREAM_VERSION} {self.seed} {graph.topology}".encode())
         law = AdditionLaw.of(graph.max_adds, noise.add_threshold) if graph.num_slots > _DENSE_SLOTS else None
         removals = graph.max_removes if noise.remove_threshold else 0
+        self._removal_words = -(-removals // 2)
         # where there are many flips, drawing every slot is cheaper, and exact
         self._additions = None if law is None or 2 * law.draws + removals > graph.num_slots // 4 else law
         self.sparse = self._additions is not None
@@ -125,8 +125,7 @@ class SampleStream:
         """Number of 64-bit random words that one sample owns: its cost."""
         if self._additions is None:
             return 4 * -(-self.graph.num_slots // 8)
-        removal_words = -(-self.graph.max_removes // 2) if self.noise.remove_threshold else 0
-        return 4 * -(-(removal_words + 1 + self._additions.draws) // 4)
+        return 4 * -(-(self._removal_words + 1 + self._additions.draws) // 4)
 
     @property
     def bytes_at_rest(self) -> int:
@@ -152,16 +151,13 @@ class SampleStream:
 
     def flip_lists(self, start: int, stop: int) -> SlotLists:
         """The flipped slots of samples ``start..stop-1`` (numbered from 0), sorted by sample, then slot."""
-        if self._additions is None:
-            sample, column = np.nonzero(self.flips(start, stop))
-            return SlotLists(sample.astype(np.int64), self.graph.slots[column])
-        return merged(*self._sparse_flips(start, stop))
+        if self._additions is not None:
+            return merged(*self._sparse_flips(start, stop))
+        sample, column = np.nonzero(self.flips(start, stop))
+        return SlotLists(sample.astype(np.int64), self.graph.slots[column])
 
     def batch(self, start: int, stop: int) -> tuple[NoisyBatch, bytes]:
-        """Samples ``start..stop-1`` for a classifier, and the canonical bytes of their flips for the checksum.
-
-        The bytes of consecutive batches, joined, are those of the whole range.
-        """
+        """Samples ``start..stop-1`` for a classifier, and their flips as canonical bytes; those of consecutive batches join."""
         graph = self.graph
         if self._additions is None:
             states, lists = self._dense_states(start, stop), None
@@ -216,15 +212,11 @@ class SampleStream:
 
     def new_checksum(self) -> Any:
         """A hash for a block's flips, which already covers everything that gives the flips their meaning."""
-        return self._meaning.copy()
-
-    @cached_property
-    def _meaning(self) -> Any:
-        kind = "sparse" if self.sparse else "dense"
-        meaning = f"flips {STREAM_VERSION} {kind} {self.graph.topology} {self.noise.add_threshold} "
-        checksum = hashlib.blake2b(f"{meaning}{self.noise.remove_threshold}".encode(), digest_size=16)
+        graph, noise, kind = self.graph, self.noise, "sparse" if self.sparse else "dense"
+        meaning = f"flips {STREAM_VERSION} {kind} {graph.topology} {noise.add_threshold} {noise.remove_threshold}"
+        checksum = hashlib.blake2b(meaning.encode(), digest_size=16)
         if not self.sparse:
-            checksum.update(pairs_of_slots(self.graph.slots, self.graph.num_nodes).astype("<i8").tobytes())
+            checksum.update(pairs_of_slots(graph.slots, graph.num_nodes).astype("<i8").tobytes())
         return checksum
 
     def _words(self, start: int, stop: int) -> NDArray[np.uint64]:
@@ -240,27 +232,25 @@ class SampleStream:
     def _sparse_flips(self, start: int, stop: int) -> tuple[SlotLists, SlotLists]:
         """Removed and added slots."""
         assert self._additions is not None
-        graph, words = self.graph, self._words(start, stop)
-        removal_words = -(-graph.max_removes // 2) if self.noise.remove_threshold else 0
-        draws = halves(words[:, :removal_words])[:, : graph.max_removes]
+        graph, words, first = self.graph, self._words(start, stop), self._removal_words
+        draws = halves(words[:, :first])[:, : graph.max_removes]
         sample, column = np.nonzero(~noisy_states(np.ones(draws.shape[1], dtype=np.bool_), draws, self.noise))
         removed = SlotLists(sample.astype(np.int64), graph.flippable_edge_slots[column])
-        first = removal_words + 1
-        counts = self._additions.counts(words[:, removal_words])
-        sample, rank = self._places(words[:, first : first + self._additions.draws], counts, start)
-        occupied = self._occupied_slots
+        counts = self._additions.counts(words[:, first])
+        sample, rank = self._places(words[:, first + 1 : first + 1 + self._additions.draws], counts, start)
         # the rank-th empty slot is preceded by `rank` empty ones and by every occupied slot below it
-        slot = rank + np.searchsorted(occupied - np.arange(len(occupied)), rank, side="right")
-        return removed, SlotLists(sample, slot)
+        return removed, SlotLists(sample, rank + np.searchsorted(self._empty_before, rank, side="right"))
 
     @cached_property
-    def _occupied_slots(self) -> IntArray:
-        return np.union1d(self.graph.edge_slots, self.graph.frozen_slots)
+    def _empty_before(self) -> IntArray:
+        """The number of empty slots before each occupied one."""
+        occupied = np.union1d(self.graph.edge_slots, self.graph.frozen_slots)
+        return occupied - np.arange(len(occupied))
 
     def _places(self, words: NDArray[np.uint64], counts: IntArray, start: int) -> tuple[IntArray, IntArray]:
-        """For each row, as many distinct ranks among the empty slots as its count says: the first distinct ones drawn.
+        """For each row, as many ranks among the empty slots as its count says: the first distinct ones drawn.
 
-        A uniform draw that repeats an earlier one is skipped, which makes every set of the given size equally likely.
+        Skipping repeats of uniform draws makes every set of the given size equally likely.
         """
         empty = self.graph.max_adds
         if not counts.any():

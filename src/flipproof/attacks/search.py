@@ -231,17 +231,17 @@ def run(name: str, search: Search, model: Any, graph: Any, budget: int, options:
     flips = pairs_of_slots(graph.slots[np.sort(best.flips)], graph.num_nodes)
     attacked = graph.flipped(flips)
     # a lead too small for the search to stop at may still be a real one
-    found = target.confirm(attacked) if best.fooled or best.margin < 0 else None
+    confirmed, margin = target.confirm(attacked) if best.fooled or best.margin < 0 else (None, None)
     return AttackResult(
         attack=name,
         graph=attacked,
         flips=tuple((int(u), int(v)) for u, v in flips),
         label=target.label,
-        success=found is not None and found.confirmed,
-        confirmed=None if found is None else found.confirmed,
+        success=confirmed is True,
+        confirmed=confirmed,
         alpha=target.alpha,
         budget=int(budget),
         margin_before=clean.margin,
-        margin_after=best.margin if found is None else found.margin,
+        margin_after=best.margin if margin is None else margin,
         model_calls=target.calls,
     )

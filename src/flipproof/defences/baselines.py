@@ -73,7 +73,7 @@ class NoDefence(Defence):
         return classifier.classifier.label_of(graph)
 
     def target(self, classifier: DefendedClassifier, graph: Graph, effort: Effort) -> BaseTarget:
-        return BaseTarget(classifier.classifier, graph, self.trial_noise, effort.max_calls)
+        return BaseTarget(classifier, graph, effort)
 
 
 class Undefended(DefendedClassifier):

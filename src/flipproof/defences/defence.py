@@ -114,7 +114,7 @@ class Defence(ABC):
         """What an attack on a graph minimises. By default attacked graphs are answered one by one."""
         from flipproof.defences.target import AnswersTarget
 
-        return AnswersTarget(classifier, graph, effort.max_calls)
+        return AnswersTarget(classifier, graph, effort)
 
 
 _STILL = EdgeNoise(add=0, remove=0)

@@ -31,7 +31,7 @@ from flipproof.checks import checked_count
 from flipproof.classifiers import DEFAULT_MEMORY
 from flipproof.defences.changed_nodes import check_node_changes, checked_kinds, node_radii
 from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Request, Run
-from flipproof.defences.target import Confirmation, Effort, Outcome, Target
+from flipproof.defences.target import AnswersTarget, Effort, Outcome
 from flipproof.engines import Engine
 from flipproof.errors import InputError
 from flipproof.fields import option
@@ -157,7 +157,7 @@ class Local(Defence):
         return LocalScores(graph, num_classes, kinds, depth, sure, nothing, 0 * sure, bound).certify()
 
     def target(self, classifier: DefendedClassifier, graph: Graph, effort: Effort) -> LocalTarget:
-        return LocalTarget(classifier, graph, effort.max_calls)
+        return LocalTarget(classifier, graph, effort)
 
 
 class LocalClassifier(DefendedClassifier):
@@ -388,18 +388,14 @@ class _NodeSet:
         return bound
 
 
-class LocalTarget(Target):
+class LocalTarget(AnswersTarget):
     """A local network's answer on attacked graphs, many at a time: exact; the margin is the label's smallest lead.
 
     A flip changes what its two ends see, so only the votes of nodes that an attack touches are asked for anew.
     """
 
-    cost = 1
-
-    def __init__(self, local: DefendedClassifier, graph: Graph, max_calls: int | None) -> None:
-        self.local = local
-        local.check([graph])
-        super().__init__(local.classifier, graph, local.defence.trial_noise, max_calls)
+    def __init__(self, local: DefendedClassifier, graph: Graph, effort: Effort) -> None:
+        super().__init__(local, graph, effort)
         self._node_set = nodes = _NodeSet(local, graph)
         self._pairs = pairs_of_slots(graph.slots, graph.num_nodes)
         self._counts = count_neighbours(graph.edges, nodes.kinds, nodes.num_kinds)
@@ -419,19 +415,8 @@ class LocalTarget(Target):
             votes[touched // n, touched % n] = nodes.scores(distinct[:, 0], distinct[:, 1:])[place]
         edges = self.graph.num_edges + np.bincount(flip, change, len(states)).astype(np.int64)
         offsets = nodes.offsets(edges)
-        margins = leads_over_rivals(offsets + votes.sum(axis=1), self.label, self.local.num_classes).min(axis=1)
+        margins = leads_over_rivals(offsets + votes.sum(axis=1), self.label, self.defended.num_classes).min(axis=1)
         return Outcome(margins, margins, margins <= 0)
-
-    def prediction(self) -> int:
-        self.calls += 1
-        return self.local.predict(self.graph) or 0
-
-    def confirm(self, graph: Graph) -> Confirmation:
-        self.calls += 1
-        totals = _totals(self.local, graph)
-        fooled = answer_of(totals, self.local.num_classes) != self.label
-        margin = float(leads_over_rivals(totals, self.label, self.local.num_classes).min())
-        return Confirmation(fooled, margin, 0.0 if fooled else 1.0)
 
 
 def _depth(per_node: int | None, num_kinds: int, graph: Graph) -> int:

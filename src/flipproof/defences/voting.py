@@ -25,7 +25,7 @@ from flipproof.certificates.prices import MOST_PRICED, Prices
 from flipproof.classifiers import DEFAULT_MEMORY
 from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Run, label_dtype
 from flipproof.defences.pricing import DEFAULT_CALLS, Level, PriceSearch, flip_answers, pieces_of_work, prices_of
-from flipproof.defences.target import Confirmation, CopiesTarget, Effort, checked_copies
+from flipproof.defences.target import CopiesTarget, Effort
 from flipproof.engines import Engine
 from flipproof.errors import InputError
 from flipproof.fields import Option, Parts, option
@@ -115,7 +115,7 @@ class Voting(Defence):
         )
 
     def target(self, classifier: DefendedClassifier, graph: Graph, effort: Effort) -> VotingTarget:
-        return VotingTarget(self, classifier, graph, effort.max_calls)
+        return VotingTarget(self, classifier, graph, effort)
 
 
 class VotingClassifier(DefendedClassifier):
@@ -158,16 +158,9 @@ class VotingClassifier(DefendedClassifier):
         memory: int = DEFAULT_MEMORY,
         edge_features: Callable[[Any, Any], Any] | None = None,
     ) -> None:
-        super().__init__(
-            model,
-            Voting(groups if isinstance(groups, EdgeGroups) else EdgeGroups(groups)),
-            num_classes=num_classes,
-            features=features,
-            convention=convention,
-            trust_features=trust_features,
-            memory=memory,
-            edge_features=edge_features,
-        )
+        defence = Voting(groups if isinstance(groups, EdgeGroups) else EdgeGroups(groups))
+        options = (num_classes, features, convention, trust_features, memory, edge_features)
+        super().__init__(model, defence, *options)
 
     @property
     def groups(self) -> EdgeGroups:
@@ -220,14 +213,13 @@ class VotingClassifier(DefendedClassifier):
 class VotingTarget(CopiesTarget):
     """The majority over hashed sub-graphs: copy ``t`` keeps the edges of group ``t``. Exact; ties go to the smaller label."""
 
-    def __init__(self, voting: Voting, defended: DefendedClassifier, graph: Graph, max_calls: int | None) -> None:
-        self.voting, self.defended = voting, defended
-        checked_copies(voting.groups.count, graph, "groups", "attack smaller graphs")
-        defended.check([graph])
-        group = voting.groups.of_slots(graph.slots, graph.num_nodes)
-        self.if_edge = group == np.arange(voting.groups.count)[:, None]
-        self.if_empty = np.zeros_like(self.if_edge)
-        super().__init__(defended.classifier, graph, voting.trial_noise, max_calls)
+    def __init__(self, voting: Voting, defended: DefendedClassifier, graph: Graph, effort: Effort) -> None:
+        self.voting, count = voting, voting.groups.count
+        super().__init__(defended, graph, effort, copies=count, what="groups", remedy="attack smaller graphs")
+
+    def _copies(self, graph: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        kept = self.voting.groups.of_slots(graph.slots, graph.num_nodes) == np.arange(self.cost)[:, None]
+        return np.zeros_like(kept), kept
 
     def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
         fooled: NDArray[np.bool_] = counts.argmax(axis=1) != self.label
@@ -244,13 +236,3 @@ class VotingTarget(CopiesTarget):
         if attack is None:
             return super().known()
         return np.searchsorted(self.graph.slots, slots_of_pairs(attack, self.graph.num_nodes))[None]
-
-    def prediction(self) -> int:
-        self.calls += self.cost
-        return self.voting.answer(self.defended, self.graph)
-
-    def confirm(self, graph: Graph) -> Confirmation:
-        self.calls += self.cost
-        counts = self.voting.votes(self.defended, graph).counts
-        fooled = bool(counts.argmax() != self.label)
-        return Confirmation(fooled, float(self._margins(counts[None] / self.cost)[0]), 0.0 if fooled else 1.0)

@@ -29,7 +29,7 @@ from flipproof.certificates.node_views import (
 )
 from flipproof.checks import checked_count
 from flipproof.classifiers import DEFAULT_MEMORY
-from flipproof.defences.changed_nodes import check_node_changes, checked_kinds, node_radii
+from flipproof.defences.changed_nodes import check_node_changes, node_radii
 from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Request, Run
 from flipproof.defences.target import AnswersTarget, Effort, Outcome
 from flipproof.engines import Engine
@@ -47,14 +47,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class LocalRequest(Request):
-    """How deep to look.
-
-    Attributes:
-        per_node: Largest number of flips at one node to look at; without node features the radius cannot exceed it. ``None`` for
-            as many as are cheap.
-        nodes: Number of nodes that an attacker can remove, add or change beside the flips; ``None`` if this is not asked.
-        kinds: Rows of node features that an added or changed node can have; ``None`` for labels, which can be any.
-    """
+    """How deep to look."""
 
     per_node: int | None = option(
         "Largest number of flips at one node to look at; without node features, the radius cannot exceed it. By default "
@@ -68,19 +61,13 @@ class LocalRequest(Request):
         least=1,
         stored=False,
     )
-    kinds: Any = option(default=None, stored=False)
 
     def __post_init__(self) -> None:
         for name in ("per_node", "nodes"):
             if (value := getattr(self, name)) is not None:
                 checked_count(value, name, 1, f"for instance {3 if name == 'per_node' else 1}")
-        if self.kinds is not None:
-            if self.nodes is None:
-                raise InputError("kinds are for changes of nodes; got kinds without nodes (give nodes=1, too)")
-            object.__setattr__(self, "kinds", checked_kinds(self.kinds))
 
     def fits(self, evidence: Any) -> bool:
-        """See :class:`Request`."""
         return self.nodes == (None if evidence.node_radii is None else evidence.node_radii.nodes)
 
 
@@ -134,7 +121,7 @@ class Local(Defence):
                     "of training)"
                 )
         if request is not None and request.nodes:
-            check_node_changes(classifier, request, graphs)
+            check_node_changes(classifier, request.nodes, graphs)
 
     def ask(self, classifier: DefendedClassifier, graph: Graph, request: LocalRequest, run: Run = map) -> LocalScores:
         """The votes on all views that attacks reach."""
@@ -163,13 +150,12 @@ class Local(Defence):
 class LocalClassifier(DefendedClassifier):
     """A local network as a certified classifier: no sampling, alpha 0, milliseconds per graph.
 
-    The certificate holds against every attack of so many edge flips, with full knowledge of the network. For a single flip it is
-    exact: if a radius is 0, there is a flip that changes the answer (rounding aside). Beyond, it may be smaller than the truth,
-    never larger. The classifier abstains where no class leads over every other.
+    The certificate holds against every attack of at most ``radius`` edge flips, with full knowledge of the network. For a single
+    flip it is exact, rounding aside; beyond, it may be smaller than the truth, never larger. The classifier abstains where no
+    class leads over every other.
 
-    ``certify(graph, nodes=1)`` also says how many flips the answer withstands beside one removed, added or changed node, in
-    ``node_radii``. ``kinds`` are the rows of node features that such a node can get; by default every label, where features
-    are labels.
+    ``certify(graph, nodes=1)`` also says how many flips the answer withstands beside one removed, added or relabelled node, in
+    ``node_radii``.
 
     Args:
         model: A :class:`flipproof.models.Local`, best trained with ``flipproof.train(model, graphs, budget=3)``.
@@ -198,14 +184,7 @@ class LocalClassifier(DefendedClassifier):
         trust_features: bool = False,
         memory: int = DEFAULT_MEMORY,
     ) -> None:
-        super().__init__(
-            model,
-            Local(budget),
-            num_classes=num_classes,
-            features=features,
-            trust_features=trust_features,
-            memory=memory,
-        )
+        super().__init__(model, Local(budget), num_classes, features, None, trust_features, memory)
 
     @property
     def budget(self) -> int | tuple[int, int] | None:
@@ -213,18 +192,15 @@ class LocalClassifier(DefendedClassifier):
         budget: int | tuple[int, int] | None = self.defence.budget
         return budget
 
-    def certify(
-        self, graph: Any, *, per_node: int | None = None, nodes: int | None = None, kinds: Any = None
-    ) -> Certificate:
+    def certify(self, graph: Any, *, per_node: int | None = None, nodes: int | None = None) -> Certificate:
         """The answer for a graph, and the number of edge flips that it withstands, with certainty.
 
         Args:
             graph: A :class:`Graph`, PyG ``Data``, networkx graph or adjacency matrix.
             per_node: Largest number of flips at one node to look at; by default as many as are cheap.
-            nodes: Number of nodes that an attacker can remove, add or change beside the flips; certified in addition.
-            kinds: Rows of node features that such a node can get; by default every label.
+            nodes: Number of nodes that an attacker can remove, add or relabel beside the flips; certified in addition.
         """
-        graph, request = as_graph(graph), LocalRequest(per_node, nodes, kinds)
+        graph, request = as_graph(graph), LocalRequest(per_node, nodes)
         self.check([graph], request)
         return self.defence.ask(self, graph, request).certify()
 
@@ -234,13 +210,12 @@ class LocalClassifier(DefendedClassifier):
         *,
         per_node: int | None = None,
         nodes: int | None = None,
-        kinds: Any = None,
         progress: Progress = False,
         workers: int | None = None,
         engine: Engine | None = None,
     ) -> list[Certificate]:
-        """A certificate for each graph, in their order; see :meth:`certify` and :meth:`DefendedClassifier.certify_all`."""
-        request = LocalRequest(per_node, nodes, kinds)
+        """As :meth:`certify`, for each graph in order; see also :meth:`DefendedClassifier.certify_all`."""
+        request = LocalRequest(per_node, nodes)
         return self._certificates(as_graphs(graphs), request, progress=progress, workers=workers, engine=engine)
 
 
@@ -361,12 +336,9 @@ class _NodeSet:
         with torch.inference_mode():
             for start in range(0, len(own), _MOST_ROWS):
                 part = slice(start, start + _MOST_ROWS)
-                own_rows, neighbours = (
-                    self.rows[torch.from_numpy(own[part])],
-                    torch.from_numpy(counts[part].astype(float)),
-                )
-                graph = torch.zeros(len(own_rows), dtype=torch.int64)
-                views = LocalViews.counted(own_rows, neighbours, self.rows, graph)
+                rows, neighbours = self.rows[torch.from_numpy(own[part])], torch.from_numpy(counts[part].astype(float))
+                graph = torch.zeros(len(rows), dtype=torch.int64)
+                views = LocalViews.counted(rows, neighbours, self.rows, graph)
                 inputs = self.network.view_inputs(views, self.sizes)
                 votes.append(self.network.view_scores(inputs, self.context, graph).numpy())
         return np.concatenate(votes)
@@ -389,10 +361,7 @@ class _NodeSet:
 
 
 class LocalTarget(AnswersTarget):
-    """A local network's answer on attacked graphs, many at a time: exact; the margin is the label's smallest lead.
-
-    A flip changes what its two ends see, so only the votes of nodes that an attack touches are asked for anew.
-    """
+    """A local network's answer on many attacked graphs at a time: only nodes that an attack touches are asked again."""
 
     def __init__(self, local: DefendedClassifier, graph: Graph, effort: Effort) -> None:
         super().__init__(local, graph, effort)

@@ -165,12 +165,8 @@ class Best:
             return cls.nothing()
         place = outcome.best()
         row = candidates[place]
-        return cls(
-            row[row >= 0],
-            float(outcome.margins[place]),
-            float(outcome.guides[place]),
-            bool(outcome.fooled[place]),
-        )
+        margin, guide, fooled = (values[place].item() for values in (outcome.margins, outcome.guides, outcome.fooled))
+        return cls(row[row >= 0], margin, guide, fooled)
 
     def better(self, other: Best) -> Best:
         """The one to prefer: a success, then the fewer flips of two successes, then the smaller guide."""

@@ -50,8 +50,7 @@ def greedy(model: Any, graph: Any, *, budget: int, **options: Unpack[Options]) -
 def exhaustive(model: Any, graph: Any, *, budget: int, **options: Unpack[Options]) -> AttackResult:
     """Try every set of 1, 2, ..., ``budget`` flips: if one succeeds, the smallest is found.
 
-    For small graphs and budgets: more than a million sets are refused unless ``max_calls`` ends the search earlier. Arguments are
-    those of :func:`greedy`.
+    More than a million sets are refused unless ``max_calls`` ends the search earlier. Arguments are those of :func:`greedy`.
     """
     return run("exhaustive", _exhaustive_search, model, graph, budget, options)
 
@@ -59,10 +58,8 @@ def exhaustive(model: Any, graph: Any, *, budget: int, **options: Unpack[Options
 def gradient(model: Any, graph: Any, *, budget: int, **options: Unpack[Options]) -> AttackResult:
     """Relax flips to numbers in [0, 1], descend the label's margin, project onto the budget, round (Xu et al., IJCAI 2019).
 
-    Dense modules get a weighted adjacency matrix. Modules in PyG's convention get the complete graph with edge weights: layers
-    that take ``edge_weight`` are handed them, in others each message is multiplied by its edge's weight. A module on which this
-    does not give the logits back that it has on whole graphs (attention, means or maxima over neighbours) is refused, and so are
-    graphs of more than 400 nodes. Arguments are those of :func:`greedy`.
+    Modules whose edges cannot be weighed (attention, means or maxima over neighbours) are refused, and so are graphs of more than
+    400 nodes. Arguments are those of :func:`greedy`.
     """
     from flipproof.attacks.relaxation import gradient_search
 
@@ -70,17 +67,10 @@ def gradient(model: Any, graph: Any, *, budget: int, **options: Unpack[Options])
 
 
 def known(model: Any, graph: Any, *, budget: int, **options: Unpack[Options]) -> AttackResult:
-    """Make the attack that the defence's own evidence shows, where it shows one.
+    """Make the attack that the defence's own evidence shows, where it shows one; otherwise it fails.
 
-    A certificate that is found by trying flips knows the smallest attack wherever it is exact: ``radius + 1`` flips. Of defences
-    that try none, nothing is known, and the attack fails. Arguments are those of :func:`greedy`; ``max_calls`` limits the search
-    for the certificate.
-
-    >>> from flipproof import Graph
-    >>> def has_edge(graphs):
-    ...     return [int(graph.num_edges > 0) for graph in graphs]
-    >>> known(has_edge, Graph(3, [(0, 1)]), budget=1, num_classes=2).success  # an undefended model searches nothing
-    False
+    A certificate that is found by trying flips knows the smallest attack wherever it is exact: ``radius + 1`` flips. Arguments
+    are those of :func:`greedy`; ``max_calls`` limits the search for the certificate.
     """
     return run("known", _known_search, model, graph, budget, options)
 
@@ -90,7 +80,6 @@ _ATTACKS: dict[str, Callable[..., AttackResult]] = {
 }
 
 NAMES = tuple(_ATTACKS)
-"""Attacks that :func:`by_name` knows."""
 
 
 def by_name(name: str) -> Callable[..., AttackResult]:
@@ -113,12 +102,7 @@ def strongest(
     After a success of ``k`` flips the next attacks look for ``k - 1``. Against a smoothed classifier ``alpha`` covers all of
     them together. ``model_calls`` of the result is their sum.
 
-    Args:
-        model: A defended classifier, or a base classifier in any form that :class:`flipproof.SmoothedClassifier` takes.
-        graph: The clean graph.
-        budget: Largest number of flips.
-        attacks: Names, in order.
-        **options: See :class:`flipproof.attacks.Options`.
+    ``attacks`` are names, in order; the other arguments are those of :func:`greedy`.
     """
     if isinstance(attacks, str) or not attacks:
         raise InputError(f"attacks must be a list of names among {', '.join(NAMES)}; got {attacks!r}")

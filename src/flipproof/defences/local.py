@@ -27,7 +27,7 @@ from flipproof.certificates.node_views import (
     unique_rows,
     views_of,
 )
-from flipproof.checks import checked_count
+from flipproof.checks import checked_budget, checked_count
 from flipproof.classifiers import DEFAULT_MEMORY
 from flipproof.defences.changed_nodes import check_node_changes, node_radii
 from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Request, Run
@@ -89,7 +89,8 @@ class Local(Defence):
 
     def __post_init__(self) -> None:
         if self.budget is not None:
-            object.__setattr__(self, "budget", _checked_budget(self.budget))
+            parts = checked_budget(self.budget)
+            object.__setattr__(self, "budget", parts if isinstance(self.budget, Sequence) else parts[0])
 
     @property
     def flips(self) -> int:
@@ -159,8 +160,8 @@ class LocalClassifier(DefendedClassifier):
 
     Args:
         model: A :class:`flipproof.models.Local`, best trained with ``flipproof.train(model, graphs, budget=3)``.
-        budget: Number of flips that the answers are to withstand, or additions and removals: at most what the network was trained
-            for, which is the default. It chooses how the network answers; the certificate holds for any.
+        budget: Number of flips, or additions and removals, that the answers are to withstand: by default what the network was
+            trained for. It chooses how the network answers; the certificate holds for any.
         features: Must not depend on edges; by default the graph's own, or none if the network takes none.
         num_classes, trust_features, memory: See :class:`flipproof.defences.defence.DefendedClassifier`.
 
@@ -189,8 +190,7 @@ class LocalClassifier(DefendedClassifier):
     @property
     def budget(self) -> int | tuple[int, int] | None:
         """Number of flips that the answers are to withstand; ``None`` for the network's own."""
-        budget: int | tuple[int, int] | None = self.defence.budget
-        return budget
+        return self.defence.budget  # type: ignore[no-any-return]
 
     def certify(self, graph: Any, *, per_node: int | None = None, nodes: int | None = None) -> Certificate:
         """The answer for a graph, and the number of edge flips that it withstands, with certainty.
@@ -391,11 +391,3 @@ class LocalTarget(AnswersTarget):
 def _depth(per_node: int | None, num_kinds: int, graph: Graph) -> int:
     """Flips per node to look at."""
     return min(per_node or default_depth(num_kinds, graph.num_nodes), max(1, graph.num_nodes - 1))
-
-
-def _checked_budget(budget: Any) -> int | tuple[int, int]:
-    if isinstance(budget, Sequence) and not isinstance(budget, str) and len(budget) == 2:
-        adds, removes = (checked_count(part, "budget", 0, "for instance (2, 1)") for part in budget)
-        checked_count(adds + removes, "budget", 1, "for instance (2, 1)")
-        return adds, removes
-    return checked_count(budget, "budget", 1, "for instance 3, or additions and removals")

@@ -3,8 +3,6 @@
 A search goes in rounds. Each looks for the cheapest purchase that would change the majority, given the prices known so far
 (:func:`flipproof.certificates.prices.cheapest_purchase`), and has the groups in it whose price is not known searched one flip
 deeper. It ends when the purchase consists of known prices, so that the radius is decided, or when depth or budget allow no more.
-What a round asks follows from the answers of the rounds before it and from nothing else: it is the same on every engine, and
-after a kill.
 """
 
 from __future__ import annotations
@@ -29,12 +27,8 @@ from flipproof.graphs import Graph, IntArray
 from flipproof.noise import keyed_draws
 from flipproof.noise.groups import EdgeGroups
 
-DEFAULT_CALLS = 4096
-"""Model calls per graph where neither depth nor budget is given."""
-
-CHUNK = 1024
-"""Sets of flips in a piece of work."""
-
+DEFAULT_CALLS = 4096  # model calls per graph where neither depth nor budget is given
+CHUNK = 1024  # sets of flips in a piece of work
 _WAVE = 16 * CHUNK  # sets of flips after which a search looks again
 _MOST = 2**40  # sets of flips of one size beyond which no group is searched
 _MOST_CALLS = 2**62
@@ -68,13 +62,7 @@ def pieces_of_work(levels: Sequence[Level]) -> list[tuple[Level, ...]]:
 
 @dataclass(frozen=True)
 class PriceSearch(Request):
-    """How far the prices of votes are looked for.
-
-    Attributes:
-        depth: Largest number of flips that are tried together inside a group; ``None`` for as many as the budget allows.
-        calls: Largest number of model calls per graph; ``None`` for any number, or for the default if there is no depth. Flips of
-            one size in a group are tried only if the budget allows for all of them.
-    """
+    """How far the prices of votes are looked for. Flips of one size in a group are tried only if all of them may be."""
 
     depth: int | None = option(
         "Largest number of flips that are tried together to learn what a vote costs; 0 counts votes alone. By default as "
@@ -126,7 +114,6 @@ class PriceSearch(Request):
         return chosen
 
     def read(self, evidence: Any) -> Certificate:
-        """The certificate; refuses votes whose prices were not looked for as far as asked."""
         if not isinstance(evidence, GroupVotes) or self.next_levels(evidence):
             raise InputError("the evidence has fewer prices of votes than were asked for (certify the graph again)")
         return certify_group_votes(evidence, depth=self.depth)
@@ -136,7 +123,6 @@ class PriceSearch(Request):
         return (_COUNTS,)
 
     def readings(self, evidence: Any) -> dict[str, Certificate]:
-        """What the counts of votes alone give, where prices were looked for."""
         return {} if evidence.prices is None else {_COUNTS: certify_group_votes(evidence, depth=0)}
 
 
@@ -171,19 +157,13 @@ def flip_answers(
 ) -> list[IntArray]:
     """What the model says after each set of flips of the levels, one row per class and number of additions.
 
-    Args:
-        classifier: Suited to the graph, and prepared.
-        graph: The whole graph.
-        groups: The assignment of node pairs.
-        levels: Which sets of flips of which groups.
-        size: Graphs that the model sees at once.
-
-    Returns:
-        For each level: class, additions, removals, whether it is said for sure, and the slots of the first such set of flips,
-        ``[K, 4 + flips]``. A class that leads but for rounding counts as said, not for sure: another batch may round otherwise.
+    For each level: class, additions, removals, whether it is said for sure, and the slots of the first such set of flips,
+    ``[K, 4 + flips]``. A class that leads but for rounding counts as said, not for sure: another batch may round otherwise.
     """
-    group_of = groups.of_graph(graph)
-    sets = [_sets_of_flips(np.flatnonzero(group_of == level.group), level) for level in levels]
+    group_of, sets = groups.of_graph(graph), list[IntArray]()
+    for level in levels:
+        places = np.flatnonzero(group_of == level.group)
+        sets.append(places[combinations(len(places), level.flips, level.start, level.stop)])
     counts = [len(each) for each in sets]
     group = np.repeat(np.array([level.group for level in levels]), counts)
     flips = np.full((sum(counts), max(level.flips for level in levels)), -1, dtype=np.int64)
@@ -199,11 +179,6 @@ def flip_answers(
             classifier.recheck(batch, (said[-1] == 2).argmax(axis=1), np.array([again - start]))
     parts = np.split(np.concatenate(said), np.cumsum(counts)[:-1])
     return [_first_of_each(graph, level, each, part) for level, each, part in zip(levels, sets, parts, strict=True)]
-
-
-def _sets_of_flips(places: IntArray, level: Level) -> IntArray:
-    found: IntArray = places[combinations(len(places), level.flips, level.start, level.stop)]
-    return found
 
 
 def _first_of_each(graph: Graph, level: Level, flips: IntArray, said: NDArray[np.uint8]) -> IntArray:
@@ -227,9 +202,9 @@ def combinations(items: int, chosen: int, start: int, stop: int) -> IntArray:
     [[0, 1], [0, 2], [1, 2], [0, 3], [1, 3], [2, 3]]
     """
     rank = np.arange(start, stop, dtype=np.int64)
-    found = np.empty((len(rank), chosen), dtype=np.int64)
+    sets = np.empty((len(rank), chosen), dtype=np.int64)
     for place in range(chosen, 0, -1):
         table = np.array([min(comb(item, place), _MOST_CALLS) for item in range(items + 1)], dtype=np.int64)
-        found[:, place - 1] = np.searchsorted(table, rank, side="right") - 1
-        rank = rank - table[found[:, place - 1]]
-    return found
+        sets[:, place - 1] = np.searchsorted(table, rank, side="right") - 1
+        rank = rank - table[sets[:, place - 1]]
+    return sets

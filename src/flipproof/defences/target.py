@@ -220,15 +220,14 @@ class CopiesTarget(Target):
 
     @abstractmethod
     def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Which candidates count as fooled, from their votes for each class ``[K, C]`` and the label's lead ``[K]``."""
+        """Which candidates count as fooled, from their votes ``[K, C]`` and the label's lead ``[K]``."""
 
 
 class SmoothedTarget(CopiesTarget):
     """The most frequent answer under noise, estimated on the same noise for all candidates.
 
-    Common random numbers: slot ``i`` of sample ``m`` has one random integer, compared with the threshold of whatever state the
-    candidate has there, so that two candidates differ only where their flips do. A candidate counts as fooled when a rival
-    leads by two standard errors; whether it truly is, :meth:`confirm` tells with fresh noise.
+    Slot ``i`` of sample ``m`` has one random integer, compared with the threshold of whatever state the candidate has there, so
+    that two candidates differ only where their flips do. A candidate counts as fooled when a rival leads by two standard errors.
     """
 
     relaxed = 32

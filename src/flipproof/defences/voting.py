@@ -6,7 +6,7 @@
     certificate = majority and radius that follow from votes and prices                       (certify)
 
 An edge flip changes one sub-graph, hence at most one of T votes. Nothing is random: alpha is 0, and no certificate abstains. With
-a single group, the sub-graph is the graph, and the search for prices is exhaustive verification of the model as it is.
+a single group, the search for prices is exhaustive verification of the model as it is.
 """
 
 from __future__ import annotations
@@ -121,8 +121,7 @@ class Voting(Defence):
 class VotingClassifier(DefendedClassifier):
     """A graph classifier made robust by a majority vote over hashed sub-graphs; wraps any model.
 
-    The hash reads node numbers. Renaming the nodes of a graph makes another partition and may make another answer, so
-    numbers must be given before an attacker has a say, and should say nothing about the class.
+    The hash reads node numbers, which must be given before an attacker has a say, and should say nothing about the class.
 
     Args:
         model: As for :class:`flipproof.SmoothedClassifier`; best trained on sub-graphs, :func:`flipproof.train_voting`.
@@ -170,9 +169,6 @@ class VotingClassifier(DefendedClassifier):
     def certify(self, graph: Any, *, depth: int | None = None, calls: int | None = None) -> Certificate:
         """The majority on a graph, and the number of edge flips that it withstands, with certainty.
 
-        No attack of at most ``radius`` flips changes the answer. The radius follows from the votes and from what each of them
-        costs: the model is asked about sub-graphs with flips inside their group, those first that decide the radius.
-
         Args:
             graph: A :class:`Graph`, PyG ``Data``, networkx graph or adjacency matrix.
             depth: Largest number of flips that are tried together inside a group; 0 counts votes alone (GNNCert). By default as
@@ -192,19 +188,18 @@ class VotingClassifier(DefendedClassifier):
         workers: int | None = None,
         engine: Engine | None = None,
     ) -> list[Certificate]:
-        """A certificate for each graph, in their order; see :meth:`certify` and :meth:`DefendedClassifier.certify_all`."""
+        """As :meth:`certify`, for each graph in order; see also :meth:`DefendedClassifier.certify_all`."""
         where: dict[str, Any] = {"progress": progress, "workers": workers, "engine": engine}
         return self._certificates(as_graphs(graphs), PriceSearch(depth, calls), **where)
 
     def vote(self, graph: Any) -> GroupVotes:
-        """The model's label on every sub-graph. Keep it: :func:`flipproof.certify_group_votes` reads the certificate off it."""
+        """The model's label on every sub-graph."""
         return self.price(graph, depth=0)
 
     def price(self, graph: Any, *, depth: int | None = None, calls: int | None = None) -> GroupVotes:
-        """The votes, with what is found out about the price of each; the arguments are those of :meth:`certify`.
+        """The votes and what they cost, with the arguments of :meth:`certify`; :func:`flipproof.certify_group_votes` reads them.
 
-        Keep it: :func:`flipproof.certify_group_votes` reads the certificate off it, at this depth or any smaller one; its
-        ``purchase()`` says what an attacker would buy, and its ``attack()`` which pairs that attacker would flip.
+        ``purchase()`` of the result says what an attacker would buy, and ``attack()`` which pairs that attacker would flip.
         """
         votes: GroupVotes = self._evidence(as_graph(graph), PriceSearch(depth, calls))
         return votes

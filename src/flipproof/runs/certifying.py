@@ -36,10 +36,7 @@ def certify_into(
     engine: Callable[[int], Engine],
     quiet: bool = True,
 ) -> StoredRows:
-    """Ask what is missing, read all certificates, write the table; returns its rows.
-
-    Memory does not grow with evidence and certificates: a graph's evidence is stored before the next graphs are asked about, and
-    rows are written in groups.
+    """Ask what is missing, read all certificates, write the table; returns its rows. Memory does not grow with their number.
 
     Args:
         run: Held by this process.
@@ -213,14 +210,11 @@ def read_line(run: Run[CertifySettings]) -> Line | None:
         stored = json.loads(run.store.load(_ITEM))
         answers = stored.pop("answers")
         line = Line(None if answers is None else {int(graph): int(label) for graph, label in answers.items()}, **stored)
+        if line.answers is not None and line.answers.keys() != set(run.settings.graphs):
+            raise ValueError("it was altered: it belongs to other graphs")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"the edge-blind line in {run.folder} cannot be read: {error} (certify again in another folder)"
-        ) from error
-    if line.answers is not None and line.answers.keys() != set(run.settings.graphs):
-        raise InputError(
-            f"the edge-blind line in {run.folder} was altered: it belongs to other graphs (certify again in another folder)"
-        )
+        sentence = f"the edge-blind line in {run.folder} cannot be read: {error}"
+        raise InputError(f"{sentence} (certify again in another folder)") from error
     return line
 
 

@@ -125,15 +125,10 @@ class CertifySettings(RunSettings):
     """What ``flipproof certify`` was asked for.
 
     Attributes:
-        data, data_sha256: Name and hash of the data set.
-        class_names: Names of its classes.
         part, split_seed: Which graphs of which split.
         graphs: Their positions in the data set.
         graphs_seed: The seed that drew them from the part, every class in proportion; ``None`` if they are all of it.
-        model, model_sha256: Name and identity of the model.
         features: Node features that the model is shown; of the default, what it comes to on these graphs.
-        num_classes: Number of classes that the model can name.
-        defence: Its name and settings.
         question: What is asked about every graph: the defence's request.
         paths: How graphs reach the model, and how many at once, with the number of graphs: rounding can depend on it.
     """

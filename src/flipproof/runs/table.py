@@ -1,8 +1,8 @@
 """The table of a run's certificates: one row per graph, derived from its evidence; as parquet, CSV, JSON or data frame.
 
 Rows stand in the order of the data set and hold no times and no paths, so that the same evidence gives the same bytes.
-``evidence_sha256`` is a hash of what the certificate was read from: it shows that stored evidence was altered by accident or by a
-careless hand. It is no signature: whoever can write to the folder can make evidence and hash agree.
+``evidence_sha256`` shows that stored evidence was altered by accident. It is no signature: whoever can write to the folder can
+make evidence and hash agree.
 """
 
 from __future__ import annotations
@@ -220,10 +220,7 @@ _KINDS = {"int64": "Int64", "bool": "boolean", "double": "float64"}  # of pandas
 
 
 def to_dataframe(certificates: Iterable[Certificate], graphs: Iterable[Any] | None = None) -> Any:
-    """A pandas ``DataFrame`` with one row per certificate.
-
-    The columns are those of ``flipproof export``: ``graph`` (the position), ``predicted`` (missing where it abstains),
-    ``radius``, ``adds_radius``, ``removes_radius``, ``method``, ``alpha``, ``samples``, ``counts``, ``grid`` and others.
+    """A pandas ``DataFrame`` with one row per certificate and the columns of ``flipproof export``.
 
     Args:
         certificates: For instance what ``certify_all`` returned.

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flipproof.checks import checked_count
+from flipproof.checks import checked_budget
 from flipproof.classifiers.features import Constant, NodeFeatures, as_features
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graphs
@@ -37,7 +37,7 @@ from flipproof.training.batches import LabelledGraphs, shuffled
 from flipproof.training.loop import Hyperparameters, Outcome
 from flipproof.training.reached_views import ReachedViews, TrainingAttack
 
-__all__ = ["CertifiedTraining", "check_labels", "check_local", "checked_budget", "recipe", "recurrence"]
+__all__ = ["CertifiedTraining", "check_labels", "check_local", "recipe", "recurrence"]
 
 _RATES = 0.006, 0.003  # learning rates without and with node features
 _DECAYS = 1e-3, 0.3  # weight decays without and with node features
@@ -359,16 +359,6 @@ def recurrence(graphs: Sequence[Graph], labels: Sequence[int]) -> float:
 def _between(done: float, start: float, end: float) -> float:
     """0 up to the start, 1 from the end on, and linear between."""
     return min(1.0, max(0.0, (done - start) / (end - start)))
-
-
-def checked_budget(budget: Any) -> tuple[int, int]:
-    """Additions and removals; a single number stands for either kind."""
-    if isinstance(budget, Sequence) and not isinstance(budget, str) and len(budget) == 2:
-        adds, removes = (checked_count(part, "budget", 0, "for instance (2, 1)") for part in budget)
-        checked_count(adds + removes, "budget", 1, "for instance (2, 1)")
-        return adds, removes
-    flips = checked_count(budget, "budget", 1, "for instance 3, or (additions, removals)")
-    return flips, flips
 
 
 def _hook(features: Any, model: Local) -> NodeFeatures:

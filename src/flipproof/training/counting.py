@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from flipproof.checks import checked_budget
 from flipproof.graphs import Graph, as_graphs
 from flipproof.training.batches import LabelledGraphs
-from flipproof.training.certified import check_labels, check_local, checked_budget
+from flipproof.training.certified import check_labels, check_local
 from flipproof.training.loop import Epoch, Hyperparameters, TrainingResult
 
 __all__ = ["learn_counts"]

@@ -36,17 +36,11 @@ def attacked_states(graph: Graph, flips: IntArray) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What several sets of flips do, one entry each.
+    """What several sets of flips do, one entry each."""
 
-    Attributes:
-        margins: The label's lead over its strongest rival, in logits or in shares of votes.
-        guides: What a search makes small.
-        fooled: Whether the answer is no longer the label.
-    """
-
-    margins: NDArray[np.float64]
-    guides: NDArray[np.float64]
-    fooled: NDArray[np.bool_]
+    margins: NDArray[np.float64]  # the label's lead over its strongest rival, in logits or in shares of votes
+    guides: NDArray[np.float64]  # what a search makes small
+    fooled: NDArray[np.bool_]  # whether the answer is no longer the label
 
     def __len__(self) -> int:
         return len(self.fooled)
@@ -61,15 +55,7 @@ _NOTHING = Outcome(np.empty(0), np.empty(0), np.empty(0, dtype=np.bool_))
 
 @dataclass(frozen=True)
 class Effort:
-    """How an attack looks at a classifier.
-
-    Attributes:
-        samples: Noisy copies of every candidate, where the defence samples.
-        confirm_samples: Noisy copies on which a success is confirmed.
-        alpha: Probability with which a false success is confirmed.
-        seed: Seed of the noise.
-        max_calls: Largest number of model calls; ``None`` for any number.
-    """
+    """How an attack looks at a classifier; see :class:`flipproof.attacks.Options`."""
 
     samples: int = 256
     confirm_samples: int = 10_000
@@ -149,10 +135,8 @@ class Target(ABC):
 
     def batch(self, states: NDArray[np.bool_]) -> NoisyBatch:
         """Graphs with these states, for a classifier."""
-        graph = self.graph
-        return NoisyBatch(
-            graph.num_nodes, len(states), graph.node_features, graph.slots, graph.frozen_edge_slots, states, None
-        )
+        fixed, x = self.graph.frozen_edge_slots, self.graph.node_features
+        return NoisyBatch(self.graph.num_nodes, len(states), x, self.graph.slots, fixed, states, None)
 
     def logits(self, states: NDArray[np.bool_]) -> NDArray[np.float64]:
         """The model's logits, or ones and zeros from a black box's labels, ``[B, C]``."""
@@ -183,13 +167,10 @@ class BaseTarget(Target):
 class CopiesTarget(Target):
     """The most frequent answer on several copies of the candidate, made the same way for all candidates.
 
-    Attributes:
-        if_empty: State of every slot in every copy, were it empty, ``[S, N]``.
-        if_edge: State of every slot in every copy, were it an edge, ``[S, N]``.
-        relaxed: Copies that stand for all where slopes are computed; ``None`` for every one of them.
+    ``if_empty`` and ``if_edge`` are the states of every slot in every copy, were it empty or an edge, ``[S, N]``.
     """
 
-    relaxed: int | None = None
+    relaxed: int | None = None  # copies that stand for all where slopes are computed; by default all
 
     def __init__(
         self, defended: DefendedClassifier, graph: Graph, effort: Effort, *, copies: int, what: str, remedy: str

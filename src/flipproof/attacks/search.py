@@ -1,4 +1,4 @@
-"""What all attacks have in common: what an attacker may do, the search, taking flips back, confirmation."""
+"""Attacks: what an attacker may do, the searches, taking flips back, confirmation, and the best of several."""
 
 from __future__ import annotations
 
@@ -27,15 +27,11 @@ class AttackResult:
 
     Attributes:
         attack: Name of the attack.
-        graph: The graph after the attack.
-        flips: Node pairs that were flipped, each once, ``u < v``, sorted.
-        label: The class that the classifier was to leave.
-        success: Whether it did. Against a smoothed classifier only if confirmed with fresh noise.
-        confirmed: Whether asking again agreed; ``None`` where there was nothing to confirm.
-        alpha: Probability with which a false success against a smoothed classifier is confirmed; 0 for a base classifier.
-        budget: Flips that were allowed.
-        margin_before: Lead of the label over its strongest rival, in logits or, smoothed, in shares of votes.
-        margin_after: The same after the attack; from the fresh noise where it was asked.
+        graph, flips: The graph after the attack; the node pairs that were flipped, each once, ``u < v``, sorted.
+        label, success: The class that the classifier was to leave, and whether it did.
+        confirmed: Whether asking again agreed, on fresh noise where the defence samples; ``None`` if nothing was to be confirmed.
+        alpha: Probability with which a false success is confirmed; 0 where nothing is sampled.
+        margin_before, margin_after: Lead of the label over its strongest rival, in logits or in shares of votes.
         model_calls: Graphs that the model was asked about.
     """
 
@@ -53,7 +49,6 @@ class AttackResult:
 
     @property
     def size(self) -> int:
-        """Number of flips."""
         return len(self.flips)
 
     def to_dict(self) -> dict[str, Any]:
@@ -141,7 +136,6 @@ class Space:
         return np.column_stack([np.tile(flips, (len(further), 1)), further])
 
     def draws(self, count: int, size: int, rng: np.random.Generator) -> IntArray:
-        """Random sets of ``size`` flips, ``[count, size]``."""
         sets = [rng.choice(self.columns, size, replace=False) for _ in range(count)]
         return np.array(sets, dtype=np.int64).reshape(count, size)
 
@@ -261,8 +255,6 @@ def random(model: Any, graph: Any, *, budget: int, **options: Unpack[Options]) -
 def greedy(model: Any, graph: Any, *, budget: int, **options: Unpack[Options]) -> AttackResult:
     """Flip the node pair that lowers the label's margin most, until the answer changes or the budget is spent.
 
-    All candidate flips of a step are evaluated in batches: about ``N`` candidates per flip.
-
     Args:
         model: A defended classifier, or a base classifier in any form that :class:`flipproof.SmoothedClassifier` takes.
         graph: The clean graph.
@@ -314,7 +306,6 @@ NAMES = tuple(_ATTACKS)
 
 
 def by_name(name: str) -> Callable[..., AttackResult]:
-    """The attack of this name."""
     if name not in _ATTACKS:
         raise InputError(f"attacks must be among {', '.join(NAMES)}; got {name!r}")
     return _ATTACKS[name]

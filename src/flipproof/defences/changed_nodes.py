@@ -71,7 +71,6 @@ def _smallest(
 
 
 def _identity(graph: Graph) -> tuple[str, bytes]:
-    """The same for equal graphs."""
     features = graph.node_features
     return graph.topology, b"" if features is None else features.astype(np.float64).tobytes()
 

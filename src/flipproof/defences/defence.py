@@ -130,7 +130,6 @@ def described(defence: Defence) -> dict[str, Any]:
 
 
 def label_dtype(num_classes: int) -> type[np.unsignedinteger[Any]]:
-    """The smallest unsigned type that labels are stored in."""
     return np.uint8 if num_classes <= 256 else np.uint32
 
 
@@ -248,7 +247,6 @@ class DefendedClassifier:
         return self._certificates(as_graphs(graphs), request, progress=progress, workers=workers, engine=engine)
 
     def _certificate(self, graph: Graph, request: Any) -> Certificate:
-        """The certificate that is requested, of one graph, in this process."""
         chosen = self.effective()
         request = request if chosen is self else chosen.defence.request()
         certificate: Certificate = request.read(chosen._evidence(graph, request))
@@ -268,7 +266,6 @@ class DefendedClassifier:
             return work()
 
     def _certificates(self, graphs: Sequence[Graph], request: Any, **where: Any) -> list[Certificate]:
-        """The certificates that are requested, in the order of the graphs."""
         chosen = self.effective()
         request = request if chosen is self else chosen.defence.request()
         return [certificate for _, certificate in chosen._asked(graphs, request, **where) if certificate is not None]

@@ -125,14 +125,12 @@ class Local(Defence):
             check_node_changes(classifier, request.nodes, graphs)
 
     def ask(self, classifier: DefendedClassifier, graph: Graph, request: LocalRequest, run: Run = map) -> LocalScores:
-        """The votes on all views that attacks reach."""
         scores = look(classifier, graph, request.per_node)
         if request.nodes is None:
             return scores
         return replace(scores, node_radii=node_radii(classifier, graph, scores.certify(), request))
 
     def answer(self, classifier: DefendedClassifier, graph: Graph) -> int | None:
-        """The class that leads over every other, or ``None`` where there is none."""
         classifier.check([graph])
         return answer_to(classifier, graph)
 
@@ -249,7 +247,6 @@ def _checked_network(model: Any, defence: Local) -> Network:
 
 
 def hook_of(classifier: DefendedClassifier) -> Any:
-    """The hook of the node features."""
     return classifier.classifier.features  # type: ignore[attr-defined]
 
 
@@ -327,7 +324,6 @@ class _NodeSet:
         return offsets
 
     def scores(self, own: IntArray, counts: IntArray) -> Floats:
-        """The votes on views, ``[R, P]``."""
         import torch
 
         from flipproof.models.local_network import LocalViews
@@ -389,5 +385,4 @@ class LocalTarget(AnswersTarget):
 
 
 def _depth(per_node: int | None, num_kinds: int, graph: Graph) -> int:
-    """Flips per node to look at."""
     return min(per_node or default_depth(num_kinds, graph.num_nodes), max(1, graph.num_nodes - 1))

@@ -134,7 +134,6 @@ class Target(ABC):
     def _evaluate(self, states: NDArray[np.bool_]) -> Outcome: ...
 
     def batch(self, states: NDArray[np.bool_]) -> NoisyBatch:
-        """Graphs with these states, for a classifier."""
         fixed, x = self.graph.frozen_edge_slots, self.graph.node_features
         return NoisyBatch(self.graph.num_nodes, len(states), x, self.graph.slots, fixed, states, None)
 

@@ -249,7 +249,6 @@ class Voting(Defence):
         return EdgeNoise(add=0, remove=1 - 1 / self.groups.count)
 
     def ask(self, classifier: DefendedClassifier, graph: Graph, request: PriceSearch, run: Run = map) -> GroupVotes:
-        """The votes, then round by round the flips that decide the radius."""
         votes, answers = self.votes(classifier, graph), dict[Level, IntArray]()
         priced, work = votes, partial(self.flips, classifier, graph)
         while pieces := pieces_of_work(request.next_levels(priced)):

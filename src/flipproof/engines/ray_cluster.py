@@ -67,7 +67,6 @@ class RayCluster(Pool):
 
     @property
     def workers(self) -> int:  # type: ignore[override]
-        """Cores of all nodes."""
         return int(self._ray.cluster_resources().get("CPU", 1))
 
     def start(self, work: Work) -> Executor:
@@ -75,8 +74,6 @@ class RayCluster(Pool):
 
 
 class _RayExecutor(Executor):
-    """Bundles of tasks on a cluster."""
-
     def __init__(self, ray: Any, work: Work) -> None:
         self._ray, self._work = ray, ray.put(work)
         self._remote = ray.remote(num_cpus=1, max_retries=_RETRIES)(_do)

@@ -149,7 +149,6 @@ def _summarised(
 
 
 def _table(graphs: Mapping[int, Graph], results: Mapping[str, Mapping[int, AttackResult]]) -> str:
-    """One line per graph and role, as CSV."""
     import pandas
 
     rows = list[list[Any]]()

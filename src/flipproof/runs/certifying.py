@@ -164,21 +164,13 @@ _ITEM = "edge-blind line"
 
 @dataclass(frozen=True)
 class Line:
-    """What certificates are compared with. No attack on edges changes any of these answers.
+    """What certificates are compared with. No attack on edges changes any of these answers."""
 
-    Attributes:
-        answers: Of a network that ignores edges, by graph; ``None`` if there is none to compare with.
-        missing: Why there is none, in words.
-        majority: The class that is most frequent among the training graphs, if they are known.
-        learned_from: How many training graphs the network has learned from, where it was fitted for this run.
-        training_graphs: How many there are.
-    """
-
-    answers: Mapping[int, int] | None = None
-    missing: str = ""
-    majority: int | None = None
-    learned_from: int | None = None
-    training_graphs: int | None = None
+    answers: Mapping[int, int] | None = None  # of a network that ignores edges, by graph
+    missing: str = ""  # why there are none, in words
+    majority: int | None = None  # the class that is most frequent among the training graphs, if they are known
+    learned_from: int | None = None  # training graphs, where the network was fitted for this run
+    training_graphs: int | None = None  # how many there are
 
     def right(self, rows: Sequence[Row]) -> int | None:
         """How many graphs of a table the network answers right; ``None`` without one, or without labels."""
@@ -198,7 +190,6 @@ class Line:
 
 
 def keep_line(run: Run[CertifySettings], line: Line) -> None:
-    """Keep the line of a run, in place of an earlier one."""
     run.store.finish(_ITEM, json.dumps(asdict(line)).encode())
 
 

@@ -69,7 +69,6 @@ class RunSettings:
         write_json(path, content)
 
     def refuse_other(self, folder: Path, other: Self) -> None:
-        """Refuse a run in which something else was asked."""
         if self.continues(other):
             return
         for key, mine, theirs in differences(self._plain(), other._plain()):
@@ -152,12 +151,10 @@ class CertifySettings(RunSettings):
 
     @property
     def defence_class(self) -> type[Defence]:
-        """The defence."""
         return defence_class(self.defence["name"])
 
     @cached_property
     def defence_object(self) -> Defence:
-        """The defence with its settings."""
         return defence_from(self.defence)
 
     def request(self) -> Any:
@@ -196,13 +193,7 @@ class AttackSettings(RunSettings):
 
 @dataclass(frozen=True)
 class StudySettings(RunSettings):
-    """What a study was asked for: ``reproduce``, ``tune`` or ``benchmark``.
-
-    Attributes:
-        study: Its name.
-        asked: What identifies it.
-        jobs: Its jobs by name, each with a hash of everything that its result depends on. Jobs may be added later.
-    """
+    """What a study was asked for: its name, what identifies it, and its jobs, each with a hash of what its result depends on."""
 
     command = "study"
 
@@ -263,7 +254,6 @@ class Store:
         self._do("INSERT OR REPLACE INTO finished VALUES (?, ?, ?)", item, content, hashlib.sha256(content).hexdigest())
 
     def drop(self, item: _Item) -> None:
-        """Forget a finished item, so that it is done again."""
         self._do("DELETE FROM finished WHERE item = ?", item)
 
     def clear(self) -> None:
@@ -280,7 +270,6 @@ class Store:
         self._do("INSERT INTO asked SELECT ? WHERE NOT EXISTS (SELECT * FROM asked)", run_json)
 
     def finished(self) -> set[Any]:
-        """All finished items."""
         return {item for (item,) in self._do("SELECT item FROM finished")}
 
     def load(self, item: _Item) -> bytes:

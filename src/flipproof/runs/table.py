@@ -56,16 +56,11 @@ COLUMNS = {
     "grid": "grid",
     "evidence_sha256": "string",
 }
-"""Columns and their types. ``graph`` is the position in the data set; ``predicted`` is empty where it abstains.
-
-Where nothing is sampled, ``seed``, ``p_add`` and ``p_remove`` are empty. ``node_changes`` and the three radii behind it are empty
-where changes of nodes were not asked about.
-"""
+"""Columns and their types. ``graph`` is the position in the data set; what does not apply is empty."""
 
 TABLE_FILE = "certificates.parquet"
 NODE_COLUMNS = ("node_changes", "removed_nodes_radius", "added_nodes_radius", "changed_nodes_radius")
-ROWS_AT_ONCE = 10_000
-"""Rows that are made into columns at a time."""
+ROWS_AT_ONCE = 10_000  # that are made into columns
 
 
 def derive_row(index: int, evidence: Evidence, request: Any) -> Row:
@@ -112,7 +107,6 @@ def certificate_of(row: Row) -> Certificate:
 
 
 def has_table(folder: Path) -> bool:
-    """Whether the run's certificates are written."""
     return (folder / TABLE_FILE).is_file()
 
 
@@ -123,7 +117,6 @@ def write_table(folder: Path, rows: Iterable[Row]) -> None:
 
 
 def read_table(folder: Path) -> StoredRows:
-    """The rows of ``certificates.parquet``."""
     if not has_table(folder):
         raise InputError(
             f"{folder} has no {TABLE_FILE}: the run is not finished (run its flipproof certify command again)"
@@ -166,12 +159,10 @@ class StoredRows(Sequence[Row]):
             yield from batch.to_pylist()
 
     def columns(self, *names: str) -> dict[str, list[Any]]:
-        """Some columns, whole."""
         return {name: self._table.column(name).to_pylist() for name in names}
 
 
 def columns_of(rows: Sequence[Row], *names: str) -> dict[str, list[Any]]:
-    """Some columns of a table."""
     if isinstance(rows, StoredRows):
         return rows.columns(*names)
     return {name: [row[name] for row in rows] for name in names}

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flipproof.checks import checked_count, checked_seed
-from flipproof.defences.baselines import Undefended
-from flipproof.defences.defence import DefendedClassifier
+from flipproof.defences.defence import DefendedClassifier, undefended
 from flipproof.defences.target import Effort, Outcome, Target
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots
@@ -24,28 +23,21 @@ class AttackResult:
     """The smallest attack that was found on one graph; if none succeeded, the one that came nearest.
 
     A success says that no certificate of the same classifier and label can reach ``size`` flips.
-
-    Attributes:
-        attack: Name of the attack.
-        graph, flips: The graph after the attack; the node pairs that were flipped, each once, ``u < v``, sorted.
-        label, success: The class that the classifier was to leave, and whether it did.
-        confirmed: Whether asking again agreed, on fresh noise where the defence samples; ``None`` if nothing was to be confirmed.
-        alpha: Probability with which a false success is confirmed; 0 where nothing is sampled.
-        margin_before, margin_after: Lead of the label over its strongest rival, in logits or in shares of votes.
-        model_calls: Graphs that the model was asked about.
     """
 
     attack: str
-    graph: Graph = field(repr=False)
-    flips: tuple[tuple[int, int], ...]
-    label: int
-    success: bool
-    confirmed: bool | None
-    alpha: float
+    graph: Graph = field(repr=False)  # after the attack
+    flips: tuple[tuple[int, int], ...]  # node pairs, each once, u < v, sorted
+    label: int  # the class that the classifier was to leave
+    success: bool  # whether it did
+    confirmed: (
+        bool | None
+    )  # whether asking again agreed, on fresh noise where the defence samples; None if nothing was asked
+    alpha: float  # probability with which a false success is confirmed; 0 where nothing is sampled
     budget: int
-    margin_before: float
+    margin_before: float  # lead of the label over its strongest rival, in logits or in shares of votes
     margin_after: float
-    model_calls: int
+    model_calls: int  # graphs that the model was asked about
 
     @property
     def size(self) -> int:
@@ -58,7 +50,6 @@ class AttackResult:
 
     @classmethod
     def from_dict(cls, graph: Graph, values: Mapping[str, Any]) -> AttackResult:
-        """What :meth:`to_dict` wrote of an attack on this clean graph."""
         flips = tuple((int(u), int(v)) for u, v in values["flips"])
         rest = {key: value for key, value in values.items() if key not in ("flips", "size")}
         return cls(graph=graph.flipped(flips), flips=flips, **rest)
@@ -114,11 +105,7 @@ class Options(TypedDict, total=False):
 class Space:
     """The flips that an attacker may make on a graph, as positions (see :mod:`flipproof.defences.target`).
 
-    One undirected flip costs 1; frozen pairs of the graph are never touched.
-
-    Attributes:
-        columns: Positions that may be flipped.
-        budget: Largest number of flips that is possible.
+    ``columns`` may be flipped, ``budget`` of them at most. Frozen pairs of the graph are never touched.
     """
 
     def __init__(self, graph: Graph, budget: int, *, adds: bool = True, removes: bool = True) -> None:
@@ -151,7 +138,6 @@ class Best:
 
     @classmethod
     def nothing(cls) -> Best:
-        """No flip at all: where a search begins."""
         return cls(np.empty(0, dtype=np.int64), np.inf, np.inf, False)
 
     @classmethod
@@ -173,7 +159,7 @@ def target_of(model: Any, graph: Graph, options: Options) -> Target:
     """What a user means to attack: a defended classifier with its defence, anything else as it is."""
     arguments: dict[str, Any] = {key: value for key in _MODEL if (value := options.get(key)) is not None}
     if not isinstance(model, DefendedClassifier):
-        model = Undefended(model, **arguments)
+        model = undefended(model, **arguments)
     elif arguments:
         name, value = next(iter(arguments.items()))
         raise InputError(f"a {type(model).__name__} has its own {name}; got {value!r} (leave it out)")
@@ -201,7 +187,6 @@ def minimal(target: Target, flips: IntArray) -> IntArray:
 
 
 def run(name: str, search: Search, model: Any, graph: Any, budget: int, options: Options) -> AttackResult:
-    """Search, take back what is not needed, confirm."""
     unknown = sorted(options.keys() - Options.__annotations__.keys())
     if unknown:
         raise InputError(f"unknown option {unknown[0]!r} (an attack takes {', '.join(Options.__annotations__)})")

@@ -54,7 +54,6 @@ def defence_classes() -> list[type[Defence]]:
 
 
 def defence_from(description: Mapping[str, Any]) -> Defence:
-    """The defence that :func:`flipproof.defences.defence.described` described."""
     return from_plain(defence_class(description["name"]), description)
 
 

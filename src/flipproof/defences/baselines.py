@@ -75,5 +75,4 @@ class Undefended(DefendedClassifier):
     defence_name = "none"
 
     def effective(self) -> DefendedClassifier:
-        """The model as it is, whatever it sees."""
         return self

@@ -134,8 +134,6 @@ def number_of_changes(nodes: int, kinds: int, changes: int) -> int:
 
 
 def _without(graph: Graph, node: int) -> Graph:
-    """The graph without a node; those behind it move up."""
-
     def kept(pairs: IntArray) -> IntArray:
         pairs = pairs[(pairs != node).all(axis=1)]
         return np.asarray(pairs - (pairs > node))

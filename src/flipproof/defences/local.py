@@ -276,7 +276,6 @@ def look(classifier: DefendedClassifier, graph: Graph, per_node: int | None, *, 
 
 
 def answer_to(classifier: DefendedClassifier, graph: Graph) -> int | None:
-    """The answer about a graph that was checked."""
     return answer_of(_totals(classifier, graph), classifier.num_classes)
 
 
@@ -308,7 +307,6 @@ class _NodeSet:
 
     @property
     def bound(self) -> Floats | None:
-        """What no vote exceeds, ``[P]``."""
         largest = self.network.largest_votes(self.context)
         # a hyperbolic tangent may round up
         return None if largest is None else np.full(len(self.offset), float(largest) * (1 + 1e-12))

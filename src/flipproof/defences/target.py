@@ -27,7 +27,6 @@ _CLEAR = 2.0  # standard errors by which a rival must lead on the noise that the
 
 
 def attacked_states(graph: Graph, flips: IntArray) -> NDArray[np.bool_]:
-    """States of all positions after each of several sets of flips, ``[K, N]``."""
     states = np.repeat(graph.slot_states[None], len(flips), axis=0)
     row, place = np.nonzero(flips >= 0)
     states[row, flips[row, place]] ^= True
@@ -46,7 +45,6 @@ class Outcome:
         return len(self.fooled)
 
     def best(self) -> int:
-        """The candidate to prefer: fooled ones first, then the smallest guide."""
         return int(np.lexsort((self.guides, ~self.fooled))[0])
 
 
@@ -65,20 +63,12 @@ class Effort:
 
 
 class Target(ABC):
-    """A graph, the label that an attacker wants away, and a classifier that counts its calls.
+    """A graph, the label that an attacker wants away, and a classifier that counts its calls."""
 
-    Attributes:
-        label: The class that the attacker wants the classifier to leave.
-        cost: Model calls that one candidate takes.
-        calls: Number of graphs that the model was asked about so far.
-        max_calls: The largest such number, or ``None``; :meth:`evaluate` then leaves the last candidates out.
-        alpha: Probability with which a false success is confirmed; 0 where nothing is sampled.
-    """
-
-    label: int = 0
-    cost: int = 1
-    calls: int = 0
-    alpha: float = 0.0
+    label: int = 0  # the class that the attacker wants the classifier to leave
+    cost: int = 1  # model calls that one candidate takes
+    calls: int = 0  # graphs that the model was asked about so far, at most max_calls
+    alpha: float = 0.0  # probability with which a false success is confirmed; 0 where nothing is sampled
 
     def __init__(self, defended: DefendedClassifier, graph: Graph, effort: Effort) -> None:
         self.defended, self.graph, self.max_calls = defended, graph, effort.max_calls
@@ -107,7 +97,6 @@ class Target(ABC):
         return None if self.max_calls is None else max(0, self.max_calls - self.calls) // self.cost
 
     def evaluate(self, flips: IntArray) -> Outcome:
-        """What each set of flips does (rows as above)."""
         flips = flips if self.room is None else flips[: self.room]
         self.calls += self.cost * len(flips)
         size = max(1, _MOST_ENTRIES // max(1, self.graph.num_slots * self.cost))

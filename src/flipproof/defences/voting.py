@@ -245,7 +245,6 @@ class Voting(Defence):
 
     @property
     def trial_noise(self) -> EdgeNoise:
-        """Random sub-graphs of the same density."""
         return EdgeNoise(add=0, remove=1 - 1 / self.groups.count)
 
     def ask(self, classifier: DefendedClassifier, graph: Graph, request: PriceSearch, run: Run = map) -> GroupVotes:
@@ -258,7 +257,6 @@ class Voting(Defence):
         return priced
 
     def votes(self, classifier: DefendedClassifier, graph: Graph) -> GroupVotes:
-        """The votes on a graph that was checked, without prices."""
         base, total = classifier.classifier.suited(graph, self.trial_noise), self.groups.count
         base.prepare()
         size = base.batch_size(graph, self.trial_noise)
@@ -274,7 +272,6 @@ class Voting(Defence):
         return GroupVotes(kept, graph, self.groups, classifier.num_classes)
 
     def flips(self, classifier: DefendedClassifier, graph: Graph, levels: tuple[Level, ...]) -> list[IntArray]:
-        """What the model says after sets of flips inside groups."""
         base = classifier.classifier.suited(graph, self.trial_noise)
         base.prepare()
         return flip_answers(base, graph, self.groups, levels, size=base.batch_size(graph, self.trial_noise))
@@ -309,8 +306,7 @@ class VotingClassifier(DefendedClassifier):
 
     Args:
         model: As for :class:`flipproof.SmoothedClassifier`; best trained on sub-graphs, :func:`flipproof.train_voting`.
-        groups: Number of groups ``T``, or the :class:`flipproof.EdgeGroups` themselves. More groups make larger radii possible
-            and each sub-graph sparser. One group is the model itself, verified exhaustively.
+        groups: Number of groups ``T``, or the :class:`flipproof.EdgeGroups` themselves; one is the model itself.
         num_classes, features, convention, trust_features, memory, edge_features: See
             :class:`flipproof.defences.defence.DefendedClassifier`; features are computed on every *sub-graph*.
 
@@ -347,7 +343,6 @@ class VotingClassifier(DefendedClassifier):
 
     @property
     def groups(self) -> EdgeGroups:
-        """The assignment of node pairs."""
         return self.defence.groups
 
     def certify(self, graph: Any, *, depth: int | None = None, calls: int | None = None) -> Certificate:
@@ -405,7 +400,6 @@ class VotingTarget(CopiesTarget):
         return fooled
 
     def known(self) -> IntArray:
-        """The cheapest purchase of votes, where all its prices are exact."""
         left = DEFAULT_CALLS if self.max_calls is None else self.max_calls - self.calls
         if left < self.cost:
             return super().known()

@@ -15,7 +15,6 @@ _RETRIES = 5  # of a task whose worker or node was lost
 
 
 def installed() -> Any:
-    """Ray, or how to install it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:

@@ -30,8 +30,6 @@ _COLUMNS = ("graph", "name", "label", "target", "success", "size", "flips", "mar
 
 @dataclass(frozen=True, eq=False)
 class AttackWork:
-    """Attacks every classifier on one graph, by role."""
-
     attacked: Mapping[str, DefendedClassifier]
     graphs: Mapping[int, Graph]
     budget: int

@@ -38,12 +38,7 @@ def certify_into(
 ) -> StoredRows:
     """Ask what is missing, read all certificates, write the table; returns its rows. Memory does not grow with their number.
 
-    Args:
-        run: Held by this process.
-        classifier: Has checked the graphs, if only ahead.
-        graphs: By position in the data set, those of the run's settings.
-        engine: Where this number of graphs is worked on.
-        quiet: Show no progress.
+    The classifier has checked the graphs ahead; ``engine`` says where a number of graphs is worked on.
     """
     ask_missing(run, classifier, graphs, engine=engine, quiet=quiet)
     with progress("certifying", len(graphs), unit="graphs", quiet=quiet) as advance:

@@ -54,7 +54,6 @@ class RunSettings:
     command: ClassVar[str]
 
     def write(self, folder: Path) -> None:
-        """Write ``run.json``, or refuse a folder in which something else was asked."""
         path = folder / RUN_FILE
         if path.exists():
             other = type(self).read(folder)
@@ -121,16 +120,7 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class CertifySettings(RunSettings):
-    """What ``flipproof certify`` was asked for.
-
-    Attributes:
-        part, split_seed: Which graphs of which split.
-        graphs: Their positions in the data set.
-        graphs_seed: The seed that drew them from the part, every class in proportion; ``None`` if they are all of it.
-        features: Node features that the model is shown; of the default, what it comes to on these graphs.
-        question: What is asked about every graph: the defence's request.
-        paths: How graphs reach the model, and how many at once, with the number of graphs: rounding can depend on it.
-    """
+    """What ``flipproof certify`` was asked for."""
 
     command = "certify"
 
@@ -139,15 +129,15 @@ class CertifySettings(RunSettings):
     class_names: list[str]
     part: str
     split_seed: int
-    graphs: list[int]
+    graphs: list[int]  # positions in the data set
     model: str
     model_sha256: str
-    features: str
+    features: str  # node features that the model is shown; of the default, what it comes to on these graphs
     num_classes: int
-    defence: dict[str, Any]
-    question: dict[str, Any]
-    paths: dict[str, int] = field(default_factory=dict)
-    graphs_seed: int | None = None
+    defence: dict[str, Any]  # name and settings
+    question: dict[str, Any]  # what is asked about every graph: the defence's request
+    paths: dict[str, int] = field(default_factory=dict)  # how graphs reach the model: rounding can depend on it
+    graphs_seed: int | None = None  # that drew the graphs from the part, if they are not all of it
 
     @property
     def defence_class(self) -> type[Defence]:
@@ -158,7 +148,6 @@ class CertifySettings(RunSettings):
         return defence_from(self.defence)
 
     def request(self) -> Any:
-        """What is asked about every graph, as its defence reads it."""
         return from_plain(self.defence_class.request, {**self.question, "graphs": len(self.graphs)})
 
 
@@ -250,7 +239,6 @@ class Store:
         self._connection.close()
 
     def finish(self, item: _Item, content: bytes) -> None:
-        """Keep what a finished item amounts to."""
         self._do("INSERT OR REPLACE INTO finished VALUES (?, ?, ?)", item, content, hashlib.sha256(content).hexdigest())
 
     def drop(self, item: _Item) -> None:
@@ -324,7 +312,6 @@ class Run(Generic[_Settings]):
         self.record()
 
     def record(self) -> None:
-        """Write ``run.json``, and bind the evidence to it."""
         self.settings.write(self.folder)
         self.store.bind((self.folder / RUN_FILE).read_text(encoding="utf-8"))
 
@@ -354,7 +341,6 @@ def written_run(folder: str | os.PathLike[str], settings: _Settings) -> Iterator
 
 @contextmanager
 def open_run(folder: str | os.PathLike[str], kind: type[_Settings]) -> Iterator[Run[_Settings]]:
-    """A run that is there already, to be read."""
     path = Path(folder)
     settings = kind.read(path)
     with Store(path / STORE_FILE, write=False) as store:

@@ -52,8 +52,7 @@ def certify_run(
         graphs: A :class:`flipproof.datasets.Dataset`, a list, a PyG data set or a ``DataLoader`` that does not shuffle.
         out: The run folder.
         name: What reports call the graphs; by default the data set's own name.
-        progress: Show progress on stderr.
-        workers, engine: As for :meth:`DefendedClassifier.certify_all`.
+        progress, workers, engine: As for :meth:`DefendedClassifier.certify_all`.
         **asked: What is asked, as for the defence's ``certify``; by default what ``flipproof certify`` asks, with seed 0.
 
     >>> import tempfile

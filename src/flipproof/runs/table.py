@@ -91,7 +91,6 @@ def certificate_row(index: int, graph: Graph | None, certificate: Certificate, d
 
 
 def certificate_of(row: Row) -> Certificate:
-    """The certificate that a row was made of."""
     noise = None if row["p_add"] is None else EdgeNoise(add=row["p_add"], remove=row["p_remove"])
     grid = np.array(row["grid"], dtype=np.bool_)
     kept = ("radius", "method", "alpha", "samples", "p_lower", "p_upper", "num_slots", "order", "votes_radius")
@@ -169,7 +168,6 @@ def columns_of(rows: Sequence[Row], *names: str) -> dict[str, list[Any]]:
 
 
 def write_formatted(rows: Iterable[Row], kind: str, file: BinaryIO) -> None:
-    """Write the table to a file: ``csv``, ``parquet`` or ``json``."""
     if kind not in FORMATS:
         raise InputError(f"--format must be one of {', '.join(FORMATS)}; got {kind!r} (csv is the default)")
     if kind == "parquet":
@@ -213,9 +211,7 @@ _KINDS = {"int64": "Int64", "bool": "boolean", "double": "float64"}  # of pandas
 def to_dataframe(certificates: Iterable[Certificate], graphs: Iterable[Any] | None = None) -> Any:
     """A pandas ``DataFrame`` with one row per certificate and the columns of ``flipproof export``.
 
-    Args:
-        certificates: For instance what ``certify_all`` returned.
-        graphs: The graphs, in the same order; adds ``name``, ``nodes``, ``edges``, ``label`` and ``correct``.
+    ``graphs``, in the same order, add ``name``, ``nodes``, ``edges``, ``label`` and ``correct``.
 
     >>> from flipproof import EdgeNoise, certify_counts
     >>> table = to_dataframe([certify_counts([990, 10], EdgeNoise(keep=0.9), method="votes")])

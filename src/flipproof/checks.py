@@ -4,6 +4,7 @@ value, and a remedy."""
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,16 @@ def checked_seed(seed: int | None) -> int:
     if not _is_integer(seed) or not 0 <= seed < 2**63:
         raise InputError(f"seed must be an integer from 0 to 2**63 - 1; got {seed!r} (or None for a fresh one)")
     return int(seed)
+
+
+def checked_budget(budget: Any) -> tuple[int, int]:
+    """Additions and removals; a single number stands for either kind."""
+    if isinstance(budget, Sequence) and not isinstance(budget, str) and len(budget) == 2:
+        adds, removes = (checked_count(part, "budget", 0, "for instance (2, 1)") for part in budget)
+        checked_count(adds + removes, "budget", 1, "for instance (2, 1)")
+        return adds, removes
+    flips = checked_count(budget, "budget", 1, "for instance 3, or (additions, removals)")
+    return flips, flips
 
 
 def _is_integer(value: Any) -> bool:

@@ -8,7 +8,7 @@ import pytest
 import flipproof as fp
 from flipproof.certificates.sampled_votes import unanimous_certificate
 from flipproof.defences.local import LocalRequest
-from flipproof.defences.pricing import PriceSearch
+from flipproof.defences.voting import PriceSearch
 from flipproof.noise import SampleStream
 
 RING = fp.Graph(12, [(node, (node + 1) % 12) for node in range(12)])

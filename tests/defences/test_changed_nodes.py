@@ -7,10 +7,11 @@ import torch
 import flipproof as fp
 from flipproof import Graph, InputError
 from flipproof.certificates.certificate import NODE_CHANGES, NodeRadii
+from flipproof.defences.changed_nodes import changed_graphs, number_of_changes
 from flipproof.defences.local import LocalRequest
 from flipproof.graphs import pairs_of_slots
 from flipproof.models import Local
-from support.changed_nodes import CASES, compared, random_graph, removed_by_hand, true_radius, wild
+from support.changed_nodes import CASES, compared, one_change, random_graph, removed_by_hand, true_radius, wild
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name != "edge labels"])
@@ -61,18 +62,6 @@ def test_a_single_node_cannot_be_removed_and_features_that_are_not_read_cannot_m
     plain, labelled = (local.certify(one, nodes=1) for one in (graph, graph.replaced(node_features=np.eye(4))))
     assert plain.node_radii == labelled.node_radii
     assert plain.node_radii.changed == plain.radius
-
-
-def test_kinds_that_an_attacker_can_choose_from():
-    rng = np.random.default_rng(1)
-    graph = Graph(4, [(0, 1), (1, 2)], rng.normal(size=(4, 3)))
-    local = fp.LocalClassifier(wild(3, strength=0.05, seed=2), trust_features=True)
-    few, more = rng.normal(size=(1, 3)), rng.normal(size=(12, 3)) * 20
-    one = local.certify(graph, nodes=1, kinds=few).node_radii
-    many = local.certify(graph, nodes=1, kinds=np.concatenate([few, more])).node_radii
-    assert one.removed == many.removed
-    assert many.added <= one.added
-    assert many.changed < one.changed
 
 
 def test_an_answer_that_abstains_withstands_nothing():
@@ -142,20 +131,30 @@ def test_features_of_the_users_own_making_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("features", "given", "sentence"),
-    [
-        ("numbers", {"nodes": 1}, "give kinds"),
-        ("labels", {"nodes": 0}, "nodes must be"),
-        ("labels", {"nodes": 1, "kinds": [[1.0, 0.0]]}, "as many columns"),
-        ("labels", {"nodes": 1, "kinds": [[np.nan, 0.0, 0.0]]}, "kinds must be rows"),
-        ("labels", {"nodes": 1, "kinds": "C"}, "kinds must be rows"),
-        ("labels", {"kinds": np.eye(3)}, "kinds without nodes"),
-        ("labels", {"nodes": 9}, "at most 50,000"),
-        (None, {"nodes": 1, "kinds": np.eye(3)}, "reads none"),
-    ],
+    ("features", "nodes", "sentence"),
+    [("numbers", 1, "have no list"), ("labels", 0, "nodes must be"), ("labels", 9, "at most 50,000")],
 )
-def test_refused_in_one_sentence(features, given, sentence):
-    x = {None: None, "labels": np.eye(3)[np.arange(12) % 3], "numbers": np.random.default_rng(0).normal(size=(12, 3))}
-    local = fp.LocalClassifier(Local(3 if features else 0, 2, seed=0).eval(), trust_features=True)
+def test_refused_in_one_sentence(features, nodes, sentence):
+    x = {"labels": np.eye(3)[np.arange(12) % 3], "numbers": np.random.default_rng(0).normal(size=(12, 3))}
+    local = fp.LocalClassifier(Local(3, 2, seed=0).eval(), trust_features=True)
     with pytest.raises(InputError, match=sentence):
-        local.certify(Graph(12, [(0, 1)], x[features]), **given)
+        local.certify(Graph(12, [(0, 1)], x[features]), nodes=nodes)
+
+
+def test_every_change_is_the_one_made_by_hand():
+    """Features, frozen pairs, label and name follow the nodes; a node never changes to what it is."""
+    rng = np.random.default_rng(0)
+    for nodes in (1, 2, 5):
+        graph = random_graph(rng, nodes, labels=3, frozen=0.3).replaced(label=1, name="it")
+        for change in NODE_CHANGES:
+            found = list(changed_graphs(graph, change))
+            expected = [one for one in one_change(graph, change, 3) if not same(one, graph)]
+            assert len(found) == len(expected)
+            assert all(same(*pair) for pair in zip(found, expected, strict=True))
+            assert all((one.label, one.name) == (1, "it") for one in found)
+        assert number_of_changes(nodes, 3, 1) == nodes + 3 + 2 * nodes
+
+
+def same(first, second):
+    """Whether nodes, edges, frozen pairs and features are the same, one by one."""
+    return first.topology == second.topology and np.array_equal(first.node_features, second.node_features)

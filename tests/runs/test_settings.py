@@ -88,12 +88,6 @@ def test_a_run_of_another_command_or_version_is_refused(tmp_path: Path) -> None:
             use()  # type: ignore[no-untyped-call]
 
 
-def test_a_run_of_the_version_before_is_refused_in_the_same_words(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text(json.dumps({"settings": {"command": "certify", "samples": 3}}))
-    with pytest.raises(fp.InputError, match="holds a run of another version of flipproof"):
-        CertifySettings.read(tmp_path)
-
-
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": 3, "settings": 3}', "\ufffe"])
 def test_a_file_that_is_no_run_json(tmp_path: Path, text: str) -> None:
     (tmp_path / "run.json").write_text(text)

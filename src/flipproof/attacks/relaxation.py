@@ -99,7 +99,6 @@ class Relaxation:
 
     @property
     def copies(self) -> int:
-        """Number of graphs that the model sees per step."""
         return len(self._empty)
 
     def slope(self, values: NDArray[np.float64]) -> NDArray[np.float64]:

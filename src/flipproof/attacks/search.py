@@ -1,17 +1,18 @@
-"""What all attacks have in common: what an attacker may do, the search, taking flips back, confirmation."""
+"""Attacks: what an attacker may do, the searches, taking flips back, confirmation, and the best of several."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from dataclasses import dataclass, field, replace
+from itertools import combinations, islice
+from math import comb
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flipproof.checks import checked_count, checked_seed
-from flipproof.defences.baselines import Undefended
-from flipproof.defences.defence import DefendedClassifier
+from flipproof.defences.defence import DefendedClassifier, undefended
 from flipproof.defences.target import Effort, Outcome, Target
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph, pairs_of_slots
@@ -22,36 +23,24 @@ class AttackResult:
     """The smallest attack that was found on one graph; if none succeeded, the one that came nearest.
 
     A success says that no certificate of the same classifier and label can reach ``size`` flips.
-
-    Attributes:
-        attack: Name of the attack.
-        graph: The graph after the attack.
-        flips: Node pairs that were flipped, each once, ``u < v``, sorted.
-        label: The class that the classifier was to leave.
-        success: Whether it did. Against a smoothed classifier only if confirmed with fresh noise.
-        confirmed: Whether asking again agreed; ``None`` where there was nothing to confirm.
-        alpha: Probability with which a false success against a smoothed classifier is confirmed; 0 for a base classifier.
-        budget: Flips that were allowed.
-        margin_before: Lead of the label over its strongest rival, in logits or, smoothed, in shares of votes.
-        margin_after: The same after the attack; from the fresh noise where it was asked.
-        model_calls: Graphs that the model was asked about.
     """
 
     attack: str
-    graph: Graph = field(repr=False)
-    flips: tuple[tuple[int, int], ...]
-    label: int
-    success: bool
-    confirmed: bool | None
-    alpha: float
+    graph: Graph = field(repr=False)  # after the attack
+    flips: tuple[tuple[int, int], ...]  # node pairs, each once, u < v, sorted
+    label: int  # the class that the classifier was to leave
+    success: bool  # whether it did
+    confirmed: (
+        bool | None
+    )  # whether asking again agreed, on fresh noise where the defence samples; None if nothing was asked
+    alpha: float  # probability with which a false success is confirmed; 0 where nothing is sampled
     budget: int
-    margin_before: float
+    margin_before: float  # lead of the label over its strongest rival, in logits or in shares of votes
     margin_after: float
-    model_calls: int
+    model_calls: int  # graphs that the model was asked about
 
     @property
     def size(self) -> int:
-        """Number of flips."""
         return len(self.flips)
 
     def to_dict(self) -> dict[str, Any]:
@@ -61,7 +50,6 @@ class AttackResult:
 
     @classmethod
     def from_dict(cls, graph: Graph, values: Mapping[str, Any]) -> AttackResult:
-        """What :meth:`to_dict` wrote of an attack on this clean graph."""
         flips = tuple((int(u), int(v)) for u, v in values["flips"])
         rest = {key: value for key, value in values.items() if key not in ("flips", "size")}
         return cls(graph=graph.flipped(flips), flips=flips, **rest)
@@ -117,11 +105,7 @@ class Options(TypedDict, total=False):
 class Space:
     """The flips that an attacker may make on a graph, as positions (see :mod:`flipproof.defences.target`).
 
-    One undirected flip costs 1; frozen pairs of the graph are never touched.
-
-    Attributes:
-        columns: Positions that may be flipped.
-        budget: Largest number of flips that is possible.
+    ``columns`` may be flipped, ``budget`` of them at most. Frozen pairs of the graph are never touched.
     """
 
     def __init__(self, graph: Graph, budget: int, *, adds: bool = True, removes: bool = True) -> None:
@@ -139,7 +123,6 @@ class Space:
         return np.column_stack([np.tile(flips, (len(further), 1)), further])
 
     def draws(self, count: int, size: int, rng: np.random.Generator) -> IntArray:
-        """Random sets of ``size`` flips, ``[count, size]``."""
         sets = [rng.choice(self.columns, size, replace=False) for _ in range(count)]
         return np.array(sets, dtype=np.int64).reshape(count, size)
 
@@ -155,7 +138,6 @@ class Best:
 
     @classmethod
     def nothing(cls) -> Best:
-        """No flip at all: where a search begins."""
         return cls(np.empty(0, dtype=np.int64), np.inf, np.inf, False)
 
     @classmethod
@@ -165,12 +147,8 @@ class Best:
             return cls.nothing()
         place = outcome.best()
         row = candidates[place]
-        return cls(
-            row[row >= 0],
-            float(outcome.margins[place]),
-            float(outcome.guides[place]),
-            bool(outcome.fooled[place]),
-        )
+        margin, guide, fooled = (values[place].item() for values in (outcome.margins, outcome.guides, outcome.fooled))
+        return cls(row[row >= 0], margin, guide, fooled)
 
     def better(self, other: Best) -> Best:
         """The one to prefer: a success, then the fewer flips of two successes, then the smaller guide."""
@@ -181,7 +159,7 @@ def target_of(model: Any, graph: Graph, options: Options) -> Target:
     """What a user means to attack: a defended classifier with its defence, anything else as it is."""
     arguments: dict[str, Any] = {key: value for key in _MODEL if (value := options.get(key)) is not None}
     if not isinstance(model, DefendedClassifier):
-        model = Undefended(model, **arguments)
+        model = undefended(model, **arguments)
     elif arguments:
         name, value = next(iter(arguments.items()))
         raise InputError(f"a {type(model).__name__} has its own {name}; got {value!r} (leave it out)")
@@ -209,7 +187,6 @@ def minimal(target: Target, flips: IntArray) -> IntArray:
 
 
 def run(name: str, search: Search, model: Any, graph: Any, budget: int, options: Options) -> AttackResult:
-    """Search, take back what is not needed, confirm."""
     unknown = sorted(options.keys() - Options.__annotations__.keys())
     if unknown:
         raise InputError(f"unknown option {unknown[0]!r} (an attack takes {', '.join(Options.__annotations__)})")
@@ -231,17 +208,173 @@ def run(name: str, search: Search, model: Any, graph: Any, budget: int, options:
     flips = pairs_of_slots(graph.slots[np.sort(best.flips)], graph.num_nodes)
     attacked = graph.flipped(flips)
     # a lead too small for the search to stop at may still be a real one
-    found = target.confirm(attacked) if best.fooled or best.margin < 0 else None
+    confirmed, margin = target.confirm(attacked) if best.fooled or best.margin < 0 else (None, None)
     return AttackResult(
         attack=name,
         graph=attacked,
         flips=tuple((int(u), int(v)) for u, v in flips),
         label=target.label,
-        success=found is not None and found.confirmed,
-        confirmed=None if found is None else found.confirmed,
+        success=confirmed is True,
+        confirmed=confirmed,
         alpha=target.alpha,
         budget=int(budget),
         margin_before=clean.margin,
-        margin_after=best.margin if found is None else found.margin,
+        margin_after=best.margin if margin is None else margin,
         model_calls=target.calls,
     )
+
+
+_TRIES = 256  # random sets of each size, where no number of model calls is set
+_MOST_SETS = 2**20  # tried by the exhaustive search, where no number of model calls is set
+_SETS_AT_ONCE = 2**14
+
+
+def random(model: Any, graph: Any, *, budget: int, **options: Unpack[Options]) -> AttackResult:
+    """Try random sets of 1, 2, ..., ``budget`` flips, equally many of each size, and stop at the first size that succeeds.
+
+    Arguments are those of :func:`greedy`; ``max_calls`` sets the number of tries.
+    """
+    return run("random", _random_search, model, graph, budget, options)
+
+
+def greedy(model: Any, graph: Any, *, budget: int, **options: Unpack[Options]) -> AttackResult:
+    """Flip the node pair that lowers the label's margin most, until the answer changes or the budget is spent.
+
+    Args:
+        model: A defended classifier, or a base classifier in any form that :class:`flipproof.SmoothedClassifier` takes.
+        graph: The clean graph.
+        budget: Largest number of flips.
+        **options: See :class:`flipproof.attacks.Options`.
+
+    >>> from flipproof import Graph
+    >>> def has_triangle(graphs):
+    ...     return [int((g.adjacency() @ g.adjacency() * g.adjacency()).sum() > 0) for g in graphs]
+    >>> greedy(has_triangle, Graph(4, [(0, 1), (1, 2), (2, 3)]), budget=2, num_classes=2, removes=False).size
+    1
+    """
+    return run("greedy", _greedy_search, model, graph, budget, options)
+
+
+def exhaustive(model: Any, graph: Any, *, budget: int, **options: Unpack[Options]) -> AttackResult:
+    """Try every set of 1, 2, ..., ``budget`` flips: if one succeeds, the smallest is found.
+
+    More than a million sets are refused unless ``max_calls`` ends the search earlier. Arguments are those of :func:`greedy`.
+    """
+    return run("exhaustive", _exhaustive_search, model, graph, budget, options)
+
+
+def gradient(model: Any, graph: Any, *, budget: int, **options: Unpack[Options]) -> AttackResult:
+    """Relax flips to numbers in [0, 1], descend the label's margin, project onto the budget, round (Xu et al., IJCAI 2019).
+
+    Modules whose edges cannot be weighed (attention, means or maxima over neighbours) are refused, and so are graphs of more than
+    400 nodes. Arguments are those of :func:`greedy`.
+    """
+    from flipproof.attacks.relaxation import gradient_search
+
+    return run("gradient", gradient_search, model, graph, budget, options)
+
+
+def known(model: Any, graph: Any, *, budget: int, **options: Unpack[Options]) -> AttackResult:
+    """Make the attack that the defence's own evidence shows, where it shows one; otherwise it fails.
+
+    A certificate that is found by trying flips knows the smallest attack wherever it is exact: ``radius + 1`` flips. Arguments
+    are those of :func:`greedy`; ``max_calls`` limits the search for the certificate.
+    """
+    return run("known", _known_search, model, graph, budget, options)
+
+
+_ATTACKS: dict[str, Callable[..., AttackResult]] = {
+    attack.__name__: attack for attack in (random, greedy, exhaustive, gradient, known)
+}
+
+NAMES = tuple(_ATTACKS)
+
+
+def by_name(name: str) -> Callable[..., AttackResult]:
+    if name not in _ATTACKS:
+        raise InputError(f"attacks must be among {', '.join(NAMES)}; got {name!r}")
+    return _ATTACKS[name]
+
+
+def strongest(
+    model: Any,
+    graph: Any,
+    *,
+    budget: int,
+    attacks: Sequence[str] = ("greedy", "random"),
+    **options: Unpack[Options],
+) -> AttackResult:
+    """The smallest successful attack of several; if none succeeds, the one that came nearest.
+
+    After a success of ``k`` flips the next attacks look for ``k - 1``. Against a smoothed classifier ``alpha`` covers all of
+    them together. ``model_calls`` of the result is their sum.
+
+    ``attacks`` are names, in order; the other arguments are those of :func:`greedy`.
+    """
+    if isinstance(attacks, str) or not attacks:
+        raise InputError(f"attacks must be a list of names among {', '.join(NAMES)}; got {attacks!r}")
+    methods = [by_name(name) for name in attacks]
+    options["alpha"] = options.get("alpha", 0.001) / len(methods)
+    best: AttackResult | None = None
+    calls, left = 0, budget
+    for method in methods:
+        result = method(model, graph, budget=left, **options)
+        calls += result.model_calls
+        if result.success or best is None or (not best.success and result.margin_after < best.margin_after):
+            best = result
+        if best.success:
+            left = best.size - 1
+        if left < 1:
+            break
+    assert best is not None
+    return replace(best, budget=budget, model_calls=calls, alpha=best.alpha * len(methods))
+
+
+def _random_search(target: Target, space: Space, rng: np.random.Generator) -> Best:
+    best = Best.nothing()
+    for size in range(1, space.budget + 1):
+        tries = _TRIES if target.room is None else -(-target.room // (space.budget - size + 1))
+        drawn = space.draws(tries, size, rng)
+        best = best.better(Best.of(drawn, target.evaluate(drawn)))
+        if best.fooled:
+            break
+    return best
+
+
+def _greedy_search(target: Target, space: Space, rng: np.random.Generator) -> Best:
+    flips, best = np.empty(0, dtype=np.int64), Best.nothing()
+    for _ in range(space.budget):
+        candidates = space.extensions(flips, rng, limit=target.room)
+        outcome = target.evaluate(candidates)
+        best = best.better(Best.of(candidates, outcome))
+        if best.fooled or not len(outcome):
+            break
+        flips = candidates[outcome.guides.argmin()]
+    return best
+
+
+def _exhaustive_search(target: Target, space: Space, rng: np.random.Generator) -> Best:
+    count = sum(comb(len(space.columns), size) for size in range(1, space.budget + 1))
+    if target.room is None and count > _MOST_SETS:
+        raise InputError(
+            f"the exhaustive attack tries at most {_MOST_SETS:,} sets of flips; here there are {count:,} (lower the budget, or "
+            "set max_calls)"
+        )
+    best = Best.nothing()
+    for size in range(1, space.budget + 1):
+        sets = combinations(space.columns.tolist(), size)
+        while target.room != 0 and (part := list(islice(sets, _SETS_AT_ONCE))):
+            candidates = np.array(part)
+            best = best.better(Best.of(candidates, target.evaluate(candidates)))
+            if best.fooled:
+                return best
+    return best
+
+
+def _known_search(target: Target, space: Space, rng: np.random.Generator) -> Best:
+    nothing = np.empty((1, 0), dtype=np.int64)
+    best = Best.of(nothing, target.evaluate(nothing))
+    flips = target.known()
+    if not flips.size or flips.shape[1] > space.budget or not np.isin(flips, space.columns).all():
+        return best
+    return Best.of(flips, target.evaluate(flips)).better(best)

@@ -35,12 +35,10 @@ def register(defence: _AnyDefence) -> _AnyDefence:
 
 
 def defence_names() -> tuple[str, ...]:
-    """All names, in the order of the registry."""
     return tuple(_HOMES)
 
 
 def defence_class(name: str) -> type[Defence]:
-    """The defence of this name."""
     if name not in _HOMES:
         raise InputError(f"defence must be one of {', '.join(_HOMES)}; got {name!r} (smoothing is the usual one)")
     home = _HOMES[name]
@@ -52,12 +50,10 @@ def defence_class(name: str) -> type[Defence]:
 
 
 def defence_classes() -> list[type[Defence]]:
-    """All defences, in the order of the registry."""
     return [defence_class(name) for name in _HOMES]
 
 
 def defence_from(description: Mapping[str, Any]) -> Defence:
-    """The defence that :func:`flipproof.defences.defence.described` described."""
     return from_plain(defence_class(description["name"]), description)
 
 

@@ -1,7 +1,6 @@
 """The lines to compare with: the model that sees no edge ("edge-blind"), and the model as it is ("none").
 
-Shown no edge, no attack on edges can change its answer: the line that every other defence must beat. The model as it is says how
-accurate it could be if nobody attacked, and certifies no flip.
+No attack on edges can change the first one's answer: the line that every other defence must beat. The second certifies no flip.
 """
 
 from __future__ import annotations
@@ -42,13 +41,7 @@ class EdgeBlindness(Defence):
 
 
 class EdgeBlindClassifier(DefendedClassifier):
-    """A model that is never shown an edge: certified at every radius.
-
-    Node features must not depend on edges either.
-
-    Args:
-        model, num_classes, features, convention, trust_features, memory: See
-            :class:`flipproof.defences.defence.DefendedClassifier`.
+    """A model that is never shown an edge, not even by its node features: certified at every radius.
 
     >>> def counts_nodes(graphs):
     ...     return [int(graph.num_nodes > 3) for graph in graphs]
@@ -73,7 +66,7 @@ class NoDefence(Defence):
         return classifier.classifier.label_of(graph)
 
     def target(self, classifier: DefendedClassifier, graph: Graph, effort: Effort) -> BaseTarget:
-        return BaseTarget(classifier.classifier, graph, self.trial_noise, effort.max_calls)
+        return BaseTarget(classifier, graph, effort)
 
 
 class Undefended(DefendedClassifier):
@@ -82,5 +75,4 @@ class Undefended(DefendedClassifier):
     defence_name = "none"
 
     def effective(self) -> DefendedClassifier:
-        """The model as it is, whatever it sees."""
         return self

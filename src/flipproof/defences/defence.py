@@ -54,7 +54,6 @@ class Request:
 
     @property
     def other_readings(self) -> tuple[str, ...]:
-        """The names that :meth:`readings` may give."""
         return ()
 
     def readings(self, evidence: Any) -> dict[str, Certificate]:
@@ -63,19 +62,12 @@ class Request:
 
 
 class Defence(ABC):
-    """A way to ask a model that allows for certificates; subclasses are frozen dataclasses.
+    """A way to ask a model that allows for certificates; subclasses are frozen dataclasses."""
 
-    Attributes:
-        name: In the registry, on the command line and in run.json.
-        evidence: What is stored of every graph.
-        request: A frozen dataclass: what certification takes beside the graph.
-        edge_blind: Whether no attack on edges can change any answer.
-    """
-
-    name: ClassVar[str]
-    evidence: ClassVar[type[Evidence]]
-    request: ClassVar[type[Any]] = Request
-    edge_blind: ClassVar[bool] = False
+    name: ClassVar[str]  # in the registry, on the command line and in run.json
+    evidence: ClassVar[type[Evidence]]  # what is stored of every graph
+    request: ClassVar[type[Any]] = Request  # a frozen dataclass: what certification takes beside the graph
+    edge_blind: ClassVar[bool] = False  # whether no attack on edges can change any answer
 
     @property
     def trial_noise(self) -> EdgeNoise:
@@ -113,7 +105,7 @@ class Defence(ABC):
         """What an attack on a graph minimises. By default attacked graphs are answered one by one."""
         from flipproof.defences.target import AnswersTarget
 
-        return AnswersTarget(classifier, graph, effort.max_calls)
+        return AnswersTarget(classifier, graph, effort)
 
 
 _STILL = EdgeNoise(add=0, remove=0)
@@ -124,12 +116,10 @@ _Result = TypeVar("_Result")
 
 
 def described(defence: Defence) -> dict[str, Any]:
-    """Name and settings of a defence as plain JSON."""
     return {"name": defence.name, **to_plain(defence)}
 
 
 def label_dtype(num_classes: int) -> type[np.unsignedinteger[Any]]:
-    """The smallest unsigned type that labels are stored in."""
     return np.uint8 if num_classes <= 256 else np.uint32
 
 
@@ -247,14 +237,12 @@ class DefendedClassifier:
         return self._certificates(as_graphs(graphs), request, progress=progress, workers=workers, engine=engine)
 
     def _certificate(self, graph: Graph, request: Any) -> Certificate:
-        """The certificate that is requested, of one graph, in this process."""
         chosen = self.effective()
         request = request if chosen is self else chosen.defence.request()
         certificate: Certificate = request.read(chosen._evidence(graph, request))
         return certificate
 
     def _evidence(self, graph: Graph, request: Any) -> Any:
-        """What the model says about one graph, in this process."""
         self.check_ahead([graph], request)
         return self._agreeing([graph], lambda: self.defence.ask(self, graph, request))
 
@@ -267,7 +255,6 @@ class DefendedClassifier:
             return work()
 
     def _certificates(self, graphs: Sequence[Graph], request: Any, **where: Any) -> list[Certificate]:
-        """The certificates that are requested, in the order of the graphs."""
         chosen = self.effective()
         request = request if chosen is self else chosen.defence.request()
         return [certificate for _, certificate in chosen._asked(graphs, request, **where) if certificate is not None]
@@ -367,6 +354,13 @@ class DefendedClassifier:
         return made
 
 
+def undefended(model: Any, **arguments: Any) -> DefendedClassifier:
+    """A base model without a defence."""
+    from flipproof.defences.baselines import Undefended
+
+    return Undefended(model, **arguments)
+
+
 def ask_all(
     classifier: DefendedClassifier,
     request: Any,
@@ -381,17 +375,8 @@ def ask_all(
     """Number, evidence and certificate of every graph, as they are finished.
 
     Where a shortcut to the model proves to give other answers than the model itself, all graphs are asked about again, with the
-    model itself: a graph can then come twice, and the last time counts.
-
-    Args:
-        classifier: Has checked the graphs ahead.
-        request: What is asked.
-        graphs: By number; each is looked up when its turn comes.
-        chosen: Numbers of those to ask about; by default all.
-        engine: Where the work is done; by default this process. A graph that is alone is split among the workers.
-        read: Whether certificates are wanted.
-        quiet: Show no progress of a graph that is split among workers.
-        restart: Called before all is asked again, says which graphs to ask about; by default those chosen.
+    model itself: a graph can then come twice, and the last time counts. ``restart`` is called before, and says which graphs to
+    ask about. A graph that is alone is split among the workers. The classifier has checked the graphs ahead.
     """
     run: Run = map
     engine, numbers = engine or ThisProcess(), list(graphs if chosen is None else chosen)

@@ -27,11 +27,11 @@ from flipproof.certificates.node_views import (
     unique_rows,
     views_of,
 )
-from flipproof.checks import checked_count
+from flipproof.checks import checked_budget, checked_count
 from flipproof.classifiers import DEFAULT_MEMORY
-from flipproof.defences.changed_nodes import check_node_changes, checked_kinds, node_radii
+from flipproof.defences.changed_nodes import check_node_changes, node_radii
 from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Request, Run
-from flipproof.defences.target import Confirmation, Effort, Outcome, Target
+from flipproof.defences.target import AnswersTarget, Effort, Outcome
 from flipproof.engines import Engine
 from flipproof.errors import InputError
 from flipproof.fields import option
@@ -47,14 +47,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class LocalRequest(Request):
-    """How deep to look.
-
-    Attributes:
-        per_node: Largest number of flips at one node to look at; without node features the radius cannot exceed it. ``None`` for
-            as many as are cheap.
-        nodes: Number of nodes that an attacker can remove, add or change beside the flips; ``None`` if this is not asked.
-        kinds: Rows of node features that an added or changed node can have; ``None`` for labels, which can be any.
-    """
+    """How deep to look."""
 
     per_node: int | None = option(
         "Largest number of flips at one node to look at; without node features, the radius cannot exceed it. By default "
@@ -68,19 +61,13 @@ class LocalRequest(Request):
         least=1,
         stored=False,
     )
-    kinds: Any = option(default=None, stored=False)
 
     def __post_init__(self) -> None:
         for name in ("per_node", "nodes"):
             if (value := getattr(self, name)) is not None:
                 checked_count(value, name, 1, f"for instance {3 if name == 'per_node' else 1}")
-        if self.kinds is not None:
-            if self.nodes is None:
-                raise InputError("kinds are for changes of nodes; got kinds without nodes (give nodes=1, too)")
-            object.__setattr__(self, "kinds", checked_kinds(self.kinds))
 
     def fits(self, evidence: Any) -> bool:
-        """See :class:`Request`."""
         return self.nodes == (None if evidence.node_radii is None else evidence.node_radii.nodes)
 
 
@@ -102,7 +89,8 @@ class Local(Defence):
 
     def __post_init__(self) -> None:
         if self.budget is not None:
-            object.__setattr__(self, "budget", _checked_budget(self.budget))
+            parts = checked_budget(self.budget)
+            object.__setattr__(self, "budget", parts if isinstance(self.budget, Sequence) else parts[0])
 
     @property
     def flips(self) -> int:
@@ -134,17 +122,15 @@ class Local(Defence):
                     "of training)"
                 )
         if request is not None and request.nodes:
-            check_node_changes(classifier, request, graphs)
+            check_node_changes(classifier, request.nodes, graphs)
 
     def ask(self, classifier: DefendedClassifier, graph: Graph, request: LocalRequest, run: Run = map) -> LocalScores:
-        """The votes on all views that attacks reach."""
         scores = look(classifier, graph, request.per_node)
         if request.nodes is None:
             return scores
         return replace(scores, node_radii=node_radii(classifier, graph, scores.certify(), request))
 
     def answer(self, classifier: DefendedClassifier, graph: Graph) -> int | None:
-        """The class that leads over every other, or ``None`` where there is none."""
         classifier.check([graph])
         return answer_to(classifier, graph)
 
@@ -157,24 +143,23 @@ class Local(Defence):
         return LocalScores(graph, num_classes, kinds, depth, sure, nothing, 0 * sure, bound).certify()
 
     def target(self, classifier: DefendedClassifier, graph: Graph, effort: Effort) -> LocalTarget:
-        return LocalTarget(classifier, graph, effort.max_calls)
+        return LocalTarget(classifier, graph, effort)
 
 
 class LocalClassifier(DefendedClassifier):
     """A local network as a certified classifier: no sampling, alpha 0, milliseconds per graph.
 
-    The certificate holds against every attack of so many edge flips, with full knowledge of the network. For a single flip it is
-    exact: if a radius is 0, there is a flip that changes the answer (rounding aside). Beyond, it may be smaller than the truth,
-    never larger. The classifier abstains where no class leads over every other.
+    The certificate holds against every attack of at most ``radius`` edge flips, with full knowledge of the network. For a single
+    flip it is exact, rounding aside; beyond, it may be smaller than the truth, never larger. The classifier abstains where no
+    class leads over every other.
 
-    ``certify(graph, nodes=1)`` also says how many flips the answer withstands beside one removed, added or changed node, in
-    ``node_radii``. ``kinds`` are the rows of node features that such a node can get; by default every label, where features
-    are labels.
+    ``certify(graph, nodes=1)`` also says how many flips the answer withstands beside one removed, added or relabelled node, in
+    ``node_radii``.
 
     Args:
         model: A :class:`flipproof.models.Local`, best trained with ``flipproof.train(model, graphs, budget=3)``.
-        budget: Number of flips that the answers are to withstand, or additions and removals: at most what the network was trained
-            for, which is the default. It chooses how the network answers; the certificate holds for any.
+        budget: Number of flips, or additions and removals, that the answers are to withstand: by default what the network was
+            trained for. It chooses how the network answers; the certificate holds for any.
         features: Must not depend on edges; by default the graph's own, or none if the network takes none.
         num_classes, trust_features, memory: See :class:`flipproof.defences.defence.DefendedClassifier`.
 
@@ -198,33 +183,22 @@ class LocalClassifier(DefendedClassifier):
         trust_features: bool = False,
         memory: int = DEFAULT_MEMORY,
     ) -> None:
-        super().__init__(
-            model,
-            Local(budget),
-            num_classes=num_classes,
-            features=features,
-            trust_features=trust_features,
-            memory=memory,
-        )
+        super().__init__(model, Local(budget), num_classes, features, None, trust_features, memory)
 
     @property
     def budget(self) -> int | tuple[int, int] | None:
         """Number of flips that the answers are to withstand; ``None`` for the network's own."""
-        budget: int | tuple[int, int] | None = self.defence.budget
-        return budget
+        return self.defence.budget  # type: ignore[no-any-return]
 
-    def certify(
-        self, graph: Any, *, per_node: int | None = None, nodes: int | None = None, kinds: Any = None
-    ) -> Certificate:
+    def certify(self, graph: Any, *, per_node: int | None = None, nodes: int | None = None) -> Certificate:
         """The answer for a graph, and the number of edge flips that it withstands, with certainty.
 
         Args:
             graph: A :class:`Graph`, PyG ``Data``, networkx graph or adjacency matrix.
             per_node: Largest number of flips at one node to look at; by default as many as are cheap.
-            nodes: Number of nodes that an attacker can remove, add or change beside the flips; certified in addition.
-            kinds: Rows of node features that such a node can get; by default every label.
+            nodes: Number of nodes that an attacker can remove, add or relabel beside the flips; certified in addition.
         """
-        graph, request = as_graph(graph), LocalRequest(per_node, nodes, kinds)
+        graph, request = as_graph(graph), LocalRequest(per_node, nodes)
         self.check([graph], request)
         return self.defence.ask(self, graph, request).certify()
 
@@ -234,13 +208,12 @@ class LocalClassifier(DefendedClassifier):
         *,
         per_node: int | None = None,
         nodes: int | None = None,
-        kinds: Any = None,
         progress: Progress = False,
         workers: int | None = None,
         engine: Engine | None = None,
     ) -> list[Certificate]:
-        """A certificate for each graph, in their order; see :meth:`certify` and :meth:`DefendedClassifier.certify_all`."""
-        request = LocalRequest(per_node, nodes, kinds)
+        """As :meth:`certify`, for each graph in order; see also :meth:`DefendedClassifier.certify_all`."""
+        request = LocalRequest(per_node, nodes)
         return self._certificates(as_graphs(graphs), request, progress=progress, workers=workers, engine=engine)
 
 
@@ -274,7 +247,6 @@ def _checked_network(model: Any, defence: Local) -> Network:
 
 
 def hook_of(classifier: DefendedClassifier) -> Any:
-    """The hook of the node features."""
     return classifier.classifier.features  # type: ignore[attr-defined]
 
 
@@ -304,7 +276,6 @@ def look(classifier: DefendedClassifier, graph: Graph, per_node: int | None, *, 
 
 
 def answer_to(classifier: DefendedClassifier, graph: Graph) -> int | None:
-    """The answer about a graph that was checked."""
     return answer_of(_totals(classifier, graph), classifier.num_classes)
 
 
@@ -336,7 +307,6 @@ class _NodeSet:
 
     @property
     def bound(self) -> Floats | None:
-        """What no vote exceeds, ``[P]``."""
         largest = self.network.largest_votes(self.context)
         # a hyperbolic tangent may round up
         return None if largest is None else np.full(len(self.offset), float(largest) * (1 + 1e-12))
@@ -352,7 +322,6 @@ class _NodeSet:
         return offsets
 
     def scores(self, own: IntArray, counts: IntArray) -> Floats:
-        """The votes on views, ``[R, P]``."""
         import torch
 
         from flipproof.models.local_network import LocalViews
@@ -361,12 +330,9 @@ class _NodeSet:
         with torch.inference_mode():
             for start in range(0, len(own), _MOST_ROWS):
                 part = slice(start, start + _MOST_ROWS)
-                own_rows, neighbours = (
-                    self.rows[torch.from_numpy(own[part])],
-                    torch.from_numpy(counts[part].astype(float)),
-                )
-                graph = torch.zeros(len(own_rows), dtype=torch.int64)
-                views = LocalViews.counted(own_rows, neighbours, self.rows, graph)
+                rows, neighbours = self.rows[torch.from_numpy(own[part])], torch.from_numpy(counts[part].astype(float))
+                graph = torch.zeros(len(rows), dtype=torch.int64)
+                views = LocalViews.counted(rows, neighbours, self.rows, graph)
                 inputs = self.network.view_inputs(views, self.sizes)
                 votes.append(self.network.view_scores(inputs, self.context, graph).numpy())
         return np.concatenate(votes)
@@ -388,18 +354,11 @@ class _NodeSet:
         return bound
 
 
-class LocalTarget(Target):
-    """A local network's answer on attacked graphs, many at a time: exact; the margin is the label's smallest lead.
+class LocalTarget(AnswersTarget):
+    """A local network's answer on many attacked graphs at a time: only nodes that an attack touches are asked again."""
 
-    A flip changes what its two ends see, so only the votes of nodes that an attack touches are asked for anew.
-    """
-
-    cost = 1
-
-    def __init__(self, local: DefendedClassifier, graph: Graph, max_calls: int | None) -> None:
-        self.local = local
-        local.check([graph])
-        super().__init__(local.classifier, graph, local.defence.trial_noise, max_calls)
+    def __init__(self, local: DefendedClassifier, graph: Graph, effort: Effort) -> None:
+        super().__init__(local, graph, effort)
         self._node_set = nodes = _NodeSet(local, graph)
         self._pairs = pairs_of_slots(graph.slots, graph.num_nodes)
         self._counts = count_neighbours(graph.edges, nodes.kinds, nodes.num_kinds)
@@ -419,29 +378,9 @@ class LocalTarget(Target):
             votes[touched // n, touched % n] = nodes.scores(distinct[:, 0], distinct[:, 1:])[place]
         edges = self.graph.num_edges + np.bincount(flip, change, len(states)).astype(np.int64)
         offsets = nodes.offsets(edges)
-        margins = leads_over_rivals(offsets + votes.sum(axis=1), self.label, self.local.num_classes).min(axis=1)
+        margins = leads_over_rivals(offsets + votes.sum(axis=1), self.label, self.defended.num_classes).min(axis=1)
         return Outcome(margins, margins, margins <= 0)
-
-    def prediction(self) -> int:
-        self.calls += 1
-        return self.local.predict(self.graph) or 0
-
-    def confirm(self, graph: Graph) -> Confirmation:
-        self.calls += 1
-        totals = _totals(self.local, graph)
-        fooled = answer_of(totals, self.local.num_classes) != self.label
-        margin = float(leads_over_rivals(totals, self.label, self.local.num_classes).min())
-        return Confirmation(fooled, margin, 0.0 if fooled else 1.0)
 
 
 def _depth(per_node: int | None, num_kinds: int, graph: Graph) -> int:
-    """Flips per node to look at."""
     return min(per_node or default_depth(num_kinds, graph.num_nodes), max(1, graph.num_nodes - 1))
-
-
-def _checked_budget(budget: Any) -> int | tuple[int, int]:
-    if isinstance(budget, Sequence) and not isinstance(budget, str) and len(budget) == 2:
-        adds, removes = (checked_count(part, "budget", 0, "for instance (2, 1)") for part in budget)
-        checked_count(adds + removes, "budget", 1, "for instance (2, 1)")
-        return adds, removes
-    return checked_count(budget, "budget", 1, "for instance 3, or additions and removals")

@@ -106,7 +106,6 @@ class Smoothing(Defence):
         return self.noise
 
     def ask(self, classifier: DefendedClassifier, graph: Graph, request: Sampling, run: Run = map) -> Votes:
-        """The votes on noisy copies, block by block."""
         samples, seed, starts = request.samples, request.seed, range(0, request.samples, BLOCK)
         blocks = run(lambda start: self.block(classifier, graph, start, samples=samples, seed=seed), starts)
         labels, checksums = zip(*blocks, strict=True)

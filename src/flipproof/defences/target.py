@@ -6,7 +6,6 @@ A set of flips is a row of positions, each once; -1 fills up shorter rows. Posit
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 
 from flipproof.certificates.vote_share import checked_alpha, label_pvalue
 from flipproof.checks import checked_samples, checked_seed
-from flipproof.classifiers import Classifier
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, pairs_of_slots
 from flipproof.noise import EdgeNoise, NoisyBatch, keyed_draws, noisy_states
@@ -29,67 +27,33 @@ _CLEAR = 2.0  # standard errors by which a rival must lead on the noise that the
 
 
 def attacked_states(graph: Graph, flips: IntArray) -> NDArray[np.bool_]:
-    """States of all positions after each of several sets of flips, ``[K, N]``."""
     states = np.repeat(graph.slot_states[None], len(flips), axis=0)
     row, place = np.nonzero(flips >= 0)
     states[row, flips[row, place]] ^= True
     return states
 
 
-def checked_copies(copies: int, graph: Graph, what: str, remedy: str) -> int:
-    """The number of copies of a candidate, if their slots fit into memory."""
-    if copies * graph.num_slots > _MOST_COPIES:
-        raise InputError(
-            f"{what} times node pairs must be at most {_MOST_COPIES:,} in an attack; got {copies:,} x {graph.num_slots:,} "
-            f"({remedy})"
-        )
-    return copies
-
-
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What several sets of flips do, one entry each.
+    """What several sets of flips do, one entry each."""
 
-    Attributes:
-        margins: The label's lead over its strongest rival, in logits or in shares of votes.
-        guides: What a search makes small.
-        fooled: Whether the answer is no longer the label.
-    """
-
-    margins: NDArray[np.float64]
-    guides: NDArray[np.float64]
-    fooled: NDArray[np.bool_]
+    margins: NDArray[np.float64]  # the label's lead over its strongest rival, in logits or in shares of votes
+    guides: NDArray[np.float64]  # what a search makes small
+    fooled: NDArray[np.bool_]  # whether the answer is no longer the label
 
     def __len__(self) -> int:
         return len(self.fooled)
 
     def best(self) -> int:
-        """The candidate to prefer: fooled ones first, then the smallest guide."""
         return int(np.lexsort((self.guides, ~self.fooled))[0])
 
-    @classmethod
-    def joined(cls, parts: Sequence[Outcome]) -> Outcome:
-        """Several, one after the other."""
-        if not parts:
-            return cls(np.empty(0), np.empty(0), np.empty(0, dtype=np.bool_))
-        return cls(
-            np.concatenate([part.margins for part in parts]),
-            np.concatenate([part.guides for part in parts]),
-            np.concatenate([part.fooled for part in parts]),
-        )
+
+_NOTHING = Outcome(np.empty(0), np.empty(0), np.empty(0, dtype=np.bool_))
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How an attack looks at a classifier.
-
-    Attributes:
-        samples: Noisy copies of every candidate, where the defence samples.
-        confirm_samples: Noisy copies on which a success is confirmed.
-        alpha: Probability with which a false success is confirmed.
-        seed: Seed of the noise.
-        max_calls: Largest number of model calls; ``None`` for any number.
-    """
+    """How an attack looks at a classifier; see :class:`flipproof.attacks.Options`."""
 
     samples: int = 256
     confirm_samples: int = 10_000
@@ -98,40 +62,21 @@ class Effort:
     max_calls: int | None = None
 
 
-@dataclass(frozen=True)
-class Confirmation:
-    """Whether an attacked graph's answer surely differs from the label, and the label's lead there."""
-
-    confirmed: bool
-    margin: float
-    p_value: float
-
-
 class Target(ABC):
-    """A graph, the label that an attacker wants away, and a classifier that counts its calls.
+    """A graph, the label that an attacker wants away, and a classifier that counts its calls."""
 
-    Attributes:
-        label: The class that the attacker wants the classifier to leave.
-        calls: Number of graphs that the model was asked about so far.
-        max_calls: The largest such number, or ``None``; :meth:`evaluate` then leaves the last candidates out.
-        alpha: Probability with which a false success is confirmed; 0 where nothing is sampled.
-    """
+    label: int = 0  # the class that the attacker wants the classifier to leave
+    cost: int = 1  # model calls that one candidate takes
+    calls: int = 0  # graphs that the model was asked about so far, at most max_calls
+    alpha: float = 0.0  # probability with which a false success is confirmed; 0 where nothing is sampled
 
-    calls: int = 0
-    alpha: float = 0.0
-
-    def __init__(self, classifier: Classifier, graph: Graph, noise: EdgeNoise, max_calls: int | None) -> None:
-        self.graph, self.max_calls = graph, max_calls
-        self.classifier = classifier.suited(graph, noise)
+    def __init__(self, defended: DefendedClassifier, graph: Graph, effort: Effort) -> None:
+        self.defended, self.graph, self.max_calls = defended, graph, effort.max_calls
+        noise = defended.defence.trial_noise
+        self.classifier = defended.classifier.suited(graph, noise)
         self.classifier.prepare()
         self._batch_size = self.classifier.batch_size(graph, noise)
         self.classifier.labels(self.batch(graph.slot_states[None]))  # refuses wrong shapes in one sentence
-        self.label = 0
-
-    @property
-    @abstractmethod
-    def cost(self) -> int:
-        """Model calls that one candidate takes."""
 
     def aim(self, label: Any) -> None:
         """Set the class to be left: the one given, or by default the classifier's own answer."""
@@ -152,37 +97,34 @@ class Target(ABC):
         return None if self.max_calls is None else max(0, self.max_calls - self.calls) // self.cost
 
     def evaluate(self, flips: IntArray) -> Outcome:
-        """What each set of flips does (rows as above)."""
         flips = flips if self.room is None else flips[: self.room]
         self.calls += self.cost * len(flips)
         size = max(1, _MOST_ENTRIES // max(1, self.graph.num_slots * self.cost))
-        parts = [
-            self._evaluate(attacked_states(self.graph, flips[start : start + size]))
-            for start in range(0, len(flips), size)
-        ]
-        return Outcome.joined(parts)
+        cut = [flips[start : start + size] for start in range(0, len(flips), size)]
+        parts = [_NOTHING, *(self._evaluate(attacked_states(self.graph, part)) for part in cut)]
+        names = ("margins", "guides", "fooled")
+        return Outcome(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
     def known(self) -> IntArray:
         """Sets of flips that the defence itself came across and that should succeed, ``[K, d]``; none by default."""
         return np.empty((0, 0), dtype=np.int64)
 
-    @abstractmethod
     def prediction(self) -> int:
-        """The answer on the clean graph."""
+        """The answer on the clean graph; class 0 where it abstains."""
+        self.calls += self.cost
+        return self.defended.predict(self.graph) or 0
 
-    @abstractmethod
-    def confirm(self, graph: Graph) -> Confirmation:
-        """Ask once more, about a whole attacked graph, in a way that the search had no part in."""
+    def confirm(self, graph: Graph) -> tuple[bool, float | None]:
+        """Whether a whole attacked graph's answer surely differs from the label, and the label's lead, if it is seen afresh."""
+        self.calls += self.cost
+        return self.defended.predict(graph) != self.label, None
 
     @abstractmethod
     def _evaluate(self, states: NDArray[np.bool_]) -> Outcome: ...
 
     def batch(self, states: NDArray[np.bool_]) -> NoisyBatch:
-        """Graphs with these states, for a classifier."""
-        graph = self.graph
-        return NoisyBatch(
-            graph.num_nodes, len(states), graph.node_features, graph.slots, graph.frozen_edge_slots, states, None
-        )
+        fixed, x = self.graph.frozen_edge_slots, self.graph.node_features
+        return NoisyBatch(self.graph.num_nodes, len(states), x, self.graph.slots, fixed, states, None)
 
     def logits(self, states: NDArray[np.bool_]) -> NDArray[np.float64]:
         """The model's logits, or ones and zeros from a black box's labels, ``[B, C]``."""
@@ -204,40 +146,36 @@ class Target(ABC):
 class BaseTarget(Target):
     """The model's answer on the attacked graph itself."""
 
-    cost = 1
-
     def _evaluate(self, states: NDArray[np.bool_]) -> Outcome:
         logits = self.logits(states)
         margins = self._margins(logits)
         return Outcome(margins, margins, logits.argmax(axis=1) != self.label)
 
-    def prediction(self) -> int:
-        self.calls += 1
-        return int(self.logits(self.graph.slot_states[None])[0].argmax())
-
-    def confirm(self, graph: Graph) -> Confirmation:
-        self.calls += 1
-        logits = self.logits(np.isin(self.graph.slots, graph.edge_slots)[None])
-        fooled = bool(logits[0].argmax() != self.label)
-        return Confirmation(fooled, float(self._margins(logits)[0]), 0.0 if fooled else 1.0)
-
 
 class CopiesTarget(Target):
     """The most frequent answer on several copies of the candidate, made the same way for all candidates.
 
-    Attributes:
-        if_empty: State of every slot in every copy, were it empty, ``[S, N]``.
-        if_edge: State of every slot in every copy, were it an edge, ``[S, N]``.
-        relaxed: Copies that stand for all where slopes are computed; ``None`` for every one of them.
+    ``if_empty`` and ``if_edge`` are the states of every slot in every copy, were it empty or an edge, ``[S, N]``.
     """
 
-    relaxed: int | None = None
-    if_empty: NDArray[np.bool_]
-    if_edge: NDArray[np.bool_]
+    relaxed: int | None = None  # copies that stand for all where slopes are computed; by default all
 
-    @property
-    def cost(self) -> int:
-        return len(self.if_edge)
+    def __init__(
+        self, defended: DefendedClassifier, graph: Graph, effort: Effort, *, copies: int, what: str, remedy: str
+    ) -> None:
+        if copies * graph.num_slots > _MOST_COPIES:
+            raise InputError(
+                f"{what} times node pairs must be at most {_MOST_COPIES:,} in an attack; got {copies:,} x {graph.num_slots:,} "
+                f"({remedy})"
+            )
+        defended.check([graph])
+        self.cost = copies
+        self.if_empty, self.if_edge = self._copies(graph)
+        super().__init__(defended, graph, effort)
+
+    @abstractmethod
+    def _copies(self, graph: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """``if_empty`` and ``if_edge``."""
 
     def _evaluate(self, states: NDArray[np.bool_]) -> Outcome:
         copies = np.where(states[:, None, :], self.if_edge, self.if_empty)
@@ -251,29 +189,28 @@ class CopiesTarget(Target):
 
     @abstractmethod
     def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Which candidates count as fooled, from their votes for each class ``[K, C]`` and the label's lead ``[K]``."""
+        """Which candidates count as fooled, from their votes ``[K, C]`` and the label's lead ``[K]``."""
 
 
 class SmoothedTarget(CopiesTarget):
     """The most frequent answer under noise, estimated on the same noise for all candidates.
 
-    Common random numbers: slot ``i`` of sample ``m`` has one random integer, compared with the threshold of whatever state the
-    candidate has there, so that two candidates differ only where their flips do. A candidate counts as fooled when a rival
-    leads by two standard errors; whether it truly is, :meth:`confirm` tells with fresh noise.
+    Slot ``i`` of sample ``m`` has one random integer, compared with the threshold of whatever state the candidate has there, so
+    that two candidates differ only where their flips do. A candidate counts as fooled when a rival leads by two standard errors.
     """
 
     relaxed = 32
 
-    def __init__(self, smooth: DefendedClassifier, graph: Graph, noise: EdgeNoise, effort: Effort) -> None:
-        self.smooth, self.confirm_samples = smooth, checked_samples(effort.confirm_samples)
-        self.samples = checked_copies(checked_samples(effort.samples), graph, "samples", "lower samples")
+    def __init__(self, defended: DefendedClassifier, graph: Graph, noise: EdgeNoise, effort: Effort) -> None:
+        self.noise, self.confirm_samples = noise, checked_samples(effort.confirm_samples)
         self.alpha, self.seed = checked_alpha(effort.alpha), checked_seed(effort.seed)
-        smooth.check([graph])
-        draws = keyed_draws("attack noise", self.seed, 0, (self.samples, graph.num_slots))
+        samples = checked_samples(effort.samples)
+        super().__init__(defended, graph, effort, copies=samples, what="samples", remedy="lower samples")
+
+    def _copies(self, graph: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        draws = keyed_draws("attack noise", self.seed, 0, (self.cost, graph.num_slots))
         empty = np.zeros(draws.shape, dtype=np.bool_)
-        self.if_empty = noisy_states(empty, draws, noise)
-        self.if_edge = noisy_states(~empty, draws, noise)
-        super().__init__(smooth.classifier, graph, noise, effort.max_calls)
+        return noisy_states(empty, draws, self.noise), noisy_states(~empty, draws, self.noise)
 
     def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
         own = counts[:, self.label]
@@ -283,7 +220,7 @@ class SmoothedTarget(CopiesTarget):
     def prediction(self) -> int:
         return int(self._votes(self.graph, "clean").counts.argmax())
 
-    def confirm(self, graph: Graph) -> Confirmation:
+    def confirm(self, graph: Graph) -> tuple[bool, float | None]:
         """On fresh noise, a binomial test of the strongest rival against the label, corrected for choosing the rival.
 
         An attack after which the label is still the smoothed classifier's answer passes with probability at most ``alpha``.
@@ -296,42 +233,26 @@ class SmoothedTarget(CopiesTarget):
         if margin < 0:  # the label test is two-sided: half of it, once for each rival
             p_value = min(1.0, float(label_pvalue(rival, counts[self.label])) / 2 * (len(counts) - 1))
         level = checked_alpha(self.alpha, samples=len(votes), discrepancy=votes.stream().discrepancy)
-        return Confirmation(p_value <= level, margin / len(votes), p_value)
+        return p_value <= level, margin / len(votes)
 
     def _votes(self, graph: Graph, purpose: str) -> Any:
         """Votes on noise that the search had no part in."""
-        seed = int(keyed_draws(f"attack {purpose}", self.seed, 0, (1,))[0])
-        defence = self.smooth.defence
-        self.smooth.check([graph])
+        seed, defence = int(keyed_draws(f"attack {purpose}", self.seed, 0, (1,))[0]), self.defended.defence
+        self.defended.check([graph])
         self.calls += self.confirm_samples
-        return defence.ask(self.smooth, graph, defence.request(self.confirm_samples, seed=seed))
+        return defence.ask(self.defended, graph, defence.request(self.confirm_samples, seed=seed))
 
 
 class AnswersTarget(Target):
     """Any defence, by its answer on each attacked graph: exact, nothing batched, no slope to follow."""
 
-    cost = 1
-
-    def __init__(self, defended: DefendedClassifier, graph: Graph, max_calls: int | None) -> None:
-        self.defended = defended
+    def __init__(self, defended: DefendedClassifier, graph: Graph, effort: Effort) -> None:
         defended.check([graph])
-        super().__init__(defended.classifier, graph, defended.defence.trial_noise, max_calls)
+        super().__init__(defended, graph, effort)
 
     def _evaluate(self, states: NDArray[np.bool_]) -> Outcome:
-        graphs = [
-            self.graph.flipped(pairs_of_slots(self.graph.slots[row ^ self.graph.slot_states], self.graph.num_nodes))
-            for row in states
-        ]
-        stands = np.array([self.defended.predict(graph) == self.label for graph in graphs])
+        graph = self.graph
+        flips = (pairs_of_slots(graph.slots[row ^ graph.slot_states], graph.num_nodes) for row in states)
+        stands = np.array([self.defended.predict(graph.flipped(pairs)) == self.label for pairs in flips])
         margins = np.where(stands, 1.0, -1.0)
         return Outcome(margins, margins, ~stands)
-
-    def prediction(self) -> int:
-        self.calls += 1
-        found = self.defended.predict(self.graph)
-        return 0 if found is None else found
-
-    def confirm(self, graph: Graph) -> Confirmation:
-        self.calls += 1
-        fooled = self.defended.predict(graph) != self.label
-        return Confirmation(fooled, -1.0 if fooled else 1.0, 0.0 if fooled else 1.0)

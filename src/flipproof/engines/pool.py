@@ -51,7 +51,6 @@ class ThisProcess:
     workers = 1
 
     def run(self, work: Work, tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-        """See :class:`Engine`."""
         return ((task, work(task)) for task in tasks)
 
 
@@ -70,7 +69,6 @@ class Pool(ABC):
         return "was lost"
 
     def run(self, work: Work, tasks: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-        """See :class:`Engine`."""
         source, lost, under_way = iter(tasks), list[Any](), dict[Future[Outcome], list[Any]]()
         deaths, size, executor = Counter[int](), 1, self.start(work)
         try:
@@ -116,8 +114,6 @@ class Pool(ABC):
 class Processes(Pool):
     """Processes of this machine. Forked, they inherit the work with its model; only tasks and results travel.
 
-    A worker that dies is replaced and its tasks are done again, one by one; at the third death over the same task it is given up.
-
     Args:
         workers: How many.
         start: ``"fork"``, or ``"spawn"`` for work that trains: gradients do not survive a fork, so the work is pickled.
@@ -144,8 +140,6 @@ class Processes(Pool):
 
 
 class _ProcessPool(ProcessPoolExecutor):
-    """A pool whose processes are known."""
-
     team: tuple[Any, ...] = ()
 
     def submit(self, bundle: list[Any]) -> Future[Outcome]:  # type: ignore[override]
@@ -226,17 +220,11 @@ def one_thread() -> Iterator[None]:
 
 
 def cores() -> int:
-    """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def local_engine(workers: int, *, forks: bool = True) -> tuple[Engine, str]:
-    """The engine for this number of workers on this machine, and a sentence where one worker must do.
-
-    Args:
-        workers: How many.
-        forks: Whether the model survives a fork; one on a GPU does not.
-    """
+    """The engine for this number of workers, and a sentence where one must do; a model on a GPU does not survive a fork."""
     safe = "fork" in multiprocessing.get_all_start_methods() and sys.platform != "darwin"
     if workers > 1 and safe and forks:
         return Processes(workers), ""

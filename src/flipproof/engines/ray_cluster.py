@@ -15,7 +15,6 @@ _RETRIES = 5  # of a task whose worker or node was lost
 
 
 def installed() -> Any:
-    """Ray, or how to install it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
@@ -67,7 +66,6 @@ class RayCluster(Pool):
 
     @property
     def workers(self) -> int:  # type: ignore[override]
-        """Cores of all nodes."""
         return int(self._ray.cluster_resources().get("CPU", 1))
 
     def start(self, work: Work) -> Executor:
@@ -75,8 +73,6 @@ class RayCluster(Pool):
 
 
 class _RayExecutor(Executor):
-    """Bundles of tasks on a cluster."""
-
     def __init__(self, ray: Any, work: Work) -> None:
         self._ray, self._work = ray, ray.put(work)
         self._remote = ray.remote(num_cpus=1, max_retries=_RETRIES)(_do)

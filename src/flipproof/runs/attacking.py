@@ -30,8 +30,6 @@ _COLUMNS = ("graph", "name", "label", "target", "success", "size", "flips", "mar
 
 @dataclass(frozen=True, eq=False)
 class AttackWork:
-    """Attacks every classifier on one graph; by role."""
-
     attacked: Mapping[str, DefendedClassifier]
     graphs: Mapping[int, Graph]
     budget: int
@@ -149,7 +147,6 @@ def _summarised(
 
 
 def _table(graphs: Mapping[int, Graph], results: Mapping[str, Mapping[int, AttackResult]]) -> str:
-    """One line per graph and role, as CSV."""
     import pandas
 
     rows = list[list[Any]]()

@@ -36,17 +36,9 @@ def certify_into(
     engine: Callable[[int], Engine],
     quiet: bool = True,
 ) -> StoredRows:
-    """Ask what is missing, read all certificates, write the table; returns its rows.
+    """Ask what is missing, read all certificates, write the table; returns its rows. Memory does not grow with their number.
 
-    Memory does not grow with evidence and certificates: a graph's evidence is stored before the next graphs are asked about, and
-    rows are written in groups.
-
-    Args:
-        run: Held by this process.
-        classifier: Has checked the graphs, if only ahead.
-        graphs: By position in the data set, those of the run's settings.
-        engine: Where this number of graphs is worked on.
-        quiet: Show no progress.
+    The classifier has checked the graphs ahead; ``engine`` says where a number of graphs is worked on.
     """
     ask_missing(run, classifier, graphs, engine=engine, quiet=quiet)
     with progress("certifying", len(graphs), unit="graphs", quiet=quiet) as advance:
@@ -167,21 +159,13 @@ _ITEM = "edge-blind line"
 
 @dataclass(frozen=True)
 class Line:
-    """What certificates are compared with. No attack on edges changes any of these answers.
+    """What certificates are compared with. No attack on edges changes any of these answers."""
 
-    Attributes:
-        answers: Of a network that ignores edges, by graph; ``None`` if there is none to compare with.
-        missing: Why there is none, in words.
-        majority: The class that is most frequent among the training graphs, if they are known.
-        learned_from: How many training graphs the network has learned from, where it was fitted for this run.
-        training_graphs: How many there are.
-    """
-
-    answers: Mapping[int, int] | None = None
-    missing: str = ""
-    majority: int | None = None
-    learned_from: int | None = None
-    training_graphs: int | None = None
+    answers: Mapping[int, int] | None = None  # of a network that ignores edges, by graph
+    missing: str = ""  # why there are none, in words
+    majority: int | None = None  # the class that is most frequent among the training graphs, if they are known
+    learned_from: int | None = None  # training graphs, where the network was fitted for this run
+    training_graphs: int | None = None  # how many there are
 
     def right(self, rows: Sequence[Row]) -> int | None:
         """How many graphs of a table the network answers right; ``None`` without one, or without labels."""
@@ -201,7 +185,6 @@ class Line:
 
 
 def keep_line(run: Run[CertifySettings], line: Line) -> None:
-    """Keep the line of a run, in place of an earlier one."""
     run.store.finish(_ITEM, json.dumps(asdict(line)).encode())
 
 
@@ -213,14 +196,11 @@ def read_line(run: Run[CertifySettings]) -> Line | None:
         stored = json.loads(run.store.load(_ITEM))
         answers = stored.pop("answers")
         line = Line(None if answers is None else {int(graph): int(label) for graph, label in answers.items()}, **stored)
+        if line.answers is not None and line.answers.keys() != set(run.settings.graphs):
+            raise ValueError("it was altered: it belongs to other graphs")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(
-            f"the edge-blind line in {run.folder} cannot be read: {error} (certify again in another folder)"
-        ) from error
-    if line.answers is not None and line.answers.keys() != set(run.settings.graphs):
-        raise InputError(
-            f"the edge-blind line in {run.folder} was altered: it belongs to other graphs (certify again in another folder)"
-        )
+        sentence = f"the edge-blind line in {run.folder} cannot be read: {error}"
+        raise InputError(f"{sentence} (certify again in another folder)") from error
     return line
 
 

@@ -54,7 +54,6 @@ class RunSettings:
     command: ClassVar[str]
 
     def write(self, folder: Path) -> None:
-        """Write ``run.json``, or refuse a folder in which something else was asked."""
         path = folder / RUN_FILE
         if path.exists():
             other = type(self).read(folder)
@@ -69,7 +68,6 @@ class RunSettings:
         write_json(path, content)
 
     def refuse_other(self, folder: Path, other: Self) -> None:
-        """Refuse a run in which something else was asked."""
         if self.continues(other):
             return
         for key, mine, theirs in differences(self._plain(), other._plain()):
@@ -122,21 +120,7 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class CertifySettings(RunSettings):
-    """What ``flipproof certify`` was asked for.
-
-    Attributes:
-        data, data_sha256: Name and hash of the data set.
-        class_names: Names of its classes.
-        part, split_seed: Which graphs of which split.
-        graphs: Their positions in the data set.
-        graphs_seed: The seed that drew them from the part, every class in proportion; ``None`` if they are all of it.
-        model, model_sha256: Name and identity of the model.
-        features: Node features that the model is shown; of the default, what it comes to on these graphs.
-        num_classes: Number of classes that the model can name.
-        defence: Its name and settings.
-        question: What is asked about every graph: the defence's request.
-        paths: How graphs reach the model, and how many at once, with the number of graphs: rounding can depend on it.
-    """
+    """What ``flipproof certify`` was asked for."""
 
     command = "certify"
 
@@ -145,28 +129,25 @@ class CertifySettings(RunSettings):
     class_names: list[str]
     part: str
     split_seed: int
-    graphs: list[int]
+    graphs: list[int]  # positions in the data set
     model: str
     model_sha256: str
-    features: str
+    features: str  # node features that the model is shown; of the default, what it comes to on these graphs
     num_classes: int
-    defence: dict[str, Any]
-    question: dict[str, Any]
-    paths: dict[str, int] = field(default_factory=dict)
-    graphs_seed: int | None = None
+    defence: dict[str, Any]  # name and settings
+    question: dict[str, Any]  # what is asked about every graph: the defence's request
+    paths: dict[str, int] = field(default_factory=dict)  # how graphs reach the model: rounding can depend on it
+    graphs_seed: int | None = None  # that drew the graphs from the part, if they are not all of it
 
     @property
     def defence_class(self) -> type[Defence]:
-        """The defence."""
         return defence_class(self.defence["name"])
 
     @cached_property
     def defence_object(self) -> Defence:
-        """The defence with its settings."""
         return defence_from(self.defence)
 
     def request(self) -> Any:
-        """What is asked about every graph, as its defence reads it."""
         return from_plain(self.defence_class.request, {**self.question, "graphs": len(self.graphs)})
 
 
@@ -201,13 +182,7 @@ class AttackSettings(RunSettings):
 
 @dataclass(frozen=True)
 class StudySettings(RunSettings):
-    """What a study was asked for: ``reproduce``, ``tune`` or ``benchmark``.
-
-    Attributes:
-        study: Its name.
-        asked: What identifies it.
-        jobs: Its jobs by name, each with a hash of everything that its result depends on. Jobs may be added later.
-    """
+    """What a study was asked for: its name, what identifies it, and its jobs, each with a hash of what its result depends on."""
 
     command = "study"
 
@@ -264,11 +239,9 @@ class Store:
         self._connection.close()
 
     def finish(self, item: _Item, content: bytes) -> None:
-        """Keep what a finished item amounts to."""
         self._do("INSERT OR REPLACE INTO finished VALUES (?, ?, ?)", item, content, hashlib.sha256(content).hexdigest())
 
     def drop(self, item: _Item) -> None:
-        """Forget a finished item, so that it is done again."""
         self._do("DELETE FROM finished WHERE item = ?", item)
 
     def clear(self) -> None:
@@ -285,7 +258,6 @@ class Store:
         self._do("INSERT INTO asked SELECT ? WHERE NOT EXISTS (SELECT * FROM asked)", run_json)
 
     def finished(self) -> set[Any]:
-        """All finished items."""
         return {item for (item,) in self._do("SELECT item FROM finished")}
 
     def load(self, item: _Item) -> bytes:
@@ -340,7 +312,6 @@ class Run(Generic[_Settings]):
         self.record()
 
     def record(self) -> None:
-        """Write ``run.json``, and bind the evidence to it."""
         self.settings.write(self.folder)
         self.store.bind((self.folder / RUN_FILE).read_text(encoding="utf-8"))
 
@@ -370,7 +341,6 @@ def written_run(folder: str | os.PathLike[str], settings: _Settings) -> Iterator
 
 @contextmanager
 def open_run(folder: str | os.PathLike[str], kind: type[_Settings]) -> Iterator[Run[_Settings]]:
-    """A run that is there already, to be read."""
     path = Path(folder)
     settings = kind.read(path)
     with Store(path / STORE_FILE, write=False) as store:

@@ -25,15 +25,7 @@ from flipproof.runs.table import COLUMNS, Row, certificate_of, derive_row, read_
 
 @dataclass(frozen=True, eq=False)
 class SavedRun:
-    """What a run folder holds.
-
-    Attributes:
-        folder: Where it is.
-        certificates: One per graph, in the order of the data set.
-        graphs: The graphs, without node features, which a run does not keep.
-        class_names: Name of class 0, 1, 2, ...
-        settings: What was asked, as ``run.json`` has it.
-    """
+    """What a run folder holds: certificates in the order of the data set, graphs without node features, and what was asked."""
 
     folder: Path
     certificates: list[Certificate]
@@ -53,18 +45,14 @@ def certify_run(
     engine: Engine | None = None,
     **asked: Any,
 ) -> list[Certificate]:
-    """Certify graphs into a run folder, so that ``flipproof report``, ``export`` and ``verify`` show what was done in Python.
-
-    It is safe to stop: the same call continues where it ended. A folder that holds a run with other graphs, another model or
-    other settings is refused.
+    """Certify graphs into a run folder, as ``flipproof certify`` does; the same call continues where it was stopped.
 
     Args:
         defended: A :class:`SmoothedClassifier` or any other defended classifier.
         graphs: A :class:`flipproof.datasets.Dataset`, a list, a PyG data set or a ``DataLoader`` that does not shuffle.
         out: The run folder.
         name: What reports call the graphs; by default the data set's own name.
-        progress: Show progress on stderr.
-        workers, engine: As for :meth:`DefendedClassifier.certify_all`.
+        progress, workers, engine: As for :meth:`DefendedClassifier.certify_all`.
         **asked: What is asked, as for the defence's ``certify``; by default what ``flipproof certify`` asks, with seed 0.
 
     >>> import tempfile

@@ -1,8 +1,8 @@
 """The table of a run's certificates: one row per graph, derived from its evidence; as parquet, CSV, JSON or data frame.
 
 Rows stand in the order of the data set and hold no times and no paths, so that the same evidence gives the same bytes.
-``evidence_sha256`` is a hash of what the certificate was read from: it shows that stored evidence was altered by accident or by a
-careless hand. It is no signature: whoever can write to the folder can make evidence and hash agree.
+``evidence_sha256`` shows that stored evidence was altered by accident. It is no signature: whoever can write to the folder can
+make evidence and hash agree.
 """
 
 from __future__ import annotations
@@ -55,16 +55,11 @@ COLUMNS = {
     "grid": "grid",
     "evidence_sha256": "string",
 }
-"""Columns and their types. ``graph`` is the position in the data set; ``predicted`` is empty where it abstains.
-
-Where nothing is sampled, ``seed``, ``p_add`` and ``p_remove`` are empty. ``node_changes`` and the three radii behind it are empty
-where changes of nodes were not asked about.
-"""
+"""Columns and their types. ``graph`` is the position in the data set; what does not apply is empty."""
 
 TABLE_FILE = "certificates.parquet"
 NODE_COLUMNS = ("node_changes", "removed_nodes_radius", "added_nodes_radius", "changed_nodes_radius")
-ROWS_AT_ONCE = 10_000
-"""Rows that are made into columns at a time."""
+ROWS_AT_ONCE = 10_000  # that are made into columns
 
 
 def derive_row(index: int, evidence: Evidence, request: Any) -> Row:
@@ -95,7 +90,6 @@ def certificate_row(index: int, graph: Graph | None, certificate: Certificate, d
 
 
 def certificate_of(row: Row) -> Certificate:
-    """The certificate that a row was made of."""
     noise = None if row["p_add"] is None else EdgeNoise(add=row["p_add"], remove=row["p_remove"])
     grid = np.array(row["grid"], dtype=np.bool_)
     kept = ("radius", "method", "alpha", "samples", "p_lower", "p_upper", "num_slots", "order", "votes_radius")
@@ -111,7 +105,6 @@ def certificate_of(row: Row) -> Certificate:
 
 
 def has_table(folder: Path) -> bool:
-    """Whether the run's certificates are written."""
     return (folder / TABLE_FILE).is_file()
 
 
@@ -122,7 +115,6 @@ def write_table(folder: Path, rows: Iterable[Row]) -> None:
 
 
 def read_table(folder: Path) -> StoredRows:
-    """The rows of ``certificates.parquet``."""
     if not has_table(folder):
         raise InputError(
             f"{folder} has no {TABLE_FILE}: the run is not finished (run its flipproof certify command again)"
@@ -165,19 +157,16 @@ class StoredRows(Sequence[Row]):
             yield from batch.to_pylist()
 
     def columns(self, *names: str) -> dict[str, list[Any]]:
-        """Some columns, whole."""
         return {name: self._table.column(name).to_pylist() for name in names}
 
 
 def columns_of(rows: Sequence[Row], *names: str) -> dict[str, list[Any]]:
-    """Some columns of a table."""
     if isinstance(rows, StoredRows):
         return rows.columns(*names)
     return {name: [row[name] for row in rows] for name in names}
 
 
 def write_formatted(rows: Iterable[Row], kind: str, file: BinaryIO) -> None:
-    """Write the table to a file: ``csv``, ``parquet`` or ``json``."""
     if kind not in FORMATS:
         raise InputError(f"--format must be one of {', '.join(FORMATS)}; got {kind!r} (csv is the default)")
     if kind == "parquet":
@@ -219,14 +208,9 @@ _KINDS = {"int64": "Int64", "bool": "boolean", "double": "float64"}  # of pandas
 
 
 def to_dataframe(certificates: Iterable[Certificate], graphs: Iterable[Any] | None = None) -> Any:
-    """A pandas ``DataFrame`` with one row per certificate.
+    """A pandas ``DataFrame`` with one row per certificate and the columns of ``flipproof export``.
 
-    The columns are those of ``flipproof export``: ``graph`` (the position), ``predicted`` (missing where it abstains),
-    ``radius``, ``adds_radius``, ``removes_radius``, ``method``, ``alpha``, ``samples``, ``counts``, ``grid`` and others.
-
-    Args:
-        certificates: For instance what ``certify_all`` returned.
-        graphs: The graphs, in the same order; adds ``name``, ``nodes``, ``edges``, ``label`` and ``correct``.
+    ``graphs``, in the same order, add ``name``, ``nodes``, ``edges``, ``label`` and ``correct``.
 
     >>> from flipproof import EdgeNoise, certify_counts
     >>> table = to_dataframe([certify_counts([990, 10], EdgeNoise(keep=0.9), method="votes")])

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from flipproof.checks import checked_count
+from flipproof.checks import checked_budget
 from flipproof.classifiers.features import Constant, NodeFeatures, as_features
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graphs
@@ -82,7 +82,7 @@ class CertifiedTraining(GraphTask):
         validation: Iterable[Any] | None,
         chosen: Hyperparameters,
     ) -> None:
-        self.most, self.flips = checked_budget(model, budget)
+        self.most, self.flips = _checked(model, budget)
         members, self.model, self.featured = as_graphs(graphs), model, bool(model.in_features)
         super().__init__(members, validation, _hook(features, model), chosen)
         self.check_classes(model.num_classes)
@@ -224,7 +224,7 @@ def learn_counts(
 
     Its one epoch tells the share of graphs that are wrong, as loss, and that of those that are right.
     """
-    started, (most, flips) = time.perf_counter(), checked_budget(model, budget)
+    started, (most, flips) = time.perf_counter(), _checked(model, budget)
     task = GraphTask(graphs, validation, Constant(), chosen)
     task.check_classes(model.num_classes)
     if not model.counts_only:
@@ -284,17 +284,14 @@ def _between(done: float, start: float, end: float) -> float:
     return min(1.0, max(0.0, (done - start) / (end - start)))
 
 
-def checked_budget(model: Any, budget: Any) -> tuple[tuple[int, int], int]:
+def _checked(model: Any, budget: Any) -> tuple[tuple[int, int], int]:
     """Additions and removals of a local network's budget, and flips; a single number stands for either kind."""
     if not isinstance(model, Local):
         raise InputError(
             f"budget is for local networks; got {type(model).__name__} (train a flipproof.models.Local, or leave it out)"
         )
-    if isinstance(budget, Sequence) and not isinstance(budget, str) and len(budget) == 2:
-        adds, removes = (checked_count(part, "budget", 0, "for instance (2, 1)") for part in budget)
-        return (adds, removes), checked_count(adds + removes, "budget", 1, "for instance (2, 1)")
-    flips = checked_count(budget, "budget", 1, "for instance 3, or (additions, removals)")
-    return (flips, flips), flips
+    most = checked_budget(budget)
+    return most, sum(most) if isinstance(budget, Sequence) else most[0]
 
 
 def _hook(features: Any, model: Local) -> NodeFeatures:

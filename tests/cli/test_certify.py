@@ -185,21 +185,6 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(shell: Shell, monkeypatch
     assert [row for row in stored("run") if row in kept] == kept
 
 
-def test_ctrl_c_says_how_to_continue(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*arguments: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Store, "finish", stop)
-        done = shell(*BASIC, "--out", "run folder", "--quiet")
-    assert done.code == 130
-    arguments = " ".join(map(str, BASIC))
-    assert done.err == (
-        f"flipproof: stopped; what is finished is kept. continue with: flipproof {arguments} --out 'run folder' --quiet\n"
-    )
-    assert shell(*BASIC, "--out", "run folder", "--quiet").code == 0
-
-
 def test_a_split_seed_that_mixes_training_and_test_graphs_is_warned_of(shell: Shell) -> None:
     assert shell("train", "--data", "graphs", "--keep", 0.9, "--epochs", 1, "--out", "m", "--quiet").code == 0
     certify = ["certify", "--model", "m", "--samples", 20, "--method", "votes", "--json"]
@@ -218,23 +203,6 @@ def test_features_of_ones_own_and_a_limit(shell: Shell) -> None:
     settings = settings_of("run")
     assert settings["features"].startswith("hooks:twice sha256:")
     assert settings["num_classes"] == 3
-
-
-def test_a_pyg_model_of_ones_own(shell: Shell) -> None:
-    Path("network.py").write_text(
-        "import torch\nfrom torch_geometric.nn import GCNConv, global_mean_pool\n\n\n"
-        "class Net(torch.nn.Module):\n"
-        "    def __init__(self):\n        super().__init__()\n"
-        "        self.convolution, self.drop, self.head = GCNConv(1, 4), torch.nn.Dropout(0.5), torch.nn.Linear(4, 2)\n\n"
-        "    def forward(self, x, edge_index, batch):\n"
-        "        hidden = self.drop(self.convolution(x, edge_index).relu())\n"
-        "        return self.head(global_mean_pool(hidden, batch))\n\n\n"
-        "def make():\n    torch.manual_seed(0)\n    return Net()\n"
-    )
-    arguments = ["certify", "--model", "network:make", "--data", "graphs", "--keep", 0.8, "--features", "degree"]
-    done = shell(*arguments, "--samples", 100, "--method", "votes", "--json", "--out", "run")
-    assert done.code == 0, done.err
-    assert shell("verify", "run").code == 0
 
 
 # ---- engines and early stopping --------------------------------------------------------------------------------------------
@@ -334,13 +302,6 @@ def test_the_run_says_which_way_the_model_was_asked_and_with_how_much_memory(she
     assert other.code == 2
     assert "slow holds a run with paths = {'message passing" in other.err
     assert "1024 at a time': 4}; asked for paths = " in other.err
-
-
-def test_memory_that_is_no_amount_is_refused(shell: Shell) -> None:
-    done = shell(*BASIC, "--out", "run", "--memory", "much")
-    assert (done.code, done.out) == (2, "")
-    assert "--memory must be an amount such as 2GiB or 500MB; got 'much'" in done.err
-    assert not (shell.folder / "run").exists()
 
 
 def test_a_zero_that_is_typed_is_not_taken_for_nothing(shell: Shell) -> None:

@@ -34,7 +34,17 @@ def test_certificates_are_those_of_the_library(shell: Shell) -> None:
     assert [row["graph"] for row in rows] == test
     for row, certificate in zip(rows, certificates, strict=True):
         plain = certificate.to_dict()
-        for key in ["radius", "votes_radius", "removes_radius", "counts", "method", "alpha", "samples", "p_lower", "seed"]:
+        for key in [
+            "radius",
+            "votes_radius",
+            "removes_radius",
+            "counts",
+            "method",
+            "alpha",
+            "samples",
+            "p_lower",
+            "seed",
+        ]:
             assert row[key] == plain[key], key
         assert (row["predicted"], row["p_add"], row["p_remove"]) == (certificate.label, None, None)
         assert row["grid"] == certificate.grid.tolist()

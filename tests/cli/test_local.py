@@ -10,7 +10,20 @@ import pytest
 import flipproof as fp
 from support.command_line import Command
 
-TRAIN = ["train", "--defence", "local", "--budget", "2", "--data", "topologies", "--epochs", "2", "--out", "model", "--json"]
+TRAIN = [
+    "train",
+    "--defence",
+    "local",
+    "--budget",
+    "2",
+    "--data",
+    "topologies",
+    "--epochs",
+    "2",
+    "--out",
+    "model",
+    "--json",
+]
 
 
 @pytest.fixture

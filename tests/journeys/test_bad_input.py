@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from flipproof.runs.run_folder import written_run
 from flipproof.runs.settings import AttackSettings, CertifySettings
-from support.command_line import OWN_MODEL, call, write_graphs
+from support.command_line import OWN_MODEL, call, write_degrees, write_graphs
 from support.runs import replace_evidence, stored
 
 NO_ATTACK = AttackSettings("graphs", "", [], "", None, None, "own", 1, [], {}, 1, 1, 0.1, 0)
@@ -230,19 +229,8 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "one-class").mkdir()
     (folder / "one-class" / "labels.csv").write_text("a.txt,0\n")
     (folder / "one-class" / "a.txt").write_text("0 1\n")
-    _graphs_with_degrees(folder / "degrees")
+    write_degrees(folder / "degrees")
     return folder
-
-
-def _graphs_with_degrees(folder: Path) -> None:
-    folder.mkdir()
-    lines = []
-    for index, size in enumerate((5, 6, 7, 8, 5, 6)):
-        nodes = [{"id": node, "degree": size - 1 if node == 0 else 1} for node in range(size)]
-        edges = [{"source": 0, "target": node} for node in range(1, size)]
-        (folder / f"{index}.json").write_text(json.dumps({"nodes": nodes, "edges": edges}))
-        lines.append(f"{index}.json,{index % 2}\n")
-    (folder / "labels.csv").write_text("".join(lines))
 
 
 @pytest.fixture(scope="module")

@@ -30,8 +30,7 @@ def settings_of(run: str) -> dict[str, Any]:
 
 
 def test_certificates_are_those_of_the_library(shell: Shell) -> None:
-    done = shell(*BASIC, "--seed", 4, "--alpha", 0.01, "--out", "run", "--json")
-    assert done.code == 0, done.err
+    done = shell.done(*BASIC, "--seed", 4, "--alpha", 0.01, "--out", "run", "--json")
     assert done.err == ""
     summary = json.loads(done.out)
     rows = json.loads(shell("export", "run", "--format", "json").out)
@@ -54,8 +53,7 @@ def test_certificates_are_those_of_the_library(shell: Shell) -> None:
 
 
 def test_simultaneous_gives_every_graph_its_share_of_alpha(shell: Shell) -> None:
-    done = shell(*BASIC, "--alpha", 0.04, "--simultaneous", "--out", "run")
-    assert done.code == 0, done.err
+    done = shell.done(*BASIC, "--alpha", 0.04, "--simultaneous", "--out", "run")
     assert "alpha 0.04 for all graphs at once (0.01 each)" in done.out
     assert shell(*BASIC, "--alpha", 0.01, "--out", "each").code == 0
     tables = [shell("export", run).out for run in ("run", "each")]
@@ -66,8 +64,7 @@ def test_simultaneous_gives_every_graph_its_share_of_alpha(shell: Shell) -> None
 
 
 def test_the_table_and_the_plain_lines(shell: Shell) -> None:
-    done = shell(*BASIC, "--out", "run", "--method", "votes")
-    assert done.code == 0, done.err
+    done = shell.done(*BASIC, "--out", "run", "--method", "votes")
     for part in (
         "certified accuracy of 4 test graphs",
         "additions only",
@@ -86,8 +83,7 @@ def test_a_second_run_samples_nothing_again(shell: Shell) -> None:
     assert shell(*BASIC, "--out", "run").code == 0
     before, table = stored("run"), Path("run/certificates.parquet").read_bytes()
     Path("run/certificates.parquet").unlink()
-    done = shell(*BASIC, "--out", "run")
-    assert done.code == 0
+    done = shell.done(*BASIC, "--out", "run")
     assert "asking" not in done.err
     assert stored("run") == before
     assert Path("run/certificates.parquet").read_bytes() == table
@@ -123,8 +119,7 @@ def test_a_changed_model_or_changed_data_is_another_run(shell: Shell, monkeypatc
     Path("own.py").write_text(OWN_MODEL.format(pause=0) + "# changed\n")
     monkeypatch.delitem(__import__("sys").modules, "own")
     assert "run holds a run with data" in shell(*BASIC, "--out", "run").err
-    shell_again = shell(*[*BASIC[:-1], "again"], "--out", "other")
-    assert shell_again.code == 0
+    shell.done(*[*BASIC[:-1], "again"], "--out", "other")
 
 
 def test_rows_stand_in_order_in_every_format(shell: Shell) -> None:
@@ -151,8 +146,7 @@ def test_spoilt_evidence_is_asked_again(shell: Shell) -> None:
     assert shell(*BASIC, "--out", "run").code == 0
     before, index = Path("run/certificates.parquet").read_bytes(), settings_of("run")["graphs"][0]
     spoil("run", index)
-    done = shell(*BASIC, "--out", "run")
-    assert done.code == 0
+    done = shell.done(*BASIC, "--out", "run")
     assert f"was altered: its hash is not the stored one; asking again about graph {index}" in done.err
     assert "continuing run: 3 of 4 graphs are done" in done.err
     assert Path("run/certificates.parquet").read_bytes() == before
@@ -197,8 +191,7 @@ def test_a_split_seed_that_mixes_training_and_test_graphs_is_warned_of(shell: Sh
 
 def test_features_of_ones_own_and_a_limit(shell: Shell) -> None:
     Path("hooks.py").write_text("import numpy as np\n\n\ndef twice(graph):\n    return 2 * graph.degrees[:, None]\n")
-    done = shell(*BASIC, "--features", "hooks:twice", "--graphs", 2, "--classes", 3, "--out", "run", "--json")
-    assert done.code == 0, done.err
+    done = shell.done(*BASIC, "--features", "hooks:twice", "--graphs", 2, "--classes", 3, "--out", "run", "--json")
     assert json.loads(done.out)["graphs"] == 2
     settings = settings_of("run")
     assert settings["features"].startswith("hooks:twice sha256:")
@@ -212,8 +205,7 @@ def test_any_number_of_workers_gives_the_same_bytes(shell: Shell) -> None:
     basic = [*BASIC[:5], "--samples", 1500, *BASIC[7:]]
     tables = []
     for workers in (1, 3):
-        done = shell(*basic, "--workers", workers, "--out", f"run-{workers}")
-        assert done.code == 0, done.err
+        shell.done(*basic, "--workers", workers, "--out", f"run-{workers}")
         tables.append(Path(f"run-{workers}/certificates.parquet").read_bytes())
     assert tables[0] == tables[1]
 
@@ -236,8 +228,7 @@ AUTO = [*BASIC[:5], "--samples", "auto", "--max-samples", 5000, "--target-radius
 
 
 def test_auto_stops_early_continues_and_is_verified(shell: Shell) -> None:
-    done = shell(*AUTO, "--out", "run", "--workers", 2)
-    assert done.code == 0, done.err
+    done = shell.done(*AUTO, "--out", "run", "--workers", 2)
     assert "asking: 4 of 4 graphs" in done.err
     assert "auto: 1,024 to " in done.out
     assert shell(*AUTO, "--out", "alone", "--workers", 1).code == 0
@@ -294,8 +285,7 @@ def test_the_run_says_which_way_the_model_was_asked_and_with_how_much_memory(she
     for name, ways in reasons.items():
         command = [*BASIC, "--features", "degree", "--out", name]
         command[2] = f"pyg_models:{name}"
-        done = shell(*command, "--memory", "512MiB")
-        assert done.code == 0, done.err
+        shell.done(*command, "--memory", "512MiB")
         assert CertifySettings.read(shell.folder / name).paths == ways
     # other batches may round otherwise, and are another run
     other = shell(*command, "--memory", "2MiB")

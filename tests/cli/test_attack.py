@@ -60,18 +60,6 @@ def test_a_model_without_a_defence_is_attacked_as_it_is(shell: Shell) -> None:
     assert set(json.loads(shell.done(*plain).out)["accuracy_under_attack"]) == {"base"}
 
 
-def test_ctrl_c_says_how_to_continue(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    save_models()
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            "flipproof.runs.run_folder.Store.finish", lambda *content: (_ for _ in ()).throw(KeyboardInterrupt)
-        )
-        stopped = shell(*ATTACK, "--out", "a", "--quiet")
-    assert stopped.code == 130
-    assert "what is finished is kept. continue with: flipproof attack --model noisy" in stopped.err
-    assert shell(*ATTACK, "--out", "a", "--quiet").code == 0
-
-
 @pytest.mark.parametrize(
     ("option", "message"),
     [

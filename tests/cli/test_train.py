@@ -38,28 +38,6 @@ def test_everything_certify_needs_is_stored(shell: Shell) -> None:
     assert settings["model_sha256"] == saved.weights_hash
 
 
-def test_the_edge_blind_baseline_is_certified_at_every_radius(shell: Shell) -> None:
-    summary = train(shell, "--data", "graphs", "--model", "edge-blind", "--out", "m")
-    assert summary["features"] == "constant"
-    assert json.loads(shell.done("certify", "--model", "m", "--json", "--out", "run").out)["method"] == "edge-blind"
-    rows = shell.rows("run")
-    assert all(row["radius"] == row["num_slots"] == row["nodes"] * (row["nodes"] - 1) // 2 for row in rows)
-    assert shell("verify", "run").code == 0
-
-
-def test_the_defence_alone_says_the_model(shell: Shell) -> None:
-    assert train(shell, "--data", "graphs", "--defence", "edge-blind", "--out", "m")["network"] == "edge-blind"
-
-
-def test_the_same_seed_gives_the_same_weights(tmp_path: Path, command: Command) -> None:
-    arguments = ["--data", "topologies:24", "--keep", 0.9, "--validation", 0, "--hidden", 8, "--layers", 1]
-    for name in ("a", "b"):
-        train(command, *arguments, "--out", tmp_path / name)
-    train(command, *arguments, "--seed", 1, "--out", tmp_path / "c")
-    hashes = [models.load_metadata(tmp_path / name).weights_hash for name in "abc"]
-    assert hashes[0] == hashes[1] != hashes[2]
-
-
 def test_a_real_data_set_by_name(tmp_path: Path, command: Command) -> None:
     noise = ["--add", 0.01, "--remove", 0.3]
     train(command, "--data", "MUTAG", "--root", data_root(), *noise, "--out", tmp_path / "m")

@@ -67,14 +67,10 @@ def test_an_altered_run_is_told_of_whatever_the_defence(shell: Shell, alteration
     shell.done(*certify)
     index = CertifySettings.read(Path("run")).graphs[1]
     row = next(row for row in shell.rows("run") if row["graph"] == index)
-    if alteration == "radius":
-        alter_row("run", index, "radius", 9)
-    elif alteration == "grid":
-        alter_row("run", index, "grid", [[True] * 9])
-    elif alteration in ("label", "predicted"):
-        alter_row("run", index, alteration, 1 - int(row[alteration] or 0))
-    elif alteration == "row gone":
-        alter_row("run", index, "graph", 99)
+    cells = {"radius": ("radius", 9), "grid": ("grid", [[True] * 9]), "row gone": ("graph", 99)}
+    cells |= {name: (name, 1 - int(row[name] or 0)) for name in ("label", "predicted")}
+    if alteration in cells:
+        alter_row("run", index, *cells[alteration])
     elif alteration == "evidence gone":
         replace_evidence("run", index, None)
     else:
@@ -160,15 +156,8 @@ def test_a_row_twice_and_an_altered_run_json_are_told_of(shell: Shell) -> None:
     assert shell("verify", "run").code == 0
     settings = Path("run/run.json")
     whole = json.loads(settings.read_text())
-    for key, value in (
-        ("model_sha256", "0" * 64),
-        ("data_sha256", "0" * 64),
-        ("features", "degree"),
-        ("class_names", ["a", "b"]),
-        ("part", "all"),
-        ("model", "another"),
-        ("paths", {}),
-    ):
+    other = {"model_sha256": "0" * 64, "data_sha256": "0" * 64, "features": "degree", "class_names": ["a", "b"]}
+    for key, value in {**other, "part": "all", "model": "another", "paths": {}}.items():
         settings.write_text(json.dumps({**whole, "settings": {**whole["settings"], key: value}}))
         done = shell("verify", "run")
         assert done.code == 1, key

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flipproof.runs.run_folder import AttackSettings, CertifySettings, written_run
-from support.command_line import OWN_MODEL, call, write_graphs
+from support.command_line import OWN_MODEL, call, write_degrees, write_graphs
 from support.runs import replace_evidence, stored
 
 NO_ATTACK = AttackSettings("graphs", "", [], "", None, None, "own", 1, [], {}, 1, 1, 0.1, 0)
@@ -71,10 +70,7 @@ BAD_INPUT = [
     ("train --out new", "Missing option '--data'"),
     ("certify --out new", "Missing option '--model'"),
     ("export", "Missing argument 'RUN'"),
-    (
-        "train --data graphs --epochs many --out new",
-        "Invalid value for '--epochs': Input should be a valid integer, unable to parse string as an integer; got 'many'",
-    ),
+    ("train --data graphs --epochs many --out new", "integer, unable to parse string as an integer; got 'many'"),
     ("certify --model model --sample 5 --out new", "No such option: --sample"),
     (f"{OWN} --graphs 0", "Invalid value for '--graphs': Input should be greater than or equal to 1; got '0'"),
     # noise
@@ -95,10 +91,7 @@ BAD_INPUT = [
     (f"{OWN} --groups 3", "--groups belongs to voting, and the defence here is smoothing (leave it out)"),
     (f"{OWN} --defence voting", "--keep belongs to smoothing, and the defence here is voting (leave it out)"),
     (f"{OWN} --defence shield", "got 'shield' (smoothing is the usual one)"),
-    (
-        f"{OWN} --defence smoothing --groups 3",
-        "--groups belongs to voting, and the defence here is smoothing (leave it out)",
-    ),
+    (f"{OWN} --defence smoothing --groups 3", "belongs to voting, and the defence here is smoothing (leave it out)"),
     (f"{SAVED} --groups 3", "--samples belongs to smoothing, and the defence here is voting (leave it out)"),
     ("certify --model model --out new --defence voting", "voting needs a number of groups; got none"),
     ("certify --model model --groups 3 --features one-hot-degree --out new", "the model failed on noisy copies"),
@@ -143,10 +136,7 @@ BAD_INPUT = [
     (f"{TRAIN} --features own", "the model needs node features and the graph has none"),
     (f"{TRAIN} --features own:make", "--features must be one that a model folder can name"),
     (f"{TRAIN} --model edge-blind --features degree", "an edge-blind model needs features that do not depend on edges"),
-    (
-        "certify --model gone --out new",
-        "--model must be a folder that train wrote, or package.module:factory; gone is neither",
-    ),
+    ("certify --model gone --out new", "be a folder that train wrote, or package.module:factory; gone is neither"),
     ("certify --model gcn --out new", "--model gcn is a model without weights"),
     ("certify --model graphs --out new", "graphs is not a model folder"),
     ("certify --model cut --out new", "weights.safetensors is cut off or altered"),
@@ -156,14 +146,8 @@ BAD_INPUT = [
     ("certify --model clean --out new", "the model was not trained for a defence, so one must be given (--keep 0.9"),
     ("certify --model moved --out new", "are not those that the model was trained on"),
     ("certify --model own:make --keep 0.8 --out new", "the model does not say which data it belongs to (give --data)"),
-    (
-        "certify --model undefended --out new",
-        "the model was not trained for a defence, so one must be given (--keep 0.9",
-    ),
-    (
-        "certify --model own:make --data graphs --out new",
-        "the model was not trained for a defence, so one must be given",
-    ),
+    ("certify --model undefended --out new", "model was not trained for a defence, so one must be given (--keep 0.9"),
+    ("certify --model own:make --data graphs --out new", "model was not trained for a defence, so one must be given"),
     ("certify --model absent:make --data graphs --out new", "importing absent failed with ModuleNotFoundError"),
     ("certify --model own:missing --data graphs --out new", "own has no callable missing"),
     ("certify --model own.py:make --data graphs --out new", "importing own.py failed"),
@@ -199,14 +183,8 @@ BAD_INPUT = [
     ("report spoilt", "spoilt/certificates.parquet is cut off or altered"),
     ("report attacked", "attacked was not made by flipproof certify"),
     ("report run --out own.py", "--out must be a folder; own.py is a file"),
-    (
-        "report run --attack gone",
-        "gone is not a run folder: there is no such folder (give the --out of flipproof attack)",
-    ),
-    (
-        "report run --attack graphs",
-        "graphs is not a run folder: it has no run.json (give the --out of flipproof attack)",
-    ),
+    ("report run --attack gone", "is not a run folder: there is no such folder (give the --out of flipproof attack)"),
+    ("report run --attack graphs", "is not a run folder: it has no run.json (give the --out of flipproof attack)"),
     ("report run --attack run", "run was not made by flipproof attack"),
     ("report run --attack attacked", "--attack attacked attacked another model, data or defence than the runs"),
     ("verify gone", "gone is not a run folder"),
@@ -246,19 +224,8 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "one-class").mkdir()
     (folder / "one-class" / "labels.csv").write_text("a.txt,0\n")
     (folder / "one-class" / "a.txt").write_text("0 1\n")
-    _graphs_with_degrees(folder / "degrees")
+    write_degrees(folder / "degrees")
     return folder
-
-
-def _graphs_with_degrees(folder: Path) -> None:
-    folder.mkdir()
-    lines = []
-    for index, size in enumerate((5, 6, 7, 8, 5, 6)):
-        nodes = [{"id": node, "degree": size - 1 if node == 0 else 1} for node in range(size)]
-        edges = [{"source": 0, "target": node} for node in range(1, size)]
-        (folder / f"{index}.json").write_text(json.dumps({"nodes": nodes, "edges": edges}))
-        lines.append(f"{index}.json,{index % 2}\n")
-    (folder / "labels.csv").write_text("".join(lines))
 
 
 @pytest.fixture(scope="module")

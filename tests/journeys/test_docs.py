@@ -37,14 +37,10 @@ def test_what_is_not_run_names_what_exists(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES.get)
-def test_code_stands_where_it_is_seen(page: Path) -> None:
+def test_code_stands_where_it_is_seen_and_links_lead_somewhere(page: Path) -> None:
     for block in blocks_of(page):
         hidden = block.kind == "text" and not block.output and re.match(r"(import|from) \w+|>>> ", block.text)
         assert not hidden, f"{page.name}, line {block.line}: Python that no test runs (fence it with ```python)"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=NAMES.get)
-def test_every_file_it_links_to_exists(page: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
     for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
         assert (page.parent / target).exists(), target

@@ -15,13 +15,11 @@ import pytest
 from support.command_line import call
 from support.shared_data import data_root
 
-# as somebody wrote it who had never heard of flipproof: it wants its own node features, and trains itself in PyG
+# as somebody wrote it who had never heard of flipproof: it wants its own node features, and comes in training mode
 PYG_PROJECT = '''
 """Molecules with PyG."""
 
 import torch
-from torch_geometric.data import Data
-from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GraphConv, global_max_pool, global_mean_pool
 
 
@@ -40,22 +38,11 @@ class Molecules(torch.nn.Module):
 
 
 def trained():
-    """The network, fitted to a few made-up molecules: rings and chains."""
     torch.manual_seed(0)
-    molecules = []
-    for index in range(40):
-        n, ring = 6 + index % 4, index % 2
-        pairs = [(v, v + 1) for v in range(n - 1)] + [(0, n - 1)] * ring
-        edges = torch.tensor(pairs + [(v, u) for u, v in pairs]).T
-        molecules.append(Data(x=torch.eye(7)[torch.randint(7, (n,))], edge_index=edges, y=torch.tensor([ring])))
     model = Molecules()
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    for _ in range(3):
-        for part in DataLoader(molecules, batch_size=20):
-            optimizer.zero_grad()
-            logits = model(part.x, part.edge_index, batch=part.batch)
-            torch.nn.functional.cross_entropy(logits, part.y).backward()
-            optimizer.step()
+    for _ in range(3):  # a ring of six atoms again and again; what it learns does not matter here
+        edges = torch.tensor([[v, (v + 1) % 6] for v in range(6)] + [[(v + 1) % 6, v] for v in range(6)]).T
+        model(torch.eye(7)[torch.randint(7, (6,))], edges, batch=torch.zeros(6, dtype=torch.long))
     return model
 '''
 

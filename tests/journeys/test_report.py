@@ -40,6 +40,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.fixture
+def page(browser: Any, folder: Path) -> Iterator[Any]:
+    """The report of one run, opened."""
+    with opened(browser, folder / "one.html") as shown:
+        yield shown.page
+
+
+@pytest.fixture
+def several(browser: Any, folder: Path) -> Iterator[Any]:
+    """The report of three runs, opened."""
+    with opened(browser, folder / "several.html") as shown:
+        yield shown.page
+
+
 def read(folder: Path, *names: str) -> list[CertifiedRun]:
     return [read_run(folder / name, name) for name in names]
 
@@ -48,22 +62,20 @@ def column(page: Any, number: int) -> list[str]:
     return page.locator(f"{ROWS} td:nth-child({number})").all_inner_texts()
 
 
-def test_headline_and_every_part_in_place(browser: Any, folder: Path) -> None:
+def test_headline_and_every_part_in_place(page: Any, folder: Path) -> None:
     (run,) = read(folder, "even")
     right = int((run.right_radii() >= 0).sum())
-    with opened(browser, folder / "one.html") as shown:
-        page = shown.page
-        assert f"{right} of 12 graphs" in page.inner_text(".lead")
-        assert "1 in 1,000" in page.inner_text(".lead")
-        assert page.locator(ROWS).count() == 12
-        for part in ("#chart svg", "#legend button", "#panels svg"):
-            assert page.locator(part).count() >= 1, part
-        assert "edge-blind" in page.inner_text("#legend")
-        # no sideways scrolling of the page itself; headings and controls have names
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        assert page.evaluate("[...document.querySelectorAll('main h2, main h3')].every(h => h.innerText.trim())")
-        named = "one => one.labels?.length || one.ariaLabel || one.textContent.trim()"
-        assert page.evaluate(f"[...document.querySelectorAll('button, input, select')].every({named})")
+    assert f"{right} of 12 graphs" in page.inner_text(".lead")
+    assert "1 in 1,000" in page.inner_text(".lead")
+    assert page.locator(ROWS).count() == 12
+    for part in ("#chart svg", "#legend button", "#panels svg"):
+        assert page.locator(part).count() >= 1, part
+    assert "edge-blind" in page.inner_text("#legend")
+    # no sideways scrolling of the page itself; headings and controls have names
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.evaluate("[...document.querySelectorAll('main h2, main h3')].every(h => h.innerText.trim())")
+    named = "one => one.labels?.length || one.ariaLabel || one.textContent.trim()"
+    assert page.evaluate(f"[...document.querySelectorAll('button, input, select')].every({named})")
 
 
 def test_names_are_text_and_nothing_else(browser: Any, folder: Path) -> None:
@@ -78,67 +90,61 @@ def test_names_are_text_and_nothing_else(browser: Any, folder: Path) -> None:
             assert page.evaluate("document.scripts.length") == 2
 
 
-def test_sorting_by_a_column_head(browser: Any, folder: Path) -> None:
-    with opened(browser, folder / "one.html") as shown:
-        page = shown.page
-        nodes = page.locator("#table th button", has_text="Nodes")
-        nodes.click()
-        assert column(page, 3) == sorted(column(page, 3))
-        assert page.locator("#table th[aria-sort='ascending']").inner_text().startswith("Nodes")
-        nodes.press("Enter")  # the head keeps the focus, and the keyboard sorts too
-        assert column(page, 3) == sorted(column(page, 3), reverse=True)
-        page.locator("#table th button", has_text="Radius").click()
-        radii = [-1 if text == "–" else int(text) for text in column(page, 6)]
-        assert radii == sorted(radii, reverse=True)
-        assert len(set(radii)) > 1
+def test_sorting_by_a_column_head(page: Any) -> None:
+    nodes = page.locator("#table th button", has_text="Nodes")
+    nodes.click()
+    assert column(page, 3) == sorted(column(page, 3))
+    assert page.locator("#table th[aria-sort='ascending']").inner_text().startswith("Nodes")
+    nodes.press("Enter")  # the head keeps the focus, and the keyboard sorts too
+    assert column(page, 3) == sorted(column(page, 3), reverse=True)
+    page.locator("#table th button", has_text="Radius").click()
+    radii = [-1 if text == "–" else int(text) for text in column(page, 6)]
+    assert radii == sorted(radii, reverse=True)
+    assert len(set(radii)) > 1
 
 
-def test_filters(browser: Any, folder: Path) -> None:
+def test_filters(page: Any, folder: Path) -> None:
     (run,) = read(folder, "even")
     radii = [row["radius"] for row in run.rows]
     states = ["abstained" if row["predicted"] is None else "right" if row["correct"] else "wrong" for row in run.rows]
-    with opened(browser, folder / "one.html") as shown:
-        page = shown.page
-        page.select_option("#class", WHEEL)
-        assert page.locator(ROWS).count() == 6
-        assert page.inner_text("#count") == "6 of 12 graphs"
-        page.fill("#search", "<u>1 &")
-        assert page.locator(ROWS).count() == 1
-        page.click("#filters button[type=reset]")
-        page.locator(ROWS).nth(11).wait_for()
-        for state in ("right", "wrong", "abstained"):
-            page.select_option("#answer", state)
-            assert page.locator(ROWS).count() == states.count(state)
-        page.select_option("#answer", "")
-        page.fill("#least", "1")
-        assert page.locator(ROWS).count() == sum(radius >= 1 for radius in radii) > 0
+    page.select_option("#class", WHEEL)
+    assert page.locator(ROWS).count() == 6
+    assert page.inner_text("#count") == "6 of 12 graphs"
+    page.fill("#search", "<u>1 &")
+    assert page.locator(ROWS).count() == 1
+    page.click("#filters button[type=reset]")
+    page.locator(ROWS).nth(11).wait_for()
+    for state in ("right", "wrong", "abstained"):
+        page.select_option("#answer", state)
+        assert page.locator(ROWS).count() == states.count(state)
+    page.select_option("#answer", "")
+    page.fill("#least", "1")
+    assert page.locator(ROWS).count() == sum(radius >= 1 for radius in radii) > 0
 
 
-def test_a_graph_opens_with_votes_certificates_and_the_attack(browser: Any, folder: Path) -> None:
+def test_a_graph_opens_with_votes_certificates_and_the_attack(page: Any, folder: Path) -> None:
     (run,) = with_attacks(read(folder, "even"), folder / "attack")
     wheel = run.rows[1]
-    with opened(browser, folder / "one.html") as shown:
-        page = shown.page
-        page.click(f"{ROWS}:nth-child(2) td:nth-child(3)")  # anywhere in the row
-        detail = page.locator("#detail")
-        assert detail.is_visible()
-        assert detail.locator(".node").count() == wheel["nodes"]
-        flips = run.attacks[1]["defended"].flips
-        removed = [pair for pair in flips if list(pair) in run.graphs[1].edges.tolist()]
-        assert flips
-        assert detail.locator(".edge.removed").count() == len(removed)
-        assert detail.locator(".edge.added").count() == len(flips) - len(removed)
-        assert detail.locator(".edge").count() == wheel["edges"] + len(flips) - len(removed)
-        assert f"{max(wheel['counts'])} (" in detail.locator(".votes").inner_text()
-        table = detail.locator(".methods tbody tr").all_inner_texts()
-        assert [line.split()[0] for line in table] == ["influence", "votes", "paper"]
-        for line, method in zip(table, run.readings, strict=True):
-            assert line.split("\t")[2] == str(run.readings[method][1].radius)
-        detail.locator(".choices button", has_text="none").click()
-        assert detail.locator(".edge.added, .edge.removed").count() == 0
-        # what the page shows as a lower bound is not above it
-        stated = float(table[0].split("\t")[-1])
-        assert wheel["p_lower"] - 1e-4 <= stated <= wheel["p_lower"]
+    page.click(f"{ROWS}:nth-child(2) td:nth-child(3)")  # anywhere in the row
+    detail = page.locator("#detail")
+    assert detail.is_visible()
+    assert detail.locator(".node").count() == wheel["nodes"]
+    flips = run.attacks[1]["defended"].flips
+    removed = [pair for pair in flips if list(pair) in run.graphs[1].edges.tolist()]
+    assert flips
+    assert detail.locator(".edge.removed").count() == len(removed)
+    assert detail.locator(".edge.added").count() == len(flips) - len(removed)
+    assert detail.locator(".edge").count() == wheel["edges"] + len(flips) - len(removed)
+    assert f"{max(wheel['counts'])} (" in detail.locator(".votes").inner_text()
+    table = detail.locator(".methods tbody tr").all_inner_texts()
+    assert [line.split()[0] for line in table] == ["influence", "votes", "paper"]
+    for line, method in zip(table, run.readings, strict=True):
+        assert line.split("\t")[2] == str(run.readings[method][1].radius)
+    detail.locator(".choices button", has_text="none").click()
+    assert detail.locator(".edge.added, .edge.removed").count() == 0
+    # what the page shows as a lower bound is not above it
+    stated = float(table[0].split("\t")[-1])
+    assert wheel["p_lower"] - 1e-4 <= stated <= wheel["p_lower"]
 
 
 def test_weak_spots_are_drawn_and_told(browser: Any, folder: Path) -> None:
@@ -177,66 +183,60 @@ def test_weak_spots_are_drawn_and_told(browser: Any, folder: Path) -> None:
                 assert detail.locator(".weak, .choices").count() == 0
 
 
-def test_a_graph_opens_by_keyboard_alone(browser: Any, folder: Path) -> None:
-    with opened(browser, folder / "one.html") as shown:
-        page = shown.page
-        page.keyboard.press("Tab")  # the link that skips to the table
-        page.keyboard.press("Enter")
-        for _ in range(60):
-            page.keyboard.press("Tab")
-            if page.evaluate("document.activeElement.className") == "open":
-                break
-        page.keyboard.press("Enter")
-        assert page.locator("#detail").is_visible()
-        assert page.evaluate("document.getElementById('detail').contains(document.activeElement)")
-        first = page.inner_text("#detail-title")
-        page.keyboard.press("ArrowRight")
-        assert page.inner_text("#detail-title") != first
-        page.keyboard.press("Escape")
-        assert not page.locator("#detail").is_visible()
-        assert page.evaluate("document.activeElement.className") == "open"  # and the focus is back
+def test_a_graph_opens_by_keyboard_alone(page: Any) -> None:
+    page.keyboard.press("Tab")  # the link that skips to the table
+    page.keyboard.press("Enter")
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.className") == "open":
+            break
+    page.keyboard.press("Enter")
+    assert page.locator("#detail").is_visible()
+    assert page.evaluate("document.getElementById('detail').contains(document.activeElement)")
+    first = page.inner_text("#detail-title")
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("#detail-title") != first
+    page.keyboard.press("Escape")
+    assert not page.locator("#detail").is_visible()
+    assert page.evaluate("document.activeElement.className") == "open"  # and the focus is back
 
 
-def test_the_chart_by_keyboard_and_mouse(browser: Any, folder: Path) -> None:
+def test_the_chart_by_keyboard_and_mouse(page: Any, folder: Path) -> None:
     (run,) = read(folder, "even")
     counts = run.curve(top=4).certified
-    with opened(browser, folder / "one.html") as shown:
-        page = shown.page
-        page.focus("#chart")
-        page.keyboard.press("Home")
-        assert f"({counts[0]} of 12, 95% interval" in page.inner_text("#readout")
-        page.keyboard.press("ArrowRight")
-        page.keyboard.press("ArrowRight")
-        assert page.inner_text("#readout").startswith("Against any 2 flips")
-        assert f"({counts[2]} of 12, 95% interval 5–57%)" in page.inner_text("#readout")
-        page.locator("#chart svg").hover(position={"x": 60, "y": 100})
-        assert page.inner_text("#readout").startswith("Without an attack")
-        attacks = page.locator("#chart path.step.attack").count()
-        page.select_option("#method", "all")
-        assert page.locator("#chart path.step").count() == 3 + attacks + 1
-        assert page.locator("#chart path.whiskers").count() == 3 + attacks + 1
-        page.locator("#legend button").first.click()
-        assert page.locator("#chart path.step").count() == 2 + attacks + 1
-        page.uncheck("#band")
-        assert page.locator("#chart path.whiskers, #chart path.band").count() == 0
+    page.focus("#chart")
+    page.keyboard.press("Home")
+    assert f"({counts[0]} of 12, 95% interval" in page.inner_text("#readout")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("#readout").startswith("Against any 2 flips")
+    assert f"({counts[2]} of 12, 95% interval 5–57%)" in page.inner_text("#readout")
+    page.locator("#chart svg").hover(position={"x": 60, "y": 100})
+    assert page.inner_text("#readout").startswith("Without an attack")
+    attacks = page.locator("#chart path.step.attack").count()
+    page.select_option("#method", "all")
+    assert page.locator("#chart path.step").count() == 3 + attacks + 1
+    assert page.locator("#chart path.whiskers").count() == 3 + attacks + 1
+    page.locator("#legend button").first.click()
+    assert page.locator("#chart path.step").count() == 2 + attacks + 1
+    page.uncheck("#band")
+    assert page.locator("#chart path.whiskers, #chart path.band").count() == 0
 
 
-def test_attacks_are_shown_beside_the_certificates_of_the_same_graphs(browser: Any, folder: Path) -> None:
+def test_attacks_are_shown_beside_the_certificates_of_the_same_graphs(page: Any, folder: Path) -> None:
     (run,) = with_attacks(read(folder, "even"), folder / "attack")
     certified = run.certified_of_attacked
     assert certified is not None
     assert certified.graphs == len(run.attacks) == 4
-    with opened(browser, folder / "one.html") as shown:
-        page = shown.page
-        page.focus("#chart")
-        for r, key in enumerate(("Home", "ArrowRight", "ArrowRight")):
-            page.keyboard.press(key)
-            told = page.inner_text("#readout")
-            assert f"of the 4 graphs attacked {percent(certified.certified[r], 4)}" in told
-            for role, curve in run.under_attack.items():
-                assert f"on {run.targets[role]} (4 graphs) {percent(curve.certified[r], 4)}" in told
-                assert role != "defended" or curve.certified[r] >= certified.certified[r]
-        assert page.locator("#chart path.step.attack").count() == len(run.under_attack)
+    page.focus("#chart")
+    for r, key in enumerate(("Home", "ArrowRight", "ArrowRight")):
+        page.keyboard.press(key)
+        told = page.inner_text("#readout")
+        assert f"of the 4 graphs attacked {percent(certified.certified[r], 4)}" in told
+        for role, curve in run.under_attack.items():
+            assert f"on {run.targets[role]} (4 graphs) {percent(curve.certified[r], 4)}" in told
+            assert role != "defended" or curve.certified[r] >= certified.certified[r]
+    assert page.locator("#chart path.step.attack").count() == len(run.under_attack)
 
 
 def test_marks_of_every_panel_are_reached_and_opened_by_keyboard(browser: Any, folder: Path) -> None:
@@ -313,29 +313,25 @@ def test_the_heat_map_is_readable_on_a_phone(browser: Any, folder: Path) -> None
             assert shown.page.locator("#row-additions-and-removals rect.heat").evaluate_all(cells) >= 35
 
 
-def test_differences_between_runs_are_tested(browser: Any, folder: Path) -> None:
-    with opened(browser, folder / "several.html") as shown:
-        page = shown.page
-        page.click("summary:has-text('more than chance')")
-        lines = [line.split("\t") for line in page.locator("details[open] tbody tr").all_inner_texts()]
-        assert [line[:2] for line in lines] == [[name, str(r)] for name in ("uneven", "blind") for r in range(4)]
-        assert lines[1][2:] == ["+50 points", "6", "0", "0.031", "0.250"]
+def test_differences_between_runs_are_tested(several: Any) -> None:
+    several.click("summary:has-text('more than chance')")
+    lines = [line.split("\t") for line in several.locator("details[open] tbody tr").all_inner_texts()]
+    assert [line[:2] for line in lines] == [[name, str(r)] for name in ("uneven", "blind") for r in range(4)]
+    assert lines[1][2:] == ["+50 points", "6", "0", "0.031", "0.250"]
 
 
-def test_page_and_script_round_alike(browser: Any, folder: Path) -> None:
+def test_page_and_script_round_alike(page: Any) -> None:
     """Regression: 72% in the headline and 73% in the chart."""
     source = re.search(r"const percent = (\(count, total\) => \{.*?\n  \});", asset("report.js"), re.DOTALL)
     assert source is not None
     pairs = [[count, total] for total in (*range(1, 81), 160, 1000, 4096) for count in range(total + 1)]
-    with opened(browser, folder / "one.html") as shown:
-        page = shown.page
-        texts = page.evaluate(
-            f"pairs => {{ const percent = {source[1]}; return pairs.map((pair) => percent(...pair)); }}", pairs
-        )
-        assert texts == [percent(*pair) for pair in pairs]
-        line = percent(6, 12)
-        assert f"edge-blind: {line}" in page.inner_text("#legend")
-        assert line in page.locator(".tiles li").last.inner_text()
+    texts = page.evaluate(
+        f"pairs => {{ const percent = {source[1]}; return pairs.map((pair) => percent(...pair)); }}", pairs
+    )
+    assert texts == [percent(*pair) for pair in pairs]
+    line = percent(6, 12)
+    assert f"edge-blind: {line}" in page.inner_text("#legend")
+    assert line in page.locator(".tiles li").last.inner_text()
 
 
 def test_no_radius_and_no_attack_are_told_in_words(browser: Any, folder: Path) -> None:
@@ -383,26 +379,24 @@ def test_light_dark_and_narrow(browser: Any, folder: Path) -> None:
             assert page.evaluate("document.getElementById('detail').scrollWidth <= innerWidth")
 
 
-def test_several_runs_side_by_side(browser: Any, folder: Path) -> None:
+def test_several_runs_side_by_side(several: Any, folder: Path) -> None:
     runs = read(folder, "even", "uneven", "blind")
-    with opened(browser, folder / "several.html") as shown:
-        page = shown.page
-        assert page.locator("article.card h3").all_inner_texts() == ["even", "uneven", "blind"]
-        assert page.locator("#table th.group").all_inner_texts() == ["even", "uneven", "blind"]
-        assert page.locator("#chart path.step:not(.attack, .thin)").count() == 3
-        page.select_option("#attacker", "removes_radius")
-        page.focus("#chart")
-        page.keyboard.press("End")
-        top = int(max(run.right_radii(attacker="removes_radius").max() for run in runs[:2])) + 1
-        assert page.inner_text("#readout").startswith(f"Against any {max(4, top)} removals")
-        page.select_option("#run", "1")
-        page.select_option("#answer", "right")
-        assert page.locator(ROWS).count() == int((runs[1].right_radii() >= 0).sum())
-        page.click("#filters button[type=reset]")
-        page.click(f"{ROWS}:nth-child(2) .open")
-        assert page.locator("#detail .card h3").all_inner_texts() == ["even", "uneven", "blind"]
-        assert "ignores edges" in page.locator("#detail .card").nth(2).inner_text()
-        assert page.locator("#detail .card").nth(1).locator("svg[aria-label^='which numbers']").count() == 1
+    assert several.locator("article.card h3").all_inner_texts() == ["even", "uneven", "blind"]
+    assert several.locator("#table th.group").all_inner_texts() == ["even", "uneven", "blind"]
+    assert several.locator("#chart path.step:not(.attack, .thin)").count() == 3
+    several.select_option("#attacker", "removes_radius")
+    several.focus("#chart")
+    several.keyboard.press("End")
+    top = int(max(run.right_radii(attacker="removes_radius").max() for run in runs[:2])) + 1
+    assert several.inner_text("#readout").startswith(f"Against any {max(4, top)} removals")
+    several.select_option("#run", "1")
+    several.select_option("#answer", "right")
+    assert several.locator(ROWS).count() == int((runs[1].right_radii() >= 0).sum())
+    several.click("#filters button[type=reset]")
+    several.click(f"{ROWS}:nth-child(2) .open")
+    assert several.locator("#detail .card h3").all_inner_texts() == ["even", "uneven", "blind"]
+    assert "ignores edges" in several.locator("#detail .card").nth(2).inner_text()
+    assert several.locator("#detail .card").nth(1).locator("svg[aria-label^='which numbers']").count() == 1
 
 
 def test_it_prints_light_and_whole(browser: Any, folder: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,9 +19,10 @@ from flipproof.report.reading import check_attacks, read_run, run_names, with_at
 from flipproof.report.report_page import report_page, script_data
 from flipproof.runs.attacking import read_attacks
 from flipproof.runs.certifying import Line, keep_line, read_evidence
-from flipproof.runs.run_folder import CertifySettings, open_run, written_run
+from flipproof.runs.run_folder import STORE_FILE, CertifySettings, Store, open_run, written_run
 from flipproof.runs.table import read_table, write_table
 from support.certified_runs import KEEP, attack, certify, make_small_runs
+from support.runs import replace_evidence
 
 
 def evidence_of(folder: Path) -> dict[int, fp.Votes]:
@@ -31,14 +32,8 @@ def evidence_of(folder: Path) -> dict[int, fp.Votes]:
 
 def rewrite(path: Path, graph: int, change: Callable[[bytes], bytes]) -> None:
     """Change what a run holds of a graph, and make the hash agree."""
-    import hashlib
-
-    with sqlite3.connect(path / "evidence.sqlite") as database:
-        (content,) = database.execute("SELECT content FROM finished WHERE item = ?", (graph,)).fetchone()
-        new = change(content)
-        digest = hashlib.sha256(new).hexdigest()
-        database.execute("UPDATE finished SET content = ?, sha256 = ? WHERE item = ?", (new, digest, graph))
-    database.close()
+    with closing(Store(path / STORE_FILE, write=True)) as store:
+        store.finish(graph, change(store.load(graph)))
 
 
 def test_every_method_reads_the_stored_evidence(folder: Path) -> None:
@@ -146,9 +141,7 @@ def test_evidence_that_is_missing_or_was_exchanged_is_refused(folder: Path, tmp_
     rewrite(copy, 3, lambda content: other)
     with pytest.raises(fp.InputError, match=r"graph 3 in .* was not read from the evidence that is there"):
         read_run(copy, "even")
-    with sqlite3.connect(copy / "evidence.sqlite") as database:
-        database.execute("DELETE FROM finished WHERE item = 3")
-    database.close()
+    replace_evidence(copy, 3, None)
     with pytest.raises(fp.InputError, match="evidence of 11 of 12 graphs: the run is not finished"):
         read_run(copy, "even")
 

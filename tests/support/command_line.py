@@ -14,7 +14,7 @@ import pytest
 
 from flipproof.cli import main
 
-__all__ = ["OWN_MODEL", "Command", "Outcome", "Shell", "call", "write_graphs"]
+__all__ = ["OWN_MODEL", "Command", "Outcome", "Shell", "call", "write_degrees", "write_graphs"]
 
 # a black box that needs no torch: whether the graph has more edges than nodes
 OWN_MODEL = """
@@ -68,6 +68,20 @@ def write_graphs(folder: Path, *, count: int = 12, nodes: Callable[[int], int] =
         lines.append(f"{index}.edges,{'wheel' if index % 2 else 'ring'}\n")
     (folder / "labels.csv").write_text("".join(lines))
     return folder
+
+
+def write_degrees(folder: Path, *, count: int = 6) -> None:
+    """Stars with some chords whose nodes have their degree as an attribute, in two classes that have nothing to do with it."""
+    folder.mkdir()
+    lines = []
+    for index in range(count):
+        size = 5 + index % 4
+        edges = [(0, node) for node in range(1, size)] + [(1, node) for node in range(2, 2 + index % 3)]
+        nodes = [{"id": node, "degree": sum(node in edge for edge in edges)} for node in range(size)]
+        links = [{"source": u, "target": v} for u, v in edges]
+        (folder / f"{index}.json").write_text(json.dumps({"nodes": nodes, "edges": links}))
+        lines.append(f"{index}.json,{index % 2}\n")
+    (folder / "labels.csv").write_text("".join(lines))
 
 
 class Shell:

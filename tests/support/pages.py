@@ -39,7 +39,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 _PROGRAMS = ("flipproof", "make", "pip", "python", "ray", "git", "pytest")
-_SHELL = ("bash", "sh", "console", "shell")
+_LANGUAGES = {"python": "python", **dict.fromkeys(("bash", "sh", "console", "shell"), "shell")}
 COMMANDS = typer.main.get_command(parser()).commands  # type: ignore[attr-defined]
 _TARGETS = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
 _EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"])
@@ -56,21 +56,13 @@ _FEW_TOPOLOGIES = "topologies:48"
 
 @dataclass(frozen=True)
 class Block:
-    """A block of code on a page.
+    """A block of code on a page."""
 
-    Attributes:
-        kind: ``python``, ``shell``, ``file`` or ``text``.
-        text: Its content.
-        line: Line of the page, for messages.
-        comment: The comment that stands before it, or an empty text.
-        title: Name of the file that it is.
-    """
-
-    kind: str
+    kind: str  # python, shell, file or text
     text: str
-    line: int
-    comment: str = ""
-    title: str = ""
+    line: int  # of the page, for messages
+    comment: str = ""  # that stands before it
+    title: str = ""  # name of the file that it is
 
     @property
     def run(self) -> bool:
@@ -100,8 +92,7 @@ def _blocks(lines: list[str]) -> Iterator[Block]:
         if fence := re.fullmatch(r"```(\w*)(.*)", line):
             end = lines.index("```", number)
             title = re.search(r'title="([^"]+)"', fence[2])
-            language = fence[1]
-            kind = "file" if title else "shell" if language in _SHELL else "python" if language == "python" else "text"
+            kind = "file" if title else _LANGUAGES.get(fence[1], "text")
             yield Block(kind, "\n".join(lines[number:end]) + "\n", start, comment, title[1] if title else "")
             number, comment = end + 1, ""
         elif line.startswith("    ") and (start == 1 or not lines[start - 2].strip()):
@@ -135,7 +126,7 @@ def complaint(words: list[str]) -> str | None:
         return f"the Makefile has no target {min(missing)}" if missing else None
     if program == "pip":
         extras = {
-            name for found in re.findall(r"flipproof\[([a-z,]+)\]", " ".join(arguments)) for name in found.split(",")
+            name for word in re.findall(r"flipproof\[([a-z,]+)\]", " ".join(arguments)) for name in word.split(",")
         }
         return f"there is no extra {min(extras - _EXTRAS)}" if extras - _EXTRAS else None
     if program in ("python", "pytest"):
@@ -245,18 +236,13 @@ def _shape(text: str) -> list[str]:
 def _write_tu(folder: Path) -> None:
     """24 graphs in TU's text files: rings, and rings with a chord; a node's label says whether the chord ends there."""
     folder.mkdir(parents=True)
-    edges, indicator, classes, labels = [], [], [], []
+    rows: dict[str, list[object]] = {"A": [], "graph_indicator": [], "graph_labels": [], "node_labels": []}
     for graph in range(24):
-        size, first = 6 + graph % 5, len(indicator) + 1
+        size, first = 6 + graph % 5, len(rows["graph_indicator"]) + 1
         pairs = [(node, (node + 1) % size) for node in range(size)] + [(0, 3)] * (graph % 2)
-        edges += [f"{first + u}, {first + v}" for pair in pairs for u, v in (pair, pair[::-1])]
-        indicator += [str(graph + 1)] * size
-        classes.append(str(graph % 2))
-        labels += [str(int(node % 3 == 0)) for node in range(size)]
-    for name, rows in (
-        ("A", edges),
-        ("graph_indicator", indicator),
-        ("graph_labels", classes),
-        ("node_labels", labels),
-    ):
-        (folder / f"{folder.name}_{name}.txt").write_text("\n".join(rows) + "\n", encoding="utf-8")
+        rows["A"] += [f"{first + u}, {first + v}" for pair in pairs for u, v in (pair, pair[::-1])]
+        rows["graph_indicator"] += [graph + 1] * size
+        rows["graph_labels"].append(graph % 2)
+        rows["node_labels"] += [int(node % 3 == 0) for node in range(size)]
+    for name, values in rows.items():
+        (folder / f"{folder.name}_{name}.txt").write_text("".join(f"{value}\n" for value in values), encoding="utf-8")

@@ -19,81 +19,74 @@ from flipproof import __version__
 from flipproof.errors import InputError
 from flipproof.progress import note
 
-# heading: command: the module that has it, what it does, an example
+# heading: command: what it does, an example
 _COMMANDS = {
     "The paper and the mathematics": {
         "reproduce": (
-            "reproduce_command",
             "Reproduce the paper end to end: data, training, certification, the three figures, its claims measured.",
             "flipproof reproduce --out results/reproduce",
         ),
         "radius": (
-            "describe_command",
             "Compute how many edge flips a share of votes withstands: the mathematics alone, no model.",
             "flipproof radius --keep 0.9 --p-lower 0.99",
         ),
     },
     "A model and its robustness": {
         "train": (
-            "train_command",
             "Train a base classifier for the defence that it will be certified with.",
             "flipproof train --data MUTAG --root data --add 0.01 --remove 0.3 --out models/mutag",
         ),
         "describe": (
-            "describe_command",
             "Say what was read: classes, sizes, node features taken and ignored, repeated graphs; and how far defences reach.",
             "flipproof describe --data my_graphs",
         ),
         "certify": (
-            "certify_command",
             "Certify a data set's test graphs. Defence, features, data and split are the model's unless given.",
             "flipproof certify --model models/mutag --samples 10000 --out runs/mutag",
         ),
         "predict": (
-            "predict_command",
             "Answer graphs without labels: class, certified radius or abstention. With - as FILE, JSON lines in and out.",
             "flipproof predict --model models/mutag new_molecules/",
         ),
         "attack": (
-            "attack_command",
             "Find the smallest attack on every graph, against the model and against its defended version.",
             "flipproof attack --model models/mutag --budget 5 --certificates runs/mutag --out runs/attack",
         ),
     },
     "What a run holds": {
         "report": (
-            "run_commands",
             "Write figures (SVG, PDF, PNG, with their numbers) and one self-contained page, report.html, that opens offline.",
             "flipproof report runs/mutag --attack runs/attack",
         ),
         "export": (
-            "run_commands",
             "Export a run's certificates as a table; or tables of certified accuracy, tests and references for a paper.",
             "flipproof export runs/mutag --format csv > mutag.csv",
         ),
         "verify": (
-            "run_commands",
             "Derive every certificate again from the stored evidence and compare; the exit code is 1 if one was altered.",
             "flipproof verify runs/mutag",
         ),
     },
     "Choosing and comparing": {
         "protect": (
-            "choosing_commands",
             "Find the best certified classifier: try all defences on validation graphs, train the best, certify the test graphs.",
             "flipproof protect --data MUTAG --root data --radius 1 --out results/protect",
         ),
         "tune": (
-            "choosing_commands",
             "Choose a defence and a network for the attack you want to withstand, on validation graphs.",
             "flipproof tune --data MUTAG --root data --radius 1 --out results/tune",
         ),
         "benchmark": (
-            "choosing_commands",
             "Compare methods on published folds: certified accuracy with intervals and paired tests, beside the edge-blind line.",
             "flipproof benchmark benchmarks/quick.toml --root data --out results/benchmark",
         ),
     },
+}
+
+_MODULES = {  # where it is not a module of its own
+    "radius": "describe_command",
+    **dict.fromkeys(("report", "export", "verify"), "run_commands"),
+    **dict.fromkeys(("protect", "tune", "benchmark"), "choosing_commands"),
 }
 
 
@@ -108,12 +101,13 @@ def parser(only: str | None = None) -> typer.Typer:
     )
     app.callback()(_root)
     for panel, commands in _COMMANDS.items():
-        for name, (module, summary, example) in commands.items():
+        for name, (summary, example) in commands.items():
             function: Any = lambda: None  # noqa: E731 - its options are not needed now
             if only in (None, name):
                 from flipproof.cli.options import command_function
 
-                function = command_function(getattr(import_module(f"flipproof.cli.{module}"), name))
+                module = import_module(f"flipproof.cli.{_MODULES.get(name, f'{name}_command')}")
+                function = command_function(getattr(module, name))
             app.command(name, help=f"{summary}\n\n[bold]Example:[/bold]  {example}", rich_help_panel=panel)(function)
     return app
 

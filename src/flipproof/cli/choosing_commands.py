@@ -81,9 +81,7 @@ class TuneOptions(_ThreatOptions, TrainingOptions, Defended):
     time: str | None = option("Time limit for the search, such as 10m or 2h; by default none.", None)
     model: list[str] | None = option("Network to try, by default gin; give it several times.", None, panel="Candidates")
     candidate: list[str] | None = option(
-        'Defence to try, with its settings, such as "smoothing keep=0.9"; give it several times.',
-        None,
-        panel="Candidates",
+        'Defence to try, with its settings, such as "smoothing keep=0.9"; repeatable.', None, panel="Candidates"
     )
     train_graphs: int | None = data_option("Number of graphs to train on; by default all.", None, least=1)
     graphs: int | None = data_option("Number of validation graphs to certify.", None, least=1)

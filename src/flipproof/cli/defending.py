@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -25,8 +26,7 @@ from flipproof.runs.certifying import Line
 from flipproof.studies.search_space import Space, fit_edge_blind, space, space_of, spaces
 
 FIT, NONE = "fit", "none"
-MOST_GRAPHS = 5_000
-"""Training graphs that the line to beat is learned from unless ``fit`` is given."""
+MOST_GRAPHS = 5_000  # training graphs that the line to beat is learned from unless FIT is given
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +36,8 @@ class ChosenData:
     source: DataSource
     dataset: Dataset
     graphs: Mapping[int, Graph]
-    graphs_seed: int | None
-    """The seed that drew them from a larger part; ``None`` for a whole part."""
-    notes: tuple[str, ...] = ()
-    """What a user should know about the choice, to be said once the work begins."""
+    graphs_seed: int | None  # that drew them from a larger part; None for a whole part
+    notes: tuple[str, ...] = ()  # what a user should know about the choice, to be said once the work begins
 
     @cached_property
     def fingerprint(self) -> str:
@@ -186,11 +184,8 @@ def line_to_beat(
 ) -> Callable[[Line | None], Line]:
     """What certificates are compared with: a network that ignores edges, and the most frequent class.
 
-    What can be refused is refused now. The network is fitted, to the training graphs or to a part of very many, when the
-    function that is returned is called with the line that the run holds, if any; where that cannot be, the line says why.
-
-    Args:
-        order: ``fit``, ``none``, a folder of ``train --model edge-blind``, or ``None``.
+    What can be refused is refused now. The function that is returned takes the line that the run holds, if any, and fits the
+    network to the training graphs, or to a part of very many; where that cannot be, the line says why.
     """
     known, blind, missing = None, None, ""
 
@@ -285,7 +280,6 @@ def _answers(blind: DefendedClassifier, chosen: ChosenData) -> dict[int, int]:
 
 def _most_frequent(graphs: Dataset) -> int | None:
     """The most frequent class, if all labels are known."""
-    try:
+    with suppress(InputError):
         return int(np.bincount(graphs.labels).argmax()) if len(graphs) else None
-    except InputError:
-        return None
+    return None

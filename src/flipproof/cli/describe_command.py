@@ -10,7 +10,7 @@ import numpy as np
 
 from flipproof.certificates.vote_share import radius as vote_radius
 from flipproof.classifiers.clean_edges import refuse_clean_edges
-from flipproof.cli.options import OutputOptions, Result, SourceOptions, SymmetriseOptions
+from flipproof.cli.options import OutputOptions, Result, SourceOptions
 from flipproof.datasets import Dataset
 from flipproof.datasets.sources import DataSource
 from flipproof.datasets.splits import isomorphism_groups
@@ -44,7 +44,7 @@ def radius(options: RadiusOptions) -> Result:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DescribeOptions(OutputOptions, SymmetriseOptions, SourceOptions):
+class DescribeOptions(OutputOptions, SourceOptions):
     """A data set, and nothing else."""
 
 

@@ -82,9 +82,7 @@ class FolderOptions:
 class WorkerOptions:
     """How many processes."""
 
-    workers: int | None = option(
-        "Number of processes at a time; by default one per core.", None, panel="Where", least=1
-    )
+    workers: int | None = option("Number of processes; by default one per core.", None, panel="Where", least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,9 +90,7 @@ class ClusterOptions(WorkerOptions, OutputOptions):
     """Processes of this machine, or a cluster."""
 
     engine: str = option("local, or ray for a cluster (needs Ray: pip install ray).", "local", panel="Where")
-    address: str | None = option(
-        "Address of a Ray cluster that is running; by default one is started here.", None, panel="Where"
-    )
+    address: str | None = option("Address of a running Ray cluster; by default one is started.", None, panel="Where")
 
     def check_engine(self) -> None:
         """Refuse an engine that is not known, or not installed."""
@@ -117,13 +113,6 @@ class ClusterOptions(WorkerOptions, OutputOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SymmetriseOptions:
-    """Directed graphs."""
-
-    symmetrise: bool = data_option("Take directed graphs as undirected: an edge where either direction has one.", False)
-
-
-@dataclass(frozen=True, kw_only=True)
 class SourceOptions:
     """A data set."""
 
@@ -134,10 +123,11 @@ class SourceOptions:
     root: str | None = data_option("Folder of the TU data sets, or of the files of one.", None)
     download: bool = data_option("Fetch a TU data set that is not there.", False)
     data_seed: Any = data_option("Seed that makes the topologies.", 0, kind=int)  # noqa: RUF009
+    symmetrise: bool = data_option("Join both directions of directed graphs: an edge where either has one.", False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataOptions(SymmetriseOptions, SourceOptions):
+class DataOptions(SourceOptions):
     """A data set and its split, given in full."""
 
     split_seed: int = data_option("Seed of the split.", 0)
@@ -206,21 +196,17 @@ class Defended:
 
     defence_values: dict[str, Any] = field(default_factory=dict)
 
-    JOINED: ClassVar[tuple[str, ...]] = ()
-    """Options of defences: ``settings``, ``training_options``, ``asking``."""
-    """The same, for options that may be given several times."""
-    DEFAULTS: ClassVar[Mapping[str, Any]] = {}
-    """Where the command's defaults differ from the defence's."""
+    JOINED: ClassVar[tuple[str, ...]] = ()  # options of defences: settings, training_options, asking
+    DEFAULTS: ClassVar[Mapping[str, Any]] = {}  # where the command's defaults differ from the defence's
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions(FeatureOptions, SymmetriseOptions, Defended):
+class ModelOptions(FeatureOptions, Defended):
     """A model and its defence."""
 
     model: str = option("A folder that train wrote, or package.module:factory for your own model.")
-    defence: str | None = option(
-        "Name of the defence; by default what the model was trained for, or what the options speak of.", None
-    )
+    defence: str | None = option("Name of the defence; by default what the model or the options speak of.", None)
+    symmetrise: bool = data_option("Join both directions of directed graphs: an edge where either has one.", False)
     classes: int | None = data_option("Number of classes of a model of your own.", None, least=2)
     memory: str = option("Memory that graphs and the model's work on them may take at once, such as 2GiB.", "1GiB")
 
@@ -231,9 +217,7 @@ class ModelDataOptions(ModelOptions, SourceOptions):
 
     data: str | None = data_option("Data set, as for train; by default the model's own.", None)
     part: str = data_option("Which graphs: test, validation, train or all.", "test")
-    graphs: int | None = data_option(
-        "Number of graphs to take; they are drawn with every class in proportion. By default all.", None, least=1
-    )
+    graphs: int | None = data_option("Number of graphs, every class in proportion; by default all.", None, least=1)
     graphs_seed: int = data_option("Seed that draws them.", 0)
     data_seed: int | None = data_option("Seed that makes the topologies; by default the model's.", None)
     split_seed: int | None = data_option("Seed of the split; by default the model's.", None)
@@ -338,8 +322,7 @@ def checked_memory(text: str) -> int:
     if amount is None:
         raise InputError(f"--memory must be an amount such as 2GiB or 500MB; got {text!r} (the default is 1GiB)")
     unit = (amount[2] or "B").upper()
-    base = 1024 if "I" in unit else 1000
-    number = int(float(amount[1]) * base ** "BKMGT".index(unit[0]))
+    number = int(float(amount[1]) * (1024 if "I" in unit else 1000) ** "BKMGT".index(unit[0]))
     if not 2**20 <= number < 2**50:
         raise InputError(f"--memory must be at least 1MiB and below 1024TiB; got {text!r} (the default is 1GiB)")
     return number

@@ -25,18 +25,16 @@ from flipproof.runs.table import NODE_COLUMNS
 
 _STREAM = "-"
 _KEPT = ("radius", "adds_radius", "removes_radius", "method", "alpha", "samples", "counts", "p_lower", "seed")
-"""What an answer tells of its certificate."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictOptions(OutputOptions, WorkerOptions, ModelOptions):
     JOINED = ("settings", "asking")
+    # a predictor in use has secret noise: whoever knows the seed can choose graphs against it
     DEFAULTS = {"seed": None}  # noqa: RUF012
-    """A predictor in use has secret noise: whoever knows the seed can choose graphs against it."""
 
     files: list[str] = option(
-        "Files or folders of graphs; - reads one graph per line as JSON and answers each at once, as JSON.",
-        argument="FILE",
+        "Files or folders of graphs; - reads one graph per line as JSON, and answers in JSON.", argument="FILE"
     )
 
 

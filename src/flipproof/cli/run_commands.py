@@ -28,12 +28,9 @@ _NOT_DERIVED = (
 class ReportOptions(OutputOptions):
     runs: list[Path] = option("Folders that certify wrote; several are compared.", argument="RUN")
     out: Path | None = option(
-        "Folder to write to; by default the run's own, or for several runs the folder comparison in the first one.",
-        None,
+        "Folder to write to; by default the run's own, or for several runs comparison in the first one.", None
     )
-    attack: list[Path] = option(
-        "A folder that attack wrote, to show what it found; may be repeated.", [], panel="Compare"
-    )
+    attack: list[Path] = option("A folder that attack wrote, to show what it found; repeatable.", [], panel="Compare")
 
 
 def report(options: ReportOptions) -> Result:
@@ -75,7 +72,7 @@ class ExportOptions:
         "csv",
     )
     radii: str | None = option(
-        "Numbers of flips in long, latex and paired, for instance 0,1,2,5; by default up to the first without a certificate.",
+        "Numbers of flips in long, latex and paired, such as 0,1,2,5; by default as far as there are certificates.",
         None,
     )
     out: Path | None = option("File to write; by default stdout.", None)

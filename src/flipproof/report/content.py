@@ -24,8 +24,7 @@ from flipproof.runs.table import Row, columns_of
 ATTACKERS = {"radius": "any flips", "adds_radius": "additions only", "removes_radius": "removals only"}
 """Columns of the table of certificates, and the attacker that each is about."""
 
-RADII = (0, 1, 2, 3, 5, 10)
-"""Shown in tables."""
+RADII = (0, 1, 2, 3, 5, 10)  # shown in tables
 
 _LEAST_RANGE, _MOST_RANGE, _BLIND_RANGE, _MOST_CELLS = 4, 64, 10, 17
 

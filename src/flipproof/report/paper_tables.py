@@ -13,11 +13,7 @@ from flipproof.report.templates import Cell, latex_table, latex_text
 
 
 def long_csv(runs: Sequence[TableRun], radii: Sequence[int] | None = None) -> str:
-    """One row per run, attacker and radius; by default for all radii up to the first at which nothing is certified.
-
-    ``low95`` and ``high95`` are the ends of the exact interval (Clopper-Pearson). The last three columns are of a network that
-    ignores edges, on the same graphs under any attack; empty where the run has none.
-    """
+    """One row per run, attacker and radius, by default up to the first at which nothing is certified; see docs/papers.md."""
     shown, lines = range(curve_range(runs) + 1) if radii is None else radii, []
     for run in runs:
         settings, first = run.settings, run.rows[0]

@@ -17,9 +17,7 @@ from flipproof.runs.certifying import Line, line_in, read_evidence, read_line
 from flipproof.runs.run_folder import AttackSettings, CertifySettings, Run, open_run
 from flipproof.runs.table import Row, columns_of, read_table
 
-MOST_LISTED = 2_000
-"""Graphs of a run that a page lists one by one; of more, it lists some of every class and outcome."""
-
+MOST_LISTED = 2_000  # graphs of a run that a page lists one by one; of more, some of every class and outcome
 _NEEDED = (
     *ATTACKERS,
     *["graph", "nodes", "edges", "label", "predicted", "method", "alpha", "num_slots", "counts", "grid"],

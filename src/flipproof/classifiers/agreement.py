@@ -28,12 +28,7 @@ _OTHER_ORDER = 8  # times the graphs of a batch: how much more a running sum may
 
 
 class Arithmetic(NamedTuple):
-    """How a model computes.
-
-    Attributes:
-        depth: Roundings that may be left of a value, in units of roundoff.
-        unit: Unit roundoff.
-    """
+    """How a model computes."""
 
     depth: float
     unit: float = FLOAT32

@@ -54,10 +54,7 @@ _ENTRIES_PER_EDGE = 120  # an edge's message costs as much as so many entries of
 
 
 class DenseClassifier(TorchClassifier):
-    """``forward(x [B, n, d], adj [B, n, n], mask [B, n]) -> [B, C]``.
-
-    A module that also has ``forward_sparse(x, edge_index, batch)`` is called so on large graphs with few edges.
-    """
+    """``forward(x [B, n, d], adj [B, n, n], mask [B, n]) -> [B, C]``."""
 
     path = "dense"
     _remedy = "raise memory, or use a model in PyG's convention forward(x, edge_index, batch)"

@@ -98,22 +98,14 @@ class ShortcutDisagrees(InputError):
 
 
 class Guard:
-    """The checks of one base classifier.
-
-    Args:
-        classifier: The base classifier.
-        trust_features: Accept node features that look as if computed from the clean edges.
-    """
+    """The checks of one base classifier."""
 
     def __init__(self, classifier: Classifier, *, trust_features: bool = False) -> None:
         self.classifier, self._trust_features = classifier, trust_features
         self._tried = set[bytes]()
 
     def check(self, graphs: Sequence[Graph], noise: EdgeNoise, *, first: int | None = None) -> None:
-        """Refuse graphs or a model for which certificates would be false, or asking would fail.
-
-        Node features are compared with the edges of all the graphs: check a data set as a whole.
-        """
+        """Refuse graphs or a model for which certificates would be false, or asking would fail."""
         self.check_features(graphs)
         self.check_model(graphs, noise, first=first)
 
@@ -171,10 +163,7 @@ class Guard:
         return self.__dict__ | {"_tried": set()}  # whoever gets a copy does not ask what was tried
 
     def check_features(self, graphs: Sequence[Graph]) -> None:
-        """Refuse node features that know the clean edges, where the model may see them.
-
-        Of a :class:`flipproof.datasets.Dataset`, the refusal gives the column's name.
-        """
+        """Refuse node features that know the clean edges, where the model may see them."""
         own = sum(graph.node_features is not None for graph in graphs)
         spec = getattr(getattr(self.classifier, "features", None), "spec", None)
         if spec == "own-or-degree" and 0 < own < len(graphs):

@@ -210,10 +210,7 @@ def largest_batch(bytes_per_sample: int, budget: int) -> int:
 
 
 def convention_of(module: torch.nn.Module, *, extra: tuple[str, ...] = ()) -> str:
-    """``pyg`` for forward(x, edge_index, batch), ``dense`` for forward(x, adj, mask), ``data`` for forward(data).
-
-    ``extra`` are further arguments that it will be called with.
-    """
+    """``pyg`` for forward(x, edge_index, batch), ``dense`` for forward(x, adj, mask), ``data`` for forward(data)."""
     parameters = list(inspect.signature(unwrapped(module).forward).parameters.values())
     open_ended = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     named = [parameter for parameter in parameters if parameter.kind not in open_ended]

@@ -319,9 +319,7 @@ def test_the_run_says_which_way_the_model_was_asked_and_with_how_much_memory(she
     (shell.folder / "pyg_models.py").write_text(PYG_MODEL)
     reasons = {
         "fast": {"compiled twin, 1024 at a time": 4},
-        "slow": {
-            "message passing (no twin: layer conv: TransformerConv has no compiled form here), 1024 at a time": 4
-        },
+        "slow": {"message passing (no twin: layer conv: TransformerConv has no compiled form here), 1024 at a time": 4},
     }
     for name, ways in reasons.items():
         command = [*BASIC, "--features", "degree", "--out", name]

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.classifiers.agreement import FLOAT32, ROUNDING, Arithmetic, Precise, agree, tied
-from flipproof.classifiers.guard import delicate, probe_batch
+from flipproof.classifiers.guard import FLOAT32, ROUNDING, Arithmetic, Precise, agree, delicate, probe_batch, tied
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, checked_features
 from flipproof.noise import EdgeNoise, NoisyBatch, SampleStream

@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from flipproof.classifiers.agreement import Precise, agree, tied
 from flipproof.classifiers.classifier import (
     OTHER_ANSWERS,
     Classifier,
@@ -26,7 +25,7 @@ from flipproof.classifiers.classifier import (
     subsets,
 )
 from flipproof.classifiers.edges import MOST_NODES, NeighbourLists, state_of
-from flipproof.classifiers.guard import ShortcutDisagrees, nodes_batch
+from flipproof.classifiers.guard import Precise, ShortcutDisagrees, agree, nodes_batch, tied
 from flipproof.classifiers.guard import delicate as delicate_graphs
 from flipproof.classifiers.torch_module import (
     MessagePassingClassifier,

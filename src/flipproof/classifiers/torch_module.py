@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flipproof.classifiers import unwrapped
-from flipproof.classifiers.agreement import FLOAT32, Arithmetic
 from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier, Probed, Subsets, subsets
 from flipproof.classifiers.features import NodeFeatures
-from flipproof.classifiers.guard import ShortcutDisagrees
+from flipproof.classifiers.guard import FLOAT32, Arithmetic, ShortcutDisagrees
 from flipproof.errors import InputError, MissingExtraError
 from flipproof.graphs import Graph
 from flipproof.noise import BLOCK, EdgeNoise, NoisyBatch

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from flipproof.attacks.constraints import Space
 from flipproof.attacks.search import Best
-from flipproof.classifiers.dense import DenseClassifier, Shortcut
 from flipproof.classifiers.features import Function
-from flipproof.classifiers.torch_module import MessagePassingClassifier, logit_per_class
+from flipproof.classifiers.shortcuts import Shortcut
+from flipproof.classifiers.torch_module import DenseClassifier, MessagePassingClassifier, logit_per_class
 from flipproof.defences.target import CopiesTarget, Target
 from flipproof.errors import InputError
 from flipproof.graphs import pairs_of_slots

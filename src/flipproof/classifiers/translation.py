@@ -20,7 +20,6 @@ from torch import Tensor, fx
 from torch_geometric.nn.pool import glob
 from torch_geometric.utils import scatter
 
-from flipproof.classifiers.dense import Shortcut
 from flipproof.classifiers.edges import NeighbourLists
 from flipproof.classifiers.layers import (
     CONVOLUTIONS,
@@ -31,6 +30,7 @@ from flipproof.classifiers.layers import (
     pooled,
     refusal,
 )
+from flipproof.classifiers.shortcuts import Shortcut
 from flipproof.classifiers.torch_module import MessagePassingClassifier
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch

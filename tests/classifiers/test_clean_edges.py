@@ -134,11 +134,61 @@ def test_degrees_of_real_molecules_beside_their_atoms_are_refused(form: str) -> 
         refuse_clean_edges(given)
 
 
-def test_the_degree_one_hot_on_a_path_beside_another_column_is_refused() -> None:
-    path = Graph(10, [(node, node + 1) for node in range(9)], np.arange(10.0)[:, None])
-    features = transforms.OneHotDegree(4)(path.to_pyg()).x.numpy()
-    with pytest.raises(InputError, match="one-hot"):
-        refuse_clean_edges([path.replaced(node_features=features)])
+@pytest.mark.parametrize("n", [4, 10])
+@pytest.mark.parametrize("form", ["raw", "plus one", "by n - 1", "log", "PyG's one-hot"])
+def test_a_path_shows_two_degrees_only_and_is_refused_all_the_same(n: int, form: str) -> None:
+    forms = DEGREES | {
+        "plus one": lambda g: g.degrees + 1,
+        "by n - 1": lambda g: g.degrees / (g.num_nodes - 1),
+        "log": lambda g: np.log1p(g.degrees),
+    }
+    path = Graph(n, [(node, node + 1) for node in range(n - 1)], name="g")
+    with pytest.raises(InputError, match="of graph 'g': computed on the clean graph"):
+        refuse_clean_edges([path.replaced(node_features=forms[form](path).reshape(n, -1))])
+
+
+METHANE = Graph(5, [(0, k) for k in range(1, 5)], np.eye(2)[[1, 0, 0, 0, 0]])
+PADDED_METHANE = METHANE.replaced(node_features=np.eye(3)[[2, 1, 1, 1, 1]])
+ETHANOL = Graph(
+    9,
+    [(0, 1), (1, 2), (0, 3), (0, 4), (0, 5), (1, 6), (1, 7), (2, 8)],
+    np.eye(3)[[1, 1, 2, 0, 0, 0, 0, 0, 0]],  # H, C, O by atomic number; a function of the degree
+)
+MASSES = ETHANOL.replaced(node_features=np.array([[12.011], [12.011], [15.999]] + 6 * [[1.008]]))
+ORDINARY = {
+    "one-hot atoms of methane": METHANE,
+    "one-hot atoms of methane, one kind unused": PADDED_METHANE,
+    "one-hot atoms of ethanol": ETHANOL,
+    "masses of ethanol": MASSES,
+    "ones": tree(8, 0).replaced(node_features=np.ones((8, 1))),
+    "zeros": tree(8, 0).replaced(node_features=np.zeros((8, 3))),
+    "node numbers": tree(8, 0).replaced(node_features=np.arange(8)[:, None]),
+    "identity": tree(8, 0).replaced(node_features=np.eye(8)),
+    "degrees of a regular graph": Graph(5, [(k, (k + 1) % 5) for k in range(5)], np.full((5, 1), 2)),
+    "hub or not": Graph(6, [(0, k) for k in range(1, 6)], [[1.0], [0], [0], [0], [0], [0]]),
+    "has a neighbour": Graph(6, [(0, 1), (2, 3)], [[1.0], [1], [1], [1], [0], [0]]),
+    "three nodes": Graph(3, [(0, 1), (1, 2)], [[1], [2], [1]]),
+    "one node": Graph(1, [], [[0]]),
+    "none": tree(8, 0),
+}
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_ordinary_node_labels_pass(name: str) -> None:
+    refuse_clean_edges([ORDINARY[name]])
+
+
+def test_an_accident_on_one_graph_is_not_one_on_the_data_set() -> None:
+    path = Graph(4, [(0, 1), (1, 2), (2, 3)], [[1], [2], [2], [1]])
+    with pytest.raises(InputError):
+        refuse_clean_edges([path])
+    refuse_clean_edges([path, Graph(4, [(0, 1), (1, 2)], [[2], [2], [1], [1]])])
+
+
+def test_graphs_of_several_widths_are_looked_at_apart() -> None:
+    bad = TREES[0].replaced(node_features=TREES[0].degrees[:, None])
+    with pytest.raises(InputError, match="column 0"):
+        refuse_clean_edges([TREES[1].replaced(node_features=np.eye(9)), bad, TREES[2]])
 
 
 @pytest.mark.parametrize(
@@ -151,9 +201,8 @@ def test_a_single_graph_is_enough_for_values_that_no_label_has(form: str) -> Non
 
 
 @pytest.mark.parametrize("form", [form for form in DEGREES if form not in ("noise", "permuted one-hot")])
-@pytest.mark.parametrize("count", [3, 8])
-def test_a_few_small_graphs_are_enough_for_degrees(form: str, count: int) -> None:
-    given = [beside_others(graph, DEGREES[form](graph), seed) for seed, graph in enumerate(TREES[2 : 2 + count])]
+def test_a_few_small_graphs_are_enough_for_degrees(form: str) -> None:
+    given = [beside_others(graph, DEGREES[form](graph), seed) for seed, graph in enumerate(TREES[2:5])]
     with pytest.raises(InputError, match="column"):
         refuse_clean_edges(given)
 

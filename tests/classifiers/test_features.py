@@ -8,13 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 from torch_geometric import transforms
 
 from flipproof import Graph, InputError
-from flipproof.classifiers.clean_edges import refuse_clean_edges
 from flipproof.classifiers.features import Degree, NodeFeatures, Several, as_features
 
 N = 7
@@ -122,25 +119,6 @@ def test_padded_nodes_and_other_graphs_change_nothing(name: str) -> None:
         torch.testing.assert_close(sparse[starts[index] : starts[index + 1]], alone)
 
 
-@given(st.integers(0, 2**32 - 1))
-def test_degree_is_the_raw_count_as_float32(seed: int) -> None:
-    graph = random_graph(seed, features=False)
-    found = as_features("degree").of(graph)
-    assert found.dtype == torch.float32
-    assert found.shape == (N, 1)
-    assert found[:, 0].tolist() == graph.degrees.tolist()
-
-
-def test_one_hot_width() -> None:
-    star = Graph(70, [(0, node) for node in range(1, 70)])
-    wide, narrow = as_features("one-hot-degree").of(star), as_features("one-hot-degree:5").of(star)
-    assert wide.shape == (70, 64)
-    assert narrow.shape == (70, 6)
-    assert wide[0].argmax() == 63  # 69 neighbours share the last column
-    assert narrow[0].argmax() == 5
-    assert wide[1:].argmax(dim=1).tolist() == [1] * 69
-
-
 @pytest.mark.parametrize("spec", ["own", "degree", "one-hot-degree:63", "one-hot-degree:7", "constant", "own+degree"])
 def test_spec_makes_the_same_hook_again(spec: str) -> None:
     assert as_features(spec).spec == spec
@@ -226,120 +204,6 @@ def test_a_transform_without_x() -> None:
 def test_own_features_that_are_missing() -> None:
     with pytest.raises(InputError, match=r'the graph has none .*features="degree"'):
         as_features(None).of(random_graph(0, features=False))
-
-
-# ---- clean degrees ------------------------------------------------------------------------------------------------
-
-
-def branched(n: int = 8, seed: int = 0) -> Graph:
-    """A random tree and a chord: several degrees."""
-    rng = np.random.default_rng(seed)
-    return Graph(n, [(node, int(rng.integers(0, node))) for node in range(1, n)] + [(0, n - 1)])
-
-
-def one_hot(values: np.ndarray[Any, Any], width: int) -> np.ndarray[Any, Any]:
-    return np.eye(width)[values]
-
-
-DEGREES: dict[str, Callable[[Graph], Any]] = {
-    "raw": lambda g: g.degrees[:, None],
-    "plus one": lambda g: g.degrees[:, None] + 1,
-    "by n - 1": lambda g: g.degrees[:, None] / (g.num_nodes - 1),
-    "by the largest": lambda g: (g.degrees / g.degrees.max())[:, None],
-    "standardised": lambda g: ((g.degrees - 2.1) / 0.7)[:, None],
-    "log": lambda g: np.log1p(g.degrees)[:, None],
-    "float32 log": lambda g: np.log1p(g.degrees)[:, None].astype(np.float32),
-    "root": lambda g: (1 / np.sqrt(g.degrees + 1))[:, None],
-    "one-hot": lambda g: one_hot(g.degrees, 64),
-    "one-hot, integers, cut": lambda g: one_hot(np.minimum(g.degrees, 3), 4).astype(int),
-    "one-hot from one": lambda g: one_hot(g.degrees - 1, 12),
-    "among others": lambda g: np.column_stack([np.random.default_rng(0).normal(size=g.num_nodes), g.degrees]),
-}
-
-
-@pytest.mark.parametrize("form", DEGREES)
-@pytest.mark.parametrize("count", [1, 5])
-def test_clean_degrees_are_refused_in_every_usual_form(form: str, count: int) -> None:
-    graphs = [branched(8 + seed, seed) for seed in range(count)]
-    assert len(np.unique(graphs[0].degrees)) > 2  # the case is not trivial
-    with pytest.raises(InputError) as caught:
-        refuse_clean_edges([graph.replaced(node_features=DEGREES[form](graph), name="g") for graph in graphs])
-    message = str(caught.value)
-    for part in (
-        f"column {int(form == 'among others')} ",
-        "degree",
-        "clean graph",
-        'features="degree"',
-        "trust_features=True",
-    ):
-        assert part in message
-    assert ("of graph 'g'" in message) == (count == 1)
-
-
-@pytest.mark.parametrize("n", [4, 10])
-@pytest.mark.parametrize("form", ["raw", "plus one", "by n - 1", "log", "one-hot"])
-def test_a_path_shows_two_degrees_only_and_is_refused_all_the_same(n: int, form: str) -> None:
-    path = Graph(n, [(node, node + 1) for node in range(n - 1)])
-    with pytest.raises(InputError, match="clean graph"):
-        refuse_clean_edges([path.replaced(node_features=DEGREES[form](path))])
-
-
-METHANE = Graph(5, [(0, k) for k in range(1, 5)], one_hot(np.array([1, 0, 0, 0, 0]), 2))
-PADDED_METHANE = METHANE.replaced(node_features=one_hot(np.array([2, 1, 1, 1, 1]), 3))
-ETHANOL = Graph(
-    9,
-    [(0, 1), (1, 2), (0, 3), (0, 4), (0, 5), (1, 6), (1, 7), (2, 8)],
-    one_hot(np.array([1, 1, 2, 0, 0, 0, 0, 0, 0]), 3),  # H, C, O by atomic number; a function of the degree
-)
-MASSES = ETHANOL.replaced(node_features=np.array([[12.011], [12.011], [15.999]] + 6 * [[1.008]]))
-ORDINARY = {
-    "one-hot atoms of methane": METHANE,
-    "one-hot atoms of methane, one kind unused": PADDED_METHANE,
-    "one-hot atoms of ethanol": ETHANOL,
-    "masses of ethanol": MASSES,
-    "ones": branched().replaced(node_features=np.ones((8, 1))),
-    "zeros": branched().replaced(node_features=np.zeros((8, 3))),
-    "node numbers": branched().replaced(node_features=np.arange(8)[:, None]),
-    "identity": branched().replaced(node_features=np.eye(8)),
-    "random reals": random_graph(1),
-    "degrees of a regular graph": Graph(5, [(k, (k + 1) % 5) for k in range(5)], np.full((5, 1), 2)),
-    "hub or not": Graph(6, [(0, k) for k in range(1, 6)], [[1.0], [0], [0], [0], [0], [0]]),
-    "has a neighbour": Graph(6, [(0, 1), (2, 3)], [[1.0], [1], [1], [1], [0], [0]]),
-    "three nodes": Graph(3, [(0, 1), (1, 2)], [[1], [2], [1]]),
-    "one node": Graph(1, [], [[0]]),
-    "none": branched(),
-}
-
-
-@pytest.mark.parametrize("name", ORDINARY)
-def test_ordinary_node_labels_pass(name: str) -> None:
-    refuse_clean_edges([ORDINARY[name]])
-
-
-def test_random_labels_of_random_graphs_pass() -> None:
-    """Node labels of few kinds on 100 data sets of ten small graphs: an accident on one graph is not one on all."""
-    rng = np.random.default_rng(0)
-    for _ in range(100):
-        width = int(rng.integers(2, 5))
-        graphs = []
-        for _ in range(10):
-            n = int(rng.integers(4, 9))
-            upper = np.triu(rng.random((n, n)) < 0.4, 1)
-            graphs.append(Graph(n, np.argwhere(upper), one_hot(rng.integers(0, width, n), width)))
-        refuse_clean_edges(graphs)
-
-
-def test_an_accident_on_one_graph_is_not_one_on_the_data_set() -> None:
-    path = Graph(4, [(0, 1), (1, 2), (2, 3)], [[1], [2], [2], [1]])
-    with pytest.raises(InputError):
-        refuse_clean_edges([path])
-    refuse_clean_edges([path, Graph(4, [(0, 1), (1, 2)], [[2], [2], [1], [1]])])
-
-
-def test_graphs_of_several_widths_are_looked_at_apart() -> None:
-    bad = branched().replaced(node_features=branched().degrees[:, None])
-    with pytest.raises(InputError, match="column 0"):
-        refuse_clean_edges([random_graph(0), bad, branched()])
 
 
 def test_a_hook_of_ones_own_counts_as_reading_everything() -> None:

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch_geometric import nn as pyg
 
 import flipproof as fp
-from flipproof.classifiers.agreement import Arithmetic, Precise, agree
-from flipproof.classifiers.guard import probe_batch
+from flipproof.classifiers.guard import Arithmetic, Precise, agree, probe_batch
 from support.guarded import (
     CONVENTIONS,
     HONEST,

@@ -20,10 +20,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric import nn as pyg
 
 import flipproof as fp
-from flipproof.classifiers.dense import DenseClassifier, Shortcut
 from flipproof.classifiers.edges import NeighbourLists
 from flipproof.classifiers.guard import ShortcutDisagrees, nodes_batch
 from flipproof.classifiers.layers import CompiledLayer, DegreeRows
+from flipproof.classifiers.shortcuts import Shortcut
+from flipproof.classifiers.torch_module import DenseClassifier
 from flipproof.noise import NoisyBatch
 from flipproof.runs.saved_run import problems_of_run
 from support.guarded import HONEST, MUTANTS, NOISES, ODD, REFUSED, TREE, Applied, ByBatch, Zoo

@@ -298,16 +298,6 @@ def test_a_model_that_cannot_be_translated_is_used_as_it_is_and_the_reason_is_to
     assert np.array_equal(found, wanted)
 
 
-def test_a_twin_that_differs_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = built(Tutorial)
-    layer: Any = model.conv2
-    original = layer.propagate
-    monkeypatch.setattr(layer, "propagate", lambda *args, **kwargs: original(*args, **kwargs) * 1.01)
-    used, found, wanted = both_ways(model, some_graph())
-    assert (used.path, used.remark) == ("message passing", "its compiled twin gives other answers")
-    assert np.array_equal(found, wanted)
-
-
 def test_the_twin_follows_the_model() -> None:
     model: Any = built(Sums)
     graph = some_graph()
@@ -339,16 +329,3 @@ def test_tracing_leaves_no_trace() -> None:
     assert (global_mean_pool, degree, gnn.global_add_pool) == functions
     assert gnn.MeanAggregation()(torch.ones(2, 1), torch.zeros(2, dtype=torch.int64)).item() == 1
     assert math.isclose(float(global_mean_pool(torch.ones(2, 1), torch.zeros(2, dtype=torch.int64))), 1.0)
-
-
-def test_large_sparse_graphs_are_left_to_messages() -> None:
-    classifier = as_classifier(built(Tutorial), num_classes=CLASSES, features="degree")
-    ring = Graph(2000, [(node, (node + 1) % 2000) for node in range(2000)])
-    used = classifier.suited(ring, EdgeNoise(add=0.0001, remove=0.3))
-    assert (used.path, used.remark) == ("message passing", "")
-
-
-def test_wrong_feature_width_is_still_refused_in_one_sentence() -> None:
-    smooth = SmoothedClassifier(built(Tutorial), NOISE, num_classes=CLASSES, features="one-hot-degree:4")
-    with pytest.raises(ValueError, match=r"the model failed on noisy copies .*check the features"):
-        smooth.sample(some_graph(), samples=10)

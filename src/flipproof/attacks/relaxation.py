@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flipproof.attacks.search import Best, Space
-from flipproof.classifiers.dense import DenseClassifier, Shortcut
 from flipproof.classifiers.features import Function
-from flipproof.classifiers.torch_module import MessagePassingClassifier, logit_per_class
+from flipproof.classifiers.shortcuts import Shortcut
+from flipproof.classifiers.torch_module import DenseClassifier, MessagePassingClassifier, logit_per_class
 from flipproof.defences.target import CopiesTarget, Target
 from flipproof.errors import InputError
 from flipproof.graphs import pairs_of_slots

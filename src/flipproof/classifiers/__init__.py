@@ -56,9 +56,9 @@ def as_classifier(
 
         return BlackBoxClassifier(function, num_classes=num_classes, features=_hook(features), memory=memory)
 
-    from flipproof.classifiers.dense import DenseClassifier, LookupClassifier
     from flipproof.classifiers.features import Own, OwnOrDegree
-    from flipproof.classifiers.torch_module import CONVENTIONS, convention_of
+    from flipproof.classifiers.shortcuts import LookupClassifier
+    from flipproof.classifiers.torch_module import CONVENTIONS, DenseClassifier, convention_of
 
     if convention is None:
         convention = convention_of(model, extra=() if edge_features is None else ("edge_attr", "edge_weight"))

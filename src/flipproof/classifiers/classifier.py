@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.classifiers.agreement import FLOAT32, ROUNDING, Arithmetic, Precise, agree, tied
-from flipproof.classifiers.guard import delicate, probe_batch
+from flipproof.classifiers.guard import FLOAT32, ROUNDING, Arithmetic, Precise, agree, delicate, probe_batch, tied
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, checked_features
 from flipproof.noise import EdgeNoise, NoisyBatch, SampleStream
@@ -191,12 +190,7 @@ class Classifier(ABC):
         """Refuse a model whose state makes certificates false; called before every sampling."""
 
     def probe(self, graph: Graph, noise: EdgeNoise, chosen: Callable[[int], Subsets] = subsets) -> Probed:
-        """Try the model on deliberately different graphs, together and alone, and refuse it if the answers differ.
-
-        Catches wrong shapes before any long work, randomness inside the model, and answers that depend on which other
-        graphs are in the batch or came before (batch statistics, caches). ``chosen`` maps the number of graphs to those that
-        are tried a second time.
-        """
+        """Try the model on deliberately different graphs, together and alone, and refuse it if the answers differ."""
         batch = probe_batch(graph, noise, MORE_PROBES if self.edge_blind else self.more_probes)
         together = self._tried(batch, graph)
         if self.edge_blind:
@@ -239,10 +233,7 @@ class Classifier(ABC):
         return None
 
     def _only_rounds(self, tried: Probed) -> bool:
-        """Whether answers that differ in another batch do so by rounding: whether the differences vanish in double precision.
-
-        Refuses a model whose rounding is so large that it could turn answers which :meth:`said` calls certain.
-        """
+        """Whether answers that differ in another batch do so by rounding: whether the differences vanish in double precision."""
         batch, together, loosely = tried
         order, finer = np.arange(batch.size), self.finer()
         parts = [part for part in (order[~loosely], order[loosely]) if len(part)]

@@ -23,17 +23,11 @@ RowMap = tuple[Tensor, Tensor | None]
 
 
 class PiecewiseLinear:
-    """``maps(relu(s * slope + offset) * gain + shift)`` as tables of its linear pieces; ``s`` may be any number.
+    """``maps(relu(s * slope + offset))``, for units with slope and offset ``[k]``, as tables of its linear pieces in ``s``."""
 
-    Args:
-        slope, offset: Of every hidden unit, ``[k]``.
-        gain, shift: Of every hidden unit behind the ReLU, ``[k]``.
-        maps: Linear maps of the hidden units.
-    """
-
-    def __init__(self, slope: Tensor, offset: Tensor, gain: Tensor, shift: Tensor, maps: list[RowMap]) -> None:
+    def __init__(self, slope: Tensor, offset: Tensor, maps: list[RowMap]) -> None:
         kind = slope.dtype
-        slope, offset, gain, shift = (part.double() for part in (slope, offset, gain, shift))
+        slope, offset = slope.double(), offset.double()
         knots = torch.where(slope == 0, torch.zeros_like(slope), -offset / slope)
         knots = torch.where(torch.isfinite(knots), knots, torch.zeros_like(knots)).sort().values
         # a point inside every piece; units are on or off on the whole of it
@@ -42,8 +36,7 @@ class PiecewiseLinear:
         self.knots = knots.to(kind)
         self.tables: list[tuple[Tensor, Tensor]] = []
         for weight, bias in maps:
-            flat = weight.double().mT
-            rise, level = (on * (slope * gain)) @ flat, (on * (offset * gain) + shift) @ flat
+            rise, level = ((on * part) @ weight.double().mT for part in (slope, offset))
             self.tables.append((rise.to(kind), (level if bias is None else level + bias).to(kind)))
 
 
@@ -142,14 +135,7 @@ class NeighbourLists:
         return self._normalised[loop]
 
     def attention(self, source: Tensor, target: Tensor, *, slope: float, loops: bool) -> Matrix:
-        """How every node shares its attention between its neighbours, and itself with ``loops``.
-
-        Args:
-            source, target: What a node adds to its share at its neighbours, and to their shares at itself, ``[B, n]`` or
-                ``[1, n]``.
-            slope: Of the leaky ReLU of the sums.
-            loops: Whether a node attends to itself.
-        """
+        """How every node shares its attention between its neighbours, and itself with ``loops``."""
         source, target = (part.expand(self.copies, -1).reshape(-1) for part in (source, target))
         number = _array(torch.tensor(slope, dtype=self.dtype))[()]
         entries, own = self._kernels.scores(*self._lists, _array(source), _array(target), number, loops)
@@ -169,10 +155,7 @@ class NeighbourLists:
         return Matrix(target, source, own, target[:0])
 
     def product(self, matrix: Matrix, rows: Any, added: Any = None, ending: Ending = NO_ENDING) -> Tensor:
-        """``matrix @ rows + added`` for every graph, and what follows: ``[B * n, d]``, or ``[B, d]`` where nodes are pooled.
-
-        ``added`` is one row ``[d]``, or as ``rows``.
-        """
+        """``matrix @ rows + added`` for every graph, and what follows: ``[B * n, d]``, or ``[B, d]`` where nodes are pooled."""
         width, terms = self._terms(matrix, rows, added)
         out = self._empty(ending, width)
         self._kernels.mix(*terms, ending.relu, bool(ending.pool), out)

@@ -171,10 +171,7 @@ class Several(NodeFeatures):
 
 
 class Function(NodeFeatures):
-    """A user's own function from a noisy :class:`Graph` to an array ``[n, d]``; called once per sample.
-
-    A PyG transform (``Data`` to ``Data``) is taken as well: the features are the ``x`` it leaves.
-    """
+    """A user's own function from a noisy :class:`Graph` to an array ``[n, d]``; called once per sample."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self.function = function

@@ -253,10 +253,7 @@ def perceptron(
     pooled: Any,
     out: Any,
 ) -> None:
-    """As :func:`mix` with a ReLU, then the rows' product with ``weights``, plus ``bias [1, d]``, and what follows.
-
-    A few graphs at a time: their rows stay in the cache. What the ReLU has made zero is left out.
-    """
+    """As :func:`mix` with a ReLU, then the rows' product with ``weights``, plus ``bias [1, d]``, and what follows."""
     starts, neighbours, nodes = lists
     target, source, own, entries = matrix
     table, rise, index, factor = rows_by_node

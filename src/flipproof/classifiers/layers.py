@@ -346,29 +346,8 @@ class DegreeRows(torch.nn.Module):
 
     def _made_pieces(self, first: Weighing) -> PiecewiseLinear | None:
         line, maps = first.line(), self._second.maps()
-        if line is None or maps is None:
+        off = (torch.nn.functional.dropout, torch.nn.Dropout, torch.nn.Identity)
+        steps = [step for step in self._steps if step not in off and type(step) not in off]
+        if line is None or maps is None or len(steps) != 1 or not is_relu(steps[0]):
             return None
-        slope, offset = line
-        gain, shift, rectified = torch.ones_like(slope), torch.zeros_like(slope), False
-        for step in self._steps:
-            if is_relu(step):
-                if rectified:
-                    return None
-                rectified = True
-            elif type(step) is torch.nn.BatchNorm1d:
-                times, plus = _batch_norm(step)
-                if rectified:
-                    gain, shift = gain * times, shift * times + plus
-                else:
-                    slope, offset = slope * times, offset * times + plus
-            elif step is not torch.nn.functional.dropout and type(step) not in (torch.nn.Dropout, torch.nn.Identity):
-                return None
-        return PiecewiseLinear(slope, offset, gain, shift, maps) if rectified else None
-
-
-def _batch_norm(step: Any) -> tuple[Tensor, Tensor]:
-    gain = (step.running_var + step.eps).rsqrt()
-    if step.affine:
-        gain = gain * step.weight
-    shift = -step.running_mean * gain
-    return gain, shift + step.bias if step.affine else shift
+        return PiecewiseLinear(*line, maps)

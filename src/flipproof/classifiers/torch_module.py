@@ -16,16 +16,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from flipproof.classifiers import unwrapped
-from flipproof.classifiers.agreement import FLOAT32, Arithmetic
-from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier, Probed, Subsets, subsets
+from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier, Probed, Subsets, assumed_edges, subsets
 from flipproof.classifiers.features import NodeFeatures
-from flipproof.classifiers.guard import ShortcutDisagrees
+from flipproof.classifiers.guard import FLOAT32, Arithmetic, ShortcutDisagrees
 from flipproof.errors import InputError, MissingExtraError
 from flipproof.graphs import Graph
 from flipproof.noise import BLOCK, EdgeNoise, NoisyBatch
 
 if TYPE_CHECKING:
-    from flipproof.classifiers.dense import Shortcut
+    from flipproof.classifiers.shortcuts import Shortcut
 
 CONVENTIONS = ("pyg", "dense", "data")
 _WIDTH = 64  # assumed width of the hidden layers
@@ -45,7 +44,6 @@ class TorchClassifier(Classifier):
 
     @property
     def forks(self) -> bool:  # type: ignore[override]
-        """Whether the model survives a fork of the process."""
         return self.device.type == "cpu"
 
     def prepare(self) -> None:
@@ -178,9 +176,7 @@ class TorchClassifier(Classifier):
 def logit_per_class(logits: Tensor, graphs: int, num_classes: int) -> Tensor:
     """The logits ``[graphs, num_classes]``; of a binary model with one logit ``z`` per graph they are ``(0, z)``.
 
-    Class 1 is then the answer where ``z > 0``, that is, where its probability ``sigmoid(z)`` exceeds one half; the cross-entropy
-    of ``(0, z)`` is ``binary_cross_entropy_with_logits(z)``. ``z`` has the shape ``[graphs, 1]`` or ``[graphs]``, or is a plain
-    number where ``squeeze()`` met a single graph.
+    Class 1 is then the answer where ``z > 0``. ``z`` is ``[graphs, 1]`` or ``[graphs]``, or a plain number for one graph.
     """
     if num_classes != 2 or logits.numel() != graphs or logits.ndim > 2 or (logits.ndim == 2 and logits.shape[1] != 1):
         return logits
@@ -208,10 +204,7 @@ def largest_batch(bytes_per_sample: int, budget: int) -> int:
 
 
 def convention_of(module: torch.nn.Module, *, extra: tuple[str, ...] = ()) -> str:
-    """``pyg`` for forward(x, edge_index, batch), ``dense`` for forward(x, adj, mask), ``data`` for forward(data).
-
-    ``extra`` are further arguments that it will be called with.
-    """
+    """``pyg`` for forward(x, edge_index, batch), ``dense`` for forward(x, adj, mask), ``data`` for forward(data)."""
     parameters = list(inspect.signature(unwrapped(module).forward).parameters.values())
     open_ended = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     named = [parameter for parameter in parameters if parameter.kind not in open_ended]
@@ -392,3 +385,63 @@ def edge_argument(module: torch.nn.Module) -> str:
             "argument, or leave edge_features out)"
         )
     return name
+
+
+_CACHE = 2**21  # bytes of one batch's matrices and of one layer's values: measured fastest
+_MEMORY = 2**24  # bytes that a batch of few graphs may take all the same
+_FEW = 32
+_MATRICES, _VALUES = 8, 4  # copies of a sample's matrix, and of its layers' values, that are alive at once
+ALWAYS_DENSE = 100  # nodes up to which matrices are always faster than messages
+_EDGES_PER_NODE = 4  # that a usual graph of more nodes has
+_ENTRIES_PER_EDGE = 120  # an edge's message costs as much as so many entries of a matrix: measured for our networks
+
+
+class DenseClassifier(TorchClassifier):
+    """``forward(x [B, n, d], adj [B, n, n], mask [B, n]) -> [B, C]``."""
+
+    path = "dense"
+    _remedy = "raise memory, or use a model in PyG's convention forward(x, edge_index, batch)"
+
+    def __init__(self, module: torch.nn.Module, **settings: Any) -> None:
+        super().__init__(module, **settings)
+        self._with_mask = len(inspect.signature(module.forward).parameters) != 2
+        sparse = getattr(module, "forward_sparse", None)
+        self.sparse = sparse and MessagePassingClassifier(module, call=sparse, **settings)
+
+    def itself(self, graph: Graph, noise: EdgeNoise) -> Classifier:
+        few = _ENTRIES_PER_EDGE * assumed_edges(graph.num_nodes, noise, _EDGES_PER_NODE) < graph.num_nodes**2
+        matrices = not (graph.num_nodes > ALWAYS_DENSE and few) and fits(self, graph, noise)
+        return self if matrices else self.sparse or self
+
+    def wanted_size(self, graph: Graph, edges: float) -> int:
+        cached = 4 * graph.num_nodes * (graph.num_nodes + hidden_width(graph))
+        return max(largest_batch(cached, _CACHE), min(_FEW, largest_batch(cached, _MEMORY)))
+
+    def bytes_each(self, graph: Graph, edges: float) -> float:
+        return bytes_of_values(self.module, graph) + 4 * _MATRICES * graph.num_nodes**2
+
+    def logits(self, batch: NoisyBatch) -> Tensor:
+        adjacency = to_device(batch.adjacency(), self.device).to(self.dtype)
+        mask = torch.ones(adjacency.shape[:2], dtype=torch.bool, device=adjacency.device)
+        own = self.own_features(batch)
+        rows = None if own is None else own.expand(batch.size, *own.shape)
+        x = self.as_number(self.features.dense(adjacency, mask, rows))
+        result: Tensor = self.module(x, adjacency, mask) if self._with_mask else self.module(x, adjacency)
+        return result
+
+    def expectation(self, graph: Graph) -> str:
+        return f"(x, adj, mask) with {feature_width(self.features, graph)} a graph"
+
+
+def bytes_of_values(module: torch.nn.Module, graph: Graph) -> float:
+    """Bytes of a sample's values in the layers."""
+    return 4 * graph.num_nodes * _VALUES * widest_layer(module, graph)
+
+
+def fits(classifier: Classifier, graph: Graph, noise: EdgeNoise) -> bool:
+    """Whether a noisy copy of such a graph fits the memory."""
+    try:
+        classifier.batch_size(graph, noise)
+    except InputError:
+        return False
+    return True

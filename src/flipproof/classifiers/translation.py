@@ -20,7 +20,6 @@ from torch import Tensor, fx
 from torch_geometric.nn.pool import glob
 from torch_geometric.utils import scatter
 
-from flipproof.classifiers.dense import Shortcut
 from flipproof.classifiers.edges import NeighbourLists
 from flipproof.classifiers.layers import (
     CONVOLUTIONS,
@@ -31,6 +30,7 @@ from flipproof.classifiers.layers import (
     pooled,
     refusal,
 )
+from flipproof.classifiers.shortcuts import Shortcut
 from flipproof.classifiers.torch_module import MessagePassingClassifier
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch
@@ -67,12 +67,7 @@ class Untranslatable(Exception):
 
 
 class Twin(torch.nn.Module):
-    """A PyG model for graphs of the same nodes: its weights and logits, on lists of neighbours; not for gradients.
-
-    Args:
-        module: The model.
-        call: How the model is called: with itself and ``(x, edge_index, batch)``.
-    """
+    """A PyG model for graphs of the same nodes: its weights and logits, on lists of neighbours; not for gradients."""
 
     def __init__(self, module: torch.nn.Module, call: Callable[..., Any]) -> None:
         super().__init__()
@@ -345,10 +340,7 @@ def call_with_fields(module: torch.nn.Module, x: Any, edge_index: Any, batch: An
 
 
 class TranslatedClassifier(MessagePassingClassifier):
-    """A PyG model, with its compiled twin for graphs on which that is faster.
-
-    Where there is no twin, or it gives other answers, the model is used as it is, and :attr:`remark` says why.
-    """
+    """A PyG model, with its compiled twin for graphs on which that is faster."""
 
     _state: tuple[Any, ...] = ()
     _twin: _TwinClassifier | None = None

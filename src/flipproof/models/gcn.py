@@ -71,8 +71,7 @@ class GCN(GraphNetwork):
         first, second = self.convolutions[0], self.convolutions[1]
         assert isinstance(first, nn.Linear)
         assert isinstance(second, nn.Linear)
-        ones = torch.ones_like(first.bias)
-        return PiecewiseLinear(first.weight[:, 0], first.bias, ones, 0 * ones, [(second.weight, None)])
+        return PiecewiseLinear(first.weight[:, 0], first.bias, [(second.weight, None)])
 
     def on_degrees(self, lists: NeighbourLists, pieces: PiecewiseLinear) -> Tensor:
         """As :meth:`forward`, for graphs without padding whose only feature is the degree; not for gradients.

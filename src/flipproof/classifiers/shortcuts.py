@@ -1,4 +1,4 @@
-"""Torch modules in the dense convention, ``forward(x, adj, mask)``, and faster ways to a model that are held against it.
+"""Faster ways to a torch module, in compiled loops, that are held against the model itself.
 
 A shortcut that gives other answers than rounding explains is not taken: the model itself is asked, about every graph of the run.
 Before a run, that is decided on graphs made from the number of nodes, the features and the noise alone: nothing that an attacker
@@ -7,7 +7,6 @@ can change chooses how the model is run. Where a noisy copy of a graph shows a d
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -16,96 +15,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from flipproof.classifiers.agreement import Precise, agree, tied
-from flipproof.classifiers.classifier import (
-    OTHER_ANSWERS,
-    Classifier,
-    Probed,
-    Subsets,
-    assumed_edges,
-    subsets,
-)
+from flipproof.classifiers.classifier import OTHER_ANSWERS, Probed, Subsets, subsets
 from flipproof.classifiers.edges import MOST_NODES, NeighbourLists, state_of
-from flipproof.classifiers.guard import ShortcutDisagrees, nodes_batch
+from flipproof.classifiers.guard import Precise, ShortcutDisagrees, agree, nodes_batch, tied
 from flipproof.classifiers.guard import delicate as delicate_graphs
 from flipproof.classifiers.torch_module import (
-    MessagePassingClassifier,
+    ALWAYS_DENSE,
+    DenseClassifier,
     TorchClassifier,
-    feature_width,
+    bytes_of_values,
+    fits,
     hidden_width,
     largest_batch,
-    to_device,
-    widest_layer,
 )
 from flipproof.compiling import can_compile
 from flipproof.errors import InputError, MissingExtraError
 from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch
-
-_CACHE = 2**21  # bytes of one batch's matrices and of one layer's values: measured fastest
-_MEMORY = 2**24  # bytes that a batch of few graphs may take all the same
-_FEW = 32
-_MATRICES, _COPIES = 8, 4  # copies of a sample's matrix, and of its layers' values, that are alive at once
-ALWAYS_DENSE = 100
-"""Nodes up to which matrices are always faster than messages."""
-
-_EDGES_PER_NODE = 4  # that a usual graph of more nodes has
-_ENTRIES_PER_EDGE = 120  # an edge's message costs as much as so many entries of a matrix: measured for our networks
-
-
-class DenseClassifier(TorchClassifier):
-    """``forward(x [B, n, d], adj [B, n, n], mask [B, n]) -> [B, C]``.
-
-    A module that also has ``forward_sparse(x, edge_index, batch)`` is called so on large graphs with few edges.
-    """
-
-    path = "dense"
-    _remedy = "raise memory, or use a model in PyG's convention forward(x, edge_index, batch)"
-
-    def __init__(self, module: torch.nn.Module, **settings: Any) -> None:
-        super().__init__(module, **settings)
-        self._with_mask = len(inspect.signature(module.forward).parameters) != 2
-        sparse = getattr(module, "forward_sparse", None)
-        self.sparse = sparse and MessagePassingClassifier(module, call=sparse, **settings)
-
-    def itself(self, graph: Graph, noise: EdgeNoise) -> Classifier:
-        few = _ENTRIES_PER_EDGE * assumed_edges(graph.num_nodes, noise, _EDGES_PER_NODE) < graph.num_nodes**2
-        matrices = not (graph.num_nodes > ALWAYS_DENSE and few) and fits(self, graph, noise)
-        return self if matrices else self.sparse or self
-
-    def wanted_size(self, graph: Graph, edges: float) -> int:
-        cached = 4 * graph.num_nodes * (graph.num_nodes + hidden_width(graph))
-        return max(largest_batch(cached, _CACHE), min(_FEW, largest_batch(cached, _MEMORY)))
-
-    def bytes_each(self, graph: Graph, edges: float) -> float:
-        return bytes_of_values(self.module, graph) + 4 * _MATRICES * graph.num_nodes**2
-
-    def logits(self, batch: NoisyBatch) -> Tensor:
-        adjacency = to_device(batch.adjacency(), self.device).to(self.dtype)
-        mask = torch.ones(adjacency.shape[:2], dtype=torch.bool, device=adjacency.device)
-        own = self.own_features(batch)
-        rows = None if own is None else own.expand(batch.size, *own.shape)
-        x = self.as_number(self.features.dense(adjacency, mask, rows))
-        result: Tensor = self.module(x, adjacency, mask) if self._with_mask else self.module(x, adjacency)
-        return result
-
-    def expectation(self, graph: Graph) -> str:
-        return f"(x, adj, mask) with {feature_width(self.features, graph)} a graph"
-
-
-def bytes_of_values(module: torch.nn.Module, graph: Graph) -> float:
-    """Bytes of a sample's values in the layers."""
-    return 4 * graph.num_nodes * _COPIES * widest_layer(module, graph)
-
-
-def fits(classifier: Classifier, graph: Graph, noise: EdgeNoise) -> bool:
-    """Whether a noisy copy of such a graph fits the memory."""
-    try:
-        classifier.batch_size(graph, noise)
-    except InputError:
-        return False
-    return True
-
 
 _TOLERANCE = 1e-4
 _LISTS_CACHE = 2**23  # bytes of one layer's values where edges are lists of neighbours: measured fastest

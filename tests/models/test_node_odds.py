@@ -77,9 +77,8 @@ def test_a_class_without_graphs_and_few_graphs(classes):
     found = odds.of(rows)
     assert np.isfinite(found).all()
     assert (found.argmax(axis=1) < classes - 1).all()
-    alone = NodeOdds(2, classes)
-    assert not alone.fit(rows[:1], truth[:1], np.ones(classes), 0).any()
-    assert not alone.of(rows).any()
+    assert not odds.fit(rows[:1], truth[:1], np.ones(classes), 0).any()
+    assert not odds.of(rows).any()  # nothing is left of the earlier fit
 
 
 def test_a_network_keeps_them_in_its_folder(tmp_path):
@@ -123,12 +122,3 @@ def test_they_do_not_depend_on_how_nodes_are_numbered():
     rows = [node_statistics(x[list(order)]) for order in ((0, 1, 2), (0, 2, 1), (2, 1, 0))]
     assert np.array_equal(rows[0], rows[1])
     assert np.array_equal(rows[0], rows[2])
-
-
-def test_a_single_graph_leaves_nothing_of_an_earlier_fit():
-    rng = np.random.default_rng(7)
-    rows, truth = rows_of(rng, 30)
-    odds = NodeOdds(2, 2)
-    odds.fit(rows, truth, EVEN, 0)
-    assert not odds.fit(rows[:1], truth[:1], EVEN, 0).any()
-    assert not odds.of(rows).any()

@@ -66,8 +66,8 @@ def test_the_drop_in_training_is_the_certificates(budget):
     model = model.float().eval()
     learnt = task(graphs, (2, 1), model)  # looks three flips deep
     # graphs of training are known to machines that have not seen them, and to all of them once the network answers
-    learnt.graphs.odds = torch.from_numpy(model.odds.of(learnt._statistics(graphs)))
-    leads, worst, right = learnt.graphs.leads(model, torch.arange(6), TrainingAttack(3, *budget))
+    learnt.views.odds = torch.from_numpy(model.odds.of(learnt._statistics(graphs)))
+    leads, worst, right = learnt.views.leads(model, torch.arange(6), TrainingAttack(3, *budget))
     local = fp.LocalClassifier(model)
     adds, removes, flips = budget
     for index, graph in enumerate(graphs):
@@ -105,7 +105,7 @@ def test_the_offset_drops_by_the_worst_number_of_edges(attack):
         deaf.voters.offset[0].weight[:, -len(model.count_inputs(torch.ones(1), torch.ones(1))[0]) :] = 0
     adds, removes, flips = attack
     worst, nodes = (
-        learnt.graphs.leads(network, torch.arange(8), TrainingAttack(3, *attack))[1].detach()
+        learnt.views.leads(network, torch.arange(8), TrainingAttack(3, *attack))[1].detach()
         for network in (model, deaf)
     )
     seen = 0
@@ -125,12 +125,12 @@ def test_gradients_are_those_of_the_drop():
     graphs = labelled_graphs(4, 2)
     model = Local(3, 3, hidden=4, seed=0).double()
     learnt = task(graphs, (1, 1), model)  # looks two flips deep
-    views = learnt.graphs
+    views = learnt.views
     views.inputs, views.sums, views.sizes = views.inputs.double(), views.sums.double(), views.sizes.double()
     weight = model.voters.outer.weight
 
     def value():
-        leads, worst, _ = learnt.graphs.leads(model, torch.arange(4), TrainingAttack(2, 2, 2, 2))
+        leads, worst, _ = learnt.views.leads(model, torch.arange(4), TrainingAttack(2, 2, 2, 2))
         return (leads - worst).sum()
 
     value().backward()
@@ -280,9 +280,9 @@ def test_nothing_is_learnt_from_the_graphs_that_judge():
 
     before, unseen = outcome(), learnt.not_shown.clone()
     assert before[1] == 24 - int(unseen.sum()) < 24
-    learnt.graphs.labels[unseen] = (learnt.graphs.labels[unseen] + 1) % 3
+    learnt.views.labels[unseen] = (learnt.views.labels[unseen] + 1) % 3
     assert outcome() == before
-    learnt.graphs.labels[~unseen] = (learnt.graphs.labels[~unseen] + 1) % 3
+    learnt.views.labels[~unseen] = (learnt.views.labels[~unseen] + 1) % 3
     assert outcome() != before
 
 

@@ -7,13 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-__all__ = ["CountTable"]
-
-_SIZES, _BUDGETS, _CELLS = (
-    128,
-    12,
-    256,
-)  # rows of the table: numbers of nodes, budgets, and parts of the numbers of edges
+_SIZES, _BUDGETS, _CELLS = 128, 12, 256  # of the table: numbers of nodes, budgets, parts of the numbers of edges
 _SIZE_WIDTHS = (0.05, 0.1, 0.2)  # of the logarithm of the number of nodes: how far graphs stand for others
 _DENSITY_WIDTHS = (0.01, 0.02, 0.04)  # the same of the share of node pairs that are edges
 _DENSITIES = 400  # at which it is reckoned how common a class is
@@ -26,9 +20,7 @@ class CountTable(nn.Module):
     """For every number of nodes the classes of all numbers of edges, as intervals; a table of whole numbers.
 
     An answer withstands ``r`` flips if all numbers of edges at most ``r`` away have the same class. For each number of nodes and
-    each budget ``r``, :meth:`learn` finds the intervals that are expected to certify most, by dynamic programming. Training
-    graphs stand for graphs of about their number of nodes and share of edges, with weights that fall off like a bell curve.
-    Nothing is learnt by steps, and no answer is rounded: it is the same on every machine.
+    each budget ``r``, :meth:`learn` finds the intervals that are expected to certify most, by dynamic programming: docs/local.md.
     """
 
     sizes: Tensor
@@ -53,14 +45,8 @@ class CountTable(nn.Module):
         return self.classes[size, row, cell.clamp(0, _CELLS - 1)]
 
     def learn(self, sizes: Ints, edges: Ints, labels: Ints, weights: Floats, flips: int, most: tuple[int, int]) -> None:
-        """Fill the table.
-
-        Args:
-            sizes, edges, labels: Of the training graphs, each ``[T]``.
-            weights: Of each class, ``[C]``.
-            flips: The largest budget to prepare for.
-            most: Additions and removals that any budget has at most.
-        """
+        """Fill the table from training graphs ``[T]`` and weights of the classes ``[C]``, for budgets of up to so many flips and
+        ``most`` additions and removals."""
         rows, budgets = _spread_out(int(sizes.max()), _SIZES), _spread_out(flips, _BUDGETS)
         known, place = np.unique(rows, return_inverse=True)
         common = _common(sizes, edges, labels, weights, known)
@@ -138,13 +124,11 @@ def _best_intervals(common: Floats, rows: Ints, adds: int, removes: int) -> Ints
         ranked = np.argsort(-best[:, :, end], axis=1, kind="stable")
         before[:, :, end] = np.where(ranked[:, :1] == everyone, ranked[:, 1:2], ranked[:, :1])
         other[:, :, end] = np.take_along_axis(best[:, :, end], before[:, :, end], axis=1)
-    found, each = np.empty((sizes, _CELLS), dtype=np.int64), np.arange(sizes)
+    chosen, each = np.empty((sizes, _CELLS), dtype=np.int64), np.arange(sizes)
     label, stop = best[:, :, -1].argmax(axis=1), np.full(sizes, _CELLS)
     for cell in range(_CELLS - 1, -1, -1):
-        while (
-            done := came[each, label, stop] > cell
-        ).any():  # the interval begins after this cell: on to the one before
-            start = came[each, label, stop]
+        # where the interval begins after this cell: on to the one before
+        while (done := (start := came[each, label, stop]) > cell).any():
             label, stop = np.where(done, before[each, label, start], label), np.where(done, start, stop)
-        found[:, cell] = label
-    return found
+        chosen[:, cell] = label
+    return chosen

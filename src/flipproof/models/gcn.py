@@ -25,11 +25,6 @@ class GCN(GraphNetwork):
         hidden: Width of the layers.
         layers: Number of convolutions; the paper has two.
         seed: Makes the initial weights; ``None`` takes torch's own generator.
-
-    >>> model = GCN(in_features=1, num_classes=8, seed=0).eval()
-    >>> adj = torch.tensor([[[0.0, 1.0], [1.0, 0.0]]])
-    >>> model(adj.sum(-1, keepdim=True), adj, torch.ones(1, 2, dtype=torch.bool)).shape
-    torch.Size([1, 8])
     """
 
     name = "gcn"

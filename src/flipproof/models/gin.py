@@ -22,19 +22,9 @@ class GIN(GraphNetwork):
     with a fixed scale ``s``. The readout of ``Z = LayerNorm(H)`` joins its sum over the nodes divided by the square root of
     their number, its mean and its maximum; a two-layer perceptron makes the logits.
 
-    Sums tell degrees and counts apart that the GCN's means blur, which is what remains of a topology under strong noise.
-    Layer normalisation acts on each node by itself, so that a graph's answer does not depend on its batch.
-
-    With ``noise``, the network corrects for the flips that it expects: in place of ``A`` messages pass over
-
-    .. math:: \hat A = (A - p_+ (J - I)) / (1 - p_+ - p_-),
-
-    whose mean over the noise is the clean adjacency matrix, and every node also sees its degree in ``\hat A``. Under strong
-    noise most edges are flips; their sum over all other nodes would drown the rest.
-
-    With ``sizes``, every node also sees the number of nodes of its graph, which no attack on edges can change: a learned vector
-    for each number up to ``sizes`` is added to ``H_0``, and larger graphs share the last one. It suits data whose classes have
-    typical sizes. Leave it out where sizes say nothing about the class, or where test graphs may have sizes that training lacks.
+    With ``noise``, messages pass over :math:`\hat A = (A - p_+ (J - I)) / (1 - p_+ - p_-)`, whose mean over the noise is the
+    clean adjacency matrix, and every node also sees its degree in it. With ``sizes``, a learned vector for each number of nodes
+    up to ``sizes`` is added to ``H_0``, which suits data whose classes have typical sizes.
 
     Args:
         in_features: Width ``d`` of the node features; 1 for the degree.
@@ -44,11 +34,6 @@ class GIN(GraphNetwork):
         noise: The noise to correct for, an :class:`flipproof.EdgeNoise` or its ``(p_add, p_remove)``; ``None`` for none.
         sizes: Number of nodes up to which each number has a vector of its own; ``None`` for none.
         seed: Makes the initial weights; ``None`` takes torch's own generator.
-
-    >>> model = GIN(in_features=1, num_classes=8, seed=0).eval()
-    >>> adj = torch.tensor([[[0.0, 1.0], [1.0, 0.0]]])
-    >>> model(adj.sum(-1, keepdim=True), adj, torch.ones(1, 2, dtype=torch.bool)).shape
-    torch.Size([1, 8])
     """
 
     name = "gin"
@@ -68,12 +53,11 @@ class GIN(GraphNetwork):
         self.config = checked_config(
             self.name, in_features=in_features, num_classes=num_classes, hidden=hidden, layers=layers
         )
-        self.background, self.contrast = 0.0, 1.0
+        self.background, self.contrast, self.corrects = 0.0, 1.0, noise is not None
         if noise is not None:
             self.background, lost = _probabilities(noise)
             self.contrast -= self.background + lost
             self.config["noise"] = [self.background, lost]
-        self.corrects = noise is not None
         self.by_size: nn.Embedding | None = None
         with seeded_weights(seed):
             self.encoder = nn.Linear(in_features + self.corrects, hidden)

@@ -54,14 +54,7 @@ class SavedModel:
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    """A model that is ready for use.
-
-    Attributes:
-        model: A torch module in evaluation mode, or a callable from graphs to labels.
-        name: For tables: the network's name, or what the user typed.
-        identity: Hash of the weights (and of the user's code).
-        saved: What its folder says; ``None`` for a user's own.
-    """
+    """A model that is ready for use: its name for tables, the hash of its weights and code, and what its folder says, if any."""
 
     model: Any
     name: str
@@ -80,12 +73,8 @@ class LoadedModel:
 
 
 def build(config: Mapping[str, Any], *, seed: int | None = None) -> NamedNetwork:
-    """The network that a config describes, with fresh weights.
-
-    Args:
-        config: ``name`` (one of :data:`NAMES`) and the constructor's arguments; an edge-blind network has the config of
-            the blinded one under ``network``.
-        seed: Seed of the initial weights.
+    """The network that a config describes, with fresh weights: ``name`` (one of :data:`NAMES`) and the constructor's arguments;
+    an edge-blind network has the config of the blinded one under ``network``.
 
     >>> build({"name": "gcn", "in_features": 1, "num_classes": 8, "hidden": 16}).config["hidden"]
     16
@@ -172,13 +161,10 @@ def _told(what: str, remedy: str) -> Iterator[None]:
 
 
 def save(model: NamedNetwork | NodeStatistics, folder: str | os.PathLike[str], **metadata: Any) -> None:
-    """Write a model to a folder, whole or not at all.
+    """Write one of flipproof's models to a folder, whole or not at all; an existing model folder is replaced.
 
-    Args:
-        model: One of flipproof's own.
-        folder: The folder to write. An existing model folder is replaced, anything else is refused.
-        **metadata: Whatever should be remembered, as JSON: features, data and split seeds, training settings. An
-            :class:`flipproof.EdgeNoise` is stored by its exact thresholds, a features hook by its spec.
+    ``metadata`` is whatever should be remembered, as JSON: features, data and split seeds, training settings. An
+    :class:`flipproof.EdgeNoise` is stored by its exact thresholds, a features hook by its spec.
     """
     from flipproof.models import NodeStatistics
     from flipproof.models.network import NamedNetwork
@@ -240,9 +226,9 @@ def _read(folder: Path) -> tuple[SavedModel, bytes]:
         why = f"it has no {_CONFIG} of flipproof's" if folder.is_dir() else "there is no such folder"
         raise InputError(f"{folder} is not a model folder: {why} (give one that save or train wrote)")
     if version != _VERSION:
+        remedy = "use the flipproof that wrote it"
         raise InputError(
-            f"{folder} has version {version} of the model format; this flipproof reads {_VERSION} (use the flipproof that wrote "
-            "it)"
+            f"{folder} has version {version} of the model format; this flipproof reads {_VERSION} ({remedy})"
         )
     try:
         weights = (folder / _WEIGHTS).read_bytes()
@@ -301,11 +287,8 @@ def hook_identity(hook: Any) -> str:
 
 
 def model_identity(model: Any, source: bytes | None = None) -> str:
-    """Hash of a model: of the weights of one of ours, as its folder has it; else of the weights and the user's code.
-
-    Args:
-        model: A torch module, or a callable from graphs to labels.
-        source: The code; by default that of the file in which the model's class or function is defined.
+    """Hash of a model: of the weights of one of ours, as its folder has it; else of the weights and the user's code, by default
+    that of the file in which the model's class or function is defined.
 
     A function's code counts with the constants, defaults, captured and global variables that it reads, an object's class with
     its attributes: numbers, texts, tuples, arrays, networks and functions. Not covered are lists, dictionaries and other objects

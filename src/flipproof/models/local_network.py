@@ -118,14 +118,9 @@ class Local(GraphNetwork):
 
     .. math:: s_{AB} = b_{AB}(z, m) + \sum_v h_{AB}(\mathrm{view}(v)).
 
-    The answer is the class that leads over every other. Without node features the offset ``b`` knows the number of edges ``m``,
-    which a flip changes by one. With them it sees no edges, and a second offset stands beside it: the word of forests and
-    perceptrons on the node set (:class:`flipproof.models.node_odds.NodeOdds`). Training finds for each budget how loud the
-    network's own offset and votes are beside it; votes are bounded, :math:`h = c \tanh(h' / c)`, ``c`` a half over the budget.
-
-    A network is a family: how many flips its answers are to withstand, ``budget``, is part of the context. Trained for up to
-    ``R`` flips, it answers for any budget up to ``R``. With ``counts_only=True`` no node votes: the answer follows from the
-    numbers of nodes and edges, by a :class:`flipproof.models.count_table.CountTable`.
+    The answer is the class that leads over every other. Without node features the offset ``b`` knows the number of edges ``m``.
+    With them it sees no edges, and log-odds by forests and perceptrons stand beside it. How many flips its answers are to
+    withstand, ``budget``, is part of the context: trained for up to ``R`` flips, the network answers for any budget up to ``R``.
 
     :class:`flipproof.LocalClassifier` certifies its answers. Called as any other network, it returns for each class its smallest
     lead, so that the largest logit is the answer.
@@ -136,11 +131,6 @@ class Local(GraphNetwork):
         hidden: Width of the layers.
         counts_only: Read numbers of nodes and edges alone, for graphs without node features.
         seed: Makes the initial weights; ``None`` takes torch's own generator.
-
-    >>> model = Local(in_features=0, num_classes=8, seed=0).eval()
-    >>> adj = torch.tensor([[[0.0, 1.0], [1.0, 0.0]]])
-    >>> model(torch.ones(1, 2, 1), adj, torch.ones(1, 2, dtype=torch.bool)).shape
-    torch.Size([1, 8])
     """
 
     name = "local"
@@ -334,20 +324,16 @@ class Local(GraphNetwork):
         if self.counts_only:
             sizes, budget = context.round().long().unbind(dim=1)
             label = self.table(sizes, counts[:, 0].round().long(), budget)
-            wins, loses = (label.unsqueeze(1) == side for side in self._pairs(label.device))
+            wins, loses = (label.unsqueeze(1) == side for side in _pairs(self.num_classes, label.device))
             return cast(Tensor, wins.to(context.dtype) - loses.to(context.dtype))
         own: Tensor = self.voters.offsets(context, counts)
         return own if alone or not self.in_features else self.odds_leads(context) + self._volume(context) * own
 
     def odds_leads(self, context: Tensor) -> Tensor:
         """Differences of the log-odds that the context holds, for every pair of classes, ``[B, P]``; with node features."""
-        first, second = self._pairs(context.device)
+        first, second = _pairs(self.num_classes, context.device)
         odds = context[:, -self.num_classes :]
         return odds[:, first] - odds[:, second]
-
-    def _pairs(self, device: torch.device) -> Tensor:
-        """The two classes of every pair, ``[2, P]``."""
-        return torch.triu_indices(self.num_classes, self.num_classes, 1, device=device)
 
     def rounding(self, largest_inputs: Tensor, context: Tensor, sizes: Tensor) -> Tensor:
         """A bound on the rounding error of any score in 64-bit arithmetic, in whatever order its sums are taken, ``[P]``.
@@ -388,11 +374,16 @@ class Local(GraphNetwork):
 
 def class_scores(scores: Tensor, num_classes: int) -> Tensor:
     """For each class its smallest lead over another, ``[B, C]``, from the scores of all pairs ``[B, P]``."""
-    first, second = torch.triu_indices(num_classes, num_classes, 1, device=scores.device)
+    first, second = _pairs(num_classes, scores.device)
     leads = scores.new_full((len(scores), num_classes, num_classes), torch.inf)
     leads[:, first, second] = scores
     leads[:, second, first] = -scores
     return leads.amin(dim=2)
+
+
+def _pairs(num_classes: int, device: torch.device) -> Tensor:
+    """The two classes of every pair, ``[2, P]``."""
+    return torch.triu_indices(num_classes, num_classes, 1, device=device)
 
 
 def _logarithmic(values: Tensor) -> Tensor:
@@ -418,5 +409,5 @@ def _one_hot(values: Tensor, width: int) -> Tensor:
 
 
 def _absolute(layer: nn.Linear, value: Tensor) -> Tensor:
-    found = value @ layer.weight.abs().T
-    return found if layer.bias is None else found + layer.bias.abs()
+    """The layer with absolute weights."""
+    return nn.functional.linear(value, layer.weight.abs(), None if layer.bias is None else layer.bias.abs())

@@ -47,23 +47,13 @@ class GraphNetwork(NamedNetwork, ABC):
         """Logits ``[B, C]`` of a batch in either layout, with node features ``[B, n, d]`` or ``[V, d]``."""
 
     def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
-        """Logits ``[B, C]`` of a padded batch.
-
-        Args:
-            x: Node features ``[B, n, d]``.
-            adj: Adjacency matrices, float ``[B, n, n]``, symmetric, no self-loops; 0 at padded nodes.
-            mask: bool ``[B, n]``, true at nodes that exist.
-        """
+        """Logits ``[B, C]`` of a padded batch: node features ``[B, n, d]``, symmetric matrices ``[B, n, n]`` that are 0 at padded
+        nodes, and bool ``[B, n]``, true at nodes that exist."""
         return self.logits(x, DenseLayout(adj, mask))
 
     def forward_sparse(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        """Logits ``[B, C]`` of a disjoint union of graphs, as in PyG.
-
-        Args:
-            x: Node features ``[V, d]``.
-            edge_index: ``[2, E]``, every edge in both directions, no self-loops.
-            batch: The graph of every node, ``[V]``, ascending from 0; every graph has a node.
-        """
+        """Logits ``[B, C]`` of a disjoint union of graphs, as in PyG: node features ``[V, d]``, every edge in both directions
+        ``[2, E]``, and the graph of every node ``[V]``, ascending from 0."""
         return self.logits(x, SparseLayout(edge_index, batch))
 
 
@@ -111,15 +101,11 @@ def seeded_weights(seed: int | None) -> Iterator[None]:
 
 
 class DenseLayout:
-    """A batch as ``adj [B, n, n]`` and ``mask [B, n]``; values are rows of nodes, ``[B, n, d]``."""
+    """A batch as ``adj [B, n, n]`` and ``mask [B, n]``; values are rows of nodes, ``[B, n, d]``, and ``sizes`` are ``[B, 1]``."""
 
     def __init__(self, adj: Tensor, mask: Tensor) -> None:
         self.adj, self.mask, self._nodes = adj, mask, mask.to(adj.dtype)
-
-    @property
-    def sizes(self) -> Tensor:
-        """Nodes of every graph, ``[B, 1]``."""
-        return self._nodes.sum(dim=1, keepdim=True)
+        self.sizes = self._nodes.sum(dim=1, keepdim=True)
 
     def degrees(self) -> Tensor:
         """Neighbours of every node, one column."""
@@ -144,11 +130,9 @@ class DenseLayout:
         return torch.bmm(self._nodes.unsqueeze(1), values).squeeze(1)
 
     def means(self, values: Tensor) -> Tensor:
-        """Mean over the nodes of every graph, ``[B, d]``."""
         return torch.bmm((self._nodes / self.sizes).unsqueeze(1), values).squeeze(1)
 
     def highest(self, values: Tensor) -> Tensor:
-        """Maximum over the nodes of every graph, ``[B, d]``."""
         return values.masked_fill(~self.mask.unsqueeze(2), -torch.inf).amax(dim=1)
 
 
@@ -157,10 +141,7 @@ class SparseLayout:
 
     def __init__(self, edge_index: Tensor, batch: Tensor) -> None:
         self.edge_index, self.batch, self._counts = edge_index, batch, torch.bincount(batch)
-
-    @property
-    def sizes(self) -> Tensor:
-        return self._counts.to(torch.get_default_dtype()).unsqueeze(1)
+        self.sizes = self._counts.to(torch.get_default_dtype()).unsqueeze(1)
 
     def degrees(self) -> Tensor:
         degrees = torch.bincount(self.edge_index[1], minlength=len(self.batch))
@@ -206,10 +187,6 @@ class PyGNetwork(NamedNetwork):
         hidden: Width of the layers; of ``gat`` a multiple of its four heads.
         layers: Number of message-passing layers.
         seed: Seed of the initial weights; ``None`` takes torch's own generator.
-
-    >>> model = PyGNetwork("graphsage", in_features=1, num_classes=8, seed=0).eval()
-    >>> model(torch.ones(2, 1), torch.tensor([[0, 1], [1, 0]]), torch.zeros(2, dtype=torch.int64)).shape
-    torch.Size([1, 8])
     """
 
     def __init__(

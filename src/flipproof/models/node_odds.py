@@ -9,21 +9,8 @@ import torch
 from safetensors import numpy as arrays
 from torch import Tensor, nn
 
-from flipproof.models.node_statistics import (
-    Floats,
-    Ints,
-    State,
-    fitted,
-    folds,
-    forest,
-    forest_scores,
-    forest_state,
-    node_statistics,
-    perceptron,
-    perceptron_scores,
-    perceptron_state,
-    worth_having,
-)
+from flipproof.models import node_statistics as line
+from flipproof.models.node_statistics import Floats, Ints, State, folds, node_statistics, worth_having
 
 _FOLDS = 5
 _DEPTH = 8  # questions per tree: deeper ones gain nothing that was seen, and take longer
@@ -108,8 +95,11 @@ class NodeOdds(nn.Module):
 
 def _fitted_state(inputs: Floats, truth: Ints, num_classes: int, seed: int) -> State:
     """A forest and perceptrons, fitted to the same graphs."""
-    trees = forest_state(fitted(forest(seed, depth=_DEPTH), inputs, truth), num_classes)
-    parts = [perceptron_state(fitted(perceptron(seed, decay=decay), inputs, truth), num_classes) for decay in _DECAYS]
+    trees = line.forest_state(line.fitted(line.forest(seed, depth=_DEPTH), inputs, truth), num_classes)
+    parts = [
+        line.perceptron_state(line.fitted(line.perceptron(seed, decay=decay), inputs, truth), num_classes)
+        for decay in _DECAYS
+    ]
     return trees | {name: np.stack([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -125,8 +115,8 @@ def _joined(states: list[State]) -> State:
 
 def _shares(state: State, row: Floats, num_classes: int) -> Floats:
     """Shares of the classes, ``[C]``: half of the forest's word, half of the perceptrons'."""
-    trees = forest_scores(state, row[None], num_classes)[0] / len(state["roots"])
-    scores = perceptron_scores(state, row)
+    trees = line.forest_scores(state, row[None], num_classes)[0] / len(state["roots"])
+    scores = line.perceptron_scores(state, row)
     likely = np.exp(scores - scores.max(axis=1, keepdims=True))
     return np.asarray((trees + (likely / likely.sum(axis=1, keepdims=True)).mean(axis=0)) / 2)
 

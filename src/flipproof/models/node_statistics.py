@@ -31,14 +31,8 @@ _FOLDS = 3
 
 @dataclass(frozen=True)
 class NodeFit:
-    """What fitting did; the weights are in the model.
-
-    Attributes:
-        kind: The family that was chosen, with its setting.
-        accuracy: Share of training graphs that are classified correctly.
-        validation_accuracy: Of the chosen one, on the graphs that chose it, before it was fitted to all of them.
-        compared: The same for every setting that was tried.
-    """
+    """What fitting did: the family that was chosen, with its setting, the share of training graphs that are classified correctly,
+    that of the graphs that chose it, before it was fitted to all of them, and the same for every setting that was tried."""
 
     kind: str
     accuracy: float
@@ -98,12 +92,7 @@ class NodeStatistics:
         return np.asarray(statistics[self._state["columns"]])
 
     def fit(
-        self,
-        graphs: Iterable[Any],
-        *,
-        features: Any = None,
-        validation: Iterable[Any] | None = None,
-        seed: int = 0,
+        self, graphs: Iterable[Any], *, features: Any = None, validation: Iterable[Any] | None = None, seed: int = 0
     ) -> NodeFit:
         """Fit all settings, choose the best, and fit it once more to all graphs. The same arguments give the same weights.
 

@@ -5,21 +5,16 @@ With leads ``s_yB`` of the true class ``y`` over its rivals ``B``, the share ``p
 
     (1 - mix) loss(s_y) + mix loss(s_y - ramp * worst),        loss(lead) = (1 - p^q) / q.
 
-A network is trained for all budgets up to the one asked for: every batch draws the budget that the network is told, and mostly
-faces all of its flips, else some. ``ramp`` grows from 0 to 1 over the first half of the training. Late in the training the loss
-is bounded (Zhang and Sabuncu, NeurIPS 2018) and leads count three times: some graphs are so near to one of another class that
-not both can be certified. With the unbounded cross-entropy these would govern the training, and with a soft loss both are half
-certified, which is not at all. Bounded from the start, it would give up whole classes: ``q`` stays 0 for the first 40% of the
-steps and grows to 1 over the next 40%, and so does the factor of leads to 3.
-
-**With node features** the loss is the cross-entropy throughout, and a fifth of the graphs is not shown to the network. On it,
-:meth:`CertifiedTraining.finish` finds how loud it may be beside log-odds that the nodes alone give, for each budget.
+Every batch draws the budget that the network is told, up to the one asked for, and mostly faces all of its flips. ``ramp`` grows
+from 0 to 1 over the first half of the training. Late in the training the loss is bounded, ``q`` growing from 0 to 1, and leads
+count three times. With node features it stays the cross-entropy, and a fifth of the graphs is kept for finding how loud the
+network may be beside log-odds that the nodes alone give. docs/local.md says why.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -59,16 +54,7 @@ def recipe(model: Any) -> dict[str, float]:
 
 
 class CertifiedTraining(GraphTask):
-    """Training a local network through its certificate.
-
-    Args:
-        model: The network.
-        graphs: Labelled graphs.
-        budget: Flips to prepare for, or additions and removals.
-        features: Node features, which must not depend on edges.
-        validation: Labelled graphs on which the epoch is chosen, or ``None``.
-        chosen: The other arguments of :func:`flipproof.train`.
-    """
+    """Training a local network through its certificate; arguments as for :func:`flipproof.train_certified`."""
 
     entries = 0  # one thread is enough
 
@@ -261,17 +247,16 @@ def bounded_loss(leads: Tensor, bound: float) -> Tensor:
 def recurrence(graphs: Sequence[Graph], labels: Sequence[int]) -> float:
     """Share of the graphs whose label is that of most other graphs with the same degrees.
 
-    Where it is high, what was seen comes back, and knowing it in detail pays. Where graphs of one size differ, or their labels
-    do, details are learnt by heart in vain.
+    Where it is high, what was seen comes back, and knowing it in detail pays.
 
     >>> path, star = Graph(4, [(0, 1), (1, 2), (2, 3)]), Graph(4, [(0, 1), (0, 2), (0, 3)])
     >>> recurrence([path, path, star, star], [0, 0, 1, 1]), recurrence([path, path, star, star], [0, 1, 0, 1])
     (1.0, 0.0)
     """
-    seen: dict[bytes, Counter[int]] = {}
     keys = [np.sort(np.bincount(graph.edges.ravel(), minlength=graph.num_nodes)).tobytes() for graph in graphs]
+    seen: defaultdict[bytes, Counter[int]] = defaultdict(Counter)
     for key, label in zip(keys, labels, strict=True):
-        seen.setdefault(key, Counter())[label] += 1
+        seen[key][label] += 1
     recurring = 0
     for key, label in zip(keys, labels, strict=True):
         others = seen[key] - Counter([label])

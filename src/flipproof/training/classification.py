@@ -15,15 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from flipproof.checks import checked_count
+from flipproof.classifiers import torch_module
 from flipproof.classifiers.features import NodeFeatures, as_features
-from flipproof.classifiers.torch_module import (
-    EdgeFeatures,
-    convention_of,
-    data_batch,
-    edge_argument,
-    logit_per_class,
-    made_edge_features,
-)
 from flipproof.errors import InputError
 from flipproof.graphs import as_graphs
 from flipproof.noise import keyed_draws
@@ -47,11 +40,7 @@ class GraphTask:
     """A task of labelled graphs."""
 
     def __init__(
-        self,
-        graphs: Iterable[Any],
-        validation: Iterable[Any] | None,
-        features: NodeFeatures,
-        chosen: Hyperparameters,
+        self, graphs: Iterable[Any], validation: Iterable[Any] | None, features: NodeFeatures, chosen: Hyperparameters
     ) -> None:
         self.graphs, self.features, self.chosen = LabelledGraphs(graphs, "graphs"), features, chosen
         self.held_out = None if validation is None else LabelledGraphs(validation, "validation")
@@ -62,11 +51,8 @@ class GraphTask:
 
     def fingerprint(self) -> dict[str, Any]:
         held_out = None if self.held_out is None else self.held_out.digest()
-        return {
-            "features": self.features.spec or "a function",
-            "graphs": self.graphs.digest(),
-            "validation": held_out,
-        }
+        features = self.features.spec or "a function"
+        return {"features": features, "graphs": self.graphs.digest(), "validation": held_out}
 
     def batches(self, epoch: int) -> Iterator[Tensor]:
         return shuffled(self.graphs.sizes, self.chosen.batch_size, seed=self.chosen.seed, epoch=epoch)
@@ -95,7 +81,7 @@ class GraphClassification(GraphTask):
         features: Any,
         validation: Iterable[Any] | None,
         chosen: Hyperparameters,
-        edge_features: EdgeFeatures | None = None,
+        edge_features: torch_module.EdgeFeatures | None = None,
         flips: int = 0,
     ) -> None:
         self.model, self.view, self.attacked = model, view, chosen.objective in ATTACKED
@@ -114,7 +100,9 @@ class GraphClassification(GraphTask):
                 '(pass features=None for the graphs\' own, or features="constant")'
             )
         self.edge_features = edge_features
-        self.convention = convention_of(model, extra=() if edge_features is None else ("edge_attr", "edge_weight"))
+        self.convention = torch_module.convention_of(
+            model, extra=() if edge_features is None else ("edge_attr", "edge_weight")
+        )
         self.device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
         # a loss that is a mean over graphs is that of the pieces together; batch statistics and class weights see pieces
         statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in model.modules())
@@ -221,7 +209,7 @@ class GraphClassification(GraphTask):
         x = self.features.dense(adjacency, mask, own)
         x = x.to(torch.float32) if x.is_floating_point() else x
         logits = self._answer(*(part.to(self.device) for part in (x, adjacency, mask)))
-        logits = logit_per_class(logits, len(mask), max(2, self.highest_label + 1))
+        logits = torch_module.logit_per_class(logits, len(mask), max(2, self.highest_label + 1))
         if logits.ndim != 2 or len(logits) != len(mask):
             raise InputError(
                 f"the model must return logits [{len(mask)}, num_classes]; got shape {tuple(logits.shape)} "
@@ -239,10 +227,12 @@ class GraphClassification(GraphTask):
         edge_index, x = torch.stack([number[graph, u], number[graph, v]]), x[mask]
         batch = torch.repeat_interleave(torch.arange(len(mask), device=mask.device), mask.sum(dim=1))
         if self.convention == "data":
-            return self.model(data_batch(x, edge_index, batch, self.edge_features))
+            return self.model(torch_module.data_batch(x, edge_index, batch, self.edge_features))
         if self.edge_features is None:
             return self.model(x, edge_index, batch)
-        edges = {edge_argument(self.model): made_edge_features(self.edge_features, x, edge_index)}
+        edges = {
+            torch_module.edge_argument(self.model): torch_module.made_edge_features(self.edge_features, x, edge_index)
+        }
         return self.model(x, edge_index, batch=batch, **edges)
 
 

@@ -27,18 +27,14 @@ class EdgeFlip(BaseTransform):  # type: ignore[misc]
     all other fields survive. Node features that depend on edges (degrees, encodings) must be computed after it:
     ``T.Compose([EdgeFlip(noise), T.OneHotDegree(20)])``, and the certified classifier gets ``features=T.OneHotDegree(20)``.
 
-    The draws come from the sampler of the certificates, with exact probabilities. They have nothing in common with the samples
-    that a certificate sees, whatever the seeds.
+    The draws have the exact probabilities of the certificates' samples, and nothing else in common with them.
 
     Args:
         noise: The random flips.
-        seed: By default the draws follow torch's generator: ``torch.manual_seed(0)`` makes a run repeatable, also with the
-            workers of a ``DataLoader``, which get other draws in every epoch. With a seed they are numbered by the transform
-            itself, whatever else uses torch's generator; in the workers of a ``DataLoader`` the loader's own seed
-            (``generator=``, or torch's) tells workers and epochs apart.
-        edge_features: What becomes of fields with an entry per edge, such as ``edge_attr``. By default a graph that has any is
-            refused, since an edge that the noise adds has none. A function makes ``edge_attr`` from the features of the two
-            ends of every edge, ``[E, d]`` each, as in :class:`flipproof.SmoothedClassifier`; ``"drop"`` leaves such fields out.
+        seed: By default the draws follow torch's generator, also in the workers of a ``DataLoader``. With a seed they are
+            numbered by the transform itself, whatever else uses torch's generator.
+        edge_features: What becomes of fields with an entry per edge, such as ``edge_attr``. ``"drop"`` leaves them out; a
+            function makes ``edge_attr`` from the features of both ends of every edge, ``[E, d]`` each. None refuses them.
 
     >>> from torch_geometric.data import Data
     >>> path = Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3, y=torch.tensor([1]))
@@ -91,6 +87,3 @@ class EdgeFlip(BaseTransform):  # type: ignore[misc]
         worker = get_worker_info()
         self._draws += 1
         return f"{self.seed} {'' if worker is None else worker.seed} {self._draws}"
-
-    def __repr__(self) -> str:
-        return f"EdgeFlip({self.noise})"

@@ -1,9 +1,8 @@
 """The loop: optimiser, schedule, averaged weights, checkpoints and history of a training, and the numbers that steer it.
 
-What is learnt is a :class:`Task`: it draws batches and gives losses. The loop knows neither graphs nor noise. Per step, it asks
-for the losses of the batch's pieces and lets each go backward before it asks for the next, so that only one piece is in memory at
-a time. All randomness of a task is a pure function of the seed and of the epoch or step: a training that resumes has nothing to
-restore but dropout.
+What is learnt is a :class:`Task`; the loop knows neither graphs nor noise. Each piece of a batch goes backward before the next is
+asked for, so that only one is in memory. All randomness of a task is a pure function of the seed and of the epoch or step: a
+training that resumes has nothing to restore but dropout.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ _FORGETTING = 10  # early on the average reaches back a tenth of the steps: the 
 _WARM_UP = 0.1  # share of the steps in which the learning rate rises
 _FIRST, _LAST = 0.04, 0.001  # factors on the highest rate
 
-_RULES: dict[str, tuple[str, Callable[[float], bool]]] = {
-    "learning_rate": ("above 0", lambda value: value > 0),
-    "weight_decay": ("of at least 0", lambda value: value >= 0),
-    "consistency": ("of at least 0", lambda value: value >= 0),
-    "average": ("of at least 0 and below 1", lambda value: 0 <= value < 1),
+_AMOUNTS = {
+    "learning_rate": ("above 0", math.inf),
+    "weight_decay": ("of at least 0", math.inf),
+    "consistency": ("of at least 0", math.inf),
+    "average": ("of at least 0 and below 1", 1),
 }
 
 
@@ -85,10 +84,10 @@ class Hyperparameters:
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "copies"):
             object.__setattr__(self, name, checked_count(getattr(self, name), name, 1, "for instance 8"))
-        for name, (expected, fits) in _RULES.items():
+        for name, (expected, end) in _AMOUNTS.items():
             value = getattr(self, name)
-            number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-            if not number or not fits(value):
+            number = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < end
+            if not number or (name == "learning_rate" and not value):
                 raise InputError(f"{name} must be a number {expected}; got {value!r}")
         if self.objective not in OBJECTIVES:
             raise InputError(f"objective must be one of {', '.join(OBJECTIVES)}; got {self.objective!r}")
@@ -115,13 +114,8 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class Epoch:
-    """One pass over the training graphs.
-
-    Attributes:
-        loss: Mean loss on the training graphs, as the training views them.
-        accuracy: Share of these graphs classified correctly while the weights were changing.
-        validation_loss, validation_accuracy: The same for the validation graphs; ``None`` without them.
-    """
+    """One pass over the training graphs: mean loss and the share classified correctly, as the training views them and while the
+    weights were changing; the same for the validation graphs, if there are any."""
 
     loss: float
     accuracy: float
@@ -158,8 +152,7 @@ class TrainingResult:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the model did on some members: the mean loss, the number classified correctly, averaged over the copies of each, and
-    the number of members."""
+    """Mean loss over some members, how many are classified correctly (averaged over copies), and how many there are."""
 
     loss: Tensor
     right: float
@@ -169,12 +162,9 @@ class Outcome:
 class Task(Protocol):
     """A way of training: the members (training graphs, numbered from 0), how they are drawn into batches, and the losses."""
 
-    entries: int
-    """Numbers in the largest batch: whether several threads are worth having."""
-    settings: dict[str, Any]
-    """How members are viewed, as plain JSON: stored with the model."""
-    held_out: Any
-    """Validation members, or ``None``."""
+    entries: int  # numbers in the largest batch: whether several threads are worth having
+    settings: dict[str, Any]  # how members are viewed, as plain JSON: stored with the model
+    held_out: Any  # validation members, or None
 
     def __len__(self) -> int:
         """Number of members."""

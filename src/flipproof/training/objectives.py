@@ -64,14 +64,9 @@ def disagreement(logits: Tensor) -> Tensor:
 
 
 def variants(adjacency: Tensor, room: Tensor, draws: Draws, slopes: Tensor | None, flips: int) -> Iterator[Tensor]:
-    """Variants of each matrix with so many flips, one after the other, float32 ``[K, n, n]`` each.
+    """Variants of the matrices ``[K, n, n]`` with so many flips of pairs that there is room for, one after the other.
 
-    Args:
-        adjacency: Symmetric 0/1 matrices, float32 ``[K, n, n]``.
-        room: Pairs that may be flipped, symmetric bool ``[K, n, n]``.
-        draws: Randomness of the step.
-        slopes: The gradient of the loss by the matrices, or ``None`` where there is none.
-        flips: Pairs that each variant flips.
+    ``slopes`` is the gradient of the loss by the matrices, or ``None`` where there is none.
     """
     for number in range(1, VARIANTS + 1):
         if slopes is None:
@@ -85,14 +80,8 @@ def variants(adjacency: Tensor, room: Tensor, draws: Draws, slopes: Tensor | Non
 
 @dataclass(frozen=True, eq=False)
 class Attack:
-    """An attack on graphs ``[B, n, n]`` themselves, under noise that stays: a flipped pair is flipped in every noisy copy.
-
-    Attributes:
-        graphs: The graphs.
-        noise: Where each copy differs from its graph, ``[copies, B, n, n]``.
-        room: Pairs that may be flipped.
-        counts: The number of flips of each graph, ``[B]``.
-    """
+    """An attack on graphs ``[B, n, n]`` themselves, with a number of flips for each ``[B]``, under noise ``[copies, B, n, n]``
+    that stays: a flipped pair is flipped in every noisy copy."""
 
     graphs: Tensor
     noise: Tensor

@@ -38,25 +38,9 @@ def train_stack(
     seed: int = 0,
     **hyperparameters: Any,
 ) -> dict[str, Any]:
-    """Train networks of one shape together, in place; afterwards they are in evaluation mode.
+    """Train networks that are built alike together, in place; the arguments as plain JSON, to be stored with them.
 
-    Args:
-        networks: Built alike; each starts from its own weights.
-        graphs: Labelled graphs, in any form the library accepts.
-        noise: Edge noise, fresh for every graph in every step; ``None`` trains on the graphs as they are.
-        features: As for :class:`flipproof.SmoothedClassifier`.
-        flips: Most flips of the attack, for the objectives that have one.
-        seed: Seed of the order of graphs and of the noise.
-        **hyperparameters: Of :class:`flipproof.training.loop.Hyperparameters`, without validation or dropout.
-
-    Returns:
-        The arguments as plain JSON, to be stored with the models.
-
-    >>> from flipproof.datasets import topologies
-    >>> from flipproof.models import GCN
-    >>> stack = [GCN(in_features=1, num_classes=8, seed=seed) for seed in range(3)]
-    >>> train_stack(stack, topologies(32), noise=EdgeNoise(keep=0.9), epochs=1)["networks"]
-    3
+    Arguments are as for :func:`flipproof.train`; ``hyperparameters`` those of :class:`flipproof.training.loop.Hyperparameters`.
     """
     chosen = Hyperparameters(**{"average": 0.99, "seed": seed, **hyperparameters})
     if len({str(network) for network in networks}) != 1:
@@ -84,21 +68,15 @@ def train_stack(
 
 
 def standardise_inputs(network: GraphNetwork, graphs: Iterable[Any], *, features: Any = "degree") -> None:
-    """Scale the first layer of a fresh network as if its inputs had mean 0 and variance 1 on these graphs.
-
-    Inputs such as degrees lie far from 0, where most units of a fresh layer are all on or all off.
-    """
+    """Scale the first layer of a fresh network as if its inputs had mean 0 and variance 1 on these graphs."""
     parts = LabelledGraphs(graphs, "graphs")
     batch = parts.padded(torch.arange(len(parts)))
     first = next(part for part in network.modules() if isinstance(part, nn.Linear))
     inputs: list[Tensor] = []
     hook = first.register_forward_pre_hook(lambda _, values: inputs.append(values[0][batch.mask]))
     with torch.no_grad():
-        network(
-            as_features(features).dense(batch.adjacency, batch.mask, None).to(torch.float32),
-            batch.adjacency,
-            batch.mask,
-        )
+        x = as_features(features).dense(batch.adjacency, batch.mask, None).to(torch.float32)
+        network(x, batch.adjacency, batch.mask)
         hook.remove()
         first.weight.div_(inputs[0].std(dim=0).clamp_min(1e-6))
         first.bias.sub_(first.weight @ inputs[0].mean(dim=0))

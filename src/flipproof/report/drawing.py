@@ -198,34 +198,6 @@ def standings_figure(stem: Path, panel: Panel, *, limit: Mapping[int, float] | N
     return [*figure_paths(stem), write_curves(stem, [panel])]
 
 
-def trade_off_figure(stem: Path, best: Panel, trials: Sequence[tuple[str, float, float]], *, target: str) -> list[Path]:
-    """Left, the curves of the best candidates; right, every candidate before and under the attack. Returns the files."""
-    with saved_figure(stem, (9.0, max(3.4, 1.2 + 0.28 * len(trials)))) as figure:
-        left, right = figure.subplots(1, 2)
-        _draw(left, best)
-        left.legend(frameon=False, fontsize=8)
-        rows = np.arange(len(trials))[::-1]
-        names, before, after = zip(*trials, strict=True)
-        right.hlines(rows, after, before, color="0.75", linewidth=1.5, zorder=1)
-        right.scatter(
-            before, rows, marker="o", facecolor="white", edgecolor="0.2", s=28, label="not attacked", zorder=2
-        )
-        right.scatter(after, rows, marker="D", color="#31688e", s=28, label=target, zorder=3)
-        if best.floor is not None:
-            right.axvline(
-                best.floor, color="#b03a2e", linewidth=1, linestyle=(0, (1, 2)), label="edge-blind, any attack"
-            )
-        right.set_yticks(rows, list(map(plain_text, names)), fontsize=8)
-        right.set_xlabel("certified accuracy on validation graphs")
-        right.set_xlim(-0.02, 1.02)
-        right.grid(color="0.9", linewidth=0.6, axis="x")
-        right.set_axisbelow(True)
-        right.spines[["top", "right"]].set_visible(False)
-        right.legend(frameon=False, fontsize=8, loc="best")
-        right.set_title("all candidates", fontsize=10, loc="left")
-    return figure_paths(stem)
-
-
 def _draw(axes: Any, panel: Panel) -> None:
     count = len(panel.curves)
     for place, (curve, colour) in enumerate(zip(panel.curves, curve_shades(count), strict=True)):

@@ -284,27 +284,18 @@ def _standings_of(row: Row, contents: Mapping[Job, Mapping[str, Any]]) -> list[R
 
 
 def write_standings(all_data: Sequence[DataStandings], folder: Path) -> list[Path]:
-    """``results.csv`` (long format), ``results.json`` (means, intervals, tests) and ``times.csv``; returns their paths.
-
-    Times stand in a file of their own, so that the same benchmark gives the same results byte for byte.
-    """
+    """``results.csv`` (long format) and ``results.json`` (means, intervals, tests); returns their paths."""
     import pandas
 
-    paths = [folder / name for name in ("results.csv", "results.json", "times.csv")]
-    results: list[dict[str, Any]] = []
-    times: list[dict[str, Any]] = []
-    for data in all_data:
-        for row in data.rows:
-            for place, number in enumerate(row.folds):
-                head = {"data": data.name, "method": row.name, "fold": number}
-                results += [{**head, **line} for line in _results(row, place)]
-                calls = f"{row.calls.values[place]:.1f}"
-                times.append({**head, "measure": "model calls per graph", "value": calls})
-                for part in ("search", "train", "ask", "read"):
-                    seconds = f"{row.seconds(part).values[place]:.4f}"
-                    times.append({**head, "measure": f"{part} seconds", "value": seconds})
-    for path, lines in ((paths[0], results), (paths[2], times)):
-        write_text(path, pandas.DataFrame(lines).to_csv(index=False, lineterminator="\n"))
+    paths = [folder / name for name in ("results.csv", "results.json")]
+    results = [
+        {"data": data.name, "method": row.name, "fold": number, **line}
+        for data in all_data
+        for row in data.rows
+        for place, number in enumerate(row.folds)
+        for line in _results(row, place)
+    ]
+    write_text(paths[0], pandas.DataFrame(results).to_csv(index=False, lineterminator="\n"))
     write_json(paths[1], [data.to_dict() for data in all_data])
     return paths
 

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from flipproof.certificates import sampled_votes
-from flipproof.certificates.vote_share import checked_alpha, label_pvalue
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.sampled_votes import DEFAULT_METHOD, METHODS, Block, Votes, certify_votes
+from flipproof.certificates.vote_share import checked_alpha, label_pvalue
 from flipproof.checks import checked_samples, checked_seed
 from flipproof.classifiers import DEFAULT_MEMORY
 from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Request, Run, label_dtype

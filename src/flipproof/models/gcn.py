@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import torch
 from torch import Tensor, nn
 
 from flipproof.classifiers.edges import Ending, NeighbourLists, PiecewiseLinear

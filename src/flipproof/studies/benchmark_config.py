@@ -44,19 +44,7 @@ class _Table(BaseModel):
 
 
 class Row(_Table):
-    """A method of the table.
-
-    Attributes:
-        name: In tables; by default that of the defence.
-        defence: Its name.
-        settings: Those among which validation graphs choose; of one there is no choice.
-        asked: What every graph is certified with, where it differs from the other rows.
-        readings: Other certificates from the same evidence that are rows of their own: from their name to the row's.
-        network: Name and arguments of the network; by default what the defence needs.
-        training: Where it differs from the other rows.
-        features: Node features, where they differ.
-        data: Names of the data sets that have this row; by default all.
-    """
+    """A method of the table: its keys in a config file (docs/tuning.md)."""
 
     defence: str
     name: Text = Field(default_factory=lambda values: values["defence"])
@@ -108,23 +96,7 @@ class _Shared(_Table):
 
 
 class Protocol(_Shared):
-    """What is done with one data set.
-
-    Attributes:
-        name: Of the data set, as it was given.
-        root, download, data_seed: Where its graphs come from.
-        splits: Folder of the files that say which graph is tested in which fold.
-        folds: The folds that are run.
-        training: Arguments of :func:`flipproof.train`, the same for every row.
-        asked: What every graph is certified with, as far as a defence knows it.
-        features: Node features, as for ``flipproof train``; ``None`` for what each defence takes by default.
-        validation_graphs: Largest number of validation graphs that choose, every class in proportion.
-        attacked: Number of test graphs per fold that are attacked, every class in proportion.
-        attack_budget: Flips of the attacks.
-        attack_calls: Model calls of the attacks on one graph.
-        limit: Whether the limit of the task is computed.
-        rows: The methods.
-    """
+    """What is done with one data set: its keys in a config file (docs/tuning.md), and the methods."""
 
     name: Text
     rows: tuple[Row, ...] = ()

@@ -32,7 +32,7 @@ LIMIT = "limit of the task"
 
 @dataclass(frozen=True)
 class Job:
-    """A row on a fold of a data set, or (``fold`` -1) the limit of the task.
+    """A row on a fold of a data set, or (``fold`` -1) the limit of the task; ``weight`` is its rough cost.
 
     ``digest`` tells it from the same piece of a benchmark with other settings or data.
     """
@@ -41,17 +41,12 @@ class Job:
     row: str
     fold: int
     digest: str
-    effort: int = 1
+    weight: int = 1
 
     @property
     def name(self) -> str:
         """For messages, and in the store."""
         return f"{self.data}, {self.row}" + (f", fold {self.fold}" if self.fold >= 0 else "")
-
-    @property
-    def weight(self) -> int:
-        """Rough cost, for the progress bar."""
-        return self.effort
 
 
 def jobs_of(protocols: Sequence[Protocol]) -> list[Job]:

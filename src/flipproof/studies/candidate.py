@@ -63,14 +63,7 @@ class Threat:
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """A model for a candidate.
-
-    Attributes:
-        model: Trained or fitted.
-        features: The hook of its node features.
-        settings: Of the training, as plain JSON.
-        accuracy: Share of training graphs that are right.
-    """
+    """A trained or fitted model, the hook of its node features, how it was trained, and its accuracy on training graphs."""
 
     model: Any
     features: Any
@@ -80,12 +73,9 @@ class Learned:
 
 @dataclass(frozen=True, eq=False)
 class Certified:
-    """Certificates of graphs, in their order.
+    """Certificates of graphs, by name: "" for the certificate asked for, otherwise another reading of the same evidence.
 
-    Attributes:
-        certificates: By name: "" for the certificate asked for, otherwise another reading of the same evidence.
-        calls: Model calls per graph.
-        seconds: Computing time of asking and of reading, for all graphs together; a busy machine does not change it.
+    ``calls`` are model calls per graph, ``seconds`` computing time of asking and of reading, for all graphs together.
     """
 
     certificates: Mapping[str, list[Certificate]]
@@ -95,14 +85,7 @@ class Certified:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A defence and its settings.
-
-    Attributes:
-        defence: As experiments see it.
-        settings: Of the defence.
-        network: Name of another network than the defence's own.
-        recipe: Another way of training, as arguments of :func:`flipproof.train`.
-    """
+    """A defence with its settings, perhaps another network than its own, and another way of training it."""
 
     defence: Space
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
@@ -174,12 +157,7 @@ class Candidate:
     ) -> Learned:
         """What it learns from labelled graphs: fitted where its defence says how, otherwise a trained network.
 
-        Args:
-            graphs: Labelled graphs.
-            features: Hook of the node features.
-            seed: Of everything random.
-            network: Name and arguments of another network than the defence's own.
-            **training: Arguments of :func:`flipproof.train`; those that the defence needs take precedence.
+        ``training`` are arguments of :func:`flipproof.train`; those that the defence needs take precedence.
         """
         from flipproof import models
         from flipproof.training import train_for

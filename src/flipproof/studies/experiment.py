@@ -31,15 +31,12 @@ from flipproof.studies.candidate import Candidate, Learned, Threat, baselines, h
 
 
 class Piece(Protocol):
-    """A piece of a study, small enough to be sent to a process."""
+    """A piece of a study, small enough to be sent to a process; ``weight`` is its rough cost, for the progress bar."""
 
     @property
-    def name(self) -> str:
-        """For messages."""
-
+    def name(self) -> str: ...
     @property
-    def weight(self) -> int:
-        """Rough cost, for the progress bar."""
+    def weight(self) -> int: ...
 
 
 AnyPiece = TypeVar("AnyPiece", bound=Piece)
@@ -55,16 +52,9 @@ def run_jobs(
     workers: int | None,
     quiet: bool,
 ) -> Iterator[tuple[AnyPiece, Any]]:
-    """Every job with its result, as they are finished.
+    """Every job with its result, as they are finished by ``workers`` processes (by default one per core), or on an engine.
 
-    Args:
-        what: Name of the work, for the progress bar.
-        jobs: All of them.
-        work: Does one, in any process; picklable.
-        ready: Those that are to be done, asked for as workers become free; by default all.
-        engine: Where they are done, instead of processes of this machine.
-        workers: Processes; by default one per core. A single one is this process.
-        quiet: Show no progress.
+    ``ready`` yields those that are to be done, asked for as workers become free; by default all.
     """
     count = max(1, min(workers or cores(), len(jobs)))
     chosen: Engine = engine or (ThisProcess() if count == 1 else Processes(count, start="spawn"))

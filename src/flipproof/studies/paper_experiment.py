@@ -69,7 +69,7 @@ class Settings:
     max_radius: int = 16
     clean_epochs: int = 50
     gcn_epochs: int = 400
-    gin_epochs: tuple[int, int] = (40, 8)
+    gin_epochs: tuple[int, int] = (40, 5)
     radius_epochs: int = 15
     radius_flips: int = 2
     sized_keep: float = 0.9

@@ -42,12 +42,7 @@ _TEST_FIELDS = ("radius", "first", "second", "only_first", "only_second", "p_val
 
 @dataclass(frozen=True)
 class Measured:
-    """A figure measured on several folds.
-
-    Attributes:
-        values: Fold by fold.
-        graphs: Of a share on a single fold, the number of its test graphs.
-    """
+    """A figure measured on several folds; of a share on a single fold, with the number of its test graphs."""
 
     values: tuple[float, ...]
     graphs: int = 0
@@ -89,15 +84,9 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class RowStanding:
-    """A method on one data set, over its finished folds.
+    """A method on one data set, over its finished folds; ``reads`` is the row whose evidence it reads, if not its own.
 
-    Attributes:
-        name: Of the row.
-        reads: The row whose evidence it reads, where it is another certificate from the same evidence.
-        edge_blind: Whether no attack on edges can change its answers.
-        folds: Numbers of the folds.
-        radii: By attacker, for each fold the right radii of its test graphs, in their order.
-        facts: For each fold what else its job recorded.
+    ``radii`` holds, by attacker and fold, the right radii of the test graphs; ``facts`` what else the jobs recorded.
     """
 
     name: str
@@ -284,54 +273,43 @@ def _standings_of(row: Row, contents: Mapping[Job, Mapping[str, Any]]) -> list[R
 
 
 def write_standings(all_data: Sequence[DataStandings], folder: Path) -> list[Path]:
-    """``results.csv`` (long format), ``results.json`` (means, intervals, tests) and ``times.csv``; returns their paths.
-
-    Times stand in a file of their own, so that the same benchmark gives the same results byte for byte.
-    """
+    """``results.csv`` (long format) and ``results.json`` (means, intervals, tests); returns their paths."""
     import pandas
 
-    paths = [folder / name for name in ("results.csv", "results.json", "times.csv")]
-    results: list[dict[str, Any]] = []
-    times: list[dict[str, Any]] = []
-    for data in all_data:
-        for row in data.rows:
-            for place, number in enumerate(row.folds):
-                head = {"data": data.name, "method": row.name, "fold": number}
-                results += [{**head, **line} for line in _results(row, place)]
-                calls = f"{row.calls.values[place]:.1f}"
-                times.append({**head, "measure": "model calls per graph", "value": calls})
-                for part in ("search", "train", "ask", "read"):
-                    seconds = f"{row.seconds(part).values[place]:.4f}"
-                    times.append({**head, "measure": f"{part} seconds", "value": seconds})
-    for path, lines in ((paths[0], results), (paths[2], times)):
-        write_text(path, pandas.DataFrame(lines).to_csv(index=False, lineterminator="\n"))
+    paths = [folder / name for name in ("results.csv", "results.json")]
+    results = [
+        {"data": data.name, "method": row.name, "fold": number, **line}
+        for data in all_data
+        for row in data.rows
+        for place, number in enumerate(row.folds)
+        for line in _results(row, place)
+    ]
+    write_text(paths[0], pandas.DataFrame(results).to_csv(index=False, lineterminator="\n"))
     write_json(paths[1], [data.to_dict() for data in all_data])
     return paths
 
 
 def _results(row: RowStanding, place: int) -> list[dict[str, Any]]:
     """The lines of a method's fold in ``results.csv``."""
-    facts, lines = row.facts[place], []
-
-    def add(graphs: int, attacker: str, radius: Any, value: float, ends: Sequence[Any] | None) -> None:
-        shown = (f"{number:.6f}" for number in (value, *(ends or ())))
-        columns = dict(zip_longest(("certified_accuracy", "low95", "high95"), shown, fillvalue=""))
-        lines.append({"graphs": graphs, "attacker": attacker, "radius": radius, **columns})
-
-    def add_share(graphs: int, attacker: str, radius: Any, share: float) -> None:
-        add(graphs, attacker, radius, share, share_interval(round(share * graphs), graphs))
-
+    facts, columns = row.facts[place], ("certified_accuracy", "low95", "high95")
     graphs = len(facts["graphs"])
-    for attacker, words in ATTACKERS.items():
-        for r in RADII:
-            add_share(graphs, words, r, row.accuracy(r, attacker).values[place])
-    ends = mean_radius_interval(row.radii["radius"][place])
-    add(graphs, "any flips", "average", row.average_radius.values[place], ends)
+    shown = [
+        (graphs, words, r, row.accuracy(r, attacker).values[place])
+        for attacker, words in ATTACKERS.items()
+        for r in RADII
+    ]
     if row.under_attack is not None:
         attack = facts["attacked"]
-        share = row.under_attack.values[place]
-        add_share(len(attack["graphs"]), "strongest attack found", attack["budget"], share)
-    return lines
+        budget, share = attack["budget"], row.under_attack.values[place]
+        shown.append((len(attack["graphs"]), "strongest attack found", budget, share))
+    lines: list[tuple[Any, ...]] = [(*line, *share_interval(round(line[3] * line[0]), line[0])) for line in shown]
+    ends = mean_radius_interval(row.radii["radius"][place]) or ()
+    lines.append((graphs, "any flips", "average", row.average_radius.values[place], *ends))
+    return [
+        {"graphs": count, "attacker": words, "radius": r}
+        | dict(zip_longest(columns, (f"{number:.6f}" for number in numbers), fillvalue=""))
+        for count, words, r, *numbers in lines
+    ]
 
 
 def write_benchmark(all_data: Sequence[DataStandings], folder: Path, *, command: str) -> list[Path]:

@@ -216,17 +216,11 @@ class WeakSpots:
 
 
 class Evidence(ABC):
-    """What a model said about one graph.
+    """What a model said about one graph."""
 
-    Attributes:
-        kind: Tells one kind of evidence from another in a file.
-        graph: The clean graph, without node features once it was stored.
-        num_classes: Number of declared classes ``C``, including those that were never answered.
-    """
-
-    kind: ClassVar[str]
-    graph: Graph
-    num_classes: int
+    kind: ClassVar[str]  # tells one kind of evidence from another in a file
+    graph: Graph  # the clean graph, without node features once it was stored
+    num_classes: int  # declared classes, including those that were never answered
 
     @abstractmethod
     def certify(self, **reading: Any) -> Certificate:

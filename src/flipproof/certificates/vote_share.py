@@ -55,9 +55,7 @@ def lower_bound(successes: ArrayLike, trials: ArrayLike, *, failure_prob: float)
 
 
 def upper_bound(successes: ArrayLike, trials: ArrayLike, *, failure_prob: float) -> FloatArray:
-    """Upper confidence bound on a share of votes (one-sided Clopper-Pearson), rounded up.
-
-    With probability at least ``1 - failure_prob`` the true share is not above it; 1 where every trial was a success.
+    """Upper confidence bound on a share of votes (one-sided Clopper-Pearson), rounded up; see :func:`lower_bound`.
 
     >>> round(float(upper_bound(0, 1000, failure_prob=0.001)), 4)
     0.0069

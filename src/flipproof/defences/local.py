@@ -196,7 +196,7 @@ class LocalClassifier(DefendedClassifier):
         Args:
             graph: A :class:`Graph`, PyG ``Data``, networkx graph or adjacency matrix.
             per_node: Largest number of flips at one node to look at; by default as many as are cheap.
-            nodes: Number of nodes that an attacker can remove, add or relabel beside the flips; certified in addition.
+            nodes: Number of nodes that an attacker can remove, add or relabel beside the flips.
         """
         graph, request = as_graph(graph), LocalRequest(per_node, nodes)
         self.check([graph], request)

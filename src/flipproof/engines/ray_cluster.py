@@ -90,10 +90,10 @@ class _RayExecutor(Executor):
         if error is None:
             future.set_result(done.result())
             return
-        reason = next(iter(str(error).splitlines()), "")
-        sentence = f"the cluster lost a task {_RETRIES + 1} times: {reason}"
-        remedy = "out of memory? what is finished is kept: run the same command again"
-        future.set_exception(InputError(f"{sentence} ({remedy})"))
+        sentence = f"the cluster lost a task {_RETRIES + 1} times: {next(iter(str(error).splitlines()), '')}"
+        future.set_exception(
+            InputError(f"{sentence} (out of memory? what is finished is kept: run the same command again)")
+        )
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         for reference in list(self._references.values()):

@@ -47,8 +47,6 @@ class AttackWork:
 
 @dataclass(frozen=True, eq=False)
 class Attacked:
-    """What a run of attacks found: results by role and graph, and the summary as plain JSON."""
-
     graphs: Mapping[int, Graph]
     results: Mapping[str, Mapping[int, AttackResult]]
     summary: dict[str, Any]

@@ -6,7 +6,6 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -32,7 +31,7 @@ def evidence_of(folder: Path) -> dict[int, fp.Votes]:
 
 def rewrite(path: Path, graph: int, change: Callable[[bytes], bytes]) -> None:
     """Change what a run holds of a graph, and make the hash agree."""
-    with closing(Store(path / STORE_FILE, write=True)) as store:
+    with Store(path / STORE_FILE, write=True) as store:
         store.finish(graph, change(store.load(graph)))
 
 

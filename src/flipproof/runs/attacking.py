@@ -17,7 +17,8 @@ import numpy as np
 from flipproof.attacks import AttackResult, Options, robust_accuracy, strongest
 from flipproof.certificates.metrics import right_radii, shares
 from flipproof.defences.defence import DefendedClassifier
-from flipproof.engines import Engine, ThisProcess, one_thread
+from flipproof.engines import Engine, ThisProcess
+from flipproof.engines.pool import one_thread
 from flipproof.errors import InputError
 from flipproof.files import write_json, write_text
 from flipproof.graphs import Graph

@@ -19,7 +19,8 @@ from typing import Any
 from flipproof.certificates.certificate import Evidence
 from flipproof.classifiers.classifier import OTHER_ANSWERS
 from flipproof.defences.defence import DefendedClassifier, ask_all
-from flipproof.engines import Engine, one_thread
+from flipproof.engines import Engine
+from flipproof.engines.pool import one_thread
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.models.loading import features_identity, hook_identity

@@ -17,6 +17,7 @@ from flipproof.datasets import Dataset
 from flipproof.datasets.sources import fingerprint
 from flipproof.datasets.splits import drawn, write_folds
 from flipproof.engines import Engine
+from flipproof.engines.pool import one_thread
 from flipproof.errors import InputError
 from flipproof.fields import to_plain
 from flipproof.noise import STREAM_VERSION
@@ -25,7 +26,7 @@ from flipproof.report.content import ATTACKERS, RADII
 from flipproof.runs.run_folder import Run, StudySettings, written_run
 from flipproof.studies.benchmark_config import Protocol, Row
 from flipproof.studies.candidate import Candidate, Learned
-from flipproof.studies.experiment import Experiment, check_features, load_graphs, one_thread, run_jobs
+from flipproof.studies.experiment import Experiment, check_features, load_graphs, run_jobs
 
 LIMIT = "limit of the task"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -69,22 +69,9 @@ def run_jobs(
             advance(job.weight)
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """While entered, torch computes on one thread: figures must not depend on how many jobs run side by side."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
 _SHORTER = (8, 3, 1)  # of all epochs: the first trials get an eighth
 _TRAINING = {"learning_rate": 0.01, "batch_size": 32, "copies": 1}  # as flipproof train, so that it repeats the result
-_SAMPLING = {"samples": "1000"}  # a choice needs fewer than a certificate
+_SAMPLING = {"samples": 1000}  # a choice needs fewer than a certificate
 
 
 @lru_cache(maxsize=4)

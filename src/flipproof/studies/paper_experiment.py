@@ -23,6 +23,7 @@ from flipproof.certificates.sampled_votes import METHODS, certify_votes
 from flipproof.datasets import Split, split, topologies
 from flipproof.defences.baselines import EdgeBlindClassifier
 from flipproof.engines import ThisProcess
+from flipproof.engines.pool import one_thread
 from flipproof.files import write_json, write_text
 from flipproof.graphs import IntArray
 from flipproof.noise import EdgeNoise
@@ -30,7 +31,7 @@ from flipproof.report.drawing import NetworksCurve
 from flipproof.runs.certifying import ask_missing, keep_to_path, read_evidence
 from flipproof.runs.run_folder import CertifySettings, Run, StudySettings, written_run
 from flipproof.studies.candidate import Candidate
-from flipproof.studies.experiment import certify_settings, one_thread, run_jobs
+from flipproof.studies.experiment import certify_settings, run_jobs
 from flipproof.studies.search_space import space
 
 CERTIFICATES = "certificates.csv"

@@ -23,6 +23,7 @@ from flipproof.datasets.sources import DataSource, part_indices
 from flipproof.datasets.splits import drawn
 from flipproof.defences.defence import DefendedClassifier
 from flipproof.engines import cores
+from flipproof.engines.pool import one_thread
 from flipproof.files import write_json, write_text
 from flipproof.graphs import Graph
 from flipproof.models.loading import LoadedModel, load_features, load_model
@@ -33,7 +34,7 @@ from flipproof.runs.attacking import AttackWork, attack_into, certified_radii
 from flipproof.runs.certifying import Line, certify_into, features_shown, keep_line, keep_to_path, read_evidence
 from flipproof.runs.run_folder import AttackSettings, CertifySettings, Run, StudySettings, written_run
 from flipproof.studies.candidate import Candidate, baselines
-from flipproof.studies.experiment import Experiment, certify_settings, one_thread, run_jobs
+from flipproof.studies.experiment import Experiment, certify_settings, run_jobs
 from flipproof.studies.tuning import (
     CERTAIN,
     Clock,

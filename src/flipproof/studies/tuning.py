@@ -20,12 +20,13 @@ import numpy as np
 
 from flipproof.certificates.metrics import mean_radius, right_radii, share_interval, shown_mean, shown_share
 from flipproof.engines import cores
+from flipproof.engines.pool import one_thread
 from flipproof.errors import InputError
 from flipproof.files import write_json
 from flipproof.progress import note
 from flipproof.runs.run_folder import Store, StudySettings, written_run
 from flipproof.studies.candidate import Candidate, baselines
-from flipproof.studies.experiment import Experiment, one_thread, run_jobs
+from flipproof.studies.experiment import Experiment, run_jobs
 
 CERTAIN = 1  # effort up to which a candidate is tried, and trained to the full, whatever the time
 _BEHIND = 3.0  # standard errors behind the best at which a candidate is dropped

@@ -1,15 +1,22 @@
-"""Files as users have them: GEXF, one table for many graphs, SMILES, directed graphs, TU files in one folder; nothing ignored
-without a word."""
+"""Graphs in files and folders: read, written, split by files, and refused in one sentence."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import networkx
+import numpy as np
 import pytest
 
 import flipproof as fp
-from flipproof.datasets.sources import DataSource
+from flipproof import models
+from flipproof.datasets import topologies
+from flipproof.datasets.sources import DataSource, fingerprint, model_data, part_indices
+from flipproof.datasets.splits import folds, read_folds, write_folds
+from flipproof.errors import InputError
+from support.command_line import write_graphs
 
 RING = fp.Graph(4, [(0, 1), (1, 2), (2, 3), (0, 3)])
 
@@ -164,3 +171,229 @@ def test_smiles(tmp_path: Path) -> None:
     written(tmp_path, molecules__csv=text + "CC(,drink,d\n")
     with pytest.raises(fp.InputError, match=r"line 5: not a molecule that RDKit can read: 'CC\('"):
         fp.datasets.smiles(tmp_path / "molecules.csv")
+
+
+SPLITS = Path(__file__).parents[2] / "benchmarks" / "splits"
+
+
+def test_what_is_written_is_read_and_is_what_folds_makes(tmp_path: Path) -> None:
+    data = topologies(80)
+    write_folds(tmp_path / "f.json", data)
+    found = read_folds(tmp_path / "f.json", data)
+    for ours, theirs in zip(found, folds(data, number=10, validation=True), strict=True):
+        for part in ("train_indices", "validation_indices", "test_indices"):
+            np.testing.assert_array_equal(getattr(ours, part), getattr(theirs, part))
+    tested = np.concatenate([part.test_indices for part in found])
+    assert sorted(tested.tolist()) == list(range(80))
+    assert all(np.bincount(part.test.labels, minlength=8).max() <= 2 for part in found)
+
+
+def test_the_published_folds_of_the_paper_s_graphs_are_theirs(tmp_path: Path) -> None:
+    data = topologies(480, seed=0)
+    read_folds(SPLITS / "topologies.json", data)
+    write_folds(tmp_path / "f.json", data)
+    assert (tmp_path / "f.json").read_bytes() == (SPLITS / "topologies.json").read_bytes()
+    with pytest.raises(InputError, match="belongs to other graphs"):
+        read_folds(SPLITS / "topologies.json", topologies(480, seed=1))
+    for path in SPLITS.glob("*.json"):
+        content = json.loads(path.read_text())
+        assert len(content["folds"]) == content["graphs"]
+        assert set(content["folds"]) == set("0123456789")
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"folds": "01x", "seed": 0}', '{"folds": 3, "seed": 0}'])
+def test_a_file_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "f.json").write_text(text)
+    with pytest.raises(InputError, match="is not a file of folds"):
+        read_folds(tmp_path / "f.json", topologies(16))
+    with pytest.raises(InputError, match="cannot be read"):
+        read_folds(tmp_path / "gone.json", topologies(16))
+    with pytest.raises(InputError, match="ten folds need at least ten graphs"):
+        write_folds(tmp_path / "g.json", topologies(8))
+
+
+SQUARE = "# a square and a node by itself\n0 1\n1,2\n2 3\n3 0\n7\n"
+NODES = [{"id": "a", "weight": 1.5, "kind": "C", "charge": 0}, {"id": "b", "weight": 2, "kind": "N", "charge": 1}]
+LINKS = {"directed": False, "nodes": NODES, "links": [{"source": "b", "target": "a"}]}
+
+
+def write(folder: Path, labels: str = "file,label\nsquare.edges,ring\n", **files: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "labels.csv").write_text(labels)
+    (folder / "square.edges").write_text(SQUARE)
+    for name, text in files.items():
+        (folder / name.replace("__", ".")).write_text(text)
+    return folder
+
+
+def test_edge_lists_and_json_together(tmp_path: Path) -> None:
+    labels = "file,label\nsquare.edges, ring\npair.json,pair\nnames.csv,pair\n"
+    write(tmp_path / "mine", labels, pair__json=json.dumps(LINKS), names__csv="source,target\nx,y\ny,z\n")
+    data = fp.datasets.folder(tmp_path / "mine")
+    assert (data.name, data.class_names, data.labels.tolist()) == ("mine", ("pair", "ring"), [1, 0, 0])
+    assert [(graph.num_nodes, graph.num_edges) for graph in data] == [(5, 4), (2, 1), (3, 2)]
+    assert data[0].edges.tolist() == [[0, 1], [0, 3], [1, 2], [2, 3]]
+    assert data[0].degrees[4] == 0
+    assert all(graph.node_features is None for graph in data)  # edge lists have no attributes
+    assert [graph.name for graph in data] == ["square.edges", "pair.json", "names.csv"]
+
+
+def test_graphml_as_networkx_writes_it(tmp_path: Path) -> None:
+    graph = networkx.cycle_graph(4)
+    networkx.set_node_attributes(graph, {node: float(node**2) for node in graph}, "size")
+    networkx.set_node_attributes(graph, "C", "element")
+    write(tmp_path, "ring.graphml,10\nalso.graphml,9\n")
+    for name in ("ring", "also"):
+        networkx.write_graphml(graph, tmp_path / f"{name}.graphml")
+    data = fp.datasets.folder(tmp_path)
+    assert data.class_names == ("9", "10")  # numbers sort as numbers
+    assert data[0] == fp.Graph(4, [(0, 1), (1, 2), (2, 3), (0, 3)], np.array([[0], [1], [4], [9]], np.float32), 1)
+
+
+def test_whole_numbers_are_sorted_and_other_names_keep_their_order(tmp_path: Path) -> None:
+    write(tmp_path, "a.txt,0\nb.txt,1\n", a__txt="10 2\n2 1\n", b__txt="q p\np r\n")
+    data = fp.datasets.folder(tmp_path)
+    assert [graph.edges.tolist() for graph in data] == [[[0, 1], [1, 2]], [[0, 1], [1, 2]]]
+
+
+GRAPHML = '<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph edgedefault="{kind}">{body}</graph></graphml>'
+TWO = '<node id="a"/><node id="b"/><edge source="a" target="b"/>'
+LOOP = json.dumps(LINKS | {"links": [{"source": "a", "target": "a"}]})
+BROKEN: list[tuple[str, dict[str, str], str]] = [
+    ("file,label\n", {}, "labels.csv lists no graph"),
+    ("square.edges\n", {}, "labels.csv, line 1: expected file,label; got 'square.edges'"),
+    ("file,label\nsquare.edges,0\nsquare.edges,1\n", {}, "labels.csv, line 3: square.edges is listed twice"),
+    ("../square.edges,0\n", {}, "labels.csv, line 1: ../square.edges lies outside the folder"),
+    ("gone.edges,0\n", {}, "gone.edges is missing"),
+    ("square.edges,0\n", {}, "must name at least two classes; got only '0'"),
+    ("\nsquare.png,0\n", {}, "labels.csv, line 2: square.png is of no known kind"),
+    ("a.txt,0\n", {"a__txt": "1 2\n1 2 0.5\n"}, "a.txt, line 2: expected two nodes, u v; got '1 2 0.5'"),
+    ("a.txt,0\n", {"a__txt": "1 2\n\n3 3\n"}, "a.txt, line 3: node 3 is joined to itself"),
+    ("a.txt,0\n", {"a__txt": "# nothing\n"}, "a.txt holds no node"),
+    ("a.json,0\n", {"a__json": '{"nodes": [\n}'}, "a.json, line 2: not JSON"),
+    ("a.json,0\n", {"a__json": "[]"}, "a.json is not node-link JSON"),
+    ("a.json,0\n", {"a__json": json.dumps(LINKS | {"directed": True})}, "got one directed (--symmetrise"),
+    ("a.json,0\n", {"a__json": json.dumps(LINKS | {"nodes": [{}]})}, 'nodes[0] must be an object with an "id"'),
+    ("a.json,0\n", {"a__json": json.dumps(LINKS | {"nodes": [NODES[0], NODES[0]]})}, "nodes[1] has the id 'a'"),
+    ("a.json,0\n", {"a__json": json.dumps(LINKS | {"links": [{"source": "a"}]})}, "edge 0 must join two nodes"),
+    ("a.json,0\n", {"a__json": json.dumps(LINKS | {"links": [{"source": "a", "target": "q"}]})}, "edge 0 must join two nodes"),
+    ("a.json,0\nsquare.edges,1\n", {"a__json": LOOP}, "a.json: edges must not contain self-loops"),
+    ("a.graphml,0\n", {"a__graphml": "<graphml>\n<graph"}, "a.graphml, line 2: not GraphML"),
+    ("a.graphml,0\n", {"a__graphml": "<html></html>"}, "a.graphml is not GraphML"),
+    ("a.graphml,0\n", {"a__graphml": GRAPHML.format(kind="directed", body=TWO)}, "undirected simple graph; got one directed"),
+    ("a.json,0\nb.json,1\n", {
+        "a__json": json.dumps({"nodes": [{"id": 0, "x": [1, 2]}], "edges": []}),
+        "b__json": json.dumps({"nodes": [{"id": 0, "x": [1]}], "edges": []}),
+    }, "b.json: x of node 0 must be 2 numbers, as at the nodes before; got [1]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("labels", "files", "sentence"), BROKEN, ids=[row[2] for row in BROKEN])
+def test_what_cannot_be_read_is_named(tmp_path: Path, labels: str, files: dict[str, str], sentence: str) -> None:
+    write(tmp_path, labels, **files)
+    with pytest.raises(fp.InputError, match=r"\(.*\)$") as caught:
+        fp.datasets.folder(tmp_path)
+    assert sentence in str(caught.value)
+
+
+def test_a_folder_without_table_and_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(fp.InputError, match=r"labels\.csv is missing"):
+        fp.datasets.folder(tmp_path)
+    with pytest.raises(fp.InputError, match="is not a folder"):
+        fp.datasets.folder(tmp_path / "no")
+
+
+def test_names_that_are_the_same_number_are_ordered_alike_in_every_process(tmp_path: Path) -> None:
+    for index in range(8):
+        (tmp_path / f"{index}.edges").write_text("0 1\n")
+    written = ["1", "01", "+1", "001", "0", "00", "-0", "2"]
+    (tmp_path / "labels.csv").write_text("".join(f"{index}.edges,{name}\n" for index, name in enumerate(written)))
+    assert fp.datasets.folder(tmp_path).class_names == ("-0", "0", "00", "+1", "001", "01", "1", "2")
+
+
+NOTHING: dict[str, Any] = {"data": None, "root": None, "download": False, "data_seed": None, "split_seed": None}
+
+
+def saved_with(folder: Path, **metadata: object) -> models.SavedModel:
+    models.save(models.GCN(in_features=1, num_classes=8, hidden=2, seed=0), folder, **metadata)
+    return models.load_metadata(folder)
+
+
+def test_topologies_with_a_number_and_a_seed() -> None:
+    assert len(DataSource("topologies").load()) == 480
+    first, second = DataSource("topologies:16").load(), DataSource("topologies:16", seed=1).load()
+    assert (len(first), len(second)) == (16, 16)
+    assert fingerprint(first) != fingerprint(second)
+
+
+def test_a_folder_and_a_tu_name_and_the_folder_of_a_tu_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_graphs(tmp_path / "mine")
+    assert len(DataSource(str(tmp_path / "mine")).load()) == 12
+    monkeypatch.chdir(tmp_path)
+    assert len(DataSource("mine").load()) == 12
+    (tmp_path / "TOY").mkdir()
+    for kind, text in {"A": "1,2\n2,1\n", "graph_indicator": "1\n1\n2\n", "graph_labels": "0\n1\n"}.items():
+        (tmp_path / "TOY" / f"TOY_{kind}.txt").write_text(text)
+    for source in (DataSource("TOY", root=str(tmp_path)), DataSource(str(tmp_path / "TOY")), DataSource("TOY")):
+        assert source.load().name == "TOY"
+
+
+def test_a_folder_called_like_the_data_does_not_come_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_graphs(tmp_path / "topologies")
+    source = DataSource("topologies:16")
+    assert source.metadata(source.load())["data"] == "topologies:16"
+    assert DataSource("topologies").load().num_classes == 8
+    write_graphs(tmp_path / "TOY")
+    with pytest.raises(fp.InputError, match="no files of TOY under tu"):
+        DataSource("TOY", root="tu").load()
+
+
+def test_a_model_folder_remembers_its_data_and_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_graphs(tmp_path / "mine")
+    monkeypatch.chdir(tmp_path)
+    source = DataSource("mine", split_seed=7, test=0.25, validation=0.25)
+    graphs = source.load()
+    saved = saved_with(tmp_path / "model", **source.metadata(graphs))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    again, found = model_data(saved.metadata, **NOTHING)
+    assert found == graphs
+    assert again.split(found).test_indices.tolist() == source.split(graphs).test_indices.tolist()
+    other, _ = model_data(saved.metadata, **(NOTHING | {"split_seed": 8}))
+    assert other.split_seed == 8
+    (tmp_path / "mine" / "0.edges").write_text("0 1\n")
+    with pytest.raises(fp.InputError, match="are not those that the model was trained on"):
+        model_data(saved.metadata, **NOTHING)
+    with pytest.raises(fp.InputError, match="are not those that the model was trained on"):
+        model_data(saved.metadata, **(NOTHING | {"data": "../mine"}))
+
+
+def test_the_fingerprint_sees_edges_features_labels_and_names() -> None:
+    base = fp.Graph(3, [(0, 1)], np.ones((3, 1), np.float32), 0)
+    variants = [
+        [base],
+        [base, base],
+        [base.replaced(edges=[(0, 2)])],
+        [base.replaced(label=1)],
+        [base.replaced(node_features=np.zeros((3, 1), np.float32))],
+        [base.replaced(node_features=None)],
+    ]
+    hashes = [fingerprint(fp.datasets.Dataset(graphs, class_names=["a", "b"])) for graphs in variants]
+    hashes.append(fingerprint(fp.datasets.Dataset([base], class_names=["a", "c"])))
+    assert len(set(hashes)) == len(hashes)
+    assert hashes[0] == fingerprint(fp.datasets.Dataset([base], class_names=["a", "b"], name="other"))
+
+
+def test_parts_and_limits() -> None:
+    source = DataSource("topologies:24", validation=0.25)
+    parts = source.split(source.load())
+    chosen = {part: part_indices(parts, part, None) for part in ("train", "validation", "test")}
+    assert (
+        sorted(index for indices in chosen.values() for index in indices)
+        == part_indices(parts, "all", None)
+        == list(range(24))
+    )
+    few = part_indices(parts, "test", 3)
+    assert few == sorted(set(few)) == part_indices(parts, "test", 3)
+    assert set(few) < set(chosen["test"])

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 
+import networkx
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
 
 from flipproof import EdgeNoise, Graph
-from flipproof.noise import BLOCK, STREAM_VERSION, SampleStream
+from flipproof.noise import BLOCK, STREAM_VERSION, SampleStream, keyed_draws, noisy_states
+from flipproof.noise.law import halves
 from support.streams import (
     CASES,
     FALSE_ALARM,
@@ -257,3 +263,123 @@ def test_remembered_flips_are_those_made_again() -> None:
         made.remember(10 * BLOCK + number, bytes(3 * BLOCK))
     assert made.packed_flips(10 * BLOCK + 2999)[0].max() == 0
     assert made.packed_flips(BLOCK)[1] == checksum
+
+
+LARGEST = 2**32 - 1
+GOLDEN_DRAWS = {0: [3763014433, 2983414617, 4218436830], 7: [1342622875, 3172906958, 867343197]}
+
+
+@st.composite
+def noises(draw: st.DrawFn) -> EdgeNoise:
+    """Any noise, the limits among them."""
+    limits = st.sampled_from([0, 1, 2**31, LARGEST - 1, LARGEST])
+    add = draw(limits | st.integers(0, LARGEST))
+    remove = draw(st.sampled_from([0, LARGEST - add]) | st.integers(0, LARGEST - add))
+    return EdgeNoise.from_thresholds(add, remove)
+
+
+@given(noises(), st.lists(st.tuples(st.booleans(), st.integers(0, LARGEST)), max_size=20))
+def test_a_slot_flips_exactly_for_the_draws_below_its_threshold(
+    noise: EdgeNoise, slots: list[tuple[bool, int]]
+) -> None:
+    around = [max(0, min(LARGEST, t + d)) for t in (noise.add_threshold, noise.remove_threshold) for d in (-1, 0, 1)]
+    slots = [*slots, *itertools.product((False, True), (*around, 0, LARGEST))]
+    states = np.array([state for state, _ in slots])
+    draws = np.array([number for _, number in slots], dtype=np.uint32)
+    found = noisy_states(states, draws, noise)
+    assert found.dtype == np.bool_
+    wanted = [n >= noise.remove_threshold if state else n < noise.add_threshold for state, n in slots]
+    assert found.tolist() == wanted
+
+
+def test_draws_are_a_pure_function_of_purpose_seed_and_index() -> None:
+    arguments = [*itertools.product(("training", "attack"), (0, 1, 2**63 - 1), (0, 1, 2, 10**9))]
+    found = {key: keyed_draws(*key, (7, 5)) for key in arguments}
+    assert len({draws.tobytes() for draws in found.values()}) == len(arguments)
+    for key in reversed(arguments):
+        assert np.array_equal(keyed_draws(*key, (7, 5)), found[key])
+        assert np.array_equal(keyed_draws(*key, (9, 5))[:7], found[key]), "a larger array starts the same"
+    assert all(draws.dtype == np.uint32 for draws in found.values())
+
+
+def test_the_golden_draws() -> None:
+    """If this fails, models trained and attacks made with a given seed are no longer the same."""
+    assert keyed_draws("golden", 2020, 0, (3,)).tolist() == GOLDEN_DRAWS[0]
+    assert keyed_draws("golden", 2020, 7, (3,)).tolist() == GOLDEN_DRAWS[7]
+    by_numpy = np.random.Generator(np.random.Philox(key=0xF6CCB2E1)).integers(0, 2**32, 5, dtype=np.uint32)
+    words = np.random.Philox(key=0xF6CCB2E1).random_raw(3)
+    assert halves(words)[:5].tolist() == by_numpy.tolist(), "the same order of halves as numpy's"
+
+
+def test_draws_are_uniform_and_batches_independent() -> None:
+    first, second = (keyed_draws("uniform", 1, index, (200_000,)) for index in (0, 1))
+    for shift in (0, 8, 16, 24):  # each byte
+        counts = np.bincount((first >> shift) & 255, minlength=256)
+        assert stats.chisquare(counts).pvalue > FALSE_ALARM
+    together = np.bincount((first >> 28) * 16 + (second >> 28), minlength=256)
+    assert stats.chisquare(together).pvalue > FALSE_ALARM
+    neighbours = np.bincount((first[:-1:2] >> 28) * 16 + (first[1::2] >> 28), minlength=256)
+    assert stats.chisquare(neighbours).pvalue > FALSE_ALARM
+
+
+def slow_graphs(graph: Graph, flips: np.ndarray) -> list[networkx.Graph]:
+    """The noisy graphs, one flip after the other."""
+    pairs = list(itertools.combinations(range(graph.num_nodes), 2))
+    frozen = {tuple(pair) for pair in graph.frozen.tolist()}
+    free = [pair for pair in pairs if pair not in frozen]
+    noisy = []
+    for row in flips:
+        one = graph.to_networkx()
+        for pair, flip in zip(free, row, strict=True):
+            if flip:
+                one.remove_edge(*pair) if one.has_edge(*pair) else one.add_edge(*pair)
+        noisy.append(one)
+    return noisy
+
+
+@cases
+def test_batches_agree_with_a_slow_reconstruction(graph: Graph, noise: EdgeNoise) -> None:
+    n, size = graph.num_nodes, 12
+    features = np.arange(2 * n, dtype=np.float32).reshape(n, 2)
+    source = stream(graph.replaced(node_features=features, label=1, name="secret"), noise)
+    slow = slow_graphs(graph, source.flips(3, 3 + size))
+    batch, _ = source.batch(3, 3 + size)
+    assert (batch.size, batch.num_nodes) == (size, n)
+    dense = np.stack([networkx.to_numpy_array(one, nodelist=range(n), dtype=np.float32) for one in slow])
+    assert batch.adjacency().dtype == np.float32
+    assert np.array_equal(batch.adjacency(), dense)
+    assert np.array_equal(batch.degrees(), dense.sum(axis=2))
+    index, membership = batch.edge_index()
+    arcs = [(u + k * n, v + k * n) for k, one in enumerate(slow) for u, v in sorted(one.to_directed().edges)]
+    assert index.dtype == np.int64
+    assert index.T.tolist() == [list(arc) for arc in arcs]
+    assert membership.tolist() == np.repeat(np.arange(size), n).tolist()
+    lists = batch.edge_lists()
+    assert (np.diff(lists.sample * n * n + lists.slot) > 0).all()
+    for one, noisy in zip(slow, batch.graphs(), strict=True):
+        checked = Graph(n, list(one.edges), features)
+        assert noisy == checked
+        assert noisy.edges.tolist() == checked.edges.tolist()
+        assert (noisy.edges.dtype, noisy.edges.flags.writeable) == (np.int64, False)
+        assert noisy.node_features is None or not noisy.node_features.flags.writeable
+        assert noisy.label is None
+        assert noisy.name is None
+        assert len(noisy.frozen) == 0
+
+
+def test_order_of_edges_does_not_tell_the_clean_graph() -> None:
+    """The same noisy graph reached from different clean graphs gives the same bytes."""
+    seen: dict[bytes, set[tuple[bytes, bytes, bytes]]] = {}
+    origins: dict[bytes, set[str]] = {}
+    for clean in (Graph(4, []), Graph(4, [(2, 3)]), Graph(4, [(0, 1), (1, 2), (0, 3)], frozen=[(0, 3), (1, 3)])):
+        for source in (stream(clean, EdgeNoise(keep=0.7)), forced_sparse(clean, EdgeNoise(keep=0.7))):
+            for index in range(200):
+                batch, _ = source.batch(index, index + 1)
+                (only,) = batch.graphs()
+                arcs = batch.edge_index()[0]
+                key = only.edges.tobytes()
+                views = (arcs.tobytes(), batch.adjacency().tobytes(), only.edges.tobytes())
+                seen.setdefault(key, set()).add(views)
+                origins.setdefault(key, set()).add(clean.topology)
+    assert all(len(views) == 1 for views in seen.values())
+    assert sum(len(origin) > 1 for origin in origins.values()) > 20, "the test has something to compare"

@@ -1,7 +1,5 @@
 """The house is kept in order: one meaning per module name, and no defence is spoken of outside its rooms."""
 
-from __future__ import annotations
-
 import itertools
 import re
 import subprocess

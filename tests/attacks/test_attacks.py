@@ -1,7 +1,5 @@
 """The attacks against base classifiers: attacks x models."""
 
-from __future__ import annotations
-
 import time
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Certificates: what they say and refuse, what they may be read from, and how far they can reach."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The influence certificate: its counts, its test of the lead, the worst set, and what it refuses."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 from itertools import combinations
@@ -20,8 +18,7 @@ from flipproof.certificates.influence.lead_test import Attack, Cells, LeadTest, 
 from flipproof.certificates.influence.statistics import count_flips
 from flipproof.certificates.influence.worst_set import Quadruples, SetWeights, all_above, some_below
 from flipproof.noise import BLOCK, SampleStream
-from support.cube import Cube, all_states, classifier
-from support.leads import log_mean_statistic
+from support.cube import Cube, all_states, classifier, log_mean_statistic
 
 KEEP8 = EdgeNoise(keep=0.8)
 UNEQUAL = EdgeNoise(add=0.05, remove=0.4)

@@ -1,7 +1,5 @@
 """The matched knapsack against all attacks on small graphs, and the weak spots that it names."""
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Metrics by hand; paired tests with exact p-values by counting coins, and Holm's correction by its definition."""
 
-from __future__ import annotations
-
 from itertools import product
 from math import comb
 from typing import Any

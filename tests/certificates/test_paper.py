@@ -1,7 +1,5 @@
 """The paper's Algorithm 1 against a literal, slow one; and what is wrong with the theorem as printed."""
 
-from __future__ import annotations
-
 import itertools
 from fractions import Fraction
 from functools import cache

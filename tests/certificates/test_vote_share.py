@@ -1,7 +1,5 @@
 """Bounds on shares and on votes against exact arithmetic: never above it, and within 1e-12 below it."""
 
-from __future__ import annotations
-
 import math
 import sys
 import threading

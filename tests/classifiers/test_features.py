@@ -1,7 +1,5 @@
 """Features of nodes and edges: the same in every layout, made from the noisy graph alone; stored ones that tell are refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

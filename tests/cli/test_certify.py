@@ -1,7 +1,5 @@
 """``flipproof certify``: certificates are the library's, interrupted runs continue, and bad requests are refused."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Graphs without labels are answered: files and folders at once, and line by line in a pipe; by every defence."""
 
-from __future__ import annotations
-
 import io
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Attributes of nodes in a folder: texts become one-hot columns, and nothing vanishes without a word."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Graphs in files and folders: read, written, split by files, and refused in one sentence."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The paper's topologies, and splits of data sets."""
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """TU text files: the published statistics, and one sentence with file and line for a file that is broken."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from pathlib import Path

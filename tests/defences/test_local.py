@@ -18,17 +18,19 @@ from flipproof.models import GIN, Local
 from flipproof.models.local_network import LocalViews
 from flipproof.report.wording import setting_words
 from flipproof.studies.search_space import space
-from support.changed_nodes import (
+from support.local_tables import (
     CASES,
+    all_attacks,
     compared,
     deployed,
+    fill_odds,
+    fill_table,
     one_change,
     random_graph,
     removed_by_hand,
     true_radius,
     wild,
 )
-from support.local_tables import all_attacks, fill_odds, fill_table
 
 DEGREES = Local(in_features=0, num_classes=3, hidden=8, seed=1).eval()
 

@@ -1,7 +1,5 @@
 """Priced voting: never above the truth, the truth itself where prices are exact; the same on every engine and after a kill."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """SmoothedClassifier: certificates are re-readings of votes, votes are a function of seed, graph and index alone."""
 
-from __future__ import annotations
-
 import json
 import pickle
 import subprocess

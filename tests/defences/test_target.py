@@ -1,7 +1,5 @@
 """Attacks on smoothed classifiers: the common noise has the right law, and a claimed success is real."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

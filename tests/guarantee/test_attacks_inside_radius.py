@@ -5,8 +5,6 @@ them, for all of them, so a certificate can be held against every graph around i
 sampled by :class:`flipproof.SmoothedClassifier`, or from exact shares by :func:`flipproof.radius`.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from functools import lru_cache

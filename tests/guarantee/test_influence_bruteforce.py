@@ -1,7 +1,5 @@
 """The influence certificate by brute force, and its coverage."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -16,8 +14,7 @@ from flipproof.certificates.influence.climb import _lead_tests
 from flipproof.certificates.influence.lead_test import Attack, Cells, SignTest, log_excess
 from flipproof.certificates.sampled_votes import Votes
 from flipproof.certificates.vote_share import certified_grid, slack, worst_case
-from support.cube import KINDS, Cube, all_states, classifier
-from support.leads import log_mean_statistic, mean_statistic
+from support.cube import KINDS, Cube, all_states, classifier, log_mean_statistic, mean_statistic
 
 SAMPLES, LEVEL = 10_000, 0.001
 

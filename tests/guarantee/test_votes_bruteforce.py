@@ -1,7 +1,5 @@
 """Certificates by votes: brute force over all attacks, and coverage."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import lru_cache

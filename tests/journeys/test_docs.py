@@ -1,7 +1,5 @@
 """The README and every page of the documentation: their code runs, what they name exists, their links lead somewhere."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

@@ -1,7 +1,5 @@
 """The parts of the sparse sampler: how many edges it adds, where, and at what cost."""
 
-from __future__ import annotations
-
 import itertools
 import tracemalloc
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The law of the noise, and groups of node pairs."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 from fractions import Fraction

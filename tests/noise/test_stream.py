@@ -1,7 +1,5 @@
 """Reproducible flips that follow the law."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 import sys

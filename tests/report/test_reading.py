@@ -1,7 +1,5 @@
 """From run folders to content: certificates read back or derived again, attacks and lines matched to what they belong to."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -9,7 +7,6 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,7 +37,7 @@ def evidence_of(folder: Path) -> dict[int, fp.Votes]:
 
 def rewrite(path: Path, graph: int, change: Callable[[bytes], bytes]) -> None:
     """Change what a run holds of a graph, and make the hash agree."""
-    with closing(Store(path / STORE_FILE, write=True)) as store:
+    with Store(path / STORE_FILE, write=True) as store:
         store.finish(graph, change(store.load(graph)))
 
 

@@ -1,7 +1,5 @@
 """The report page: its templates, figures and content."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Certifying and attacking into a run folder: whatever stops them, the same results in the end."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import json

@@ -1,7 +1,5 @@
 """The run folder: nobody else's files, one process at a time, settings that are written once and never silently changed."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sqlite3

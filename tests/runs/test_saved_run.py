@@ -1,7 +1,5 @@
 """What was certified in Python is a run like any other: reported, exported, verified, continued, read back."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Models and exact smoothed classifiers to attack, for the tests of attacks."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -50,6 +50,7 @@ def test_counts_include_classes_without_a_vote() -> None:
     assert votes.counts[2] == 0
     assert len(votes) == 1500
     assert repr(votes).startswith("Votes(samples=1500, counts=[")
+    assert "seed=3" in repr(votes)
 
 
 def test_frozen() -> None:

@@ -47,8 +47,6 @@ def test_a_directed_file_is_refused_or_symmetrised(kind: str, tmp_path: Path) ->
     directed = networkx.DiGraph([(0, 1), (1, 2), (2, 1), (2, 3), (3, 0)])
     written(tmp_path, labels__csv=f"a.{kind},0\nb.edges,1\n", b__edges="0 1\n")
     if kind == "json":
-        import json
-
         (tmp_path / "a.json").write_text(json.dumps(networkx.node_link_data(directed, edges="edges")))
     else:
         getattr(networkx, f"write_{kind}")(directed, tmp_path / f"a.{kind}")
@@ -216,12 +214,7 @@ LINKS = {"directed": False, "nodes": NODES, "links": [{"source": "b", "target": 
 
 
 def write(folder: Path, labels: str = "file,label\nsquare.edges,ring\n", **files: str) -> Path:
-    folder.mkdir(exist_ok=True)
-    (folder / "labels.csv").write_text(labels)
-    (folder / "square.edges").write_text(SQUARE)
-    for name, text in files.items():
-        (folder / name.replace("__", ".")).write_text(text)
-    return folder
+    return written(folder, labels__csv=labels, square__edges=SQUARE, **files)
 
 
 def test_edge_lists_and_json_together(tmp_path: Path) -> None:

@@ -94,11 +94,6 @@ def test_a_prefix_of_the_votes_is_what_fewer_samples_would_have_been(method: str
     assert prefix.samples == sum(prefix.counts) == samples
 
 
-def test_too_long_a_prefix_is_refused(smooth: fp.SmoothedClassifier) -> None:
-    with pytest.raises(fp.InputError, match=r"at most the 10 stored votes; got 11 \(sample more first\)"):
-        certify_votes(smooth.sample(wheel(), samples=10), samples=11)
-
-
 def test_a_smaller_alpha_never_gives_a_larger_radius() -> None:
     votes = fast().sample(wheel(), samples=3000, seed=0)
     for method in ("votes", "paper"):
@@ -367,6 +362,7 @@ def test_certificates_are_frozen_and_print_well(smooth: fp.SmoothedClassifier) -
         "class 0, certified against any 1 edge flip ("
     )
     assert "label=2" in repr(certificate)
+    assert repr(smooth) == "SmoothedClassifier(function, Smoothing(noise=EdgeNoise(keep=0.85)), num_classes=3)"
     with pytest.raises(FrozenInstanceError):
         certificate.radius = 99  # type: ignore[misc]
     with pytest.raises(ValueError, match="read-only"):
@@ -374,17 +370,6 @@ def test_certificates_are_frozen_and_print_well(smooth: fp.SmoothedClassifier) -
     nothing = smooth.certify(wheel(4), samples=2, seed=0)
     assert str(nothing).startswith("abstains (")
     assert (nothing.label, nothing.radius, nothing.abstains) == (None, -1, True)
-
-
-def test_votes_are_frozen_and_print_well(smooth: fp.SmoothedClassifier) -> None:
-    votes = smooth.sample(wheel(), samples=100, seed=8)
-    assert repr(votes).startswith("Votes(samples=100, counts=[")
-    assert "seed=8" in repr(votes)
-    with pytest.raises(ValueError, match="read-only"):
-        votes.labels[0] = 1
-    with pytest.raises(FrozenInstanceError):
-        votes.seed = 3  # type: ignore[misc]
-    assert repr(smooth) == "SmoothedClassifier(function, Smoothing(noise=EdgeNoise(keep=0.85)), num_classes=3)"
 
 
 def test_a_certificate_as_plain_values(smooth: fp.SmoothedClassifier) -> None:

@@ -8,7 +8,6 @@ sampled by :class:`flipproof.SmoothedClassifier`, or from exact shares by :func:
 import itertools
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
 
 import networkx
 import numpy as np
@@ -16,12 +15,10 @@ import pytest
 from numpy.typing import NDArray
 
 import flipproof as fp
-from flipproof.classifiers import Classifier
 from flipproof.defences.defence import ask_all
 from flipproof.defences.smoothing import Sampling
 from flipproof.engines import RayCluster
-from flipproof.noise import NoisyBatch
-from support.attacked import ExactSmoothed, trained
+from support.attacked import ExactSmoothed, TableClassifier, trained
 from support.cube import KINDS, Cube, classifier
 
 Labels = NDArray[np.int64]
@@ -84,25 +81,6 @@ def base_labels(base: str, nodes: int) -> Labels:
     return np.array([BASES[base][0](graph) for graph in all_graphs(nodes)])
 
 
-class Table(Classifier):
-    """The base classifier as a table over all graphs: what it says is known without asking."""
-
-    path = "table"
-
-    def __init__(self, labels: Labels, num_classes: int) -> None:
-        self.table, self.num_classes = labels, num_classes
-
-    def batch_size(self, graph: fp.Graph, noise: fp.EdgeNoise) -> int:
-        return 1024
-
-    def scores(self, batch: NoisyBatch) -> NDArray[Any]:
-        assert batch.states is not None
-        return np.eye(self.num_classes)[self.table[batch.states @ (1 << np.arange(batch.states.shape[1]))]]
-
-    def expectation(self, graph: fp.Graph) -> str:
-        return "a row of states"
-
-
 # ---- the truth, by enumeration ----
 
 
@@ -147,7 +125,7 @@ def truth_of(base: str, nodes: int, noise: str) -> Truth:
 def test_enumeration_agrees_with_sampling() -> None:
     """The truth itself, against 200,000 samples of one graph; each share within six standard deviations (1e-8)."""
     truth, graph = truth_of("triangles", 4, "unequal"), all_graphs(4)[55]
-    smooth = fp.SmoothedClassifier(Table(base_labels("triangles", 4), 3), NOISES["unequal"])
+    smooth = fp.SmoothedClassifier(TableClassifier(base_labels("triangles", 4), 3), NOISES["unequal"])
     counts = smooth.sample(graph, samples=200_000, seed=0).counts
     deviation = np.sqrt(truth.shares[55] * (1 - truth.shares[55]) / 200_000)
     assert np.all(np.abs(counts / 200_000 - truth.shares[55]) <= 6 * deviation)
@@ -182,7 +160,7 @@ def test_no_attack_inside_a_sampled_radius(step: int, base: str, noise: str, met
     """3,000 samples, alpha 1e-5: of 84 x 11 (or 84 x 205) certificates 0.01 (0.17) may be false in expectation at the very
     worst; seeds are fixed, so that the outcome is too."""
     truth = truth_of(base, 5, noise)
-    smooth = fp.SmoothedClassifier(Table(base_labels(base, 5), BASES[base][1]), NOISES[noise])
+    smooth = fp.SmoothedClassifier(TableClassifier(base_labels(base, 5), BASES[base][1]), NOISES[noise])
     for clean in range(3, 1024, step):
         certificate = smooth.certify(all_graphs(5)[clean], samples=3000, alpha=1e-5, seed=clean, method=method)
         assert not truth.contradicts(clean, certificate.label, certificate.radius, certificate.grid)
@@ -195,7 +173,7 @@ def test_the_checker_catches_a_radius_that_is_one_too_large(method: str) -> None
     caught = certified = 0
     for base, noise in itertools.product(("one pair", "two pairs", "triangles"), ("keep .9", "keep .7")):
         truth = truth_of(base, 5, noise)
-        smooth = fp.SmoothedClassifier(Table(base_labels(base, 5), BASES[base][1]), NOISES[noise])
+        smooth = fp.SmoothedClassifier(TableClassifier(base_labels(base, 5), BASES[base][1]), NOISES[noise])
         for clean in range(3, 1024, 100):
             found = smooth.certify(all_graphs(5)[clean], samples=3000, alpha=1e-3, seed=0, method=method)
             certified += found.radius >= 1

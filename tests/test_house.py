@@ -1,24 +1,25 @@
 """The house is kept in order: one meaning per module name, and no defence is spoken of outside its rooms."""
 
-from __future__ import annotations
-
 import itertools
 import re
+import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numba
 import pytest
 
 import flipproof
 import flipproof as fp
 from flipproof.cli import main
+from flipproof.compiling import compiled
 from flipproof.defences import defence_classes, defence_names
 from flipproof.defences.defence import Defence
 from flipproof.studies.search_space import spaces
-from support.command_line import write_graphs
+from support.command_line import OWN_MODEL, write_graphs
 
 PACKAGE = Path(flipproof.__file__).parent
 ROOT = Path(__file__).parents[1]
@@ -140,3 +141,97 @@ def test_the_tests_mirror_the_package() -> None:
     packages = {path.parent.name for path in PACKAGE.rglob("__init__.py")}
     folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()}
     assert folders - whole <= packages
+
+
+def loaded_after(code: str) -> set[str]:
+    """Modules that a fresh interpreter has loaded after running some code."""
+    script = f"{code}\nimport sys\nprint(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(run.stdout.split())
+
+
+def test_import_alone_loads_nothing_heavy() -> None:
+    loaded = loaded_after("import flipproof")
+    assert "flipproof" in loaded
+    heavy = {"torch", "torch_geometric", "scipy", "numpy", "matplotlib", "networkx", "pandas", "ray", "rich", "typer"}
+    heavy |= {"numba"}
+    assert not loaded & heavy
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "flipproof.radius(0.99, flipproof.EdgeNoise(keep=0.9))",
+        "flipproof.certify_counts([990, 10], flipproof.EdgeNoise(keep=0.9), method='votes')",
+        "flipproof.Graph(3, [(0, 1)]).flipped([(1, 2)])",
+        "flipproof.Votes",
+    ],
+)
+def test_the_mathematics_needs_no_torch(code: str) -> None:
+    loaded = loaded_after(f"import flipproof\n{code}")
+    assert "numpy" in loaded
+    assert not loaded & {"torch", "torch_geometric", "matplotlib", "networkx", "scipy.stats"}
+
+
+def test_help_imports_nothing_that_computes() -> None:
+    loaded = loaded_after(
+        "import sys\nsys.argv = ['flipproof', '--help']\nfrom flipproof.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as ended:\n    assert not ended.code"
+    )
+    assert "typer" in loaded
+    assert not loaded & {"numpy", "torch", "scipy", "pyarrow", "networkx", "matplotlib", "numba"}
+
+
+@pytest.mark.parametrize("options", [["--keep", "0.8", "--samples", "1100"], ["--groups", "3"], ["--defence", "none"]])
+def test_a_black_box_is_certified_without_torch(tmp_path: Path, options: list[str]) -> None:
+    write_graphs(tmp_path / "graphs")
+    (tmp_path / "own.py").write_text(OWN_MODEL.format(pause=0))
+    certify = ["certify", "--model", "own:make", "--data", "graphs", *options, "--workers", "2", "--out", "run", "-q"]
+    loaded = loaded_after(
+        f"import os, sys\nos.chdir({str(tmp_path)!r})\nfrom flipproof.cli import main\n"
+        f"for words in ({certify!r}, ['verify', 'run', '-q']):\n"
+        "    sys.argv = ['flipproof', *words]\n"
+        "    try:\n        main()\n    except SystemExit as ended:\n        assert not ended.code, ended.code"
+    )
+    assert (tmp_path / "run" / "certificates.parquet").exists()
+    assert {"numpy", "own"} <= loaded
+    assert not loaded & {"torch", "torch_geometric", "matplotlib", "ray"}
+
+
+def test_public_names() -> None:
+    promised = {
+        "EdgeNoise", "Graph", "Votes", "Certificate", "SmoothedClassifier", "InputError",
+        "worst_case", "radius", "certified_grid", "certify_votes", "certify_counts", "certified_accuracy",
+        "average_certified_radius", "datasets", "models", "train", "__version__",
+    }  # fmt: skip
+    assert promised <= set(flipproof.__all__)
+    for name in flipproof.__all__:
+        assert getattr(flipproof, name) is not None
+    assert set(flipproof.__all__) <= set(dir(flipproof))
+
+
+def test_unknown_names_are_attribute_errors() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'certfy'"):
+        flipproof.certfy  # noqa: B018
+    assert not hasattr(flipproof, "utils")
+
+
+def test_errors_are_value_errors() -> None:
+    assert issubclass(flipproof.InputError, ValueError)
+
+
+def test_no_folder_for_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """numba refuses to be told to keep what it compiled; the loops are then compiled in every process."""
+    plain = numba.njit
+
+    def refusing(*given: Any, cache: bool = False, **more: Any) -> Any:
+        def decorate(function: Any) -> Any:
+            if cache:
+                raise RuntimeError("cannot cache function: no locator available")
+            return plain(**more)(function)
+
+        return decorate
+
+    monkeypatch.setattr(numba, "njit", refusing)
+    found = compiled(lambda number: number + 1)
+    assert found(2) == 3

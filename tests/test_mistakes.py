@@ -1,7 +1,5 @@
 """Likely mistakes end in one sentence with the remedy, or simply work."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

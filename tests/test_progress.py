@@ -1,7 +1,5 @@
 """Progress: what stands on stderr while work is under way."""
 
-from __future__ import annotations
-
 import io
 import sys
 from contextlib import suppress

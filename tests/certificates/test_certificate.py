@@ -1,22 +1,27 @@
-"""Certificates as results: printed, converted, compared."""
-
-from __future__ import annotations
+"""Certificates: what they say and refuse, what they may be read from, and how far they can reach."""
 
 import dataclasses
 import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from flipproof import Certificate, EdgeNoise, certify_counts
-from flipproof.certificates.certificate import GRID_LIMIT, NodeRadii, cut_grid
+import flipproof as fp
+from flipproof import certify_counts
+from flipproof.certificates.certificate import GRID_LIMIT, Answer, Evidence, NodeRadii, cut_grid
+from flipproof.certificates.sampled_votes import unanimous_certificate
+from flipproof.defences.local import LocalRequest
+from flipproof.defences.voting import PriceSearch
+from flipproof.noise import SampleStream
 from support.certificates import ABSTAINED, certificate
 
 # ---- the object --------------------------------------------------------------------------------------------
 
 
 def test_frozen() -> None:
-    found = certify_counts([990, 10], EdgeNoise(keep=0.8))
+    found = certify_counts([990, 10], fp.EdgeNoise(keep=0.8))
     with pytest.raises(dataclasses.FrozenInstanceError):
         found.radius = 99  # type: ignore[misc]
     with pytest.raises(ValueError, match="read-only"):
@@ -26,10 +31,10 @@ def test_frozen() -> None:
 
 
 def test_equality() -> None:
-    one = certify_counts([990, 10], EdgeNoise(keep=0.8))
-    assert one == certify_counts([990, 10], EdgeNoise(keep=0.8))
-    assert one != certify_counts([991, 9], EdgeNoise(keep=0.8))
-    assert one != certify_counts([990, 10], EdgeNoise(keep=0.8), alpha=0.01)
+    one = certify_counts([990, 10], fp.EdgeNoise(keep=0.8))
+    assert one == certify_counts([990, 10], fp.EdgeNoise(keep=0.8))
+    assert one != certify_counts([991, 9], fp.EdgeNoise(keep=0.8))
+    assert one != certify_counts([990, 10], fp.EdgeNoise(keep=0.8), alpha=0.01)
     assert one != "certificate"
     assert certificate(0, 1) != certificate(0, 1, grid=np.array([[True, True], [True, False]]))
 
@@ -37,17 +42,17 @@ def test_equality() -> None:
 @pytest.mark.parametrize(
     "found",
     [
-        certify_counts([990, 10], EdgeNoise(keep=0.8)),
-        certify_counts(np.array([990, 10, 0], dtype=np.uint16), EdgeNoise(add=0.1, remove=0.4)),
-        certify_counts([500, 500], EdgeNoise(keep=0.8), method="paper"),
-        certify_counts([990, 10], EdgeNoise(keep=0.8), alpha=np.float32(0.01)),  # type: ignore[arg-type]
+        certify_counts([990, 10], fp.EdgeNoise(keep=0.8)),
+        certify_counts(np.array([990, 10, 0], dtype=np.uint16), fp.EdgeNoise(add=0.1, remove=0.4)),
+        certify_counts([500, 500], fp.EdgeNoise(keep=0.8), method="paper"),
+        certify_counts([990, 10], fp.EdgeNoise(keep=0.8), alpha=np.float32(0.01)),  # type: ignore[arg-type]
         certificate(noise=None, num_slots=None),
     ],
 )
-def test_to_dict_is_ready_for_json(found: Certificate) -> None:
+def test_to_dict_is_ready_for_json(found: fp.Certificate) -> None:
     plain = found.to_dict()
     assert json.loads(json.dumps(plain)) == plain
-    names = {field.name for field in dataclasses.fields(Certificate)} - {"noise", "node_radii"}
+    names = {field.name for field in dataclasses.fields(fp.Certificate)} - {"noise", "node_radii"}
     beside = {f"{field.name}_nodes_radius" for field in dataclasses.fields(NodeRadii)} - {"nodes_nodes_radius"}
     assert names | beside | {"node_changes"} <= set(plain), "nothing is left out"
     assert plain["radius"] == found.radius
@@ -91,3 +96,125 @@ def test_grid_is_never_larger_than_its_limit() -> None:
     assert cut_grid(np.ones((3, 100), dtype=bool)).shape == (3, 64)
     assert cut_grid(np.zeros((3, 3), dtype=bool)).shape == (0, 0)
     assert cut_grid(np.zeros((0, 0), dtype=bool)).shape == (0, 0)
+
+
+GRAPH = fp.Graph(5, [(0, 1), (2, 3)], label=1, frozen=[(0, 4)], name="five")
+
+
+def classify(graphs: list[fp.Graph]) -> list[int]:
+    return [graph.num_edges % 2 for graph in graphs]
+
+
+EVIDENCE: dict[str, Any] = {
+    "sampled votes": fp.SmoothedClassifier(classify, fp.EdgeNoise(keep=0.8), num_classes=2).sample(
+        GRAPH, samples=1100, seed=0
+    ),
+    "group votes": fp.VotingClassifier(classify, 3, num_classes=2).vote(GRAPH),
+    "answer": Answer(1, GRAPH, 2, edge_blind=False),
+}
+kinds = pytest.mark.parametrize("kind", EVIDENCE)
+
+
+@kinds
+def test_it_comes_back_as_it_was(kind: str, tmp_path: Path) -> None:
+    evidence = EVIDENCE[kind]
+    evidence.save(tmp_path / "one")
+    for again in (type(evidence).load(tmp_path / "one"), type(evidence).from_bytes(evidence.to_bytes())):
+        assert again == evidence
+        assert again.digest == evidence.digest
+        assert again.certify() == evidence.certify()
+        assert (again.graph.name, again.graph.label) == ("five", 1)
+        assert again.made_again()
+    with pytest.raises(fp.InputError, match=f"is not a whole file of {kind}"):
+        type(evidence).from_bytes(evidence.to_bytes()[:-9])
+    with pytest.raises(TypeError):
+        hash(evidence)
+
+
+@kinds
+@pytest.mark.parametrize("other", EVIDENCE)
+def test_no_kind_is_taken_for_another(kind: str, other: str) -> None:
+    if kind != other:
+        with pytest.raises(
+            fp.InputError, match=f"the file is not a whole file of {other}: it holds {kind}, not {other}"
+        ):
+            type(EVIDENCE[other]).from_bytes(EVIDENCE[kind].to_bytes(), source="the file")
+        assert EVIDENCE[kind] != EVIDENCE[other]
+
+
+@kinds
+def test_every_change_that_a_certificate_could_see_is_another_hash(kind: str) -> None:
+    evidence: Evidence = EVIDENCE[kind]
+    others = [
+        dataclasses.replace(evidence, graph=GRAPH.flipped([(1, 2)])),
+        dataclasses.replace(evidence, num_classes=3),
+    ]
+    if isinstance(evidence, Answer):
+        others += [dataclasses.replace(evidence, label=0), dataclasses.replace(evidence, edge_blind=True)]
+    else:
+        labels = evidence.arrays()["labels"]
+        others.append(dataclasses.replace(evidence, labels=np.roll(1 - labels, 1)))
+        if isinstance(evidence, fp.GroupVotes):
+            others.append(dataclasses.replace(evidence, groups=fp.EdgeGroups(3, 8)))
+        same = dataclasses.replace(evidence, labels=labels.astype(np.uint32))
+        assert same.digest == evidence.digest, "how labels are stored says nothing"
+    assert len({evidence.digest, *(other.digest for other in others)}) == len(others) + 1
+    assert evidence not in others
+
+
+def test_an_answer_certifies_itself_or_everything() -> None:
+    alone, blind = (Answer(1, GRAPH, 2, edge_blind=seen).certify() for seen in (False, True))
+    assert (alone.label, alone.radius, alone.method, alone.alpha, alone.counts) == (1, 0, "none", 0.0, (0, 1))
+    assert (blind.label, blind.radius, blind.method, blind.alpha) == (1, GRAPH.num_slots, "edge-blind", 0.0)
+    assert alone.grid.tolist() == [[True]]
+    with pytest.raises(fp.InputError, match=r"the answer must lie in 0\.\.1; got 2"):
+        Answer(2, GRAPH, 2, edge_blind=False)
+
+
+RING = fp.Graph(12, [(node, (node + 1) % 12) for node in range(12)])
+
+
+def few_edges(graphs: list[fp.Graph]) -> list[int]:
+    return [int(graph.num_edges > 16) for graph in graphs]
+
+
+@pytest.mark.parametrize("share", [1.0, 0.98])
+def test_a_large_alpha_under_thinning_noise(share: float) -> None:
+    noise = fp.EdgeNoise(add=0.001, remove=0.3)
+    for graph in fp.datasets.topologies(16, seed=0):
+        labels = (np.random.default_rng(1).random(6000) > share).astype(np.uint8)
+        checksums = tuple(SampleStream(graph, noise, seed=0).checksums(6000))
+        assert fp.certify_votes(fp.Votes(labels, graph, noise, 2, 0, checksums), alpha=0.2).radius >= -1
+
+
+def test_no_certificate_exceeds_what_unanimous_votes_reach() -> None:
+    for noise in (fp.EdgeNoise(keep=0.9), fp.EdgeNoise(add=0.01, remove=0.3)):
+        for method in ("influence", "votes", "paper"):
+            asked = {"samples": 500, "alpha": 0.001, "method": method}
+            reach = unanimous_certificate(RING, noise, num_classes=2, **asked).radius
+            agreed = fp.SmoothedClassifier(lambda graphs: [1] * len(graphs), noise, num_classes=2)
+            assert agreed.certify(RING, seed=0, **asked).radius == reach
+            assert fp.SmoothedClassifier(few_edges, noise, num_classes=2).certify(RING, seed=0, **asked).radius <= reach
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("groups", [1, 4, 5])
+def test_no_certificate_of_votes_exceeds_that_of_a_model_that_never_changes_its_answer(depth: int, groups: int) -> None:
+    best = fp.VotingClassifier(lambda graphs: [0] * len(graphs), groups=groups, num_classes=2)
+    reach = best.defence.best(RING, PriceSearch(depth=depth), 2)
+    assert reach is not None
+    assert reach.radius == best.certify(RING, depth=depth).radius
+    if depth == 0:
+        assert reach.radius == groups // 2
+    assert best.defence.best(RING, PriceSearch(), 2) is None
+
+
+@pytest.mark.parametrize("depth", [1, 2, None])
+def test_no_certificate_of_a_local_network_exceeds_its_depth(depth: int | None) -> None:
+    local = fp.LocalClassifier(fp.models.Local(in_features=0, num_classes=3, seed=0).eval())
+    best = local.defence.best(RING, LocalRequest(per_node=depth), 3)
+    assert best is not None
+    reach = best.radius
+    assert reach >= local.certify(RING, per_node=depth).radius
+    if depth:
+        assert reach == depth

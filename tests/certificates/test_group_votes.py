@@ -1,7 +1,5 @@
 """Votes of hashed sub-graphs and their certificate: never above the truth, and the truth itself."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -1,25 +1,21 @@
-"""Certified accuracy and average radius: read off the right radii, radius included, abstaining never right."""
+"""Metrics by hand; paired tests with exact p-values by counting coins, and Holm's correction by its definition."""
 
-from __future__ import annotations
-
+from itertools import product
+from math import comb
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 import flipproof as fp
-from flipproof import (
-    EdgeNoise,
-    Graph,
-    InputError,
-    average_certified_radius,
-    certified_accuracy,
-    certified_interval,
-    certify_counts,
-)
+from flipproof import average_certified_radius, certified_accuracy, certified_interval, certify_counts, paired_tests
 from flipproof.certificates.metrics import (
     Curve,
+    compare_radii,
+    holm,
     mean_radius,
     mean_radius_interval,
     right_radii,
@@ -57,12 +53,12 @@ def test_average_certified_radius_counts_wrong_and_abstained_as_0() -> None:
 @pytest.mark.parametrize("labels", [[0], [0, 1, 1], 0, [[0, 1]]])
 def test_labels_must_match(labels: Any) -> None:
     for measure in (certified_accuracy, average_certified_radius):
-        with pytest.raises(InputError, match=r"one per certificate, \[2\].*got shape"):
+        with pytest.raises(fp.InputError, match=r"one per certificate, \[2\].*got shape"):
             measure([certificate(), certificate()], labels)
 
 
 def test_no_certificates_have_no_accuracy() -> None:
-    with pytest.raises(InputError, match="at least one"):
+    with pytest.raises(fp.InputError, match="at least one"):
         certified_accuracy([], [])
 
 
@@ -91,7 +87,7 @@ def test_intervals_are_exact_and_cover_at_least_as_often_as_they_say() -> None:
     for truth in np.linspace(0, 1, 41):  # the probability that the interval covers the truth, by adding up
         covered = (below <= truth) & (truth <= above)
         assert stats.binom.pmf(np.arange(21), 20, truth)[covered].sum() >= 0.95
-    with pytest.raises(InputError, match=r"confidence must lie in \(0, 1\); got 95"):
+    with pytest.raises(fp.InputError, match=r"confidence must lie in \(0, 1\); got 95"):
         share_interval(1, 2, confidence=95)
 
 
@@ -119,23 +115,23 @@ def test_the_interval_of_the_average_radius_is_students_and_never_below_0() -> N
 def test_what_a_certificate_withstands_is_every_smaller_attack_that_the_graph_has_room_for(
     adds: int, removes: int, stands: bool
 ) -> None:
-    graph = Graph(4, [(0, 1), (1, 2)])
+    graph = fp.Graph(4, [(0, 1), (1, 2)])
     found = certificate(0, 1, grid=np.array([[True, True, True], [True, False, False]]))
     assert withstands(found, graph, adds=adds, removes=removes) is stands
     assert not withstands(ABSTAINED, graph, adds=0, removes=0)
 
 
 def test_a_budget_is_withstood_as_the_grid_says() -> None:
-    graph = Graph(6, [(0, 1), (1, 2), (2, 3)])
-    one_sided = certify_counts([0, 995, 5], EdgeNoise(add=0.0, remove=0.4), graph=graph)
+    graph = fp.Graph(6, [(0, 1), (1, 2), (2, 3)])
+    one_sided = certify_counts([0, 995, 5], fp.EdgeNoise(add=0.0, remove=0.4), graph=graph)
     assert one_sided.radius == 0
     assert withstands(one_sided, graph, adds=0, removes=2)
     assert not withstands(one_sided, graph, adds=1, removes=0)
     # three edges are all that can be removed
     assert withstands(one_sided, graph, adds=0, removes=3) == withstands(one_sided, graph, adds=0, removes=30)
-    symmetric = certify_counts([0, 9990, 10], EdgeNoise(keep=0.8), graph=graph)
+    symmetric = certify_counts([0, 9990, 10], fp.EdgeNoise(keep=0.8), graph=graph)
     assert withstands(symmetric, graph, adds=symmetric.radius, removes=0)
-    assert not withstands(certify_counts([5, 5], EdgeNoise(keep=0.8), graph=graph), graph, adds=0, removes=0)
+    assert not withstands(certify_counts([5, 5], fp.EdgeNoise(keep=0.8), graph=graph), graph, adds=0, removes=0)
 
 
 def test_shares_and_means_are_shown_with_their_intervals() -> None:
@@ -165,3 +161,56 @@ def test_what_is_no_list_of_labels_or_radii_is_refused(
     found = smooth.certify(fp.Graph(4, [(0, 1)]), samples=100, seed=0)
     with pytest.raises(fp.InputError, match=message):
         fp.certified_accuracy(found if certificates == "one" else [found], labels, radii=radii)  # type: ignore[arg-type]
+
+
+def two_sided(first: int, second: int) -> float:
+    """All outcomes of first + second fair coins whose heads and tails differ at least as much."""
+    coins = first + second
+    extreme = [heads for heads in range(coins + 1) if abs(2 * heads - coins) >= abs(first - second)]
+    return sum(comb(coins, heads) for heads in extreme) / 2**coins
+
+
+def radii(only_first: int, only_second: int, both: int, neither: int) -> tuple[np.ndarray, np.ndarray]:
+    first = [2] * only_first + [0] * only_second + [2] * both + [-1] * neither
+    second = [0] * only_first + [2] * only_second + [3] * both + [1] * neither
+    return np.array(first), np.array(second)
+
+
+@given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 5), st.integers(0, 5))
+def test_the_p_value_counts_coins(only_first: int, only_second: int, both: int, neither: int) -> None:
+    if only_first + only_second + both + neither == 0:
+        return
+    first, second = radii(only_first, only_second, both, neither)
+    (test,) = compare_radii({"a": first, "b": second}, [2])
+    assert (test.first, test.second, test.radius, test.comparisons) == ("a", "b", 2, 1)
+    assert (test.both, test.only_first, test.only_second, test.neither) == (both, only_first, only_second, neither)
+    assert test.p_value == pytest.approx(two_sided(only_first, only_second), rel=1e-9)
+    assert test.adjusted == test.p_value
+    assert test.difference == pytest.approx((only_first - only_second) / test.graphs)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
+def test_holm_is_the_largest_of_the_closed_tests(values: list[float]) -> None:
+    """By closure: a hypothesis falls if every set of hypotheses that holds it falls to Bonferroni."""
+    corrected = holm(values)
+    for place in range(len(values)):
+        sets = [chosen for chosen in product([False, True], repeat=len(values)) if chosen[place]]
+        worst = max(min(1.0, sum(chosen) * min(v for v, c in zip(values, chosen, strict=True) if c)) for chosen in sets)
+        assert corrected[place] == pytest.approx(worst, abs=1e-12)
+
+
+def test_certificates_are_judged_by_label_and_radius_and_the_first_method_meets_each_other() -> None:
+    labels = [0, 0, 1, 1]
+    mine = [certificate(0, 2), certificate(0, 1), certificate(1, 0), certificate(0, 5)]
+    theirs = [certificate(0, 0), ABSTAINED, certificate(1, 3), certificate(1, 0)]
+    found = paired_tests({"mine": mine, "theirs": theirs, "again": mine}, labels, radii=(0, 1))
+    assert [(one.second, one.radius) for one in found] == [("theirs", 0), ("theirs", 1), ("again", 0), ("again", 1)]
+    assert {(one.first, one.comparisons) for one in found} == {("mine", 4)}
+    assert [(one.only_first, one.only_second) for one in found] == [(1, 1), (2, 1), (0, 0), (0, 0)]
+    assert all(one.p_value == one.adjusted == 1.0 for one in found)
+
+
+def test_one_method_has_nothing_to_be_compared_with_and_other_graphs_are_refused() -> None:
+    assert compare_radii({"alone": np.array([1])}, [0]) == []
+    with pytest.raises(fp.InputError, match="same graphs; got 1, 2 certificates"):
+        compare_radii({"a": np.array([1]), "b": np.array([1, 2])}, [0])

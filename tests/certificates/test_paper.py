@@ -1,7 +1,5 @@
 """The paper's Algorithm 1 against a literal, slow one; and what is wrong with the theorem as printed."""
 
-from __future__ import annotations
-
 import itertools
 from fractions import Fraction
 from functools import cache
@@ -12,6 +10,7 @@ from scipy import stats
 
 from flipproof import EdgeNoise, Graph, certify_counts, radius
 from flipproof.certificates.paper import share_level
+from support.exact import lower_from
 
 FOUR_SLOTS = Graph(4, [(0, 1), (1, 2)], frozen=[(0, 3), (2, 3)])
 SIX_SLOTS = Graph(4, [(0, 1), (1, 2)])
@@ -37,22 +36,11 @@ def regions(noise: EdgeNoise, slots: int, flips: int) -> Regions:
     return found
 
 
-def filled(masses: list[tuple[Fraction, Fraction]], share: Fraction) -> Fraction:
-    """Pr(Y in Q) where Q takes the regions in this order until Pr(X in Q) = share."""
-    left, total = share, Fraction(0)
-    for x, y in masses:
-        if x > 0 and left > 0:
-            used = min(left, x)
-            total += y * used / x
-            left -= used
-    return total
-
-
 def as_meant(noise: EdgeNoise, slots: int, flips: int, p_a: Fraction, p_b: Fraction) -> bool:
     """Q1 in descending, Q2 in ascending order of Pr(X)/Pr(Y)."""
     found = regions(noise, slots, flips)
     ascending = [found[e] for e in sorted(found)]
-    return filled(ascending[::-1], p_a) > filled(ascending, p_b)
+    return lower_from(ascending[::-1], p_a) > lower_from(ascending, p_b)
 
 
 def as_printed(noise: EdgeNoise, slots: int, flips: int, p_a: Fraction, p_b: Fraction) -> bool:

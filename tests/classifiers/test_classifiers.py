@@ -1,7 +1,5 @@
 """Classifiers: one table of adapters, all seeing the same noisy graphs; and models that must be refused, in one sentence."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from functools import cache
@@ -15,8 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn import GCNConv, global_add_pool, global_mean_pool
 
-from flipproof import EdgeNoise, Graph, InputError, SmoothedClassifier, models
+import flipproof as fp
+from flipproof import models
 from flipproof.classifiers import as_classifier
+from flipproof.classifiers.torch_module import logit_per_class
 from flipproof.graphs import pairs_of_slots
 from flipproof.noise import BLOCK, SampleStream
 
@@ -29,7 +29,7 @@ W = torch.tensor([[0, 0, 0], [-20, 8, 0], [-40, -8, 0], [-110, 0, 1]])
 CLASSES = len(W)
 
 
-def reference(graph: Graph) -> int:
+def reference(graph: fp.Graph) -> int:
     assert graph.node_features is not None
     a = int((graph.node_features[:, 0] * graph.degrees).sum())
     b = int((graph.degrees**2).sum())
@@ -79,11 +79,11 @@ class DenseWithoutMask(PyG):
 
 
 class Predictor:
-    def predict(self, graphs: list[Graph]) -> list[int]:
+    def predict(self, graphs: list[fp.Graph]) -> list[int]:
         return [reference(graph) for graph in graphs]
 
 
-def black_box(graphs: list[Graph]) -> NDArray[np.int64]:
+def black_box(graphs: list[fp.Graph]) -> NDArray[np.int64]:
     return np.array([reference(graph) for graph in graphs])
 
 
@@ -103,32 +103,32 @@ ADAPTERS: dict[str, tuple[Callable[[], Any], str, Any]] = {
 }
 
 
-def random_graph(n: int, edges: int, seed: int = 0, **options: Any) -> Graph:
+def random_graph(n: int, edges: int, seed: int = 0, **options: Any) -> fp.Graph:
     rng = np.random.default_rng(seed)
     pairs = [(u, v) for u in range(n) for v in range(u + 1, n)]
     chosen = [pairs[k] for k in rng.choice(len(pairs), edges, replace=False)]
-    return Graph(n, chosen, rng.integers(-3, 4, (n, 1)).astype(np.float32), **options)
+    return fp.Graph(n, chosen, rng.integers(-3, 4, (n, 1)).astype(np.float32), **options)
 
 
 FROZEN = random_graph(7, 9, seed=3, frozen=[(0, 1), (0, 2), (5, 6), (2, 4)])
-CASES: dict[str, tuple[Graph, EdgeNoise]] = {
-    "small": (random_graph(8, 12), EdgeNoise(keep=0.8)),
-    "unequal noise": (random_graph(9, 14, seed=1), EdgeNoise(add=0.05, remove=0.4)),
-    "frozen pairs": (FROZEN, EdgeNoise(keep=0.7)),
-    "no edges": (random_graph(6, 0), EdgeNoise(keep=0.8)),
-    "one node": (Graph(1, [], [[2.0]]), EdgeNoise(keep=0.9)),
-    "large and sparse": (random_graph(100, 120, frozen=[(0, 1), (98, 99)]), EdgeNoise(add=0.001, remove=0.3)),
+CASES: dict[str, tuple[fp.Graph, fp.EdgeNoise]] = {
+    "small": (random_graph(8, 12), fp.EdgeNoise(keep=0.8)),
+    "unequal noise": (random_graph(9, 14, seed=1), fp.EdgeNoise(add=0.05, remove=0.4)),
+    "frozen pairs": (FROZEN, fp.EdgeNoise(keep=0.7)),
+    "no edges": (random_graph(6, 0), fp.EdgeNoise(keep=0.8)),
+    "one node": (fp.Graph(1, [], [[2.0]]), fp.EdgeNoise(keep=0.9)),
+    "large and sparse": (random_graph(100, 120, frozen=[(0, 1), (98, 99)]), fp.EdgeNoise(add=0.001, remove=0.3)),
 }
 
 
-def smoothed(adapter: str, noise: EdgeNoise) -> SmoothedClassifier:
+def smoothed(adapter: str, noise: fp.EdgeNoise) -> fp.SmoothedClassifier:
     make, path, features = ADAPTERS[adapter]
-    smooth = SmoothedClassifier(make(), noise, num_classes=CLASSES, features=features)
+    smooth = fp.SmoothedClassifier(make(), noise, num_classes=CLASSES, features=features)
     assert smooth.classifier.path == path
     return smooth
 
 
-def noisy_graphs(graph: Graph, noise: EdgeNoise, samples: int, seed: int) -> list[Graph]:
+def noisy_graphs(graph: fp.Graph, noise: fp.EdgeNoise, samples: int, seed: int) -> list[fp.Graph]:
     """One sample at a time: its flips are made again, and applied to the graph as an attack would be."""
     stream = SampleStream(graph, noise, seed=seed)
     slots = [graph.slots[stream.flips(k, k + 1)[0]] for k in range(samples)]
@@ -175,18 +175,18 @@ def test_flips_are_recorded_as_they_were_seen(adapter: str) -> None:
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_no_noise_leaves_the_models_own_answer(adapter: str) -> None:
     graph = CASES["small"][0]
-    votes = smoothed(adapter, EdgeNoise(add=0, remove=0)).sample(graph, samples=20, seed=0)
+    votes = smoothed(adapter, fp.EdgeNoise(add=0, remove=0)).sample(graph, samples=20, seed=0)
     assert set(votes.labels.tolist()) == {reference(graph)}
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
 def test_batches_divide_a_block_and_are_fixed_by_graph_and_noise(adapter: str) -> None:
-    classifier = smoothed(adapter, EdgeNoise(keep=0.9)).classifier
+    classifier = smoothed(adapter, fp.EdgeNoise(keep=0.9)).classifier
     for n in (1, 5, 30, 100, 300):
         graph = random_graph(n, min(n * (n - 1) // 2, 3 * n))
-        size = classifier.batch_size(graph, EdgeNoise(keep=0.9))
+        size = classifier.batch_size(graph, fp.EdgeNoise(keep=0.9))
         assert BLOCK % size == 0
-        assert size == classifier.batch_size(graph.replaced(label=1, name="other"), EdgeNoise(keep=0.9))
+        assert size == classifier.batch_size(graph.replaced(label=1, name="other"), fp.EdgeNoise(keep=0.9))
 
 
 # ---- models with rounding ------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ def test_own_networks_say_the_same_in_a_batch_and_alone(network: Any, case: str)
 def test_large_sparse_graphs_go_the_sparse_way(network: Any) -> None:
     model = network(1, 5, seed=0).eval()
     classifier = as_classifier(model, num_classes=5, features="degree")
-    thin, thick = EdgeNoise(add=0.001, remove=0.3), EdgeNoise(keep=0.9)
+    thin, thick = fp.EdgeNoise(add=0.001, remove=0.3), fp.EdgeNoise(keep=0.9)
     large, small = random_graph(600, 1200), random_graph(100, 200)
     assert classifier.suited(large, thin).path == "message passing"
     assert classifier.suited(large, thick).path == "dense"  # many edges: matrices are faster
@@ -223,7 +223,7 @@ def test_large_sparse_graphs_go_the_sparse_way(network: Any) -> None:
     batch, _ = SampleStream(large, thin, seed=0).batch(0, 8)
     dense, sparse = classifier.scores(batch), classifier.suited(large, thin).scores(batch)
     np.testing.assert_allclose(sparse, dense, rtol=1e-4, atol=1e-4)
-    smooth = SmoothedClassifier(model, thin, features="degree")
+    smooth = fp.SmoothedClassifier(model, thin, features="degree")
     votes = smooth.sample(large, samples=40, seed=0)
     assert votes.first(9) == smooth.sample(large, samples=9, seed=0)
     labels = [classifier.suited(large, thin).labels(SampleStream(large, thin, seed=0).batch(0, 40)[0])]
@@ -232,13 +232,13 @@ def test_large_sparse_graphs_go_the_sparse_way(network: Any) -> None:
 
 def test_a_dense_model_without_a_sparse_way_stays_dense_and_refuses_the_largest() -> None:
     classifier = as_classifier(Dense().eval(), num_classes=CLASSES, features="own+degree")
-    noise = EdgeNoise(add=0, remove=0.1)
+    noise = fp.EdgeNoise(add=0, remove=0.1)
     assert classifier.suited(random_graph(400, 800), noise) is classifier
-    huge = Graph(20_000, [(0, 1)])
+    huge = fp.Graph(20_000, [(0, 1)])
     with pytest.raises(
-        InputError, match=r"one noisy copy of a graph of 20,000 nodes .*dense.*memory allows 1.0 GiB.*edge_index"
+        fp.InputError, match=r"one noisy copy of a graph of 20,000 nodes .*dense.*memory allows 1.0 GiB.*edge_index"
     ):
-        SmoothedClassifier(Dense().eval(), noise, num_classes=CLASSES, features="degree").sample(huge)
+        fp.SmoothedClassifier(Dense().eval(), noise, num_classes=CLASSES, features="degree").sample(huge)
 
 
 def test_logits_of_float64_models_are_not_rounded() -> None:
@@ -252,7 +252,7 @@ def test_logits_of_float64_models_are_not_rounded() -> None:
             one = self.scale.expand(len(x))
             return torch.stack([one, one + 1e-12], dim=1)
 
-    smooth = SmoothedClassifier(Close().eval(), EdgeNoise(keep=0.9), num_classes=2, features="degree")
+    smooth = fp.SmoothedClassifier(Close().eval(), fp.EdgeNoise(keep=0.9), num_classes=2, features="degree")
     assert set(smooth.sample(random_graph(5, 4), samples=10).labels.tolist()) == {1}
 
 
@@ -261,7 +261,7 @@ def test_equal_logits_go_to_the_smaller_label() -> None:
         def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
             return torch.zeros(len(x), 3)
 
-    smooth = SmoothedClassifier(Level().eval(), EdgeNoise(keep=0.9), num_classes=3, features="degree")
+    smooth = fp.SmoothedClassifier(Level().eval(), fp.EdgeNoise(keep=0.9), num_classes=3, features="degree")
     assert set(smooth.sample(random_graph(5, 4), samples=10).labels.tolist()) == {0}
 
 
@@ -281,8 +281,8 @@ def test_integer_features_reach_an_embedding(convention: str) -> None:
             return self.table(x.squeeze(-1)).sum(dim=1)
 
     model = (EmbeddedPyG() if convention == "pyg" else EmbeddedDense()).eval()
-    graph = Graph(5, [(0, 1)], [[0], [3], [2], [1], [0]])
-    votes = SmoothedClassifier(model, EdgeNoise(keep=0.9), num_classes=2).sample(graph, samples=8)
+    graph = fp.Graph(5, [(0, 1)], [[0], [3], [2], [1], [0]])
+    votes = fp.SmoothedClassifier(model, fp.EdgeNoise(keep=0.9), num_classes=2).sample(graph, samples=8)
     wanted = int(model.table(torch.tensor([0, 3, 2, 1, 0])).sum(dim=0).argmax())
     assert set(votes.labels.tolist()) == {wanted}
 
@@ -290,7 +290,7 @@ def test_integer_features_reach_an_embedding(convention: str) -> None:
 def test_a_model_moved_to_another_number_type_after_wrapping() -> None:
     model = PyG().eval()
     graph, noise = CASES["small"]
-    smooth = SmoothedClassifier(model, noise, num_classes=CLASSES, features="own+degree")
+    smooth = fp.SmoothedClassifier(model, noise, num_classes=CLASSES, features="own+degree")
     before = smooth.sample(graph, samples=50, seed=0)
     model.double()
     assert smooth.sample(graph, samples=50, seed=0) == before
@@ -301,8 +301,8 @@ def test_a_model_moved_to_another_number_type_after_wrapping() -> None:
     [(lambda graph: graph.num_edges > 12, 2, {0, 1}), (lambda graph: 299, 300, {299})],
     ids=["yes and no", "more than 256 classes"],
 )
-def test_labels_of_a_callable(answer: Callable[[Graph], int], classes: int, labels: set[int]) -> None:
-    smooth = SmoothedClassifier(lambda graphs: [*map(answer, graphs)], EdgeNoise(keep=0.8), num_classes=classes)
+def test_labels_of_a_callable(answer: Callable[[fp.Graph], int], classes: int, labels: set[int]) -> None:
+    smooth = fp.SmoothedClassifier(lambda graphs: [*map(answer, graphs)], fp.EdgeNoise(keep=0.8), num_classes=classes)
     assert set(smooth.sample(CASES["small"][0], samples=50, seed=0).labels.tolist()) == labels
 
 
@@ -385,7 +385,7 @@ def trained_mode() -> nn.Module:
     return model
 
 
-def moody() -> Callable[[list[Graph]], list[int]]:
+def moody() -> Callable[[list[fp.Graph]], list[int]]:
     """A callable that answers another time otherwise, by a single class of a thousand."""
     mood = itertools.cycle([998, 999])
     return lambda graphs: [next(mood)] * len(graphs)
@@ -480,8 +480,8 @@ def test_faults_are_refused_in_one_sentence_before_long_work(fault: str) -> None
     elif callable(model) and not isinstance(model, type):
         model = lambda graphs: (count(), function(graphs))[1]  # noqa: E731
     settings = {"num_classes": 3, "features": "degree" if isinstance(model, nn.Module) else None}
-    with pytest.raises(InputError) as caught:
-        SmoothedClassifier(model, EdgeNoise(keep=0.8), **(settings | options)).sample(FIVE, samples=10**9, seed=0)
+    with pytest.raises(fp.InputError) as caught:
+        fp.SmoothedClassifier(model, fp.EdgeNoise(keep=0.8), **(settings | options)).sample(FIVE, samples=10**9, seed=0)
     message = str(caught.value)
     for part in parts:
         assert part in message
@@ -491,16 +491,16 @@ def test_faults_are_refused_in_one_sentence_before_long_work(fault: str) -> None
 
 
 def test_the_base_of_the_faulty_models_is_accepted() -> None:
-    smooth = SmoothedClassifier(Base().eval(), EdgeNoise(keep=0.8), num_classes=3, features="degree")
+    smooth = fp.SmoothedClassifier(Base().eval(), fp.EdgeNoise(keep=0.8), num_classes=3, features="degree")
     assert len(smooth.sample(FIVE, samples=10, seed=0)) == 10
 
 
 def test_a_model_put_back_to_training_is_noticed_at_the_next_sampling() -> None:
     model = Base().eval()
-    smooth = SmoothedClassifier(model, EdgeNoise(keep=0.8), num_classes=3, features="degree")
+    smooth = fp.SmoothedClassifier(model, fp.EdgeNoise(keep=0.8), num_classes=3, features="degree")
     smooth.sample(FIVE, samples=10)
     model.train()
-    with pytest.raises(InputError, match="evaluation mode"):
+    with pytest.raises(fp.InputError, match="evaluation mode"):
         smooth.sample(FIVE, samples=10)
 
 
@@ -513,14 +513,14 @@ def test_a_model_put_back_to_training_is_noticed_at_the_next_sampling() -> None:
     ids=["NaN that comes late", "randomness of small logits"],
 )
 def test_what_hides_is_noticed(change: Callable[[Tensor, Tensor], Tensor], fault: str) -> None:
-    smooth = SmoothedClassifier(altered(change)(), EdgeNoise(keep=0.8), num_classes=3, features="degree")
-    with pytest.raises(InputError, match=fault):
+    smooth = fp.SmoothedClassifier(altered(change)(), fp.EdgeNoise(keep=0.8), num_classes=3, features="degree")
+    with pytest.raises(fp.InputError, match=fault):
         smooth.sample(FIVE, samples=10)
 
 
 def test_infinite_logits_are_numbers() -> None:
     masked = altered(lambda logits, rows: logits.index_fill(1, torch.tensor([0]), -torch.inf))()
-    smooth = SmoothedClassifier(masked, EdgeNoise(keep=0.8), num_classes=3, features="degree")
+    smooth = fp.SmoothedClassifier(masked, fp.EdgeNoise(keep=0.8), num_classes=3, features="degree")
     assert 0 not in smooth.sample(FIVE, samples=50, seed=0).labels
 
 
@@ -536,9 +536,9 @@ def test_every_kind_of_graph_is_tried_before_the_first_is_sampled() -> None:
 
     model = Base().eval()
     model.register_forward_pre_hook(count)
-    smooth = SmoothedClassifier(model, EdgeNoise(keep=0.8), num_classes=3)
+    smooth = fp.SmoothedClassifier(model, fp.EdgeNoise(keep=0.8), num_classes=3)
     for bad, part in ((wide, r"features \[5, 2\]"), (FIVE, "graph has none")):
-        with pytest.raises(InputError, match=part):
+        with pytest.raises(fp.InputError, match=part):
             smooth.certify_all([good] * 20 + [bad], samples=10**9)
     assert calls < 50
 
@@ -546,7 +546,7 @@ def test_every_kind_of_graph_is_tried_before_the_first_is_sampled() -> None:
 def test_a_classifier_of_ones_own_passes_through() -> None:
     classifier = as_classifier(black_box, num_classes=CLASSES)
     assert as_classifier(classifier, num_classes=CLASSES) is classifier
-    with pytest.raises(InputError, match="classifier's own, 4; got 3"):
+    with pytest.raises(fp.InputError, match="classifier's own, 4; got 3"):
         as_classifier(classifier, num_classes=3)
 
 
@@ -563,3 +563,129 @@ print(smooth.certify(graph, samples=100, method="votes").label, "torch" in sys.m
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["0", "False"]
+
+
+NOISE = fp.EdgeNoise(keep=0.9)
+DENSE, SPARSE = fp.Graph(6, [(u, v) for u in range(6) for v in range(u)]), fp.Graph(6, [(0, 1)])
+
+
+class Edges(nn.Module):
+    """The number of edges above 7: one logit, in the shape that is asked for."""
+
+    def __init__(self, shape: str) -> None:
+        super().__init__()
+        self.weight, self.shape = nn.Parameter(torch.ones(1)), shape
+
+    def shaped(self, logit: Tensor) -> Tensor:
+        return {"column": logit.unsqueeze(1), "row": logit, "squeezed": logit.unsqueeze(1).squeeze()}[self.shape]
+
+
+class DenseEdges(Edges):
+    def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
+        return self.shaped(self.weight * (adj.sum(dim=(1, 2)) / 2 - 7))
+
+
+class PygEdges(Edges):
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        graphs = int(batch[-1]) + 1
+        return self.shaped(self.weight * (torch.bincount(batch[edge_index[0]], minlength=graphs) / 2 - 7))
+
+
+class Twinned(nn.Module):
+    """Layers that have a dense twin."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = GCNConv(1, 8), nn.Linear(8, 1)
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        return self.head(global_mean_pool(self.conv(x, edge_index).relu(), batch))
+
+
+@pytest.mark.parametrize("shape", ["column", "row", "squeezed"])
+@pytest.mark.parametrize("kind", [DenseEdges, PygEdges])
+def test_above_zero_is_class_one(kind: Any, shape: str) -> None:
+    smooth = fp.SmoothedClassifier(kind(shape).eval(), NOISE, num_classes=2, features="degree")
+    certificates = smooth.certify_all([DENSE, SPARSE], samples=300, seed=0)
+    assert [certificate.label for certificate in certificates] == [1, 0]
+    assert smooth.predict_all([DENSE, SPARSE]) == [1, 0]
+    groups = fp.VotingClassifier(kind(shape).eval(), groups=1, num_classes=2, features="degree")
+    assert groups.predict_all([DENSE, SPARSE]) == [1, 0]
+
+
+def test_the_twin_answers_as_the_model() -> None:
+    torch.manual_seed(1)
+    model = Twinned().eval()
+    clean = DENSE.to_pyg()
+    with torch.no_grad():  # the clean graph is on the edge, so that both classes get votes
+        model.head.bias -= model(torch.full((6, 1), 4.5), clean.edge_index, torch.zeros(6, dtype=torch.int64))[0]
+    votes = []
+    for twin in (True, False):
+        model.dense_twin = twin  # type: ignore[assignment]
+        smooth = fp.SmoothedClassifier(model, NOISE, num_classes=2, features="degree")
+        paths = {smooth.classifier.suited(graph, NOISE).path for graph in (DENSE,)}
+        assert paths == {"compiled twin" if twin else "message passing"}
+        votes.append(smooth.sample(DENSE, samples=600, seed=0).labels.tolist())
+    assert votes[0] == votes[1]
+    assert 0 < sum(votes[0]) < 600
+
+
+def test_training_is_binary_cross_entropy() -> None:
+    graphs = [graph.replaced(label=label) for label, graph in ((1, DENSE), (0, SPARSE)) for _ in range(8)]
+    logits, labels = torch.tensor([[0.3], [-2.0]]), torch.tensor([1, 0])
+    both = nn.functional.cross_entropy(logit_per_class(logits, 2, 2), labels)
+    assert torch.isclose(both, nn.functional.binary_cross_entropy_with_logits(logits[:, 0], labels.float()))
+    torch.manual_seed(0)
+    model = Twinned()
+    result = fp.train(model, graphs, noise=NOISE, features="degree", epochs=30)
+    assert result.history[-1].accuracy > 0.9
+    smooth = fp.SmoothedClassifier(model, NOISE, num_classes=2, features="degree")
+    assert smooth.predict_all([DENSE, SPARSE]) == [1, 0]
+
+
+def test_an_attack_follows_the_slope_of_the_one_logit() -> None:
+    graph = fp.Graph(6, DENSE.edges[:9], label=1)
+    for shape in ("row", "column"):
+        found = fp.attacks.gradient(DenseEdges(shape).eval(), graph, budget=3, features="degree", num_classes=2)
+        assert found.success
+        assert (found.margin_before, found.margin_after) == (2, 0)
+
+
+def test_probabilities_are_warned_of() -> None:
+    class Sigmoid(DenseEdges):
+        def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
+            return super().forward(x, adj, mask).sigmoid()
+
+    with pytest.warns(UserWarning, match="like a probability"):
+        fp.SmoothedClassifier(Sigmoid("row").eval(), NOISE, num_classes=2, features="degree").predict(DENSE, samples=50)
+
+
+def test_one_logit_for_three_classes_is_refused() -> None:
+    smooth = fp.SmoothedClassifier(DenseEdges("column").eval(), NOISE, num_classes=3, features="degree")
+    with pytest.raises(fp.InputError, match=r"logits \[graphs, num_classes\].*one logit per graph"):
+        smooth.predict(DENSE)
+
+
+class Messages(Edges):
+    """A sum over neighbours, without any operation that looks at values: those cannot be done on the device "meta"."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        received = torch.zeros_like(x).index_add(0, edge_index[1], self.weight * x[edge_index[0]])
+        return self.shaped(x.new_zeros(5, 1).index_add(0, batch, received)[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("kind", "features"),
+    [(DenseEdges, "degree"), (DenseEdges, "own"), (Messages, "constant"), (Messages, "own")],
+)
+def test_everything_is_asked_on_the_device_of_the_weights(kind: Any, features: str) -> None:
+    """On torch's "meta" device an operation with a tensor of the CPU fails, as it would on a GPU."""
+    from flipproof.noise import SampleStream
+
+    model = kind("column").eval().to("meta")
+    graph = DENSE.replaced(node_features=np.ones((6, 1), dtype=np.float32))
+    smooth = fp.SmoothedClassifier(model, NOISE, num_classes=2, features=features)
+    batch, _ = SampleStream(graph, NOISE, seed=0).batch(0, 5)
+    logits = smooth.classifier.logits(batch)
+    assert logits.device.type == "meta"
+    assert not smooth.classifier.forks, "a process with a GPU is not forked: workers are threads"

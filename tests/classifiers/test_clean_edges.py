@@ -1,7 +1,5 @@
 """Features that know the clean edges are refused in every usual form; what only goes along with the edges passes."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

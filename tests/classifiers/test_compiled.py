@@ -1,7 +1,5 @@
 """Compiled loops over lists of neighbours give the model's own answers, each graph by itself, to the last bit."""
 
-from __future__ import annotations
-
 import pickle
 import sys
 from collections.abc import Callable, Iterator

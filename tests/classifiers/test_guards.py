@@ -1,7 +1,5 @@
 """Mutation check of the guards: models whose answers depend on the batch are refused everywhere, honest ones nowhere."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

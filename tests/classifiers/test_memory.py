@@ -1,7 +1,5 @@
 """Memory bounded by a setting: batches are cut to fit, what does not fit is refused, and the largest graphs are measured."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A shortcut that gives other answers than the model is not taken: the model itself is asked, about every graph of the run."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -183,6 +183,21 @@ class Library(nn.Module):
         return self.head(global_add_pool(self.gnn(x, edge_index, batch=batch), batch))
 
 
+class Sized(OneLayer):
+    """Arguments by name, and a readout of one graph more than there are."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        x = self.conv(x=x, edge_index=edge_index).relu()
+        return self.head(global_add_pool(x, batch, batch.max() + 2)[:-1])
+
+
+class Bipartite(OneLayer):
+    """More than x and edge_index goes into a layer."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        return self.head(global_mean_pool(self.conv(x, edge_index, size=(x.size(0), x.size(0))), batch))
+
+
 class OwnLayer(MessagePassing):
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         return self.propagate(edge_index, x=x)
@@ -234,6 +249,7 @@ TRANSLATED: dict[str, Callable[[], nn.Module]] = {
     "control flow in the head": Branching,
     "one Data": lambda: WithData(GCNConv(1, WIDTH, normalize=False)),
     "PyG's own GIN": Library,
+    "a readout of a given size": Sized,
 }
 AS_IT_IS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "own layer": (lambda: OneLayer(OwnLayer(aggr="add"), 1), "layer conv: OwnLayer has no compiled form"),
@@ -243,6 +259,7 @@ AS_IT_IS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "two kinds of nodes": (lambda: OneLayer(GATConv((1, 1), WIDTH)), "two kinds of nodes"),
     "a layer inside replaced": (Replaced, "parts that are not PyG's own"),
     "other aggregation": (lambda: Sums("max"), "GraphConv with aggregation 'max'"),
+    "more than edges": (lambda: Bipartite(SAGEConv(1, WIDTH)), "called with more than x and edge_index"),
     "reads the edges": (ReadsEdges, "edge_index in getitem"),
     "control flow": (ControlFlow, "cannot be traced"),
     "cannot be copied": (Homeless, "RuntimeError: one of a kind"),

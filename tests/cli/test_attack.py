@@ -1,7 +1,5 @@
 """``flipproof attack``: what it writes and draws, what it continues, what it refuses."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,23 +1,27 @@
-"""``flipproof certify`` and ``export`` on a user's own model, in this process."""
-
-from __future__ import annotations
+"""``flipproof certify``: certificates are the library's, interrupted runs continue, and bad requests are refused."""
 
 import csv
 import io
 import json
 import re
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow
 import pytest
 from pyarrow import parquet
 
 import flipproof as fp
+from flipproof.datasets.sources import part_indices
 from flipproof.runs.run_folder import CertifySettings, Store
 from flipproof.runs.table import COLUMNS
 from support.command_line import OWN_MODEL, Shell, write_graphs
 from support.runs import spoil, stored
+from support.shared_data import data_root
 
 BASIC = ["certify", "--model", "own:make", "--keep", 0.8, "--samples", 200, "--data", "graphs"]
 
@@ -269,3 +273,183 @@ def test_a_zero_that_is_typed_is_not_taken_for_nothing(shell: Shell) -> None:
     removals = ["certify", "--model", "own:make", "--data", "graphs", "--samples", 50]
     shell.done(*removals, "--add", 0, "--remove", 0.3, "--out", "run", "--quiet")
     assert settings_of("run")["defence"]["add"] == 0
+
+
+TRAIN = shlex.split("train --defence local --budget 2 --data topologies --epochs 2 --out model --json")
+
+
+def test_train_certify_verify_attack(shell: Shell) -> None:
+    trained = shell.done(*TRAIN)
+    assert json.loads(trained.out)["defence"] == {"name": "local", "budget": 2}
+    assert fp.models.load_metadata("model").config["in_features"] == 0
+    certify = ["certify", "--model", "model", "--out", "run", "--graphs", 5, "--workers", 1, "--json"]
+    first = shell.done(*certify)
+    summary = json.loads(first.out)
+    assert (summary["method"], summary["alpha"]) == ("local", 0.0)
+    assert shell(*certify).out == first.out
+    shell.done("verify", "run")
+    shell.done("attack", "--model", "model", "--out", "attacked", "--graphs", 3, "--budget", 2, "--workers", 1)
+
+
+def test_changes_of_nodes(shell: Shell) -> None:
+    shell.done(*TRAIN)
+    certify = ["certify", "--model", "model", "--out", "run", "--graphs", 5, "--workers", 1, "--nodes", 1]
+    first = shell.done(*certify, "--json")
+    summary = json.loads(first.out)
+    assert summary["node_changes"] == 1
+    for change in ("removed", "added", "changed"):
+        found = summary[f"certified_accuracy_{change}_nodes"]
+        assert all(found[r] <= share for r, share in summary["certified_accuracy"].items())
+    assert shell(*certify, "--json").out == first.out
+    assert "1 node removed" in shell(*certify).out
+    other = shell(*certify[:-2])
+    assert other.code == 2
+    assert "nodes" in other.err
+    verified = shell.done("verify", "run")
+    assert "not derived again: flips withstood beside changed nodes" in verified.out
+    assert "scores" in json.loads(shell("verify", "run", "--json").out)["not_derived"]
+    exported = shell("export", "run")
+    assert "removed_nodes_radius" in exported.out, exported.err
+    shell.done("report", "run", "--out", "page")
+    assert "one node removed" in Path("page/report.html").read_text()
+    Path("ring.json").write_text(json.dumps({"num_nodes": 6, "edges": [[u, (u + 1) % 6] for u in range(6)]}))
+    predict = ["predict", "--model", "model", "ring.json", "--workers", 1, "--nodes", 1]
+    answered = shell(*predict)
+    assert "with 1 node removed: " in answered.out, answered.err
+    assert json.loads(shell(*predict, "--json").out)["node_changes"] == 1
+
+
+def test_changes_of_nodes_are_refused_before_any_work(shell: Shell, tmp_path: Path) -> None:
+    shell.done(*TRAIN)
+    refused = shell("certify", "--model", "model", "--out", "run", "--nodes", 9, "--workers", 1)
+    assert refused.code == 2
+    assert "are looked at" in refused.err
+    assert not (tmp_path / "run").exists()
+    train = ["train", "--keep", 0.9, "--data", "topologies", "--epochs", 1, "--out", "smooth"]
+    shell.done(*train)
+    refused = shell("certify", "--model", "smooth", "--out", "run", "--nodes", 1, "--workers", 1)
+    assert refused.code == 2
+    assert "--nodes belongs to local" in refused.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_counts_only(shell: Shell) -> None:
+    trained = shell.done(*(part for part in TRAIN if part != "--json"), "--counts-only")
+    assert "without epochs" in trained.err
+    assert "by numbers of nodes and edges" in trained.out
+    assert "0 to choose" in trained.out  # nothing is chosen, so nothing is kept apart
+    assert fp.models.load_metadata("model").config["counts_only"] is True
+    shell.done("certify", "--model", "model", "--out", "run", "--graphs", 5, "--workers", 1)
+    shell.done("verify", "run")
+    refused = shell("train", "--counts-only", "--keep", 0.9, "--data", "topologies", "--out", "other")
+    assert refused.code == 2
+    assert "--counts-only belongs to local" in refused.err
+
+
+def test_the_model_alone_says_the_defence_and_another_model_is_refused(shell: Shell) -> None:
+    trained = shell.done("train", "--model", "local", "--data", "topologies", "--epochs", 1, "--out", "model", "--json")
+    assert json.loads(trained.out)["defence"] == {"name": "local"}
+    refused = shell(*TRAIN[:-2], "other", "--model", "gin")
+    assert refused.code == 2
+    assert "local needs --model local" in refused.err
+
+
+def test_training_takes_what_suits_local_unless_asked(shell: Shell) -> None:
+    shell.done(*TRAIN)
+    stored = fp.models.load_metadata("model").metadata["training"]
+    names = ("learning_rate", "batch_size", "weight_decay", "average")
+    assert tuple(stored[name] for name in names) == (0.006, 64, 0.001, 0.99)
+    shell.done(*TRAIN, "--replace", "--learning-rate", 0.02, "--batch-size", 16)
+    stored = fp.models.load_metadata("model").metadata["training"]
+    assert [stored[name] for name in ("learning_rate", "batch_size", "average")] == [0.02, 16, 0.99]
+
+
+OWN = ("certify", "--model", "own:make", "--data", "graphs", "--keep", 0.95, "--samples", 50, "--workers", 1)
+
+
+def settings(run: str) -> dict[str, object]:
+    content: dict[str, object] = json.loads(Path(run, "run.json").read_text())["settings"]
+    return content
+
+
+def trained(shell: Shell) -> None:
+    """A model of rings and wheels."""
+    options = ("--features", "degree", "--epochs", 40, "--keep", 0.95, "--test", 0.5, "--validation", 0, "--quiet")
+    shell.done("train", "--data", "graphs", *options, "--out", "model")
+
+
+def test_names_in_another_order_are_matched(shell: Shell) -> None:
+    trained(shell)
+    other = write_graphs(Path("other"))
+    certify = ("certify", "--model", "model", "--part", "all", "--samples", 200, "--json", "--workers", 1)
+    shell.done(*certify, "--out", "own")
+    assert settings("own")["class_names"] == ["ring", "wheel"]
+    swapped = fp.datasets.folder(other).with_classes(["wheel", "ring"])
+    assert swapped.labels.tolist() == [1, 0] * 6
+    assert swapped.with_classes(["ring", "wheel"]) == fp.datasets.folder(other)
+    again = json.loads(shell.done(*certify, "--data", "other", "--out", "again").out)
+    assert again["certified_accuracy"]["0"] > 0.8
+
+
+def test_a_class_that_the_model_does_not_know_is_refused_by_name(shell: Shell) -> None:
+    trained(shell)
+    labels = write_graphs(Path("other")) / "labels.csv"
+    labels.write_text(labels.read_text().replace(",wheel\n", ",a_wheel\n"))
+    done = shell("certify", "--model", "model", "--data", "other", "--out", "run")
+    assert done.code == 2
+    assert "the classes must be among ring, wheel; other has a_wheel" in done.err
+    assert not Path("run").exists()
+
+
+def test_a_model_without_names_says_which_number_is_which(shell: Shell) -> None:
+    assert "taken by number: 0 is ring, 1 is wheel" in shell.done(*OWN, "--out", "run").err
+
+
+def test_a_file_sorted_by_class_gives_every_class_in_proportion() -> None:
+    data = fp.datasets.tu("PROTEINS", data_root())
+    parts = fp.datasets.split(data, test=0.3, seed=0)
+    chosen = part_indices(parts, "test", 40)
+    assert len(chosen) == 40
+    assert set(chosen) <= set(parts.test_indices.tolist())
+    assert chosen == sorted(chosen)
+    share, wanted = np.mean(data.labels[chosen] == 0), np.mean(data.labels == 0)
+    assert abs(share - wanted) <= 1 / 40
+    assert part_indices(parts, "test", 40) == chosen != part_indices(parts, "test", 40, seed=1)
+
+
+def test_the_note_and_run_json_say_that_graphs_were_drawn(shell: Shell) -> None:
+    done = shell.done(*OWN, "--part", "all", "--graphs", 4, "--graphs-seed", 3, "--out", "some")
+    assert "4 of 12 graphs, drawn with every class in proportion (seed 3)" in done.err
+    assert settings("some")["graphs_seed"] == 3
+    assert sorted(index % 2 for index in settings("some")["graphs"]) == [0, 0, 1, 1]  # type: ignore[attr-defined]
+    assert "drawn" not in shell.done(*OWN, "--part", "all", "--out", "whole").err
+    assert settings("whole")["graphs_seed"] is None
+
+
+WORK = """
+import sys, time
+from flipproof.progress import note, progress
+time.sleep(0.5)
+with progress("working", 3, unit="steps") as advance:
+    for step in range(3):
+        note(f"step {step}")
+        advance(1)
+open(sys.argv[1], "w").write("done")
+"""
+
+
+def unread(*words: object) -> int:
+    """The exit code of a Python command whose output nobody reads."""
+    command = shlex.join([sys.executable, *map(str, words)])
+    script = f"set -o pipefail; {command} 2>&1 | true"
+    return subprocess.run(["bash", "-c", script], check=False, capture_output=True).returncode
+
+
+@pytest.mark.parametrize("words", ["certify --help", "radius --keep 0.9 --p-lower 0.99", "verify nothing"])
+def test_nobody_reads_the_output(words: str) -> None:
+    assert unread("-m", "flipproof", *words.split()) == (2 if "verify" in words else 0)
+
+
+def test_the_work_goes_on(tmp_path: Path) -> None:
+    assert unread("-c", WORK, tmp_path / "result") == 0
+    assert (tmp_path / "result").read_text() == "done"

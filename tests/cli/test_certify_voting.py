@@ -1,7 +1,5 @@
 """The voting defence on the command line: train, certify, continue, export, attack."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The first thing that ``certify`` says: how the result compares with a network that ignores edges."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

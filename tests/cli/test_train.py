@@ -1,7 +1,5 @@
 """``flipproof train``: what stands in the model folder, and that certify takes it from there."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``flipproof verify``: an auditor's command names every graph whose evidence or certificate was altered."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

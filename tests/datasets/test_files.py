@@ -1,15 +1,23 @@
-"""Files as users have them: GEXF, one table for many graphs, SMILES, directed graphs, TU files in one folder; nothing ignored
-without a word."""
+"""Graphs in files and folders: read, with attributes as features, written, split by files, and refused in one sentence."""
 
-from __future__ import annotations
-
+import json
+import pickle
 from pathlib import Path
+from typing import Any
 
 import networkx
+import numpy as np
 import pytest
 
 import flipproof as fp
-from flipproof.datasets.sources import DataSource
+from flipproof import models
+from flipproof.cli.describe_command import described
+from flipproof.datasets import topologies
+from flipproof.datasets.sources import DataSource, fingerprint, model_data, part_indices
+from flipproof.datasets.splits import folds, read_folds, write_folds
+from flipproof.errors import InputError
+from support.command_line import call, write_graphs
+from support.shared_data import data_root
 
 RING = fp.Graph(4, [(0, 1), (1, 2), (2, 3), (0, 3)])
 
@@ -42,8 +50,6 @@ def test_a_directed_file_is_refused_or_symmetrised(kind: str, tmp_path: Path) ->
     directed = networkx.DiGraph([(0, 1), (1, 2), (2, 1), (2, 3), (3, 0)])
     written(tmp_path, labels__csv=f"a.{kind},0\nb.edges,1\n", b__edges="0 1\n")
     if kind == "json":
-        import json
-
         (tmp_path / "a.json").write_text(json.dumps(networkx.node_link_data(directed, edges="edges")))
     else:
         getattr(networkx, f"write_{kind}")(directed, tmp_path / f"a.{kind}")
@@ -164,3 +170,382 @@ def test_smiles(tmp_path: Path) -> None:
     written(tmp_path, molecules__csv=text + "CC(,drink,d\n")
     with pytest.raises(fp.InputError, match=r"line 5: not a molecule that RDKit can read: 'CC\('"):
         fp.datasets.smiles(tmp_path / "molecules.csv")
+
+
+SPLITS = Path(__file__).parents[2] / "benchmarks" / "splits"
+
+
+def test_what_is_written_is_read_and_is_what_folds_makes(tmp_path: Path) -> None:
+    data = topologies(80)
+    write_folds(tmp_path / "f.json", data)
+    found = read_folds(tmp_path / "f.json", data)
+    for ours, theirs in zip(found, folds(data, number=10, validation=True), strict=True):
+        for part in ("train_indices", "validation_indices", "test_indices"):
+            np.testing.assert_array_equal(getattr(ours, part), getattr(theirs, part))
+    tested = np.concatenate([part.test_indices for part in found])
+    assert sorted(tested.tolist()) == list(range(80))
+    assert all(np.bincount(part.test.labels, minlength=8).max() <= 2 for part in found)
+
+
+def test_the_published_folds_of_the_paper_s_graphs_are_theirs(tmp_path: Path) -> None:
+    data = topologies(480, seed=0)
+    read_folds(SPLITS / "topologies.json", data)
+    write_folds(tmp_path / "f.json", data)
+    assert (tmp_path / "f.json").read_bytes() == (SPLITS / "topologies.json").read_bytes()
+    with pytest.raises(InputError, match="belongs to other graphs"):
+        read_folds(SPLITS / "topologies.json", topologies(480, seed=1))
+    for path in SPLITS.glob("*.json"):
+        content = json.loads(path.read_text())
+        assert len(content["folds"]) == content["graphs"]
+        assert set(content["folds"]) == set("0123456789")
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"folds": "01x", "seed": 0}', '{"folds": 3, "seed": 0}'])
+def test_a_file_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "f.json").write_text(text)
+    with pytest.raises(InputError, match="is not a file of folds"):
+        read_folds(tmp_path / "f.json", topologies(16))
+    with pytest.raises(InputError, match="cannot be read"):
+        read_folds(tmp_path / "gone.json", topologies(16))
+    with pytest.raises(InputError, match="ten folds need at least ten graphs"):
+        write_folds(tmp_path / "g.json", topologies(8))
+
+
+SQUARE = "# a square and a node by itself\n0 1\n1,2\n2 3\n3 0\n7\n"
+NODES = [{"id": "a", "weight": 1.5, "kind": "C", "charge": 0}, {"id": "b", "weight": 2, "kind": "N", "charge": 1}]
+LINKS = {"directed": False, "nodes": NODES, "links": [{"source": "b", "target": "a"}]}
+
+
+def write(folder: Path, labels: str = "file,label\nsquare.edges,ring\n", **files: str) -> Path:
+    return written(folder, labels__csv=labels, square__edges=SQUARE, **files)
+
+
+def test_edge_lists_and_json_together(tmp_path: Path) -> None:
+    labels = "file,label\nsquare.edges, ring\npair.json,pair\nnames.csv,pair\n"
+    write(tmp_path / "mine", labels, pair__json=json.dumps(LINKS), names__csv="source,target\nx,y\ny,z\n")
+    data = fp.datasets.folder(tmp_path / "mine")
+    assert (data.name, data.class_names, data.labels.tolist()) == ("mine", ("pair", "ring"), [1, 0, 0])
+    assert [(graph.num_nodes, graph.num_edges) for graph in data] == [(5, 4), (2, 1), (3, 2)]
+    assert data[0].edges.tolist() == [[0, 1], [0, 3], [1, 2], [2, 3]]
+    assert data[0].degrees[4] == 0
+    assert all(graph.node_features is None for graph in data)  # edge lists have no attributes
+    assert [graph.name for graph in data] == ["square.edges", "pair.json", "names.csv"]
+
+
+def test_graphml_as_networkx_writes_it(tmp_path: Path) -> None:
+    graph = networkx.cycle_graph(4)
+    networkx.set_node_attributes(graph, {node: float(node**2) for node in graph}, "size")
+    networkx.set_node_attributes(graph, "C", "element")
+    write(tmp_path, "ring.graphml,10\nalso.graphml,9\n")
+    for name in ("ring", "also"):
+        networkx.write_graphml(graph, tmp_path / f"{name}.graphml")
+    data = fp.datasets.folder(tmp_path)
+    assert data.class_names == ("9", "10")  # numbers sort as numbers
+    assert data[0] == fp.Graph(4, [(0, 1), (1, 2), (2, 3), (0, 3)], np.array([[0], [1], [4], [9]], np.float32), 1)
+
+
+def test_whole_numbers_are_sorted_and_other_names_keep_their_order(tmp_path: Path) -> None:
+    write(tmp_path, "a.txt,0\nb.txt,1\n", a__txt="10 2\n2 1\n", b__txt="q p\np r\n")
+    data = fp.datasets.folder(tmp_path)
+    assert [graph.edges.tolist() for graph in data] == [[[0, 1], [1, 2]], [[0, 1], [1, 2]]]
+
+
+GRAPHML = '<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph edgedefault="{kind}">{body}</graph></graphml>'
+TWO = '<node id="a"/><node id="b"/><edge source="a" target="b"/>'
+LOOP = json.dumps(LINKS | {"links": [{"source": "a", "target": "a"}]})
+BROKEN: list[tuple[str, dict[str, str], str]] = [
+    ("file,label\n", {}, "labels.csv lists no graph"),
+    ("square.edges\n", {}, "labels.csv, line 1: expected file,label; got 'square.edges'"),
+    ("file,label\nsquare.edges,0\nsquare.edges,1\n", {}, "labels.csv, line 3: square.edges is listed twice"),
+    ("../square.edges,0\n", {}, "labels.csv, line 1: ../square.edges lies outside the folder"),
+    ("gone.edges,0\n", {}, "gone.edges is missing"),
+    ("square.edges,0\n", {}, "must name at least two classes; got only '0'"),
+    ("\nsquare.png,0\n", {}, "labels.csv, line 2: square.png is of no known kind"),
+    ("a.txt,0\n", {"a__txt": "1 2\n1 2 0.5\n"}, "a.txt, line 2: expected two nodes, u v; got '1 2 0.5'"),
+    ("a.txt,0\n", {"a__txt": "1 2\n\n3 3\n"}, "a.txt, line 3: node 3 is joined to itself"),
+    ("a.txt,0\n", {"a__txt": "# nothing\n"}, "a.txt holds no node"),
+    ("a.json,0\n", {"a__json": '{"nodes": [\n}'}, "a.json, line 2: not JSON"),
+    ("a.json,0\n", {"a__json": "[]"}, "a.json is not node-link JSON"),
+    ("a.json,0\n", {"a__json": json.dumps(LINKS | {"directed": True})}, "got one directed (--symmetrise"),
+    ("a.json,0\n", {"a__json": json.dumps(LINKS | {"nodes": [{}]})}, 'nodes[0] must be an object with an "id"'),
+    ("a.json,0\n", {"a__json": json.dumps(LINKS | {"nodes": [NODES[0], NODES[0]]})}, "nodes[1] has the id 'a'"),
+    ("a.json,0\n", {"a__json": json.dumps(LINKS | {"links": [{"source": "a"}]})}, "edge 0 must join two nodes"),
+    ("a.json,0\n", {"a__json": json.dumps(LINKS | {"links": [{"source": "a", "target": "q"}]})}, "edge 0 must join two nodes"),
+    ("a.json,0\nsquare.edges,1\n", {"a__json": LOOP}, "a.json: edges must not contain self-loops"),
+    ("a.graphml,0\n", {"a__graphml": "<graphml>\n<graph"}, "a.graphml, line 2: not GraphML"),
+    ("a.graphml,0\n", {"a__graphml": "<html></html>"}, "a.graphml is not GraphML"),
+    ("a.graphml,0\n", {"a__graphml": GRAPHML.format(kind="directed", body=TWO)}, "undirected simple graph; got one directed"),
+    ("a.json,0\nb.json,1\n", {
+        "a__json": json.dumps({"nodes": [{"id": 0, "x": [1, 2]}], "edges": []}),
+        "b__json": json.dumps({"nodes": [{"id": 0, "x": [1]}], "edges": []}),
+    }, "b.json: x of node 0 must be 2 numbers, as at the nodes before; got [1]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("labels", "files", "sentence"), BROKEN, ids=[row[2] for row in BROKEN])
+def test_what_cannot_be_read_is_named(tmp_path: Path, labels: str, files: dict[str, str], sentence: str) -> None:
+    write(tmp_path, labels, **files)
+    with pytest.raises(fp.InputError, match=r"\(.*\)$") as caught:
+        fp.datasets.folder(tmp_path)
+    assert sentence in str(caught.value)
+
+
+def test_a_folder_without_table_and_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(fp.InputError, match=r"labels\.csv is missing"):
+        fp.datasets.folder(tmp_path)
+    with pytest.raises(fp.InputError, match="is not a folder"):
+        fp.datasets.folder(tmp_path / "no")
+
+
+def test_names_that_are_the_same_number_are_ordered_alike_in_every_process(tmp_path: Path) -> None:
+    for index in range(8):
+        (tmp_path / f"{index}.edges").write_text("0 1\n")
+    written = ["1", "01", "+1", "001", "0", "00", "-0", "2"]
+    (tmp_path / "labels.csv").write_text("".join(f"{index}.edges,{name}\n" for index, name in enumerate(written)))
+    assert fp.datasets.folder(tmp_path).class_names == ("-0", "0", "00", "+1", "001", "01", "1", "2")
+
+
+NOTHING: dict[str, Any] = {"data": None, "root": None, "download": False, "data_seed": None, "split_seed": None}
+
+
+def saved_with(folder: Path, **metadata: object) -> models.SavedModel:
+    models.save(models.GCN(in_features=1, num_classes=8, hidden=2, seed=0), folder, **metadata)
+    return models.load_metadata(folder)
+
+
+def test_topologies_with_a_number_and_a_seed() -> None:
+    assert len(DataSource("topologies").load()) == 480
+    first, second = DataSource("topologies:16").load(), DataSource("topologies:16", seed=1).load()
+    assert (len(first), len(second)) == (16, 16)
+    assert fingerprint(first) != fingerprint(second)
+
+
+def test_a_folder_and_a_tu_name_and_the_folder_of_a_tu_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_graphs(tmp_path / "mine")
+    assert len(DataSource(str(tmp_path / "mine")).load()) == 12
+    monkeypatch.chdir(tmp_path)
+    assert len(DataSource("mine").load()) == 12
+    (tmp_path / "TOY").mkdir()
+    for kind, text in {"A": "1,2\n2,1\n", "graph_indicator": "1\n1\n2\n", "graph_labels": "0\n1\n"}.items():
+        (tmp_path / "TOY" / f"TOY_{kind}.txt").write_text(text)
+    for source in (DataSource("TOY", root=str(tmp_path)), DataSource(str(tmp_path / "TOY")), DataSource("TOY")):
+        assert source.load().name == "TOY"
+
+
+def test_a_folder_called_like_the_data_does_not_come_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_graphs(tmp_path / "topologies")
+    source = DataSource("topologies:16")
+    assert source.metadata(source.load())["data"] == "topologies:16"
+    assert DataSource("topologies").load().num_classes == 8
+    write_graphs(tmp_path / "TOY")
+    with pytest.raises(fp.InputError, match="no files of TOY under tu"):
+        DataSource("TOY", root="tu").load()
+
+
+def test_a_model_folder_remembers_its_data_and_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_graphs(tmp_path / "mine")
+    monkeypatch.chdir(tmp_path)
+    source = DataSource("mine", split_seed=7, test=0.25, validation=0.25)
+    graphs = source.load()
+    saved = saved_with(tmp_path / "model", **source.metadata(graphs))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    again, found = model_data(saved.metadata, **NOTHING)
+    assert found == graphs
+    assert again.split(found).test_indices.tolist() == source.split(graphs).test_indices.tolist()
+    other, _ = model_data(saved.metadata, **(NOTHING | {"split_seed": 8}))
+    assert other.split_seed == 8
+    (tmp_path / "mine" / "0.edges").write_text("0 1\n")
+    with pytest.raises(fp.InputError, match="are not those that the model was trained on"):
+        model_data(saved.metadata, **NOTHING)
+    with pytest.raises(fp.InputError, match="are not those that the model was trained on"):
+        model_data(saved.metadata, **(NOTHING | {"data": "../mine"}))
+
+
+def test_the_fingerprint_sees_edges_features_labels_and_names() -> None:
+    base = fp.Graph(3, [(0, 1)], np.ones((3, 1), np.float32), 0)
+    variants = [
+        [base],
+        [base, base],
+        [base.replaced(edges=[(0, 2)])],
+        [base.replaced(label=1)],
+        [base.replaced(node_features=np.zeros((3, 1), np.float32))],
+        [base.replaced(node_features=None)],
+    ]
+    hashes = [fingerprint(fp.datasets.Dataset(graphs, class_names=["a", "b"])) for graphs in variants]
+    hashes.append(fingerprint(fp.datasets.Dataset([base], class_names=["a", "c"])))
+    assert len(set(hashes)) == len(hashes)
+    assert hashes[0] == fingerprint(fp.datasets.Dataset([base], class_names=["a", "b"], name="other"))
+
+
+def test_parts_and_limits() -> None:
+    source = DataSource("topologies:24", validation=0.25)
+    parts = source.split(source.load())
+    chosen = {part: part_indices(parts, part, None) for part in ("train", "validation", "test")}
+    assert (
+        sorted(index for indices in chosen.values() for index in indices)
+        == part_indices(parts, "all", None)
+        == list(range(24))
+    )
+    few = part_indices(parts, "test", 3)
+    assert few == sorted(set(few)) == part_indices(parts, "test", 3)
+    assert set(few) < set(chosen["test"])
+
+
+NAN = float("nan")
+
+
+def write_table(folder: Path, graphs: dict[str, list[dict[str, Any]]], **edge: Any) -> Path:
+    """A folder of paths with these nodes, in two classes."""
+    folder.mkdir(exist_ok=True)
+    for name, nodes in graphs.items():
+        content = {
+            "nodes": [{"id": index, **node} for index, node in enumerate(nodes)],
+            "edges": [{"source": index, "target": index + 1, **edge} for index in range(len(nodes) - 1)],
+        }
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    lines = [f"{name}.json,{'odd' if place % 2 else 'even'}\n" for place, name in enumerate(graphs)]
+    (folder / "labels.csv").write_text("".join(lines))
+    return folder
+
+
+def atoms(text: str, **more: Any) -> list[dict[str, Any]]:
+    return [{"element": letter, **more} for letter in text]
+
+
+def test_texts_become_one_hot_columns_with_their_names(tmp_path: Path) -> None:
+    data = fp.datasets.folder(write_table(tmp_path, {"a": atoms("CCO", mass=1), "b": atoms("NC", mass=2.5)}))
+    assert data.feature_names == ["element=C", "element=N", "element=O", "mass"]
+    features = data[1].node_features
+    assert features is not None
+    assert features.tolist() == [[0, 1, 0, 2.5], [1, 0, 0, 2.5]]
+    for copy in (data[:1], data.subset([1]), data.with_classes(["odd", "even"]), pickle.loads(pickle.dumps(data))):
+        assert copy.feature_names == data.feature_names
+
+
+def test_everything_that_is_ignored_is_said_with_the_reason(tmp_path: Path) -> None:
+    first = [
+        {"element": "C", "mass": 1, "name": "p", "flag": "yes", "odd": 1, "only": 3},
+        {"element": "O", "mass": 2, "name": "q", "flag": "yes", "odd": "two"},
+        {"element": "C", "mass": 3, "name": "r", "flag": "yes", "odd": 3},
+    ]
+    second = [{"element": "C", "mass": 1, "name": "s", "flag": "yes", "odd": 1, "only": 1}]
+    data = fp.datasets.folder(write_table(tmp_path, {"a": first, "b": second}, bond=2))
+    words = {attribute.name: attribute.words for attribute in data.attributes}
+    assert words == {
+        "element": "2 categories, one-hot: C, O",
+        "flag": "ignored: 'yes' at every node",
+        "mass": "a number",
+        "name": "ignored: 4 different texts at 4 nodes: names, not categories",
+        "odd": "ignored: neither numbers nor texts at every node: 'two'",
+        "only": "ignored: missing at 2 of 4 nodes, first at node 1 of a.json",
+        "bond (of edges)": "ignored: an edge that the noise adds has none",
+    }
+    for name, what in words.items():
+        assert any(name in line and what in line for line in data.describe_features().splitlines())
+
+
+@pytest.mark.parametrize(
+    ("mass", "words"), [(NAN, r"finite; got nan \(fill it in"), (1e40, r"a number of single precision, .*1e\+40")]
+)
+def test_a_number_that_is_no_feature_is_refused_with_its_node(mass: float, words: str, tmp_path: Path) -> None:
+    write_table(tmp_path, {"a": atoms("CO", mass=1), "b": [*atoms("C", mass=1), *atoms("O", mass=mass)]})
+    with pytest.raises(fp.InputError, match=rf"b\.json: mass of node 1 must be {words}"):
+        fp.datasets.folder(tmp_path)
+
+
+def test_the_attribute_x_is_taken_alone(tmp_path: Path) -> None:
+    data = fp.datasets.folder(write_table(tmp_path, {"a": atoms("CO", x=[1, 2]), "b": atoms("CC", x=[0, 3])}))
+    assert data.feature_names == ["x[0]", "x[1]"]
+    assert np.array_equal(data[1].node_features, [[0, 3], [0, 3]])
+    assert "x is there, and is taken alone" in data.describe_features()
+
+
+def test_other_data_get_the_columns_of_the_model(tmp_path: Path) -> None:
+    like = fp.datasets.folder(write_table(tmp_path / "one", {"a": atoms("CCO"), "b": atoms("NC")})).attributes
+    other = write_table(tmp_path / "two", {"a": atoms("OO"), "b": atoms("O")})
+    features = fp.datasets.folder(other, like=like)[0].node_features
+    assert features is not None
+    assert features.tolist() == [[0, 0, 1], [0, 0, 1]]
+    assert fp.datasets.folder(other, like=like).remarks == ()
+    write_table(tmp_path / "two", {"a": atoms("OO", mass=1), "b": atoms("O")})
+    (remark,) = fp.datasets.folder(other, like=like).remarks
+    assert remark == "attributes that the model's data do not have, and that are not read: mass"
+    write_table(tmp_path / "two", {"a": atoms("OF"), "b": atoms("O")})
+    with pytest.raises(fp.InputError, match=r"element of node 1 must be one of C, N, O, .*; got 'F'"):
+        fp.datasets.folder(other, like=like)
+    write_table(tmp_path / "two", {"a": atoms("OO"), "b": [{}]})
+    with pytest.raises(fp.InputError, match=r"b\.json: element of node 0 .*; it is missing"):
+        fp.datasets.folder(other, like=like)
+
+
+def test_the_real_sets_say_what_their_columns_are() -> None:
+    data = fp.datasets.tu("MUTAG", data_root())
+    assert len(data.feature_names) == data.num_node_features == 7
+    assert data.attributes[-1].words == "ignored: an edge that the noise adds has none"
+    assert len(fp.datasets.tu("ENZYMES", data_root()).feature_names) == 21
+
+
+def test_graphs_of_several_classes() -> None:
+    path, other = fp.Graph(3, [(0, 1), (1, 2)], label=0), fp.Graph(3, [(0, 2), (1, 2)], label=1)
+    data = fp.datasets.Dataset([path, other, fp.Graph(3, [], label=1), path.replaced(edges=[(0, 1)])])
+    assert described(data)["in_several_classes"] == 2
+
+
+def test_the_categories_go_with_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    words = ["".join(rng.choice(list("CCNO"), size=4 + place % 3)) for place in range(12)]
+    data = write_table(
+        tmp_path / "mine", {f"g{place}": atoms(word, note="n" * place) for place, word in enumerate(words)}
+    )
+    asked = ("--data", data, "--epochs", 1, "--keep", 0.9, "--hidden", 4, "--out", tmp_path / "model")
+    done = call(monkeypatch, capsys, "train", *asked)
+    assert done.code == 0, done.err
+    assert "element  3 categories, one-hot: C, N, O" in done.err
+    assert "note     ignored: " in done.err or "note     12 categories" in done.err
+    other = write_table(tmp_path / "other", {f"h{place}": atoms("OOOO", note="n") for place in range(4)})
+    certify = ("certify", "--model", tmp_path / "model", "--samples", 20, "--workers", 1, "--part", "all")
+    done = call(monkeypatch, capsys, *certify, "--data", other, "--out", tmp_path / "run")
+    assert done.code == 0, done.err
+    write_table(other, {f"h{place}": atoms("OOOX", note="n") for place in range(4)})
+    done = call(monkeypatch, capsys, *certify, "--data", other, "--out", tmp_path / "again")
+    assert done.code == 2
+    assert "element of node 3 must be one of C, N, O" in done.err
+
+
+def test_describe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write_table(
+        tmp_path / "mine", {"a": atoms("CCO", bad="v"), "b": atoms("OCC", bad="v"), "c": atoms("NC", bad="v")}
+    )
+    done = call(monkeypatch, capsys, "describe", "--data", data)
+    assert done.code == 0, done.err
+    for part in ("even", "odd", "element  3 categories, one-hot: C, N, O", "bad      ignored: 'v' at every node"):
+        assert part in done.out
+    assert "2 graphs also occur in another class" in done.out
+    found = json.loads(call(monkeypatch, capsys, "describe", "--data", data, "--json").out)
+    assert found["classes"] == {"even": 2, "odd": 1}
+    assert found["in_several_classes"] == 2
+    assert found["attributes"][1] == {"name": "element", "columns": 3, "categories": ["C", "N", "O"], "remark": ""}
+    assert (found["different_graphs"], found["repeated_graphs"]) == (2, 2), (
+        "a and b are one molecule, read from both ends"
+    )
+    reach = {entry["title"]: entry["radius"] for entry in found["defences"]}
+    assert reach["keep 0.8"]["1,000 samples"] <= reach["keep 0.8"]["100,000 samples"]
+    assert "2 graphs occur more than once, with other node numbers: 2 of 3 are different" in done.out
+    assert f"flipproof protect --data {data} --radius 1" in done.out
+
+
+def test_the_reach_that_is_described_is_that_of_votes_which_all_agree() -> None:
+    graphs = fp.datasets.topologies(8)
+    found = described(graphs)
+    assert found["remarks"] == []
+    entry = next(entry for entry in found["defences"] if entry["title"] == "keep 0.9")
+    usual = next(graph for graph in graphs if graph.num_nodes == found["usual_nodes"])
+    smooth = fp.SmoothedClassifier(lambda shown: [3] * len(shown), fp.EdgeNoise(keep=0.9), num_classes=8)
+    certificate = smooth.certify(usual, samples=1000, seed=0, method="votes")
+    assert entry["radius"]["1,000 samples"] == certificate.radius > 0
+    added = 0.1 * sum(graph.max_adds for graph in graphs) / 8
+    assert f"adds {added:.1f} and removes" in entry["effect"]

@@ -1,4 +1,4 @@
-"""The local defence: answers, certificates, attacks, folders."""
+"""The local defence: answers, certificates, attacks, folders; also under removed, added and changed nodes."""
 
 from dataclasses import replace
 
@@ -7,17 +7,30 @@ import pytest
 import torch
 
 import flipproof as fp
-from flipproof import Graph, InputError
+from flipproof.certificates.certificate import NODE_CHANGES, NodeRadii
 from flipproof.certificates.local_scores import LocalScores, leads_over_rivals
+from flipproof.defences.changed_nodes import changed_graphs, number_of_changes
 from flipproof.defences.defence import described
 from flipproof.defences.local import LocalRequest, _totals
 from flipproof.defences.target import Effort
+from flipproof.graphs import pairs_of_slots
 from flipproof.models import GIN, Local
 from flipproof.models.local_network import LocalViews
 from flipproof.report.wording import setting_words
 from flipproof.studies.search_space import space
-from support.changed_nodes import deployed
-from support.local_tables import all_attacks, fill_odds, fill_table
+from support.local_tables import (
+    CASES,
+    all_attacks,
+    compared,
+    deployed,
+    fill_odds,
+    fill_table,
+    one_change,
+    random_graph,
+    removed_by_hand,
+    true_radius,
+    wild,
+)
 
 DEGREES = Local(in_features=0, num_classes=3, hidden=8, seed=1).eval()
 
@@ -28,7 +41,7 @@ def scores_of(local, graph, per_node=None):
     return local.defence.ask(local, graph, LocalRequest(per_node))
 
 
-def wild(in_features=0, num_classes=2, *, seed=0):
+def loud(in_features=0, num_classes=2, *, seed=0):
     """A network whose votes differ much from view to view."""
     model = Local(in_features, num_classes, hidden=8, seed=seed).eval()
     with torch.no_grad():
@@ -42,11 +55,11 @@ def wild(in_features=0, num_classes=2, *, seed=0):
     return model
 
 
-def random_graph(rng, nodes, features=None, frozen=0.0):
+def graph_of(rng, nodes, features=None, frozen=0.0):
     number = nodes * (nodes - 1) // 2
     pairs = np.array([(u, v) for u in range(nodes) for v in range(u + 1, nodes)])
     x = {None: None, "labels": np.eye(3)[rng.integers(3, size=nodes)], "numbers": rng.normal(size=(nodes, 3))}[features]
-    return Graph(nodes, pairs[rng.random(number) < 0.4], x, frozen=pairs[rng.random(number) < frozen])
+    return fp.Graph(nodes, pairs[rng.random(number) < 0.4], x, frozen=pairs[rng.random(number) < frozen])
 
 
 @pytest.mark.parametrize(
@@ -58,12 +71,12 @@ def test_no_attack_inside_the_radius_and_one_flip_is_exact(features, frozen):
     rng = np.random.default_rng(0)
     radii = []
     for seed in range(10):
-        model = wild(0 if features is None else 3, 2 + seed % 2, seed=seed)
+        model = loud(0 if features is None else 3, 2 + seed % 2, seed=seed)
         model.learn_sizes(features is None)
         if seed % 2:
             model.standardise(*(torch.from_numpy(rng.uniform(2, 9, size)) for size in (5, (5, model.in_features))))
         local = fp.LocalClassifier(model, trust_features=True)
-        graph = random_graph(rng, 4, features, frozen)
+        graph = graph_of(rng, 4, features, frozen)
         certificate = local.certify(graph)
         assert certificate.label == local.predict(graph)
         if certificate.abstains:
@@ -88,7 +101,7 @@ def test_without_votes_the_radius_is_the_truth():
         model = Local(0, classes, counts_only=True).eval()
         fill_table(model, rng)
         local = fp.LocalClassifier(model)
-        graph = random_graph(rng, 4, None, 0.3 * (seed % 3 > 0))
+        graph = graph_of(rng, 4, None, 0.3 * (seed % 3 > 0))
         certificate = local.certify(graph)
         assert certificate.label == local.predict(graph)
         if certificate.abstains:
@@ -108,7 +121,7 @@ def test_without_votes_nodes_say_nothing_and_a_folder_remembers(tmp_path):
     local = fp.LocalClassifier(model)
     evidence = scores_of(local, graphs[0])
     assert (evidence.scores == 0).all()
-    star, path = Graph(5, [(0, 1), (0, 2), (0, 3), (0, 4)]), Graph(5, [(0, 1), (1, 2), (2, 3), (3, 4)])
+    star, path = fp.Graph(5, [(0, 1), (0, 2), (0, 3), (0, 4)]), fp.Graph(5, [(0, 1), (1, 2), (2, 3), (3, 4)])
     assert (scores_of(local, star).totals == scores_of(local, path).totals).all()
     local.save(tmp_path / "model")
     again = fp.LocalClassifier.load(tmp_path / "model")
@@ -117,7 +130,7 @@ def test_without_votes_nodes_say_nothing_and_a_folder_remembers(tmp_path):
     # the weights tell the two kinds apart, since they are a network's identity
     assert not set(model.state_dict()) & {name for name in Local(0, 2).state_dict() if name.startswith("voters")}
     assert {"table.sizes", "table.budgets", "table.classes"} <= set(model.state_dict())
-    with pytest.raises(InputError, match="counts_only is for local networks without node features"):
+    with pytest.raises(fp.InputError, match="counts_only is for local networks without node features"):
         Local(3, 2, counts_only=True)
 
 
@@ -125,8 +138,8 @@ def test_without_votes_nodes_say_nothing_and_a_folder_remembers(tmp_path):
 def test_target_agrees_with_predict(features):
     """Many attacked graphs at once have the same answers as one by one."""
     rng = np.random.default_rng(1)
-    local = fp.LocalClassifier(wild(3 if features else 0, 3))
-    graph = random_graph(rng, 6, features, 0.1)
+    local = fp.LocalClassifier(loud(3 if features else 0, 3))
+    graph = graph_of(rng, 6, features, 0.1)
     target = local.defence.target(local, graph, Effort())
     target.aim(None)
     flips = np.sort(np.stack([rng.permutation(graph.num_slots)[:3] for _ in range(40)]), axis=1)
@@ -158,11 +171,11 @@ def test_greedy_attacks_up_to_12_flips_never_succeed_inside_a_radius():
 
 def test_answers_do_not_depend_on_node_numbers():
     rng = np.random.default_rng(2)
-    local = fp.LocalClassifier(wild(3))
-    graph = random_graph(rng, 7, "labels")
+    local = fp.LocalClassifier(loud(3))
+    graph = graph_of(rng, 7, "labels")
     order = rng.permutation(7)
     place = np.argsort(order)
-    again = Graph(7, place[graph.edges], graph.node_features[order])
+    again = fp.Graph(7, place[graph.edges], graph.node_features[order])
     first, second = local.certify(graph), local.certify(again)
     assert (first.label, first.radius, first.grid.tolist()) == (second.label, second.radius, second.grid.tolist())
 
@@ -170,13 +183,13 @@ def test_answers_do_not_depend_on_node_numbers():
 def test_the_network_sees_only_views():
     """Two graphs with the same degrees have the same scores: triangles are out of sight."""
     local = fp.LocalClassifier(DEGREES)
-    triangles = Graph(6, [(0, 1), (1, 2), (0, 2), (3, 4), (4, 5), (3, 5)])
-    ring = Graph(6, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 5)])
+    triangles = fp.Graph(6, [(0, 1), (1, 2), (0, 2), (3, 4), (4, 5), (3, 5)])
+    ring = fp.Graph(6, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 5)])
     np.testing.assert_array_equal(scores_of(local, triangles).scores, scores_of(local, ring).scores)
 
 
 def test_depth_is_the_most_that_is_certified():
-    graph = Graph(12, [(0, 1), (1, 2)])
+    graph = fp.Graph(12, [(0, 1), (1, 2)])
     local = fp.LocalClassifier(DEGREES)
     with torch.no_grad():
         model = Local(0, 2, hidden=4, seed=0).eval()
@@ -186,12 +199,12 @@ def test_depth_is_the_most_that_is_certified():
     assert sure.certify(graph, per_node=2).radius == 2
     assert sure.certify(graph).radius == 66 or sure.certify(graph).radius >= 11
     assert scores_of(local, graph, per_node=1).depth == 1
-    with pytest.raises(InputError, match="per_node must be"):
+    with pytest.raises(fp.InputError, match="per_node must be"):
         local.certify(graph, per_node=0)
 
 
 def test_save_and_load(tmp_path):
-    graph = Graph(5, [(0, 1), (1, 2)])
+    graph = fp.Graph(5, [(0, 1), (1, 2)])
     local = fp.LocalClassifier(DEGREES, budget=3)
     local.save(tmp_path / "model")
     again = fp.LocalClassifier.load(tmp_path / "model")
@@ -201,8 +214,8 @@ def test_save_and_load(tmp_path):
 
 
 def test_evidence_is_read_without_the_model(tmp_path):
-    graph = Graph(5, [(0, 1), (1, 2)], np.eye(3)[[0, 1, 2, 0, 1]])
-    local = fp.LocalClassifier(wild(3))
+    graph = fp.Graph(5, [(0, 1), (1, 2)], np.eye(3)[[0, 1, 2, 0, 1]])
+    local = fp.LocalClassifier(loud(3))
     evidence = scores_of(local, graph)
     evidence.save(tmp_path / "evidence.npz")
     assert LocalScores.load(tmp_path / "evidence.npz").certify() == local.certify(graph)
@@ -214,17 +227,17 @@ def test_evidence_is_read_without_the_model(tmp_path):
 def test_the_certified_scores_are_those_of_the_deployed_answer(features):
     """To the last bit: no lead is so small that the certificate and the answer could differ."""
     rng = np.random.default_rng(6)
-    local = fp.LocalClassifier(wild(0 if features is None else 3, 4), trust_features=True)
+    local = fp.LocalClassifier(loud(0 if features is None else 3, 4), trust_features=True)
     for nodes in (2, 5, 9):
-        graph = random_graph(rng, nodes, features)
+        graph = graph_of(rng, nodes, features)
         assert np.array_equal(scores_of(local, graph).totals, _totals(local, graph))
 
 
 def test_rounding_covers_other_orders_of_summation():
     """Scores in 32-bit-like disorder: computed one by one and all at once they differ by less than the bound."""
     rng = np.random.default_rng(3)
-    local = fp.LocalClassifier(wild(3, 4))
-    graph = random_graph(rng, 8, "numbers")
+    local = fp.LocalClassifier(loud(3, 4))
+    graph = graph_of(rng, 8, "numbers")
     evidence = scores_of(local, graph, per_node=1)
     from flipproof.defences.local import _NodeSet
 
@@ -237,37 +250,37 @@ def test_rounding_covers_other_orders_of_summation():
 def test_features_are_judged_on_all_graphs_together():
     """On the first graph alone they look like degrees."""
     path = [(0, 1), (1, 2), (2, 3), (3, 4)]
-    graphs = [Graph(5, path, [[1.0], [2.0], [2.0], [2.0], [1.0]])]
-    local = fp.LocalClassifier(wild(1))
-    with pytest.raises(InputError, match="degrees"):
+    graphs = [fp.Graph(5, path, [[1.0], [2.0], [2.0], [2.0], [1.0]])]
+    local = fp.LocalClassifier(loud(1))
+    with pytest.raises(fp.InputError, match="degrees"):
         local.certify_all(graphs)
     graphs += [
-        Graph(5, path, [[2.0], [1.0], [1.0], [2.0], [2.0]]),
-        Graph(5, path[1:], [[2.0], [2.0], [1.0], [2.0], [1.0]]),
+        fp.Graph(5, path, [[2.0], [1.0], [1.0], [2.0], [2.0]]),
+        fp.Graph(5, path[1:], [[2.0], [2.0], [1.0], [2.0], [1.0]]),
     ]
     assert len(local.certify_all(graphs)) == 3
 
 
 def test_refusals():
-    with pytest.raises(InputError, match="must be a local network"):
+    with pytest.raises(fp.InputError, match="must be a local network"):
         fp.LocalClassifier(GIN(1, 2, seed=0).eval())
-    with pytest.raises(InputError, match="must not depend on edges"):
+    with pytest.raises(fp.InputError, match="must not depend on edges"):
         fp.LocalClassifier(Local(1, 2, seed=0).eval(), features="degree")
-    with pytest.raises(InputError, match="budget"):
+    with pytest.raises(fp.InputError, match="budget"):
         fp.LocalClassifier(DEGREES, budget=0)
     local = fp.LocalClassifier(Local(3, 2, seed=0).eval())
-    with pytest.raises(InputError):
-        local.certify(Graph(3, [(0, 1)]))
-    with pytest.raises(InputError):
-        local.certify(Graph(3, [(0, 1)], np.eye(3)[:, :2]))
-    path = Graph(4, [(0, 1), (1, 2), (2, 3)], np.array([[1.0], [2.0], [2.0], [1.0]]))
+    with pytest.raises(fp.InputError):
+        local.certify(fp.Graph(3, [(0, 1)]))
+    with pytest.raises(fp.InputError):
+        local.certify(fp.Graph(3, [(0, 1)], np.eye(3)[:, :2]))
+    path = fp.Graph(4, [(0, 1), (1, 2), (2, 3)], np.array([[1.0], [2.0], [2.0], [1.0]]))
     counted = fp.LocalClassifier(Local(1, 2, seed=0).eval())
-    with pytest.raises(InputError, match="degrees"):
+    with pytest.raises(fp.InputError, match="degrees"):
         counted.certify(path)
 
 
 def test_a_graph_of_one_node_has_nothing_to_attack():
-    certificate = fp.LocalClassifier(DEGREES).certify(Graph(1, []))
+    certificate = fp.LocalClassifier(DEGREES).certify(fp.Graph(1, []))
     assert certificate.radius in (-1, 0)
 
 
@@ -283,7 +296,7 @@ def test_settings_and_words():
     assert setting_words({"name": "local", **counting}) == "budget 3, counts only"
     assert local.training_arguments(counting)["counts_only"]
     assert described(local.build(DEGREES, counting).defence) == {"name": "local", "budget": 3}
-    with pytest.raises(InputError, match="budget, counts_only"):
+    with pytest.raises(fp.InputError, match="budget, counts_only"):
         local.entry({"budgets": 3})
 
 
@@ -365,7 +378,7 @@ def test_rounding_covers_sums_of_features_that_cancel():
     local = fp.LocalClassifier(model, trust_features=True)
     x = rng.normal(size=(40, 1)) * 1e6
     x[0] = -x[1:].sum()
-    graph = Graph(40, [(0, v) for v in range(1, 40)], x)
+    graph = fp.Graph(40, [(0, v) for v in range(1, 40)], x)
     evidence = scores_of(local, graph)
     inputs = model.double().view_inputs(
         LocalViews(*(torch.zeros(1, 1, dtype=torch.float64) for _ in range(2)), torch.ones(1), torch.zeros(1).long()),
@@ -383,17 +396,17 @@ def test_rounding_covers_sums_of_features_that_cancel():
 
 
 def test_evidence_with_a_bound_of_another_shape_is_refused():
-    graph = Graph(5, [(0, 1), (1, 2)], np.eye(3)[[0, 1, 2, 0, 1]])
-    evidence = scores_of(fp.LocalClassifier(wild(3, 3)), graph)
+    graph = fp.Graph(5, [(0, 1), (1, 2)], np.eye(3)[[0, 1, 2, 0, 1]])
+    evidence = scores_of(fp.LocalClassifier(loud(3, 3)), graph)
     for bound in (np.tile(evidence.bound, (2, 1)), evidence.bound[:1], evidence.bound * np.inf, evidence.bound * 0):
-        with pytest.raises(InputError, match="within their bound"):
+        with pytest.raises(fp.InputError, match="within their bound"):
             replace(evidence, bound=bound)
 
 
 def test_silent_votes_withstand_everything_and_nothing_else_does():
     rng = np.random.default_rng(1)
-    model = wild(3, 3)
-    graph = random_graph(rng, 5, "labels", 0.2)
+    model = loud(3, 3)
+    graph = graph_of(rng, 5, "labels", 0.2)
     model.hear([0.0])
     local = fp.LocalClassifier(model, trust_features=True)
     certificate = local.certify(graph)
@@ -402,3 +415,149 @@ def test_silent_votes_withstand_everything_and_nothing_else_does():
     assert {local.predict(attacked) for _, attacked in all_attacks(graph)} == {certificate.label}
     model.hear([1e-30])  # next to nothing is not nothing
     assert scores_of(fp.LocalClassifier(model, trust_features=True), graph).bound.any()
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "edge labels"])
+def test_no_attack_on_nodes_and_edges_inside_the_radius(name):
+    """Every change of a node with every set of flips: no radius above the truth, and a change alone is decided exactly."""
+    found = list(compared(networks=6, nodes=3, **CASES[name]))
+    for radius, truth in found:
+        assert radius <= truth
+        assert (radius < 0) == (truth < 0)
+    assert len(found) >= 9
+    assert max(radius for radius, _ in found) > 0
+
+
+@pytest.mark.parametrize("nodes", [2, pytest.param(3, marks=pytest.mark.guarantee)])
+def test_two_changes(nodes):
+    rng = np.random.default_rng(5)
+    radii = []
+    for seed in range(2):
+        local = fp.LocalClassifier(wild(2, strength=0.05, seed=seed), trust_features=True)
+        graph = random_graph(rng, nodes, labels=2)
+        one, two = (local.certify(graph, nodes=changes).node_radii for changes in (1, 2))
+        assert two.nodes == 2
+        for change in NODE_CHANGES:
+            radius, truth = getattr(two, change), true_radius(local, graph, change, nodes=2, labels=2)
+            assert radius <= min(truth, getattr(one, change))
+            assert (radius < 0) == (truth < 0)
+            radii.append(radius)
+    assert max(radii) >= 0
+
+
+def test_the_number_of_nodes_is_part_of_what_the_network_sees():
+    """A network that reads nothing but the number of nodes: no view of a node changes, and the answer does."""
+    model = Local(0, 2, counts_only=True).eval()
+    model.table.sizes.copy_(torch.arange(1, len(model.table.sizes) + 1))
+    model.table.classes[20:] = 1
+    local = fp.LocalClassifier(model)
+    assert [local.predict(fp.Graph(nodes, [])) for nodes in (20, 21)] == [0, 1]
+    before, after = (local.certify(fp.Graph(nodes, []), nodes=1).node_radii for nodes in (20, 21))
+    assert before.added == after.removed == -1
+    assert before.changed >= 0
+
+
+def test_a_single_node_cannot_be_removed_and_features_that_are_not_read_cannot_matter():
+    local = fp.LocalClassifier(wild(seed=1))
+    alone = local.certify(fp.Graph(1, []), nodes=1)
+    assert alone.node_radii.removed == alone.radius
+    graph = fp.Graph(4, [(0, 1), (1, 2)])
+    plain, labelled = (local.certify(one, nodes=1) for one in (graph, graph.replaced(node_features=np.eye(4))))
+    assert plain.node_radii == labelled.node_radii
+    assert plain.node_radii.changed == plain.radius
+
+
+def test_an_answer_that_abstains_withstands_nothing():
+    model = Local(0, 2, seed=0).eval()
+    with torch.no_grad():
+        for weights in model.parameters():
+            weights.zero_()
+    certificate = fp.LocalClassifier(model).certify(fp.Graph(3, [(0, 1)]), nodes=1)
+    assert certificate.abstains
+    assert certificate.node_radii == NodeRadii(1, -1, -1, -1)
+
+
+def test_graphs_with_the_same_views_can_differ_under_attack():
+    """Without the end of either longer leg of a spider the degrees are the same. In one of these two trees the nodes of degree 2
+    are joined already; in the other they are not, and joining them is the only flip that changes the answer here.
+    """
+    spider = fp.Graph(7, [(6, 0), (6, 1), (1, 2), (6, 3), (3, 4), (4, 5)])
+    first, second = (removed_by_hand(spider, leaf) for leaf in (2, 5))
+    assert sorted(first.degrees) == sorted(second.degrees)
+    local = fp.LocalClassifier(wild(strength=0.18, seed=659))
+    certificate = local.certify(spider, nodes=1)
+    assert certificate.radius == 1
+    fooled = [
+        [
+            pair
+            for pair in pairs_of_slots(tree.slots, 6).tolist()
+            if local.predict(tree.flipped([pair])) != certificate.label
+        ]
+        for tree in (first, second)
+    ]
+    assert not fooled[0]
+    assert [second.degrees[pair].tolist() for pair in fooled[1]] == [[2, 2]]
+    assert certificate.node_radii.removed == 0
+
+
+def test_the_certificate_carries_it_through_evidence_and_table(tmp_path):
+    local = fp.LocalClassifier(wild(seed=1, strength=0.1))
+    graphs = [fp.Graph(5, [(0, 1), (1, 2), (2, 3)], label=0), fp.Graph(4, [(0, 1)], label=1)]
+    made = fp.certify_run(local, graphs, out=tmp_path / "run", nodes=1)
+    assert all(certificate.node_radii is not None for certificate in made)
+    assert fp.load_run(tmp_path / "run").certificates == made == local.certify_all(graphs, nodes=1)
+    assert "with 1 node removed" in str(made[0])
+    assert local.certify(graphs[0]).node_radii is None
+    with pytest.raises(fp.InputError, match="nodes"):
+        fp.certify_run(local, graphs, out=tmp_path / "run", nodes=2)
+
+
+def test_evidence_that_withstands_more_with_changed_nodes_than_without_is_refused():
+    local = fp.LocalClassifier(wild(seed=1, strength=0.1))
+    graph, request = fp.Graph(4, [(0, 1)]), LocalRequest(nodes=1)
+    local.check([graph], request)
+    evidence = local.defence.ask(local, graph, request)
+    evidence.__dict__["node_radii"] = NodeRadii(1, 99, 0, 0)
+    with pytest.raises(fp.InputError, match="beside changed nodes"):
+        type(evidence).from_bytes(evidence.to_bytes()).certify()
+
+
+def test_features_of_the_users_own_making_are_refused():
+    class Numbered(fp.features.Own):
+        spec = None
+
+    local = fp.LocalClassifier(Local(3, 2, seed=0).eval(), features=Numbered(), trust_features=True)
+    with pytest.raises(fp.InputError, match="got Numbered"):
+        local.certify(fp.Graph(3, [(0, 1)], np.eye(3)), nodes=1)
+    local = fp.LocalClassifier(wild(4, strength=0.1, seed=0), features="own+constant", trust_features=True)
+    assert local.certify(fp.Graph(3, [(0, 1)], np.eye(3)), nodes=1).node_radii is not None
+
+
+@pytest.mark.parametrize(
+    ("features", "nodes", "sentence"),
+    [("numbers", 1, "have no list"), ("labels", 0, "nodes must be"), ("labels", 9, "at most 50,000")],
+)
+def test_refused_in_one_sentence(features, nodes, sentence):
+    x = {"labels": np.eye(3)[np.arange(12) % 3], "numbers": np.random.default_rng(0).normal(size=(12, 3))}
+    local = fp.LocalClassifier(Local(3, 2, seed=0).eval(), trust_features=True)
+    with pytest.raises(fp.InputError, match=sentence):
+        local.certify(fp.Graph(12, [(0, 1)], x[features]), nodes=nodes)
+
+
+def test_every_change_is_the_one_made_by_hand():
+    """Features, frozen pairs, label and name follow the nodes; a node never changes to what it is."""
+    rng = np.random.default_rng(0)
+    for nodes in (1, 2, 5):
+        graph = random_graph(rng, nodes, labels=3, frozen=0.3).replaced(label=1, name="it")
+        for change in NODE_CHANGES:
+            found = list(changed_graphs(graph, change))
+            expected = [one for one in one_change(graph, change, 3) if not same(one, graph)]
+            assert len(found) == len(expected)
+            assert all(same(*pair) for pair in zip(found, expected, strict=True))
+            assert all((one.label, one.name) == (1, "it") for one in found)
+        assert number_of_changes(nodes, 3, 1) == nodes + 3 + 2 * nodes
+
+
+def same(first, second):
+    """Whether nodes, edges, frozen pairs and features are the same, one by one."""
+    return first.topology == second.topology and np.array_equal(first.node_features, second.node_features)

@@ -1,7 +1,5 @@
 """Priced voting: never above the truth, the truth itself where prices are exact; the same on every engine and after a kill."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -230,8 +228,15 @@ def test_one_group_is_exhaustive_verification() -> None:
     assert certificate.order == 3
 
 
-def check_flipped(groups: fp.EdgeGroups, graph: fp.Graph, *, states: bool) -> None:
-    """Sets of one and two flips in several groups, in one batch."""
+@pytest.mark.parametrize(("nodes", "count", "states"), [(100, 2, False), (9, 3, True)])
+def test_large_graphs_are_asked_by_lists_of_edges_and_small_ones_by_states(
+    nodes: int, count: int, states: bool
+) -> None:
+    """Sets of one and two flips in several groups, in one batch; beyond 4,096 node pairs it holds lists."""
+    groups = fp.EdgeGroups(count)
+    graph = fp.Graph(
+        nodes, [(node, node + 1) for node in range(nodes - 1)], frozen=[(0, 1), (5, nodes // 2 + 2), (2, 3)]
+    )
     group_of = groups.of_graph(graph)
     assert np.bincount(group_of, minlength=groups.count).tolist() == np.sum(groups.room(graph), axis=0).tolist()
     group = np.repeat(np.arange(groups.count), 20)
@@ -243,19 +248,6 @@ def check_flipped(groups: fp.EdgeGroups, graph: fp.Graph, *, states: bool) -> No
     for owner, row, found in zip(group, flips, batch.graphs(), strict=True):
         flipped = pairs_of_slots(graph.slots[np.sort(row[row >= 0])], graph.num_nodes)
         assert found == sub_graphs[owner].flipped(flipped)
-
-
-def test_large_graphs_are_asked_by_lists_of_edges() -> None:
-    """Beyond 4,096 node pairs sub-graphs are lists; they must be the same graphs."""
-    groups = fp.EdgeGroups(2)
-    graph = fp.Graph(100, [(node, node + 1) for node in range(99)], frozen=[(0, 1), (5, 50), (2, 3)])
-    check_flipped(groups, graph, states=False)
-
-
-def test_small_graphs_are_asked_by_states() -> None:
-    groups = fp.EdgeGroups(3)
-    graph = fp.Graph(9, [(node, node + 1) for node in range(8)], frozen=[(0, 1), (5, 7), (2, 3)])
-    check_flipped(groups, graph, states=True)
 
 
 # ---- engines and kills ----

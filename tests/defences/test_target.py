@@ -1,7 +1,5 @@
 """Attacks on smoothed classifiers: the common noise has the right law, and a claimed success is real."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -10,7 +8,7 @@ import pytest
 import flipproof as fp
 from flipproof.attacks.search import target_of
 from flipproof.defences.target import SmoothedTarget
-from support.attacked import CubeClassifier
+from support.attacked import TableClassifier
 from support.cube import Cube, classifier
 
 NOISES = [fp.EdgeNoise(keep=0.8), fp.EdgeNoise(add=0.05, remove=0.4)]
@@ -23,7 +21,7 @@ def cube_of(kind: str, noise: fp.EdgeNoise, seed: int, slots: int = 6, num_class
 
 
 def smoothed_target(cube: Cube, samples: int, seed: int = 0) -> SmoothedTarget:
-    smooth = fp.SmoothedClassifier(CubeClassifier(cube), cube.noise)
+    smooth = fp.SmoothedClassifier(TableClassifier(cube.labels, cube.num_classes), cube.noise)
     target = target_of(smooth, cube.graph, {"label": 0, "samples": samples, "seed": seed})
     assert isinstance(target, SmoothedTarget)
     return target
@@ -68,7 +66,7 @@ def test_confirmed_successes_are_real(noise) -> None:
     confirmed = 0
     for seed in range(12):
         cube = cube_of("random", noise, seed)
-        smooth = fp.SmoothedClassifier(CubeClassifier(cube), noise)
+        smooth = fp.SmoothedClassifier(TableClassifier(cube.labels, cube.num_classes), noise)
         label = int(cube.shares.argmax())
         result = fp.attacks.greedy(smooth, cube.graph, budget=4, label=label, samples=200, confirm_samples=4000)
         states = np.isin(cube.graph.slots, result.graph.edge_slots)
@@ -88,7 +86,7 @@ def test_a_false_success_is_confirmed_no_more_often_than_alpha() -> None:
     options = {"label": 0, "samples": 10, "confirm_samples": 200, "alpha": 0.05}
     false = 0
     for seed in range(300):
-        smooth = fp.SmoothedClassifier(CubeClassifier(cube), cube.noise)
+        smooth = fp.SmoothedClassifier(TableClassifier(cube.labels, cube.num_classes), cube.noise)
         target = target_of(smooth, cube.graph, {**options, "seed": seed})
         false += target.confirm(cube.graph)[0]
     assert false <= 28  # mean at most 15, four standard deviations
@@ -97,7 +95,7 @@ def test_a_false_success_is_confirmed_no_more_often_than_alpha() -> None:
 
 def test_an_unconfirmed_attack_is_no_success() -> None:
     cube = cube_of("random", fp.EdgeNoise(keep=0.8), 0)
-    smooth = fp.SmoothedClassifier(CubeClassifier(cube), cube.noise)
+    smooth = fp.SmoothedClassifier(TableClassifier(cube.labels, cube.num_classes), cube.noise)
     label = int(cube.shares.argmax())
     result = fp.attacks.greedy(smooth, cube.graph, budget=6, label=label, samples=50, confirm_samples=1)
     assert result.confirmed is not True
@@ -105,6 +103,7 @@ def test_an_unconfirmed_attack_is_no_success() -> None:
 
 
 def test_options_of_the_base_classifier_are_refused() -> None:
-    smooth = fp.SmoothedClassifier(CubeClassifier(cube_of("random", NOISES[0], 0)), NOISES[0])
+    cube = cube_of("random", NOISES[0], 0)
+    smooth = fp.SmoothedClassifier(TableClassifier(cube.labels, cube.num_classes), NOISES[0])
     with pytest.raises(fp.InputError, match="has its own features"):
         fp.attacks.greedy(smooth, fp.Graph(4, []), budget=1, features="degree")

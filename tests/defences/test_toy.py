@@ -1,7 +1,5 @@
 """A defence is one module and its proof: a toy one goes through every command, and no other file knows of it."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

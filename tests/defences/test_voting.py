@@ -1,7 +1,5 @@
 """The voting classifier around models of every kind: what it answers, what it certifies, what it refuses."""
 
-from __future__ import annotations
-
 import itertools
 from functools import cache
 

@@ -1,7 +1,5 @@
 """All cores of this machine: the same votes as one process, whatever dies, fails or is given up in between."""
 
-from __future__ import annotations
-
 import itertools
 import multiprocessing
 import os

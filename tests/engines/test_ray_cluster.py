@@ -1,7 +1,5 @@
 """Ray: the same bytes as one process, also when workers and nodes are lost."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

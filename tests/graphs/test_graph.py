@@ -1,6 +1,4 @@
-"""A graph is read-only, has an identity, and can be attacked."""
-
-from __future__ import annotations
+"""Graphs: what they hold and refuse, their slots, their canonical form, and conversions from and to other forms."""
 
 import copy
 import itertools
@@ -8,12 +6,17 @@ import pickle
 import subprocess
 import sys
 
+import networkx
 import numpy as np
 import pytest
+import scipy.sparse
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch_geometric.data import Batch, Data, InMemoryDataset
 
 from flipproof import Graph, InputError
+from flipproof.graphs import as_graph, as_graphs, pairs_of_slots, slots_of_pairs
 from support.graphs import graphs
 
 
@@ -104,3 +107,410 @@ def test_frozen_pairs_cannot_be_attacked(full: Graph) -> None:
         full.flipped([(1, 2), (1, 0)])
     with pytest.raises(InputError, match="pairs must not contain self-loops"):
         full.flipped([(2, 2)])
+
+
+@given(st.integers(1, 60))
+def test_slots_number_the_upper_triangle_row_by_row(n: int) -> None:
+    pairs = np.array(list(itertools.combinations(range(n), 2)), dtype=np.int64).reshape(-1, 2)
+    slots = slots_of_pairs(pairs, n)
+    assert slots.tolist() == list(range(n * (n - 1) // 2))
+    assert np.array_equal(pairs_of_slots(slots, n), pairs)
+
+
+@given(st.integers(2, 100_000), st.data())
+def test_slots_of_large_graphs_round_trip(n: int, data: st.DataObject) -> None:
+    slots = np.array(data.draw(st.lists(st.integers(0, n * (n - 1) // 2 - 1), min_size=1)), dtype=np.int64)
+    pairs = pairs_of_slots(slots, n)
+    assert (pairs[:, 0] < pairs[:, 1]).all()
+    assert (pairs >= 0).all()
+    assert (pairs < n).all()
+    assert np.array_equal(slots_of_pairs(pairs, n), slots)
+
+
+def test_slots_do_not_overflow() -> None:
+    n = 3_000_000
+    last = np.array([[n - 2, n - 1]])
+    assert slots_of_pairs(last, n).tolist() == [n * (n - 1) // 2 - 1]
+
+
+@given(graphs(frozen=True))
+def test_slot_properties_agree_with_sets(graph: Graph) -> None:
+    everything = set(range(graph.num_nodes * (graph.num_nodes - 1) // 2))
+    edges, frozen = set(graph.edge_slots.tolist()), set(graph.frozen_slots.tolist())
+    assert graph.slots.tolist() == sorted(everything - frozen)
+    assert graph.num_slots == len(everything - frozen)
+    assert graph.flippable_edge_slots.tolist() == sorted(edges - frozen)
+    assert graph.max_removes == len(edges - frozen)
+    assert graph.max_adds == len(everything - frozen - edges)
+    assert graph.slot_states.tolist() == [slot in edges for slot in graph.slots.tolist()]
+    assert graph.degrees.tolist() == [int((graph.edges == node).sum()) for node in range(graph.num_nodes)]
+
+
+@given(graphs(frozen=True))
+def test_frozen_edge_slots_are_the_edges_that_cannot_flip(graph: Graph) -> None:
+    frozen = {tuple(pair) for pair in graph.frozen.tolist()}
+    both = [pair for pair in map(tuple, graph.edges.tolist()) if pair in frozen]
+    assert [tuple(pair) for pair in pairs_of_slots(graph.frozen_edge_slots, graph.num_nodes).tolist()] == both
+    together = np.concatenate([graph.frozen_edge_slots, graph.flippable_edge_slots])
+    assert np.array_equal(np.sort(together), graph.edge_slots)
+    assert (graph.frozen_edge_slots.dtype, graph.frozen_edge_slots.flags.writeable) == (np.int64, False)
+    assert graph.frozen_edge_slots is graph.frozen_edge_slots, "it is computed once"
+
+
+@given(graphs(), st.randoms())
+def test_order_direction_and_repetition_of_edges_have_no_meaning(graph: Graph, random: object) -> None:
+    messy = [tuple(pair) for pair in graph.edges.tolist()] + [(v, u) for u, v in graph.edges.tolist()]
+    random.shuffle(messy)  # type: ignore[attr-defined]
+    again = Graph(graph.num_nodes, messy)
+    assert again == graph
+    assert again.edges.tolist() == sorted(again.edges.tolist())
+    assert again.topology == graph.topology
+
+
+@pytest.mark.parametrize(
+    "edges",
+    [
+        [(0, 1), (1, 2)],
+        ((0, 1), (1, 2)),
+        {(0, 1), (1, 2)},
+        (pair for pair in [(0, 1), (1, 2)]),
+        np.array([[0, 1], [1, 2]]),
+        np.array([[0, 1], [1, 2]], dtype=np.uint8),
+        torch.tensor([[0, 1], [1, 2]]),
+    ],
+)
+def test_edges_come_in_many_forms(edges: object) -> None:
+    assert Graph(3, edges).edges.tolist() == [[0, 1], [1, 2]]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("nothing", [[], (), np.empty((0, 2)), np.empty((2, 0), dtype=int), set(), iter(())])
+def test_no_edges(nothing: object) -> None:
+    graph = Graph(3, nothing)  # type: ignore[arg-type]
+    assert graph.edges.shape == (0, 2)
+    assert graph.edges.dtype == np.int64
+    assert (graph.num_edges, graph.num_slots, graph.max_adds, graph.max_removes) == (0, 3, 3, 0)
+
+
+def test_single_node_has_no_slots() -> None:
+    graph = Graph(1, [])
+    assert (graph.num_slots, graph.max_adds, graph.max_removes) == (0, 0, 0)
+    assert graph.slots.shape == graph.slot_states.shape == (0,)
+    assert graph.adjacency().tolist() == [[0.0]]
+    assert as_graph(graph.to_pyg()) == as_graph(graph.to_networkx()) == graph
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "words"),
+    [
+        ((0, []), {}, ["num_nodes", "at least 1", "0"]),
+        ((-3, []), {}, ["num_nodes", "-3"]),
+        ((2.0, []), {}, ["num_nodes", "integer", "2.0"]),
+        ((True, []), {}, ["num_nodes", "True"]),
+        (("3", []), {}, ["num_nodes", "'3'"]),
+        ((3, [(1, 1)]), {}, ["edges", "self-loops", "(1, 1)", "remove"]),
+        ((3, [(0, 3)]), {}, ["edges", "0..2", "3"]),
+        ((3, [(-1, 0)]), {}, ["edges", "0..2", "-1"]),
+        ((1, [(0, 1)]), {}, ["edges", "0..0", "1"]),
+        ((3, [(0, 1, 2)]), {}, ["edges", "[E, 2]", "(1, 3)"]),
+        ((3, [0, 1]), {}, ["edges", "[E, 2]", "(2,)"]),
+        ((5, [[0, 1, 2], [1, 2, 3]]), {}, ["edges", "transpose", "from_pyg"]),
+        ((3, [(0, 1), (1,)]), {}, ["edges", "[E, 2]"]),
+        ((3, 7), {}, ["edges", "[E, 2]"]),
+        ((3, None), {}, ["edges", "[E, 2]"]),
+        ((3, [(0.0, 1.0)]), {}, ["edges", "node numbers", "float64"]),
+        ((3, [(True, False)]), {}, ["edges", "node numbers", "bool"]),
+        ((3, [("a", "b")]), {}, ["edges", "node numbers"]),
+        ((3, np.array([[0, 2**64 - 1]], dtype=np.uint64)), {}, ["edges", "0..2"]),
+        ((2, [], [[1.0], [np.nan]]), {}, ["node_features", "finite", "nan", "node 1"]),
+        ((2, [], [[1.0], [-np.inf]]), {}, ["node_features", "finite", "-inf"]),
+        ((2, [], [1.0, 2.0]), {}, ["node_features", "[num_nodes, d]", "(2,)", "reshape"]),
+        ((2, [], [[1.0]]), {}, ["node_features", "num_nodes = 2", "(1, 1)"]),
+        ((2, [], [[1.0], [1.0, 2.0]]), {}, ["node_features", "matrix"]),
+        ((2, [], [["C"], ["N"]]), {}, ["node_features", "numbers", "one-hot"]),
+        ((2, [], [[1j], [2j]]), {}, ["node_features", "numbers", "complex"]),
+        ((2, [], None, -1), {}, ["label", "-1"]),
+        ((2, [], None, 1.0), {}, ["label", "1.0"]),
+        ((2, [], None, True), {}, ["label", "True"]),
+        ((2, [], None, "cat"), {}, ["label", "'cat'"]),
+        ((2, [], None, [0, 1]), {}, ["label", "[0, 1]"]),
+        ((3, []), {"frozen": [(0, 0)]}, ["frozen", "self-loops"]),
+        ((3, []), {"frozen": [(0, 5)]}, ["frozen", "0..2", "5"]),
+    ],
+)
+def test_bad_input_is_refused_in_words(arguments: tuple, options: dict, words: list[str]) -> None:
+    with pytest.raises(InputError) as error:
+        Graph(*arguments, **options)
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (np.int32, np.int64),
+        (np.uint8, np.int64),
+        (np.bool_, np.float32),
+        (np.float16, np.float32),
+        (np.float32, np.float32),
+        (np.float64, np.float64),
+    ],
+)
+def test_feature_types(given: type, kept: type) -> None:
+    features = Graph(2, [], np.ones((2, 3), dtype=given)).node_features
+    assert features is not None
+    assert features.dtype == kept
+    assert features.tolist() == [[1, 1, 1]] * 2
+
+
+@pytest.mark.parametrize("label", [3, np.int64(3), np.array(3), np.array([3]), torch.tensor(3), torch.tensor([3])])
+def test_label_types(label: object) -> None:
+    kept = Graph(2, [], None, label).label  # type: ignore[arg-type]
+    assert kept == 3
+    assert type(kept) is int
+
+
+@given(graphs())
+def test_matrices_round_trip(graph: Graph) -> None:
+    dense = graph.adjacency()
+    sparse = scipy.sparse.csr_array(dense)
+    assert np.array_equal(dense, networkx.to_numpy_array(graph.to_networkx()))
+    forms = [
+        dense,
+        dense.astype(bool),
+        dense.astype(int).tolist(),
+        torch.from_numpy(dense),
+        torch.from_numpy(dense).to_sparse(),
+        torch.from_numpy(dense).bool(),
+        sparse,
+        sparse.tocsc(),
+        sparse.tocoo(),
+        scipy.sparse.csr_matrix(dense),
+    ]
+    assert all(Graph.from_adjacency(form) == graph for form in forms)
+
+
+def test_sparse_matrix_with_stored_zeros_is_left_as_it_was() -> None:
+    matrix = scipy.sparse.coo_array(([1, 0, 1], ([1, 0, 0], [0, 2, 1])), shape=(3, 3))
+    rows = matrix.row.copy()
+    assert Graph.from_adjacency(matrix).edges.tolist() == [[0, 1]]
+    assert np.array_equal(matrix.row, rows)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "words"),
+    [
+        ([[0, 1], [0, 0]], ["undirected", "0 -> 1 without 1 -> 0", "symmetrise"]),
+        (scipy.sparse.csr_array([[0, 1], [0, 0]]), ["undirected", "0 -> 1"]),
+        ([[1, 0], [0, 0]], ["self-loops", "(0, 0)"]),
+        ([[0, 2], [2, 0]], ["0 and 1", "2", "weights"]),
+        ([[0, 0.5], [0.5, 0]], ["0 and 1", "0.5", "weights"]),
+        (torch.tensor([[0, 0.5], [0.5, 0]]), ["0 and 1", "0.5"]),
+        ([[0, np.nan], [np.nan, 0]], ["0 and 1", "nan"]),
+        (scipy.sparse.coo_array(([1, 1, 1, 1], ([0, 0, 1, 1], [1, 1, 0, 0])), shape=(2, 2)), ["0 and 1", "2"]),
+        (np.zeros((2, 3)), ["square", "(2, 3)"]),
+        (scipy.sparse.csr_array((2, 3)), ["square", "(2, 3)"]),
+        (np.zeros((2, 2, 2)), ["square", "(2, 2, 2)", "one graph at a time"]),
+        (np.zeros(4), ["square", "(4,)"]),
+        ([[0, 1], [1]], ["adjacency", "square"]),
+        ([["a", "b"], ["b", "a"]], ["0 and 1", "dtype"]),
+        (np.zeros((0, 0)), ["num_nodes", "at least 1"]),
+    ],
+)
+def test_bad_matrices(matrix: object, words: list[str]) -> None:
+    with pytest.raises(InputError) as error:
+        Graph.from_adjacency(matrix)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_matrix_with_the_rest() -> None:
+    graph = Graph.from_adjacency([[0, 1], [1, 0]], [[1.0], [2.0]], 1, name="pair", frozen=[(0, 1)])
+    assert (graph.label, graph.name, graph.num_slots) == (1, "pair", 0)
+
+
+def test_networkx_round_trip(full: Graph) -> None:
+    plain = full.replaced(frozen=None)
+    again = Graph.from_networkx(plain.to_networkx())
+    assert again.edges.tolist() == plain.edges.tolist()
+    assert again.label == 2
+    assert again.node_features is not None
+    assert again.node_features.tolist() == plain.node_features.tolist()  # type: ignore[union-attr]
+
+
+def test_networkx_nodes_are_numbered_in_their_order() -> None:
+    source = networkx.Graph()
+    source.add_nodes_from([("c", {"w": 3}), ("a", {"w": 1}), ("b", {"w": 2})])
+    source.add_edge("a", "b", weight=7.0)
+    with pytest.warns(
+        UserWarning, match="weight of the networkx graph is not used: an edge that the noise adds has none"
+    ):
+        graph = Graph.from_networkx(source, "w")
+    assert graph.edges.tolist() == [[1, 2]]
+    assert graph.node_features is not None
+    assert graph.node_features.tolist() == [[3], [1], [2]]
+    assert graph.label is None
+
+
+def test_networkx_label_and_features() -> None:
+    source = networkx.path_graph(2)
+    source.graph["y"] = 4
+    networkx.set_node_attributes(source, {0: torch.tensor([1.0, 2.0]), 1: [3.0, 4.0]}, "x")
+    graph = Graph.from_networkx(source)
+    assert graph.label == 4
+    assert graph.node_features is not None
+    assert graph.node_features.tolist() == [[1, 2], [3, 4]]
+    assert Graph.from_networkx(source, label=1).label == 1
+    del source.nodes[1]["x"]
+    assert Graph.from_networkx(source).node_features is None
+
+
+UNEQUAL = networkx.path_graph(2)
+networkx.set_node_attributes(UNEQUAL, {0: [1.0], 1: [1.0, 2.0]}, "x")
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "words"),
+    [
+        (networkx.DiGraph([(0, 1)]), {}, ["undirected", "DiGraph", "to_undirected"]),
+        (networkx.MultiGraph([(0, 1), (0, 1)]), {}, ["simple", "MultiGraph", "networkx.Graph(graph)"]),
+        (networkx.MultiDiGraph([(0, 1)]), {}, ["undirected", "MultiDiGraph"]),
+        (networkx.Graph([(0, 0)]), {}, ["self-loops"]),
+        (networkx.Graph(), {}, ["num_nodes", "at least 1"]),
+        (networkx.Graph(), {"node_features": "x"}, ["num_nodes", "at least 1"]),
+        (networkx.path_graph(2), {"node_features": "x"}, ["'x'", "node 0", "every node"]),
+        (networkx.Graph(label="cat"), {}, ["num_nodes"]),
+        (UNEQUAL, {}, ["the same number of values at every node"]),
+    ],
+)
+def test_bad_networkx(source: networkx.Graph, options: dict, words: list[str]) -> None:
+    with pytest.raises(InputError) as error:
+        Graph.from_networkx(source, **options)
+    for word in words:
+        assert word in str(error.value)
+
+
+def _data(*arcs: tuple[int, int], **fields: object) -> Data:
+    edge_index = torch.tensor(arcs, dtype=torch.long).reshape(-1, 2).T.contiguous()
+    return Data(edge_index=edge_index, **({"num_nodes": 3} | fields))
+
+
+@given(graphs())
+def test_pyg_round_trip(graph: Graph) -> None:
+    data = graph.to_pyg()
+    assert data.validate()
+    assert data.is_undirected()
+    assert data.is_coalesced()
+    assert data.num_nodes == graph.num_nodes
+    assert Graph.from_pyg(data) == graph
+
+
+def test_pyg_round_trip_with_everything(full: Graph) -> None:
+    plain = full.replaced(frozen=None)
+    data = plain.to_pyg()
+    assert data.x.dtype == torch.float32
+    assert data.y.tolist() == [2]
+    assert Graph.from_pyg(data) == plain
+    data.x[0, 0] = 99  # a copy: the graph does not change
+    assert plain.node_features is not None
+    assert plain.node_features[0, 0] == 0
+
+
+def test_pyg_drops_repetitions_and_edge_attributes() -> None:
+    data = _data((0, 1), (1, 0), (1, 0), (0, 1), edge_attr=torch.ones(4, 2), edge_weight=torch.ones(4))
+    with pytest.warns(
+        UserWarning, match="edge_attr, edge_weight of the PyG Data are not used: an edge that the noise adds"
+    ):
+        assert Graph.from_pyg(data).edges.tolist() == [[0, 1]]
+
+
+def test_pyg_counts_isolated_nodes() -> None:
+    assert Graph.from_pyg(_data((0, 1), (1, 0), num_nodes=7)).num_nodes == 7
+    assert Graph.from_pyg(_data(x=torch.ones(4, 1), num_nodes=None)).num_nodes == 4
+
+
+@pytest.mark.parametrize(
+    ("y", "label"),
+    [
+        (torch.tensor([5]), 5),
+        (torch.tensor(5), 5),
+        (torch.tensor([[5]]), 5),
+        (torch.tensor([5.0]), 5),
+        (5, 5),
+        (torch.tensor([5.5]), None),
+        (torch.tensor([1, 0, 1]), None),
+        (torch.tensor([float("nan")]), None),
+        (torch.tensor([float("inf")]), None),
+        (None, None),
+    ],
+)
+def test_pyg_labels(y: object, label: int | None) -> None:
+    assert Graph.from_pyg(_data((0, 1), (1, 0), y=y)).label == label
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (_data((0, 1)), ["undirected", "0 -> 1 without 1 -> 0", "to_undirected"]),
+        (_data((0, 0)), ["self-loops", "(0, 0)"]),
+        (_data((0, 3), (3, 0)), ["edge_index", "0..2", "3"]),
+        (_data((0, -1), (-1, 0)), ["edge_index", "-1"]),
+        (_data(x=torch.tensor([[1.0], [float("nan")], [0.0]])), ["node_features", "nan", "node 1"]),
+        (_data(x=torch.ones(3)), ["node_features", "[num_nodes, d]"]),
+        (_data(num_nodes=0), ["num_nodes", "at least 1"]),
+        (Data(x=torch.ones(2, 1)), ["edge_index", "[2, 0]"]),
+        (Data(edge_index=torch.tensor([[0, 1], [1, 0], [1, 2]]), num_nodes=3), ["edge_index", "[2, E]", "(3, 2)"]),
+        (Data(edge_index=torch.tensor([[0.0, 1.0], [1.0, 0.0]]), num_nodes=3), ["edge_index", "float32", "long"]),
+        (_data(y=torch.tensor([-1])), ["label", "-1"]),
+        (Batch.from_data_list([_data(), _data()]), ["one graph", "Batch", "to_data_list"]),
+    ],
+)
+def test_bad_pyg(data: Data, words: list[str]) -> None:
+    with pytest.raises(InputError) as error:
+        Graph.from_pyg(data)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_as_graph_takes_every_kind() -> None:
+    graph = Graph(3, [(0, 2)])
+    forms = [graph, graph.to_pyg(), graph.to_networkx(), graph.adjacency(), scipy.sparse.csr_array(graph.adjacency())]
+    assert as_graphs(forms) == [graph] * 5
+    assert as_graphs(iter(forms)) == [graph] * 5
+    assert as_graphs(np.stack([graph.adjacency()] * 2)) == [graph] * 2
+    assert as_graph(torch.from_numpy(graph.adjacency())) == graph
+    assert as_graph(graph) is graph
+    assert as_graphs([]) == []
+
+
+class _Collection(InMemoryDataset):
+    def __init__(self, data: list[Data]) -> None:
+        super().__init__()
+        self.data, self.slices = self.collate(data)
+
+
+def test_as_graphs_takes_a_pyg_dataset() -> None:
+    collection = _Collection([_data((0, 1), (1, 0), y=torch.tensor([1])), _data((1, 2), (2, 1), y=torch.tensor([0]))])
+    assert hasattr(collection, "edge_index")  # what makes it look like a single graph
+    assert [graph.edges.tolist() for graph in as_graphs(collection)] == [[[0, 1]], [[1, 2]]]
+    assert [graph.label for graph in as_graphs(collection)] == [1, 0]
+
+
+@pytest.mark.parametrize("value", [3, "graph", None, {"nodes": 3}, [[0, 1], [1, 0]]])
+def test_as_graph_refuses_the_rest(value: object) -> None:
+    with pytest.raises(InputError, match=rf"expected a graph.*got {type(value).__name__}"):
+        as_graph(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (Graph(2, []), "single one"),
+        (_data(), "single one"),
+        (networkx.path_graph(2), "single one"),
+        (5, "got int"),
+        (np.zeros((2, 2)), r"got shape \(2,\)"),
+    ],
+)
+def test_as_graphs_refuses_single_graphs(value: object, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        as_graphs(value)

@@ -5,12 +5,9 @@ them, for all of them, so a certificate can be held against every graph around i
 sampled by :class:`flipproof.SmoothedClassifier`, or from exact shares by :func:`flipproof.radius`.
 """
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
 
 import networkx
 import numpy as np
@@ -18,9 +15,11 @@ import pytest
 from numpy.typing import NDArray
 
 import flipproof as fp
-from flipproof import EdgeNoise, Graph, SmoothedClassifier
-from flipproof.classifiers import Classifier
-from flipproof.noise import NoisyBatch
+from flipproof.defences.defence import ask_all
+from flipproof.defences.smoothing import Sampling
+from flipproof.engines import RayCluster
+from support.attacked import ExactSmoothed, TableClassifier, trained
+from support.cube import KINDS, Cube, classifier
 
 Labels = NDArray[np.int64]
 
@@ -28,28 +27,28 @@ Labels = NDArray[np.int64]
 # ---- base classifiers, asked about every graph ----
 
 
-def triangles(graph: Graph) -> int:
+def triangles(graph: fp.Graph) -> int:
     adjacency = graph.adjacency()
     return min(2, round(float(np.trace(adjacency @ adjacency @ adjacency)) / 6))
 
 
-def one_pair(graph: Graph) -> int:
+def one_pair(graph: fp.Graph) -> int:
     """Looks at a single slot: the classifier for which the votes bound is as bad as it says."""
     return int(graph.adjacency()[0, 1])
 
 
-def two_pairs(graph: Graph) -> int:
+def two_pairs(graph: fp.Graph) -> int:
     adjacency = graph.adjacency()
     return int(adjacency[0, 1] or adjacency[2, 3])
 
 
-def near_prototype(graph: Graph) -> int:
+def near_prototype(graph: fp.Graph) -> int:
     """One of three fixed random graphs on the same nodes, the nearest."""
     prototypes = [np.random.default_rng(seed).random(graph.num_slots) < 0.5 for seed in (1, 2, 3)]
     return int(np.argmin([(prototype ^ graph.slot_states).sum() for prototype in prototypes]))
 
 
-BASES: dict[str, tuple[Callable[[Graph], int], int]] = {
+BASES: dict[str, tuple[Callable[[fp.Graph], int], int]] = {
     "triangles": (triangles, 3),
     "connected": (lambda graph: int(networkx.is_connected(graph.to_networkx())), 2),
     "hub": (lambda graph: int(graph.degrees.max() >= graph.num_nodes - 1), 2),
@@ -59,20 +58,20 @@ BASES: dict[str, tuple[Callable[[Graph], int], int]] = {
     "nearest prototype": (near_prototype, 3),
 }
 NOISES = {
-    "keep .9": EdgeNoise(keep=0.9),
-    "keep .7": EdgeNoise(keep=0.7),
-    "unequal": EdgeNoise(add=0.05, remove=0.3),
-    "remove only": EdgeNoise(add=0, remove=0.4),
-    "add only": EdgeNoise(add=0.3, remove=0),
+    "keep .9": fp.EdgeNoise(keep=0.9),
+    "keep .7": fp.EdgeNoise(keep=0.7),
+    "unequal": fp.EdgeNoise(add=0.05, remove=0.3),
+    "remove only": fp.EdgeNoise(add=0, remove=0.4),
+    "add only": fp.EdgeNoise(add=0.3, remove=0),
 }
 
 
 @lru_cache(maxsize=4)
-def all_graphs(nodes: int) -> list[Graph]:
+def all_graphs(nodes: int) -> list[fp.Graph]:
     """Every graph on these nodes; number ``k`` has an edge in slot ``i`` where binary digit ``i`` of ``k`` is 1."""
     pairs = list(itertools.combinations(range(nodes), 2))
     return [
-        Graph(nodes, [pair for digit, pair in enumerate(pairs) if number >> digit & 1])
+        fp.Graph(nodes, [pair for digit, pair in enumerate(pairs) if number >> digit & 1])
         for number in range(2 ** len(pairs))
     ]
 
@@ -82,32 +81,13 @@ def base_labels(base: str, nodes: int) -> Labels:
     return np.array([BASES[base][0](graph) for graph in all_graphs(nodes)])
 
 
-class Table(Classifier):
-    """The base classifier as a table over all graphs: what it says is known without asking."""
-
-    path = "table"
-
-    def __init__(self, labels: Labels, num_classes: int) -> None:
-        self.table, self.num_classes = labels, num_classes
-
-    def batch_size(self, graph: Graph, noise: EdgeNoise) -> int:
-        return 1024
-
-    def scores(self, batch: NoisyBatch) -> NDArray[Any]:
-        assert batch.states is not None
-        return np.eye(self.num_classes)[self.table[batch.states @ (1 << np.arange(batch.states.shape[1]))]]
-
-    def expectation(self, graph: Graph) -> str:
-        return "a row of states"
-
-
 # ---- the truth, by enumeration ----
 
 
 class Truth:
     """Exact class probabilities of the smoothed classifier on every graph, and its radius there."""
 
-    def __init__(self, labels: Labels, num_classes: int, noise: EdgeNoise) -> None:
+    def __init__(self, labels: Labels, num_classes: int, noise: fp.EdgeNoise) -> None:
         slots = len(labels).bit_length() - 1
         flip = np.array([[1 - noise.p_add, noise.p_add], [noise.p_remove, 1 - noise.p_remove]])
         shares = np.eye(num_classes)[labels]  # sum over noisy graphs, one slot at a time
@@ -145,7 +125,7 @@ def truth_of(base: str, nodes: int, noise: str) -> Truth:
 def test_enumeration_agrees_with_sampling() -> None:
     """The truth itself, against 200,000 samples of one graph; each share within six standard deviations (1e-8)."""
     truth, graph = truth_of("triangles", 4, "unequal"), all_graphs(4)[55]
-    smooth = SmoothedClassifier(Table(base_labels("triangles", 4), 3), NOISES["unequal"])
+    smooth = fp.SmoothedClassifier(TableClassifier(base_labels("triangles", 4), 3), NOISES["unequal"])
     counts = smooth.sample(graph, samples=200_000, seed=0).counts
     deviation = np.sqrt(truth.shares[55] * (1 - truth.shares[55]) / 200_000)
     assert np.all(np.abs(counts / 200_000 - truth.shares[55]) <= 6 * deviation)
@@ -180,7 +160,7 @@ def test_no_attack_inside_a_sampled_radius(step: int, base: str, noise: str, met
     """3,000 samples, alpha 1e-5: of 84 x 11 (or 84 x 205) certificates 0.01 (0.17) may be false in expectation at the very
     worst; seeds are fixed, so that the outcome is too."""
     truth = truth_of(base, 5, noise)
-    smooth = SmoothedClassifier(Table(base_labels(base, 5), BASES[base][1]), NOISES[noise])
+    smooth = fp.SmoothedClassifier(TableClassifier(base_labels(base, 5), BASES[base][1]), NOISES[noise])
     for clean in range(3, 1024, step):
         certificate = smooth.certify(all_graphs(5)[clean], samples=3000, alpha=1e-5, seed=clean, method=method)
         assert not truth.contradicts(clean, certificate.label, certificate.radius, certificate.grid)
@@ -193,7 +173,7 @@ def test_the_checker_catches_a_radius_that_is_one_too_large(method: str) -> None
     caught = certified = 0
     for base, noise in itertools.product(("one pair", "two pairs", "triangles"), ("keep .9", "keep .7")):
         truth = truth_of(base, 5, noise)
-        smooth = SmoothedClassifier(Table(base_labels(base, 5), BASES[base][1]), NOISES[noise])
+        smooth = fp.SmoothedClassifier(TableClassifier(base_labels(base, 5), BASES[base][1]), NOISES[noise])
         for clean in range(3, 1024, 100):
             found = smooth.certify(all_graphs(5)[clean], samples=3000, alpha=1e-3, seed=0, method=method)
             certified += found.radius >= 1
@@ -209,3 +189,150 @@ def test_the_checker_catches_a_grid_that_promises_too_much() -> None:
     assert not truth.contradicts(clean, 0, 0, np.array([[True]]))
     assert truth.contradicts(clean, 0, 0, np.array([[True], [True]]))
     assert truth.contradicts(clean, 1, 0, np.array([[True]]))  # a label that is not the answer
+
+
+EXACT = ("random", "greedy", "exhaustive")
+SEARCHED_NOISES = (fp.EdgeNoise(keep=0.8), fp.EdgeNoise(keep=0.9), fp.EdgeNoise(add=0.05, remove=0.3))
+
+
+def cubes(count: int, slots: int) -> list[Cube]:
+    """Smoothed classifiers of graphs of 4 or 5 nodes, of every kind, whose answer is not a tie."""
+    found: list[Cube] = []
+    seed = 0
+    while len(found) < count:
+        rng = np.random.default_rng([slots, seed])
+        clean = rng.random(slots) < 0.5
+        kind, num_classes = KINDS[seed % len(KINDS)], 2 + seed % 2
+        cube = Cube(SEARCHED_NOISES[seed % 3], clean, classifier(kind, slots, num_classes, clean, rng), num_classes)
+        seed += 1
+        if 0 <= cube.radius() < slots:
+            found.append(cube)
+    return found
+
+
+def broken(cubes: Sequence[Cube], radii: Sequence[int], attacks: Sequence[str] = EXACT) -> list[int]:
+    """Which claims "no attack of so many flips works" an attack at some budget within the radius refutes."""
+    refuted = []
+    for index, (cube, radius) in enumerate(zip(cubes, radii, strict=True)):
+        exact, label = ExactSmoothed(cube), int(cube.shares.argmax())
+        results = (
+            fp.attacks.by_name(name)(exact, cube.graph, budget=budget, label=label, num_classes=cube.num_classes)
+            for budget in range(1, radius + 1)
+            for name in attacks
+        )
+        if any(result.success for result in results):
+            refuted.append(index)
+    return refuted
+
+
+def certified(cube: Cube) -> int:
+    """The radius from the exact shares: no sampling, so that it holds always."""
+    ranked = np.sort(cube.shares)
+    return int(fp.radius(float(ranked[-1]) - 1e-9, cube.noise, float(ranked[-2]) + 1e-9))
+
+
+def check_cubes(count: int, slots: int) -> None:
+    given = cubes(count, slots)
+    assert broken(given, [certified(cube) for cube in given]) == []
+    assert broken(given, [cube.radius() for cube in given]) == []
+    planted = [cube.radius() + 1 for cube in given]
+    found = broken(given, planted)
+    assert len(found) >= 0.9 * count, "radii that are one too large must be found out"
+
+
+def test_exact_smoothed_classifiers_hold_their_radius() -> None:
+    check_cubes(count=20, slots=6)
+
+
+def test_a_certificate_one_too_large_is_found_out() -> None:
+    """Where the certified radius is the true one, one more is false, and the attacks see it."""
+    tight = [cube for cube in cubes(40, 6) if certified(cube) == cube.radius()]
+    assert len(tight) >= 5
+    assert len(broken(tight, [certified(cube) + 1 for cube in tight])) >= 0.9 * len(tight)
+
+
+@pytest.mark.guarantee
+def test_exact_smoothed_classifiers_hold_their_radius_on_five_nodes() -> None:
+    check_cubes(count=60, slots=10)
+
+
+def smoothed_network(keep: float = 0.9) -> tuple[fp.SmoothedClassifier, fp.datasets.Dataset]:
+    network, test = trained("gin", keep)
+    return fp.SmoothedClassifier(network, fp.EdgeNoise(keep=keep), features="degree"), test
+
+
+def smallest_attacks(
+    smooth: fp.SmoothedClassifier, claims: Sequence[tuple[fp.Graph, int, int]], attacks: Sequence[str]
+) -> list[int | None]:
+    """For each graph, label and radius the size of an attack within the radius that succeeds: the claim is then false."""
+    found: list[int | None] = []
+    for graph, label, radius in claims:
+        result = fp.attacks.strongest(
+            smooth, graph, budget=radius, label=label, attacks=attacks, samples=96, confirm_samples=3000
+        )
+        found.append(result.size if result.success else None)
+    return found
+
+
+def check_certificates(
+    graphs: int, samples: int, attacks: Sequence[str], *, least_radii: int, least_found: int
+) -> None:
+    smooth, test = smoothed_network()
+    certificates = smooth.certify_all(test[:graphs], samples=samples, seed=1)
+    claims = [
+        (graph, certificate.label, certificate.radius)
+        for graph, certificate in zip(test, certificates, strict=False)
+        if certificate.label is not None
+    ]
+    assert sum(radius > 0 for *_, radius in claims) >= least_radii
+    assert set(smallest_attacks(smooth, claims, attacks)) <= {None}
+    # plant radii that are one larger than the truth allows: as large as an attack that works
+    wider = [(graph, label, radius + 3) for graph, label, radius in claims]
+    sizes = smallest_attacks(smooth, wider, ["greedy"])
+    planted = [(graph, label, size) for (graph, label, _), size in zip(claims, sizes, strict=True) if size is not None]
+    assert len(planted) >= least_found
+    assert all(size > radius for size, (*_, radius) in zip(sizes, claims, strict=True) if size is not None)
+    refuted = [size is not None for size in smallest_attacks(smooth, planted, attacks)]
+    assert np.mean(refuted) >= 0.75
+
+
+@pytest.mark.guarantee
+@pytest.mark.parametrize(
+    ("graphs", "samples", "attacks", "least_radii", "least_found"),
+    [(12, 1000, ["greedy"], 2, 2), (32, 10_000, ["random", "greedy", "gradient"], 10, 5)],
+)
+def test_no_attack_succeeds_within_sampled_certificates(
+    graphs: int, samples: int, attacks: list[str], least_radii: int, least_found: int
+) -> None:
+    check_certificates(graphs, samples, attacks, least_radii=least_radii, least_found=least_found)
+
+
+GRAPHS = [fp.Graph(5 + k, [(0, 1), (1, 2), (2, 3), (3, 4)][: 2 + k % 3]) for k in range(4)]
+
+
+@pytest.mark.filterwarnings("ignore")  # Ray's own
+@pytest.mark.guarantee
+def test_a_node_is_lost_in_the_middle() -> None:
+    """Ray's own way to have two nodes on one machine; one is removed while it works."""
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    def parity(graphs: list[fp.Graph]) -> list[int]:
+        return [graph.num_edges % 2 for graph in graphs]
+
+    smooth = fp.SmoothedClassifier(parity, fp.EdgeNoise(keep=0.8), num_classes=2)
+    samples = 20_000
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    second = nodes.add_node(num_cpus=1)
+    try:
+        with RayCluster(nodes.address) as cluster:
+            assert str(cluster) == "a Ray cluster of 2 nodes and 2 cores"
+            question = Sampling(samples, seed=1)
+            found = {}
+            for index, votes, _ in ask_all(smooth, question, dict(enumerate(GRAPHS)), engine=cluster, read=False):
+                if not found:
+                    nodes.remove_node(second, allow_graceful=False)
+                found[index] = votes
+    finally:
+        nodes.shutdown()
+    assert found == {index: smooth.sample(graph, samples=samples, seed=1) for index, graph in enumerate(GRAPHS)}

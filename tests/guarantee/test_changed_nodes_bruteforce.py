@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.changed_nodes import CASES, compared
+from support.local_tables import CASES, compared
 
 pytestmark = pytest.mark.guarantee
 

@@ -1,7 +1,5 @@
 """The wheel in a clean environment, without extras: import, help, train, certify, report, predict."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What can be typed or lie around wrongly, and the one sentence each gets. Exit code 2, no traceback, nothing written."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``certify`` killed with SIGKILL at random moments, and on a full disk: it continues, and ends with the same bytes."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The report of real runs, opened in a real browser: what a reader does with mouse, keyboard, phone and printer."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

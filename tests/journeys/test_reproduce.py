@@ -1,7 +1,5 @@
 """The paper's experiment at a tiny size: killed, continued, repeated; and refused where it must be."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

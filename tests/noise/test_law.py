@@ -1,16 +1,18 @@
-"""Exact thresholds; bad parameters are refused in words."""
-
-from __future__ import annotations
+"""The law of the noise, and groups of node pairs."""
 
 import copy
 import pickle
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flipproof import EdgeNoise, InputError
+import flipproof as fp
+from flipproof.graphs import pairs_of_slots
+from flipproof.noise.groups import EdgeGroups
+from support.graphs import graphs
 from support.streams import SPARSE_NOISE
 
 
@@ -44,8 +46,8 @@ from support.streams import SPARSE_NOISE
     ],
 )
 def test_bad_parameters(options: dict, words: list[str]) -> None:
-    with pytest.raises(InputError) as error:
-        EdgeNoise(**options)
+    with pytest.raises(fp.InputError) as error:
+        fp.EdgeNoise(**options)
     for word in words:
         assert word in str(error.value)
 
@@ -54,7 +56,7 @@ def test_bad_parameters(options: dict, words: list[str]) -> None:
 def test_probabilities_are_the_thresholds(add: int, remove: int) -> None:
     if add + remove >= 2**32:
         add, remove = add // 2, remove // 2
-    noise = EdgeNoise.from_thresholds(add, remove)
+    noise = fp.EdgeNoise.from_thresholds(add, remove)
     assert (noise.add_threshold, noise.remove_threshold) == (add, remove)
     assert Fraction(noise.p_add) == Fraction(add, 2**32)
     assert Fraction(noise.p_remove) == Fraction(remove, 2**32)
@@ -66,8 +68,8 @@ def test_probabilities_are_the_thresholds(add: int, remove: int) -> None:
 @given(st.floats(0.5, 1, exclude_min=True, exclude_max=True))
 def test_keep_is_the_nearest_exact_probability(keep: float) -> None:
     try:
-        noise = EdgeNoise(keep=keep)
-    except InputError:
+        noise = fp.EdgeNoise(keep=keep)
+    except fp.InputError:
         assert min(1 - keep, keep - 0.5) < 2**-32
         return
     assert noise.symmetric
@@ -76,17 +78,115 @@ def test_keep_is_the_nearest_exact_probability(keep: float) -> None:
 
 
 def test_extremes_and_zeros() -> None:
-    assert EdgeNoise(add=2**-32, remove=0).add_threshold == 1
-    assert EdgeNoise(add=0, remove=0).symmetric
-    assert EdgeNoise(add=0.0, remove=0.4) != EdgeNoise(add=0.4, remove=0.0)
-    assert EdgeNoise(add=0.1, remove=0.1) == EdgeNoise(keep=0.9)
-    assert EdgeNoise(keep=0.9) != "noise"
+    assert fp.EdgeNoise(add=2**-32, remove=0).add_threshold == 1
+    assert fp.EdgeNoise(add=0, remove=0).symmetric
+    assert fp.EdgeNoise(add=0.0, remove=0.4) != fp.EdgeNoise(add=0.4, remove=0.0)
+    assert fp.EdgeNoise(add=0.1, remove=0.1) == fp.EdgeNoise(keep=0.9)
+    assert fp.EdgeNoise(keep=0.9) != "noise"
 
 
 def test_noise_is_read_only_and_prints() -> None:
-    noise = EdgeNoise(keep=0.9)
+    noise = fp.EdgeNoise(keep=0.9)
     with pytest.raises(AttributeError, match="cannot assign"):
         noise.add_threshold = 5
     assert repr(noise) == "EdgeNoise(keep=0.9)"
-    assert repr(EdgeNoise(add=0, remove=0)) == "EdgeNoise(add=0, remove=0)"
-    assert eval(repr(SPARSE_NOISE)) == SPARSE_NOISE
+    assert repr(fp.EdgeNoise(add=0, remove=0)) == "EdgeNoise(add=0, remove=0)"
+    assert eval(repr(SPARSE_NOISE), {"EdgeNoise": fp.EdgeNoise}) == SPARSE_NOISE
+
+
+_64 = 2**64 - 1
+
+
+def by_hand(u: int, v: int, count: int, key: int) -> int:
+    """The documented formula in Python's own integers."""
+    x = (key + (2**32 * min(u, v) + max(u, v) + 1) * 0x9E3779B97F4A7C15) & _64
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _64
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _64
+    x ^= x >> 31
+    return ((x >> 32) * count) >> 32
+
+
+nodes = st.integers(0, 2**31 - 1)
+
+
+@given(st.lists(st.tuples(nodes, nodes), min_size=1, max_size=20), st.integers(1, 2**16), st.integers(0, _64))
+def test_the_hash_is_the_documented_one_and_symmetric(pairs: list[tuple[int, int]], count: int, key: int) -> None:
+    groups = EdgeGroups(count, key)
+    found = groups.of_pairs(np.array(pairs))
+    assert found.tolist() == [by_hand(u, v, count, key) for u, v in pairs]
+    assert np.array_equal(found, groups.of_pairs(np.array(pairs)[:, ::-1]))
+
+
+@given(graphs(max_nodes=7, frozen=True), st.integers(1, 9), st.integers(0, 3))
+def test_sub_graphs_share_the_edges_out_and_all_have_the_frozen_ones(graph: fp.Graph, count: int, key: int) -> None:
+    groups = EdgeGroups(count, key)
+    parts = groups.sub_graphs(graph)
+    assert [part.num_nodes for part in parts] == [graph.num_nodes] * count
+    frozen = {tuple(pair) for pair in graph.frozen.tolist()}
+    edges = {tuple(pair) for pair in graph.edges.tolist()}
+    own = [{tuple(pair) for pair in part.edges.tolist()} - frozen for part in parts]
+    assert sum(len(part) for part in own) == len(edges - frozen)
+    assert set().union(*own) == edges - frozen
+    for part in parts:
+        assert {tuple(pair) for pair in part.edges.tolist()} & frozen == edges & frozen
+    # a batch may be cut anywhere
+    middle = count // 2
+    cut = [*groups.batch(graph, 0, middle).graphs(), *groups.batch(graph, middle, count).graphs()] if middle else parts
+    assert cut == parts
+
+
+@given(graphs(max_nodes=7, frozen=True), st.integers(1, 9))
+def test_one_flip_changes_the_sub_graph_of_its_group_alone(graph: fp.Graph, count: int) -> None:
+    groups = EdgeGroups(count)
+    before = groups.sub_graphs(graph)
+    for pair in pairs_of_slots(graph.slots, graph.num_nodes):
+        after = groups.sub_graphs(graph.flipped([pair]))
+        changed = [t for t in range(count) if before[t] != after[t]]
+        assert changed == groups.of_pairs(pair[None]).tolist()
+
+
+@given(graphs(max_nodes=7, frozen=True), st.integers(1, 9))
+def test_which_groups_an_attacker_can_change(graph: fp.Graph, count: int) -> None:
+    groups = EdgeGroups(count)
+    by_slot = groups.of_slots(graph.slots, graph.num_nodes)
+    states = graph.slot_states
+    assert set(np.flatnonzero(groups.removable(graph))) == set(by_slot[states].tolist())
+    assert set(np.flatnonzero(groups.addable(graph))) == set(by_slot[~states].tolist())
+
+
+def test_groups_are_of_nearly_equal_size() -> None:
+    counts = np.bincount(EdgeGroups(30).of_slots(np.arange(200 * 199 // 2), 200), minlength=30)
+    expected = counts.sum() / 30
+    # each count is binomial for a good hash: 5 standard deviations, false alarm below 1e-4 for all 30
+    assert np.abs(counts - expected).max() < 5 * expected**0.5
+
+
+def test_a_large_graph_is_never_unfolded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fp.Graph, "slots", property(lambda graph: pytest.fail("all node pairs were listed")))
+    graph = fp.Graph(200_000, [(node, node + 1) for node in range(0, 100_000, 50)])
+    groups = EdgeGroups(50)
+    assert groups.batch(graph, 0, 50).edge_index()[0].shape == (2, 4000)
+    assert groups.addable(graph).all()
+
+
+def test_the_number_of_a_node_matters() -> None:
+    """Renaming nodes makes other sub-graphs: the vote is not a function of the graph up to isomorphism."""
+    ring = fp.Graph(6, [(node, (node + 1) % 6) for node in range(6)])
+    renamed = fp.Graph(6, [(0, 2), (2, 4), (4, 1), (1, 3), (3, 5), (5, 0)])
+    sizes = [sorted(part.num_edges for part in EdgeGroups(3).sub_graphs(graph)) for graph in (ring, renamed)]
+    assert sizes[0] != sizes[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((0,), "groups must be an integer from 1 to 65536; got 0"),
+        ((2**16 + 1,), "got 65537"),
+        ((3.0,), "got 3.0"),
+        ((True,), "got True"),
+        ((3, -1), "key must be an integer from 0 to 18446744073709551615; got -1"),
+    ],
+)
+def test_bad_groups(arguments: tuple[object, ...], words: str) -> None:
+    with pytest.raises(fp.InputError, match=words):
+        EdgeGroups(*arguments)  # type: ignore[arg-type]

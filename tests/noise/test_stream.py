@@ -1,15 +1,23 @@
 """Reproducible flips that follow the law."""
 
-from __future__ import annotations
-
+import itertools
 import subprocess
 import sys
+import tracemalloc
+from fractions import Fraction
 
+import mpmath
+import networkx
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
 
 from flipproof import EdgeNoise, Graph
-from flipproof.noise import BLOCK, STREAM_VERSION, SampleStream
+from flipproof.noise import BLOCK, STREAM_VERSION, SampleStream, keyed_draws, noisy_states
+from flipproof.noise.law import halves
+from flipproof.noise.stream import AdditionLaw, _binomial_thresholds
 from support.streams import (
     CASES,
     FALSE_ALARM,
@@ -257,3 +265,272 @@ def test_remembered_flips_are_those_made_again() -> None:
         made.remember(10 * BLOCK + number, bytes(3 * BLOCK))
     assert made.packed_flips(10 * BLOCK + 2999)[0].max() == 0
     assert made.packed_flips(BLOCK)[1] == checksum
+
+
+LARGEST = 2**32 - 1
+GOLDEN_DRAWS = {0: [3763014433, 2983414617, 4218436830], 7: [1342622875, 3172906958, 867343197]}
+
+
+@st.composite
+def noises(draw: st.DrawFn) -> EdgeNoise:
+    """Any noise, the limits among them."""
+    limits = st.sampled_from([0, 1, 2**31, LARGEST - 1, LARGEST])
+    add = draw(limits | st.integers(0, LARGEST))
+    remove = draw(st.sampled_from([0, LARGEST - add]) | st.integers(0, LARGEST - add))
+    return EdgeNoise.from_thresholds(add, remove)
+
+
+@given(noises(), st.lists(st.tuples(st.booleans(), st.integers(0, LARGEST)), max_size=20))
+def test_a_slot_flips_exactly_for_the_draws_below_its_threshold(
+    noise: EdgeNoise, slots: list[tuple[bool, int]]
+) -> None:
+    around = [max(0, min(LARGEST, t + d)) for t in (noise.add_threshold, noise.remove_threshold) for d in (-1, 0, 1)]
+    slots = [*slots, *itertools.product((False, True), (*around, 0, LARGEST))]
+    states = np.array([state for state, _ in slots])
+    draws = np.array([number for _, number in slots], dtype=np.uint32)
+    found = noisy_states(states, draws, noise)
+    assert found.dtype == np.bool_
+    wanted = [n >= noise.remove_threshold if state else n < noise.add_threshold for state, n in slots]
+    assert found.tolist() == wanted
+
+
+def test_draws_are_a_pure_function_of_purpose_seed_and_index() -> None:
+    arguments = [*itertools.product(("training", "attack"), (0, 1, 2**63 - 1), (0, 1, 2, 10**9))]
+    found = {key: keyed_draws(*key, (7, 5)) for key in arguments}
+    assert len({draws.tobytes() for draws in found.values()}) == len(arguments)
+    for key in reversed(arguments):
+        assert np.array_equal(keyed_draws(*key, (7, 5)), found[key])
+        assert np.array_equal(keyed_draws(*key, (9, 5))[:7], found[key]), "a larger array starts the same"
+    assert all(draws.dtype == np.uint32 for draws in found.values())
+
+
+def test_the_golden_draws() -> None:
+    """If this fails, models trained and attacks made with a given seed are no longer the same."""
+    assert keyed_draws("golden", 2020, 0, (3,)).tolist() == GOLDEN_DRAWS[0]
+    assert keyed_draws("golden", 2020, 7, (3,)).tolist() == GOLDEN_DRAWS[7]
+    by_numpy = np.random.Generator(np.random.Philox(key=0xF6CCB2E1)).integers(0, 2**32, 5, dtype=np.uint32)
+    words = np.random.Philox(key=0xF6CCB2E1).random_raw(3)
+    assert halves(words)[:5].tolist() == by_numpy.tolist(), "the same order of halves as numpy's"
+
+
+def test_draws_are_uniform_and_batches_independent() -> None:
+    first, second = (keyed_draws("uniform", 1, index, (200_000,)) for index in (0, 1))
+    for shift in (0, 8, 16, 24):  # each byte
+        counts = np.bincount((first >> shift) & 255, minlength=256)
+        assert stats.chisquare(counts).pvalue > FALSE_ALARM
+    together = np.bincount((first >> 28) * 16 + (second >> 28), minlength=256)
+    assert stats.chisquare(together).pvalue > FALSE_ALARM
+    neighbours = np.bincount((first[:-1:2] >> 28) * 16 + (first[1::2] >> 28), minlength=256)
+    assert stats.chisquare(neighbours).pvalue > FALSE_ALARM
+
+
+def slow_graphs(graph: Graph, flips: np.ndarray) -> list[networkx.Graph]:
+    """The noisy graphs, one flip after the other."""
+    pairs = list(itertools.combinations(range(graph.num_nodes), 2))
+    frozen = {tuple(pair) for pair in graph.frozen.tolist()}
+    free = [pair for pair in pairs if pair not in frozen]
+    noisy = []
+    for row in flips:
+        one = graph.to_networkx()
+        for pair, flip in zip(free, row, strict=True):
+            if flip:
+                one.remove_edge(*pair) if one.has_edge(*pair) else one.add_edge(*pair)
+        noisy.append(one)
+    return noisy
+
+
+@cases
+def test_batches_agree_with_a_slow_reconstruction(graph: Graph, noise: EdgeNoise) -> None:
+    n, size = graph.num_nodes, 12
+    features = np.arange(2 * n, dtype=np.float32).reshape(n, 2)
+    source = stream(graph.replaced(node_features=features, label=1, name="secret"), noise)
+    slow = slow_graphs(graph, source.flips(3, 3 + size))
+    batch, _ = source.batch(3, 3 + size)
+    assert (batch.size, batch.num_nodes) == (size, n)
+    dense = np.stack([networkx.to_numpy_array(one, nodelist=range(n), dtype=np.float32) for one in slow])
+    assert batch.adjacency().dtype == np.float32
+    assert np.array_equal(batch.adjacency(), dense)
+    assert np.array_equal(batch.degrees(), dense.sum(axis=2))
+    index, membership = batch.edge_index()
+    arcs = [(u + k * n, v + k * n) for k, one in enumerate(slow) for u, v in sorted(one.to_directed().edges)]
+    assert index.dtype == np.int64
+    assert index.T.tolist() == [list(arc) for arc in arcs]
+    assert membership.tolist() == np.repeat(np.arange(size), n).tolist()
+    lists = batch.edge_lists()
+    assert (np.diff(lists.sample * n * n + lists.slot) > 0).all()
+    for one, noisy in zip(slow, batch.graphs(), strict=True):
+        checked = Graph(n, list(one.edges), features)
+        assert noisy == checked
+        assert noisy.edges.tolist() == checked.edges.tolist()
+        assert (noisy.edges.dtype, noisy.edges.flags.writeable) == (np.int64, False)
+        assert noisy.node_features is None or not noisy.node_features.flags.writeable
+        assert noisy.label is None
+        assert noisy.name is None
+        assert len(noisy.frozen) == 0
+
+
+def test_order_of_edges_does_not_tell_the_clean_graph() -> None:
+    """The same noisy graph reached from different clean graphs gives the same bytes."""
+    seen: dict[bytes, set[tuple[bytes, bytes, bytes]]] = {}
+    origins: dict[bytes, set[str]] = {}
+    for clean in (Graph(4, []), Graph(4, [(2, 3)]), Graph(4, [(0, 1), (1, 2), (0, 3)], frozen=[(0, 3), (1, 3)])):
+        for source in (stream(clean, EdgeNoise(keep=0.7)), forced_sparse(clean, EdgeNoise(keep=0.7))):
+            for index in range(200):
+                batch, _ = source.batch(index, index + 1)
+                (only,) = batch.graphs()
+                arcs = batch.edge_index()[0]
+                key = only.edges.tobytes()
+                views = (arcs.tobytes(), batch.adjacency().tobytes(), only.edges.tobytes())
+                seen.setdefault(key, set()).add(views)
+                origins.setdefault(key, set()).add(clean.topology)
+    assert all(len(views) == 1 for views in seen.values())
+    assert sum(len(origin) > 1 for origin in origins.values()) > 20, "the test has something to compare"
+
+
+@pytest.mark.parametrize(
+    ("trials", "threshold"),
+    [(45, 2**31), (45, 429496730), (7, 1), (1, 2**32 - 1), (300, 2**32 - 2**20), (200, 42949673)],
+)
+def test_counts_table_against_rational_arithmetic(trials: int, threshold: int) -> None:
+    q = Fraction(threshold, 2**32)
+    cumulative, mass = [], (1 - q) ** trials
+    for count in range(trials + 1):
+        cumulative.append(mass if count == 0 else cumulative[-1] + mass)
+        mass = mass * (trials - count) / (count + 1) * q / (1 - q) if count < trials else Fraction(0)
+    assert cumulative[-1] == 1
+    floors = [int(total * 2**64) for total in cumulative[:-1]]
+    first, table = _binomial_thresholds(trials, threshold)
+    kept = [value for value in floors if value > 0]
+    kept = list(itertools.takewhile(lambda value: value < 2**64 - 1, kept))
+    assert first == sum(value == 0 for value in floors)
+    assert table.tolist() == kept
+    # total-variation distance of the law that the table gives
+    law = AdditionLaw.of(trials, threshold)
+    assert law is not None
+    steps = [Fraction(0)] * first + [Fraction(int(value), 2**64) for value in table]
+    steps += [Fraction(1)] * (trials + 1 - len(steps))
+    given = [steps[0]] + [b - a for a, b in itertools.pairwise(steps)]
+    exact = [cumulative[0]] + [b - a for a, b in itertools.pairwise(cumulative)]
+    distance = sum(abs(a - b) for a, b in zip(given, exact, strict=True)) / 2
+    assert 0 <= distance <= law.discrepancy
+
+
+@pytest.mark.parametrize(("trials", "threshold"), [(49_945_000, 4295), (199_940_000, 1074), (4850, 8589935)])
+def test_counts_table_of_large_graphs_against_mpmath(trials: int, threshold: int) -> None:
+    first, table = _binomial_thresholds(trials, threshold)
+    with mpmath.workdps(80):
+        q = mpmath.mpf(threshold) / 2**32
+        log_mass = trials * mpmath.log1p(-q)
+        total, mass = mpmath.mpf(0), mpmath.exp(log_mass)
+        for count in range(first + len(table)):
+            total += mass
+            mass = mass * (trials - count) / (count + 1) * q / (1 - q)
+            wanted = int(mpmath.floor(total * 2**64))
+            assert wanted == (0 if count < first else int(table[count - first]))
+        assert 1 - (total + mass) <= mpmath.mpf(2) ** -64, "what is cut off"
+
+
+def test_counts_are_read_off_the_table() -> None:
+    law = AdditionLaw.of(1000, 42949673)
+    assert law is not None
+    words = np.array([0, law.thresholds[3] - 1, law.thresholds[3], 2**64 - 1], dtype=np.uint64)
+    assert law.counts(words).tolist() == [law.first, law.first + 3, law.first + 4, law.first + len(law.thresholds)]
+
+
+def test_no_additions() -> None:
+    law = AdditionLaw.of(1000, 0)
+    assert law is not None
+    assert (law.draws, law.discrepancy) == (0, 0.0)
+    source = stream(RING, EdgeNoise(add=0, remove=0.3))
+    assert source.sparse
+    assert source.discrepancy == 0
+    assert np.isin(source.flip_lists(0, 2000).slot, RING.edge_slots).all()
+
+
+def test_complete_graph_has_nowhere_to_add() -> None:
+    complete = Graph.from_networkx(networkx.complete_graph(95))
+    for remove in (0.0, 0.3):
+        source = stream(complete, EdgeNoise(add=0.01, remove=remove))
+        flips = source.flip_lists(0, 20)
+        assert (len(flips.slot) > 0) == (remove > 0)
+
+
+def test_discrepancy_is_stated_and_negligible() -> None:
+    assert stream().discrepancy == 0
+    assert stream(RING, EdgeNoise(keep=0.9)).discrepancy == 0
+    assert 0 < stream(RING, SPARSE_NOISE).discrepancy < 1e-16
+
+
+def test_places_skip_repeats_and_draws_that_would_favour_small_ranks() -> None:
+    source = forced_sparse(SMALL, EdgeNoise(add=0.2, remove=0.1))
+    empty = SMALL.max_adds
+    limit = 2**64 // empty * empty
+    assert limit < 2**64
+    words = np.array(
+        [
+            [5, 5 + empty, 3, 9, 9],  # 5 repeats
+            [limit, 2**64 - 1, 4, 2, 7],  # the first two are refused
+            [8, 8, 8, 1, 2],
+            [6, 1, 2, 3, 4],
+        ],
+        dtype=np.uint64,
+    )
+    sample, rank = source._places(words, np.array([3, 2, 2, 0]), 0)
+    assert sample.tolist() == [0, 0, 0, 1, 1, 2, 2]
+    assert rank.tolist() == [3, 5, 9, 2, 4, 1, 8]
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**63 - 1), st.integers(0, 6))
+def test_places_are_distinct_and_as_many_as_drawn(seed: int, draws: int) -> None:
+    source = forced_sparse(SMALL, EdgeNoise(add=0.4, remove=0.1), seed, draws)
+    counts = source._additions.counts(source._words(0, 50)[:, -(-SMALL.max_removes // 2)])  # type: ignore[union-attr]
+    removed, added = source._sparse_flips(0, 50)
+    assert np.bincount(added.sample, minlength=50).tolist() == counts.tolist()
+    assert (np.diff(added.sample * 1000 + added.slot) > 0).all()
+    assert not np.isin(added.slot, SMALL.edge_slots).any()
+    assert np.isin(removed.slot, SMALL.edge_slots).all()
+
+
+def test_replacements_do_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    original = SampleStream._replacement
+    monkeypatch.setattr(
+        SampleStream, "_replacement", lambda self, index, count: calls.append(index) or original(self, index, count)
+    )
+    source = forced_sparse(SMALL, EdgeNoise(add=0.2, remove=0.1), draws=4)
+    whole = source.flips(0, 300)
+    assert 10 < len(calls) < 290, "some samples need a replacement, some do not"
+    assert calls == sorted(set(calls))
+    parts = [source.flips(start, start + 7) for start in range(0, 294, 7)]
+    assert np.array_equal(np.concatenate(parts), whole[:294])
+    assert np.array_equal(source.flips(250, 251)[0], whole[250])
+
+
+def _large(nodes: int) -> Graph:
+    rng = np.random.default_rng(nodes)
+    pairs = rng.integers(0, nodes, (60_000, 2))
+    pairs = np.unique(np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1), axis=0)
+    return Graph(nodes, rng.permutation(pairs)[:50_000])
+
+
+def test_cost_grows_with_edges_and_flips_not_with_node_pairs() -> None:
+    peaks, words = [], []
+    for nodes, add in ((10_000, 4e-6), (20_000, 1e-6)):  # four times the pairs, the same number of flips
+        graph = _large(nodes)
+        assert graph.num_edges == 50_000
+        source = stream(graph, EdgeNoise(add=add, remove=0.3))
+        assert source.sparse
+        source.batch(0, 1)
+        words.append(source.words_per_sample)
+        tracemalloc.start()
+        batch, _ = source.batch(0, 16)
+        index, _ = batch.edge_index()
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        added = index.shape[1] / 2 / 16 - 0.7 * 50_000
+        assert abs(added - 200) < 200, "the noise does what it should"
+    assert words[0] < 0.6 * 50_000
+    assert abs(words[1] - words[0]) < 0.01 * words[0]
+    assert peaks[1] < 1.1 * peaks[0]
+    assert peaks[0] < 16 * 50_000 * 200  # bytes; the node pairs alone would be 16 * 50 million

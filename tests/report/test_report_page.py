@@ -1,17 +1,31 @@
-"""The page as text: what it says in words, and what it never lets in."""
+"""The report page: its templates, figures and content."""
 
-from __future__ import annotations
-
+import csv
+import hashlib
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import yaml
 
+import flipproof
+import flipproof as fp
+from flipproof.attacks.search import AttackResult
+from flipproof.certificates.metrics import Curve
+from flipproof.defences import defence_names
 from flipproof.report import report_page as page_module
-from flipproof.report.content import CertifiedRun
-from flipproof.report.reading import read_run
+from flipproof.report.content import CertifiedRun, curve_range, percent
+from flipproof.report.drawing import Panel, curves_figure, write_figures
+from flipproof.report.reading import read_run, with_attacks, with_lines
 from flipproof.report.report_page import report_page
+from flipproof.report.templates import _environment, bibtex, references
+from flipproof.report.wording import wording
+from flipproof.runs.certifying import read_evidence
+from flipproof.runs.run_folder import CertifySettings, open_run
+from support.command_line import Command
 
 
 @pytest.fixture(scope="module")
@@ -81,3 +95,192 @@ def test_large_graphs_are_not_drawn(even: CertifiedRun, monkeypatch: pytest.Monk
     assert set(drawn("nodes")) == {6, 7}
     monkeypatch.setattr(page_module, "_ALL_EDGES", 30)
     assert 0 < sum(drawn("count")) <= 30
+
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("text", ["</script>", "<!--", "]]>", "a\u2028b", "&amp;", 'say "x"', "\\u003c"])
+def test_embedded_json_stays_inside_its_element(text: str) -> None:
+    embedded = _environment().from_string("{{ value|tojson }}").render(value={text: [text]})
+    assert not set(embedded) & set("<>&\u2028\u2029")
+    assert json.loads(embedded) == {text: [text]}
+
+
+def test_cells_are_escaped_and_marked() -> None:
+    table = str(_environment().get_template("table.html").module.table([["<a>"], ["yes"], ["<b>"]], {"yes": "good"}))
+    assert '<th scope="col">&lt;a&gt;</th>' in table
+    assert '<td class="good">yes</td>' in table
+    assert "<td>&lt;b&gt;</td>" in table
+
+
+def test_every_entry_is_whole_and_names_author_title_and_year() -> None:
+    for key, entry in references().items():
+        assert re.fullmatch(r"@\w+\{[a-z0-9]+,\n(  \w+ +=? ?= \{.*\},?\n)+\}", entry), key
+        assert entry.count("{") == entry.count("}")
+        assert {"author", "title", "year"} <= set(re.findall(r"^  (\w+)", entry, re.MULTILINE))
+        assert not re.search(r"[^\x00-\x7f]", entry)
+
+
+def test_defences_cite_entries_that_exist() -> None:
+    cited = {key for name in defence_names() for key in wording(name).references}
+    assert cited <= set(references())
+    assert {"gao2020certified", "xia2024gnncert", "jin2020certified"} <= cited
+
+
+def test_the_citation_file_and_the_entry_have_the_package_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == flipproof.__version__
+    assert f"note    = {{Software, version {flipproof.__version__}}}" in references()["flipproof"]
+    assert citation["title"] in references()["flipproof"]
+    assert citation["references"][0]["doi"] in references()["gao2020certified"]
+
+
+def test_a_run_is_exported_with_what_it_rests_on(folder: Path, command: Command) -> None:
+    done = command("export", folder / "even", folder / "blind", "--format", "bibtex")
+    assert (done.code, done.err) == (0, "")
+    keys = re.findall(r"^@\w+\{(\w+),", done.out, re.MULTILINE)
+    assert keys == ["flipproof", "gao2020certified", "cohen2019certified", "bojchevski2020efficient", "hung2019rank"]
+    assert bibtex([CertifySettings.read(folder / "blind")]) == references()["flipproof"] + "\n"
+
+
+CURVES = (Curve("0.7", (40, 30, 10, 0), 50), Curve("0.9", (45, 20, 0, 0), 50))
+PANEL = Panel("title", CURVES, floor=0.24)
+
+
+def digests(paths: list[Path]) -> list[str]:
+    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
+
+
+def test_the_same_numbers_give_the_same_files(tmp_path: Path) -> None:
+    paths, again = (curves_figure(tmp_path / folder / "beta", [PANEL]) for folder in "ab")
+    assert [path.suffix for path in paths] == [".svg", ".pdf", ".png", ".csv"]
+    assert digests(paths) == digests(again)
+    other = curves_figure(tmp_path / "c" / "beta", [replace(PANEL, curves=CURVES[:1])])
+    assert digests(paths[:3]) != digests(other[:3])
+    assert not [path for path in (tmp_path / "a").iterdir() if path.name.endswith(".tmp")]
+
+
+def test_numbers_beside_the_figure(tmp_path: Path) -> None:
+    path = curves_figure(tmp_path / "beta", [PANEL])[-1]
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    assert len(rows) == 9
+    row = rows[1]
+    assert (row["curve"], row["r"], row["certified_graphs"], row["test_graphs"]) == ("0.7", "1", "30", "50")
+    assert float(row["low95"]) < float(row["certified_accuracy"]) == 0.6 < float(row["high95"])
+    assert (rows[-1]["curve"], rows[-1]["certified_accuracy"]) == ("edge-blind", "0.240000")
+
+
+def test_band_is_clopper_pearson() -> None:
+    from scipy.stats import binomtest
+
+    low, high = CURVES[0].band
+    exact = binomtest(30, 50).proportion_ci(0.95)
+    assert (low[1], high[1]) == (pytest.approx(exact.low), pytest.approx(exact.high))
+
+
+def test_figures_of_one_and_of_several(folder: Path, tmp_path: Path) -> None:
+    runs = [read_run(folder / name, f"_{name}$") for name in ("even", "uneven", "blind")]
+    runs = with_attacks(with_lines(runs), folder / "attack")
+    paths = write_figures(tmp_path, runs)
+    stems = ["add_remove", "certified_accuracy", "under_attack"]
+    assert sorted({path.stem for path in paths}) == stems
+    assert len(paths) == 4 * len(stems)
+    accuracy = (tmp_path / "certified_accuracy.csv").read_text().splitlines()
+    assert sum(line.split(",")[2] == "0" for line in accuracy) == 6  # two runs, three attackers
+    assert "edge-blind,every,6,12,0.500000,0.210945,0.789055" in accuracy[-1]
+    attacked = list(csv.DictReader((tmp_path / "under_attack.csv").read_text().splitlines()))
+    assert {row["test_graphs"] for row in attacked} == {"4"}  # both bounds are of the graphs attacked
+    assert next(row["curve"] for row in attacked if row["r"] == "0") == "certified (lower bound)"
+    # an edge-blind model alone: its line, and nothing that a radius could tell
+    alone = write_figures(tmp_path / "blind", runs[2:])
+    assert {path.stem for path in alone} == {"certified_accuracy"}
+
+
+def test_curves_are_the_librarys_certified_accuracy(folder: Path, even: CertifiedRun) -> None:
+    with open_run(folder / "even", CertifySettings) as run:
+        votes = [evidence for _, evidence in read_evidence(run)]
+    certificates = [evidence.certify(alpha=0.001) for evidence in votes]
+    accuracy = fp.certified_accuracy(certificates, [one.graph.label for one in votes], range(5))
+    curve = even.curve(top=4)
+    assert curve.accuracy.tolist() == accuracy.tolist()
+    assert curve.certified[0] == sum(bool(row["correct"]) for row in even.rows)
+    assert curve == even.curve("influence", "radius", top=4, name="even")
+
+
+def test_a_grid_of_additions_and_removals_contains_what_the_radius_says(folder: Path) -> None:
+    for name in ("even", "uneven"):
+        run = read_run(folder / name, name)
+        counts = run.add_remove_counts()
+        by_flips, alone = (run.curve(attacker=attacker, top=20).certified for attacker in ("radius", "removes_radius"))
+        assert counts[0, 0] == by_flips[0]
+        assert tuple(counts[0]) == alone[: counts.shape[1]]
+        for adds, removes in [(0, 1), (1, 0), (1, 1)]:
+            assert counts[adds, removes] >= by_flips[adds + removes]
+
+
+def test_an_edge_blind_run_has_no_end(folder: Path) -> None:
+    run = read_run(folder / "blind", "blind")
+    assert run.edge_blind
+    assert run.defence == "edge-blind"
+    assert curve_range([run]) == 10
+    assert set(run.curve(top=10).certified) == {6}
+
+
+@pytest.mark.parametrize(
+    ("count", "total", "text"),
+    [
+        (29, 40, "73%"),  # 72.5: half up, never half to even
+        (1, 8, "13%"),
+        (1, 16, "6%"),
+        (0, 40, "0%"),
+        (40, 40, "100%"),
+        (1, 1000, "0.1%"),
+        (1, 100_000, "0.1%"),  # not 0: there is one
+        (99_999, 100_000, "99.9%"),  # not 100: one is missing
+        (1, 160, "0.6%"),
+    ],
+)
+def test_one_rounding(count: int, total: int, text: str) -> None:
+    assert percent(count, total) == text
+
+
+def test_the_lead_over_a_network_that_ignores_edges(even: CertifiedRun) -> None:
+    for line in range(13):
+        lead = even.lead_over(line)
+        counts = even.curve(top=40).certified
+        assert lead == max((r for r, count in enumerate(counts) if count > line), default=-1)
+
+
+def attacked(run: CertifiedRun, size: int, *, success: bool = True, role: str = "defended") -> CertifiedRun:
+    """The run with an attack of so many flips on its second graph."""
+    row, graph = run.rows[1], run.graphs[run.rows[1]["graph"]]
+    pairs = [(0, node) for node in range(1, 9)][:size]
+    flips = tuple(pairs)
+    result = AttackResult(
+        "greedy", graph.flipped(flips), flips, row["predicted"], success, True, 0.001, 5, 1.0, -1.0, 10
+    )
+    return replace(run, attacks={row["graph"]: {role: result}})
+
+
+def test_an_attack_within_the_radius_is_named(even: CertifiedRun) -> None:
+    radius = even.rows[1]["radius"]
+    assert radius >= 1
+    assert attacked(even, radius).broken == [1]
+    assert attacked(even, radius + 1).broken == []
+    assert attacked(even, radius, success=False).broken == []
+    assert attacked(even, radius, role="base").broken == []  # the certificate is not about the base model
+    rows = [{**row, "predicted": 0} for row in even.rows]
+    assert replace(attacked(even, radius), rows=rows).broken == []  # nor about another class than its own
+
+
+def test_accuracy_under_attack_counts_the_graphs_attacked(even: CertifiedRun) -> None:
+    run = attacked(even, 2)
+    assert run.under_attack["defended"].certified == (1, 1, 0, 0, 0, 0)
+    assert run.under_attack["defended"].graphs == 1
+    assert attacked(even, 2, success=False).under_attack["defended"].certified == (1,) * 6
+
+
+def test_labels_that_are_missing_count_as_not_right(even: CertifiedRun) -> None:
+    rows = [{**row, "label": None} for row in even.rows]
+    assert not np.any(replace(even, rows=rows).right_radii() >= 0)

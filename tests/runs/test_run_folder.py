@@ -1,17 +1,38 @@
-"""The run folder: nobody else's files, one process at a time, leftovers of a killed one removed."""
+"""The run folder: nobody else's files, one process at a time, settings that never change silently, and the table."""
 
-from __future__ import annotations
-
+import csv
+import dataclasses
+import io
+import json
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pandas
 import pytest
 
 import flipproof as fp
-from flipproof.runs.run_folder import STORE_FILE, Store, StudySettings, open_run, written_run
+from flipproof import certify_run
+from flipproof.datasets import topologies
+from flipproof.defences.defence import described
+from flipproof.errors import InputError
+from flipproof.fields import from_plain
+from flipproof.runs import table
+from flipproof.runs.run_folder import (
+    STORE_FILE,
+    AttackSettings,
+    CertifySettings,
+    Store,
+    StudySettings,
+    open_run,
+    written_run,
+)
+from flipproof.runs.table import COLUMNS, columns_of, read_table, write_formatted, write_table
+from support.runs import settings_of
 
 SETTINGS = StudySettings("made by hand", {"a": 1})
 
@@ -194,3 +215,192 @@ def test_one_process_at_a_time_and_a_killed_one_lets_go(path: Path) -> None:
             other.kill()
     with Store(path, write=True) as store:
         assert store.load(0) == b"x", "what was committed is there, without a word of farewell"
+
+
+GRAPHS = {index: fp.Graph(4, [(0, 1)]) for index in range(100)}
+
+
+def black_box(graphs: list[fp.Graph]) -> list[int]:
+    return [0] * len(graphs)
+
+
+SMOOTH = fp.SmoothedClassifier(black_box, fp.EdgeNoise(keep=0.8), num_classes=2)
+SAMPLED = settings_of(SMOOTH, GRAPHS, samples=10, seed=3)
+
+
+def altered(folder: Path, **changes: Any) -> None:
+    path = folder / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_what_is_written_comes_back(tmp_path: Path) -> None:
+    SAMPLED.write(tmp_path)
+    assert CertifySettings.read(tmp_path) == SAMPLED
+    content = json.loads((tmp_path / "run.json").read_text())
+    assert content.keys() == {"format", "command", "settings", "versions"}
+    assert (content["format"], content["command"]) == (3, "certify")
+    assert content["versions"].keys() == {"flipproof", "numpy", "scipy", "torch"}
+    assert content["settings"]["defence"] == described(SMOOTH.defence)
+    before = (tmp_path / "run.json").stat().st_mtime_ns
+    SAMPLED.write(tmp_path)
+    assert (tmp_path / "run.json").stat().st_mtime_ns == before
+
+
+def test_the_question_is_read_by_its_defence(tmp_path: Path) -> None:
+    for defence, asked in (
+        (SMOOTH, {"samples": 10, "seed": 3, "alpha": 0.1, "simultaneous": True}),
+        (fp.VotingClassifier(black_box, 3, num_classes=2), {}),
+        (fp.EdgeBlindClassifier(black_box, num_classes=2), {}),
+    ):
+        settings = settings_of(defence, GRAPHS, **asked)
+        assert settings.request() == from_plain(defence.defence.request, {**asked, "graphs": 100})
+        assert settings.defence_object == defence.defence
+    simultaneous = settings_of(SMOOTH, GRAPHS, samples=10, seed=3, alpha=0.1, simultaneous=True).request()
+    assert simultaneous.level == 0.1 / 100, "alpha is shared among the graphs of the run"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"part": "test"}, "part = 'all'; asked for part = 'test'"),
+        ({"question": SAMPLED.question | {"samples": 11}}, "samples = 10; asked for samples = 11"),
+        ({"question": SAMPLED.question | {"seed": 4}}, "seed = 3; asked for seed = 4"),
+        ({"defence": {"name": "voting", "groups": 3}}, "defence = 'smoothing'; asked for defence = 'voting'"),
+        ({"defence": SAMPLED.defence | {"add": 0.5}}, r"add = 0\.\d+; asked for add = 0\.5"),
+        ({"graphs": list(range(99))}, r"graphs = \[0, 1, .*\.\.\.; asked"),
+    ],
+)
+def test_another_run_is_refused_by_the_name_of_the_difference(
+    tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    SAMPLED.write(tmp_path)
+    with pytest.raises(fp.InputError, match=f"holds a run with {words}"):
+        dataclasses.replace(SAMPLED, **changes).write(tmp_path)
+    assert CertifySettings.read(tmp_path) == SAMPLED
+
+
+def test_a_run_of_another_command_or_version_is_refused(tmp_path: Path) -> None:
+    SAMPLED.write(tmp_path)
+    for kind in (AttackSettings, StudySettings):
+        with pytest.raises(fp.InputError, match=f"was not made by flipproof {kind.command}"):
+            kind.read(tmp_path)
+    altered(tmp_path, format=1)
+    for use in (lambda: CertifySettings.read(tmp_path), lambda: SAMPLED.write(tmp_path)):
+        with pytest.raises(fp.InputError, match="holds a run of another version of flipproof"):
+            use()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": 3, "settings": 3}', "\ufffe"])
+def test_a_file_that_is_no_run_json(tmp_path: Path, text: str) -> None:
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(fp.InputError, match=r"run\.json cannot be read as a run's settings"):
+        CertifySettings.read(tmp_path)
+
+
+def test_settings_that_are_missing_or_unknown_are_named(tmp_path: Path) -> None:
+    SAMPLED.write(tmp_path)
+    content = json.loads((tmp_path / "run.json").read_text())["settings"]
+    for odd in ({**content, "colour": "red"}, {key: value for key, value in content.items() if key != "part"}):
+        altered(tmp_path, settings=odd)
+        with pytest.raises(fp.InputError, match=r"has other settings than flipproof certify writes: (colour|part)"):
+            CertifySettings.read(tmp_path)
+
+
+def test_folders_that_are_no_run(tmp_path: Path) -> None:
+    with pytest.raises(fp.InputError, match="is not a run folder: there is no such folder"):
+        CertifySettings.read(tmp_path / "gone")
+    with pytest.raises(fp.InputError, match=r"is not a run folder: it has no run\.json .*--out of flipproof certify"):
+        CertifySettings.read(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    smooth = fp.SmoothedClassifier(
+        lambda graphs: [int(g.num_edges > 2) for g in graphs], fp.EdgeNoise(keep=0.9), num_classes=2
+    )
+    graphs = [fp.Graph(5, [(0, node) for node in range(1, 1 + place % 5)], label=place % 2) for place in range(11)]
+    run = tmp_path_factory.mktemp("table") / "run"
+    certify_run(smooth, graphs, out=run, samples=200)
+    return run
+
+
+def written(rows, kind):
+    content = io.BytesIO()
+    write_formatted(rows, kind, content)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize("group", [1, 4, 11, 100])
+def test_groups_make_no_difference(folder, tmp_path, monkeypatch, group):
+    rows = list(read_table(folder))
+    monkeypatch.setattr(table, "ROWS_AT_ONCE", group)
+    write_table(tmp_path, iter(rows))
+    stored = read_table(tmp_path)
+    assert len(stored) == len(rows) == 11
+    assert list(stored) == rows
+    assert [stored[place] for place in (10, 0, -1, 5)] == [rows[place] for place in (10, 0, -1, 5)]
+    assert stored[3:7] == rows[3:7]
+    with pytest.raises(IndexError):
+        stored[11]
+    assert columns_of(stored, "radius", "counts") == columns_of(rows, "radius", "counts")
+
+
+def test_formats(folder):
+    rows = list(read_table(folder))
+    assert written(rows, "json").decode() == json.dumps(rows, indent=1) + "\n"
+    assert written([], "json") == b"[]\n"
+    lines = list(csv.DictReader(io.StringIO(written(rows, "csv").decode())))
+    assert [int(line["radius"]) for line in lines] == [row["radius"] for row in rows]
+    assert list(lines[0]) == list(COLUMNS)
+    with pytest.raises(InputError, match="--format must be one of csv, parquet, json; got 'xml'"):
+        written(rows, "xml")
+
+
+def test_a_damaged_group_is_said(folder, tmp_path):
+    content = bytearray((folder / "certificates.parquet").read_bytes())
+    content[4:2000] = bytes(len(content[4:2000]))
+    (tmp_path / "certificates.parquet").write_bytes(content)
+    with pytest.raises(InputError, match="is cut off or altered"):
+        list(read_table(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def certified() -> tuple[Any, list[fp.Certificate]]:
+    graphs = topologies(8)
+    smooth = fp.SmoothedClassifier(
+        lambda shown: [int(g.num_edges > 35) for g in shown], fp.EdgeNoise(keep=0.8), num_classes=8
+    )
+    return graphs, smooth.certify_all(graphs, samples=40, alpha=0.01, seed=0)
+
+
+def test_a_data_frame_has_a_row_per_certificate(certified: tuple[Any, list[fp.Certificate]]) -> None:
+    graphs, certificates = certified
+    frame = fp.to_dataframe(certificates, graphs)
+    assert isinstance(frame, pandas.DataFrame)
+    assert frame["radius"].tolist() == [c.radius for c in certificates]
+    assert frame["nodes"].tolist() == [graph.num_nodes for graph in graphs]
+    assert frame["label"].tolist() == graphs.labels.tolist()
+    abstained = [c.abstains for c in certificates]
+    assert frame["predicted"].isna().tolist() == abstained
+    assert any(abstained)
+    assert not all(abstained)
+    share = fp.certified_accuracy(certificates, graphs.labels, radii=[1])[0]
+    assert ((frame["correct"]) & (frame["radius"] >= 1)).mean() == pytest.approx(share)
+    assert frame.groupby("label")["radius"].mean().shape == (8,)
+    assert str(frame["predicted"].dtype) == "Int64"
+    assert frame["counts"].tolist() == [list(c.counts) for c in certificates]
+    assert frame["graph"].tolist() == list(range(8))
+    assert np.array(frame["grid"][0]).shape == certificates[0].grid.shape
+    assert "correct" not in fp.to_dataframe(certificates)
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda graphs, found: fp.to_dataframe(found, graphs[:3]), "those of the certificates, 8; got 3"),
+        (lambda graphs, found: fp.to_dataframe(graphs), "list of certificates; got Graph"),
+    ],
+)
+def test_what_it_refuses(call: Any, sentence: str, certified: tuple[Any, list[fp.Certificate]]) -> None:
+    with pytest.raises(fp.InputError, match=sentence):
+        call(*certified)

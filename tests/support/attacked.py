@@ -1,7 +1,5 @@
 """Models and exact smoothed classifiers to attack, for the tests of attacks."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 
@@ -15,27 +13,31 @@ from flipproof.noise import NoisyBatch
 from support.cube import Cube
 
 
-class CubeClassifier(Classifier):
-    """A cube's base classifier, read off its table."""
+class TableClassifier(Classifier):
+    """A base classifier that is a table over all graphs of some nodes: what it says is known without asking."""
 
     path = "table"
 
-    def __init__(self, cube: Cube) -> None:
-        self.cube, self.num_classes = cube, cube.num_classes
+    def __init__(self, labels: NDArray[Any], num_classes: int) -> None:
+        self.table, self.num_classes = labels, num_classes
 
     def batch_size(self, graph: fp.Graph, noise: fp.EdgeNoise) -> int:
         return 1024
 
     def scores(self, batch: NoisyBatch) -> NDArray[Any]:
         assert batch.states is not None
-        return np.eye(self.num_classes)[self.cube.labels[batch.states @ (1 << np.arange(self.cube.slots))]]
+        return np.eye(self.num_classes)[self.table[batch.states @ (1 << np.arange(batch.states.shape[1]))]]
 
     def expectation(self, graph: fp.Graph) -> str:
-        return "states of the cube's slots"
+        return "a row of states"
 
 
-class ExactSmoothed(CubeClassifier):
+class ExactSmoothed(TableClassifier):
     """The smoothed classifier of a cube with its exact shares of votes as logits: nothing sampled, nothing missed."""
+
+    def __init__(self, cube: Cube) -> None:
+        super().__init__(cube.labels, cube.num_classes)
+        self.cube = cube
 
     def scores(self, batch: NoisyBatch) -> NDArray[Any]:
         assert batch.states is not None

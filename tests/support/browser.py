@@ -1,7 +1,5 @@
 """Debian's Chromium, headless, for pages that are opened as a reader opens them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Small real runs for the tests of the report, on data whose every name wants to break out of a page."""
 
-from __future__ import annotations
-
 import csv
 import sys
 from pathlib import Path

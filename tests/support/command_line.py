@@ -1,7 +1,5 @@
 """The command line in this process: quick, and through the same ``main()`` as the real one."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

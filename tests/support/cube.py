@@ -1,10 +1,4 @@
-"""Small graphs whose every noisy version can be listed: exact shares, exact influences, exact attacks.
-
-A classifier here is a table with one label for each of the ``2**N`` states of the slots. Nothing is sampled, and nothing of the
-certificates is used.
-"""
-
-from __future__ import annotations
+"""Small graphs whose every noisy version is listed: exact shares of votes, and exact means of the lead test's statistic."""
 
 import itertools
 from collections.abc import Iterator
@@ -15,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof import EdgeNoise, Graph
+from flipproof.certificates.influence.lead_test import Attack, Cells, Kind
 from flipproof.certificates.sampled_votes import Votes
 from flipproof.noise import BLOCK, SampleStream
 
@@ -174,3 +169,57 @@ def _trained(states: NDArray[np.bool_], num_classes: int, clean: NDArray[np.bool
         out -= 5 * active.T @ error
         hidden -= 5 * inputs.T @ step
     return np.asarray((np.tanh((states * 2.0 - 1) @ hidden) @ out).argmax(axis=1))
+
+
+def terms(
+    cube: Cube,
+    chosen: list[int],
+    attack: Attack,
+    top: dict[Kind, float],
+    rival: dict[Kind, float],
+    label: int,
+    other: int,
+) -> tuple[np.ndarray, Cells]:
+    """What every noisy version of the graph adds to the statistic of a set, ``[2**N]``."""
+    degree = max(sum(kind) for kind in top)
+    cells = Cells.of(attack.groups, attack.overlap, degree)
+    flips = (all_states(cube.slots) ^ cube.clean)[:, chosen]
+    if len(attack.groups) == 1:
+        seen = [flips[:, [cube.noise.symmetric or attack_holds(attack, slot) for slot in chosen]].sum(axis=1)]
+    else:
+        seen = [flips[:, ~cube.clean[chosen]].sum(axis=1), flips[:, cube.clean[chosen]].sum(axis=1)]
+    cell = np.ravel_multi_index(tuple(seen), tuple(group.count + 1 for group in attack.groups))
+    gain, price = ((np.array([part[kind] for kind in cells.kinds]) @ cells.features)[cell] for part in (top, rival))
+    return np.where(cube.labels == label, gain, np.where(cube.labels == other, -price, 0.0)), cells
+
+
+def attack_holds(attack: Attack, slot: int) -> bool:
+    """Whether a slot is one whose flips the attack can see."""
+    return bool((attack.slots == slot).any())
+
+
+def log_mean_statistic(
+    cube: Cube,
+    chosen: list[int],
+    attack: Attack,
+    top: dict[Kind, float],
+    rival: dict[Kind, float],
+    label: int,
+    other: int,
+) -> tuple[float, Cells]:
+    """The logarithm of the mean of the exponential of the statistic of one sample."""
+    added, cells = terms(cube, chosen, attack, top, rival, label, other)
+    return float(np.log(cube.law(cube.clean) @ np.exp(added))), cells
+
+
+def mean_statistic(
+    cube: Cube,
+    chosen: list[int],
+    attack: Attack,
+    top: dict[Kind, float],
+    rival: dict[Kind, float],
+    label: int,
+    other: int,
+) -> float:
+    """The mean of the statistic of one sample."""
+    return float(cube.law(cube.clean) @ terms(cube, chosen, attack, top, rival, label, other)[0])

@@ -3,8 +3,6 @@
 Nothing here imports what it is compared with, except ``EdgeNoise`` for its integer thresholds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache

@@ -1,7 +1,5 @@
 """Random graphs for property tests."""
 
-from __future__ import annotations
-
 import itertools
 
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Models for the guards: some whose answers depend on other graphs or earlier calls, in every convention, and honest networks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

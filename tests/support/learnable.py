@@ -1,7 +1,5 @@
 """A problem that networks learn quickly, and networks that show what they were shown."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import nn

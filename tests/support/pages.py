@@ -13,8 +13,6 @@ A fenced block with a title (``title="labels.csv"``) is a file, and is written. 
 begin with a known program.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import re

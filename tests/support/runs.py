@@ -1,7 +1,5 @@
 """Run folders made by hand, and what stands in them altered."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

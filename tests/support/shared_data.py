@@ -1,7 +1,5 @@
 """Where the real data sets lie: ``$FLIPPROOF_DATA``, else ``../shared/data`` beside the project."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Tests of fit use fixed seeds, so they are deterministic. Their false-alarm rate,
 ``FALSE_ALARM`` for each p-value, after Bonferroni over all slots and pairs that it looks at.
 """
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

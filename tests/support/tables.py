@@ -1,7 +1,5 @@
 """Base classifiers that are tables of random answers, and what every attack does to a vote of theirs."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 An edge flip changes one view. So if all three agree, two of three still do after any single flip: radius 1. Otherwise radius 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

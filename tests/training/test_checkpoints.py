@@ -10,7 +10,7 @@ from flipproof import models
 from flipproof.training import finished_epochs
 from support.learnable import WithDropout, dense_or_not, weights_of
 
-THOROUGH = {"copies": 2, "consistency": 1.0, "average": 0.9, "class_weights": True, "noise": fp.EdgeNoise(keep=0.8)}
+THOROUGH = {"copies": 2, "average": 0.9, "class_weights": True, "noise": fp.EdgeNoise(keep=0.8)}
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def test_a_users_model_in_pygs_convention_learns_too():
     assert _accuracy(model, dense_or_not(seed=1)) > 0.9
 
 
-@pytest.mark.parametrize("options", [{}, {"copies": 3, "consistency": 1.0, "average": 0.9}])
+@pytest.mark.parametrize("options", [{}, {"copies": 3, "average": 0.9}])
 def test_the_same_seed_gives_the_same_weights_to_the_byte(options):
     def trained(seed):
         model = WithDropout()
@@ -129,7 +129,6 @@ def test_settings_are_recorded_as_json_and_progress_is_shown_on_demand(capsys):
         ({"batch_size": 2.5}, "batch_size must be an integer"),
         ({"weight_decay": -1}, "weight_decay must be a number of at least 0"),
         ({"average": 1.0}, "average must be a number of at least 0 and below 1"),
-        ({"consistency": 1.0}, "consistency compares copies"),
         ({"objective": "best"}, "objective must be one of samples, majority, attacked, attacked-votes; got 'best'"),
         ({"noise": 0.9}, "noise must be an EdgeNoise or None; got 0.9"),
         ({"features": "colour"}, "features must be"),

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,9 +64,9 @@ class CertifiedTraining(GraphTask):
         graphs: Iterable[Any],
         *,
         budget: int | Sequence[int],
-        features: Any,
-        validation: Iterable[Any] | None,
         chosen: Hyperparameters,
+        features: Any = None,
+        validation: Iterable[Any] | None = None,
     ) -> None:
         self.most, self.flips = _checked(model, budget)
         members, self.model, self.featured = as_graphs(graphs), model, bool(model.in_features)
@@ -202,9 +202,9 @@ def learn_counts(
     graphs: Iterable[Any],
     *,
     budget: int | Sequence[int],
-    validation: Iterable[Any] | None,
     chosen: Hyperparameters,
-    progress: bool | Callable[[int, int], None] = False,
+    validation: Iterable[Any] | None = None,
+    features: Any = None,
 ) -> TrainingResult:
     """Let a local network read numbers of nodes and edges alone, and fill its table: at once, without steps.
 
@@ -228,8 +228,6 @@ def learn_counts(
             answers = model.table(part.sizes, part.num_edges, torch.full_like(part.sizes, flips))
             right = float((answers == part.labels).double().mean())
             shares += [1 - right, right]
-    if callable(progress):
-        progress(chosen.epochs, chosen.epochs)
     settings = {"budget": flips if isinstance(budget, int) else list(most), "class_weights": chosen.class_weights}
     return TrainingResult((Epoch(*shares),), 0, time.perf_counter() - started, settings)
 

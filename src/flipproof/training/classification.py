@@ -28,7 +28,6 @@ from flipproof.training.objectives import (
     VARIANTS,
     Attack,
     averaged_loss,
-    disagreement,
     rises,
     variants,
 )
@@ -78,9 +77,9 @@ class GraphClassification(GraphTask):
         graphs: Iterable[Any],
         *,
         view: View,
-        features: Any,
-        validation: Iterable[Any] | None,
         chosen: Hyperparameters,
+        features: Any = None,
+        validation: Iterable[Any] | None = None,
         edge_features: torch_module.EdgeFeatures | None = None,
         flips: int = 0,
     ) -> None:
@@ -122,7 +121,7 @@ class GraphClassification(GraphTask):
                 adjacency = self._attacked(batch, adjacency, draws)
             elif self.flips:
                 adjacency = self._worst(batch, adjacency, self.view.room(batch, copies, draws), draws)
-            yield self._outcome(self._logits(batch, adjacency, copies), batch.labels, self.chosen.consistency)
+            yield self._outcome(batch, adjacency)
 
     def validation(self) -> Iterator[Outcome]:
         copies = self.view.validation_copies(self.chosen.copies)
@@ -136,15 +135,14 @@ class GraphClassification(GraphTask):
             if self.flips and not self.attacked:
                 room = self.view.room(batch, copies, draws, validation=True)
                 adjacency = self._worst(batch, adjacency, room, draws)
-            yield self._outcome(self._logits(batch, adjacency, copies), batch.labels)
+            yield self._outcome(batch, adjacency)
 
     def _worst(self, batch: Padded, adjacency: Tensor, room: Tensor, draws: Draws) -> Tensor:
         """Of the variants of each matrix the one with the highest loss, ``[copies * B, n, n]``."""
-        copies = len(adjacency) // len(batch.labels)
-        labels = batch.labels.to(self.device).repeat(copies)
+        labels = batch.labels.to(self.device).repeat(len(adjacency) // len(batch.labels))
 
         def losses(matrices: Tensor) -> Tensor:
-            logits = self._logits(batch, matrices, copies).flatten(0, 1)
+            logits = self._logits(batch, matrices).flatten(0, 1)
             return nn.functional.cross_entropy(logits, labels, reduction="none")
 
         with _in_evaluation(self.model):  # variants differ by their flips and not by dropout
@@ -172,7 +170,7 @@ class GraphClassification(GraphTask):
         attack = Attack.drawn(batch.adjacency, adjacency, self.view.room(batch, 1, draws), draws, self.flips)
 
         def loss(matrices: Tensor) -> Tensor:
-            return averaged_loss(self._logits(batch, matrices, copies), labels)
+            return averaged_loss(self._logits(batch, matrices), labels)
 
         with _in_evaluation(self.model):
             if self.convention == "dense":
@@ -194,16 +192,15 @@ class GraphClassification(GraphTask):
     def _draws(self, purpose: str, index: int) -> Draws:
         return lambda what, shape: keyed_draws(f"{purpose} {what}", self.chosen.seed, index, shape)
 
-    def _outcome(self, logits: Tensor, labels: Tensor, consistency: float = 0.0) -> Outcome:
-        labels = labels.to(self.device)
+    def _outcome(self, batch: Padded, adjacency: Tensor) -> Outcome:
+        logits, labels = self._logits(batch, adjacency), batch.labels.to(self.device)
         cross_entropy = partial(nn.functional.cross_entropy, weight=self.class_weight)
         loss = OBJECTIVES[self.chosen.objective](logits, labels, cross_entropy)
-        if consistency:
-            loss = loss + consistency * disagreement(logits)
         return Outcome(loss, int((logits.argmax(dim=2) == labels).sum()) / len(logits), len(labels))
 
-    def _logits(self, batch: Padded, adjacency: Tensor, copies: int) -> Tensor:
+    def _logits(self, batch: Padded, adjacency: Tensor) -> Tensor:
         """The model's answers, ``[copies, B, C]``."""
+        copies = len(adjacency) // len(batch.labels)
         mask = batch.mask.repeat(copies, 1)
         own = None if batch.own is None else batch.own.repeat(copies, 1, 1)
         x = self.features.dense(adjacency, mask, own)

@@ -56,13 +56,6 @@ def averaged_loss(logits: Tensor, labels: Tensor) -> Tensor:
     return -averaged.gather(1, labels[:, None])[:, 0].clamp_min(_SMALLEST_SHARE).log()
 
 
-def disagreement(logits: Tensor) -> Tensor:
-    """The mean divergence ``KL(mean answer || answer)`` over the copies of each graph, for logits ``[copies, B, C]``."""
-    answers = logits.log_softmax(dim=2)
-    mean = answers.exp().mean(dim=0)
-    return (mean * (mean.clamp_min(1e-12).log() - answers)).sum(dim=2).mean()
-
-
 def variants(adjacency: Tensor, room: Tensor, draws: Draws, slopes: Tensor | None, flips: int) -> Iterator[Tensor]:
     """Variants of the matrices ``[K, n, n]`` with so many flips of pairs that there is room for, one after the other.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from typing import Any, Unpack
 
 from torch import nn
@@ -20,7 +21,8 @@ from flipproof.training.loop import Hyperparameters, Shared, TrainingResult, fit
 from flipproof.training.objectives import ATTACKED
 
 _OWN = ("model", "graphs", "noise", "flips", "budget")  # arguments of train that are not handed on
-_OF_COPIES = {"objective": "samples", "copies": 1, "consistency": 0.0, "edge_features": None}
+_OF_COPIES = {"objective": "samples", "copies": 1, "edge_features": None}
+_NUMBERS = {entry.name for entry in fields(Hyperparameters)}
 
 
 def train(
@@ -31,7 +33,6 @@ def train(
     objective: str = "samples",
     flips: int | None = None,
     copies: int = 1,
-    consistency: float = 0.0,
     budget: int | Sequence[int] | None = None,
     features: Any = None,
     epochs: int = 200,
@@ -61,7 +62,6 @@ def train(
             bounded loss, after a training with ``"attacked"``. docs/models.md compares them.
         flips: Largest number of flips of the attack in ``"attacked"`` and ``"attacked-votes"``; by default 2.
         copies: Noisy versions per graph and step.
-        consistency: Weight of a term that draws the answers on the copies of one graph together.
         budget: For a :class:`flipproof.models.Local`: as :func:`train_certified`, without noise.
         features: As for :class:`flipproof.SmoothedClassifier`; computed on the noisy graphs or sub-graphs.
         epochs: Passes over the graphs.
@@ -102,7 +102,8 @@ def train(
         )
     if objective in ATTACKED:
         flips = 2 if flips is None else checked_count(flips, "flips", 1, "for instance 2")
-    return _classify(model, graphs, View() if noise is None else Noisy(noise), flips or 0, **arguments)
+    view = View() if noise is None else Noisy(noise)
+    return _fit(GraphClassification, model, graphs, view=view, flips=flips or 0, **arguments)
 
 
 def train_voting(
@@ -113,7 +114,6 @@ def train_voting(
     renumber: bool = False,
     flips: int = 0,
     copies: int = 1,
-    consistency: float = 0.0,
     edge_features: Callable[[Any, Any], Any] | None = None,
     **shared: Unpack[Shared],
 ) -> TrainingResult:
@@ -128,11 +128,11 @@ def train_voting(
         flips: Number of pairs to train against: every sub-graph is replaced by the worst of several variants with this many pairs
             of its group flipped. It raises the price of votes. 0 flips nothing.
         copies: Sub-graphs per graph and step.
-        consistency, edge_features: As for :func:`train`.
+        edge_features: As for :func:`train`.
         **shared: The other arguments of :func:`train`.
     """
-    of_copies = {"copies": copies, "consistency": consistency, "edge_features": edge_features}
-    return _classify(model, graphs, SubGraphs(groups, renumber=renumber), flips, **of_copies, **shared)
+    arguments: dict[str, Any] = {"flips": flips, "copies": copies, "edge_features": edge_features, **shared}
+    return _fit(GraphClassification, model, graphs, view=SubGraphs(groups, renumber=renumber), **arguments)
 
 
 def train_certified(
@@ -153,7 +153,10 @@ def train_certified(
         counts_only: Let no node vote: the network learns from numbers of nodes and edges alone, at once, without epochs.
         **shared: The other arguments of :func:`train`; node features must not depend on edges.
     """
-    return _certify(model, graphs, counts_only, budget=budget, **shared)
+    arguments: dict[str, Any] = {**shared}
+    arguments |= {name: value for name, value in recipe(model).items() if arguments.get(name) is None}
+    at_once = counts_only or getattr(model, "counts_only", False)
+    return _fit(learn_counts if at_once else CertifiedTraining, model, graphs, budget=budget, **arguments)
 
 
 def train_for(model: nn.Module, graphs: Iterable[Any], **arguments: Any) -> TrainingResult:
@@ -178,52 +181,25 @@ def train_for(model: nn.Module, graphs: Iterable[Any], **arguments: Any) -> Trai
     return training(model, graphs, **chosen)
 
 
-def _classify(
+def _fit(
+    training: Callable[..., Any],
     model: nn.Module,
     graphs: Iterable[Any],
-    view: View,
-    flips: int,
     *,
-    features: Any = None,
-    validation: Any = None,
-    edge_features: Any = None,
-    checkpoint: Any = None,
-    progress: Any = False,
-    **numbers: Any,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool | Callable[[int, int], None] = False,
+    **arguments: Any,
 ) -> TrainingResult:
-    """Train a classifier of whole graphs, seen through a view."""
-    chosen = _chosen(model, numbers)
-    data = {"features": features, "validation": validation, "edge_features": edge_features}
-    task = GraphClassification(model, graphs, view=view, flips=flips, chosen=chosen, **data)
-    return fit(model, task, chosen, checkpoint=checkpoint, progress=progress)
-
-
-def _certify(
-    model: nn.Module,
-    graphs: Iterable[Any],
-    counts_only: bool,
-    *,
-    features: Any = None,
-    checkpoint: Any = None,
-    progress: Any = False,
-    budget: Any,
-    validation: Any = None,
-    **numbers: Any,
-) -> TrainingResult:
-    """Train a local network."""
-    defaults = {name: value for name, value in recipe(model).items() if numbers.get(name) is None}
-    chosen = _chosen(model, {**numbers, **defaults})
-    data = {"budget": budget, "validation": validation, "chosen": chosen}
-    if counts_only or getattr(model, "counts_only", False):
-        return learn_counts(model, graphs, **data, progress=progress)
-    task = CertifiedTraining(model, graphs, features=features, **data)
-    return fit(model, task, chosen, checkpoint=checkpoint, progress=progress)
-
-
-def _chosen(model: Any, numbers: Mapping[str, Any]) -> Hyperparameters:
-    """The numbers that steer a training; ``None`` stands for the default."""
+    """Train for the task that is made of these arguments, or at once; ``None`` stands for the default of a number."""
     if not isinstance(model, nn.Module):
         raise InputError(
             f"model must be a torch module; got {type(model).__name__} (other classifiers train themselves)"
         )
-    return Hyperparameters.of(**numbers)
+    chosen = Hyperparameters.of(**{name: value for name, value in arguments.items() if name in _NUMBERS})
+    data = {name: value for name, value in arguments.items() if name not in _NUMBERS}
+    task = training(model, graphs, chosen=chosen, **data)
+    if not isinstance(task, TrainingResult):
+        return fit(model, task, chosen, checkpoint=checkpoint, progress=progress)
+    if callable(progress):
+        progress(chosen.epochs, chosen.epochs)
+    return task

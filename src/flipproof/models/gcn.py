@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import cast
 
 from torch import Tensor, nn
 
@@ -43,8 +44,7 @@ class GCN(GraphNetwork):
     def logits(self, x: Tensor, layout: Layout) -> Tensor:
         scale = (layout.degrees() + 1).to(x.dtype).rsqrt()
         hidden = x
-        for linear in self.convolutions:
-            assert isinstance(linear, nn.Linear)
+        for linear in cast(list[nn.Linear], self.convolutions):
             # never wider than needed: propagate first where the layer widens, last where it narrows
             widens = linear.in_features <= linear.out_features
             hidden = (hidden if widens else nn.functional.linear(hidden, linear.weight)) * scale
@@ -62,20 +62,15 @@ class GCN(GraphNetwork):
         """What :meth:`on_degrees` needs to know of the weights; ``None`` if the network cannot be computed so."""
         if not self.looks_up_degrees:
             return None
-        first, second = self.convolutions[0], self.convolutions[1]
-        assert isinstance(first, nn.Linear)
-        assert isinstance(second, nn.Linear)
+        first, second = (cast(nn.Linear, layer) for layer in self.convolutions[:2])
         return PiecewiseLinear(first.weight[:, 0], first.bias, [(second.weight, None)])
 
     def on_degrees(self, lists: NeighbourLists, pieces: PiecewiseLinear) -> Tensor:
-        """As :meth:`forward`, for graphs without padding whose only feature is the degree; not for gradients.
-
-        The first layer then depends on one number per node, and is looked up.
-        """
+        """As :meth:`forward`, for graphs without padding whose only feature is the degree, so that the first layer is looked up;
+        not for gradients."""
         matrix = lists.normalised(1.0)
         (rows,) = lists.looked_up(pieces, lists.sums(matrix, lists.degrees.squeeze(1)))
-        _, second, *others = self.convolutions
-        assert isinstance(second, nn.Linear)
+        _, second, *others = cast(list[nn.Linear], self.convolutions)
         inner, last = Ending(relu=True), Ending(relu=True, pool="mean")
         hidden = lists.product(matrix, rows, second.bias, inner if others else last)
         for number, linear in enumerate(others, 1):

@@ -19,8 +19,8 @@ class GIN(GraphNetwork):
     .. math:: H_0 = X W + b, \qquad Z_k = \mathrm{LayerNorm}(H_k), \qquad
               H_{k+1} = H_k + \mathrm{MLP}_k((1 + \epsilon_k) Z_k + A Z_k / s)
 
-    with a fixed scale ``s``. The readout of ``Z = LayerNorm(H)`` joins its sum over the nodes divided by the square root of
-    their number, its mean and its maximum; a two-layer perceptron makes the logits.
+    with a fixed scale ``s``. The readout joins the sum of ``LayerNorm(H)`` over the nodes divided by the square root of their
+    number, its mean and its maximum; a two-layer perceptron makes the logits.
 
     With ``noise``, messages pass over :math:`\hat A = (A - p_+ (J - I)) / (1 - p_+ - p_-)`, whose mean over the noise is the
     clean adjacency matrix, and every node also sees its degree in it. With ``sizes``, a learned vector for each number of nodes

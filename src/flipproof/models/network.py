@@ -20,16 +20,12 @@ from flipproof.errors import InputError
 class NamedNetwork(nn.Module):
     """A network that :func:`flipproof.models.build` knows by name, and that can be saved."""
 
-    config: dict[str, Any]
-    """From this :func:`flipproof.models.build` makes the network again; plain JSON."""
+    config: dict[str, Any]  # from this build makes the network again; plain JSON
 
     @property
     def num_classes(self) -> int:
         """Number of classes ``C``."""
         return int(self.config["num_classes"])
-
-    def extra_repr(self) -> str:
-        return ", ".join(f"{key}={value!r}" for key, value in self.config.items() if key != "network")
 
 
 class GraphNetwork(NamedNetwork, ABC):
@@ -40,7 +36,6 @@ class GraphNetwork(NamedNetwork, ABC):
     """
 
     name: str
-    """The name under which :func:`flipproof.models.build` knows the network."""
 
     @abstractmethod
     def logits(self, x: Tensor, layout: Layout) -> Tensor:
@@ -108,11 +103,9 @@ class DenseLayout:
         self.sizes = self._nodes.sum(dim=1, keepdim=True)
 
     def degrees(self) -> Tensor:
-        """Neighbours of every node, one column."""
         return self.adj.sum(dim=2, keepdim=True)
 
     def neighbour_sums(self, values: Tensor) -> Tensor:
-        """Sum over the neighbours of every node, as ``values``."""
         return torch.bmm(self.adj, values)
 
     def gathered(self, values: Tensor, own: float = 1, scale: float = 1) -> Tensor:
@@ -126,7 +119,6 @@ class DenseLayout:
         return values.unsqueeze(1)
 
     def sums(self, values: Tensor) -> Tensor:
-        """Sum over the nodes of every graph, ``[B, d]``."""
         return torch.bmm(self._nodes.unsqueeze(1), values).squeeze(1)
 
     def means(self, values: Tensor) -> Tensor:
@@ -168,17 +160,12 @@ class SparseLayout:
 
 
 Layout = DenseLayout | SparseLayout
-"""A batch in either layout: a network written once runs on both."""
-
-
 _HEADS = 4  # of the attention
 _STACKS = {"graphsage": pyg.GraphSAGE, "sage": pyg.GraphSAGE, "gat": pyg.GAT}
 
 
 class PyGNetwork(NamedNetwork):
-    """``torch_geometric.nn.models.GraphSAGE`` or ``GAT``, the sum and the mean over the nodes, and a linear head.
-
-    Layers are followed by a layer normalisation of each node by itself, so that a graph's answer does not depend on its batch.
+    """PyG's ``GraphSAGE`` or ``GAT`` with a layer normalisation of each node, sum and mean over the nodes, and a linear head.
 
     Args:
         name: ``graphsage`` (``sage`` for short) or ``gat``.
@@ -219,13 +206,9 @@ class PyGNetwork(NamedNetwork):
 
 
 class EdgeBlind(GraphNetwork):
-    """A network that sees the nodes and no edge, hence is certified at every radius.
+    """A network that sees the nodes and no edge, hence is certified at every radius; ``network`` is used, not copied.
 
-    It holds only with node features that do not depend on edges either, ``features=None`` or ``"constant"``;
-    :func:`flipproof.train` refuses others.
-
-    Args:
-        network: The network to blind. It is used, not copied.
+    Node features must not depend on edges either, ``features=None`` or ``"constant"``; :func:`flipproof.train` refuses others.
     """
 
     name = "edge-blind"

@@ -43,7 +43,7 @@ def train_stack(
     Arguments are as for :func:`flipproof.train`; ``hyperparameters`` those of :class:`flipproof.training.loop.Hyperparameters`.
     """
     chosen = Hyperparameters(**{"average": 0.99, "seed": seed, **hyperparameters})
-    if len({str(network) for network in networks}) != 1:
+    if any(network.config != networks[0].config for network in networks):
         raise InputError(
             "networks must be built alike to be trained together; got other shapes (train them one by one)"
         )

@@ -30,13 +30,12 @@ _LARGEST_VOTE = 0.5  # of a node for one flip, where node features make too many
 
 
 class LocalViews(NamedTuple):
-    """Views of nodes as a network reads them, one row each: own features and sums of the neighbours' features ``[R, d]``,
-    degrees and the graph of each ``[R]``."""
+    """Views of nodes as a network reads them, one row each."""
 
-    own: Tensor
-    sums: Tensor
-    degrees: Tensor
-    graph: Tensor
+    own: Tensor  # features [R, d]
+    sums: Tensor  # of the neighbours' features [R, d]
+    degrees: Tensor  # [R]
+    graph: Tensor  # of each [R]
 
     @classmethod
     def counted(cls, own: Tensor, counts: Tensor, rows: Tensor, graph: Tensor) -> LocalViews:
@@ -70,12 +69,10 @@ class Voters(nn.Module):
                 cast(nn.Linear, self.offset[0]).weight.mul_(2)
 
     def view_scores(self, inputs: Tensor, context: Tensor, graph: Tensor) -> Tensor:
-        """The votes of views, ``[R, P]``."""
         hidden = (self.view(inputs) + self.setting(self._told(context))[graph]).relu()
         return cast(Tensor, self.outer(self.inner(hidden).relu()))
 
     def offsets(self, context: Tensor, counts: Tensor) -> Tensor:
-        """The scores of node sets with so many edges, ``[B, P]``; without a look at the log-odds."""
         known = context[:, : self._node_set + _BUDGET_INPUTS]
         return cast(Tensor, self.offset(torch.cat([known, counts], dim=1)))
 

@@ -25,10 +25,6 @@ class NodeOdds(nn.Module):
     Each of five parts of the training graphs has a forest and two perceptrons that were fitted to the other four. A training
     graph is known to those alone that have not seen it, any other graph to all of them; so what is learnt on top of the log-odds
     does not rely on what was learnt by heart. One factor makes them as sure as they are right.
-
-    Args:
-        in_features: Width ``d`` of the node features.
-        num_classes: Number of classes ``C``.
     """
 
     def __init__(self, in_features: int, num_classes: int) -> None:
@@ -51,17 +47,12 @@ class NodeOdds(nn.Module):
             fits = tables["value"].shape[1] == len(tables["shift"]) == self._classes
             if not fits or not 0 <= tables["columns"].min() <= tables["columns"].max() < self._width:
                 raise RuntimeError("the log-odds of nodes are those of other features or classes")
+            line.check_trees(tables, len(tables["columns"]))
         self.take(tables)
 
     def fit(self, rows: Floats, truth: Ints, weights: Floats, seed: int) -> Floats:
-        """Fit all to training graphs, and return the log-odds of these, ``[T, C]``; a single graph teaches nothing.
-
-        Args:
-            rows: What is known of their nodes, ``[T, s]``; see :func:`flipproof.models.node_statistics.node_statistics`.
-            truth: Their classes, ``[T]``.
-            weights: How much more a graph of each class counts than others, ``[C]``.
-            seed: Seed of parts, forests and perceptrons.
-        """
+        """Fit all to training graphs, from node statistics ``[T, s]``, classes ``[T]`` and weights of the classes ``[C]``, and
+        return the log-odds of these graphs, ``[T, C]``; a single graph teaches nothing."""
         columns = worth_having(rows)
         inputs = rows[:, columns]
         states, shares = [], np.ones((len(rows), self._classes))

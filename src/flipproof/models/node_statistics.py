@@ -31,8 +31,8 @@ _FOLDS = 3
 
 @dataclass(frozen=True)
 class NodeFit:
-    """What fitting did: the family that was chosen, with its setting, the share of training graphs that are classified correctly,
-    that of the graphs that chose it, before it was fitted to all of them, and the same for every setting that was tried."""
+    """What fitting did: the setting that was chosen, the share of training graphs classified correctly, that of the graphs that
+    chose it before it was fitted to all, and the same for every setting that was tried."""
 
     kind: str
     accuracy: float
@@ -43,14 +43,9 @@ class NodeFit:
 class NodeStatistics:
     r"""A classifier that sees the nodes of a graph and no edge: the better of a random forest and a perceptron.
 
-    Its inputs are the number of nodes and, for every node feature, sum, logarithm of the sum and mean (for one-hot features: how
-    often each kind occurs); for features with other values than 0 and 1 also deviation, smallest and largest value. None of them
-    depends on edges, so the answer is certified at every radius, provided that the node features do not depend on edges.
-
-    Args:
-        num_classes: Number of classes ``C``.
-
-    It is called with a list of :class:`flipproof.Graph`, and returns labels.
+    Its inputs are the number of nodes and, for every node feature, sum, logarithm of the sum and mean; for features with other
+    values than 0 and 1 also deviation, smallest and largest value. The answer is certified at every radius, provided that the
+    node features do not depend on edges. It is called with a list of :class:`flipproof.Graph`, and returns labels.
 
     >>> graphs = [Graph(n, [], label=int(n > 6)) for n in range(2, 12)] * 3
     >>> model = NodeStatistics(2)
@@ -122,7 +117,10 @@ class NodeStatistics:
         self._state = {"width": np.array([inputs.shape[1]]), "columns": columns}
         inputs, settings = inputs[:, columns], _settings(seed)
         parts = folds(truth, seed, _FOLDS) if parts is None else parts
-        compared = {name: _right(machine, inputs, truth, parts) for name, machine in settings.items()}
+        compared = dict.fromkeys(settings, 0.0)
+        for name, machine in settings.items() if parts else ():
+            right = [fitted(machine, inputs[a], truth[a]).predict(inputs[b]) == truth[b] for a, b in parts]
+            compared[name] = float(np.mean(np.concatenate(right)))
         kind = max(compared, key=lambda name: compared[name])
         machine = fitted(settings[kind], inputs, truth)
         self._state |= (forest_state if kind.startswith("forest") else perceptron_state)(machine, self.num_classes)
@@ -140,6 +138,8 @@ class NodeStatistics:
         last = tables["value"] if "roots" in tables else tables[f"weights_{_layers(tables) - 1}"]
         if last.shape[1] != self.num_classes or tables["columns"].max(initial=0) >= tables["width"][0]:
             raise RuntimeError(f"shapes {last.shape} for {self.num_classes} classes")
+        if "roots" in tables:
+            check_trees(tables, len(tables["columns"]))
         self._state = tables
 
 
@@ -174,20 +174,8 @@ def _settings(seed: int) -> dict[str, Any]:
     }
 
 
-def _right(machine: Any, inputs: Floats, truth: NDArray[np.int64], parts: Sequence[Any]) -> float:
-    """Share of the graphs that are right when they are not learned from."""
-    right = [
-        fitted(machine, inputs[learn], truth[learn]).predict(inputs[judge]) == truth[judge] for learn, judge in parts
-    ]
-    return float(np.mean(np.concatenate(right))) if right else 0.0
-
-
 def node_statistics(features: NDArray[Any]) -> Floats:
-    """All that can be said of a graph without its edges, ``[2 + 6 d]``, from the features of its nodes, ``[n, d]``.
-
-    >>> node_statistics(np.array([[1.0], [3.0]])).round(2).tolist()
-    [2.0, 0.69, 4.0, 1.61, 2.0, 1.0, 1.0, 3.0]
-    """
+    """All that can be said of a graph without its edges, ``[2 + 6 d]``, from the features of its nodes, ``[n, d]``."""
     count = len(features)
     size = [count, np.log(max(count, 1))]
     if not features.size:
@@ -219,7 +207,7 @@ def folds(truth: Ints, seed: int, number: int) -> list[tuple[Ints, Ints]]:
 
 
 def forest(seed: int, *, leaf: int = 1, depth: int | None = None) -> Any:
-    """A random forest that is not fitted, with so many graphs per leaf at least and so many questions per tree at most."""
+    """A random forest that is not fitted, with so many graphs per leaf and questions per tree."""
     from sklearn.ensemble import RandomForestClassifier
 
     return RandomForestClassifier(_TREES, min_samples_leaf=leaf, max_depth=depth, random_state=seed % 2**32)
@@ -238,7 +226,6 @@ def perceptron(seed: int, *, decay: float) -> Any:
 
 
 def fitted(machine: Any, inputs: Floats, truth: Ints) -> Any:
-    """The machine, fitted."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a perceptron that has not converged is one that stopped early
         return machine.fit(inputs, truth)
@@ -263,6 +250,21 @@ def forest_state(machine: Any, num_classes: int) -> State:
         "threshold": np.where(leaves, 0.0, threshold),
         "value": value,
     }
+
+
+def check_trees(state: State, inputs: int) -> None:
+    """Refuse stored trees that do not lead to leaves: children stand behind their parents, or are the leaf itself."""
+    own = np.arange(len(state["value"]))
+    leaf, inside = state["left"] == own, state["right"] == own
+    ahead = (state["left"] > own) & (state["right"] > own) | leaf & inside
+    places = np.concatenate([state[name] for name in ("roots", "left", "right")])
+    if (
+        not ahead.all()
+        or places.min() < 0
+        or places.max() >= len(own)
+        or not np.isin(state["feature"], range(inputs)).all()
+    ):
+        raise RuntimeError("the trees of its forest do not end in leaves")
 
 
 def forest_scores(state: State, rows: Floats, num_classes: int) -> Floats:

@@ -1,8 +1,7 @@
 """The loop: optimiser, schedule, averaged weights, checkpoints and history of a training, and the numbers that steer it.
 
-What is learnt is a :class:`Task`; the loop knows neither graphs nor noise. Each piece of a batch goes backward before the next is
-asked for, so that only one is in memory. All randomness of a task is a pure function of the seed and of the epoch or step: a
-training that resumes has nothing to restore but dropout.
+What is learnt is a :class:`Task`; the loop knows neither graphs nor noise. All randomness of a task is a pure function of the
+seed and of the epoch or step: a training that resumes has nothing to restore but dropout.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from flipproof.files import write_bytes
 from flipproof.models.network import NamedNetwork
 from flipproof.progress import watched
 from flipproof.training.batches import digest
-from flipproof.training.objectives import OBJECTIVES
 
 _FORMAT = "flipproof checkpoint 4"
 _WORTH_SHARING = 2**20  # entries of a batch from which several threads help
@@ -37,6 +35,7 @@ _FORGETTING = 10  # early on the average reaches back a tenth of the steps: the 
 _WARM_UP = 0.1  # share of the steps in which the learning rate rises
 _FIRST, _LAST = 0.04, 0.001  # factors on the highest rate
 
+OBJECTIVES = ("samples", "majority", "attacked", "attacked-votes")
 _AMOUNTS = {
     "learning_rate": ("above 0", math.inf),
     "weight_decay": ("of at least 0", math.inf),
@@ -93,7 +92,7 @@ class Hyperparameters:
         object.__setattr__(self, "seed", checked_seed(self.seed))
 
     def rate(self, step: int, members: int) -> float:
-        """The learning rate of a step, in a training on so many members: a warm-up, then a cosine to nearly nothing."""
+        """The learning rate of a step: a warm-up, then a cosine to nearly nothing."""
         steps = self.epochs * -(-members // self.batch_size)
         done = step / max(1, steps - 1)
         if done < _WARM_UP:
@@ -108,8 +107,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class Epoch:
-    """One pass over the training graphs: mean loss and the share classified correctly, as the training views them and while the
-    weights were changing; the same for the validation graphs, if there are any."""
+    """One pass: mean loss and share classified correctly of training graphs, as training views them, and of validation graphs."""
 
     loss: float
     accuracy: float

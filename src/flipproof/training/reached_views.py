@@ -1,8 +1,7 @@
 """The views of many graphs and all that attacks reach from them, and what the worst attack on a batch takes from its leads.
 
-The knapsack is a maximum over attacks, and what an attack takes from the lead is a sum of votes before minus votes after. So the
-maximum is found without gradients, over all views that attacks reach, and only the votes that it is made of are computed again
-with them. That costs hardly more than the network itself.
+The maximum over attacks is found without gradients, over all views that attacks reach, and only the votes that it is made of are
+computed again with them. That costs hardly more than the network itself.
 """
 
 from __future__ import annotations
@@ -33,11 +32,8 @@ class TrainingAttack(NamedTuple):
 
 
 class ReachedViews:
-    """The views of many graphs and all that attacks reach from them, one after the other in flat tensors.
-
-    Every class of nodes has, for each number of flips, a segment of entries: the views that it can have after so many. The first
-    entry of each is the view as it is.
-    """
+    """The views of many graphs and all that attacks reach from them, one after the other in flat tensors: every class of nodes
+    has, for each number of flips, a segment of the views that it can have after so many, the first the view as it is."""
 
     def __init__(
         self,
@@ -87,17 +83,14 @@ class ReachedViews:
         return scores.gather(1, self.columns[labels]) * self.signs[labels]
 
     def context(self, model: Local, members: Tensor, budget: int) -> Tensor:
-        """What is known of the node sets of some graphs, ``[B, z]``."""
         odds = None if self.odds is None else self.odds[members]
         return model.context(self.sizes[members], self.sums[members], odds, budget=budget)
 
     def leads(
         self, model: Local, members: Tensor, attack: TrainingAttack, *, attacked: bool = True, alone: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Leads of the true class over its rivals, what the worst attack takes ``[B, C - 1]``; who is right ``[B]``.
-
-        They are those of the network without log-odds, ``alone``, or with them.
-        """
+        """Leads of the true class over its rivals, what the worst attack takes ``[B, C - 1]``; who is right ``[B]``. ``alone``:
+        without log-odds."""
         context, labels = self.context(model, members, attack.budget), self.labels[members]
         columns, signs = self.columns[labels], self.signs[labels]
         rows, owner = self.rows.select(members)
@@ -238,11 +231,7 @@ def _single_flips(views: NodeViews) -> np.ndarray[Any, Any]:
 
 
 def worst_choice(values: Tensor, total: int) -> Tensor:
-    """How to hand out a total among nodes so that their values add up to most, ``[Q, n]``.
-
-    Args:
-        values: What ``0, 1, ..., k`` bring at each node, ``[Q, n, k + 1]``.
-        total: The sum to hand out, at most ``n k``.
+    """How to hand out a total of at most ``n k`` so that values add up to most, ``[Q, n]``; ``0, ..., k`` bring ``[Q, n, k + 1]``.
 
     >>> worst_choice(torch.tensor([[[0.0, 5.0, 6.0], [0.0, 4.0, 8.5], [0.0, 1.0, 1.0]]]), 2).tolist()
     [[1, 1, 0]]

@@ -16,12 +16,11 @@ from flipproof.noise import EdgeNoise
 from flipproof.noise.groups import EdgeGroups
 from flipproof.training.batches import Noisy, SubGraphs, View
 from flipproof.training.certified import CertifiedTraining, learn_counts, recipe
-from flipproof.training.classification import GraphClassification
+from flipproof.training.classification import ATTACKED, GraphClassification
 from flipproof.training.loop import Hyperparameters, Shared, TrainingResult, fit
-from flipproof.training.objectives import ATTACKED
 
 _OWN = ("model", "graphs", "noise", "flips", "budget")  # arguments of train that are not handed on
-_OF_COPIES = {"objective": "samples", "copies": 1, "edge_features": None}
+_OF_COPIES = {"objective": "samples", "copies": 1}
 _NUMBERS = {entry.name for entry in fields(Hyperparameters)}
 
 
@@ -45,7 +44,6 @@ def train(
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | Callable[[int, int], None] = False,
-    edge_features: Callable[[Any, Any], Any] | None = None,
 ) -> TrainingResult:
     """Train a model in place with AdamW, under noise or as it is; afterwards it is in evaluation mode.
 
@@ -77,7 +75,6 @@ def train(
         checkpoint: A file that holds the state of the training. After a stop or a kill, the same call continues from there and
             ends with the same weights; the file of another training is refused.
         progress: ``True`` shows progress on stderr; a function is called with the number of epochs done and their total.
-        edge_features: As for :class:`flipproof.SmoothedClassifier`.
 
     >>> from flipproof import EdgeNoise
     >>> from flipproof.datasets import topologies
@@ -114,7 +111,6 @@ def train_voting(
     renumber: bool = False,
     flips: int = 0,
     copies: int = 1,
-    edge_features: Callable[[Any, Any], Any] | None = None,
     **shared: Unpack[Shared],
 ) -> TrainingResult:
     """Train a model for a :class:`flipproof.VotingClassifier`: every graph of a step is its sub-graph of a random group.
@@ -128,11 +124,10 @@ def train_voting(
         flips: Number of pairs to train against: every sub-graph is replaced by the worst of several variants with this many pairs
             of its group flipped. It raises the price of votes. 0 flips nothing.
         copies: Sub-graphs per graph and step.
-        edge_features: As for :func:`train`.
         **shared: The other arguments of :func:`train`.
     """
-    arguments: dict[str, Any] = {"flips": flips, "copies": copies, "edge_features": edge_features, **shared}
-    return _fit(GraphClassification, model, graphs, view=SubGraphs(groups, renumber=renumber), **arguments)
+    view = SubGraphs(groups, renumber=renumber)
+    return _fit(GraphClassification, model, graphs, view=view, flips=flips, copies=copies, **shared)
 
 
 def train_certified(

@@ -118,10 +118,8 @@ class Local(GraphNetwork):
 
     Args:
         in_features: Width ``d`` of the node features; 0 for graphs without any, whose views are degrees.
-        num_classes: Number of classes ``C``.
-        hidden: Width of the layers.
         counts_only: Read numbers of nodes and edges alone, for graphs without node features.
-        seed: Makes the initial weights; ``None`` takes torch's own generator.
+        num_classes, hidden, seed: As for :class:`GCN`.
     """
 
     name = "local"

@@ -223,7 +223,7 @@ def learn_counts(
 
 
 def bounded_loss(leads: Tensor, bound: float) -> Tensor:
-    """Loss of each graph ``[B]`` from its leads over all rivals ``[B, C - 1]``: at most ``1 / bound``; for 0 the cross-entropy."""
+    """Loss of each graph ``[B]`` from its leads over rivals ``[B, C - 1]``: at most ``1 / bound``; for 0 the cross-entropy."""
     log_share = -torch.logsumexp(torch.cat([torch.zeros_like(leads[:, :1]), -leads], dim=1), dim=1)
     return -log_share if bound == 0 else -torch.expm1(bound * log_share) / bound
 

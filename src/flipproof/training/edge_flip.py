@@ -47,11 +47,7 @@ class EdgeFlip(BaseTransform):  # type: ignore[misc]
     """A data set with this transform holds noisy graphs: certification refuses it."""
 
     def __init__(
-        self,
-        noise: EdgeNoise,
-        *,
-        seed: int | None = None,
-        edge_features: Callable[[Any, Any], Any] | str | None = None,
+        self, noise: EdgeNoise, *, seed: int | None = None, edge_features: Callable[[Any, Any], Any] | str | None = None
     ) -> None:
         if not isinstance(noise, EdgeNoise):
             raise InputError(f"noise must be an EdgeNoise; got {noise!r} (for instance EdgeNoise(keep=0.9))")

@@ -231,7 +231,7 @@ def _single_flips(views: NodeViews) -> np.ndarray[Any, Any]:
 
 
 def worst_choice(values: Tensor, total: int) -> Tensor:
-    """How to hand out a total of at most ``n k`` so that values add up to most, ``[Q, n]``; ``0, ..., k`` bring ``[Q, n, k + 1]``.
+    """How to hand out a total so that values add up to most, ``[Q, n]``; at each node ``0, ..., k`` bring ``[Q, n, k + 1]``.
 
     >>> worst_choice(torch.tensor([[[0.0, 5.0, 6.0], [0.0, 4.0, 8.5], [0.0, 1.0, 1.0]]]), 2).tolist()
     [[1, 1, 0]]

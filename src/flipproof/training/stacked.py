@@ -1,8 +1,7 @@
 """Several networks of one shape, trained together: one batched computation over the stack of their weights.
 
-The networks differ in their initial weights and share the order of the graphs and the noise. The optimiser is SOAP (Vyas et
-al., ICLR 2025): Adam in the eigenbasis of the gradients' covariances. The inputs of a graph network's layers are strongly
-correlated (degrees, sums of degrees); where Adam creeps along the narrow directions, SOAP needs a quarter of the steps or less.
+The optimiser is SOAP (Vyas et al., ICLR 2025): Adam in the eigenbasis of the gradients' covariances. The inputs of a graph
+network's layers are strongly correlated (degrees, sums of degrees), and SOAP needs a quarter of Adam's steps or less.
 """
 
 from __future__ import annotations

@@ -54,26 +54,22 @@ def train(
         model: A torch module in the dense convention ``forward(x, adj, mask)`` or PyG's ``forward(x, edge_index, batch)``.
         graphs: Labelled graphs, in any form the library accepts.
         noise: Edge noise, fresh for every graph in every step; frozen pairs are left alone.
-        objective: What the loss rewards. ``"samples"``: every noisy copy answered correctly. ``"majority"``: the answer averaged
-            over the copies of a graph; use 64 copies, after a training for the samples. ``"attacked"``: every copy answered
-            correctly after the flips of the graph that hurt the averaged answer most. ``"attacked-votes"``: the same with a
-            bounded loss, after a training with ``"attacked"``. docs/models.md compares them.
+        objective: What the loss rewards: every noisy copy answered correctly (``"samples"``), the answer averaged over 64 copies
+            (``"majority"``), every copy after the flips of the graph that hurt the averaged answer most (``"attacked"``), or
+            the same with a bounded loss (``"attacked-votes"``). docs/models.md compares them.
         flips: Largest number of flips of the attack in ``"attacked"`` and ``"attacked-votes"``; by default 2.
         copies: Noisy versions per graph and step.
         budget: For a :class:`flipproof.models.Local`: as :func:`train_certified`, without noise.
         features: As for :class:`flipproof.SmoothedClassifier`; computed on the noisy graphs or sub-graphs.
         epochs: Passes over the graphs.
-        learning_rate: The highest rate, between a warm-up and a cosine to nearly nothing; by default 0.01; with a budget 0.006,
-            and 0.003 with node features.
+        learning_rate: The highest rate; by default 0.01; with a budget 0.006, and 0.003 with node features.
         batch_size: Graphs per step; by default 64.
         weight_decay: Weight decay of AdamW; by default 0.0001; with a budget 0.001, and 0.3 with node features.
-        average: Decay of an exponential moving average of the weights over steps, which becomes the model; 0 takes the last
-            weights. By default 0, and 0.99 with a budget.
+        average: Decay of a moving average of the weights, which becomes the model; by default 0, and 0.99 with a budget.
         class_weights: Give every class the same weight in the loss, however many graphs it has.
         validation: Labelled graphs; the weights of the epoch with the smallest loss on them are kept.
         seed: Seed of the order of graphs, the noise and dropout.
-        checkpoint: A file that holds the state of the training. After a stop or a kill, the same call continues from there and
-            ends with the same weights; the file of another training is refused.
+        checkpoint: A file from which the same call continues after a stop or a kill, to the same weights.
         progress: ``True`` shows progress on stderr; a function is called with the number of epochs done and their total.
 
     >>> from flipproof import EdgeNoise
@@ -119,10 +115,9 @@ def train_voting(
         model: As for :func:`train`.
         graphs: Labelled graphs, in any form the library accepts.
         groups: Number of groups, or the groups themselves.
-        renumber: Number the nodes of every training graph at random before they are hashed, afresh in every step. It suits data
-            whose node numbers have no meaning.
+        renumber: Number the nodes of every graph at random before they are hashed, for data whose node numbers mean nothing.
         flips: Number of pairs to train against: every sub-graph is replaced by the worst of several variants with this many pairs
-            of its group flipped. It raises the price of votes. 0 flips nothing.
+            of its group flipped, which raises the price of votes.
         copies: Sub-graphs per graph and step.
         **shared: The other arguments of :func:`train`.
     """

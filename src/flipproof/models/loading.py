@@ -63,7 +63,6 @@ class LoadedModel:
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What its folder remembers; nothing for a user's own."""
         return {} if self.saved is None else self.saved.metadata
 
     def features(self, name: str | None) -> str | None:
@@ -101,13 +100,12 @@ def load_model(name: str) -> LoadedModel:
     if path.is_dir():
         saved = load_metadata(path)
         return LoadedModel(load(path), str(saved.config["name"]), saved.weights_hash, saved)
+    if name in NAMES:
+        remedy = f"train it first: flipproof train --model {name} ... --out M, then --model M"
+        raise InputError(f"--model {name} is a model without weights ({remedy})")
     if ":" not in name:
-        raise InputError(
-            f"--model {name} is a model without weights (train it first: flipproof train --model {name} ... --out M, then "
-            "--model M)"
-            if name in NAMES
-            else f"--model must be a folder that train wrote, or package.module:factory; {name} is neither (check the path)"
-        )
+        expected = "a folder that train wrote, or package.module:factory"
+        raise InputError(f"--model must be {expected}; {name} is neither (check the path)")
     factory, source = _imported(name, "--model")
     with _told(f"--model {name}: the factory failed", "it is called without arguments"):
         model = factory()
@@ -307,7 +305,6 @@ def _content(value: Any, home: str, seen: dict[int, Any]) -> Iterator[bytes]:
 
 
 def _parts(value: Any, home: str) -> tuple[Any, ...]:
-    """What an object consists of."""
     if isinstance(value, np.ndarray):
         return () if value.dtype.hasobject else (value.shape, value.dtype.str, value.tobytes())
     if is_torch_module(value):

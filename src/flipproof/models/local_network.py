@@ -95,7 +95,6 @@ class Voters(nn.Module):
         return factor * _UNIT_ROUNDOFF * torch.maximum(value, offset).squeeze(0)
 
     def _told(self, context: Tensor, absolute: bool = False) -> Tensor:
-        """What nodes are told of the context, ``[B, ...]``."""
         if self.summary is None:
             return context
         known, budget = context[:, : self._node_set], context[:, self._node_set : self._node_set + _BUDGET_INPUTS]
@@ -163,7 +162,6 @@ class Local(GraphNetwork):
             self.trained_for.fill_(budget)
 
     def read_counts_only(self) -> None:
-        """Let no node vote from now on."""
         if self.in_features:
             raise InputError(
                 "counts_only is for local networks without node features; this one reads them (leave it out)"
@@ -185,7 +183,6 @@ class Local(GraphNetwork):
 
     @property
     def counts_only(self) -> bool:
-        """Whether no node votes."""
         return "counts_only" in self.config
 
     def measure_columns(self, nodes: Tensor) -> None:
@@ -374,5 +371,4 @@ def _budget_code(budget: int, like: Tensor) -> Tensor:
 
 
 def _absolute(layer: nn.Linear, value: Tensor) -> Tensor:
-    """The layer with absolute weights."""
     return nn.functional.linear(value, layer.weight.abs(), None if layer.bias is None else layer.bias.abs())

@@ -27,7 +27,6 @@ class NamedNetwork(nn.Module):
 
     @property
     def num_classes(self) -> int:
-        """Number of classes ``C``."""
         return int(self.config["num_classes"])
 
 
@@ -55,10 +54,10 @@ class GraphNetwork(NamedNetwork, ABC):
         return self.logits(x, SparseLayout(edge_index, batch))
 
 
-def checked_config(name: str, **counts: Any) -> dict[str, Any]:
-    """The config of a model whose arguments are all counts of at least 1."""
-    checked = {key: checked_count(value, key, 1, f"for instance {key}=8") for key, value in counts.items()}
-    return {"name": name, **checked}
+def checked_config(name: str, *counts: Any) -> dict[str, Any]:
+    """The config of a model, from its width of node features, number of classes, width and number of layers."""
+    values = zip(("in_features", "num_classes", "hidden", "layers"), counts, strict=True)
+    return {"name": name} | {key: checked_count(value, key, 1, f"for instance {key}=8") for key, value in values}
 
 
 def alteration(network: GraphNetwork) -> str | None:
@@ -68,9 +67,8 @@ def alteration(network: GraphNetwork) -> str | None:
     """
     if not type(network).__module__.startswith("flipproof.models."):
         return f"{type(network).__name__} is a class of its own"
-    built = _parts_as_built(
-        type(network), tuple((key, value) for key, value in network.config.items() if key != "name")
-    )
+    arguments = {key: value for key, value in network.config.items() if key != "name"}
+    built = _parts_as_built(type(network), tuple(arguments.items()))
     for name, part in network.named_modules():
         if built.get(name) is not type(part):
             return f"{name or 'the network itself'} is a {type(part).__name__}"
@@ -187,9 +185,7 @@ class PyGNetwork(NamedNetwork):
         seed: int | None = None,
     ) -> None:
         super().__init__()
-        self.config = checked_config(
-            name, in_features=in_features, num_classes=num_classes, hidden=hidden, layers=layers
-        )
+        self.config = checked_config(name, in_features, num_classes, hidden, layers)
         heads = {"heads": _HEADS} if name == "gat" else {}
         if heads and hidden % _HEADS:
             raise InputError(f"hidden must be a multiple of the {_HEADS} heads of gat; got {hidden} (for instance 32)")
@@ -252,9 +248,7 @@ class GCN(GraphNetwork):
         self, in_features: int = 1, num_classes: int = 2, *, hidden: int = 64, layers: int = 2, seed: int | None = None
     ) -> None:
         super().__init__()
-        self.config = checked_config(
-            self.name, in_features=in_features, num_classes=num_classes, hidden=hidden, layers=layers
-        )
+        self.config = checked_config(self.name, in_features, num_classes, hidden, layers)
         widths = [in_features, *[hidden] * layers]
         with seeded_weights(seed):
             self.convolutions = nn.ModuleList(nn.Linear(before, after) for before, after in pairwise(widths))
@@ -274,7 +268,6 @@ class GCN(GraphNetwork):
 
     @property
     def looks_up_degrees(self) -> bool:
-        """Whether the network can be computed by :meth:`on_degrees`."""
         return bool(self.config["in_features"] == 1 and self.config["layers"] > 1)
 
     def degree_pieces(self) -> PiecewiseLinear | None:
@@ -331,9 +324,7 @@ class GIN(GraphNetwork):
         seed: int | None = None,
     ) -> None:
         super().__init__()
-        self.config = checked_config(
-            self.name, in_features=in_features, num_classes=num_classes, hidden=hidden, layers=layers
-        )
+        self.config = checked_config(self.name, in_features, num_classes, hidden, layers)
         self.background, self.contrast, self.corrects = 0.0, 1.0, noise is not None
         if noise is not None:
             self.background, lost = _probabilities(noise)
@@ -387,8 +378,6 @@ def _probabilities(noise: EdgeNoise | Sequence[float]) -> tuple[float, float]:
 
 
 class _Block(nn.Module):
-    """The perceptron of one layer, and the normalisation before it."""
-
     scale = 0.25
 
     def __init__(self, width: int) -> None:

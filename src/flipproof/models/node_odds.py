@@ -37,11 +37,9 @@ class NodeOdds(nn.Module):
         self.tables, self._packed = tables, torch.frombuffer(bytearray(arrays.save(tables)), dtype=torch.uint8)
 
     def get_extra_state(self) -> Tensor:
-        """The tables for the network's folder, as bytes."""
         return self._packed
 
     def set_extra_state(self, packed: Tensor) -> None:
-        """Take what :meth:`get_extra_state` returned, if it fits the network."""
         tables = arrays.load(packed.cpu().numpy().tobytes())
         if tables:
             fits = tables["value"].shape[1] == len(tables["shift"]) == self._classes
@@ -85,7 +83,6 @@ class NodeOdds(nn.Module):
 
 
 def _fitted_state(inputs: Floats, truth: Ints, num_classes: int, seed: int) -> State:
-    """A forest and perceptrons, fitted to the same graphs."""
     trees = line.forest_state(line.fitted(line.forest(seed, depth=_DEPTH), inputs, truth), num_classes)
     parts = [
         line.perceptron_state(line.fitted(line.perceptron(seed, decay=decay), inputs, truth), num_classes)
@@ -95,7 +92,6 @@ def _fitted_state(inputs: Floats, truth: Ints, num_classes: int, seed: int) -> S
 
 
 def _joined(states: list[State]) -> State:
-    """Several such states as one."""
     starts = np.cumsum([0, *(len(state["value"]) for state in states)])[:-1].astype(np.int32)
     moved = [
         state | {name: state[name] + start for name in ("roots", "left", "right")}

@@ -64,7 +64,6 @@ class NodeStatistics:
         self._state: State = {}
 
     def __call__(self, graphs: Sequence[Graph]) -> NDArray[np.int64]:
-        """The label of every graph."""
         return np.asarray(self.scores(graphs).argmax(axis=1))
 
     def scores(self, graphs: Sequence[Graph]) -> Floats:
@@ -89,14 +88,12 @@ class NodeStatistics:
     def fit(
         self, graphs: Iterable[Any], *, features: Any = None, validation: Iterable[Any] | None = None, seed: int = 0
     ) -> NodeFit:
-        """Fit all settings, choose the best, and fit it once more to all graphs. The same arguments give the same weights.
+        """Fit all settings to labelled graphs, choose the best, and fit it once more to all graphs.
 
         Args:
-            graphs: Labelled graphs.
             features: Node features, as for :class:`flipproof.EdgeBlindClassifier`; by default the graphs' own, if they have any.
-            validation: Labelled graphs that choose the setting, and then belong to the training graphs. By default three-fold
-                cross-validation on ``graphs`` chooses it.
-            seed: Seed of forests, perceptrons and folds.
+            validation: Labelled graphs that choose the setting; by default three-fold cross-validation on ``graphs``.
+            seed: Seed of forests, perceptrons and folds. The same arguments give the same weights.
         """
         seed = checked_seed(seed)
         rows, truth = _labelled(graphs, features, "graphs")
@@ -105,10 +102,10 @@ class NodeStatistics:
             learn, (more, held_out) = np.arange(len(truth)), _labelled(validation, features, "validation")
             parts = [(learn, len(learn) + np.arange(len(held_out)))]
             rows, truth = [*rows, *more], np.concatenate([truth, held_out])
-        if truth.max() >= self.num_classes:
+        if (top := truth.max()) >= self.num_classes:
             raise InputError(
-                f"the model must have a class for every label; got {self.num_classes} classes and label {truth.max()} "
-                f"(build it with num_classes={truth.max() + 1})"
+                f"the model must have a class for every label; got {self.num_classes} classes and label {top} (build it with "
+                f"num_classes={top + 1})"
             )
         if len({len(row) for row in rows}) > 1:
             raise InputError("graphs must have node features of one width (give all of them the same columns)")
@@ -127,13 +124,11 @@ class NodeStatistics:
         return NodeFit(kind, float(np.mean(machine.predict(inputs) == truth)), compared[kind], compared)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The weights, as a torch module's."""
         import torch
 
         return {key: torch.from_numpy(np.ascontiguousarray(value).copy()) for key, value in self._state.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take what :meth:`state_dict` returned."""
         tables = {key: value.numpy() for key, value in state.items()}
         last = tables["value"] if "roots" in tables else tables[f"weights_{_layers(tables) - 1}"]
         if last.shape[1] != self.num_classes or tables["columns"].max(initial=0) >= tables["width"][0]:
@@ -148,7 +143,6 @@ def _own(graph: Graph) -> NDArray[Any]:
 
 
 def _labelled(graphs: Iterable[Any], features: Any, argument: str) -> tuple[list[Floats], NDArray[np.int64]]:
-    """Statistics and labels."""
     members = as_graphs(graphs)
     if not members or any(graph.label is None for graph in members):
         raise InputError(f"{argument} must be labelled graphs, at least one (build them with label=0, 1, 2, ...)")
@@ -214,7 +208,6 @@ def forest(seed: int, *, leaf: int = 1, depth: int | None = None) -> Any:
 
 
 def perceptron(seed: int, *, decay: float) -> Any:
-    """A perceptron on standardised inputs that is not fitted."""
     from sklearn.neural_network import MLPClassifier
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -254,10 +247,9 @@ def forest_state(machine: Any, num_classes: int) -> State:
 
 def check_trees(state: State, inputs: int) -> None:
     """Refuse stored trees that do not lead to leaves: children stand behind their parents, or are the leaf itself."""
-    own = np.arange(len(state["value"]))
-    leaf, inside = state["left"] == own, state["right"] == own
-    ahead = (state["left"] > own) & (state["right"] > own) | leaf & inside
-    places = np.concatenate([state[name] for name in ("roots", "left", "right")])
+    own, left, right = np.arange(len(state["value"])), state["left"], state["right"]
+    ahead = (left > own) & (right > own) | (left == own) & (right == own)
+    places = np.concatenate([state["roots"], left, right])
     if (
         not ahead.all()
         or places.min() < 0

@@ -71,7 +71,6 @@ class LabelledGraphs:
         return digest(parts)
 
     def entries(self, batch_size: int) -> int:
-        """Entries of the matrices of the largest batch."""
         return min(batch_size, len(self)) * int(self.sizes.max()) ** 2
 
     def cut(self, members: Tensor, copies: int, *, by_size: bool = False) -> Iterator[Tensor]:
@@ -82,7 +81,6 @@ class LabelledGraphs:
             yield from torch.split(part, max(1, _MOST_ENTRIES // entries))
 
     def padded(self, members: Tensor) -> Padded:
-        """The given graphs as one batch."""
         sizes, chosen = self.sizes[members], members.tolist()
         n = int(sizes.max())
         adjacency, frozen = (_matrices([pairs[index] for index in chosen], n) for pairs in (self._edges, self._frozen))
@@ -173,7 +171,6 @@ class View:
         return batch.adjacency.repeat(copies, 1, 1)
 
     def validation_copies(self, copies: int) -> int:
-        """The number of copies of a validation graph where training sees ``copies``."""
         return 1
 
     def room(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Tensor:

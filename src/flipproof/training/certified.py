@@ -47,7 +47,6 @@ _PARTS = 5  # of the training graphs, of which the network is not shown one
 
 
 def recipe(model: Any) -> dict[str, float]:
-    """The learning rate, weight decay and average that suit a local network."""
     featured = getattr(model, "in_features", 0) > 0
     return {"learning_rate": 0.003 if featured else 0.006, "weight_decay": 0.3 if featured else 1e-3, "average": 0.99}
 
@@ -102,7 +101,6 @@ class CertifiedTraining(GraphTask):
         model.learn_sizes(recurrence(members, labels.tolist()) >= _RECURRENT)
 
     def _nodes(self, graph: Graph) -> Tensor:
-        """Features of its nodes, ``[n, d]``."""
         rows = self.features.of(graph).to(torch.float32)
         if rows.shape[1] != self.model.in_features:
             raise InputError(
@@ -184,7 +182,6 @@ class CertifiedTraining(GraphTask):
     def _attacked(
         self, views: ReachedViews, members: Tensor, attack: TrainingAttack, *, alone: bool, attacked: bool = True
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """As :meth:`ReachedViews.leads`."""
         single = TrainingAttack(attack.budget, 1, 1, 1) if self.pairwise else attack
         leads, worst, right = views.leads(self.model, members, single, attacked=attacked, alone=alone)
         return leads, attack.flips * worst if self.pairwise else worst, right
@@ -247,7 +244,6 @@ def recurrence(graphs: Sequence[Graph], labels: Sequence[int]) -> float:
 
 
 def _between(done: float, start: float, end: float) -> float:
-    """0 up to the start, 1 from the end on, and linear between."""
     return min(1.0, max(0.0, (done - start) / (end - start)))
 
 

@@ -31,12 +31,10 @@ VARIANTS = 3  # with flips, of which training takes the worst
 
 
 def _samples(logits: Tensor, labels: Tensor, cross_entropy: CrossEntropy) -> Tensor:
-    """Every copy by itself."""
     return cross_entropy(logits.flatten(0, 1), labels.repeat(len(logits)))
 
 
 def _majority(logits: Tensor, labels: Tensor, cross_entropy: CrossEntropy) -> Tensor:
-    """The answer averaged over the copies of a graph."""
     evidence = (logits.softmax(dim=2).mean(dim=0) + _SMALLEST_SHARE).log()
     # the second term goes on raising the share of votes where the majority is right already
     return _TEMPERATURE * cross_entropy(evidence / _TEMPERATURE, labels) + cross_entropy(evidence, labels)
@@ -144,7 +142,6 @@ class GraphTask:
         return shuffled(self.graphs.sizes, self.chosen.batch_size, seed=self.chosen.seed, epoch=epoch)
 
     def check_classes(self, number: int) -> None:
-        """Refuse labels without a class."""
         if self.highest_label >= number:
             raise InputError(
                 f"the model must have a class for every label; got {number} classes and label {self.highest_label} "
@@ -277,7 +274,6 @@ class GraphClassification(GraphTask):
         return Outcome(loss, int((logits.argmax(dim=2) == labels).sum()) / len(logits), len(labels))
 
     def _logits(self, batch: Padded, adjacency: Tensor) -> Tensor:
-        """The model's answers, ``[copies, B, C]``."""
         copies = len(adjacency) // len(batch.labels)
         mask = batch.mask.repeat(copies, 1)
         own = None if batch.own is None else batch.own.repeat(copies, 1, 1)

@@ -77,7 +77,6 @@ class EdgeFlip(BaseTransform):  # type: ignore[misc]
         return noisy
 
     def _next(self) -> str:
-        """The identity of the next draw."""
         if self.seed is None:
             return f"torch {int(torch.randint(2**63 - 1, ()))}"
         worker = get_worker_info()

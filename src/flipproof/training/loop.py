@@ -14,9 +14,9 @@ import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypedDict
+from typing import Any, NamedTuple, Protocol, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -32,9 +32,11 @@ _FORMAT = "flipproof checkpoint 4"
 _WORTH_SHARING = 2**20  # entries of a batch from which several threads help
 _CHECKPOINT_SECONDS = 1.0  # between checkpoints: writing one costs as much as a quick epoch
 _FORGETTING = 10  # early on the average reaches back a tenth of the steps: the first weights are soon forgotten
-_WARM_UP = 0.1  # share of the steps in which the learning rate rises
-_FIRST, _LAST = 0.04, 0.001  # factors on the highest rate
-
+_WARM_UP, _FIRST, _LAST = (
+    0.1,
+    0.04,
+    0.001,
+)  # share of the steps in which the learning rate rises, factors on the highest rate
 OBJECTIVES = ("samples", "majority", "attacked", "attacked-votes")
 _AMOUNTS = {
     "learning_rate": ("above 0", math.inf),
@@ -75,7 +77,6 @@ class Hyperparameters:
 
     @classmethod
     def of(cls, **values: Any) -> Hyperparameters:
-        """These values; ``None`` stands for the default."""
         return cls(**{name: value for name, value in values.items() if value is not None})
 
     def __post_init__(self) -> None:
@@ -117,23 +118,15 @@ class Epoch:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What training did; the trained weights are in the model.
-
-    Attributes:
-        history: One :class:`Epoch` per pass.
-        best_epoch: Index of the epoch whose weights the model has: the best on validation, else the last.
-        seconds: Time taken, earlier sessions included.
-        settings: The arguments as plain JSON, to be stored with the model.
-    """
+    """What training did; the trained weights are in the model."""
 
     history: tuple[Epoch, ...] = field(repr=False)
-    best_epoch: int
-    seconds: float
-    settings: dict[str, Any]
+    best_epoch: int  # whose weights the model has: the best on validation, else the last
+    seconds: float  # earlier sessions included
+    settings: dict[str, Any]  # the arguments as plain JSON, to be stored with the model
 
     @property
     def epochs(self) -> int:
-        """Number of epochs."""
         return len(self.history)
 
     @property
@@ -142,8 +135,7 @@ class TrainingResult:
         return self.history[self.best_epoch]
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Mean loss over some members, how many are classified correctly (averaged over copies), and how many there are."""
 
     loss: Tensor
@@ -258,13 +250,12 @@ class _State:
         self.history.append(shares)
 
     def run_step(self, members: Tensor) -> list[Outcome]:
-        """One step of the optimiser, on one batch."""
         self.optimizer.param_groups[0]["lr"] = self.chosen.rate(self.step, len(self.task))
         self.optimizer.zero_grad(set_to_none=True)
         parts = []
         for part in self.task.losses(members, self.step):
             (part.loss * (part.size / len(members))).backward()  # type: ignore[no-untyped-call]
-            parts.append(replace(part, loss=part.loss.detach()))
+            parts.append(part._replace(loss=part.loss.detach()))
         self.optimizer.step()
         self.step += 1
         current = self.model.state_dict()
@@ -276,7 +267,6 @@ class _State:
         return parts
 
     def content(self) -> dict[str, Any]:
-        """All that changes from epoch to epoch, for a checkpoint."""
         return {
             **{name: getattr(self, name) for name in self.kept},
             "model": self.model.state_dict(),
@@ -285,7 +275,6 @@ class _State:
         }
 
     def restore(self, content: dict[str, Any]) -> None:
-        """Go back to a state that :meth:`content` described."""
         self.model.load_state_dict(content["model"])
         self.optimizer.load_state_dict(content["optimizer"])
         torch.set_rng_state(content["dropout"])
@@ -294,7 +283,6 @@ class _State:
 
 
 def _mean(outcomes: Iterable[Outcome]) -> tuple[float, ...]:
-    """Loss and accuracy over all members."""
     parts = list(outcomes)
     size = sum(part.size for part in parts)
     loss = sum(float(part.loss) * part.size for part in parts)

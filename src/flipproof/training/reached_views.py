@@ -21,6 +21,8 @@ from flipproof.graphs import Graph
 from flipproof.models.local_network import Local, LocalViews, class_scores
 from flipproof.training.batches import Parts
 
+_Changes = tuple[Tensor, Tensor, Tensor, Tensor]  # views before and after, graph and rival of each
+
 
 class TrainingAttack(NamedTuple):
     """What a step prepares for: the network's budget, and at most so many additions, removals and flips."""
@@ -149,7 +151,7 @@ class ReachedViews:
 
     def _worst(
         self, members: Tensor, leads: Tensor, node_rows: Tensor, node_owner: Tensor, attack: TrainingAttack
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    ) -> _Changes:
         """The views before and after the worst attack, as rows of the batch, with graph and rival of each."""
         _, adds, removes, flips = attack
         # the worst view of every class after each number of flips
@@ -184,9 +186,7 @@ class ReachedViews:
         after = reached[class_of_node[touched], taken[touched, rival] - 1, rival]
         return node_rows[touched], after, node_owner[touched], rival
 
-    def _worst_pair(
-        self, members: Tensor, leads: Tensor, attack: TrainingAttack
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _worst_pair(self, members: Tensor, leads: Tensor, attack: TrainingAttack) -> _Changes:
         """The same for one flip, exactly: the pair whose two ends lose most together."""
         pairs, owner = self.pairs.select(members)
         rows = self.pair_rows[pairs]

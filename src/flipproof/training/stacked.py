@@ -153,7 +153,6 @@ class Soap:
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], rate: float) -> None:
-        """Change the weights."""
         self.steps += 1
         unbiased = 1 - _MEMORY**self.steps
         parts = zip(self.weights, gradients, self.means, self.squares, self.covariances, strict=True)

@@ -199,26 +199,21 @@ def test_graphs_that_come_back_are_recognised():
 
 
 def test_repeatable_and_resumed(tmp_path):
-    graphs = labelled_graphs(20, 3)
-    weights = []
-    for checkpoint in (None, tmp_path / "c"):
+    def stop(done, total):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    def trained(**options):
         model = Local(3, 3, hidden=8, seed=0)
-        if checkpoint is not None:
-            seen = []
-
-            def stop(done, total, seen=seen):
-                seen.append(done)
-                if done == 2:
-                    raise KeyboardInterrupt
-
-            with pytest.raises(KeyboardInterrupt):
-                fp.train(model, graphs, budget=2, epochs=4, checkpoint=checkpoint, progress=stop)
-            model = Local(3, 3, hidden=8, seed=0)
-        result = fp.train(model, graphs, budget=2, epochs=4, checkpoint=checkpoint)
+        result = fp.train(model, labelled_graphs(20, 3), budget=2, epochs=4, **options)
         assert result.settings["budget"] == 2
-        weights.append(model.state_dict())
-    for name, value in weights[0].items():
-        torch.testing.assert_close(weights[1][name], value, rtol=0, atol=0)
+        return model.state_dict()
+
+    whole = trained()
+    with pytest.raises(KeyboardInterrupt):
+        trained(checkpoint=tmp_path / "c", progress=stop)
+    for name, value in trained(checkpoint=tmp_path / "c").items():
+        torch.testing.assert_close(whole[name], value, rtol=0, atol=0)
 
 
 def test_budget_of_additions_and_removals_and_validation():

@@ -62,8 +62,12 @@ def test_frozen_pairs_are_left_alone():
 
 
 def test_validation_is_seen_under_the_same_noise():
-    model = Recorder()
-    held_out = [fp.Graph(9, [], label=1)]
+    class Watched(Recorder):
+        def forward(self, x, adj, mask):
+            assert self.training == torch.is_grad_enabled() == (mask.shape != (8, 9))  # validation teaches nothing
+            return super().forward(x, adj, mask)
+
+    model, held_out = Watched(), [fp.Graph(9, [], label=1)]
     fp.train(model, dense_or_not(4), noise=fp.EdgeNoise(keep=0.7), epochs=2, validation=held_out)
     shown = [adj for _, adj, mask in model.seen if mask.shape == (8, 9)]
     assert len(shown) == 2

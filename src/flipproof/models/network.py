@@ -31,11 +31,8 @@ class NamedNetwork(nn.Module):
 
 
 class GraphNetwork(NamedNetwork, ABC):
-    """A graph classifier with a dense and a sparse way to the same logits.
-
-    Whatever stands at padded nodes must not change the answer, nor may other graphs of the batch: no batch statistics, and
-    every readout knows the mask.
-    """
+    """A graph classifier with a dense and a sparse way to the same logits. Neither what stands at padded nodes nor other graphs
+    of the batch may change the answer: no batch statistics, and every readout knows the mask."""
 
     name: str
 
@@ -61,10 +58,8 @@ def checked_config(name: str, *counts: Any) -> dict[str, Any]:
 
 
 def alteration(network: GraphNetwork) -> str | None:
-    """In which way a network is not as flipproof builds it, weights aside; ``None`` if it is.
-
-    For proofs that read a network's weights: a subclass, another layer or a hook may compute what no weight tells.
-    """
+    """In which way a network is not as flipproof builds it, weights aside; ``None`` if it is. For proofs that read weights: a
+    subclass, another layer or a hook may compute what no weight tells."""
     if not type(network).__module__.startswith("flipproof.models."):
         return f"{type(network).__name__} is a class of its own"
     arguments = {key: value for key, value in network.config.items() if key != "name"}
@@ -88,11 +83,9 @@ def _parts_as_built(kind: type[GraphNetwork], arguments: tuple[tuple[str, Any], 
 @contextmanager
 def seeded_weights(seed: int | None) -> Iterator[None]:
     """Weights made inside depend on the seed alone, and the caller's generator is left as it was."""
-    if seed is None:
-        yield
-        return
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with torch.random.fork_rng(devices=[], enabled=seed is not None):
+        if seed is not None:
+            torch.manual_seed(seed)
         yield
 
 

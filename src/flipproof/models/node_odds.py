@@ -22,9 +22,8 @@ _SHARPNESS = np.geomspace(0.1, 4, 60)  # factors of the log-odds that are tried
 class NodeOdds(nn.Module):
     """What the nodes of a graph say of its class, edges left out: the mean of forests and perceptrons.
 
-    Each of five parts of the training graphs has a forest and two perceptrons that were fitted to the other four. A training
-    graph is known to those alone that have not seen it, any other graph to all of them; so what is learnt on top of the log-odds
-    does not rely on what was learnt by heart. One factor makes them as sure as they are right.
+    Each of five parts of the training graphs has a forest and two perceptrons that were fitted to the other four, and judge it;
+    any other graph is judged by all of them. One factor makes them as sure as they are right.
     """
 
     def __init__(self, in_features: int, num_classes: int) -> None:

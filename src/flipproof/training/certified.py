@@ -124,10 +124,10 @@ class CertifiedTraining(GraphTask):
         """Find how loud the network may be, for each number of flips to withstand."""
         if not self.not_shown.any():
             return
-        attacks = [TrainingAttack(self.flips, *self.most, self.flips)]
-        if not self.both:
-            numbers = range(1, min(self.flips, len(self.model.loudness)) + 1)
-            attacks = [TrainingAttack(number, number, number, number) for number in numbers]
+        numbers = range(1, min(self.flips, len(self.model.loudness)) + 1)
+        attacks = [TrainingAttack(*[number] * 4) for number in numbers]
+        if self.both:
+            attacks = [TrainingAttack(self.flips, *self.most, self.flips)]
         self.model.hear([self._best_volume(attack) for attack in attacks])
 
     def _best_volume(self, attack: TrainingAttack) -> float:
@@ -236,11 +236,8 @@ def recurrence(graphs: Sequence[Graph], labels: Sequence[int]) -> float:
     seen: defaultdict[bytes, Counter[int]] = defaultdict(Counter)
     for key, label in zip(keys, labels, strict=True):
         seen[key][label] += 1
-    recurring = 0
-    for key, label in zip(keys, labels, strict=True):
-        others = seen[key] - Counter([label])
-        recurring += bool(others) and all(others[label] > count for rival, count in others.items() if rival != label)
-    return recurring / len(keys)
+    others = [(label, seen[key] - Counter([label])) for key, label in zip(keys, labels, strict=True)]
+    return sum([c.total() > 0 and all(c[y] > c[rival] for rival in c if rival != y) for y, c in others]) / len(keys)
 
 
 def _between(done: float, start: float, end: float) -> float:

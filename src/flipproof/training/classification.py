@@ -191,16 +191,8 @@ class GraphClassification(GraphTask):
         self.settings = {"noise": None, "groups": None, "renumber": False} | view.description() | against
 
     def losses(self, members: Tensor, step: int) -> Iterator[Outcome]:
-        copies = self.chosen.copies
-        for piece, part in enumerate(self.graphs.cut(members, copies, by_size=self._by_size)):
-            batch = self.graphs.padded(part)
-            draws = self._draws(f"training {piece}", step)
-            adjacency = self.view.adjacency(batch, copies, draws)
-            if self.attacked:
-                adjacency = self._attacked(batch, adjacency, draws)
-            elif self.flips:
-                adjacency = self._worst(batch, adjacency, self.view.room(batch, copies, draws), draws)
-            yield self._outcome(batch, adjacency)
+        for piece, part in enumerate(self.graphs.cut(members, self.chosen.copies, by_size=self._by_size)):
+            yield self._outcome(self.graphs.padded(part), self.chosen.copies, self._draws(f"training {piece}", step))
 
     def validation(self) -> Iterator[Outcome]:
         copies = self.view.validation_copies(self.chosen.copies)
@@ -208,11 +200,7 @@ class GraphClassification(GraphTask):
         assert self.held_out is not None
         members = torch.split(torch.arange(len(self.held_out)), together)
         for index, part in enumerate(part for piece in members for part in self.held_out.cut(piece, copies)):
-            batch, draws = self.held_out.padded(part), self._draws("validation", index)
-            adjacency = self.view.adjacency(batch, copies, draws, validation=True)
-            if self.flips and not self.attacked:
-                adjacency = self._worst(batch, adjacency, self.view.room(batch, copies, draws, validation=True), draws)
-            yield self._outcome(batch, adjacency)
+            yield self._outcome(self.held_out.padded(part), copies, self._draws("validation", index), validation=True)
 
     def _worst(self, batch: Padded, adjacency: Tensor, room: Tensor, draws: Draws) -> Tensor:
         """Of the variants of each matrix the one with the highest loss, ``[copies * B, n, n]``."""
@@ -267,7 +255,13 @@ class GraphClassification(GraphTask):
     def _draws(self, purpose: str, index: int) -> Draws:
         return lambda what, shape: keyed_draws(f"{purpose} {what}", self.chosen.seed, index, shape)
 
-    def _outcome(self, batch: Padded, adjacency: Tensor) -> Outcome:
+    def _outcome(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Outcome:
+        adjacency = self.view.adjacency(batch, copies, draws, validation=validation)
+        if self.flips and not self.attacked:
+            room = self.view.room(batch, copies, draws, validation=validation)
+            adjacency = self._worst(batch, adjacency, room, draws)
+        elif self.attacked and not validation:
+            adjacency = self._attacked(batch, adjacency, draws)
         logits, labels = self._logits(batch, adjacency), batch.labels.to(self.device)
         cross_entropy = partial(nn.functional.cross_entropy, weight=self.class_weight)
         loss = LOSSES[self.chosen.objective](logits, labels, cross_entropy)

@@ -80,8 +80,7 @@ class ReachedViews:
 
     def odds_leads(self, model: Local, members: Tensor) -> Tensor:
         """Leads of the true class over its rivals by the log-odds alone, ``[B, C - 1]``."""
-        labels = self.labels[members]
-        scores = model.odds_leads(self.context(model, members, 1))
+        labels, scores = self.labels[members], model.odds_leads(self.context(model, members, 1))
         return scores.gather(1, self.columns[labels]) * self.signs[labels]
 
     def context(self, model: Local, members: Tensor, budget: int) -> Tensor:

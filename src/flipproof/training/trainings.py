@@ -150,10 +150,7 @@ def train_certified(
 
 
 def train_for(model: nn.Module, graphs: Iterable[Any], **arguments: Any) -> TrainingResult:
-    """The training that the arguments of a defence call for: for a budget, for groups, or under noise.
-
-    What concerns copies of graphs alone has no part in a training for a budget, and is left out there.
-    """
+    """The training that the arguments of a defence call for: for a budget (without copies), for groups, or under noise."""
     chosen = {name: value for name, value in arguments.items() if value is not None}
     training: Callable[..., TrainingResult] = train
     if "budget" in chosen:

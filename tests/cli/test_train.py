@@ -74,7 +74,7 @@ def stopped_after(epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     step = _State.run_step
 
     def stop(state: _State, *arguments: object) -> object:
-        if state.epoch == epochs:
+        if len(state.history) == epochs:
             raise KeyboardInterrupt
         return step(state, *arguments)  # type: ignore[arg-type]
 
@@ -82,7 +82,7 @@ def stopped_after(epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ctrl_c_and_the_same_command_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
-    arguments = ["train", "--data", "topologies:24", "--keep", 0.9, "--epochs", 4, "--copies", 2, "--consistency", 1]
+    arguments = ["train", "--data", "topologies:24", "--keep", 0.9, "--epochs", 4, "--copies", 2]
     assert command(*arguments, "--out", tmp_path / "whole").code == 0
     with monkeypatch.context() as patched:
         patched.setattr("flipproof.training.loop._CHECKPOINT_SECONDS", 0)
@@ -120,7 +120,7 @@ def test_ctrl_c_before_the_first_epoch_is_done(
         (["--corrected"], "--corrected is for gin under noise; got --model gin and no noise"),
         (["--objective", "votes"], "objective must be one of samples, majority, attacked, attacked-votes; got 'votes'"),
         (["--objective", "majority", "--keep", 0.9], "the majority objective needs several noisy copies; got copies=1"),
-        (["--model", "edge-blind", "--hidden", 8], "--hidden, --consistency and --objective belong to networks"),
+        (["--model", "edge-blind", "--hidden", 8], "--hidden and --objective belong to networks"),
         (["--defence", "magic"], "got 'magic' (smoothing is the usual one)"),
         (
             ["--keep", 0.9, "--groups", 3],

@@ -238,6 +238,6 @@ def test_training_is_repeatable() -> None:
     weights = []
     for _ in range(2):
         model = GCN(in_features=1, num_classes=8, seed=0)
-        fp.train_voting(model, graphs, groups=fp.EdgeGroups(3, key=5), epochs=2, copies=2, consistency=1.0, seed=0)
+        fp.train_voting(model, graphs, groups=fp.EdgeGroups(3, key=5), epochs=2, copies=2, seed=0)
         weights.append(torch.cat([value.flatten() for value in model.state_dict().values()]))
     assert torch.equal(*weights)

@@ -110,7 +110,6 @@ BAD_INPUT = [
     (f"{TRAIN} --epochs 0", "epochs must be an integer of at least 1; got 0"),
     (f"{TRAIN} --learning-rate -1", "learning_rate must be a number above 0; got -1.0"),
     (f"{TRAIN} --batch-size 0", "batch_size must be an integer of at least 1"),
-    (f"{TRAIN} --consistency 1", "consistency compares copies of a graph; got copies=1"),
     (f"{TRAIN} --hidden 0", "hidden must be an integer of at least 1; got 0"),
     (f"{TRAIN} --test 0", "--test must be a share of the graphs in (0, 1); got 0"),
     (f"{TRAIN} --test 0.9 --validation 0.9", "must fit into 12 graphs"),

@@ -6,7 +6,7 @@ import torch
 
 import flipproof as fp
 from flipproof import InputError
-from flipproof.models import Local, build, load, save
+from flipproof.models import Local
 from flipproof.models.local_network import class_scores
 
 
@@ -17,20 +17,6 @@ def batch(seed, sizes=(5, 3), features=3):
     adj = (torch.rand(len(sizes), n, n, generator=generator) < 0.5).float().triu(1)
     adj = (adj + adj.mT) * (mask.unsqueeze(1) & mask.unsqueeze(2))
     return torch.rand(len(sizes), n, features, generator=generator), adj, mask
-
-
-@pytest.mark.parametrize("features", [0, 3])
-def test_dense_sparse_and_padding_agree(features):
-    model = Local(features, 3, seed=0).double().eval()
-    x, adj, mask = batch(0)
-    x, adj = x.double(), adj.double()
-    dense = model(x, adj, mask)
-    number = torch.cumsum(mask.flatten(), 0).view(mask.shape) - 1
-    graph, u, v = adj.nonzero(as_tuple=True)
-    edges = torch.stack([number[graph, u], number[graph, v]])
-    owner = torch.repeat_interleave(torch.arange(2), mask.sum(dim=1))
-    torch.testing.assert_close(model.forward_sparse(x[mask], edges, owner), dense, check_dtype=False)
-    torch.testing.assert_close(model(x[1:, :3], adj[1:, :3, :3], mask[1:, :3]), dense[1:])
 
 
 @pytest.mark.parametrize("features", [0, 3])
@@ -78,16 +64,6 @@ def test_node_sets_are_measured_by_those_of_training():
     before = plain.context(sizes, sums[:, :0])
     plain.standardise(sizes, sums[:, :0])
     assert torch.equal(plain.context(sizes, sums[:, :0]), before)
-
-
-def test_folder(tmp_path):
-    model = Local(2, 4, hidden=8, seed=3).eval()
-    save(model, tmp_path / "m")
-    again = load(tmp_path / "m")
-    assert again.config == {"name": "local", "in_features": 2, "num_classes": 4, "hidden": 8}
-    for name, value in model.state_dict().items():
-        torch.testing.assert_close(again.state_dict()[name], value, rtol=0, atol=0)
-    assert build(model.config).num_classes == 4
 
 
 @pytest.mark.parametrize("arguments", [{"in_features": -1}, {"num_classes": 1}, {"hidden": 0}])

@@ -110,10 +110,17 @@ def test_tables_of_other_features_or_classes_are_refused():
     model = models.Local(2, 2, hidden=4, seed=0)
     model.odds.fit(*rows_of(np.random.default_rng(6), 20), EVEN, 0)
     models.Local(2, 2, hidden=4, seed=1).load_state_dict(model.state_dict())
-    for name, broken in (("value", lambda value: value[:, :1]), ("columns", lambda value: value + 100)):
+    for name, broken, words in (
+        ("value", lambda value: value[:, :1], "log-odds of nodes"),
+        ("columns", lambda value: value + 100, "log-odds of nodes"),
+        ("left", lambda value: value * 0, "do not end in leaves"),  # back to the root: without end
+        ("right", lambda value: value + 10**6, "do not end in leaves"),
+        ("roots", lambda value: value - 1, "do not end in leaves"),
+        ("feature", lambda value: value + 100, "do not end in leaves"),
+    ):
         other = models.Local(2, 2, hidden=4, seed=1)
         other.odds.take(model.odds.tables | {name: broken(model.odds.tables[name])})
-        with pytest.raises(RuntimeError, match="log-odds of nodes"):
+        with pytest.raises(RuntimeError, match=words):
             model.load_state_dict(other.state_dict())
 
 

@@ -44,9 +44,9 @@ class Recorder(nn.Module):
 
 
 class WithDropout(nn.Module):
-    def __init__(self):
+    def __init__(self, seed=0):
         super().__init__()
-        self.network = models.GCN(1, 2, hidden=8, seed=0)
+        self.network = models.GCN(1, 2, hidden=8, seed=seed)
 
     def forward(self, x, adj, mask):
         return self.network(nn.functional.dropout(x, 0.5, self.training), adj, mask)

@@ -33,18 +33,6 @@ def test_a_batch_holds_graphs_of_similar_size():
     assert [int(sizes[part].min()) for part in parts] != sorted(int(sizes[part].min()) for part in parts)
 
 
-def test_a_batch_is_the_graphs_themselves():
-    graphs = dense_or_not(6)
-    batch = LabelledGraphs(graphs, "graphs").padded(torch.arange(6))
-    for index, graph in enumerate(graphs):
-        n = graph.num_nodes
-        assert batch.mask[index].sum() == n
-        assert np.array_equal(batch.adjacency[index, :n, :n].numpy(), graph.adjacency())
-        assert batch.adjacency[index].sum() == 2 * graph.num_edges
-    assert batch.labels.tolist() == [graph.label for graph in graphs]
-    assert batch.frozen is None
-
-
 def test_large_graphs_are_parted_from_small_ones():
     sizes = [417, 20, 25, 31, 300, 22] + [18] * 26
     graphs = LabelledGraphs([fp.Graph(size, [(0, 1)], label=index % 2) for index, size in enumerate(sizes)], "graphs")

@@ -9,7 +9,7 @@ import torch
 import flipproof as fp
 from flipproof import models
 from flipproof.training.batches import LabelledGraphs, SubGraphs, View
-from flipproof.training.objectives import flip_highest, variants
+from flipproof.training.classification import flip_highest, variants
 from support.learnable import PygMean, Recorder, dense_or_not, weights_of
 
 

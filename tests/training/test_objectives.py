@@ -7,7 +7,6 @@ import torch
 
 import flipproof as fp
 from flipproof import models
-from flipproof.training.objectives import disagreement
 from support.learnable import PygMean, Recorder
 
 
@@ -101,9 +100,3 @@ def test_votes_settle_what_the_cross_entropy_leaves_open():
         share[objective] = float(answer.softmax(1)[0, 0].detach())
     assert share["attacked"] == pytest.approx(7 / 12, abs=0.15)
     assert share["attacked-votes"] > 0.95
-
-
-def test_copies_that_agree_have_no_disagreement():
-    logits = torch.randn(1, 4, 3, generator=torch.Generator().manual_seed(0))
-    assert float(disagreement(logits.repeat(5, 1, 1))) == pytest.approx(0, abs=1e-6)
-    assert float(disagreement(torch.cat([logits, -logits]))) > 0.1

@@ -10,9 +10,9 @@ import torch
 from flipproof import EdgeNoise, InputError
 from flipproof.datasets import topologies
 from flipproof.models import GCN, GIN
-from flipproof.training.batches import LabelledGraphs
+from flipproof.training.batches import LabelledGraphs, Noisy
+from flipproof.training.classification import averaged_loss
 from flipproof.training.loop import Hyperparameters
-from flipproof.training.objectives import averaged_loss
 from flipproof.training.stacked import Soap, _Stack, standardise_inputs, train_stack
 
 GRAPHS = topologies(24, seed=5)
@@ -26,7 +26,7 @@ def fresh(kind: type[Any], seed: int) -> Any:
 
 def stack_of(networks: list[Any], objective: str) -> _Stack:
     chosen = Hyperparameters(epochs=1, copies=2, objective=objective)
-    return _Stack(networks, LabelledGraphs(GRAPHS, "graphs"), NOISE, "degree", 2, chosen)
+    return _Stack(networks, LabelledGraphs(GRAPHS, "graphs"), Noisy(NOISE), "degree", 2, chosen)
 
 
 @pytest.mark.parametrize("kind", [GCN, GIN])

@@ -21,8 +21,13 @@ def draws(what, shape):
 def test_without_noise_the_model_sees_the_graphs_as_they_are():
     graphs, model = dense_or_not(6), Recorder()
     fp.train(model, graphs, epochs=2, batch_size=3)
-    shown = sorted(float(matrix.sum()) / 2 for _, adj, _ in model.seen for matrix in adj)
-    assert shown == sorted([graph.num_edges for graph in graphs] * 2)
+    shown = [
+        fp.Graph.from_adjacency(matrix[m][:, m])
+        for _, adj, mask in model.seen
+        for matrix, m in zip(adj, mask, strict=True)
+    ]
+    assert sorted(graph.topology for graph in shown) == sorted([graph.topology for graph in graphs] * 2)
+    assert not any(adj[~mask].any() for _, adj, mask in model.seen)
 
 
 def test_noise_is_fresh_every_epoch_and_symmetric_and_features_are_those_of_the_noisy_graph():
@@ -62,8 +67,12 @@ def test_frozen_pairs_are_left_alone():
 
 
 def test_validation_is_seen_under_the_same_noise():
-    model = Recorder()
-    held_out = [fp.Graph(9, [], label=1)]
+    class Watched(Recorder):
+        def forward(self, x, adj, mask):
+            assert self.training == torch.is_grad_enabled() == (mask.shape != (8, 9))  # validation teaches nothing
+            return super().forward(x, adj, mask)
+
+    model, held_out = Watched(), [fp.Graph(9, [], label=1)]
     fp.train(model, dense_or_not(4), noise=fp.EdgeNoise(keep=0.7), epochs=2, validation=held_out)
     shown = [adj for _, adj, mask in model.seen if mask.shape == (8, 9)]
     assert len(shown) == 2

@@ -175,7 +175,6 @@ class TrainingOptions:
         "attacked-votes: the same with a bounded loss, for a model already trained with attacked.",
         "samples",
     )
-    consistency: float = training_option("Weight of agreement among the copies of a graph; needs two.", 0.0)
     class_weights: bool = training_option("Weigh every class alike.", False)
 
     @property

@@ -195,10 +195,8 @@ def _refuse_early(options: TrainOptions, plan: _Plan) -> None:
             f"--corrected is for gin under noise; got --model {plan.model} and "
             f"{'no noise' if noise is None else noise} (leave it out, or train gin with --keep 0.9)"
         )
-    if plan.fitted and (options.hidden is not None or options.consistency or options.objective != "samples"):
-        raise InputError(
-            f"--hidden, --consistency and --objective belong to networks; got one for {plan.model} (leave them out)"
-        )
+    if plan.fitted and (options.hidden is not None or options.objective != "samples"):
+        raise InputError(f"--hidden and --objective belong to networks; got one for {plan.model} (leave them out)")
 
 
 def _network(options: TrainOptions, plan: _Plan, hook: NodeFeatures, graphs: Dataset) -> NamedNetwork:

@@ -1,10 +1,8 @@
 """Models that ship with flipproof: small, fast on a CPU, and safe under smoothing.
 
 Every network answers ``forward(x, adj, mask)`` for dense batches and ``forward_sparse(x, edge_index, batch)`` for large
-graphs, with the same weights and the same logits; ``PyGNetwork`` is called as PyG's are. ``NodeStatistics`` is no network: the
-line to beat, which sees no edges and answers labels.
-
-Names are loaded when they are first used: whoever only names a model of their own need not load torch.
+graphs, with the same weights and the same logits; ``PyGNetwork`` is called as PyG's are. ``NodeStatistics`` is no network but
+the line to beat. Names are loaded when they are first used: whoever only names a model of their own need not load torch.
 """
 
 from __future__ import annotations
@@ -13,11 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flipproof.models.gcn import GCN
-    from flipproof.models.gin import GIN
     from flipproof.models.loading import NAMES, SavedModel, build, load, load_metadata, save
     from flipproof.models.local_network import Local
-    from flipproof.models.network import EdgeBlind, GraphNetwork, PyGNetwork
+    from flipproof.models.network import GCN, GIN, EdgeBlind, GraphNetwork, PyGNetwork
     from flipproof.models.node_statistics import NodeFit, NodeStatistics
 
 __all__ = [
@@ -37,8 +33,8 @@ __all__ = [
     "save",
 ]
 _HOMES = {
-    **{"GCN": "gcn", "GIN": "gin", "Local": "local_network"},
-    **dict.fromkeys(("EdgeBlind", "GraphNetwork", "PyGNetwork"), "network"),
+    "Local": "local_network",
+    **dict.fromkeys(("GCN", "GIN", "EdgeBlind", "GraphNetwork", "PyGNetwork"), "network"),
     **dict.fromkeys(("NodeFit", "NodeStatistics"), "node_statistics"),
 }
 

@@ -23,15 +23,10 @@ class CountTable(nn.Module):
     each budget ``r``, :meth:`learn` finds the intervals that are expected to certify most, by dynamic programming: docs/local.md.
     """
 
-    sizes: Tensor
-    budgets: Tensor
-    classes: Tensor
-
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("sizes", torch.zeros(_SIZES, dtype=torch.int64))
-        self.register_buffer("budgets", torch.zeros(_BUDGETS, dtype=torch.int64))
-        self.register_buffer("classes", torch.zeros(_SIZES, _BUDGETS, _CELLS, dtype=torch.int64))
+        shapes = (_SIZES,), (_BUDGETS,), (_SIZES, _BUDGETS, _CELLS)
+        self.sizes, self.budgets, self.classes = (nn.Buffer(torch.zeros(shape, dtype=torch.int64)) for shape in shapes)
 
     def forward(self, sizes: Tensor, edges: Tensor, budget: Tensor) -> Tensor:
         """The classes of graphs with so many nodes and edges that are to withstand so many flips, each ``[B]``, integers.
@@ -40,13 +35,11 @@ class CountTable(nn.Module):
         """
         size = torch.searchsorted(self.sizes, sizes.contiguous()).clamp_max(_SIZES - 1)
         row = torch.searchsorted(self.budgets, budget.contiguous()).clamp_max(_BUDGETS - 1)
-        slots = sizes * (sizes - 1) // 2
-        cell = edges * _CELLS // (slots + 1)
+        cell = edges * _CELLS // (sizes * (sizes - 1) // 2 + 1)
         return self.classes[size, row, cell.clamp(0, _CELLS - 1)]
 
     def learn(self, sizes: Ints, edges: Ints, labels: Ints, weights: Floats, flips: int, most: tuple[int, int]) -> None:
-        """Fill the table from training graphs ``[T]`` and weights of the classes ``[C]``, for budgets of up to so many flips and
-        ``most`` additions and removals."""
+        """Fill it from training graphs ``[T]`` and weights of classes ``[C]``, for ``most`` additions and removals."""
         rows, budgets = _spread_out(int(sizes.max()), _SIZES), _spread_out(flips, _BUDGETS)
         known, place = np.unique(rows, return_inverse=True)
         common = _common(sizes, edges, labels, weights, known)
@@ -59,17 +52,13 @@ class CountTable(nn.Module):
 
 
 def _spread_out(largest: int, number: int) -> Ints:
-    """So many whole numbers from 1 up to the largest, ascending, all small ones among them; the largest several times if need be.
-
-    >>> _spread_out(10, 12).tolist(), _spread_out(3, 5).tolist()
-    ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 10], [1, 2, 3, 3, 3])
-    """
+    """Ascending whole numbers from 1 up to the largest, all small ones among them; the largest several times if need be."""
     if largest <= number:
         return np.minimum(np.arange(1, number + 1), largest)
-    found = np.geomspace(1, largest, number)
+    numbers = np.geomspace(1, largest, number)
     for place in range(1, number):  # the small ones one by one, then ever larger steps
-        found[place:] = np.geomspace(max(found[place], round(found[place - 1]) + 1), largest, number - place)
-    return np.rint(found).astype(np.int64)
+        numbers[place:] = np.geomspace(max(numbers[place], round(numbers[place - 1]) + 1), largest, number - place)
+    return np.rint(numbers).astype(np.int64)
 
 
 def _starts(nodes: Ints) -> Ints:
@@ -105,9 +94,8 @@ def _below(common: Floats, rows: Ints, edges: Ints) -> Floats:
 def _best_intervals(common: Floats, rows: Ints, adds: int, removes: int) -> Ints:
     """The class of every cell, ``[S, cells]``: what certifies most against so many additions and removals.
 
-    An interval of a class certifies the numbers of edges in it from which the attack cannot leave it: all but the first
-    ``removes`` and the last ``adds``, and at the ends of the axis those, too. The best division of all cells up to one that ends
-    with a class is the best over the start of its last interval.
+    An interval certifies all its numbers of edges but the first ``removes`` and the last ``adds``, at the ends of the axis
+    those, too. The best division of the cells up to one that ends with a class is the best over its last interval's start.
     """
     starts, (sizes, classes, _) = _starts(rows), common.shape
     # what lies before the part that an interval from here certifies, and before the end of that part if it ends here

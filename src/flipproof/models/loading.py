@@ -32,38 +32,37 @@ if TYPE_CHECKING:
     from flipproof.models import NodeStatistics
     from flipproof.models.network import NamedNetwork
 
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic)
+_OPAQUE = (ModuleType, type, list, dict, set)
 _FORMAT, _VERSION = "flipproof model", 1
 _CONFIG, _WEIGHTS = "config.json", "weights.safetensors"
 _BLIND, _LINE = "edge-blind", "node-statistics"
 _PYG = ("graphsage", "sage", "gat")
 _CLASSES = {"gcn": "GCN", "gin": "GIN", **dict.fromkeys(_PYG, "PyGNetwork"), "local": "Local"}
 
-NAMES = (*_CLASSES, _BLIND)
-"""Names that :func:`build` knows."""
+NAMES = (*_CLASSES, _BLIND)  # that build knows
 
 
 @dataclass(frozen=True)
 class SavedModel:
-    """The description that a model folder holds: what :func:`build` makes the network of, the metadata that was passed to
-    :func:`save`, and the SHA-256 of the weights file, the model's identity."""
+    """The description that a model folder holds."""
 
-    config: dict[str, Any]
-    metadata: dict[str, Any]
-    weights_hash: str
+    config: dict[str, Any]  # what build makes the network of
+    metadata: dict[str, Any]  # as passed to save
+    weights_hash: str  # SHA-256 of the weights file, the model's identity
 
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    """A model that is ready for use: its name for tables, the hash of its weights and code, and what its folder says, if any."""
+    """A model that is ready for use."""
 
     model: Any
-    name: str
-    identity: str
+    name: str  # for tables
+    identity: str  # hash of its weights and code
     saved: SavedModel | None
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What its folder remembers; nothing for a user's own."""
         return {} if self.saved is None else self.saved.metadata
 
     def features(self, name: str | None) -> str | None:
@@ -73,8 +72,7 @@ class LoadedModel:
 
 
 def build(config: Mapping[str, Any], *, seed: int | None = None) -> NamedNetwork:
-    """The network that a config describes, with fresh weights: ``name`` (one of :data:`NAMES`) and the constructor's arguments;
-    an edge-blind network has the config of the blinded one under ``network``.
+    """The network that a config describes, with fresh weights: ``name`` (one of :data:`NAMES`) and the constructor's arguments.
 
     >>> build({"name": "gcn", "in_features": 1, "num_classes": 8, "hidden": 16}).config["hidden"]
     16
@@ -102,13 +100,12 @@ def load_model(name: str) -> LoadedModel:
     if path.is_dir():
         saved = load_metadata(path)
         return LoadedModel(load(path), str(saved.config["name"]), saved.weights_hash, saved)
+    if name in NAMES:
+        remedy = f"train it first: flipproof train --model {name} ... --out M, then --model M"
+        raise InputError(f"--model {name} is a model without weights ({remedy})")
     if ":" not in name:
-        raise InputError(
-            f"--model {name} is a model without weights (train it first: flipproof train --model {name} ... --out M, then "
-            "--model M)"
-            if name in NAMES
-            else f"--model must be a folder that train wrote, or package.module:factory; {name} is neither (check the path)"
-        )
+        expected = "a folder that train wrote, or package.module:factory"
+        raise InputError(f"--model must be {expected}; {name} is neither (check the path)")
     factory, source = _imported(name, "--model")
     with _told(f"--model {name}: the factory failed", "it is called without arguments"):
         model = factory()
@@ -120,10 +117,7 @@ def load_model(name: str) -> LoadedModel:
 
 
 def load_features(name: str | None) -> Any:
-    """A name as in :func:`flipproof.classifiers.features.as_features`, or ``package.module:function`` for a user's own.
-
-    ``None`` stays: the graphs' own features, and a black box then needs no torch.
-    """
+    """A name as in :func:`flipproof.classifiers.features.as_features`, or ``package.module:function``; ``None`` stays."""
     if name is None:
         return None
     from flipproof.classifiers.features import as_features
@@ -161,11 +155,8 @@ def _told(what: str, remedy: str) -> Iterator[None]:
 
 
 def save(model: NamedNetwork | NodeStatistics, folder: str | os.PathLike[str], **metadata: Any) -> None:
-    """Write one of flipproof's models to a folder, whole or not at all; an existing model folder is replaced.
-
-    ``metadata`` is whatever should be remembered, as JSON: features, data and split seeds, training settings. An
-    :class:`flipproof.EdgeNoise` is stored by its exact thresholds, a features hook by its spec.
-    """
+    """Write one of flipproof's models to a folder, whole or not at all; an existing model folder is replaced. ``metadata`` is
+    what should be remembered, as JSON; an :class:`flipproof.EdgeNoise` is stored by its exact thresholds, a hook by its spec."""
     from flipproof.models import NodeStatistics
     from flipproof.models.network import NamedNetwork
 
@@ -177,14 +168,9 @@ def save(model: NamedNetwork | NodeStatistics, folder: str | os.PathLike[str], *
     folder = Path(folder)
     if folder.exists() and _description(folder).get("format") != _FORMAT:
         raise InputError(f"{folder} exists and is not a model folder (choose another name, or remove it)")
-    weights = _packed_weights(model)
-    description = {
-        "format": _FORMAT,
-        "version": _VERSION,
-        "model": model.config,
-        "weights_sha256": hashlib.sha256(weights).hexdigest(),
-        "metadata": {key: _plain(value, key) for key, value in metadata.items()},
-    }
+    weights, plain = _packed_weights(model), {key: _plain(value, key) for key, value in metadata.items()}
+    description = {"format": _FORMAT, "version": _VERSION, "model": model.config}
+    description |= {"weights_sha256": hashlib.sha256(weights).hexdigest(), "metadata": plain}
     text = json.dumps(description, indent=2, sort_keys=False, allow_nan=False) + "\n"
     write_folder(folder, {_CONFIG: text.encode(), _WEIGHTS: weights})
 
@@ -226,9 +212,8 @@ def _read(folder: Path) -> tuple[SavedModel, bytes]:
         why = f"it has no {_CONFIG} of flipproof's" if folder.is_dir() else "there is no such folder"
         raise InputError(f"{folder} is not a model folder: {why} (give one that save or train wrote)")
     if version != _VERSION:
-        remedy = "use the flipproof that wrote it"
         raise InputError(
-            f"{folder} has version {version} of the model format; this flipproof reads {_VERSION} ({remedy})"
+            f"{folder} has version {version} of the model format, not {_VERSION} (use the flipproof that wrote it)"
         )
     try:
         weights = (folder / _WEIGHTS).read_bytes()
@@ -288,11 +273,8 @@ def hook_identity(hook: Any) -> str:
 
 def model_identity(model: Any, source: bytes | None = None) -> str:
     """Hash of a model: of the weights of one of ours, as its folder has it; else of the weights and the user's code, by default
-    that of the file in which the model's class or function is defined.
-
-    A function's code counts with the constants, defaults, captured and global variables that it reads, an object's class with
-    its attributes: numbers, texts, tuples, arrays, networks and functions. Not covered are lists, dictionaries and other objects
-    that it keeps: what a model notes down while it runs does not make it another one.
+    that of the file in which the model's class or function is defined. A function's code counts with all that it reads, an
+    object's class with its attributes. Lists, dictionaries and sets do not: what a model notes down makes it no other one.
     """
     kind = type(model) if is_torch_module(model) or not hasattr(model, "__qualname__") else model
     if kind.__module__.startswith("flipproof.models."):
@@ -305,10 +287,6 @@ def model_identity(model: Any, source: bytes | None = None) -> str:
     home = getattr(model.func if isinstance(model, partial) else model, "__module__", "")
     content = b"".join(_content((model, *kept), home, {}))
     return hashlib.sha256(f"{kind.__module__}.{kind.__qualname__}".encode() + source + content).hexdigest()
-
-
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic)
-_OPAQUE = (ModuleType, type, list, dict, set)
 
 
 def _content(value: Any, home: str, seen: dict[int, Any]) -> Iterator[bytes]:
@@ -327,7 +305,6 @@ def _content(value: Any, home: str, seen: dict[int, Any]) -> Iterator[bytes]:
 
 
 def _parts(value: Any, home: str) -> tuple[Any, ...]:
-    """What an object consists of."""
     if isinstance(value, np.ndarray):
         return () if value.dtype.hasobject else (value.shape, value.dtype.str, value.tobytes())
     if is_torch_module(value):

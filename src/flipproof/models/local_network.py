@@ -30,13 +30,12 @@ _LARGEST_VOTE = 0.5  # of a node for one flip, where node features make too many
 
 
 class LocalViews(NamedTuple):
-    """Views of nodes as a network reads them, one row each: own features and sums of the neighbours' features ``[R, d]``,
-    degrees and the graph of each ``[R]``."""
+    """Views of nodes as a network reads them, one row each."""
 
-    own: Tensor
-    sums: Tensor
-    degrees: Tensor
-    graph: Tensor
+    own: Tensor  # features [R, d]
+    sums: Tensor  # of the neighbours' features [R, d]
+    degrees: Tensor  # [R]
+    graph: Tensor  # of each [R]
 
     @classmethod
     def counted(cls, own: Tensor, counts: Tensor, rows: Tensor, graph: Tensor) -> LocalViews:
@@ -45,10 +44,7 @@ class LocalViews(NamedTuple):
 
 
 class Voters(nn.Module):
-    """The perceptron of the nodes and that of the node set.
-
-    ``node_set`` columns of the context describe the node set, the others the budget; there are ``pairs`` pairs of classes.
-    """
+    """The perceptron of the nodes and that of the node set, which ``node_set`` columns of the context describe."""
 
     def __init__(self, in_features: int, node_set: int, hidden: int, pairs: int) -> None:
         super().__init__()
@@ -73,12 +69,10 @@ class Voters(nn.Module):
                 cast(nn.Linear, self.offset[0]).weight.mul_(2)
 
     def view_scores(self, inputs: Tensor, context: Tensor, graph: Tensor) -> Tensor:
-        """The votes of views, ``[R, P]``."""
         hidden = (self.view(inputs) + self.setting(self._told(context))[graph]).relu()
         return cast(Tensor, self.outer(self.inner(hidden).relu()))
 
     def offsets(self, context: Tensor, counts: Tensor) -> Tensor:
-        """The scores of node sets with so many edges, ``[B, P]``; without a look at the log-odds."""
         known = context[:, : self._node_set + _BUDGET_INPUTS]
         return cast(Tensor, self.offset(torch.cat([known, counts], dim=1)))
 
@@ -94,15 +88,13 @@ class Voters(nn.Module):
         value = _absolute(self.view, largest_inputs.unsqueeze(0)) + _absolute(self.setting, self._told(context, True))
         value = _absolute(self.outer, _absolute(self.inner, value))
         offset = torch.cat([context[:, : self._node_set + _BUDGET_INPUTS], counts], dim=1)
-        for layer in self.offset:
-            if isinstance(layer, nn.Linear):
-                offset = _absolute(layer, offset)
+        for layer in (self.offset[0], self.offset[2], self.offset[4]):
+            offset = _absolute(cast(nn.Linear, layer), offset)
         widths = [layer.in_features for layer in self.modules() if isinstance(layer, nn.Linear)]
         factor = 64 + 2 * sum(width + 8 for width in widths)
         return factor * _UNIT_ROUNDOFF * torch.maximum(value, offset).squeeze(0)
 
     def _told(self, context: Tensor, absolute: bool = False) -> Tensor:
-        """What nodes are told of the context, ``[B, ...]``."""
         if self.summary is None:
             return context
         known, budget = context[:, : self._node_set], context[:, self._node_set : self._node_set + _BUDGET_INPUTS]
@@ -113,35 +105,23 @@ class Local(GraphNetwork):
     r"""A network in which an edge flip changes the votes of two nodes and nothing else.
 
     The **view** of a node ``v`` is its own features, the sum of its neighbours' features, its degree, and a context ``z`` of
-    the node set that no edge has a part in (number of nodes, mean and sum of node features). For each unordered pair of classes
-    ``(A, B)`` the network gives the lead of ``A`` over ``B``,
+    the node set that no edge has a part in. For each unordered pair of classes ``(A, B)`` the network gives the lead of ``A``
+    over ``B``,
 
     .. math:: s_{AB} = b_{AB}(z, m) + \sum_v h_{AB}(\mathrm{view}(v)).
 
     The answer is the class that leads over every other. Without node features the offset ``b`` knows the number of edges ``m``.
     With them it sees no edges, and log-odds by forests and perceptrons stand beside it. How many flips its answers are to
-    withstand, ``budget``, is part of the context: trained for up to ``R`` flips, the network answers for any budget up to ``R``.
-
-    :class:`flipproof.LocalClassifier` certifies its answers. Called as any other network, it returns for each class its smallest
-    lead, so that the largest logit is the answer.
+    withstand, ``budget``, is part of the context. :class:`flipproof.LocalClassifier` certifies its answers. Called as any other
+    network, it returns for each class its smallest lead, so that the largest logit is the answer.
 
     Args:
         in_features: Width ``d`` of the node features; 0 for graphs without any, whose views are degrees.
-        num_classes: Number of classes ``C``.
-        hidden: Width of the layers.
         counts_only: Read numbers of nodes and edges alone, for graphs without node features.
-        seed: Makes the initial weights; ``None`` takes torch's own generator.
+        num_classes, hidden, seed: As for :class:`GCN`.
     """
 
     name = "local"
-    budget: Tensor
-    trained_for: Tensor
-    recurring: Tensor
-    centre: Tensor
-    spread: Tensor
-    column_centre: Tensor
-    column_spread: Tensor
-    loudness: Tensor
 
     def __init__(
         self,
@@ -160,16 +140,15 @@ class Local(GraphNetwork):
             "num_classes": checked_count(num_classes, "num_classes", 2, "for instance num_classes=8"),
             "hidden": checked_count(hidden, "hidden", 1, "for instance 64"),
         }
-        for name, value in (("budget", 1), ("trained_for", 0), ("recurring", 0)):
-            self.register_buffer(name, torch.tensor(value))
+        node_set = 2 + 2 * self.in_features
+        self.budget, self.trained_for, self.recurring = (nn.Buffer(torch.tensor(value)) for value in (1, 0, 0))
         if self.in_features:
-            self.register_buffer("column_centre", torch.zeros(self.in_features))
-            self.register_buffer("column_spread", torch.ones(self.in_features))
-            self.register_buffer("centre", torch.zeros(2 + 2 * self.in_features))
-            self.register_buffer("spread", torch.ones(2 + 2 * self.in_features))
-            self.register_buffer("loudness", torch.ones(int(_BUDGETS[-1])))
+            self.column_centre = nn.Buffer(torch.zeros(self.in_features))
+            self.column_spread = nn.Buffer(torch.ones(self.in_features))
+            self.centre, self.spread = nn.Buffer(torch.zeros(node_set)), nn.Buffer(torch.ones(node_set))
+            self.loudness = nn.Buffer(torch.ones(int(_BUDGETS[-1])))
             self.odds = NodeOdds(self.in_features, num_classes)
-        node_set = 2 + 2 * self.in_features + (0 if self.in_features else _SIZES)
+        node_set += 0 if self.in_features else _SIZES
         pairs = num_classes * (num_classes - 1) // 2
         with seeded_weights(seed):
             self.voters = Voters(self.in_features, node_set, hidden, pairs)
@@ -183,7 +162,6 @@ class Local(GraphNetwork):
             self.trained_for.fill_(budget)
 
     def read_counts_only(self) -> None:
-        """Let no node vote from now on."""
         if self.in_features:
             raise InputError(
                 "counts_only is for local networks without node features; this one reads them (leave it out)"
@@ -193,8 +171,7 @@ class Local(GraphNetwork):
         del self.voters
 
     def standardise(self, sizes: Tensor, sums: Tensor) -> None:
-        """Measure node sets, with sizes ``[B]`` and sums of features ``[B, d]``, by the mean and deviation of those of training;
-        nothing without node features."""
+        """Measure node features of sets, with sizes ``[B]`` and sums ``[B, d]``, by mean and deviation of those of training."""
         if self.in_features:
             numbers = self._node_set(sizes, sums)
             self.centre.copy_(numbers.mean(dim=0))
@@ -206,7 +183,6 @@ class Local(GraphNetwork):
 
     @property
     def counts_only(self) -> bool:
-        """Whether no node votes."""
         return "counts_only" in self.config
 
     def measure_columns(self, nodes: Tensor) -> None:
@@ -225,8 +201,8 @@ class Local(GraphNetwork):
         return ((x.double() - self.column_centre) / self.column_spread).float().to(x.dtype)
 
     def context(self, sizes: Tensor, sums: Tensor, odds: Tensor | None = None, *, budget: int | None = None) -> Tensor:
-        """What is known of the node sets, ``[B, z]``, from their sizes ``[B]``, the sums of their features ``[B, d]``, with node
-        features the log-odds of the classes ``[B, C]``, and the budget, by default the network's own."""
+        """What is known of node sets, ``[B, z]``, from sizes ``[B]``, sums of features ``[B, d]``, with node features log-odds
+        ``[B, C]``, and the budget, by default the network's own."""
         flips = int(self.budget) if budget is None else budget
         if self.counts_only:
             return torch.stack([sizes, torch.full_like(sizes, flips)], dim=1)
@@ -254,7 +230,8 @@ class Local(GraphNetwork):
         """The numbers that a node's perceptron reads, ``[R, ...]``, but for the context."""
         degrees, size = views.degrees, sizes[views.graph]
         shape = torch.stack([degrees / 8, degrees.log1p(), degrees / size, (size - 1 - degrees) / 8], dim=1)
-        parts = [shape, _one_hot(degrees, _DEGREE_INPUTS)]
+        one_hot = nn.functional.one_hot(degrees.round().clamp(0, _DEGREE_INPUTS - 1).long(), _DEGREE_INPUTS)
+        parts = [shape, one_hot.to(degrees.dtype)]  # the last column is for all above
         if self.in_features:
             parts += [views.own, views.sums / 4, _logarithmic(views.sums)]
         return torch.cat(parts, dim=1)
@@ -266,15 +243,13 @@ class Local(GraphNetwork):
         most[4 : 4 + _DEGREE_INPUTS] = 1
         # a logarithm is off by as much as the sum that it is taken of, which is off by a unit per node
         longer = 1 + sizes[0] / 64
-        width = self.in_features
-        place = 4 + _DEGREE_INPUTS + width
-        most[place : place + width] *= longer
-        most[place + width :] = most_views.sums[0] * longer
+        place = 4 + _DEGREE_INPUTS + self.in_features
+        most[place : place + self.in_features] *= longer
+        most[place + self.in_features :] = most_views.sums[0] * longer
         return most
 
     def view_scores(self, inputs: Tensor, context: Tensor, graph: Tensor, *, alone: bool = False) -> Tensor:
-        """The votes ``h`` of views, ``[R, P]``, bounded by :meth:`largest_votes`; ``alone``: at full volume, and not bounded in
-        training."""
+        """Votes ``h`` of views, ``[R, P]``, within :meth:`largest_votes`; ``alone``: at full volume, unbounded in training."""
         if self.counts_only:
             return 0 * inputs[:, :1].expand(-1, self.num_classes * (self.num_classes - 1) // 2)
         votes: Tensor = self.voters.view_scores(inputs, context, graph)
@@ -287,19 +262,18 @@ class Local(GraphNetwork):
         """What no vote exceeds in absolute value, ``[B, 1]``; ``None`` without node features."""
         return self._bounds(context) * self._volume(context) if self.in_features else None
 
+    def _flips(self, context: Tensor) -> Tensor:
+        """The budget that the context tells before the log-odds, ``[B]``; with node features."""
+        last = context.shape[1] - self.num_classes
+        return context[:, last - _BUDGET_INPUTS : last] @ context.new_tensor(_BUDGETS)
+
     def _bounds(self, context: Tensor) -> Tensor:
         """The more flips are to be withstood, the less a node may say: a half over their number, ``[B, 1]``."""
-        return _LARGEST_VOTE / (self._budgets(context) @ context.new_tensor(_BUDGETS)).unsqueeze(1)
+        return _LARGEST_VOTE / self._flips(context).unsqueeze(1)
 
     def _volume(self, context: Tensor) -> Tensor:
         """How loud the network is beside the log-odds, ``[B, 1]``."""
-        flips = (self._budgets(context) @ context.new_tensor(_BUDGETS)).round().long()
-        return self.loudness.to(context).clamp(0, LOUDEST)[flips - 1].unsqueeze(1)
-
-    def _budgets(self, context: Tensor) -> Tensor:
-        """The columns of the context that tell the budget, ``[B, 7]``: before the log-odds, if there are any."""
-        last = context.shape[1] - (self.num_classes if self.in_features else 0)
-        return context[:, last - _BUDGET_INPUTS : last]
+        return self.loudness.to(context).clamp(0, LOUDEST)[self._flips(context).round().long() - 1].unsqueeze(1)
 
     def hear(self, loudness: Sequence[float]) -> None:
         """Be so loud beside the log-odds, from 0 to 4, for budgets of 1, 2, ... flips; the last is for all above."""
@@ -307,8 +281,7 @@ class Local(GraphNetwork):
         self.loudness.copy_(torch.cat([first, first[-1:].expand(len(self.loudness) - len(first))]))
 
     def count_inputs(self, sizes: Tensor, edges: Tensor) -> Tensor:
-        """What the offset reads of numbers of edges ``[B]`` between so many nodes, ``[B, ...]``; each rises or falls with them.
-        With node features nothing."""
+        """What the offset reads of numbers of edges ``[B]``, ``[B, ...]``, each monotone; with node features nothing."""
         if self.in_features:
             return sizes.new_zeros(len(sizes), 0)
         if self.counts_only:
@@ -319,21 +292,22 @@ class Local(GraphNetwork):
         return torch.stack([*known, free / 20, free.log1p(), (-free / 3).exp()], dim=1)
 
     def offsets(self, context: Tensor, counts: Tensor, *, alone: bool = False) -> Tensor:
-        """The scores ``b`` of node sets with so many edges, ``[B, P]``: those of the table or of the network, with node
-        features as loud as votes are and beside the differences of log-odds; ``alone``: without these, at full volume."""
+        """The scores ``b`` of node sets with so many edges, ``[B, P]``; ``alone``: without log-odds, at full volume."""
         if self.counts_only:
             sizes, budget = context.round().long().unbind(dim=1)
             label = self.table(sizes, counts[:, 0].round().long(), budget)
-            wins, loses = (label.unsqueeze(1) == side for side in _pairs(self.num_classes, label.device))
-            return cast(Tensor, wins.to(context.dtype) - loses.to(context.dtype))
+            return self._differences(nn.functional.one_hot(label, self.num_classes).to(context.dtype))
         own: Tensor = self.voters.offsets(context, counts)
         return own if alone or not self.in_features else self.odds_leads(context) + self._volume(context) * own
 
     def odds_leads(self, context: Tensor) -> Tensor:
         """Differences of the log-odds that the context holds, for every pair of classes, ``[B, P]``; with node features."""
-        first, second = _pairs(self.num_classes, context.device)
-        odds = context[:, -self.num_classes :]
-        return odds[:, first] - odds[:, second]
+        return self._differences(context[:, -self.num_classes :])
+
+    def _differences(self, scores: Tensor) -> Tensor:
+        """Of the first and second class of every pair, ``[B, P]``, for scores of classes ``[B, C]``."""
+        first, second = torch.triu_indices(self.num_classes, self.num_classes, 1, device=scores.device)
+        return scores[:, first] - scores[:, second]
 
     def rounding(self, largest_inputs: Tensor, context: Tensor, sizes: Tensor) -> Tensor:
         """A bound on the rounding error of any score in 64-bit arithmetic, in whatever order its sums are taken, ``[P]``.
@@ -374,16 +348,10 @@ class Local(GraphNetwork):
 
 def class_scores(scores: Tensor, num_classes: int) -> Tensor:
     """For each class its smallest lead over another, ``[B, C]``, from the scores of all pairs ``[B, P]``."""
-    first, second = _pairs(num_classes, scores.device)
+    first, second = torch.triu_indices(num_classes, num_classes, 1, device=scores.device)
     leads = scores.new_full((len(scores), num_classes, num_classes), torch.inf)
-    leads[:, first, second] = scores
-    leads[:, second, first] = -scores
+    leads[:, first, second], leads[:, second, first] = scores, -scores
     return leads.amin(dim=2)
-
-
-def _pairs(num_classes: int, device: torch.device) -> Tensor:
-    """The two classes of every pair, ``[2, P]``."""
-    return torch.triu_indices(num_classes, num_classes, 1, device=device)
 
 
 def _logarithmic(values: Tensor) -> Tensor:
@@ -402,12 +370,5 @@ def _budget_code(budget: int, like: Tensor) -> Tensor:
     return like.new_tensor(code).expand(len(like), -1)
 
 
-def _one_hot(values: Tensor, width: int) -> Tensor:
-    """Columns for 0, 1, ..., and a last one for all above."""
-    places = values.round().clamp(0, width - 1).unsqueeze(1)
-    return (places == torch.arange(width, device=values.device)).to(values.dtype)
-
-
 def _absolute(layer: nn.Linear, value: Tensor) -> Tensor:
-    """The layer with absolute weights."""
     return nn.functional.linear(value, layer.weight.abs(), None if layer.bias is None else layer.bias.abs())

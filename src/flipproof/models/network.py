@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from itertools import pairwise
+from typing import Any, cast
 
 import torch
 import torch_geometric.nn.models as pyg
@@ -14,33 +15,26 @@ from torch import Tensor, nn
 from torch_geometric.nn import global_add_pool, global_mean_pool
 
 from flipproof.checks import checked_count
+from flipproof.classifiers.edges import Ending, NeighbourLists, PiecewiseLinear
 from flipproof.errors import InputError
+from flipproof.noise import EdgeNoise
 
 
 class NamedNetwork(nn.Module):
     """A network that :func:`flipproof.models.build` knows by name, and that can be saved."""
 
-    config: dict[str, Any]
-    """From this :func:`flipproof.models.build` makes the network again; plain JSON."""
+    config: dict[str, Any]  # from this build makes the network again; plain JSON
 
     @property
     def num_classes(self) -> int:
-        """Number of classes ``C``."""
         return int(self.config["num_classes"])
-
-    def extra_repr(self) -> str:
-        return ", ".join(f"{key}={value!r}" for key, value in self.config.items() if key != "network")
 
 
 class GraphNetwork(NamedNetwork, ABC):
-    """A graph classifier with a dense and a sparse way to the same logits.
-
-    Whatever stands at padded nodes must not change the answer, nor may other graphs of the batch: no batch statistics, and
-    every readout knows the mask.
-    """
+    """A graph classifier with a dense and a sparse way to the same logits. Neither what stands at padded nodes nor other graphs
+    of the batch may change the answer: no batch statistics, and every readout knows the mask."""
 
     name: str
-    """The name under which :func:`flipproof.models.build` knows the network."""
 
     @abstractmethod
     def logits(self, x: Tensor, layout: Layout) -> Tensor:
@@ -57,22 +51,19 @@ class GraphNetwork(NamedNetwork, ABC):
         return self.logits(x, SparseLayout(edge_index, batch))
 
 
-def checked_config(name: str, **counts: Any) -> dict[str, Any]:
-    """The config of a model whose arguments are all counts of at least 1."""
-    checked = {key: checked_count(value, key, 1, f"for instance {key}=8") for key, value in counts.items()}
-    return {"name": name, **checked}
+def checked_config(name: str, *counts: Any) -> dict[str, Any]:
+    """The config of a model, from its width of node features, number of classes, width and number of layers."""
+    values = zip(("in_features", "num_classes", "hidden", "layers"), counts, strict=True)
+    return {"name": name} | {key: checked_count(value, key, 1, f"for instance {key}=8") for key, value in values}
 
 
 def alteration(network: GraphNetwork) -> str | None:
-    """In which way a network is not as flipproof builds it, weights aside; ``None`` if it is.
-
-    For proofs that read a network's weights: a subclass, another layer or a hook may compute what no weight tells.
-    """
+    """In which way a network is not as flipproof builds it, weights aside; ``None`` if it is. For proofs that read weights: a
+    subclass, another layer or a hook may compute what no weight tells."""
     if not type(network).__module__.startswith("flipproof.models."):
         return f"{type(network).__name__} is a class of its own"
-    built = _parts_as_built(
-        type(network), tuple((key, value) for key, value in network.config.items() if key != "name")
-    )
+    arguments = {key: value for key, value in network.config.items() if key != "name"}
+    built = _parts_as_built(type(network), tuple(arguments.items()))
     for name, part in network.named_modules():
         if built.get(name) is not type(part):
             return f"{name or 'the network itself'} is a {type(part).__name__}"
@@ -92,11 +83,9 @@ def _parts_as_built(kind: type[GraphNetwork], arguments: tuple[tuple[str, Any], 
 @contextmanager
 def seeded_weights(seed: int | None) -> Iterator[None]:
     """Weights made inside depend on the seed alone, and the caller's generator is left as it was."""
-    if seed is None:
-        yield
-        return
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with torch.random.fork_rng(devices=[], enabled=seed is not None):
+        if seed is not None:
+            torch.manual_seed(seed)
         yield
 
 
@@ -108,11 +97,9 @@ class DenseLayout:
         self.sizes = self._nodes.sum(dim=1, keepdim=True)
 
     def degrees(self) -> Tensor:
-        """Neighbours of every node, one column."""
         return self.adj.sum(dim=2, keepdim=True)
 
     def neighbour_sums(self, values: Tensor) -> Tensor:
-        """Sum over the neighbours of every node, as ``values``."""
         return torch.bmm(self.adj, values)
 
     def gathered(self, values: Tensor, own: float = 1, scale: float = 1) -> Tensor:
@@ -126,7 +113,6 @@ class DenseLayout:
         return values.unsqueeze(1)
 
     def sums(self, values: Tensor) -> Tensor:
-        """Sum over the nodes of every graph, ``[B, d]``."""
         return torch.bmm(self._nodes.unsqueeze(1), values).squeeze(1)
 
     def means(self, values: Tensor) -> Tensor:
@@ -168,25 +154,17 @@ class SparseLayout:
 
 
 Layout = DenseLayout | SparseLayout
-"""A batch in either layout: a network written once runs on both."""
-
-
 _HEADS = 4  # of the attention
 _STACKS = {"graphsage": pyg.GraphSAGE, "sage": pyg.GraphSAGE, "gat": pyg.GAT}
 
 
 class PyGNetwork(NamedNetwork):
-    """``torch_geometric.nn.models.GraphSAGE`` or ``GAT``, the sum and the mean over the nodes, and a linear head.
-
-    Layers are followed by a layer normalisation of each node by itself, so that a graph's answer does not depend on its batch.
+    """PyG's ``GraphSAGE`` or ``GAT`` with a layer normalisation of each node, sum and mean over the nodes, and a linear head.
 
     Args:
         name: ``graphsage`` (``sage`` for short) or ``gat``.
-        in_features: Width of the node features; 1 for the degree.
-        num_classes: Number of classes.
         hidden: Width of the layers; of ``gat`` a multiple of its four heads.
-        layers: Number of message-passing layers.
-        seed: Seed of the initial weights; ``None`` takes torch's own generator.
+        in_features, num_classes, layers, seed: As for :class:`GCN`.
     """
 
     def __init__(
@@ -200,9 +178,7 @@ class PyGNetwork(NamedNetwork):
         seed: int | None = None,
     ) -> None:
         super().__init__()
-        self.config = checked_config(
-            name, in_features=in_features, num_classes=num_classes, hidden=hidden, layers=layers
-        )
+        self.config = checked_config(name, in_features, num_classes, hidden, layers)
         heads = {"heads": _HEADS} if name == "gat" else {}
         if heads and hidden % _HEADS:
             raise InputError(f"hidden must be a multiple of the {_HEADS} heads of gat; got {hidden} (for instance 32)")
@@ -219,13 +195,9 @@ class PyGNetwork(NamedNetwork):
 
 
 class EdgeBlind(GraphNetwork):
-    """A network that sees the nodes and no edge, hence is certified at every radius.
+    """A network that sees the nodes and no edge, hence is certified at every radius; ``network`` is used, not copied.
 
-    It holds only with node features that do not depend on edges either, ``features=None`` or ``"constant"``;
-    :func:`flipproof.train` refuses others.
-
-    Args:
-        network: The network to blind. It is used, not copied.
+    Node features must not depend on edges either, ``features=None`` or ``"constant"``; :func:`flipproof.train` refuses others.
     """
 
     name = "edge-blind"
@@ -245,3 +217,169 @@ class EdgeBlind(GraphNetwork):
         if isinstance(layout, DenseLayout):
             return self.network.logits(x, DenseLayout(torch.zeros_like(layout.adj), layout.mask))
         return self.network.logits(x, SparseLayout(layout.edge_index[:, :0], layout.batch))
+
+
+class GCN(GraphNetwork):
+    r"""The graph convolutional network of Kipf and Welling (ICLR 2017), with a mean readout and a linear head.
+
+    .. math:: H_{k+1} = \mathrm{ReLU}(\hat A H_k W_k + b_k), \qquad
+              \hat A = D^{-1/2} (A + I) D^{-1/2}, \quad D = \text{degrees of } A + I
+
+    and logits ``mean over nodes of H, times W, plus b``.
+
+    Args:
+        in_features: Width ``d`` of the node features; 1 for the degree.
+        num_classes: Number of classes ``C``.
+        hidden: Width of the layers.
+        layers: Number of convolutions; the paper has two.
+        seed: Makes the initial weights; ``None`` takes torch's own generator.
+    """
+
+    name = "gcn"
+
+    def __init__(
+        self, in_features: int = 1, num_classes: int = 2, *, hidden: int = 64, layers: int = 2, seed: int | None = None
+    ) -> None:
+        super().__init__()
+        self.config = checked_config(self.name, in_features, num_classes, hidden, layers)
+        widths = [in_features, *[hidden] * layers]
+        with seeded_weights(seed):
+            self.convolutions = nn.ModuleList(nn.Linear(before, after) for before, after in pairwise(widths))
+            self.head = nn.Linear(hidden, num_classes)
+
+    def logits(self, x: Tensor, layout: Layout) -> Tensor:
+        scale = (layout.degrees() + 1).to(x.dtype).rsqrt()
+        hidden = x
+        for linear in cast(list[nn.Linear], self.convolutions):
+            # never wider than needed: propagate first where the layer widens, last where it narrows
+            widens = linear.in_features <= linear.out_features
+            hidden = (hidden if widens else nn.functional.linear(hidden, linear.weight)) * scale
+            hidden = layout.gathered(hidden).mul_(scale)
+            hidden = (linear(hidden) if widens else hidden + linear.bias).relu_()
+        logits: Tensor = self.head(layout.means(hidden))
+        return logits
+
+    @property
+    def looks_up_degrees(self) -> bool:
+        return bool(self.config["in_features"] == 1 and self.config["layers"] > 1)
+
+    def degree_pieces(self) -> PiecewiseLinear | None:
+        """What :meth:`on_degrees` needs to know of the weights; ``None`` if the network cannot be computed so."""
+        if not self.looks_up_degrees:
+            return None
+        first, second = (cast(nn.Linear, layer) for layer in self.convolutions[:2])
+        return PiecewiseLinear(first.weight[:, 0], first.bias, [(second.weight, None)])
+
+    def on_degrees(self, lists: NeighbourLists, pieces: PiecewiseLinear) -> Tensor:
+        """As :meth:`forward`, for graphs without padding whose only feature is the degree, so that the first layer is looked up;
+        not for gradients."""
+        matrix = lists.normalised(1.0)
+        (rows,) = lists.looked_up(pieces, lists.sums(matrix, lists.degrees.squeeze(1)))
+        _, second, *others = cast(list[nn.Linear], self.convolutions)
+        inner, last = Ending(relu=True), Ending(relu=True, pool="mean")
+        hidden = lists.product(matrix, rows, second.bias, inner if others else last)
+        for number, linear in enumerate(others, 1):
+            hidden = lists.ended(linear(lists.product(matrix, hidden)), last if number == len(others) else inner)
+        logits: Tensor = self.head(hidden)
+        return logits
+
+
+class GIN(GraphNetwork):
+    r"""A graph isomorphism network (Xu et al., ICLR 2019) with residual connections and layer normalisation.
+
+    .. math:: H_0 = X W + b, \qquad Z_k = \mathrm{LayerNorm}(H_k), \qquad
+              H_{k+1} = H_k + \mathrm{MLP}_k((1 + \epsilon_k) Z_k + A Z_k / s)
+
+    with a fixed scale ``s``. The readout joins the sum of ``LayerNorm(H)`` over the nodes divided by the square root of their
+    number, its mean and its maximum; a two-layer perceptron makes the logits.
+
+    With ``noise``, messages pass over :math:`\hat A = (A - p_+ (J - I)) / (1 - p_+ - p_-)`, whose mean over the noise is the
+    clean adjacency matrix, and every node also sees its degree in it. With ``sizes``, a learned vector for each number of nodes
+    up to ``sizes`` is added to ``H_0``, which suits data whose classes have typical sizes.
+
+    Args:
+        in_features, num_classes, hidden, layers, seed: As for :class:`GCN`.
+        noise: The noise to correct for, an :class:`flipproof.EdgeNoise` or its ``(p_add, p_remove)``; ``None`` for none.
+        sizes: Number of nodes up to which each number has a vector of its own; ``None`` for none.
+    """
+
+    name = "gin"
+
+    def __init__(
+        self,
+        in_features: int = 1,
+        num_classes: int = 2,
+        *,
+        hidden: int = 32,
+        layers: int = 3,
+        noise: EdgeNoise | Sequence[float] | None = None,
+        sizes: int | None = None,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = checked_config(self.name, in_features, num_classes, hidden, layers)
+        self.background, self.contrast, self.corrects = 0.0, 1.0, noise is not None
+        if noise is not None:
+            self.background, lost = _probabilities(noise)
+            self.contrast -= self.background + lost
+            self.config["noise"] = [self.background, lost]
+        self.by_size: nn.Embedding | None = None
+        with seeded_weights(seed):
+            self.encoder = nn.Linear(in_features + self.corrects, hidden)
+            self.blocks = nn.ModuleList(_Block(hidden) for _ in range(layers))
+            self.norm = nn.LayerNorm(hidden)
+            self.head = nn.Sequential(nn.Linear(3 * hidden, 2 * hidden), nn.ReLU(), nn.Linear(2 * hidden, num_classes))
+            if sizes is not None:
+                self.config["sizes"] = checked_count(sizes, "sizes", 1, "for instance sizes=32")
+                self.by_size = nn.Embedding(self.config["sizes"] + 1, hidden)
+                nn.init.zeros_(self.by_size.weight)
+
+    def logits(self, x: Tensor, layout: Layout) -> Tensor:
+        sizes = layout.sizes.to(x.dtype)
+        if self.corrects:
+            degree = layout.degrees().to(x.dtype) - self.background * (layout.spread(sizes) - 1)
+            x = torch.cat([x, degree / self.contrast], dim=-1)
+        hidden = self.encoder(x)
+        if self.by_size is not None:
+            numbers = sizes.squeeze(1).long().clamp_max(self.by_size.num_embeddings - 1)
+            hidden = hidden + layout.spread(self.by_size(numbers))
+        for block in cast(list[_Block], self.blocks):
+            normed, scale = block.norm(hidden), block.scale / self.contrast
+            # A_hat Z = (A Z - p (sum of all rows - Z)) / contrast, without the matrix
+            gathered = layout.gathered(normed, own=1 + scale * self.background, scale=scale)
+            if self.background:
+                gathered = gathered - scale * self.background * layout.spread(layout.sums(normed))
+            hidden = hidden + block(gathered, normed)
+        hidden = self.norm(hidden)
+        sums, highest = layout.sums(hidden), layout.highest(hidden)
+        logits: Tensor = self.head(torch.cat([sums * sizes.rsqrt(), sums / sizes, highest], dim=1))
+        return logits
+
+
+def _probabilities(noise: EdgeNoise | Sequence[float]) -> tuple[float, float]:
+    pair = (noise.p_add, noise.p_remove) if isinstance(noise, EdgeNoise) else noise
+    try:
+        added, lost = (float(value) for value in pair)
+    except (TypeError, ValueError):
+        added = lost = -1.0
+    if not (0 <= added < 1 and 0 <= lost < 1 and added + lost < 1):
+        raise InputError(
+            f"noise must be an EdgeNoise, or its probabilities to add and to remove with a sum below 1; got {noise!r} "
+            "(for instance noise=EdgeNoise(keep=0.9))"
+        )
+    return added, lost
+
+
+class _Block(nn.Module):
+    scale = 0.25
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.epsilon = nn.Parameter(torch.zeros(()))
+        self.inner = nn.Linear(width, width)
+        self.outer = nn.Linear(width, width)
+
+    def forward(self, gathered: Tensor, normed: Tensor) -> Tensor:
+        result: Tensor = self.outer(self.inner(gathered + self.epsilon * normed).relu_())
+        return result

@@ -22,13 +22,8 @@ _SHARPNESS = np.geomspace(0.1, 4, 60)  # factors of the log-odds that are tried
 class NodeOdds(nn.Module):
     """What the nodes of a graph say of its class, edges left out: the mean of forests and perceptrons.
 
-    Each of five parts of the training graphs has a forest and two perceptrons that were fitted to the other four. A training
-    graph is known to those alone that have not seen it, any other graph to all of them; so what is learnt on top of the log-odds
-    does not rely on what was learnt by heart. One factor makes them as sure as they are right.
-
-    Args:
-        in_features: Width ``d`` of the node features.
-        num_classes: Number of classes ``C``.
+    Each of five parts of the training graphs has a forest and two perceptrons that were fitted to the other four, and judge it;
+    any other graph is judged by all of them. One factor makes them as sure as they are right.
     """
 
     def __init__(self, in_features: int, num_classes: int) -> None:
@@ -41,27 +36,20 @@ class NodeOdds(nn.Module):
         self.tables, self._packed = tables, torch.frombuffer(bytearray(arrays.save(tables)), dtype=torch.uint8)
 
     def get_extra_state(self) -> Tensor:
-        """The tables for the network's folder, as bytes."""
         return self._packed
 
     def set_extra_state(self, packed: Tensor) -> None:
-        """Take what :meth:`get_extra_state` returned, if it fits the network."""
         tables = arrays.load(packed.cpu().numpy().tobytes())
         if tables:
             fits = tables["value"].shape[1] == len(tables["shift"]) == self._classes
             if not fits or not 0 <= tables["columns"].min() <= tables["columns"].max() < self._width:
                 raise RuntimeError("the log-odds of nodes are those of other features or classes")
+            line.check_trees(tables, len(tables["columns"]))
         self.take(tables)
 
     def fit(self, rows: Floats, truth: Ints, weights: Floats, seed: int) -> Floats:
-        """Fit all to training graphs, and return the log-odds of these, ``[T, C]``; a single graph teaches nothing.
-
-        Args:
-            rows: What is known of their nodes, ``[T, s]``; see :func:`flipproof.models.node_statistics.node_statistics`.
-            truth: Their classes, ``[T]``.
-            weights: How much more a graph of each class counts than others, ``[C]``.
-            seed: Seed of parts, forests and perceptrons.
-        """
+        """Fit all to training graphs, from node statistics ``[T, s]``, classes ``[T]`` and weights of the classes ``[C]``, and
+        return the log-odds of these graphs, ``[T, C]``; a single graph teaches nothing."""
         columns = worth_having(rows)
         inputs = rows[:, columns]
         states, shares = [], np.ones((len(rows), self._classes))
@@ -94,7 +82,6 @@ class NodeOdds(nn.Module):
 
 
 def _fitted_state(inputs: Floats, truth: Ints, num_classes: int, seed: int) -> State:
-    """A forest and perceptrons, fitted to the same graphs."""
     trees = line.forest_state(line.fitted(line.forest(seed, depth=_DEPTH), inputs, truth), num_classes)
     parts = [
         line.perceptron_state(line.fitted(line.perceptron(seed, decay=decay), inputs, truth), num_classes)
@@ -104,7 +91,6 @@ def _fitted_state(inputs: Floats, truth: Ints, num_classes: int, seed: int) -> S
 
 
 def _joined(states: list[State]) -> State:
-    """Several such states as one."""
     starts = np.cumsum([0, *(len(state["value"]) for state in states)])[:-1].astype(np.int32)
     moved = [
         state | {name: state[name] + start for name in ("roots", "left", "right")}

@@ -31,8 +31,8 @@ _FOLDS = 3
 
 @dataclass(frozen=True)
 class NodeFit:
-    """What fitting did: the family that was chosen, with its setting, the share of training graphs that are classified correctly,
-    that of the graphs that chose it, before it was fitted to all of them, and the same for every setting that was tried."""
+    """What fitting did: the setting that was chosen, the share of training graphs classified correctly, that of the graphs that
+    chose it before it was fitted to all, and the same for every setting that was tried."""
 
     kind: str
     accuracy: float
@@ -43,14 +43,9 @@ class NodeFit:
 class NodeStatistics:
     r"""A classifier that sees the nodes of a graph and no edge: the better of a random forest and a perceptron.
 
-    Its inputs are the number of nodes and, for every node feature, sum, logarithm of the sum and mean (for one-hot features: how
-    often each kind occurs); for features with other values than 0 and 1 also deviation, smallest and largest value. None of them
-    depends on edges, so the answer is certified at every radius, provided that the node features do not depend on edges.
-
-    Args:
-        num_classes: Number of classes ``C``.
-
-    It is called with a list of :class:`flipproof.Graph`, and returns labels.
+    Its inputs are the number of nodes and, for every node feature, sum, logarithm of the sum and mean; for features with other
+    values than 0 and 1 also deviation, smallest and largest value. The answer is certified at every radius, provided that the
+    node features do not depend on edges. It is called with a list of :class:`flipproof.Graph`, and returns labels.
 
     >>> graphs = [Graph(n, [], label=int(n > 6)) for n in range(2, 12)] * 3
     >>> model = NodeStatistics(2)
@@ -69,7 +64,6 @@ class NodeStatistics:
         self._state: State = {}
 
     def __call__(self, graphs: Sequence[Graph]) -> NDArray[np.int64]:
-        """The label of every graph."""
         return np.asarray(self.scores(graphs).argmax(axis=1))
 
     def scores(self, graphs: Sequence[Graph]) -> Floats:
@@ -94,14 +88,12 @@ class NodeStatistics:
     def fit(
         self, graphs: Iterable[Any], *, features: Any = None, validation: Iterable[Any] | None = None, seed: int = 0
     ) -> NodeFit:
-        """Fit all settings, choose the best, and fit it once more to all graphs. The same arguments give the same weights.
+        """Fit all settings to labelled graphs, choose the best, and fit it once more to all graphs.
 
         Args:
-            graphs: Labelled graphs.
             features: Node features, as for :class:`flipproof.EdgeBlindClassifier`; by default the graphs' own, if they have any.
-            validation: Labelled graphs that choose the setting, and then belong to the training graphs. By default three-fold
-                cross-validation on ``graphs`` chooses it.
-            seed: Seed of forests, perceptrons and folds.
+            validation: Labelled graphs that choose the setting; by default three-fold cross-validation on ``graphs``.
+            seed: Seed of forests, perceptrons and folds. The same arguments give the same weights.
         """
         seed = checked_seed(seed)
         rows, truth = _labelled(graphs, features, "graphs")
@@ -110,10 +102,10 @@ class NodeStatistics:
             learn, (more, held_out) = np.arange(len(truth)), _labelled(validation, features, "validation")
             parts = [(learn, len(learn) + np.arange(len(held_out)))]
             rows, truth = [*rows, *more], np.concatenate([truth, held_out])
-        if truth.max() >= self.num_classes:
+        if (top := truth.max()) >= self.num_classes:
             raise InputError(
-                f"the model must have a class for every label; got {self.num_classes} classes and label {truth.max()} "
-                f"(build it with num_classes={truth.max() + 1})"
+                f"the model must have a class for every label; got {self.num_classes} classes and label {top} (build it with "
+                f"num_classes={top + 1})"
             )
         if len({len(row) for row in rows}) > 1:
             raise InputError("graphs must have node features of one width (give all of them the same columns)")
@@ -122,24 +114,27 @@ class NodeStatistics:
         self._state = {"width": np.array([inputs.shape[1]]), "columns": columns}
         inputs, settings = inputs[:, columns], _settings(seed)
         parts = folds(truth, seed, _FOLDS) if parts is None else parts
-        compared = {name: _right(machine, inputs, truth, parts) for name, machine in settings.items()}
+        compared = dict.fromkeys(settings, 0.0)
+        for name, machine in settings.items() if parts else ():
+            right = [fitted(machine, inputs[a], truth[a]).predict(inputs[b]) == truth[b] for a, b in parts]
+            compared[name] = float(np.mean(np.concatenate(right)))
         kind = max(compared, key=lambda name: compared[name])
         machine = fitted(settings[kind], inputs, truth)
         self._state |= (forest_state if kind.startswith("forest") else perceptron_state)(machine, self.num_classes)
         return NodeFit(kind, float(np.mean(machine.predict(inputs) == truth)), compared[kind], compared)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The weights, as a torch module's."""
         import torch
 
         return {key: torch.from_numpy(np.ascontiguousarray(value).copy()) for key, value in self._state.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take what :meth:`state_dict` returned."""
         tables = {key: value.numpy() for key, value in state.items()}
         last = tables["value"] if "roots" in tables else tables[f"weights_{_layers(tables) - 1}"]
         if last.shape[1] != self.num_classes or tables["columns"].max(initial=0) >= tables["width"][0]:
             raise RuntimeError(f"shapes {last.shape} for {self.num_classes} classes")
+        if "roots" in tables:
+            check_trees(tables, len(tables["columns"]))
         self._state = tables
 
 
@@ -148,7 +143,6 @@ def _own(graph: Graph) -> NDArray[Any]:
 
 
 def _labelled(graphs: Iterable[Any], features: Any, argument: str) -> tuple[list[Floats], NDArray[np.int64]]:
-    """Statistics and labels."""
     members = as_graphs(graphs)
     if not members or any(graph.label is None for graph in members):
         raise InputError(f"{argument} must be labelled graphs, at least one (build them with label=0, 1, 2, ...)")
@@ -174,20 +168,8 @@ def _settings(seed: int) -> dict[str, Any]:
     }
 
 
-def _right(machine: Any, inputs: Floats, truth: NDArray[np.int64], parts: Sequence[Any]) -> float:
-    """Share of the graphs that are right when they are not learned from."""
-    right = [
-        fitted(machine, inputs[learn], truth[learn]).predict(inputs[judge]) == truth[judge] for learn, judge in parts
-    ]
-    return float(np.mean(np.concatenate(right))) if right else 0.0
-
-
 def node_statistics(features: NDArray[Any]) -> Floats:
-    """All that can be said of a graph without its edges, ``[2 + 6 d]``, from the features of its nodes, ``[n, d]``.
-
-    >>> node_statistics(np.array([[1.0], [3.0]])).round(2).tolist()
-    [2.0, 0.69, 4.0, 1.61, 2.0, 1.0, 1.0, 3.0]
-    """
+    """All that can be said of a graph without its edges, ``[2 + 6 d]``, from the features of its nodes, ``[n, d]``."""
     count = len(features)
     size = [count, np.log(max(count, 1))]
     if not features.size:
@@ -219,14 +201,13 @@ def folds(truth: Ints, seed: int, number: int) -> list[tuple[Ints, Ints]]:
 
 
 def forest(seed: int, *, leaf: int = 1, depth: int | None = None) -> Any:
-    """A random forest that is not fitted, with so many graphs per leaf at least and so many questions per tree at most."""
+    """A random forest that is not fitted, with so many graphs per leaf and questions per tree."""
     from sklearn.ensemble import RandomForestClassifier
 
     return RandomForestClassifier(_TREES, min_samples_leaf=leaf, max_depth=depth, random_state=seed % 2**32)
 
 
 def perceptron(seed: int, *, decay: float) -> Any:
-    """A perceptron on standardised inputs that is not fitted."""
     from sklearn.neural_network import MLPClassifier
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -238,7 +219,6 @@ def perceptron(seed: int, *, decay: float) -> Any:
 
 
 def fitted(machine: Any, inputs: Floats, truth: Ints) -> Any:
-    """The machine, fitted."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a perceptron that has not converged is one that stopped early
         return machine.fit(inputs, truth)
@@ -263,6 +243,20 @@ def forest_state(machine: Any, num_classes: int) -> State:
         "threshold": np.where(leaves, 0.0, threshold),
         "value": value,
     }
+
+
+def check_trees(state: State, inputs: int) -> None:
+    """Refuse stored trees that do not lead to leaves: children stand behind their parents, or are the leaf itself."""
+    own, left, right = np.arange(len(state["value"])), state["left"], state["right"]
+    ahead = (left > own) & (right > own) | (left == own) & (right == own)
+    places = np.concatenate([state["roots"], left, right])
+    if (
+        not ahead.all()
+        or places.min() < 0
+        or places.max() >= len(own)
+        or not np.isin(state["feature"], range(inputs)).all()
+    ):
+        raise RuntimeError("the trees of its forest do not end in leaves")
 
 
 def forest_scores(state: State, rows: Floats, num_classes: int) -> Floats:

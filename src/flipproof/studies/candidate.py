@@ -110,7 +110,7 @@ class Candidate:
     @property
     def training(self) -> dict[str, Any]:
         """Arguments of :func:`flipproof.train`. Without a defence all copies of a graph are the same, so one is enough."""
-        alone = {"copies": 1, "consistency": 0.0} if self.defence.baseline else {}
+        alone = {"copies": 1} if self.defence.baseline else {}
         return {**alone, **self.defence.training_arguments(self.settings), **self.recipe}
 
     @property

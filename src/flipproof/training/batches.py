@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from flipproof.errors import InputError
 from flipproof.graphs import as_graphs
@@ -19,18 +20,18 @@ from flipproof.noise.groups import EdgeGroups
 
 _MOST_ENTRIES = 2**23  # of adjacency matrices at a time; larger batches are cut and their gradients added up
 _PIECE = 2**15  # entries whose work equals what another piece of a batch costs, as measured
+_PAIRS = ("edges", "frozen")
 _WINDOW = 16  # batches that are sorted by size together, so that little is padded
 
 
 class Padded(NamedTuple):
-    """A batch of clean graphs, padded to the largest: matrices ``[B, n, n]``, which nodes exist ``[B, n]``, pairs that never flip
-    (if any), the graphs' own node features ``[B, n, d]`` (if they have any), and labels ``[B]``."""
+    """A batch of clean graphs, padded to the largest."""
 
-    adjacency: Tensor
-    mask: Tensor
-    frozen: Tensor | None
-    own: Tensor | None
-    labels: Tensor
+    adjacency: Tensor  # [B, n, n]
+    mask: Tensor  # nodes that exist [B, n]
+    frozen: Tensor | None  # pairs that never flip, if any
+    own: Tensor | None  # node features [B, n, d], if any
+    labels: Tensor  # [B]
 
 
 class LabelledGraphs:
@@ -53,12 +54,10 @@ class LabelledGraphs:
             )
         self.labels = torch.tensor([graph.label for graph in members])
         self.sizes = torch.tensor([graph.num_nodes for graph in members])
-        self._edges = _Ragged([graph.edges for graph in members])
-        self._frozen = _Ragged([graph.frozen for graph in members]) if any(len(g.frozen) for g in members) else None
-        self.num_edges = self._edges.counts
-        own = [graph.node_features for graph in members if graph.node_features is not None]
-        single = [part.astype(np.float32) if part.dtype == np.float64 else part for part in own]
-        self._own = _Ragged(single) if own else None
+        self._edges, self._frozen = ([torch.tensor(getattr(graph, name)) for graph in members] for name in _PAIRS)
+        self.num_edges = torch.tensor([len(edges) for edges in self._edges])
+        own = [torch.tensor(graph.node_features) for graph in members if graph.node_features is not None]
+        self._own = [part.float() if part.dtype == torch.float64 else part for part in own]
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -66,32 +65,28 @@ class LabelledGraphs:
     def digest(self) -> str:
         """Hash of the graphs, their labels and features."""
         parts = {"labels": self.labels, "sizes": self.sizes}
-        for name, ragged in (("edges", self._edges), ("frozen", self._frozen), ("features", self._own)):
-            if ragged is not None:
-                parts |= {f"{name} counts": ragged.counts, name: ragged.rows}
+        for name, rows in (("edges", self._edges), ("frozen", self._frozen), ("features", self._own)):
+            if rows:
+                parts |= {f"{name} counts": torch.tensor([len(part) for part in rows]), name: torch.cat(rows)}
         return digest(parts)
 
     def entries(self, batch_size: int) -> int:
-        """Entries of the matrices of the largest batch."""
         return min(batch_size, len(self)) * int(self.sizes.max()) ** 2
 
     def cut(self, members: Tensor, copies: int, *, by_size: bool = False) -> Iterator[Tensor]:
-        """The batch in pieces whose matrices fit into memory, with so many copies of each graph; nearly always whole.
-
-        ``by_size`` also parts large graphs from small ones, where that saves more padding than another piece costs.
-        """
+        """The batch in pieces whose matrices fit into memory; ``by_size`` also parts large graphs from small ones, where that
+        saves more padding than another piece costs."""
         for part in _parted(members, self.sizes[members]) if by_size else [members]:
             entries = copies * int(self.sizes[part].max()) ** 2
             yield from torch.split(part, max(1, _MOST_ENTRIES // entries))
 
     def padded(self, members: Tensor) -> Padded:
-        """The given graphs as one batch."""
-        sizes = self.sizes[members]
+        sizes, chosen = self.sizes[members], members.tolist()
         n = int(sizes.max())
-        frozen = None if self._frozen is None else self._frozen.matrices(members, n) > 0
-        own = None if self._own is None else self._own.padded(members, n)
+        adjacency, frozen = (_matrices([pairs[index] for index in chosen], n) for pairs in (self._edges, self._frozen))
+        own = pad_sequence([self._own[index] for index in chosen], batch_first=True) if self._own else None
         mask = torch.arange(n) < sizes.unsqueeze(1)
-        return Padded(self._edges.matrices(members, n), mask, frozen, own, self.labels[members])
+        return Padded(adjacency, mask, frozen > 0 if frozen.any() else None, own, self.labels[members])
 
 
 def _parted(members: Tensor, sizes: Tensor) -> list[Tensor]:
@@ -143,27 +138,13 @@ class Parts:
         return torch.arange(len(owner)) + (self.starts[members] - self.starts_of(members))[owner], owner
 
 
-class _Ragged(Parts):
-    """Arrays of many graphs, with differing numbers of rows, one after the other."""
-
-    def __init__(self, parts: list[NDArray[Any]]) -> None:
-        super().__init__([len(part) for part in parts])
-        self.rows = torch.from_numpy(np.concatenate(parts))
-
-    def matrices(self, members: Tensor, n: int) -> Tensor:
-        """For rows that are node pairs: symmetric 0/1 matrices of the given graphs, float32 ``[B, n, n]``."""
-        places, owner = self.select(members)
-        u, v = self.rows[places].T
-        matrices = torch.zeros(len(members), n, n)
-        matrices[owner, u, v] = matrices[owner, v, u] = 1
-        return matrices
-
-    def padded(self, members: Tensor, n: int) -> Tensor:
-        """The rows of the given graphs, padded with zeros: ``[B, n, d]``."""
-        places, owner = self.select(members)
-        padded = torch.zeros(len(members), n, self.rows.shape[1], dtype=self.rows.dtype)
-        padded[owner, torch.arange(len(owner)) - self.starts_of(members)[owner]] = self.rows[places]
-        return padded
+def _matrices(pairs: list[Tensor], n: int) -> Tensor:
+    """Symmetric 0/1 matrices of node pairs, float32 ``[B, n, n]``."""
+    owner = torch.repeat_interleave(torch.arange(len(pairs)), torch.tensor([len(part) for part in pairs]))
+    u, v = torch.cat(pairs).T
+    matrices = torch.zeros(len(pairs), n, n)
+    matrices[owner, u, v] = matrices[owner, v, u] = 1
+    return matrices
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:
@@ -175,24 +156,21 @@ def digest(tensors: Mapping[str, Tensor]) -> str:
     return hashed.hexdigest()
 
 
+# the randomness of a step: uniform 32-bit integers for a purpose, in the shape wanted; the same call gives the same ones
 Draws = Callable[[str, tuple[int, ...]], NDArray[np.uint32]]
-"""The randomness of a step: uniform 32-bit integers for a purpose, in the shape wanted. The same call gives the same ones."""
-
 _VALIDATION_COPIES = 8
 
 
 class View:
     """How a batch of graphs is shown to the model: here as it is. Copies are ordered copy by copy: all graphs, then all again."""
 
-    noisy: bool = False
-    """Whether copies of a graph are independent noisy versions of it."""
+    noisy = False  # whether copies of a graph are independent noisy versions of it
 
     def adjacency(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Tensor:
         """The matrices of a training step, or those that validation sees, float32 ``[copies * B, n, n]``."""
         return batch.adjacency.repeat(copies, 1, 1)
 
     def validation_copies(self, copies: int) -> int:
-        """The number of copies of a validation graph where training sees ``copies``."""
         return 1
 
     def room(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Tensor:

@@ -7,15 +7,14 @@ With leads ``s_yB`` of the true class ``y`` over its rivals ``B``, the share ``p
 
 Every batch draws the budget that the network is told, up to the one asked for, and mostly faces all of its flips. ``ramp`` grows
 from 0 to 1 over the first half of the training. Late in the training the loss is bounded, ``q`` growing from 0 to 1, and leads
-count three times. With node features it stays the cross-entropy, and a fifth of the graphs is kept for finding how loud the
-network may be beside log-odds that the nodes alone give. docs/local.md says why.
+count three times; with node features it stays the cross-entropy. docs/local.md says why.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,7 +47,6 @@ _PARTS = 5  # of the training graphs, of which the network is not shown one
 
 
 def recipe(model: Any) -> dict[str, float]:
-    """The learning rate, weight decay and average that suit a local network."""
     featured = getattr(model, "in_features", 0) > 0
     return {"learning_rate": 0.003 if featured else 0.006, "weight_decay": 0.3 if featured else 1e-3, "average": 0.99}
 
@@ -64,9 +62,9 @@ class CertifiedTraining(GraphTask):
         graphs: Iterable[Any],
         *,
         budget: int | Sequence[int],
-        features: Any,
-        validation: Iterable[Any] | None,
         chosen: Hyperparameters,
+        features: Any = None,
+        validation: Iterable[Any] | None = None,
     ) -> None:
         self.most, self.flips = _checked(model, budget)
         members, self.model, self.featured = as_graphs(graphs), model, bool(model.in_features)
@@ -103,7 +101,6 @@ class CertifiedTraining(GraphTask):
         model.learn_sizes(recurrence(members, labels.tolist()) >= _RECURRENT)
 
     def _nodes(self, graph: Graph) -> Tensor:
-        """Features of its nodes, ``[n, d]``."""
         rows = self.features.of(graph).to(torch.float32)
         if rows.shape[1] != self.model.in_features:
             raise InputError(
@@ -113,7 +110,6 @@ class CertifiedTraining(GraphTask):
         return rows
 
     def _statistics(self, graphs: Sequence[Graph]) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """What is known of the nodes of every graph."""
         return np.array([node_statistics(self._nodes(graph).numpy()) for graph in graphs])
 
     def losses(self, members: Tensor, step: int) -> Iterator[Outcome]:
@@ -128,17 +124,15 @@ class CertifiedTraining(GraphTask):
         """Find how loud the network may be, for each number of flips to withstand."""
         if not self.not_shown.any():
             return
-        attacks = [TrainingAttack(self.flips, *self.most, self.flips)]
-        if not self.both:
-            numbers = range(1, min(self.flips, len(self.model.loudness)) + 1)
-            attacks = [TrainingAttack(number, number, number, number) for number in numbers]
+        numbers = range(1, min(self.flips, len(self.model.loudness)) + 1)
+        attacks = [TrainingAttack(*[number] * 4) for number in numbers]
+        if self.both:
+            attacks = [TrainingAttack(self.flips, *self.most, self.flips)]
         self.model.hear([self._best_volume(attack) for attack in attacks])
 
     def _best_volume(self, attack: TrainingAttack) -> float:
-        """The volume at which most graphs that were not learnt from keep their lead under attack.
-
-        It is 0 unless another is better by more than a standard error of the difference: votes that do not help are left out.
-        """
+        """The volume at which most graphs that were not learnt from keep their lead under attack; 0 unless another is better by
+        more than a standard error of the difference."""
         kept, judges = [], self.not_shown.nonzero()[:, 0]
         for part in torch.split(judges, _VALIDATION_BATCH):
             leads, worst, _ = self._attacked(self.views, part, attack, alone=True)
@@ -175,7 +169,6 @@ class CertifiedTraining(GraphTask):
         attack: TrainingAttack,
         ramp: float,
         late: float,
-        *,
         alone: bool = False,
     ) -> Outcome:
         """Mean loss over graphs, with the part that the worst attack has in it."""
@@ -189,12 +182,9 @@ class CertifiedTraining(GraphTask):
     def _attacked(
         self, views: ReachedViews, members: Tensor, attack: TrainingAttack, *, alone: bool, attacked: bool = True
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Leads, what the worst attack takes from them, and who is right; see :meth:`ReachedViews.leads`."""
-        times = 1
-        if self.pairwise:
-            attack, times = TrainingAttack(attack.budget, 1, 1, 1), attack.flips
-        leads, worst, right = views.leads(self.model, members, attack, attacked=attacked, alone=alone)
-        return leads, times * worst, right
+        single = TrainingAttack(attack.budget, 1, 1, 1) if self.pairwise else attack
+        leads, worst, right = views.leads(self.model, members, single, attacked=attacked, alone=alone)
+        return leads, attack.flips * worst if self.pairwise else worst, right
 
 
 def learn_counts(
@@ -202,14 +192,11 @@ def learn_counts(
     graphs: Iterable[Any],
     *,
     budget: int | Sequence[int],
-    validation: Iterable[Any] | None,
     chosen: Hyperparameters,
-    progress: bool | Callable[[int, int], None] = False,
+    validation: Iterable[Any] | None = None,
+    features: Any = None,
 ) -> TrainingResult:
-    """Let a local network read numbers of nodes and edges alone, and fill its table: at once, without steps.
-
-    Its one epoch tells the share of graphs that are wrong, as loss, and that of those that are right.
-    """
+    """Let a local network read numbers of nodes and edges alone, and fill its table at once; the loss is the share of errors."""
     started, (most, flips) = time.perf_counter(), _checked(model, budget)
     task = GraphTask(graphs, validation, Constant(), chosen)
     task.check_classes(model.num_classes)
@@ -228,26 +215,18 @@ def learn_counts(
             answers = model.table(part.sizes, part.num_edges, torch.full_like(part.sizes, flips))
             right = float((answers == part.labels).double().mean())
             shares += [1 - right, right]
-    if callable(progress):
-        progress(chosen.epochs, chosen.epochs)
     settings = {"budget": flips if isinstance(budget, int) else list(most), "class_weights": chosen.class_weights}
     return TrainingResult((Epoch(*shares),), 0, time.perf_counter() - started, settings)
 
 
 def bounded_loss(leads: Tensor, bound: float) -> Tensor:
-    """Loss of each graph ``[B]`` from its leads over all rivals ``[B, C - 1]``: at most ``1 / bound``; for 0 the cross-entropy.
-
-    >>> bounded_loss(torch.tensor([[50.0, 60.0], [-1000.0, 1.0]]), 0.5).tolist()
-    [0.0, 2.0]
-    """
+    """Loss of each graph ``[B]`` from its leads over rivals ``[B, C - 1]``: at most ``1 / bound``; for 0 the cross-entropy."""
     log_share = -torch.logsumexp(torch.cat([torch.zeros_like(leads[:, :1]), -leads], dim=1), dim=1)
     return -log_share if bound == 0 else -torch.expm1(bound * log_share) / bound
 
 
 def recurrence(graphs: Sequence[Graph], labels: Sequence[int]) -> float:
-    """Share of the graphs whose label is that of most other graphs with the same degrees.
-
-    Where it is high, what was seen comes back, and knowing it in detail pays.
+    """Share of the graphs whose label is that of most other graphs with the same degrees: how much of what was seen comes back.
 
     >>> path, star = Graph(4, [(0, 1), (1, 2), (2, 3)]), Graph(4, [(0, 1), (0, 2), (0, 3)])
     >>> recurrence([path, path, star, star], [0, 0, 1, 1]), recurrence([path, path, star, star], [0, 1, 0, 1])
@@ -257,15 +236,11 @@ def recurrence(graphs: Sequence[Graph], labels: Sequence[int]) -> float:
     seen: defaultdict[bytes, Counter[int]] = defaultdict(Counter)
     for key, label in zip(keys, labels, strict=True):
         seen[key][label] += 1
-    recurring = 0
-    for key, label in zip(keys, labels, strict=True):
-        others = seen[key] - Counter([label])
-        recurring += bool(others) and all(others[label] > count for rival, count in others.items() if rival != label)
-    return recurring / len(keys)
+    others = [(label, seen[key] - Counter([label])) for key, label in zip(keys, labels, strict=True)]
+    return sum([c.total() > 0 and all(c[y] > c[rival] for rival in c if rival != y) for y, c in others]) / len(keys)
 
 
 def _between(done: float, start: float, end: float) -> float:
-    """0 up to the start, 1 from the end on, and linear between."""
     return min(1.0, max(0.0, (done - start) / (end - start)))
 
 

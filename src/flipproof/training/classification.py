@@ -5,8 +5,9 @@ Node features are computed after the view has changed the edges, exactly as unde
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,16 +23,99 @@ from flipproof.graphs import as_graphs
 from flipproof.noise import keyed_draws
 from flipproof.training.batches import Draws, LabelledGraphs, Padded, View, shuffled
 from flipproof.training.loop import Hyperparameters, Outcome
-from flipproof.training.objectives import (
-    ATTACKED,
-    OBJECTIVES,
-    VARIANTS,
-    Attack,
-    averaged_loss,
-    disagreement,
-    rises,
-    variants,
-)
+
+CrossEntropy = Callable[..., Tensor]  # the mean loss of logits [K, C], with class weights; reduction="none": of each
+_TEMPERATURE = 0.2  # of the majority: how sharply the largest share counts
+_SMALLEST_SHARE = 1e-3
+VARIANTS = 3  # with flips, of which training takes the worst
+
+
+def _samples(logits: Tensor, labels: Tensor, cross_entropy: CrossEntropy) -> Tensor:
+    return cross_entropy(logits.flatten(0, 1), labels.repeat(len(logits)))
+
+
+def _majority(logits: Tensor, labels: Tensor, cross_entropy: CrossEntropy) -> Tensor:
+    evidence = (logits.softmax(dim=2).mean(dim=0) + _SMALLEST_SHARE).log()
+    # the second term goes on raising the share of votes where the majority is right already
+    return _TEMPERATURE * cross_entropy(evidence / _TEMPERATURE, labels) + cross_entropy(evidence, labels)
+
+
+def _wrong_votes(logits: Tensor, labels: Tensor, cross_entropy: CrossEntropy) -> Tensor:
+    """The probability of a wrong answer on every copy. Bounded: a graph that cannot be held does not govern the training."""
+    losses: Tensor = cross_entropy(logits.flatten(0, 1), labels.repeat(len(logits)), reduction="none")
+    return -torch.expm1(-losses).mean()
+
+
+LOSSES = {"samples": _samples, "majority": _majority, "attacked": _samples, "attacked-votes": _wrong_votes}
+ATTACKED = ("attacked", "attacked-votes")  # the graph is first flipped where this hurts its averaged answer most
+
+
+def averaged_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """The loss of the answer averaged over the copies of each graph, ``[B]``, for logits ``[copies, B, C]``."""
+    averaged = logits.softmax(dim=2).mean(dim=0)
+    return -averaged.gather(1, labels[:, None])[:, 0].clamp_min(_SMALLEST_SHARE).log()
+
+
+def variants(adjacency: Tensor, room: Tensor, draws: Draws, slopes: Tensor | None, flips: int) -> Iterator[Tensor]:
+    """Variants of the matrices ``[K, n, n]`` with so many flips of pairs that there is room for, one after the other: along the
+    gradient of the loss, or without one random pairs, by turns edges only and any (random pairs are hardly ever edges)."""
+    for number in range(1, VARIANTS + 1):
+        if slopes is None:
+            random = torch.from_numpy(draws(f"flips {number}", tuple(adjacency.shape)).astype("float64"))
+            yield flip_highest(adjacency, random, room & (adjacency > 0) if number % 2 else room, flips)
+        else:
+            steepest = flip_highest(adjacency, rises(slopes, adjacency), room, flips)
+            room = room & (steepest == adjacency)
+            yield steepest
+
+
+@dataclass(frozen=True, eq=False)
+class Attack:
+    """An attack on graphs ``[B, n, n]`` themselves, with a number of flips for each ``[B]``, under noise ``[copies, B, n, n]``
+    that stays: a flipped pair is flipped in every noisy copy."""
+
+    graphs: Tensor
+    noise: Tensor
+    room: Tensor
+    counts: Tensor
+
+    @classmethod
+    def drawn(cls, graphs: Tensor, copies: Tensor, room: Tensor, draws: Draws, most: int) -> Attack:
+        """With random numbers of flips from 0 to ``most``, for noisy copies ``[copies * B, n, n]``."""
+        noise = (copies.view(-1, *graphs.shape) - graphs).abs()
+        counts = (draws("attack", (len(graphs),)).astype("int64") * (most + 1)) >> 32
+        return cls(graphs, noise, room, torch.from_numpy(counts))
+
+    def noisy(self, graphs: Tensor) -> Tensor:
+        """Their copies, ``[..., copies * B, n, n]``; differentiable by the graphs ``[..., B, n, n]``."""
+        graphs = graphs.unsqueeze(-4)
+        return (graphs + self.noise - 2 * graphs * self.noise).flatten(-4, -3)
+
+    def along(self, scores: Tensor) -> Tensor:
+        """The copies of the graphs whose pairs of the highest scores ``[..., B, n, n]`` are flipped."""
+        flipped = self.graphs.expand_as(scores)
+        for count in range(1, int(self.counts.max()) + 1):
+            chosen = (self.counts >= count).view(-1, 1, 1)
+            flipped = torch.where(chosen, flip_highest(self.graphs, scores, self.room, count), flipped)
+        return self.noisy(flipped)
+
+
+def rises(slopes: Tensor, adjacency: Tensor) -> Tensor:
+    """How steeply a loss rises along the flip of each pair, from its gradient by the matrices."""
+    return (slopes + slopes.mT) * (1 - 2 * adjacency)
+
+
+def flip_highest(adjacency: Tensor, scores: Tensor, room: Tensor, count: int) -> Tensor:
+    """The matrices ``[K, n, n]`` with ``count`` pairs flipped, those with the highest scores ``[..., K, n, n]`` in the room."""
+    n = adjacency.shape[-1]
+    allowed = scores.masked_fill(~room.triu(1), -torch.inf).flatten(-2)
+    best, place = allowed.topk(min(count, n * n), dim=-1)
+    flipped = adjacency.expand_as(scores).flatten(-2).clone()
+    for index in (place, place % n * n + place // n):
+        before = flipped.gather(-1, index)
+        flipped.scatter_(-1, index, torch.where(best > -torch.inf, 1 - before, before))
+    return flipped.view_as(scores)
+
 
 _VALIDATION_BATCH = 256  # copies of validation graphs at a time
 
@@ -58,15 +142,13 @@ class GraphTask:
         return shuffled(self.graphs.sizes, self.chosen.batch_size, seed=self.chosen.seed, epoch=epoch)
 
     def check_classes(self, number: int) -> None:
-        """Refuse labels without a class."""
         if self.highest_label >= number:
             raise InputError(
                 f"the model must have a class for every label; got {number} classes and label {self.highest_label} "
                 f"(build it with num_classes={self.highest_label + 1})"
             )
 
-    def finish(self) -> None:
-        """Nothing is left to do."""
+    def finish(self) -> None: ...
 
 
 class GraphClassification(GraphTask):
@@ -78,10 +160,9 @@ class GraphClassification(GraphTask):
         graphs: Iterable[Any],
         *,
         view: View,
-        features: Any,
-        validation: Iterable[Any] | None,
         chosen: Hyperparameters,
-        edge_features: torch_module.EdgeFeatures | None = None,
+        features: Any = None,
+        validation: Iterable[Any] | None = None,
         flips: int = 0,
     ) -> None:
         self.model, self.view, self.attacked = model, view, chosen.objective in ATTACKED
@@ -99,10 +180,7 @@ class GraphClassification(GraphTask):
                 f"an edge-blind model needs features that do not depend on edges; got {self.features.spec or 'a function'} "
                 '(pass features=None for the graphs\' own, or features="constant")'
             )
-        self.edge_features = edge_features
-        self.convention = torch_module.convention_of(
-            model, extra=() if edge_features is None else ("edge_attr", "edge_weight")
-        )
+        self.convention = torch_module.convention_of(model)
         self.device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
         # a loss that is a mean over graphs is that of the pieces together; batch statistics and class weights see pieces
         statistics = any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in model.modules())
@@ -113,38 +191,23 @@ class GraphClassification(GraphTask):
         self.settings = {"noise": None, "groups": None, "renumber": False} | view.description() | against
 
     def losses(self, members: Tensor, step: int) -> Iterator[Outcome]:
-        copies = self.chosen.copies
-        for piece, part in enumerate(self.graphs.cut(members, copies, by_size=self._by_size)):
-            batch = self.graphs.padded(part)
-            draws = self._draws(f"training {piece}", step)
-            adjacency = self.view.adjacency(batch, copies, draws)
-            if self.attacked:
-                adjacency = self._attacked(batch, adjacency, draws)
-            elif self.flips:
-                adjacency = self._worst(batch, adjacency, self.view.room(batch, copies, draws), draws)
-            yield self._outcome(self._logits(batch, adjacency, copies), batch.labels, self.chosen.consistency)
+        for piece, part in enumerate(self.graphs.cut(members, self.chosen.copies, by_size=self._by_size)):
+            yield self._outcome(self.graphs.padded(part), self.chosen.copies, self._draws(f"training {piece}", step))
 
     def validation(self) -> Iterator[Outcome]:
         copies = self.view.validation_copies(self.chosen.copies)
         together = max(1, max(_VALIDATION_BATCH, self.chosen.batch_size) // copies)
         assert self.held_out is not None
         members = torch.split(torch.arange(len(self.held_out)), together)
-        parts = (part for piece in members for part in self.held_out.cut(piece, copies))
-        for index, part in enumerate(parts):
-            batch, draws = self.held_out.padded(part), self._draws("validation", index)
-            adjacency = self.view.adjacency(batch, copies, draws, validation=True)
-            if self.flips and not self.attacked:
-                room = self.view.room(batch, copies, draws, validation=True)
-                adjacency = self._worst(batch, adjacency, room, draws)
-            yield self._outcome(self._logits(batch, adjacency, copies), batch.labels)
+        for index, part in enumerate(part for piece in members for part in self.held_out.cut(piece, copies)):
+            yield self._outcome(self.held_out.padded(part), copies, self._draws("validation", index), validation=True)
 
     def _worst(self, batch: Padded, adjacency: Tensor, room: Tensor, draws: Draws) -> Tensor:
         """Of the variants of each matrix the one with the highest loss, ``[copies * B, n, n]``."""
-        copies = len(adjacency) // len(batch.labels)
-        labels = batch.labels.to(self.device).repeat(copies)
+        labels = batch.labels.to(self.device).repeat(len(adjacency) // len(batch.labels))
 
         def losses(matrices: Tensor) -> Tensor:
-            logits = self._logits(batch, matrices, copies).flatten(0, 1)
+            logits = self._logits(batch, matrices).flatten(0, 1)
             return nn.functional.cross_entropy(logits, labels, reduction="none")
 
         with _in_evaluation(self.model):  # variants differ by their flips and not by dropout
@@ -163,16 +226,14 @@ class GraphClassification(GraphTask):
         return worst
 
     def _attacked(self, batch: Padded, adjacency: Tensor, draws: Draws) -> Tensor:
-        """The noisy copies of each graph after an attack on the graph itself, of a random number of flips.
-
-        They are those along which the loss of the averaged answer rises most; without slopes, the worst of random sets.
-        """
+        """The noisy copies of each graph after a random number of flips of the graph itself, those along which the loss of the
+        averaged answer rises most; without slopes, the worst of random sets."""
         size, labels = len(batch.labels), batch.labels.to(self.device)
         copies = len(adjacency) // size
         attack = Attack.drawn(batch.adjacency, adjacency, self.view.room(batch, 1, draws), draws, self.flips)
 
         def loss(matrices: Tensor) -> Tensor:
-            return averaged_loss(self._logits(batch, matrices, copies), labels)
+            return averaged_loss(self._logits(batch, matrices), labels)
 
         with _in_evaluation(self.model):
             if self.convention == "dense":
@@ -194,16 +255,20 @@ class GraphClassification(GraphTask):
     def _draws(self, purpose: str, index: int) -> Draws:
         return lambda what, shape: keyed_draws(f"{purpose} {what}", self.chosen.seed, index, shape)
 
-    def _outcome(self, logits: Tensor, labels: Tensor, consistency: float = 0.0) -> Outcome:
-        labels = labels.to(self.device)
+    def _outcome(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Outcome:
+        adjacency = self.view.adjacency(batch, copies, draws, validation=validation)
+        if self.flips and not self.attacked:
+            room = self.view.room(batch, copies, draws, validation=validation)
+            adjacency = self._worst(batch, adjacency, room, draws)
+        elif self.attacked and not validation:
+            adjacency = self._attacked(batch, adjacency, draws)
+        logits, labels = self._logits(batch, adjacency), batch.labels.to(self.device)
         cross_entropy = partial(nn.functional.cross_entropy, weight=self.class_weight)
-        loss = OBJECTIVES[self.chosen.objective](logits, labels, cross_entropy)
-        if consistency:
-            loss = loss + consistency * disagreement(logits)
+        loss = LOSSES[self.chosen.objective](logits, labels, cross_entropy)
         return Outcome(loss, int((logits.argmax(dim=2) == labels).sum()) / len(logits), len(labels))
 
-    def _logits(self, batch: Padded, adjacency: Tensor, copies: int) -> Tensor:
-        """The model's answers, ``[copies, B, C]``."""
+    def _logits(self, batch: Padded, adjacency: Tensor) -> Tensor:
+        copies = len(adjacency) // len(batch.labels)
         mask = batch.mask.repeat(copies, 1)
         own = None if batch.own is None else batch.own.repeat(copies, 1, 1)
         x = self.features.dense(adjacency, mask, own)
@@ -227,13 +292,8 @@ class GraphClassification(GraphTask):
         edge_index, x = torch.stack([number[graph, u], number[graph, v]]), x[mask]
         batch = torch.repeat_interleave(torch.arange(len(mask), device=mask.device), mask.sum(dim=1))
         if self.convention == "data":
-            return self.model(torch_module.data_batch(x, edge_index, batch, self.edge_features))
-        if self.edge_features is None:
-            return self.model(x, edge_index, batch)
-        edges = {
-            torch_module.edge_argument(self.model): torch_module.made_edge_features(self.edge_features, x, edge_index)
-        }
-        return self.model(x, edge_index, batch=batch, **edges)
+            return self.model(torch_module.data_batch(x, edge_index, batch))
+        return self.model(x, edge_index, batch)
 
 
 @contextmanager

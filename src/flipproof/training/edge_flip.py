@@ -23,16 +23,13 @@ __all__ = ["EdgeFlip"]
 class EdgeFlip(BaseTransform):  # type: ignore[misc]
     """Flips node pairs of a PyG ``Data`` at random: the noise under which the model will be certified.
 
-    Give it to a data set as ``transform``, not as ``pre_transform``: every access then is a fresh draw. Labels, node features and
-    all other fields survive. Node features that depend on edges (degrees, encodings) must be computed after it:
+    Give it to a data set as ``transform``, not as ``pre_transform``: every access then is a fresh draw. All other fields survive.
+    Node features that depend on edges (degrees, encodings) must be computed after it:
     ``T.Compose([EdgeFlip(noise), T.OneHotDegree(20)])``, and the certified classifier gets ``features=T.OneHotDegree(20)``.
-
-    The draws have the exact probabilities of the certificates' samples, and nothing else in common with them.
 
     Args:
         noise: The random flips.
-        seed: By default the draws follow torch's generator, also in the workers of a ``DataLoader``. With a seed they are
-            numbered by the transform itself, whatever else uses torch's generator.
+        seed: By default the draws follow torch's generator, also in the workers of a ``DataLoader``; with a seed they do not.
         edge_features: What becomes of fields with an entry per edge, such as ``edge_attr``. ``"drop"`` leaves them out; a
             function makes ``edge_attr`` from the features of both ends of every edge, ``[E, d]`` each. None refuses them.
 
@@ -43,15 +40,10 @@ class EdgeFlip(BaseTransform):  # type: ignore[misc]
     Data(edge_index=[2, 4], y=[1], num_nodes=3)
     """
 
-    draws_noise = True
-    """A data set with this transform holds noisy graphs: certification refuses it."""
+    draws_noise = True  # certification refuses a data set with this transform
 
     def __init__(
-        self,
-        noise: EdgeNoise,
-        *,
-        seed: int | None = None,
-        edge_features: Callable[[Any, Any], Any] | str | None = None,
+        self, noise: EdgeNoise, *, seed: int | None = None, edge_features: Callable[[Any, Any], Any] | str | None = None
     ) -> None:
         if not isinstance(noise, EdgeNoise):
             raise InputError(f"noise must be an EdgeNoise; got {noise!r} (for instance EdgeNoise(keep=0.9))")
@@ -81,7 +73,6 @@ class EdgeFlip(BaseTransform):  # type: ignore[misc]
         return noisy
 
     def _next(self) -> str:
-        """The identity of the next draw."""
         if self.seed is None:
             return f"torch {int(torch.randint(2**63 - 1, ()))}"
         worker = get_worker_info()

@@ -1,8 +1,7 @@
 """The loop: optimiser, schedule, averaged weights, checkpoints and history of a training, and the numbers that steer it.
 
-What is learnt is a :class:`Task`; the loop knows neither graphs nor noise. Each piece of a batch goes backward before the next is
-asked for, so that only one is in memory. All randomness of a task is a pure function of the seed and of the epoch or step: a
-training that resumes has nothing to restore but dropout.
+What is learnt is a :class:`Task`; the loop knows neither graphs nor noise. All randomness of a task is a pure function of the
+seed and of the epoch or step: a training that resumes has nothing to restore but dropout.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ import pickle
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypedDict
+from typing import Any, NamedTuple, Protocol, TypedDict
 
 import torch
 from torch import Tensor, nn
@@ -28,19 +27,20 @@ from flipproof.files import write_bytes
 from flipproof.models.network import NamedNetwork
 from flipproof.progress import watched
 from flipproof.training.batches import digest
-from flipproof.training.objectives import OBJECTIVES
 
-_FORMAT = "flipproof checkpoint 3"
+_FORMAT = "flipproof checkpoint 4"
 _WORTH_SHARING = 2**20  # entries of a batch from which several threads help
 _CHECKPOINT_SECONDS = 1.0  # between checkpoints: writing one costs as much as a quick epoch
 _FORGETTING = 10  # early on the average reaches back a tenth of the steps: the first weights are soon forgotten
-_WARM_UP = 0.1  # share of the steps in which the learning rate rises
-_FIRST, _LAST = 0.04, 0.001  # factors on the highest rate
-
+_WARM_UP, _FIRST, _LAST = (
+    0.1,
+    0.04,
+    0.001,
+)  # share of the steps in which the learning rate rises, factors on the highest rate
+OBJECTIVES = ("samples", "majority", "attacked", "attacked-votes")
 _AMOUNTS = {
     "learning_rate": ("above 0", math.inf),
     "weight_decay": ("of at least 0", math.inf),
-    "consistency": ("of at least 0", math.inf),
     "average": ("of at least 0 and below 1", 1),
 }
 
@@ -71,14 +71,12 @@ class Hyperparameters:
     weight_decay: float = 1e-4
     copies: int = 1
     objective: str = "samples"
-    consistency: float = 0.0
     average: float = 0.0
     class_weights: bool = False
     seed: int = 0
 
     @classmethod
     def of(cls, **values: Any) -> Hyperparameters:
-        """These values; ``None`` stands for the default."""
         return cls(**{name: value for name, value in values.items() if value is not None})
 
     def __post_init__(self) -> None:
@@ -91,15 +89,11 @@ class Hyperparameters:
                 raise InputError(f"{name} must be a number {expected}; got {value!r}")
         if self.objective not in OBJECTIVES:
             raise InputError(f"objective must be one of {', '.join(OBJECTIVES)}; got {self.objective!r}")
-        if self.consistency and self.copies < 2:
-            raise InputError(
-                f"consistency compares copies of a graph; got copies={self.copies} (pass copies=2 or more)"
-            )
         object.__setattr__(self, "class_weights", bool(self.class_weights))
         object.__setattr__(self, "seed", checked_seed(self.seed))
 
     def rate(self, step: int, members: int) -> float:
-        """The learning rate of a step, in a training on so many members: a warm-up, then a cosine to nearly nothing."""
+        """The learning rate of a step: a warm-up, then a cosine to nearly nothing."""
         steps = self.epochs * -(-members // self.batch_size)
         done = step / max(1, steps - 1)
         if done < _WARM_UP:
@@ -114,8 +108,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True)
 class Epoch:
-    """One pass over the training graphs: mean loss and the share classified correctly, as the training views them and while the
-    weights were changing; the same for the validation graphs, if there are any."""
+    """One pass: mean loss and share classified correctly of training graphs, as training views them, and of validation graphs."""
 
     loss: float
     accuracy: float
@@ -125,23 +118,15 @@ class Epoch:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What training did; the trained weights are in the model.
-
-    Attributes:
-        history: One :class:`Epoch` per pass.
-        best_epoch: Index of the epoch whose weights the model has: the best on validation, else the last.
-        seconds: Time taken, earlier sessions included.
-        settings: The arguments as plain JSON, to be stored with the model.
-    """
+    """What training did; the trained weights are in the model."""
 
     history: tuple[Epoch, ...] = field(repr=False)
-    best_epoch: int
-    seconds: float
-    settings: dict[str, Any]
+    best_epoch: int  # whose weights the model has: the best on validation, else the last
+    seconds: float  # earlier sessions included
+    settings: dict[str, Any]  # the arguments as plain JSON, to be stored with the model
 
     @property
     def epochs(self) -> int:
-        """Number of epochs."""
         return len(self.history)
 
     @property
@@ -150,8 +135,7 @@ class TrainingResult:
         return self.history[self.best_epoch]
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Mean loss over some members, how many are classified correctly (averaged over copies), and how many there are."""
 
     loss: Tensor
@@ -166,23 +150,12 @@ class Task(Protocol):
     settings: dict[str, Any]  # how members are viewed, as plain JSON: stored with the model
     held_out: Any  # validation members, or None
 
-    def __len__(self) -> int:
-        """Number of members."""
-
-    def fingerprint(self) -> dict[str, Any]:
-        """Hashes of the data and all else that the weights depend on, as plain JSON: stored in the checkpoint."""
-
-    def batches(self, epoch: int) -> Iterator[Tensor]:
-        """The members of every batch of an epoch; all members once."""
-
-    def losses(self, members: Tensor, step: int) -> Iterator[Outcome]:
-        """The outcome of a step on a batch, piece by piece; the model is in training mode."""
-
-    def validation(self) -> Iterator[Outcome]:
-        """The outcome on the validation members, in the same guise in every epoch, without gradients."""
-
-    def finish(self) -> None:
-        """What is left to do once the weights to keep are in the model, in evaluation mode."""
+    def __len__(self) -> int: ...
+    def fingerprint(self) -> dict[str, Any]: ...  # of all that the weights depend on, as plain JSON, for the checkpoint
+    def batches(self, epoch: int) -> Iterator[Tensor]: ...  # all members once
+    def losses(self, members: Tensor, step: int) -> Iterator[Outcome]: ...  # on a batch, piece by piece
+    def validation(self) -> Iterator[Outcome]: ...  # on the validation members, in the same guise in every epoch
+    def finish(self) -> None: ...  # what is left to do with the weights to keep in the model, in evaluation mode
 
 
 def fit(
@@ -194,15 +167,14 @@ def fit(
     progress: bool | Callable[[int, int], None] | None = None,
 ) -> TrainingResult:
     """Train a model for a task; see :func:`flipproof.train` for what the arguments mean."""
-    state = _State(model, task, chosen)
-    settings = asdict(chosen) | task.settings
-    path, training, stored, started = None, dict[str, Any](), None, time.perf_counter()
+    state, settings, started = _State(model, task, chosen), asdict(chosen) | task.settings, time.perf_counter()
+    path, training, stored = None, dict[str, Any](), dict[str, Any]()
     if checkpoint is not None:
         kind = model.config if isinstance(model, NamedNetwork) else type(model).__qualname__
         training = settings | task.fingerprint() | {"model": kind, "initial weights": digest(model.state_dict())}
         path = Path(checkpoint)
         stored = _stored(path, training)
-    done = 0 if stored is None else len(stored["history"])
+    done = len(stored.get("history", ()))
     # a fork keeps the caller's generator as it was, and dropout depends on our seed alone
     with (
         torch.random.fork_rng(devices=[]),
@@ -210,11 +182,11 @@ def fit(
         watched(progress or False, "training", chosen.epochs, unit="epochs", done=done) as advance,
     ):
         torch.manual_seed(chosen.seed % 2**63)
-        if stored is not None:
+        if stored:
             state.restore(stored)
             started -= stored["seconds"]
         due = -math.inf
-        while state.epoch < chosen.epochs:
+        while len(state.history) < chosen.epochs:
             try:
                 state.run_epoch()
             except InputError:  # it diverged: with other settings it has to start over
@@ -222,17 +194,24 @@ def fit(
                     path.unlink(missing_ok=True)
                 raise
             now = time.perf_counter()
-            if path is not None and (now >= due or state.epoch == chosen.epochs):
-                _write_checkpoint(path, {"training": training, "seconds": now - started} | state.content())
+            if path is not None and (now >= due or len(state.history) == chosen.epochs):
+                file = io.BytesIO()
+                torch.save({"format": _FORMAT, "training": training, "seconds": now - started} | state.content(), file)
+                write_bytes(path, file.getvalue(), durable=False)
                 due = time.perf_counter() + _CHECKPOINT_SECONDS
             advance(1)
-    state.finish()
+    if (weights := state.best_state or state.averaged) is not None:
+        model.load_state_dict(weights)
+    model.eval()
     task.finish()
-    return TrainingResult(tuple(state.history), state.best_epoch, time.perf_counter() - started, settings)
+    history = tuple(Epoch(*epoch) for epoch in state.history)
+    return TrainingResult(history, state.best_epoch % chosen.epochs, time.perf_counter() - started, settings)
 
 
 class _State:
     """A training under way; everything that changes from epoch to epoch is here."""
+
+    kept = ("history", "step", "lowest", "best_epoch", "best_state", "averaged")
 
     def __init__(self, model: nn.Module, task: Task, chosen: Hyperparameters) -> None:
         self.model, self.task, self.chosen = model, task, chosen
@@ -244,47 +223,39 @@ class _State:
             weights, lr=chosen.learning_rate, weight_decay=chosen.weight_decay, fused=True
         )
         self.averaged = copy.deepcopy(model.state_dict()) if chosen.average else None
-        self.history: list[Epoch] = []
-        self.step, self.best_epoch = 0, -1
+        self.history: list[tuple[float, ...]] = []
+        self.step, self.lowest, self.best_epoch = 0, math.inf, -1
         self.best_state: dict[str, Any] | None = None
-
-    @property
-    def epoch(self) -> int:
-        return len(self.history)
 
     def run_epoch(self) -> None:
         """One pass over the members, and a look at the validation members."""
         self.model.train()
-        loss, accuracy = _mean([part for members in self.task.batches(self.epoch) for part in self.run_step(members)])
-        if not math.isfinite(loss):
+        batches = self.task.batches(len(self.history))
+        shares = _mean([part for members in batches for part in self.run_step(members)])
+        if not math.isfinite(shares[0]):
             raise InputError(
-                f"training diverged in epoch {self.epoch}: the loss is {loss} (lower learning_rate; "
+                f"training diverged in epoch {len(self.history)}: the loss is {shares[0]} (lower learning_rate; "
                 f"got {self.chosen.learning_rate:g})"
             )
-        if self.task.held_out is None:
-            self.history.append(Epoch(loss, accuracy))
-            return
-        current = copy.deepcopy(self.model.state_dict())
-        if self.averaged is not None:
-            self.model.load_state_dict(self.averaged)
-        self.model.eval()
-        with torch.no_grad():
-            validated = _mean(self.task.validation())
-        lowest = None if self.best_epoch < 0 else self.history[self.best_epoch].validation_loss
-        if validated[0] < (math.inf if lowest is None else lowest):
-            self.best_epoch, self.best_state = self.epoch, copy.deepcopy(self.averaged) or current
-        self.history.append(Epoch(loss, accuracy, *validated))
-        if self.averaged is not None:
+        if self.task.held_out is not None:
+            current = copy.deepcopy(self.model.state_dict())
+            self.model.load_state_dict(self.averaged or current)
+            self.model.eval()
+            with torch.no_grad():
+                shares += _mean(self.task.validation())
+            if shares[2] < self.lowest:
+                self.lowest, self.best_epoch = shares[2], len(self.history)
+                self.best_state = copy.deepcopy(self.averaged) or current
             self.model.load_state_dict(current)
+        self.history.append(shares)
 
     def run_step(self, members: Tensor) -> list[Outcome]:
-        """One step of the optimiser, on one batch."""
         self.optimizer.param_groups[0]["lr"] = self.chosen.rate(self.step, len(self.task))
         self.optimizer.zero_grad(set_to_none=True)
         parts = []
         for part in self.task.losses(members, self.step):
             (part.loss * (part.size / len(members))).backward()  # type: ignore[no-untyped-call]
-            parts.append(replace(part, loss=part.loss.detach()))
+            parts.append(part._replace(loss=part.loss.detach()))
         self.optimizer.step()
         self.step += 1
         current = self.model.state_dict()
@@ -295,35 +266,23 @@ class _State:
                 value.copy_(current[name])
         return parts
 
-    def finish(self) -> None:
-        """Put the weights to keep into the model."""
-        if (state := self.best_state or self.averaged) is not None:
-            self.model.load_state_dict(state)
-        self.best_epoch = self.epoch - 1 if self.best_epoch < 0 else self.best_epoch
-        self.model.eval()
-
     def content(self) -> dict[str, Any]:
-        """All that changes from epoch to epoch, for a checkpoint."""
         return {
-            "history": [astuple(epoch) for epoch in self.history],
-            **{name: getattr(self, name) for name in ("step", "best_epoch", "best_state", "averaged")},
+            **{name: getattr(self, name) for name in self.kept},
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "dropout": torch.get_rng_state(),
         }
 
     def restore(self, content: dict[str, Any]) -> None:
-        """Go back to a state that :meth:`content` described."""
         self.model.load_state_dict(content["model"])
         self.optimizer.load_state_dict(content["optimizer"])
         torch.set_rng_state(content["dropout"])
-        self.history = [Epoch(*epoch) for epoch in content["history"]]
-        for name in ("step", "best_epoch", "best_state", "averaged"):
+        for name in self.kept:
             setattr(self, name, content[name])
 
 
-def _mean(outcomes: Iterable[Outcome]) -> tuple[float, float]:
-    """Loss and accuracy over all members."""
+def _mean(outcomes: Iterable[Outcome]) -> tuple[float, ...]:
     parts = list(outcomes)
     size = sum(part.size for part in parts)
     loss = sum(float(part.loss) * part.size for part in parts)
@@ -346,18 +305,10 @@ def finished_epochs(path: Path) -> int:
     return len(_read_checkpoint(path)["history"]) if path.exists() else 0
 
 
-def _write_checkpoint(path: Path, content: dict[str, Any]) -> None:
-    file = io.BytesIO()
-    torch.save({"format": _FORMAT} | content, file)
-    write_bytes(path, file.getvalue(), durable=False)
-
-
-def _stored(path: Path, training: dict[str, Any]) -> dict[str, Any] | None:
-    """The state of this training; ``None`` if there is no file. That of another training is refused."""
-    if not path.exists():
-        return None
-    content = _read_checkpoint(path)
-    stored = content["training"]
+def _stored(path: Path, training: dict[str, Any]) -> dict[str, Any]:
+    """The state of this training; empty if there is no file. That of another training is refused."""
+    content = _read_checkpoint(path) if path.exists() else {"training": training}
+    stored = content.pop("training")
     for key in [*training, *(stored.keys() - training.keys())]:
         if stored.get(key) != training.get(key):
             raise InputError(

@@ -1,8 +1,7 @@
 """The views of many graphs and all that attacks reach from them, and what the worst attack on a batch takes from its leads.
 
-The knapsack is a maximum over attacks, and what an attack takes from the lead is a sum of votes before minus votes after. So the
-maximum is found without gradients, over all views that attacks reach, and only the votes that it is made of are computed again
-with them. That costs hardly more than the network itself.
+The maximum over attacks is found without gradients, over all views that attacks reach, and only the votes that it is made of are
+computed again with them. That costs hardly more than the network itself.
 """
 
 from __future__ import annotations
@@ -22,6 +21,8 @@ from flipproof.graphs import Graph
 from flipproof.models.local_network import Local, LocalViews, class_scores
 from flipproof.training.batches import Parts
 
+_Changes = tuple[Tensor, Tensor, Tensor, Tensor]  # views before and after, graph and rival of each
+
 
 class TrainingAttack(NamedTuple):
     """What a step prepares for: the network's budget, and at most so many additions, removals and flips."""
@@ -33,11 +34,8 @@ class TrainingAttack(NamedTuple):
 
 
 class ReachedViews:
-    """The views of many graphs and all that attacks reach from them, one after the other in flat tensors.
-
-    Every class of nodes has, for each number of flips, a segment of entries: the views that it can have after so many. The first
-    entry of each is the view as it is.
-    """
+    """The views of many graphs and all that attacks reach from them, one after the other in flat tensors: every class of nodes
+    has, for each number of flips, a segment of the views that it can have after so many, the first the view as it is."""
 
     def __init__(
         self,
@@ -82,22 +80,18 @@ class ReachedViews:
 
     def odds_leads(self, model: Local, members: Tensor) -> Tensor:
         """Leads of the true class over its rivals by the log-odds alone, ``[B, C - 1]``."""
-        labels = self.labels[members]
-        scores = model.odds_leads(self.context(model, members, 1))
+        labels, scores = self.labels[members], model.odds_leads(self.context(model, members, 1))
         return scores.gather(1, self.columns[labels]) * self.signs[labels]
 
     def context(self, model: Local, members: Tensor, budget: int) -> Tensor:
-        """What is known of the node sets of some graphs, ``[B, z]``."""
         odds = None if self.odds is None else self.odds[members]
         return model.context(self.sizes[members], self.sums[members], odds, budget=budget)
 
     def leads(
         self, model: Local, members: Tensor, attack: TrainingAttack, *, attacked: bool = True, alone: bool = False
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Leads of the true class over its rivals, what the worst attack takes ``[B, C - 1]``; who is right ``[B]``.
-
-        They are those of the network without log-odds, ``alone``, or with them.
-        """
+        """Leads of the true class over its rivals, what the worst attack takes ``[B, C - 1]``; who is right ``[B]``. ``alone``:
+        without log-odds."""
         context, labels = self.context(model, members, attack.budget), self.labels[members]
         columns, signs = self.columns[labels], self.signs[labels]
         rows, owner = self.rows.select(members)
@@ -156,7 +150,7 @@ class ReachedViews:
 
     def _worst(
         self, members: Tensor, leads: Tensor, node_rows: Tensor, node_owner: Tensor, attack: TrainingAttack
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    ) -> _Changes:
         """The views before and after the worst attack, as rows of the batch, with graph and rival of each."""
         _, adds, removes, flips = attack
         # the worst view of every class after each number of flips
@@ -191,9 +185,7 @@ class ReachedViews:
         after = reached[class_of_node[touched], taken[touched, rival] - 1, rival]
         return node_rows[touched], after, node_owner[touched], rival
 
-    def _worst_pair(
-        self, members: Tensor, leads: Tensor, attack: TrainingAttack
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _worst_pair(self, members: Tensor, leads: Tensor, attack: TrainingAttack) -> _Changes:
         """The same for one flip, exactly: the pair whose two ends lose most together."""
         pairs, owner = self.pairs.select(members)
         rows = self.pair_rows[pairs]
@@ -238,11 +230,7 @@ def _single_flips(views: NodeViews) -> np.ndarray[Any, Any]:
 
 
 def worst_choice(values: Tensor, total: int) -> Tensor:
-    """How to hand out a total among nodes so that their values add up to most, ``[Q, n]``.
-
-    Args:
-        values: What ``0, 1, ..., k`` bring at each node, ``[Q, n, k + 1]``.
-        total: The sum to hand out, at most ``n k``.
+    """How to hand out a total so that values add up to most, ``[Q, n]``; at each node ``0, ..., k`` bring ``[Q, n, k + 1]``.
 
     >>> worst_choice(torch.tensor([[[0.0, 5.0, 6.0], [0.0, 4.0, 8.5], [0.0, 1.0, 1.0]]]), 2).tolist()
     [[1, 1, 0]]

@@ -1,8 +1,7 @@
 """Several networks of one shape, trained together: one batched computation over the stack of their weights.
 
-The networks differ in their initial weights and share the order of the graphs and the noise. The optimiser is SOAP (Vyas et
-al., ICLR 2025): Adam in the eigenbasis of the gradients' covariances. The inputs of a graph network's layers are strongly
-correlated (degrees, sums of degrees); where Adam creeps along the narrow directions, SOAP needs a quarter of the steps or less.
+The optimiser is SOAP (Vyas et al., ICLR 2025): Adam in the eigenbasis of the gradients' covariances. The inputs of a graph
+network's layers are strongly correlated (degrees, sums of degrees), and SOAP needs a quarter of Adam's steps or less.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from flipproof.errors import InputError
 from flipproof.models.network import GraphNetwork
 from flipproof.noise import EdgeNoise, keyed_draws
 from flipproof.training.batches import Draws, LabelledGraphs, Noisy, Padded, View, shuffled
+from flipproof.training.classification import ATTACKED, LOSSES, Attack, averaged_loss, rises
 from flipproof.training.loop import Hyperparameters
-from flipproof.training.objectives import ATTACKED, OBJECTIVES, Attack, averaged_loss, rises
 
 _BASIS_STEPS = 10  # between updates of the bases
 _MEMORY = 0.95  # of all moving averages of the optimiser
@@ -38,16 +37,15 @@ def train_stack(
     seed: int = 0,
     **hyperparameters: Any,
 ) -> dict[str, Any]:
-    """Train networks that are built alike together, in place; the arguments as plain JSON, to be stored with them.
-
-    Arguments are as for :func:`flipproof.train`; ``hyperparameters`` those of :class:`flipproof.training.loop.Hyperparameters`.
-    """
+    """Train networks that are built alike together, in place; arguments are as for :func:`flipproof.train`, and returned as
+    plain JSON, to be stored with the networks."""
     chosen = Hyperparameters(**{"average": 0.99, "seed": seed, **hyperparameters})
-    if len({str(network) for network in networks}) != 1:
+    if any(network.config != networks[0].config for network in networks):
         raise InputError(
             "networks must be built alike to be trained together; got other shapes (train them one by one)"
         )
-    stack = _Stack(networks, LabelledGraphs(graphs, "graphs"), noise, features, flips, chosen)
+    view = View() if noise is None else Noisy(noise)
+    stack = _Stack(networks, LabelledGraphs(graphs, "graphs"), view, features, flips, chosen)
     step, weights = 0, list(stack.weights.values())
     optimizer = Soap(weights, decay=chosen.weight_decay)
     averaged = [weight.detach().clone() for weight in weights]
@@ -89,18 +87,22 @@ class _Stack:
         self,
         networks: Sequence[GraphNetwork],
         graphs: LabelledGraphs,
-        noise: EdgeNoise | None,
+        view: View,
         features: Any,
         flips: int,
-        chosen: Hyperparameters,
+        chosen: Any,
     ) -> None:
-        self.graphs, self.flips, self.chosen = graphs, flips, chosen
-        self.view, self.features = View() if noise is None else Noisy(noise), as_features(features)
+        self.graphs, self.view, self.features, self.flips, self.chosen = (
+            graphs,
+            view,
+            as_features(features),
+            flips,
+            chosen,
+        )
         self.attacked = chosen.objective in ATTACKED
-        self.base = copy.deepcopy(networks[0]).train()
+        self.base, self.count = copy.deepcopy(networks[0]).train(), len(networks)
         stacked, _ = stack_module_state(list(networks))
         self.weights = {name: value.detach().clone().requires_grad_() for name, value in stacked.items()}
-        self.count = len(networks)
 
     def loss(self, members: Tensor, step: int) -> Tensor:
         """Sum of the networks' losses on a batch: the gradient of each network is its own."""
@@ -113,7 +115,7 @@ class _Stack:
         if self.attacked:
             adjacency = self._attacked(batch, adjacency, draws)
         logits = self._logits(batch, adjacency)
-        objective = OBJECTIVES[self.chosen.objective]
+        objective = LOSSES[self.chosen.objective]
         return torch.stack([objective(rows, batch.labels, nn.functional.cross_entropy) for rows in logits]).sum()
 
     def _logits(self, batch: Padded, adjacency: Tensor) -> Tensor:
@@ -130,10 +132,7 @@ class _Stack:
         return logits.view(self.count, self.chosen.copies, len(batch.labels), -1)
 
     def _attacked(self, batch: Padded, adjacency: Tensor, draws: Draws) -> Tensor:
-        """The noisy copies after an attack on the graph itself, against each network ``[networks, copies * B, n, n]``.
-
-        A random number of pairs is flipped, those along which the loss of the averaged answer rises most.
-        """
+        """The noisy copies after an attack on the graph itself, against each network ``[networks, copies * B, n, n]``."""
         attack = Attack.drawn(batch.adjacency, adjacency, self.view.room(batch, 1, draws), draws, self.flips)
         clean = batch.adjacency.expand(self.count, *batch.adjacency.shape).clone().requires_grad_()
         losses = [averaged_loss(rows, batch.labels).sum() for rows in self._logits(batch, attack.noisy(clean))]
@@ -154,7 +153,6 @@ class Soap:
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], rate: float) -> None:
-        """Change the weights."""
         self.steps += 1
         unbiased = 1 - _MEMORY**self.steps
         parts = zip(self.weights, gradients, self.means, self.squares, self.covariances, strict=True)

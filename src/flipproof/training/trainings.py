@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
 from typing import Any, Unpack
 
 from torch import nn
@@ -15,12 +16,12 @@ from flipproof.noise import EdgeNoise
 from flipproof.noise.groups import EdgeGroups
 from flipproof.training.batches import Noisy, SubGraphs, View
 from flipproof.training.certified import CertifiedTraining, learn_counts, recipe
-from flipproof.training.classification import GraphClassification
+from flipproof.training.classification import ATTACKED, GraphClassification
 from flipproof.training.loop import Hyperparameters, Shared, TrainingResult, fit
-from flipproof.training.objectives import ATTACKED
 
 _OWN = ("model", "graphs", "noise", "flips", "budget")  # arguments of train that are not handed on
-_OF_COPIES = {"objective": "samples", "copies": 1, "consistency": 0.0, "edge_features": None}
+_OF_COPIES = {"objective": "samples", "copies": 1}
+_NUMBERS = {entry.name for entry in fields(Hyperparameters)}
 
 
 def train(
@@ -31,7 +32,6 @@ def train(
     objective: str = "samples",
     flips: int | None = None,
     copies: int = 1,
-    consistency: float = 0.0,
     budget: int | Sequence[int] | None = None,
     features: Any = None,
     epochs: int = 200,
@@ -44,7 +44,6 @@ def train(
     seed: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | Callable[[int, int], None] = False,
-    edge_features: Callable[[Any, Any], Any] | None = None,
 ) -> TrainingResult:
     """Train a model in place with AdamW, under noise or as it is; afterwards it is in evaluation mode.
 
@@ -55,29 +54,23 @@ def train(
         model: A torch module in the dense convention ``forward(x, adj, mask)`` or PyG's ``forward(x, edge_index, batch)``.
         graphs: Labelled graphs, in any form the library accepts.
         noise: Edge noise, fresh for every graph in every step; frozen pairs are left alone.
-        objective: What the loss rewards. ``"samples"``: every noisy copy answered correctly. ``"majority"``: the answer averaged
-            over the copies of a graph; use 64 copies, after a training for the samples. ``"attacked"``: every copy answered
-            correctly after the flips of the graph that hurt the averaged answer most. ``"attacked-votes"``: the same with a
-            bounded loss, after a training with ``"attacked"``. docs/models.md compares them.
+        objective: What the loss rewards: every noisy copy answered correctly (``"samples"``), the answer averaged over 64 copies
+            (``"majority"``), every copy after the flips of the graph that hurt the averaged answer most (``"attacked"``), or
+            the same with a bounded loss (``"attacked-votes"``). docs/models.md compares them.
         flips: Largest number of flips of the attack in ``"attacked"`` and ``"attacked-votes"``; by default 2.
         copies: Noisy versions per graph and step.
-        consistency: Weight of a term that draws the answers on the copies of one graph together.
         budget: For a :class:`flipproof.models.Local`: as :func:`train_certified`, without noise.
         features: As for :class:`flipproof.SmoothedClassifier`; computed on the noisy graphs or sub-graphs.
         epochs: Passes over the graphs.
-        learning_rate: The highest rate, between a warm-up and a cosine to nearly nothing; by default 0.01; with a budget 0.006,
-            and 0.003 with node features.
+        learning_rate: The highest rate; by default 0.01; with a budget 0.006, and 0.003 with node features.
         batch_size: Graphs per step; by default 64.
         weight_decay: Weight decay of AdamW; by default 0.0001; with a budget 0.001, and 0.3 with node features.
-        average: Decay of an exponential moving average of the weights over steps, which becomes the model; 0 takes the last
-            weights. By default 0, and 0.99 with a budget.
+        average: Decay of a moving average of the weights, which becomes the model; by default 0, and 0.99 with a budget.
         class_weights: Give every class the same weight in the loss, however many graphs it has.
         validation: Labelled graphs; the weights of the epoch with the smallest loss on them are kept.
         seed: Seed of the order of graphs, the noise and dropout.
-        checkpoint: A file that holds the state of the training. After a stop or a kill, the same call continues from there and
-            ends with the same weights; the file of another training is refused.
+        checkpoint: A file from which the same call continues after a stop or a kill, to the same weights.
         progress: ``True`` shows progress on stderr; a function is called with the number of epochs done and their total.
-        edge_features: As for :class:`flipproof.SmoothedClassifier`.
 
     >>> from flipproof import EdgeNoise
     >>> from flipproof.datasets import topologies
@@ -102,7 +95,8 @@ def train(
         )
     if objective in ATTACKED:
         flips = 2 if flips is None else checked_count(flips, "flips", 1, "for instance 2")
-    return _classify(model, graphs, View() if noise is None else Noisy(noise), flips or 0, **arguments)
+    view = View() if noise is None else Noisy(noise)
+    return _fit(GraphClassification, model, graphs, view=view, flips=flips or 0, **arguments)
 
 
 def train_voting(
@@ -113,8 +107,6 @@ def train_voting(
     renumber: bool = False,
     flips: int = 0,
     copies: int = 1,
-    consistency: float = 0.0,
-    edge_features: Callable[[Any, Any], Any] | None = None,
     **shared: Unpack[Shared],
 ) -> TrainingResult:
     """Train a model for a :class:`flipproof.VotingClassifier`: every graph of a step is its sub-graph of a random group.
@@ -123,16 +115,14 @@ def train_voting(
         model: As for :func:`train`.
         graphs: Labelled graphs, in any form the library accepts.
         groups: Number of groups, or the groups themselves.
-        renumber: Number the nodes of every training graph at random before they are hashed, afresh in every step. It suits data
-            whose node numbers have no meaning.
+        renumber: Number the nodes of every graph at random before they are hashed, for data whose node numbers mean nothing.
         flips: Number of pairs to train against: every sub-graph is replaced by the worst of several variants with this many pairs
-            of its group flipped. It raises the price of votes. 0 flips nothing.
+            of its group flipped, which raises the price of votes.
         copies: Sub-graphs per graph and step.
-        consistency, edge_features: As for :func:`train`.
         **shared: The other arguments of :func:`train`.
     """
-    of_copies = {"copies": copies, "consistency": consistency, "edge_features": edge_features}
-    return _classify(model, graphs, SubGraphs(groups, renumber=renumber), flips, **of_copies, **shared)
+    view = SubGraphs(groups, renumber=renumber)
+    return _fit(GraphClassification, model, graphs, view=view, flips=flips, copies=copies, **shared)
 
 
 def train_certified(
@@ -153,14 +143,14 @@ def train_certified(
         counts_only: Let no node vote: the network learns from numbers of nodes and edges alone, at once, without epochs.
         **shared: The other arguments of :func:`train`; node features must not depend on edges.
     """
-    return _certify(model, graphs, counts_only, budget=budget, **shared)
+    arguments: dict[str, Any] = {**shared}
+    arguments |= {name: value for name, value in recipe(model).items() if arguments.get(name) is None}
+    at_once = counts_only or getattr(model, "counts_only", False)
+    return _fit(learn_counts if at_once else CertifiedTraining, model, graphs, budget=budget, **arguments)
 
 
 def train_for(model: nn.Module, graphs: Iterable[Any], **arguments: Any) -> TrainingResult:
-    """The training that the arguments of a defence call for: for a budget, for groups, or under noise.
-
-    What concerns copies of graphs alone has no part in a training for a budget, and is left out there.
-    """
+    """The training that the arguments of a defence call for: for a budget (without copies), for groups, or under noise."""
     chosen = {name: value for name, value in arguments.items() if value is not None}
     training: Callable[..., TrainingResult] = train
     if "budget" in chosen:
@@ -178,52 +168,25 @@ def train_for(model: nn.Module, graphs: Iterable[Any], **arguments: Any) -> Trai
     return training(model, graphs, **chosen)
 
 
-def _classify(
+def _fit(
+    training: Callable[..., Any],
     model: nn.Module,
     graphs: Iterable[Any],
-    view: View,
-    flips: int,
     *,
-    features: Any = None,
-    validation: Any = None,
-    edge_features: Any = None,
-    checkpoint: Any = None,
-    progress: Any = False,
-    **numbers: Any,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: bool | Callable[[int, int], None] = False,
+    **arguments: Any,
 ) -> TrainingResult:
-    """Train a classifier of whole graphs, seen through a view."""
-    chosen = _chosen(model, numbers)
-    data = {"features": features, "validation": validation, "edge_features": edge_features}
-    task = GraphClassification(model, graphs, view=view, flips=flips, chosen=chosen, **data)
-    return fit(model, task, chosen, checkpoint=checkpoint, progress=progress)
-
-
-def _certify(
-    model: nn.Module,
-    graphs: Iterable[Any],
-    counts_only: bool,
-    *,
-    features: Any = None,
-    checkpoint: Any = None,
-    progress: Any = False,
-    budget: Any,
-    validation: Any = None,
-    **numbers: Any,
-) -> TrainingResult:
-    """Train a local network."""
-    defaults = {name: value for name, value in recipe(model).items() if numbers.get(name) is None}
-    chosen = _chosen(model, {**numbers, **defaults})
-    data = {"budget": budget, "validation": validation, "chosen": chosen}
-    if counts_only or getattr(model, "counts_only", False):
-        return learn_counts(model, graphs, **data, progress=progress)
-    task = CertifiedTraining(model, graphs, features=features, **data)
-    return fit(model, task, chosen, checkpoint=checkpoint, progress=progress)
-
-
-def _chosen(model: Any, numbers: Mapping[str, Any]) -> Hyperparameters:
-    """The numbers that steer a training; ``None`` stands for the default."""
+    """Train for the task that is made of these arguments, or at once; ``None`` stands for the default of a number."""
     if not isinstance(model, nn.Module):
         raise InputError(
             f"model must be a torch module; got {type(model).__name__} (other classifiers train themselves)"
         )
-    return Hyperparameters.of(**numbers)
+    chosen = Hyperparameters.of(**{name: value for name, value in arguments.items() if name in _NUMBERS})
+    data = {name: value for name, value in arguments.items() if name not in _NUMBERS}
+    task = training(model, graphs, chosen=chosen, **data)
+    if not isinstance(task, TrainingResult):
+        return fit(model, task, chosen, checkpoint=checkpoint, progress=progress)
+    if callable(progress):
+        progress(chosen.epochs, chosen.epochs)
+    return task

@@ -12,6 +12,7 @@ from flipproof.certificates.local_scores import LocalScores, leads_over_rivals
 from flipproof.defences.defence import described
 from flipproof.defences.local import LocalRequest, _totals
 from flipproof.defences.target import Effort
+from flipproof.fields import from_plain
 from flipproof.models import GIN, Local
 from flipproof.models.local_network import LocalViews
 from flipproof.report.wording import setting_words
@@ -282,7 +283,7 @@ def test_settings_and_words():
     assert local.title(counting) == "local counts 3"
     assert setting_words({"name": "local", **counting}) == "budget 3, counts only"
     assert local.training_arguments(counting)["counts_only"]
-    assert described(local.build(DEGREES, counting).defence) == {"name": "local", "budget": 3}
+    assert described(from_plain(local.kind, counting)) == {"name": "local", "budget": 3}
     with pytest.raises(InputError, match="budget, counts_only"):
         local.entry({"budgets": 3})
 

@@ -32,7 +32,7 @@ attack_budget = 2
 attack_calls = 200
 limit = true
 training = { epochs = 2, copies = 1 }
-asked = { samples = "40", alpha = 0.05 }
+asked = { samples = 40, alpha = 0.05 }
 [[row]]
 name = "voting"
 defence = "voting"
@@ -218,8 +218,8 @@ def test_parts_can_be_run_and_another_config_never_overwrites(
     before = {file: file.read_bytes() for file in out.rglob("*") if file.is_file()}
     for text, sentence in (
         (
-            small.replace('samples = "40"', 'samples = "61"'),
-            "holds a run with samples = '40'; asked for samples = '61'",
+            small.replace("samples = 40", "samples = 61"),
+            "holds a run with samples = 40; asked for samples = 61",
         ),
         (small.replace("epochs = 2", "epochs = 3"), "holds a run with epochs = 2; asked for epochs = 3"),
         (
@@ -272,7 +272,7 @@ def test_other_settings_and_other_data_are_other_jobs(config: Path) -> None:
     assert digests(CONFIG + "data_seed = 1\n") & first == set()
     # the edge-blind line and the limit know no epochs, and only smoothing samples
     assert len(digests(CONFIG.replace("epochs = 2", "epochs = 3")) & first) == 3
-    assert len(digests(CONFIG.replace('samples = "40"', 'samples = "61"')) & first) == 5
+    assert len(digests(CONFIG.replace("samples = 40", "samples = 61")) & first) == 5
     assert first < digests(CONFIG.replace("folds = [0, 1]", "folds = [0, 1, 2]"))
 
 

@@ -59,7 +59,7 @@ class ProtectOptions(_ThreatOptions):
 
 
 def protect(options: ProtectOptions) -> Result:
-    """Search, train, certify and attack; what was chosen and what it is worth."""
+    """Search, train and certify; what was chosen and what it is worth."""
     seconds, ladder = checked_seconds(options.time), ladder_of(options.epochs)
     experiment = Experiment(options.source, options.threat, ladder=ladder, features=options.features)
     protected = protection.protect(
@@ -76,7 +76,7 @@ def protect(options: ProtectOptions) -> Result:
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions(_ThreatOptions, TrainingOptions, Defended):
     JOINED = ("asking",)
-    DEFAULTS = {"samples": "2000"}  # noqa: RUF012 - a choice needs fewer than a certificate
+    DEFAULTS = {"samples": 2000}  # noqa: RUF012 - a choice needs fewer than a certificate
 
     time: str | None = option("Time limit for the search, such as 10m or 2h; by default none.", None)
     model: list[str] | None = option("Network to try, by default gin; give it several times.", None, panel="Candidates")

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from flipproof import __version__
 from flipproof.datasets import Dataset, Split
@@ -27,31 +27,22 @@ from flipproof.noise import STREAM_VERSION
 from flipproof.progress import note, progress
 from flipproof.runs.certifying import model_paths
 from flipproof.runs.run_folder import CertifySettings
-from flipproof.studies.candidate import Candidate, Learned, Threat, baselines, hint, on_networks, proposed_candidates
+from flipproof.studies.candidate import Candidate, Learned, Threat, baselines, compared_defences, hint, on_networks
 
-
-class Piece(Protocol):
-    """A piece of a study, small enough to be sent to a process; ``weight`` is its rough cost, for the progress bar."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def weight(self) -> int: ...
-
-
-AnyPiece = TypeVar("AnyPiece", bound=Piece)
+Piece = TypeVar("Piece", bound=Any)
+"""A piece of a study, small enough to be sent to a process, with a name and a ``weight``: its rough cost."""
 
 
 def run_jobs(
     what: str,
-    jobs: Sequence[AnyPiece],
-    work: Callable[[AnyPiece], Any],
+    jobs: Sequence[Piece],
+    work: Callable[[Piece], Any],
     *,
-    ready: Iterable[AnyPiece] | None = None,
+    ready: Iterable[Piece] | None = None,
     engine: Engine | None = None,
     workers: int | None,
     quiet: bool,
-) -> Iterator[tuple[AnyPiece, Any]]:
+) -> Iterator[tuple[Piece, Any]]:
     """Every job with its result, as they are finished by ``workers`` processes (by default one per core), or on an engine.
 
     ``ready`` yields those that are to be done, asked for as workers become free; by default all.
@@ -84,7 +75,7 @@ def one_thread() -> Iterator[None]:
 
 _SHORTER = (8, 3, 1)  # of all epochs: the first trials get an eighth
 _TRAINING = {"learning_rate": 0.01, "batch_size": 32, "copies": 1}  # as flipproof train, so that it repeats the result
-_SAMPLING = {"samples": "1000"}  # a choice needs fewer than a certificate
+_SAMPLING = {"samples": 1000}  # a choice needs fewer than a certificate
 
 
 @lru_cache(maxsize=4)
@@ -137,21 +128,16 @@ class Experiment:
 
     @property
     def parts(self) -> Split:
-        """The data in parts, read once per process."""
         return _own_split(self.source) if self.fold is None else _folds(self.source, self.published)[self.fold]
 
     @property
     def seed(self) -> int:
-        """Of everything random."""
         return self.source.split_seed if self.fold is None else self.fold
 
     @property
     def learning(self) -> Dataset:
-        """The graphs that candidates are trained on."""
-        graphs = self.parts.train
-        if self.train_graphs is None:
-            return graphs
-        return graphs.subset(drawn(graphs, self.train_graphs, seed=self.seed).tolist())
+        graphs, most = self.parts.train, self.train_graphs
+        return graphs if most is None else graphs.subset(drawn(graphs, most, seed=self.seed).tolist())
 
     @property
     def validation_indices(self) -> list[int]:
@@ -163,14 +149,10 @@ class Experiment:
 
     @property
     def validation(self) -> Dataset:
-        """The graphs on which the choice is made."""
         return self.parts.dataset.subset(self.validation_indices)
 
     def prepared(self, networks: Sequence[str] = (), *, quiet: bool = True) -> Experiment:
-        """The experiment with the candidates that could be certified against the threat; refuses what cannot be used.
-
-        Without candidates, those that every registered defence proposes. Those that are left out are named unless ``quiet``.
-        """
+        """The experiment with those candidates, its own or all that defences propose, that could withstand the threat."""
         assert self.threat is not None
         check_training({**self.training, "epochs": self.ladder[-1]})
         if not self.source.validation:
@@ -182,8 +164,10 @@ class Experiment:
         if threat.radius is not None and threat.radius > most:
             pairs = f"{most} node pair{'s' * (most != 1)}"
             raise InputError(f"no graph has room for {threat}: the largest one has {pairs} (ask for less)")
-        offered = self.candidates or proposed_candidates(self.parts.train, threat)
-        data = self.parts.dataset
+        data, train = self.parts.dataset, self.parts.train
+        offered: Sequence[Candidate] = self.candidates or [
+            Candidate(kind, one) for kind in compared_defences() for one in kind.candidates(train, threat.flips)
+        ]
         hooks = [candidate.features(self.features, data) for candidate in (*baselines(), *offered)]
         check_features(data, [*self.parts.train, *self.parts.validation], hooks)
         reachable = [candidate for candidate in offered if candidate.may_withstand(threat, graphs, self.sampling)]
@@ -192,8 +176,7 @@ class Experiment:
                 f"no candidate can be certified against {threat} with these settings, even if the model never changes its "
                 "answer (raise --samples or --alpha, take more noise or more groups, or ask for less)"
             )
-        left_out = ", ".join(candidate.title for candidate in offered if candidate not in reachable)
-        if left_out:
+        if left_out := ", ".join(candidate.title for candidate in offered if candidate not in reachable):
             note(f"{threat} out of reach with these settings, hence left out: {left_out}", quiet=quiet)
         return replace(self, candidates=tuple(on_networks(reachable, networks)))
 

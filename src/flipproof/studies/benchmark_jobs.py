@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from flipproof import __version__
-from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.metrics import certified_accuracy, majority_share
 from flipproof.datasets import Dataset
 from flipproof.datasets.sources import fingerprint
@@ -172,9 +171,12 @@ def _result(protocol: Protocol, row: Row, number: int) -> dict[str, Any]:
     searched = time.process_time() - started
     _, candidate, learned, seconds = max(tried, key=lambda one: one[0])  # of equals the first
     certified = candidate.certify(learned, test.graphs, experiment.sampling, tuple(row.readings))
-    names = {"": row.name, **row.readings}
+    recorded = {
+        ({"": row.name} | row.readings)[reading]: {"predicted": [one.label for one in certificates]}
+        | {column: [getattr(one, column) for one in certificates] for column in ATTACKERS}
+        for reading, certificates in certified.certificates.items()
+    }
     return {
-        "asked": _identity(protocol, row, number),
         "chosen": dict(candidate.settings),
         "tried": [{"settings": dict(one.settings), "validation": round(score, 6)} for score, one, *_ in tried],
         "train_graphs": len(parts.train),
@@ -182,7 +184,7 @@ def _result(protocol: Protocol, row: Row, number: int) -> dict[str, Any]:
         "graphs": parts.test_indices.tolist(),
         "labels": test.labels.tolist(),
         "majority": majority_share(parts.train.labels, test.labels),
-        "rows": {names[reading]: _recorded(own) for reading, own in certified.certificates.items()},
+        "rows": recorded,
         "calls": certified.calls,
         "attacked": _attacked(protocol, candidate, learned, test, number),
         "seconds": {"search": searched, "train": seconds, **certified.seconds},
@@ -196,11 +198,6 @@ def _score(experiment: Experiment, candidate: Candidate, learned: Learned) -> fl
     graphs = experiment.validation
     certificates = candidate.certify(learned, graphs.graphs, experiment.sampling).certificates[""]
     return float(certified_accuracy(certificates, graphs.labels, RADII).mean())
-
-
-def _recorded(certificates: Sequence[Certificate]) -> dict[str, Any]:
-    columns = {column: [getattr(one, column) for one in certificates] for column in ATTACKERS}
-    return {"predicted": [one.label for one in certificates], **columns}
 
 
 def _attacked(protocol: Protocol, candidate: Candidate, learned: Learned, test: Dataset, number: int) -> dict[str, Any]:

@@ -97,34 +97,21 @@ def _folds(source: DataSource, published: Path | None) -> list[Split]:
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is trained, on which graphs, how it is certified, and how the best is chosen.
-
-    Attributes:
-        source: The data and their split.
-        threat: The attack to withstand; ``None`` where all radii count.
-        candidates: Those that may win.
-        ladder: Epochs of the trials of a search, ascending.
-        features: Name of the node features; ``None`` for what each defence takes by default.
-        training: Arguments of :func:`flipproof.train`, the same for all candidates.
-        sampling: What every graph is certified with, as far as a defence knows it.
-        network: Name and arguments of the network; by default what the defence needs.
-        train_graphs, validation_graphs: Largest numbers of graphs to train on and to choose with, every class in proportion.
-        fold: One of ten folds, in place of the source's own split.
-        published: The file that says which graph is tested in which fold; by default the folds are drawn.
-    """
+    """What is trained, on which graphs, how it is certified, and how the best is chosen."""
 
     source: DataSource
-    threat: Threat | None = None
-    candidates: tuple[Candidate, ...] = ()
-    ladder: tuple[int, ...] = (25, 75, 200)
-    features: str | None = None
-    training: Mapping[str, Any] = field(default_factory=lambda: _TRAINING, hash=False)
-    sampling: Mapping[str, Any] = field(default_factory=lambda: _SAMPLING, hash=False)
-    network: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    train_graphs: int | None = None
-    validation_graphs: int | None = 200  # enough to tell candidates apart
-    fold: int | None = None
-    published: Path | None = None
+    threat: Threat | None = None  # the attack to withstand; None where all radii count
+    candidates: tuple[Candidate, ...] = ()  # those that may win
+    ladder: tuple[int, ...] = (25, 75, 200)  # epochs of the trials of a search, ascending
+    features: str | None = None  # by default what each defence takes
+    training: Mapping[str, Any] = field(
+        default_factory=lambda: _TRAINING, hash=False
+    )  # of flipproof.train, for all candidates
+    sampling: Mapping[str, Any] = field(default_factory=lambda: _SAMPLING, hash=False)  # as far as a defence knows it
+    network: Mapping[str, Any] = field(default_factory=dict, hash=False)  # name and arguments; by default the defence's
+    validation_graphs: int | None = 200  # enough to tell candidates apart; every class in proportion
+    fold: int | None = None  # one of ten, in place of the source's own split
+    published: Path | None = None  # which graph is tested in which fold; by default the folds are drawn
 
     @property
     def parts(self) -> Split:
@@ -133,11 +120,6 @@ class Experiment:
     @property
     def seed(self) -> int:
         return self.source.split_seed if self.fold is None else self.fold
-
-    @property
-    def learning(self) -> Dataset:
-        graphs, most = self.parts.train, self.train_graphs
-        return graphs if most is None else graphs.subset(drawn(graphs, most, seed=self.seed).tolist())
 
     @property
     def validation_indices(self) -> list[int]:
@@ -183,7 +165,7 @@ class Experiment:
     def learn(self, candidate: Candidate, graphs: Dataset | None = None, **training: Any) -> Learned:
         """What a candidate learns, by default from the training graphs; ``training`` takes precedence over the experiment's."""
         return candidate.learn(
-            self.learning if graphs is None else graphs,
+            self.parts.train if graphs is None else graphs,
             features=candidate.features(self.features, self.parts.dataset),
             seed=self.seed,
             network=self.network,
@@ -204,7 +186,6 @@ class Experiment:
             "candidates": [candidate.title for candidate in (*baselines(), *self.candidates)],
             "training": dict(self.training),
             "asked": dict(self.sampling),
-            "train_graphs": self.train_graphs,
             "validation_graphs": self.validation_graphs,
             "versions": [__version__, STREAM_VERSION],
         }

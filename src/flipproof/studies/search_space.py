@@ -33,34 +33,23 @@ _BUDGETS = (1, 3, 8)
 class Space:
     """A defence as experiments see it: what is tried of it, and how models are trained for it.
 
-    The class travels to worker processes by reference, so that a defence from a user's own module is registered there too.
-
-    Attributes:
-        kind: The class of the defence.
-        proposed: Settings worth trying on such graphs; with an attack, against it.
-        recipes: Other ways of training worth trying, as arguments of :func:`flipproof.train`.
-        effort: Rough cost of a trial: 0 for one answer per graph, 1 for a few, 2 for many, 3 for thousands. A search tries those
-            up to 1 in any case and the others as time allows, in this order.
-        efforts: Requests of which ``describe`` shows the reach, in words.
-        training_arguments: Arguments of :func:`flipproof.train`, from the settings of the defence.
-        training_options: What a user may give in addition.
-        trained_settings: Names of those that are told with the settings of the defence: they say how its model was trained.
-        network: The built-in network that the defence needs, by name; ``None`` where any model will do.
-        trains: Whether a network is trained over epochs; otherwise :func:`fit_edge_blind` fits a model.
-        edge_free_features: Whether node features must not depend on edges.
+    ``proposed`` are settings worth trying on such graphs ``recipes`` other ways of training. ``effort`` is the
+    rough cost of a trial: 0 for one answer per graph, 1 for a few, 2 for many, 3 for thousands; a search tries those up to 1 in
+    any case and the others as time allows. The class travels to worker processes by reference, so that a defence from a user's
+    own module is registered there too.
     """
 
     kind: type[Defence]
     proposed: Callable[[Dataset, Attack | None], list[Settings]] | None = None
     recipes: tuple[Settings, ...] = ()
     effort: int = 2
-    efforts: tuple[tuple[str, Settings], ...] = (("", {}),)
-    training_arguments: Callable[[Mapping[str, Any]], Settings] = lambda settings: {}
-    training_options: tuple[Option, ...] = ()
-    trained_settings: tuple[str, ...] = ()
-    network: str | None = None
-    trains: bool = True
-    edge_free_features: bool = False
+    efforts: tuple[tuple[str, Settings], ...] = (("", {}),)  # requests of which ``describe`` shows the reach, in words
+    training_arguments: Callable[[Mapping[str, Any]], Settings] = lambda settings: {}  # of flipproof.train
+    training_options: tuple[Option, ...] = ()  # what a user may give in addition
+    trained_settings: tuple[str, ...] = ()  # those of them that are told with the settings of the defence
+    network: str | None = None  # the built-in one that the defence needs; None where any model will do
+    trains: bool = True  # a network, over epochs; otherwise fit_edge_blind fits a model
+    edge_free_features: bool = False  # node features must not depend on edges
 
     def __reduce__(self) -> tuple[Any, ...]:
         return space_of, (self.kind,)

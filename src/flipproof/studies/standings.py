@@ -46,7 +46,6 @@ class Measured:
 
     @property
     def mean(self) -> float:
-        """Over folds."""
         return float(np.mean(self.values))
 
     @property
@@ -66,7 +65,6 @@ class Measured:
         return float(low), float(high)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
         ends = self.exact if self.half is None else (self.mean - self.half, self.mean + self.half)
         return {"mean": round(self.mean, 6), "interval": None if ends is None else [round(end, 6) for end in ends]}
 
@@ -93,9 +91,8 @@ class RowStanding:
     @property
     def collapsed(self) -> bool:
         """Whether it gave all graphs of a fold one class, in every fold: it tells no classes apart."""
-        return all(
-            only_class(facts["rows"][self.name]["predicted"], facts["labels"]) is not None for facts in self.facts
-        )
+        answers = [(facts["rows"][self.name]["predicted"], facts["labels"]) for facts in self.facts]
+        return all(only_class(*both) is not None for both in answers)
 
     def accuracy(self, radius: int, attacker: str = "radius") -> Measured:
         """Certified accuracy: the share of test graphs that are right with at least this radius."""
@@ -104,7 +101,6 @@ class RowStanding:
 
     @property
     def average_radius(self) -> Measured:
-        """Average certified radius."""
         return Measured(tuple(map(mean_radius, self.radii["radius"])))
 
     @property
@@ -151,7 +147,6 @@ class DataStandings:
 
     @property
     def line(self) -> RowStanding:
-        """The edge-blind line."""
         return next(row for row in self.rows if row.edge_blind)
 
     def tests(self) -> list[PairedTest]:
@@ -173,7 +168,6 @@ class DataStandings:
         return [replace(test, adjusted=adjusted[test.p_value], comparisons=len(values)) for test in shown]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
         return {
             "data": self.name,
             "test_graphs": self.graphs,
@@ -296,7 +290,6 @@ def _draw(stem: Path, data: DataStandings) -> str:
 
 
 def _section(data: DataStandings, figure: str) -> dict[str, Any]:
-    """What the page says of a data set."""
     tests = data.tests()
     worse = {(test.second, test.radius) for test in tests if test.adjusted <= _SIGNIFICANT}
 

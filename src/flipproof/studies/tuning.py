@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from flipproof.certificates.metrics import mean_radius, right_radii, share_interval, shown_mean, shown_share
+from flipproof.certificates.metrics import judged_radii, mean_radius, share_interval, shown_mean, shown_share
 from flipproof.engines import cores
 from flipproof.errors import InputError
 from flipproof.files import write_json
@@ -104,8 +104,7 @@ class TrialWork:
                 certificates = candidate.certify(learned, graphs.graphs, experiment.sampling).certificates[""]
         except InputError as error:
             raise InputError(f"{trial.name}: {error}") from error
-        labels = graphs.labels.tolist()
-        radii = right_radii([one.radius for one in certificates], [one.label for one in certificates], labels)
+        radii = judged_radii(certificates, graphs.labels)
         withstood = [
             certificate.label == graph.label and threat.withstood(certificate, graph)
             for certificate, graph in zip(certificates, graphs, strict=True)

@@ -13,6 +13,7 @@ from flipproof.defences.changed_nodes import changed_graphs, number_of_changes
 from flipproof.defences.defence import described
 from flipproof.defences.local import LocalRequest, _totals
 from flipproof.defences.target import Effort
+from flipproof.fields import from_plain
 from flipproof.graphs import pairs_of_slots
 from flipproof.models import GIN, Local
 from flipproof.models.local_network import LocalViews
@@ -295,7 +296,7 @@ def test_settings_and_words():
     assert local.title(counting) == "local counts 3"
     assert setting_words({"name": "local", **counting}) == "budget 3, counts only"
     assert local.training_arguments(counting)["counts_only"]
-    assert described(local.build(DEGREES, counting).defence) == {"name": "local", "budget": 3}
+    assert described(from_plain(local.kind, counting)) == {"name": "local", "budget": 3}
     with pytest.raises(fp.InputError, match="budget, counts_only"):
         local.entry({"budgets": 3})
 

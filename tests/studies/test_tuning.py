@@ -96,8 +96,8 @@ def test_test_graphs_are_not_looked_at(graphs: Path) -> None:
     data = folder(graphs)
     hidden = source.split(data).test_indices
     assert set(experiment.validation_indices).isdisjoint(hidden.tolist())
-    seen = {graph.topology for graph in (*experiment.learning, *experiment.validation)}
-    assert len(experiment.learning) + len(experiment.validation) == len(data) - len(hidden)
+    seen = {graph.topology for graph in (*experiment.parts.train, *experiment.validation)}
+    assert len(experiment.parts.train) + len(experiment.validation) == len(data) - len(hidden)
     assert seen <= {data[index].topology for index in range(len(data)) if index not in hidden}
     # the density that the candidates are scaled to is that of the training graphs; local has a network of its own
     titles = [candidate.title for candidate in experiment.candidates]

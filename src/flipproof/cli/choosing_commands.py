@@ -59,7 +59,7 @@ class ProtectOptions(_ThreatOptions):
 
 
 def protect(options: ProtectOptions) -> Result:
-    """Search, train, certify and attack; what was chosen and what it is worth."""
+    """Search, train and certify; what was chosen and what it is worth."""
     seconds, ladder = checked_seconds(options.time), ladder_of(options.epochs)
     experiment = Experiment(options.source, options.threat, ladder=ladder, features=options.features)
     protected = protection.protect(
@@ -83,8 +83,6 @@ class TuneOptions(_ThreatOptions, TrainingOptions, Defended):
     candidate: list[str] | None = option(
         'Defence to try, with its settings, such as "smoothing keep=0.9"; repeatable.', None, panel="Candidates"
     )
-    train_graphs: int | None = data_option("Number of graphs to train on; by default all.", None, least=1)
-    graphs: int | None = data_option("Number of validation graphs to certify.", None, least=1)
 
 
 def tune(options: TuneOptions) -> Result:
@@ -100,8 +98,6 @@ def tune(options: TuneOptions) -> Result:
         options.features,
         training,
         {**options.DEFAULTS, **{key: value for key, value in values.items() if key in known}},
-        train_graphs=options.train_graphs,
-        validation_graphs=options.graphs or Experiment.validation_graphs,
     ).prepared(list(dict.fromkeys(networks)), quiet=options.quiet)
     seconds = math.inf if options.time is None else checked_seconds(options.time)
     choice = tuning.tune(experiment, options.out, seconds=seconds, workers=options.workers, quiet=options.silent)

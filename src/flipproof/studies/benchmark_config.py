@@ -58,17 +58,14 @@ class Row(_Table):
 
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
-        """The defence with each of its settings."""
         return configured_candidates(self.defence, self.settings)
 
     @property
     def edge_blind(self) -> bool:
-        """Whether no attack on edges can change its answers."""
         return self.candidates[0].defence.edge_blind
 
     @property
     def names(self) -> list[str]:
-        """Of the row and of its other readings."""
         return [self.name, *self.readings.values()]
 
     def to_dict(self) -> dict[str, Any]:
@@ -103,21 +100,17 @@ class Protocol(_Shared):
 
     @property
     def source(self) -> DataSource:
-        """The data; their shares and split seed are not used."""
         return DataSource(self.name, self.root, self.download, self.data_seed)
 
     @property
     def title(self) -> str:
-        """Of the data set, for headings."""
         return Path(self.name).name
 
     @property
     def folds_file(self) -> str:
-        """Name of the file of its folds."""
         return f"{self.title.replace(':', '-')}.json"
 
     def experiment(self, row: Row, fold: int = 0) -> Experiment:
-        """A method on a fold."""
         return Experiment(
             self.source,
             candidates=row.candidates,
@@ -156,13 +149,11 @@ def read_protocols(path: Path, *, root: str | None = None) -> list[Protocol]:
         shared = {key: value for key, value in content.items() if key in _Shared.model_fields}
         protocols = []
         for number, table in enumerate(file.data):
-            merged: dict[str, Any] = {
-                key: {**shared.get(key, {}), **table[key]}
-                for key in ("training", "asked")
-                if isinstance(table.get(key), dict)
-            }
-            overridden = {} if root is None else {"root": root}
-            protocol = _validated(Protocol, {**shared, **table, **merged, **overridden}, f"data[{number}].")
+            merged: dict[str, Any] = {**shared, **table, **({} if root is None else {"root": root})}
+            for key in ("training", "asked"):
+                if isinstance(table.get(key), dict):
+                    merged[key] = {**shared.get(key, {}), **table[key]}
+            protocol = _validated(Protocol, merged, f"data[{number}].")
             with _blamed(f"data[{number}]"):
                 protocols.append(_with_rows(protocol, file.row, path.parent))
         _check_names(protocols, file.row)
@@ -207,9 +198,8 @@ def _import_plugins(names: Sequence[str]) -> None:
         try:
             importlib.import_module(name)
         except Exception as error:
-            raise InputError(
-                f"plugins: importing {name} failed with {type(error).__name__}: {error} (run it from the folder that holds it)"
-            ) from error
+            what = f"importing {name} failed with {type(error).__name__}: {error}"
+            raise InputError(f"plugins: {what} (run it from the folder that holds it)") from error
 
 
 def _with_rows(protocol: Protocol, rows: Sequence[Row], beside: Path) -> Protocol:
@@ -234,7 +224,6 @@ def _with_rows(protocol: Protocol, rows: Sequence[Row], beside: Path) -> Protoco
 
 
 def _check_row(row: Row, protocol: Protocol) -> None:
-    """Refuse what its defence, or training for it, would refuse."""
     candidate = row.candidates[0]
     with _blamed("training"):
         check_training({**protocol.training, **row.training})
@@ -243,9 +232,8 @@ def _check_row(row: Row, protocol: Protocol) -> None:
         known = tuple(candidate.question({**protocol.asked, **row.asked}).other_readings)
     for key in row.readings:
         if key not in known:
-            raise InputError(
-                f"readings: {key} is no other certificate of {candidate.defence.name} ({hint(key, known)})"
-            )
+            name = candidate.defence.name
+            raise InputError(f"readings: {key} is no other certificate of {name} ({hint(key, known)})")
 
 
 def _check_names(protocols: Sequence[Protocol], rows: Sequence[Row]) -> None:
@@ -254,7 +242,6 @@ def _check_names(protocols: Sequence[Protocol], rows: Sequence[Row]) -> None:
     for number, name in enumerate(names):
         if name in names[:number]:
             raise InputError(f"data[{number}].name {name!r} is there twice (merge the two tables)")
-    for number, row in enumerate(rows):
-        for name in row.data:
-            if name not in names:
-                raise InputError(f"row[{number}].data: there is no data set {name} ({hint(name, names)})")
+    for number, name in [(number, name) for number, row in enumerate(rows) for name in row.data]:
+        if name not in names:
+            raise InputError(f"row[{number}].data: there is no data set {name} ({hint(name, names)})")

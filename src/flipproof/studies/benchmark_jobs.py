@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from flipproof import __version__
-from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.metrics import majority_share, right_radii, shares
+from flipproof.certificates.metrics import certified_accuracy, majority_share
 from flipproof.datasets import Dataset
 from flipproof.datasets.sources import fingerprint
 from flipproof.datasets.splits import drawn, write_folds
@@ -46,7 +45,6 @@ class Job:
 
     @property
     def name(self) -> str:
-        """For messages, and in the store."""
         return f"{self.data}, {self.row}" + (f", fold {self.fold}" if self.fold >= 0 else "")
 
 
@@ -130,13 +128,11 @@ def finished_jobs(
     return {job: contents[job] for job in jobs if job in contents}
 
 
-def _stored(run: Run[StudySettings], job: Job, quiet: bool) -> dict[str, Any] | None:
+def _stored(run: Run[StudySettings], job: Job, quiet: bool) -> Any:
     try:
-        content: dict[str, Any] = json.loads(run.store.load(job.name))
+        return json.loads(run.store.load(job.name))
     except InputError as error:
         note(f"{error}; it is done again", quiet=quiet)
-        return None
-    return content
 
 
 @dataclass(frozen=True)
@@ -164,57 +160,45 @@ def _limit(data: Dataset) -> dict[str, Any]:
     return {"graphs": len(data), "most": most_certified(apart, len(data), RADII)}
 
 
-@dataclass(frozen=True, eq=False)
-class _Tried:
-    """A candidate after training, and what validation graphs say of it."""
-
-    candidate: Candidate
-    learned: Learned
-    score: float
-    seconds: float
-
-
 def _result(protocol: Protocol, row: Row, number: int) -> dict[str, Any]:
     experiment = protocol.experiment(row, number)
-    parts, started = experiment.parts, time.process_time()
-    tried = [_tried(experiment, candidate) for candidate in row.candidates]
-    chosen = max(tried, key=lambda one: one.score)  # of equals the first
+    parts, test, started = experiment.parts, experiment.parts.test, time.process_time()
+    tried = []
+    for candidate in row.candidates:
+        began = time.process_time()
+        learned = experiment.learn(candidate)
+        seconds = time.process_time() - began
+        tried.append((_score(experiment, candidate, learned), candidate, learned, seconds))
     searched = time.process_time() - started
-    candidate, test = chosen.candidate, parts.test
-    certified = candidate.certify(chosen.learned, test.graphs, experiment.sampling, tuple(row.readings))
-    names = {"": row.name, **row.readings}
+    _, candidate, learned, seconds = max(tried, key=lambda one: one[0])  # of equals the first
+    certified = candidate.certify(learned, test.graphs, experiment.sampling, tuple(row.readings))
+    recorded = {
+        ({"": row.name} | row.readings)[reading]: {"predicted": [one.label for one in certificates]}
+        | {column: [getattr(one, column) for one in certificates] for column in ATTACKERS}
+        for reading, certificates in certified.certificates.items()
+    }
     return {
-        "asked": _identity(protocol, row, number),
         "chosen": dict(candidate.settings),
-        "tried": [{"settings": dict(one.candidate.settings), "validation": round(one.score, 6)} for one in tried],
+        "tried": [{"settings": dict(one.settings), "validation": round(score, 6)} for score, one, *_ in tried],
         "train_graphs": len(parts.train),
-        "train_accuracy": chosen.learned.accuracy,
+        "train_accuracy": learned.accuracy,
         "graphs": parts.test_indices.tolist(),
         "labels": test.labels.tolist(),
         "majority": majority_share(parts.train.labels, test.labels),
-        "rows": {names[reading]: _recorded(own) for reading, own in certified.certificates.items()},
+        "rows": recorded,
         "calls": certified.calls,
-        "attacked": _attacked(protocol, candidate, chosen.learned, test, number),
-        "seconds": {"search": searched, "train": chosen.seconds, **certified.seconds},
+        "attacked": _attacked(protocol, candidate, learned, test, number),
+        "seconds": {"search": searched, "train": seconds, **certified.seconds},
     }
 
 
-def _tried(experiment: Experiment, candidate: Candidate) -> _Tried:
-    started = time.process_time()
-    learned = experiment.learn(candidate)
-    seconds = time.process_time() - started
+def _score(experiment: Experiment, candidate: Candidate, learned: Learned) -> float:
+    """Certified accuracy on validation graphs, over all radii; of no account where there is nothing to choose."""
     if len(experiment.candidates) == 1:
-        return _Tried(candidate, learned, 0.0, seconds)
+        return 0.0
     graphs = experiment.validation
     certificates = candidate.certify(learned, graphs.graphs, experiment.sampling).certificates[""]
-    predicted = [certificate.label for certificate in certificates]
-    radii = right_radii([certificate.radius for certificate in certificates], predicted, graphs.labels.tolist())
-    return _Tried(candidate, learned, float(shares(radii, RADII).mean()), seconds)
-
-
-def _recorded(certificates: Sequence[Certificate]) -> dict[str, Any]:
-    columns = {column: [getattr(one, column) for one in certificates] for column in ATTACKERS}
-    return {"predicted": [one.label for one in certificates], **columns}
+    return float(certified_accuracy(certificates, graphs.labels, RADII).mean())
 
 
 def _attacked(protocol: Protocol, candidate: Candidate, learned: Learned, test: Dataset, number: int) -> dict[str, Any]:

@@ -45,13 +45,11 @@ class Threat:
 
     @property
     def words(self) -> str:
-        """For tables."""
         return f"{self} withstood"
 
     def __str__(self) -> str:
-        named = (
-            [(self.radius, "flip")] if self.radius is not None else [(self.adds, "addition"), (self.removes, "removal")]
-        )
+        both = [(self.adds, "addition"), (self.removes, "removal")]
+        named = both if self.radius is None else [(self.radius, "flip")]
         return " and ".join(f"{number or 0} {word}{'s' * (number != 1)}" for number, word in named)
 
     def withstood(self, certificate: Certificate, graph: Graph) -> bool:
@@ -94,7 +92,6 @@ class Candidate:
 
     @property
     def title(self) -> str:
-        """For tables and legends."""
         more = [value if isinstance(value, str) else f"{key} {value}" for key, value in self.recipe.items()]
         return " ".join([*([self.network] if self.network else []), self.defence.title(self.settings), *more])
 
@@ -104,7 +101,6 @@ class Candidate:
         return (self.network or self.defence.network or "gin") if self.defence.trains else self.defence.name
 
     def variants(self) -> list[Candidate]:
-        """The same with other ways of training."""
         return [replace(self, recipe=dict(recipe)) for recipe in self.defence.recipes]
 
     @property
@@ -120,13 +116,11 @@ class Candidate:
         short = {key: float(f"{value:.6g}") if isinstance(value, float) else value for key, value in settings.items()}
         stated = short if kind.checked(short) == settings else settings
         training = kind.training_arguments(settings)
-        options = {"defence": kind.name} | {one.name: stated[one.name] for one in kind.settings if one.name in stated}
-        options |= {
-            option.name: training[option.name]
-            for option in kind.training_options
-            if training.get(option.name, option.default) != option.default
-        }
-        return options | ({"model": self.network} if self.network else {}) | dict(self.recipe)
+        options = {one.name: stated[one.name] for one in kind.settings if one.name in stated}
+        for one in kind.training_options:
+            if training.get(one.name, one.default) != one.default:
+                options[one.name] = training[one.name]
+        return {"defence": kind.name, **options, **({"model": self.network} if self.network else {}), **self.recipe}
 
     @property
     def loading(self) -> str:
@@ -174,8 +168,7 @@ class Candidate:
         return Learned(model, features, result.settings, result.final.accuracy)
 
     def defended(self, model: Any, features: Any, **wrapped: Any) -> DefendedClassifier:
-        """A model with its defence."""
-        return self.defence.build(model, self.settings, features=features, **wrapped)
+        return DefendedClassifier(model, from_plain(self.defence.kind, self.settings), features=features, **wrapped)
 
     def certify(
         self, learned: Learned, graphs: Sequence[Graph], sampling: Mapping[str, Any], readings: Sequence[str] = ()
@@ -220,13 +213,6 @@ def baselines() -> list[Candidate]:
     return [Candidate(kind) for kind in spaces() if kind.baseline]
 
 
-def proposed_candidates(graphs: Dataset, threat: Threat) -> list[Candidate]:
-    """What every registered defence finds worth trying against an attack."""
-    return [
-        Candidate(kind, settings) for kind in compared_defences() for settings in kind.candidates(graphs, threat.flips)
-    ]
-
-
 def on_networks(candidates: Sequence[Candidate], networks: Sequence[str]) -> list[Candidate]:
     """The candidates, those that take any network with each of these, if there are any; cheap ones first."""
     named = [
@@ -248,7 +234,6 @@ def check_networks(names: Sequence[str]) -> None:
 
 
 def hint(name: str, known: Iterable[str]) -> str:
-    """What may have been meant."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(known)) or 'none'}"
 
@@ -287,8 +272,7 @@ def named_candidates(texts: Sequence[str]) -> tuple[Candidate, ...]:
     return tuple({candidate.title: candidate for candidate in map(_from_text, texts)}.values())
 
 
-def _value(kind: type, text: str) -> Any:
-    return {"true": True, "false": False}[text.lower()] if kind is bool else kind(text)
+_FLAGS = {"true": True, "false": False}
 
 
 def _from_text(text: str) -> Candidate:
@@ -296,10 +280,11 @@ def _from_text(text: str) -> Candidate:
     defence = space(name)
     if defence.baseline:
         raise InputError(f"--candidate: {name} is something to compare with, and always there (leave it out)")
-    kinds = {option.name: option.kind for option in (*defence.settings, *defence.training_options)}
+    known = (*defence.settings, *defence.training_options)
+    read = {one.name: _FLAGS.__getitem__ if one.kind is bool else one.kind for one in known}
     try:
-        settings = {key: _value(kinds[key], value) for key, value in (pair.split("=") for pair in pairs)}
+        settings = {key: read[key](value) for key, value in (pair.split("=") for pair in pairs)}
     except (KeyError, ValueError) as error:
-        known = " ".join(f"{option.name}=VALUE" for option in defence.settings)
-        raise InputError(f"--candidate must read {f'{name} {known}'.strip()}; got {text!r} (quote it)") from error
+        form = " ".join([name, *(f"{option.name}=VALUE" for option in defence.settings)])
+        raise InputError(f"--candidate must read {form}; got {text!r} (quote it)") from error
     return Candidate(defence, defence.entry(settings))

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from flipproof import __version__
 from flipproof.datasets import Dataset, Split
@@ -27,31 +27,22 @@ from flipproof.noise import STREAM_VERSION
 from flipproof.progress import note, progress
 from flipproof.runs.certifying import model_paths
 from flipproof.runs.run_folder import CertifySettings
-from flipproof.studies.candidate import Candidate, Learned, Threat, baselines, hint, on_networks, proposed_candidates
+from flipproof.studies.candidate import Candidate, Learned, Threat, baselines, compared_defences, hint, on_networks
 
-
-class Piece(Protocol):
-    """A piece of a study, small enough to be sent to a process; ``weight`` is its rough cost, for the progress bar."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def weight(self) -> int: ...
-
-
-AnyPiece = TypeVar("AnyPiece", bound=Piece)
+Piece = TypeVar("Piece", bound=Any)
+"""A piece of a study, small enough to be sent to a process, with a name and a ``weight``: its rough cost."""
 
 
 def run_jobs(
     what: str,
-    jobs: Sequence[AnyPiece],
-    work: Callable[[AnyPiece], Any],
+    jobs: Sequence[Piece],
+    work: Callable[[Piece], Any],
     *,
-    ready: Iterable[AnyPiece] | None = None,
+    ready: Iterable[Piece] | None = None,
     engine: Engine | None = None,
     workers: int | None,
     quiet: bool,
-) -> Iterator[tuple[AnyPiece, Any]]:
+) -> Iterator[tuple[Piece, Any]]:
     """Every job with its result, as they are finished by ``workers`` processes (by default one per core), or on an engine.
 
     ``ready`` yields those that are to be done, asked for as workers become free; by default all.
@@ -93,52 +84,29 @@ def _folds(source: DataSource, published: Path | None) -> list[Split]:
 
 @dataclass(frozen=True)
 class Experiment:
-    """What is trained, on which graphs, how it is certified, and how the best is chosen.
-
-    Attributes:
-        source: The data and their split.
-        threat: The attack to withstand; ``None`` where all radii count.
-        candidates: Those that may win.
-        ladder: Epochs of the trials of a search, ascending.
-        features: Name of the node features; ``None`` for what each defence takes by default.
-        training: Arguments of :func:`flipproof.train`, the same for all candidates.
-        sampling: What every graph is certified with, as far as a defence knows it.
-        network: Name and arguments of the network; by default what the defence needs.
-        train_graphs, validation_graphs: Largest numbers of graphs to train on and to choose with, every class in proportion.
-        fold: One of ten folds, in place of the source's own split.
-        published: The file that says which graph is tested in which fold; by default the folds are drawn.
-    """
+    """What is trained, on which graphs, how it is certified, and how the best is chosen."""
 
     source: DataSource
-    threat: Threat | None = None
-    candidates: tuple[Candidate, ...] = ()
-    ladder: tuple[int, ...] = (25, 75, 200)
-    features: str | None = None
-    training: Mapping[str, Any] = field(default_factory=lambda: _TRAINING, hash=False)
-    sampling: Mapping[str, Any] = field(default_factory=lambda: _SAMPLING, hash=False)
-    network: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    train_graphs: int | None = None
-    validation_graphs: int | None = 200  # enough to tell candidates apart
-    fold: int | None = None
-    published: Path | None = None
+    threat: Threat | None = None  # the attack to withstand; None where all radii count
+    candidates: tuple[Candidate, ...] = ()  # those that may win
+    ladder: tuple[int, ...] = (25, 75, 200)  # epochs of the trials of a search, ascending
+    features: str | None = None  # by default what each defence takes
+    training: Mapping[str, Any] = field(
+        default_factory=lambda: _TRAINING, hash=False
+    )  # of flipproof.train, for all candidates
+    sampling: Mapping[str, Any] = field(default_factory=lambda: _SAMPLING, hash=False)  # as far as a defence knows it
+    network: Mapping[str, Any] = field(default_factory=dict, hash=False)  # name and arguments; by default the defence's
+    validation_graphs: int | None = 200  # enough to tell candidates apart; every class in proportion
+    fold: int | None = None  # one of ten, in place of the source's own split
+    published: Path | None = None  # which graph is tested in which fold; by default the folds are drawn
 
     @property
     def parts(self) -> Split:
-        """The data in parts, read once per process."""
         return _own_split(self.source) if self.fold is None else _folds(self.source, self.published)[self.fold]
 
     @property
     def seed(self) -> int:
-        """Of everything random."""
         return self.source.split_seed if self.fold is None else self.fold
-
-    @property
-    def learning(self) -> Dataset:
-        """The graphs that candidates are trained on."""
-        graphs = self.parts.train
-        if self.train_graphs is None:
-            return graphs
-        return graphs.subset(drawn(graphs, self.train_graphs, seed=self.seed).tolist())
 
     @property
     def validation_indices(self) -> list[int]:
@@ -150,14 +118,10 @@ class Experiment:
 
     @property
     def validation(self) -> Dataset:
-        """The graphs on which the choice is made."""
         return self.parts.dataset.subset(self.validation_indices)
 
     def prepared(self, networks: Sequence[str] = (), *, quiet: bool = True) -> Experiment:
-        """The experiment with the candidates that could be certified against the threat; refuses what cannot be used.
-
-        Without candidates, those that every registered defence proposes. Those that are left out are named unless ``quiet``.
-        """
+        """The experiment with those candidates, its own or all that defences propose, that could withstand the threat."""
         assert self.threat is not None
         check_training({**self.training, "epochs": self.ladder[-1]})
         if not self.source.validation:
@@ -169,8 +133,10 @@ class Experiment:
         if threat.radius is not None and threat.radius > most:
             pairs = f"{most} node pair{'s' * (most != 1)}"
             raise InputError(f"no graph has room for {threat}: the largest one has {pairs} (ask for less)")
-        offered = self.candidates or proposed_candidates(self.parts.train, threat)
-        data = self.parts.dataset
+        data, train = self.parts.dataset, self.parts.train
+        offered: Sequence[Candidate] = self.candidates or [
+            Candidate(kind, one) for kind in compared_defences() for one in kind.candidates(train, threat.flips)
+        ]
         hooks = [candidate.features(self.features, data) for candidate in (*baselines(), *offered)]
         check_features(data, [*self.parts.train, *self.parts.validation], hooks)
         reachable = [candidate for candidate in offered if candidate.may_withstand(threat, graphs, self.sampling)]
@@ -179,15 +145,14 @@ class Experiment:
                 f"no candidate can be certified against {threat} with these settings, even if the model never changes its "
                 "answer (raise --samples or --alpha, take more noise or more groups, or ask for less)"
             )
-        left_out = ", ".join(candidate.title for candidate in offered if candidate not in reachable)
-        if left_out:
+        if left_out := ", ".join(candidate.title for candidate in offered if candidate not in reachable):
             note(f"{threat} out of reach with these settings, hence left out: {left_out}", quiet=quiet)
         return replace(self, candidates=tuple(on_networks(reachable, networks)))
 
     def learn(self, candidate: Candidate, graphs: Dataset | None = None, **training: Any) -> Learned:
         """What a candidate learns, by default from the training graphs; ``training`` takes precedence over the experiment's."""
         return candidate.learn(
-            self.learning if graphs is None else graphs,
+            self.parts.train if graphs is None else graphs,
             features=candidate.features(self.features, self.parts.dataset),
             seed=self.seed,
             network=self.network,
@@ -208,7 +173,6 @@ class Experiment:
             "candidates": [candidate.title for candidate in (*baselines(), *self.candidates)],
             "training": dict(self.training),
             "asked": dict(self.sampling),
-            "train_graphs": self.train_graphs,
             "validation_graphs": self.validation_graphs,
             "versions": [__version__, STREAM_VERSION],
         }

@@ -125,7 +125,6 @@ class Model:
 
     @property
     def name(self) -> str:
-        """Name of its folders."""
         return f"{self.network}-{'clean' if self.keep is None else self.keep}-{self.number}"
 
     @property
@@ -137,11 +136,9 @@ class Model:
 
     @property
     def features(self) -> str:
-        """What the network sees of a node."""
         return "constant" if self.network == _BLIND else "degree"
 
     def folder(self, out: Path) -> Path:
-        """Where the trained model is."""
         return out / "models" / self.name
 
     def certificates(self, out: Path) -> Path:
@@ -158,7 +155,6 @@ class Job:
 
     @property
     def name(self) -> str:
-        """For messages."""
         return f"{self.network}-{'clean' if self.keep is None else self.keep}"
 
     @property
@@ -168,17 +164,14 @@ class Job:
 
     @property
     def weight(self) -> int:
-        """Rough cost, for the progress bar."""
         return 1 if self.keep is None else 2 if self.network == "gcn" else 4
 
     def models(self, settings: Settings) -> list[Model]:
-        """What is trained."""
         kinds = ("gin", _RADIUS) if self.network == "gin" else (self.network,)
         numbers = range(1 if self.network == _BLIND else settings.networks)
         return [Model(kind, self.keep, number) for kind in kinds for number in numbers]
 
     def trained(self, settings: Settings, out: Path) -> bool:
-        """Whether all its models are there."""
         return all(model.folder(out).exists() for model in self.models(settings))
 
     def done(self, settings: Settings, out: Path) -> bool:
@@ -198,14 +191,13 @@ def data_split(settings: Settings) -> Split:
 
 
 def run_experiment(settings: Settings, folder: Path, *, workers: int | None, quiet: bool) -> None:
-    """Train and certify what is missing."""
     with written_run(folder, StudySettings("reproduce", asdict(settings))):
         missing = [job for job in settings.jobs() if not job.done(settings, folder)]
         path = folder / "seconds.json"
+        noted = json.loads(path.read_text()) if path.exists() else {}
         for jobs in _stages(missing):
             for job, seconds in run_jobs("working", jobs, Work(settings, folder), workers=workers, quiet=quiet):
-                noted = json.loads(path.read_text()) if path.exists() else {}
-                write_json(path, {**noted, job.name: round(seconds, 3)})
+                write_json(path, noted := {**noted, job.name: round(seconds, 3)})
 
 
 def _stages(jobs: Sequence[Job]) -> list[list[Job]]:
@@ -233,7 +225,6 @@ class Work:
 
 
 def _train(job: Job, settings: Settings, folder: Path) -> None:
-    """Train the networks of a job and write their folders."""
     from flipproof import models
 
     first = [] if job.needs is None else job.needs.models(settings)
@@ -289,12 +280,8 @@ def train_networks(
         ours.load_state_dict(theirs.state_dict(), strict=False)  # what it learns about sizes starts from nothing
     majority = [train(stack, **_MAJORITY, epochs=settings.gin_epochs[1])]
     attacked = [train(for_radius, **stage) for stage in _attacked_stages(job.keep, settings)]
-    return {
-        model: (for_radius[model.number], stages + attacked)
-        if model.network == _RADIUS
-        else (stack[model.number], stages + majority)
-        for model in job.models(settings)
-    }
+    made = {"gin": (stack, stages + majority), _RADIUS: (for_radius, stages + attacked)}
+    return {model: (made[model.network][0][model.number], made[model.network][1]) for model in job.models(settings)}
 
 
 # fixed on graphs of other seeds than the experiment's (docs/paper.md)
@@ -371,7 +358,6 @@ class Table:
     radii: dict[Reading, IntArray]
 
     def curve(self, name: str, reading: Reading, top: int) -> NetworksCurve:
-        """Certified accuracy for r = 0..top."""
         radii = self.radii[reading]
         return NetworksCurve(name, np.stack([shares(row, range(top + 1)) for row in radii]), radii.shape[1])
 
@@ -390,7 +376,6 @@ def read_certificates(paths: Sequence[Path]) -> Table:
 
 
 def read_tables(settings: Settings, folder: Path) -> dict[tuple[str, float], Table]:
-    """All certificates, by network and keep probability."""
     return {
         kind: read_certificates([Model(*kind, number).certificates(folder) for number in range(settings.networks)])
         for kind in product(_CERTIFIED, settings.keeps)

@@ -78,9 +78,8 @@ def _larger_radius(settings: Settings, radii: Sequence[NDArray[np.int64]]) -> Cl
     best = float(lower_bound(samples, samples, failure_prob=settings.alpha))
     ceilings = [radius(best, EdgeNoise(keep=keep)) for keep in settings.keeps]
     words, holds = [], bool(ceilings[0] > ceilings[-1])
-    for (keep, ceiling, values), (above, lower, _) in itertools.pairwise(
-        zip(settings.keeps, ceilings, radii, strict=True)
-    ):
+    betas = zip(settings.keeps, ceilings, radii, strict=True)
+    for (keep, ceiling, values), (above, lower, _) in itertools.pairwise(betas):
         if ceiling == lower:
             words.append(f"beta {keep:g} and {above:g}: {ceiling} flips at most under both")
             continue
@@ -140,7 +139,6 @@ def _samples(settings: Settings, gcn: Sequence[Table], shown: Table) -> Claim:
 
 
 def _gained_beyond(few: NDArray[np.int64], many: NDArray[np.int64]) -> Interval:
-    """Flips per graph that are gained beyond the small radii."""
     return interval(np.maximum(many, _SMALL) - np.maximum(few, _SMALL))
 
 
@@ -224,18 +222,11 @@ def _figures(settings: Settings, folder: Path, tables: Mapping[tuple[str, float]
             for label, (k, a, count) in choices.items()
         )
         curves_figure(folder / name, [Panel(title, tuple(curves))], legend=legend)
-    panels = [
-        Panel(
-            f"{title}, beta {k:g}",
-            tuple(
-                tables[network, k].curve(method, Reading(method, alpha, settings.samples(network)), settings.max_radius)
-                for method in _METHODS
-            ),
-            floor,
-        )
-        for network, title in _NETWORKS.items()
-        for k in settings.keeps
-    ]
+    panels = []
+    for (network, title), k in itertools.product(_NETWORKS.items(), settings.keeps):
+        readings = [Reading(method, alpha, settings.samples(network)) for method in _METHODS]
+        compared = (tables[network, k].curve(one.method, one, settings.max_radius) for one in readings)
+        panels.append(Panel(f"{title}, beta {k:g}", tuple(compared), floor))
     curves_figure(folder / "gain", panels, most=len(settings.keeps), title="The same votes, three certificates")
     return [folder / name for name in (*varied, "gain")]
 

@@ -2,37 +2,30 @@
 
 DIR/run.json, DIR/evidence.sqlite             what was asked; every trial, every finished training
 DIR/model, DIR/edge_blind, DIR/undefended     trained on training and validation graphs
-DIR/run, DIR/attack                           run folders: certificates of the test graphs, attacks on a few of them
+DIR/run                                       run folder: certificates of the test graphs, and the report
 DIR/protect.json                              what came out
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from flipproof.certificates.metrics import right_radii, share_interval, shares, shown_share
-from flipproof.datasets import Dataset
 from flipproof.datasets.sources import DataSource, part_indices
-from flipproof.datasets.splits import drawn
-from flipproof.defences.defence import DefendedClassifier
 from flipproof.engines import cores
 from flipproof.engines.pool import one_thread
 from flipproof.files import write_json, write_text
-from flipproof.graphs import Graph
-from flipproof.models.loading import LoadedModel, load_features, load_model
+from flipproof.models.loading import load_features, load_model
 from flipproof.progress import note
 from flipproof.report.content import RADII
 from flipproof.report.templates import rendered
-from flipproof.runs.attacking import AttackWork, attack_into, certified_radii
 from flipproof.runs.certifying import Line, certify_into, features_shown, keep_line, keep_to_path, read_evidence
-from flipproof.runs.run_folder import AttackSettings, CertifySettings, Run, StudySettings, written_run
+from flipproof.runs.run_folder import Run, StudySettings, written_run
 from flipproof.studies.candidate import Candidate, baselines
 from flipproof.studies.experiment import Experiment, certify_settings, run_jobs
 from flipproof.studies.tuning import (
@@ -47,8 +40,6 @@ from flipproof.studies.tuning import (
     typed_command,
 )
 
-_ATTACKED = 8  # test graphs
-_CALLS = 20_000  # model calls of the search on one graph
 _TINY = 4  # pieces of work that are not worth more than this process
 _MODEL, _BLIND, _CLEAN = "model", "edge_blind", "undefended"
 _REPORT = Path("run") / "report.html"
@@ -71,12 +62,10 @@ class Final(Trial):
 
     @property
     def name(self) -> str:
-        """For messages, and in the store."""
         return f"final {self.role}: {self.candidate.title}, {self.epochs} epochs"
 
     @property
     def epochs_option(self) -> dict[str, int]:
-        """Its epochs, where a network is trained."""
         return {"epochs": self.epochs} if self.candidate.defence.trains else {}
 
 
@@ -89,32 +78,25 @@ def protect(
     quiet: bool = True,
     again: str = "",
 ) -> Protection:
-    """Search, train, certify, attack, report. A folder in which this was begun is continued.
+    """Search among the candidates of a prepared experiment, train, certify, report. A folder begun before is continued.
 
-    Args:
-        experiment: Prepared: with the candidates.
-        folder: For everything that is made.
-        seconds: Time for all of it; half of it is for the search. What is under way is not cut short.
-        workers: Processes; by default one per core.
-        quiet: Show no progress.
-        again: The command that was typed.
+    Half of the ``seconds`` are for the search; what is under way is not cut short. ``again`` is the command that was typed.
     """
-    count, parts = workers or cores(), experiment.parts
-    sizes = [len(indices) for indices in (parts.train_indices, parts.validation_indices, parts.test_indices)]
-    note(_described(parts.dataset), quiet=quiet)
+    count = workers or cores()
+    sizes = map(len, (experiment.parts.train, experiment.parts.validation, experiment.parts.test))
     note("{} graphs to train on, {} to choose with, {} kept for the end".format(*sizes), quiet=quiet)
     with written_run(folder, StudySettings("protect", experiment.to_dict())) as run:
         results, finals, best = _choice(run, experiment, seconds, count, quiet)
         note(f"training {best.candidate.title} on training and validation graphs", quiet=quiet)
         _train(run, experiment, finals, count, quiet)
         measured = _measure(folder, experiment, finals, count, quiet)
-    chosen = finals[0].candidate
-    options = {**chosen.settings, **chosen.recipe, **finals[0].epochs_option}
-    validation = {"graphs": best.graphs, "chosen": best.score, "edge_blind": edge_blind(results).score}
-    tried = {"validation": validation, "trials": [result.summary() for result in results]}
-    summary = {"defence": chosen.defence.name, "settings": options, **measured, **tried}
-    model = folder / _MODEL
-    summary |= {
+    chosen, model = finals[0].candidate, folder / _MODEL
+    summary: dict[str, Any] = {
+        "defence": chosen.defence.name,
+        "settings": {**chosen.settings, **chosen.recipe, **finals[0].epochs_option},
+        **measured,
+        "validation": {"graphs": best.graphs, "chosen": best.score, "edge_blind": edge_blind(results).score},
+        "trials": [result.summary() for result in results],
         "model": str(model),
         "run": str(folder / "run"),
         "report": str(folder / _REPORT),
@@ -133,31 +115,18 @@ def protect(
     return Protection(summary, [line for line in said.splitlines() if line])
 
 
-def _described(data: Dataset) -> str:
-    nodes = np.mean([graph.num_nodes for graph in data])
-    edges = np.mean([graph.num_edges for graph in data])
-    own = f"{data.num_node_features} node features" if data.num_node_features else "no node features"
-    sizes = f"{nodes:.1f} nodes and {edges:.1f} edges on average"
-    return f"{data.name}: {len(data)} graphs in {data.num_classes} classes, {sizes}, {own}"
-
-
 def _choice(
     run: Run[StudySettings], experiment: Experiment, seconds: float, workers: int, quiet: bool
 ) -> tuple[list[TrialResult], list[Final], TrialResult]:
-    """All trials; what is trained at the end, the best candidate and the lines to compare with; and the best trial.
-
-    Where no trial is strictly better than the edge-blind network, that network is the best. Once made, the choice stays: test
-    graphs may have been looked at since.
-    """
+    """All trials; what is trained at the end (once chosen, it stays: test graphs may have been looked at); the best trial."""
     stored = {name: json.loads(run.store.load(name)) for name in run.store.finished()}
     made: dict[str, int] | None = stored.pop(_CHOICE, None)
     spent = sum(one.get("seconds_train", 0) + one.get("seconds_certify", 0) for one in stored.values()) / workers
-    clock = Clock(seconds, spent) if made is None else Clock(0.0)
+    clock = Clock(seconds, spent, reserved=seconds / 2) if made is None else Clock(0.0)
     results = Search(experiment, clock, workers, quiet or made is not None, run.store).results()
     blind = edge_blind(results)
-    best = max(defended(results), key=lambda one: one.rank, default=blind)
-    if best.score <= blind.score:
-        best = blind
+    better = [one for one in defended(results) if one.score > blind.score]
+    best = max(better, key=lambda one: one.rank, default=blind)
     chosen = {_MODEL: best.candidate}
     for line in baselines():
         if line != best.candidate:
@@ -175,8 +144,7 @@ def _epochs(candidate: Candidate, results: Sequence[TrialResult], experiment: Ex
     cheap = candidate.defence.effort <= CERTAIN and not candidate.defence.baseline
     for more in experiment.ladder:
         # training and validation graphs together are more, and other work goes on beside
-        fits = cheap or 2 * longest.seconds(more) < clock.left
-        if more > longest.trial.epochs and fits:
+        if more > longest.trial.epochs and (cheap or 2 * longest.seconds(more) < clock.left):
             epochs = more
     return epochs
 
@@ -199,7 +167,7 @@ def _train_final(experiment: Experiment, folder: Path, final: Final) -> dict[str
         training=learned.settings,
     )
     part.unlink(missing_ok=True)
-    return {"weights_sha256": models.load_metadata(out).weights_hash, "train_accuracy": learned.accuracy}
+    return {"weights_sha256": models.load_metadata(out).weights_hash}
 
 
 def _final_source(experiment: Experiment) -> DataSource:
@@ -211,16 +179,13 @@ def _train(run: Run[StudySettings], experiment: Experiment, finals: Sequence[Fin
     """Train what is missing; a model folder that is not the one that was trained is made again."""
     from flipproof import models
 
-    stored = run.store.finished()
-    missing = [
-        final
-        for final in finals
-        if final.name not in stored
-        or not (run.folder / final.role).is_dir()
-        or models.load_metadata(run.folder / final.role).weights_hash
-        != json.loads(run.store.load(final.name))["weights_sha256"]
-    ]
-    if missing:
+    def trained(final: Final) -> bool:
+        if final.name not in run.store.finished() or not (run.folder / final.role).is_dir():
+            return False
+        stored = json.loads(run.store.load(final.name))["weights_sha256"]
+        return bool(models.load_metadata(run.folder / final.role).weights_hash == stored)
+
+    if missing := [final for final in finals if not trained(final)]:
         work = partial(_train_final, experiment, run.folder)
         for final, content in run_jobs("training", missing, work, workers=workers, quiet=quiet):
             run.store.finish(final.name, json.dumps(content).encode())
@@ -229,24 +194,22 @@ def _train(run: Run[StudySettings], experiment: Experiment, finals: Sequence[Fin
 def _measure(
     folder: Path, experiment: Experiment, finals: Sequence[Final], workers: int, quiet: bool
 ) -> dict[str, Any]:
-    """Certify the test graphs, attack a few, write the report; what the test graphs say, as plain JSON."""
+    """Certify the test graphs and write the report; what the test graphs say, as plain JSON."""
     threat = experiment.threat
     assert threat is not None
     source, data = _final_source(experiment), experiment.parts.dataset
     indices = part_indices(source.split(data), "test", None)
     graphs = {index: data[index] for index in indices}
-    loaded = {final.role: load_model(str(folder / final.role)) for final in finals}
-    classifiers = {
-        role: candidate.defended(model.model, load_features(model.features(None)), num_classes=model.model.num_classes)
-        for (role, model), candidate in zip(loaded.items(), (final.candidate for final in finals), strict=True)
-    }
-    model = classifiers[_MODEL]
+    loaded, classifiers = load_model(str(folder / _MODEL)), {}
+    for final in finals:
+        own = load_model(str(folder / final.role))
+        features, classes = load_features(own.features(None)), own.model.num_classes
+        classifiers[final.role] = final.candidate.defended(own.model, features, num_classes=classes)
+    model = classifiers.pop(_MODEL)
     keep_to_path(model, folder / "run")
     model.check_ahead(data.subset(indices))
     answers = {
-        role: {index: line.predict(graph) for index, graph in graphs.items()}
-        for role, line in classifiers.items()
-        if line is not model
+        role: {index: line.predict(graph) for index, graph in graphs.items()} for role, line in classifiers.items()
     }
     right = {role: sum(graphs[i].label == answer for i, answer in own.items()) for role, own in answers.items()}
     settings = certify_settings(
@@ -255,9 +218,9 @@ def _measure(
         graphs,
         finals[0].candidate.question({}, graphs=len(indices)),
         split_seed=source.split_seed,
-        model=loaded[_MODEL].name,
-        model_sha256=loaded[_MODEL].identity,
-        features=features_shown(model, graphs.values(), loaded[_MODEL].features(None)),
+        model=loaded.name,
+        model_sha256=loaded.identity,
+        features=features_shown(model, graphs.values(), loaded.features(None)),
     )
     with written_run(folder / "run", settings) as held:
         rows = certify_into(
@@ -277,7 +240,6 @@ def _measure(
         blind = right.get(_BLIND, int((radii >= 0).sum()))  # handed over itself where there is no other
         if _BLIND in answers:
             keep_line(held, Line({index: answer for index, answer in answers[_BLIND].items() if answer is not None}))
-    attacked = _attack(folder, experiment, settings, loaded, classifiers, graphs, workers, quiet)
     shown = sorted({*RADII, *([] if threat.radius is None else [threat.radius])})
     certified = dict(zip(map(str, shown), shares(radii, shown).tolist(), strict=True))
     _write_report(folder)
@@ -289,61 +251,16 @@ def _measure(
         "interval": [float(end) for end in share_interval(withstood, len(rows))],
         "edge_blind": blind / len(rows),
         "undefended": right[_CLEAN] / len(rows),
-        "under_attack": {
-            "graphs": attacked["graphs"],
-            **{role: left[-1] for role, left in attacked["accuracy_under_attack"].items()},
-        },
         "test_graphs": len(rows),
     }
 
 
-def _attack(
-    folder: Path,
-    experiment: Experiment,
-    certified: CertifySettings,
-    loaded: Mapping[str, LoadedModel],
-    classifiers: Mapping[str, DefendedClassifier],
-    graphs: Mapping[int, Graph],
-    workers: int,
-    quiet: bool,
-) -> dict[str, Any]:
-    """The smallest attacks found on a few test graphs, on the chosen classifier and on the one without defence."""
-    assert experiment.threat is not None
-    flips = experiment.threat.flips
-    adds, removes = flips if isinstance(flips, tuple) else (flips, flips)
-    budget = sum(flips) if isinstance(flips, tuple) else flips
-    few = [list(graphs)[place] for place in drawn(experiment.parts.dataset.subset(graphs), _ATTACKED, seed=0)]
-    constraints = {"adds": adds > 0 or not budget, "removes": removes > 0}
-    effort: dict[str, Any] = {"samples": 64, "confirm_samples": 2000, "alpha": 0.001, "seed": 0}
-    settings = AttackSettings(
-        data=certified.data,
-        data_sha256=certified.data_sha256,
-        graphs=few,
-        graphs_seed=0,
-        model_sha256=certified.model_sha256,
-        undefended_sha256=loaded[_CLEAN].identity,
-        defence=certified.defence,
-        features=certified.features,
-        budget=budget,
-        attacks=["greedy"],
-        constraints=constraints,
-        **effort,
-    )
-    roles = {"undefended": classifiers[_CLEAN], "defended": classifiers[_MODEL]}
-    options: Any = {**effort, "max_calls": _CALLS, **constraints}
-    work = AttackWork(roles, {index: graphs[index] for index in few}, budget, ["greedy"], options)
-    with written_run(folder / "attack", settings) as held:
-        radii = certified_radii(folder / "run", settings)
-        engine = classifiers[_MODEL].engine(min(workers, len(few)), quiet=quiet)
-        return attack_into(held, work, radii=radii, engine=engine, quiet=quiet).summary
-
-
 def _write_report(folder: Path) -> None:
     from flipproof.report.drawing import write_figures
-    from flipproof.report.reading import read_run, with_attacks
+    from flipproof.report.reading import read_run
     from flipproof.report.report_page import report_page
 
-    runs = with_attacks([read_run(folder / "run", folder.resolve().name)], folder / "attack")
+    runs = [read_run(folder / "run", folder.resolve().name)]
     figures = write_figures(folder / "run" / "figures", runs)
     page = report_page(runs, figures=[f"figures/{path.stem}" for path in figures if path.suffix == ".csv"])
     write_text(folder / _REPORT, page)

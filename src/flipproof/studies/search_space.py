@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from flipproof.defences import defence_class, defence_classes
-from flipproof.defences.defence import Defence, DefendedClassifier
+from flipproof.defences.defence import Defence
 from flipproof.errors import InputError
 from flipproof.fields import Option, from_plain, options_of, to_plain
 from flipproof.noise import EdgeNoise
@@ -33,41 +33,29 @@ _BUDGETS = (1, 3, 8)
 class Space:
     """A defence as experiments see it: what is tried of it, and how models are trained for it.
 
-    The class travels to worker processes by reference, so that a defence from a user's own module is registered there too.
-
-    Attributes:
-        kind: The class of the defence.
-        proposed: Settings worth trying on such graphs; with an attack, against it.
-        recipes: Other ways of training worth trying, as arguments of :func:`flipproof.train`.
-        effort: Rough cost of a trial: 0 for one answer per graph, 1 for a few, 2 for many, 3 for thousands. A search tries those
-            up to 1 in any case and the others as time allows, in this order.
-        efforts: Requests of which ``describe`` shows the reach, in words.
-        training_arguments: Arguments of :func:`flipproof.train`, from the settings of the defence.
-        training_options: What a user may give in addition.
-        trained_settings: Names of those that are told with the settings of the defence: they say how its model was trained.
-        network: The built-in network that the defence needs, by name; ``None`` where any model will do.
-        trains: Whether a network is trained over epochs; otherwise :func:`fit_edge_blind` fits a model.
-        edge_free_features: Whether node features must not depend on edges.
+    ``proposed`` are settings worth trying on such graphs ``recipes`` other ways of training. ``effort`` is the
+    rough cost of a trial: 0 for one answer per graph, 1 for a few, 2 for many, 3 for thousands; a search tries those up to 1 in
+    any case and the others as time allows. The class travels to worker processes by reference, so that a defence from a user's
+    own module is registered there too.
     """
 
     kind: type[Defence]
     proposed: Callable[[Dataset, Attack | None], list[Settings]] | None = None
     recipes: tuple[Settings, ...] = ()
     effort: int = 2
-    efforts: tuple[tuple[str, Settings], ...] = (("", {}),)
-    training_arguments: Callable[[Mapping[str, Any]], Settings] = lambda settings: {}
-    training_options: tuple[Option, ...] = ()
-    trained_settings: tuple[str, ...] = ()
-    network: str | None = None
-    trains: bool = True
-    edge_free_features: bool = False
+    efforts: tuple[tuple[str, Settings], ...] = (("", {}),)  # requests of which ``describe`` shows the reach, in words
+    training_arguments: Callable[[Mapping[str, Any]], Settings] = lambda settings: {}  # of flipproof.train
+    training_options: tuple[Option, ...] = ()  # what a user may give in addition
+    trained_settings: tuple[str, ...] = ()  # those of them that are told with the settings of the defence
+    network: str | None = None  # the built-in one that the defence needs; None where any model will do
+    trains: bool = True  # a network, over epochs; otherwise fit_edge_blind fits a model
+    edge_free_features: bool = False  # node features must not depend on edges
 
     def __reduce__(self) -> tuple[Any, ...]:
         return space_of, (self.kind,)
 
     @property
     def name(self) -> str:
-        """Of the defence."""
         return self.kind.name
 
     @property
@@ -82,16 +70,13 @@ class Space:
 
     @property
     def settings(self) -> tuple[Option, ...]:
-        """Options that make the defence."""
         return options_of(self.kind)
 
     @property
     def asking(self) -> tuple[Option, ...]:
-        """Options of its requests."""
         return options_of(self.kind.request)
 
     def title(self, settings: Mapping[str, Any]) -> str:
-        """The defence with its settings in a few words."""
         return title({"name": self.name, **settings})
 
     def checked(self, values: Mapping[str, Any]) -> Settings:
@@ -100,7 +85,6 @@ class Space:
         return to_plain(from_plain(self.kind, values)) | trained
 
     def entry(self, values: Mapping[str, Any]) -> Settings:
-        """The settings that a user names."""
         names = [*(option.name for option in self.settings), *self.trained_settings]
         if values.keys() - set(names):
             raise InputError(f"{self.name} takes tables with {', '.join(names) or 'nothing'}; got {values!r}")
@@ -115,10 +99,6 @@ class Space:
     def request(self, values: Mapping[str, Any], *, graphs: int = 1) -> Any:
         """What every graph is asked: those of the values that the defence knows."""
         return from_plain(self.kind.request, {**values, "graphs": graphs})
-
-    def build(self, model: Any, settings: Mapping[str, Any], **options: Any) -> DefendedClassifier:
-        """The defended classifier; further options as for :class:`~flipproof.defences.defence.DefendedClassifier`."""
-        return DefendedClassifier(model, from_plain(self.kind, settings), **options)
 
 
 def _noises(graphs: Dataset, attack: Attack | None) -> list[Settings]:
@@ -143,8 +123,7 @@ def _groups(graphs: Dataset, attack: Attack | None) -> list[Settings]:
 
 
 def _budgets(graphs: Dataset, attack: Attack | None) -> list[Settings]:
-    """Training for the attack itself, and for somewhat larger ones, which leaves a margin; also without votes of the nodes
-    where there are no node features."""
+    """Training for the attack, and for larger ones, which leaves a margin; without node features also without votes."""
     budgets: list[Any] = list(_BUDGETS)
     if isinstance(attack, tuple):
         adds, removes = attack
@@ -206,10 +185,7 @@ _TABLE: dict[str, Settings] = {
         "training_arguments": _for_local,
         "training_options": (
             Option(
-                "counts_only",
-                bool,
-                "Let no node vote: learn from numbers of nodes and edges alone, for local.",
-                False,
+                "counts_only", bool, "Let no node vote: learn from numbers of nodes and edges alone, for local.", False
             ),
         ),
         "trained_settings": ("counts_only",),
@@ -229,12 +205,10 @@ def space_of(kind: type[Defence]) -> Space:
 
 
 def spaces() -> list[Space]:
-    """All registered defences."""
     return [space_of(kind) for kind in defence_classes()]
 
 
 def space(name: str) -> Space:
-    """The defence of this name."""
     return space_of(defence_class(name))
 
 
@@ -253,10 +227,7 @@ def default_features(defence: str, graphs: Dataset) -> str:
 def fit_edge_blind(
     graphs: Dataset, *, features: Any, validation: Dataset | None = None, seed: int = 0
 ) -> tuple[Any, Any]:
-    """The strong edge-blind line, the better of a forest and a perceptron on statistics of the nodes; and what its fit says.
-
-    ``validation`` are graphs that choose among settings; without them cross-validation does.
-    """
+    """The edge-blind line, and what its fit says; ``validation`` graphs choose among settings, otherwise cross-validation."""
     from flipproof.models.node_statistics import NodeStatistics
 
     model = NodeStatistics(graphs.num_classes)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import zip_longest
-from operator import attrgetter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +34,7 @@ from flipproof.studies.benchmark_config import Protocol, Row
 from flipproof.studies.benchmark_jobs import LIMIT, Job
 
 _SIGNIFICANT = 0.05
-_TEST_COLUMNS = ("radius", "best", "other", "only_best", "only_other", "p_value", "p_holm", "comparisons")
-_TEST_FIELDS = ("radius", "first", "second", "only_first", "only_second", "p_value", "adjusted", "comparisons")
+_MAJORITY = "majority class"
 
 
 @dataclass(frozen=True)
@@ -49,15 +46,11 @@ class Measured:
 
     @property
     def mean(self) -> float:
-        """Over folds."""
         return float(np.mean(self.values))
 
     @property
     def half(self) -> float | None:
-        """Half the length of Student's 95% interval of the mean over folds; ``None`` for a single fold.
-
-        It says how far another ten folds of such graphs may lead. Folds share training graphs, so it is somewhat too short.
-        """
+        """Half of Student's 95% interval over folds, somewhat too short as they share training graphs; ``None`` for one."""
         count = len(self.values)
         if count < 2:
             return None
@@ -72,7 +65,6 @@ class Measured:
         return float(low), float(high)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
         ends = self.exact if self.half is None else (self.mean - self.half, self.mean + self.half)
         return {"mean": round(self.mean, 6), "interval": None if ends is None else [round(end, 6) for end in ends]}
 
@@ -99,9 +91,8 @@ class RowStanding:
     @property
     def collapsed(self) -> bool:
         """Whether it gave all graphs of a fold one class, in every fold: it tells no classes apart."""
-        return all(
-            only_class(facts["rows"][self.name]["predicted"], facts["labels"]) is not None for facts in self.facts
-        )
+        answers = [(facts["rows"][self.name]["predicted"], facts["labels"]) for facts in self.facts]
+        return all(only_class(*both) is not None for both in answers)
 
     def accuracy(self, radius: int, attacker: str = "radius") -> Measured:
         """Certified accuracy: the share of test graphs that are right with at least this radius."""
@@ -110,7 +101,6 @@ class RowStanding:
 
     @property
     def average_radius(self) -> Measured:
-        """Average certified radius."""
         return Measured(tuple(map(mean_radius, self.radii["radius"])))
 
     @property
@@ -122,33 +112,15 @@ class RowStanding:
         return Measured(tuple(float(np.mean([size is None for size in flips])) for flips in attacks), len(attacks[0]))
 
     @property
-    def calls(self) -> Measured:
-        """Model calls per graph."""
-        return Measured(tuple(float(facts["calls"]) for facts in self.facts))
-
-    def seconds(self, *parts: str) -> Measured:
-        """Computing time, in all for ``search`` and ``train``, per graph for ``ask`` and ``read``."""
-        return Measured(
-            tuple(
-                sum(facts["seconds"][part] / (len(facts["graphs"]) if part in ("ask", "read") else 1) for part in parts)
-                for facts in self.facts
-            )
-        )
-
-    @property
     def chosen(self) -> list[str]:
         """The settings that validation graphs chose, fold by fold."""
         return [
             " ".join(
-                f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
+                f"{key} {f'{value:.4g}' if isinstance(value, float) else value}"
                 for key, value in facts["chosen"].items()
             )
             for facts in self.facts
         ]
-
-    def curve(self, top: int) -> Curve:
-        """Certified accuracy on the test graphs of all folds together, up to a radius."""
-        return Curve.of(self.name, np.concatenate(self.radii["radius"]), top)
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,14 +147,12 @@ class DataStandings:
 
     @property
     def line(self) -> RowStanding:
-        """The edge-blind line."""
         return next(row for row in self.rows if row.edge_blind)
 
     def tests(self) -> list[PairedTest]:
         """The best row at each radius against every other one that has the same folds.
 
-        Which row is the best is read off the same graphs. The correction therefore covers the tests of every two rows at every
-        radius: it holds whichever of them are looked at.
+        The best is read off the same graphs, so the correction covers the tests of every two rows at every radius.
         """
         shown: list[PairedTest] = []
         values: list[float] = []
@@ -198,7 +168,6 @@ class DataStandings:
         return [replace(test, adjusted=adjusted[test.p_value], comparisons=len(values)) for test in shown]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON."""
         return {
             "data": self.name,
             "test_graphs": self.graphs,
@@ -219,9 +188,7 @@ class DataStandings:
                 }
                 for row in self.rows
             ],
-            "paired_tests": [
-                dict(zip(_TEST_COLUMNS, attrgetter(*_TEST_FIELDS)(test), strict=True)) for test in self.tests()
-            ],
+            "paired_tests": [asdict(test) for test in self.tests()],
         }
 
 
@@ -231,21 +198,13 @@ def standings(protocols: Sequence[Protocol], finished: Mapping[Job, Mapping[str,
     for protocol in protocols:
         own = {job: content for job, content in finished.items() if job.data == protocol.name}
         rows = [standing for row in protocol.rows for standing in _standings_of(row, own)]
-        line = next((row for row in rows if row.edge_blind), None)
-        if line is None:
-            continue
         limit = next((content for job, content in own.items() if job.row == LIMIT), None)
-        all_data.append(
-            DataStandings(
-                protocol.name,
-                protocol.title,
-                sum(len(facts["graphs"]) for facts in line.facts),
-                Measured(tuple(float(facts["majority"]) for facts in line.facts), len(line.facts[0]["graphs"])),
-                tuple(rows),
-                None if limit is None else tuple(most / limit["graphs"] for most in limit["most"]),
-                protocol.attack_budget,
-            )
-        )
+        for line in [row for row in rows if row.edge_blind][:1]:
+            graphs = [len(facts["graphs"]) for facts in line.facts]
+            majority = Measured(tuple(float(facts["majority"]) for facts in line.facts), graphs[0])
+            shares_left = None if limit is None else tuple(most / limit["graphs"] for most in limit["most"])
+            about = (protocol.name, protocol.title, sum(graphs), majority)
+            all_data.append(DataStandings(*about, tuple(rows), shares_left, protocol.attack_budget))
     return all_data
 
 
@@ -253,99 +212,94 @@ def _standings_of(row: Row, contents: Mapping[Job, Mapping[str, Any]]) -> list[R
     """A row and its other readings over the finished folds; nothing if there are none."""
     jobs = sorted((job for job in contents if job.row == row.name), key=lambda job: job.fold)
     facts, numbers = tuple(contents[job] for job in jobs), tuple(job.fold for job in jobs)
+
+    def radii(name: str, attacker: str) -> tuple[IntArray, ...]:
+        own = [(content["rows"][name], content["labels"]) for content in facts]
+        return tuple(right_radii(recorded[attacker], recorded["predicted"], labels) for recorded, labels in own)
+
     return [
         RowStanding(
             name,
             None if name == row.name else row.name,
             row.edge_blind,
             numbers,
-            {
-                attacker: tuple(
-                    right_radii(content["rows"][name][attacker], content["rows"][name]["predicted"], content["labels"])
-                    for content in facts
-                )
-                for attacker in ATTACKERS
-            },
+            {attacker: radii(name, attacker) for attacker in ATTACKERS},
             facts,
         )
         for name in (row.names if jobs else ())
     ]
 
 
-def write_standings(all_data: Sequence[DataStandings], folder: Path) -> list[Path]:
-    """``results.csv`` (long format) and ``results.json`` (means, intervals, tests); returns their paths."""
-    import pandas
-
-    paths = [folder / name for name in ("results.csv", "results.json")]
-    results = [
-        {"data": data.name, "method": row.name, "fold": number, **line}
-        for data in all_data
-        for row in data.rows
-        for place, number in enumerate(row.folds)
-        for line in _results(row, place)
-    ]
-    write_text(paths[0], pandas.DataFrame(results).to_csv(index=False, lineterminator="\n"))
-    write_json(paths[1], [data.to_dict() for data in all_data])
-    return paths
-
-
-def _results(row: RowStanding, place: int) -> list[dict[str, Any]]:
-    """The lines of a method's fold in ``results.csv``."""
-    facts, columns = row.facts[place], ("certified_accuracy", "low95", "high95")
-    graphs = len(facts["graphs"])
-    shown = [
-        (graphs, words, r, row.accuracy(r, attacker).values[place])
-        for attacker, words in ATTACKERS.items()
-        for r in RADII
-    ]
-    if row.under_attack is not None:
-        attack = facts["attacked"]
-        budget, share = attack["budget"], row.under_attack.values[place]
-        shown.append((len(attack["graphs"]), "strongest attack found", budget, share))
-    lines: list[tuple[Any, ...]] = [(*line, *share_interval(round(line[3] * line[0]), line[0])) for line in shown]
-    ends = mean_radius_interval(row.radii["radius"][place]) or ()
-    lines.append((graphs, "any flips", "average", row.average_radius.values[place], *ends))
-    return [
-        {"graphs": count, "attacker": words, "radius": r}
-        | dict(zip_longest(columns, (f"{number:.6f}" for number in numbers), fillvalue=""))
-        for count, words, r, *numbers in lines
-    ]
+def _results(data: DataStandings) -> list[dict[str, Any]]:
+    """The lines of ``results.csv``: a data set's methods, folds, attackers and radii."""
+    lines: list[dict[str, Any]] = []
+    for row, (place, number) in [(one, fold) for one in data.rows for fold in enumerate(one.folds)]:
+        about, facts = {"data": data.name, "method": row.name, "fold": number}, row.facts[place]
+        graphs = len(facts["graphs"])
+        measured = [
+            (graphs, words, r, row.accuracy(r, attacker).values[place])
+            for attacker, words in ATTACKERS.items()
+            for r in RADII
+        ]
+        if row.under_attack is not None:
+            left = row.under_attack.values[place]
+            measured.append((len(facts["attacked"]["graphs"]), "strongest attack found", data.budget, left))
+        ends: list[Any] = [share_interval(round(share * count), count) for count, _, _, share in measured]
+        mean = (graphs, "any flips", "average", row.average_radius.values[place])
+        ends.append(mean_radius_interval(row.radii["radius"][place]) or (None, None))
+        for (count, words, at, share), (low, high) in zip([*measured, mean], ends, strict=True):
+            shown = {"certified_accuracy": share, "low95": low, "high95": high}
+            lines.append({**about, "graphs": count, "attacker": words, "radius": at, **shown})
+    return lines
 
 
 def write_benchmark(all_data: Sequence[DataStandings], folder: Path, *, command: str) -> list[Path]:
     """Write tables, figures and the page; returns their paths, ``results.json`` second."""
-    paths, sections = write_standings(all_data, folder), []
-    for data in all_data:
-        stem = folder / "figures" / _slug(data.title)
-        _draw(stem, data)
-        sections.append(_section(data, stem.with_suffix(".svg").relative_to(folder).as_posix()))
+    import pandas
+
+    table = pandas.DataFrame([line for data in all_data for line in _results(data)])
+    write_text(folder / "results.csv", table.to_csv(index=False, lineterminator="\n", float_format="%.6f"))
+    write_json(folder / "results.json", [data.to_dict() for data in all_data])
+    stems = [folder / "figures" / _slug(data.title) for data in all_data]
+    svgs = {f"figures/{stem.name}.svg": _draw(stem, data) for stem, data in zip(stems, all_data, strict=True)}
+    sections = [_section(data, figure) for data, figure in zip(all_data, svgs, strict=True)]
     content = {"command": command, "overview": _overview(all_data), "sections": sections}
-    drawn = [section["figure"] for section in sections if (folder / section["figure"]).is_file()]
-    svgs = {figure: inline_svg(folder / figure.removesuffix(".svg")) for figure in drawn}
     pages = {
-        folder / "page.md": rendered("benchmark.md", **content, markdown_table=markdown_table),
-        folder / "page.html": rendered("benchmark.html", **content, svgs=svgs),
-        folder / "tables.tex": "\n\n".join(map(_latex, all_data)) + "\n",
+        "page.md": rendered("benchmark.md", **content, markdown_table=markdown_table),
+        "page.html": rendered("benchmark.html", **content, svgs=svgs),
+        "tables.tex": "\n\n".join(map(_latex, all_data)) + "\n",
     }
-    for path, text in pages.items():
-        write_text(path, text)
-    return [*paths, *pages, *(folder / section["figure"] for section in sections)]
+    for name, text in pages.items():
+        write_text(folder / name, text)
+    return [folder / name for name in ("results.csv", "results.json", *pages, *svgs)]
 
 
 def _slug(title: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "-", title).lower()
 
 
-def _draw(stem: Path, data: DataStandings) -> None:
-    curves = tuple(row.curve(max(RADII)) for row in data.rows if not row.edge_blind)
-    if curves:
-        limit = None if data.limit is None else dict(zip(RADII, data.limit, strict=True))
-        curves_figure(stem, [Panel(data.title, curves, data.line.accuracy(0).mean, limit)])
+def _draw(stem: Path, data: DataStandings) -> str:
+    """Certified accuracy on the test graphs of all folds together; the figure's SVG, nothing where there is no curve."""
+    rows = [row for row in data.rows if not row.edge_blind]
+    if not rows:
+        return ""
+    curves = tuple(Curve.of(row.name, np.concatenate(row.radii["radius"]), max(RADII)) for row in rows)
+    limit = None if data.limit is None else dict(zip(RADII, data.limit, strict=True))
+    curves_figure(stem, [Panel(data.title, curves, data.line.accuracy(0).mean, limit)])
+    return inline_svg(stem)
 
 
 def _section(data: DataStandings, figure: str) -> dict[str, Any]:
-    """What the page says of a data set."""
     tests = data.tests()
+    worse = {(test.second, test.radius) for test in tests if test.adjusted <= _SIGNIFICANT}
+
+    def shown(value: Measured, row: RowStanding | None, radius: int) -> str:
+        if row is not None and data.best(radius) is row:
+            return f"**{value}**"
+        return f"{value}{'*' * (row is not None and (row.name, radius) in worse)}"
+
+    average = {row.name: "all pairs" if row.edge_blind else str(row.average_radius) for row in data.rows}
+    average |= {_MAJORITY: "all pairs", LIMIT: ""}
     kinds = [(attacker, r) for attacker in list(ATTACKERS)[1:] for r in RADII[1:]]
     return {
         "data": data,
@@ -353,7 +307,10 @@ def _section(data: DataStandings, figure: str) -> dict[str, Any]:
         "folds": max(len(row.folds) for row in data.rows),
         "comparisons": tests[0].comparisons if tests else 0,
         "attacked": sum(len(facts["attacked"]["graphs"]) for facts in data.line.facts),
-        "accuracy": _accuracy(data, {(test.second, test.radius) for test in tests if test.adjusted <= _SIGNIFICANT}),
+        "accuracy": [
+            ["method", *(f"r = {r}" for r in RADII), "average radius"],
+            *([name, *cells, average[name]] for name, *cells in _accuracy(data, shown, "{:.3f}")),
+        ],
         "attackers": [
             ["method", *(f"{ATTACKERS[attacker]}, r = {r}" for attacker, r in kinds)],
             *([row.name, *(str(row.accuracy(r, attacker)) for attacker, r in kinds)] for row in data.rows),
@@ -373,51 +330,43 @@ def _overview(all_data: Sequence[DataStandings]) -> list[list[str]]:
     return rows
 
 
-def _accuracy(data: DataStandings, worse: set[tuple[str, int]]) -> list[list[str]]:
-    rows = [["method", *(f"r = {r}" for r in RADII), "average radius"]]
-    rows.append(["majority class", *[str(data.majority)] * len(RADII), "all pairs"])
-    for row in data.rows:
-        cells = [
-            f"**{row.accuracy(r)}**" if data.best(r) is row else f"{row.accuracy(r)}{'*' * ((row.name, r) in worse)}"
-            for r in RADII
-        ]
-        rows.append([row.name, *cells, "all pairs" if row.edge_blind else str(row.average_radius)])
-    if data.limit is not None:
-        rows.append([LIMIT, *(f"{share:.3f}" for share in data.limit), ""])
-    return rows
+_Shown = Callable[[Measured, RowStanding | None, int], Cell]
+
+
+def _accuracy(data: DataStandings, shown: _Shown, limit: str, times: int = 1) -> list[list[Any]]:
+    """Majority class, methods and limit, each with a cell per radius as ``shown``."""
+    return [
+        [_MAJORITY, *(shown(data.majority, None, r) for r in RADII)],
+        *([row.name, *(shown(row.accuracy(r), row, r) for r in RADII)] for row in data.rows),
+        *([] if data.limit is None else [[LIMIT, *(limit.format(times * share) for share in data.limit)]]),
+    ]
 
 
 def _cost(row: RowStanding) -> list[str]:
     if row.reads is not None:
         return [row.name, "-", f"as {row.reads}", "-", "-", "-"]
+    asked = [(facts["seconds"]["ask"] + facts["seconds"]["read"]) / len(facts["graphs"]) for facts in row.facts]
     return [
         row.name,
         "-" if row.under_attack is None else str(row.under_attack),
         "; ".join(dict.fromkeys(row.chosen)) or "-",
-        f"{row.calls.mean:,.0f}",
-        f"{row.seconds('ask', 'read').mean:.3f}",
-        f"{row.seconds('train').mean:.1f}",
+        f"{np.mean([facts['calls'] for facts in row.facts]):,.0f}",
+        f"{np.mean(asked):.3f}",
+        f"{np.mean([facts['seconds']['train'] for facts in row.facts]):.1f}",
     ]
 
 
 def _latex(data: DataStandings) -> str:
-    rows: list[list[Cell]] = [["majority class", *[_percent(data.majority)] * len(RADII)]]
-    rows += [
-        [latex_text(row.name), *(_percent(row.accuracy(r), best=data.best(r) is row) for r in RADII)]
-        for row in data.rows
-    ]
-    if data.limit is not None:
-        rows.append([LIMIT, *(f"{100 * share:.1f}" for share in data.limit)])
+    def percent(value: Measured, row: RowStanding | None, radius: int) -> Cell:
+        best = row is not None and data.best(radius) is row
+        shown = rf"\textbf{{{100 * value.mean:.1f}}}" if best else f"{100 * value.mean:.1f}"
+        if value.exact is not None:
+            return shown, f"[{100 * value.exact[0]:.1f}, {100 * value.exact[1]:.1f}]"
+        return shown if value.half is None else (shown, rf"$\pm$ {100 * value.half:.1f}")
+
     return latex_table(
         ["method", *(f"$r={r}$" for r in RADII)],
-        [rows],
+        [[[latex_text(name), *cells] for name, *cells in _accuracy(data, percent, "{:.1f}", times=100)]],
         caption=f"Certified accuracy on {latex_text(data.title)} in per cent: mean over folds, half its 95\\,\\% interval.",
         label=f"tab:{_slug(data.title)}",
     )
-
-
-def _percent(value: Measured, *, best: bool = False) -> Cell:
-    shown = rf"\textbf{{{100 * value.mean:.1f}}}" if best else f"{100 * value.mean:.1f}"
-    if value.exact is not None:
-        return shown, f"[{100 * value.exact[0]:.1f}, {100 * value.exact[1]:.1f}]"
-    return shown if value.half is None else (shown, rf"$\pm$ {100 * value.half:.1f}")

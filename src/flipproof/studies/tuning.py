@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from flipproof.certificates.metrics import mean_radius, right_radii, share_interval, shown_mean, shown_share
+from flipproof.certificates.metrics import judged_radii, mean_radius, share_interval, shown_mean, shown_share
 from flipproof.engines import cores
 from flipproof.engines.pool import one_thread
 from flipproof.errors import InputError
@@ -41,12 +41,10 @@ class Trial:
 
     @property
     def name(self) -> str:
-        """For messages, and in the store."""
         return self.candidate.title + (f", {self.epochs} epochs" if self.candidate.defence.trains else "")
 
     @property
     def weight(self) -> int:
-        """Rough cost, for the progress bar."""
         return self.epochs * (1 + self.candidate.defence.effort)
 
 
@@ -59,12 +57,10 @@ class TrialResult:
 
     @property
     def candidate(self) -> Candidate:
-        """What was tried."""
         return self.trial.candidate
 
     @property
     def graphs(self) -> int:
-        """Number of validation graphs."""
         return int(self.content["validation_graphs"])
 
     @property
@@ -84,7 +80,9 @@ class TrialResult:
 
     def summary(self) -> dict[str, Any]:
         """What a reader wants to know of it, as plain JSON."""
-        return {key: value for key, value in self.content.items() if key not in ("graphs", "radii")}
+        ends = share_interval(round(self.score * self.graphs), self.graphs)
+        told = {key: value for key, value in self.content.items() if key not in ("graphs", "radii")}
+        return {**told, "interval": [round(float(end), 6) for end in ends]}
 
 
 @dataclass(frozen=True)
@@ -107,15 +105,14 @@ class TrialWork:
                 certificates = candidate.certify(learned, graphs.graphs, experiment.sampling).certificates[""]
         except InputError as error:
             raise InputError(f"{trial.name}: {error}") from error
-        labels = graphs.labels.tolist()
-        radii = right_radii([one.radius for one in certificates], [one.label for one in certificates], labels)
+        radii = judged_radii(certificates, graphs.labels)
         withstood = [
             certificate.label == graph.label and threat.withstood(certificate, graph)
             for certificate, graph in zip(certificates, graphs, strict=True)
         ]
         return {
             "model": candidate.model,
-            "defence": candidate.defence.name,
+            "defence": replace(candidate, network=None).title,
             "settings": {**candidate.settings, **candidate.recipe},
             "epochs": trial.epochs if candidate.defence.trains else None,
             "certificate": certificates[0].method,
@@ -131,21 +128,16 @@ class TrialWork:
 
 
 class Clock:
-    """The time in ``seconds`` as far as it is left, after ``spent`` ones; ``searching`` is the share for the search."""
+    """The ``seconds`` that are left after ``spent`` ones, ``reserved`` of them for what comes after the search."""
 
-    def __init__(self, seconds: float, spent: float = 0.0, *, searching: float = 0.5) -> None:
-        self.seconds, self.searching = seconds, searching
+    def __init__(self, seconds: float, spent: float = 0.0, *, reserved: float = 0.0) -> None:
+        self.seconds, self.reserved = seconds, reserved
         self._ends = time.monotonic() + seconds - spent
 
     @property
     def left(self) -> float:
         """Seconds; negative when it is over."""
         return self._ends - time.monotonic()
-
-    @property
-    def left_to_search(self) -> float:
-        """Seconds until the search must end."""
-        return self.left - (self.seconds * (1 - self.searching) if math.isfinite(self.seconds) else 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,19 +151,16 @@ class Search:
     store: Store
 
     def results(self) -> list[TrialResult]:
-        """All trials, in the order in which they were asked for.
-
-        The lines to compare with are tried once. Survivors of the first rung are also tried with other ways of training. What
-        is left of a limited time goes to longer trainings of the best, as long as they make it better.
-        """
+        """All trials. Survivors of the first rung are also tried with other ways of training, and what is left of a limited time
+        goes to longer trainings of the best, as long as they make it better."""
         results: list[TrialResult] = []
         remaining = [*baselines(), *self.experiment.candidates]
         for place, epochs in enumerate(self.experiment.ladder):
             rung = self._rung([Trial(candidate, epochs) for candidate in remaining], results, self.workers)
             results += rung
             if skipped := len(remaining) - len(rung):
-                left_out = f"{skipped} of {len(remaining)} trials of {epochs} epochs left out: the time is up"
-                note(left_out, quiet=self.quiet)
+                what = f"{skipped} of {len(remaining)} trials of {epochs} epochs"
+                note(f"{what} left out: the time is up", quiet=self.quiet)
             # the shortest trainings say little about how far behind a candidate is
             remaining = [one.candidate for one in _survivors(rung, behind=math.inf if place == 0 else _BEHIND)]
             if place == 0:
@@ -181,10 +170,9 @@ class Search:
             longest = max((one.trial.epochs for one in results), default=0)
             if best is None or best.trial.epochs < longest:  # longer did not help, or does not fit
                 break
-            more = self._rung([Trial(best.candidate, 2 * longest)], results, 1)
-            results += more
-            if not more:
+            if not (more := self._rung([Trial(best.candidate, 2 * longest)], results, 1)):
                 break
+            results += more
         return results
 
     def _rung(self, trials: Sequence[Trial], before: Sequence[TrialResult], workers: int) -> list[TrialResult]:
@@ -197,7 +185,7 @@ class Search:
             for trial in missing:
                 needed = _needed(trial, before)
                 certain = needed is None and trial.candidate.defence.effort <= CERTAIN
-                if certain or self.clock.left_to_search > (needed or 0.0):
+                if certain or self.clock.left - self.clock.reserved > (needed or 0.0):
                     yield trial
 
         if missing:
@@ -241,14 +229,13 @@ def _needed(trial: Trial, before: Sequence[TrialResult]) -> float | None:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The best candidate: as plain JSON, as a table, in sentences."""
+    """The best candidate as plain JSON and as a table; in sentences, what was chosen, and whether it is worth having."""
 
     summary: dict[str, Any]
     table: list[list[str]]
 
     @property
     def verdict(self) -> list[str]:
-        """What was chosen, and whether it is worth having."""
         best, floor, graphs = (self.summary[key] for key in ("best", "edge_blind_accuracy", "validation_graphs"))
         score = best["certified_accuracy"]
         lines = [
@@ -266,25 +253,19 @@ class Choice:
 def tune(
     experiment: Experiment, folder: Path, *, seconds: float = math.inf, workers: int | None = None, quiet: bool = True
 ) -> Choice:
-    """Search, rank what was tried, and write ``choice.json``. A folder in which this was begun is continued.
+    """Search among the candidates of a prepared experiment, rank what was tried, and write ``choice.json``.
 
-    Args:
-        experiment: Prepared: with the candidates.
-        folder: For everything that is made.
-        seconds: Time for the search; trainings under way are finished.
-        workers: Processes; by default one per core.
-        quiet: Show no progress.
+    A folder in which this was begun is continued. When the ``seconds`` are over, trainings under way are finished.
     """
     with written_run(folder, StudySettings("tune", experiment.to_dict())) as run:
-        clock = Clock(seconds, searching=1.0)
-        results = Search(experiment, clock, workers or cores(), quiet, run.store).results()
+        results = Search(experiment, Clock(seconds), workers or cores(), quiet, run.store).results()
     ranked: dict[str, TrialResult] = {}
     for one in sorted(defended(results), key=lambda one: one.rank, reverse=True):
         ranked.setdefault(one.candidate.title, one)
     if not ranked:
         raise InputError("no candidate was tried in the time given (give more of it with --time)")
     assert experiment.threat is not None
-    best, described = next(iter(ranked.values())), list(map(_described, ranked.values()))
+    best = next(iter(ranked.values()))
     training = {key: value for key, value in experiment.training.items() if key not in best.candidate.training}
     network = {"model": best.candidate.model, "features": experiment.features, **training, "epochs": best.trial.epochs}
     sampling = best.candidate.known(experiment.sampling)
@@ -292,9 +273,9 @@ def tune(
         "data": experiment.source.data,
         "target": experiment.threat.words,
         "validation_graphs": best.graphs,
-        "best": described[0],
+        "best": best.summary(),
         "edge_blind_accuracy": round(edge_blind(results).score, 6),
-        "candidates": described,
+        "candidates": [one.summary() for one in ranked.values()],
         "trials": [one.summary() for one in results],
         "next": [
             training_command(experiment, best.candidate, network, folder / "model"),
@@ -307,26 +288,11 @@ def tune(
     return Choice(summary, [head, *map(_table_row, (*ranked.values(), *lines))])
 
 
-def _described(one: TrialResult) -> dict[str, Any]:
-    """The best trial of a candidate as plain JSON."""
-    ends = share_interval(round(one.score * one.graphs), one.graphs)
-    return {
-        "model": one.candidate.model,
-        "defence": replace(one.candidate, network=None).title,
-        "epochs": one.trial.epochs,
-        "certificate": one.content["certificate"],
-        "accuracy": round(one.content["accuracy"], 6),
-        "certified_accuracy": round(one.score, 6),
-        "interval": [round(float(end), 6) for end in ends],
-        "average_certified_radius": round(one.content["average_radius"], 6),
-    }
-
-
 def _table_row(one: TrialResult) -> list[str]:
     kind = one.candidate.defence
     return [
         one.candidate.model,
-        "-" if kind.edge_blind else replace(one.candidate, network=None).title,
+        "-" if kind.edge_blind else one.content["defence"],
         str(one.trial.epochs) if kind.trains else "-",
         shown_share(one.content["accuracy"] * one.graphs, one.graphs),
         shown_share(one.score * one.graphs, one.graphs) if not kind.baseline or kind.edge_blind else "-",

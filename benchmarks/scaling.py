@@ -19,7 +19,8 @@ from pathlib import Path
 
 import flipproof as fp
 from flipproof.defences.defence import ask_all
-from flipproof.engines import Engine, Processes, RayCluster, ThisProcess, cores, one_thread
+from flipproof.engines import Engine, Processes, RayCluster, ThisProcess, cores
+from flipproof.engines.pool import one_thread
 
 NOISE = fp.EdgeNoise(keep=0.9)
 SAMPLES = 10_000

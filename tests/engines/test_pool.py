@@ -15,7 +15,8 @@ import pytest
 import torch
 
 import flipproof as fp
-from flipproof.engines import Engine, Processes, ThisProcess, cores, local_engine, one_thread
+from flipproof.engines import Engine, Processes, ThisProcess, cores, local_engine
+from flipproof.engines.pool import one_thread
 
 ENGINES: list[Callable[[], Engine]] = [ThisProcess, lambda: Processes(2), lambda: Processes(3)]
 GRAPHS = [fp.Graph(5 + k, [(0, 1), (1, 2), (2, 3), (3, 4)][: 2 + k % 3], label=k % 2) for k in range(4)]

@@ -97,7 +97,7 @@ def test_leaves_figures_numbers_and_claims(finished: tuple[Path, str]) -> None:
     assert "http" not in re.sub(names, "", page)
     assert "A lower beta gives a lower accuracy" in (out / "claims.md").read_text()
     assert "isomorphic to a training graph" in output
-    assert "certify gcn-0.7: done (" in output
+    assert "gcn-0.7: done (" in output
     assert str(out / "index.html") in output
 
 

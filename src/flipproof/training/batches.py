@@ -20,7 +20,6 @@ from flipproof.noise.groups import EdgeGroups
 
 _MOST_ENTRIES = 2**23  # of adjacency matrices at a time; larger batches are cut and their gradients added up
 _PIECE = 2**15  # entries whose work equals what another piece of a batch costs, as measured
-_PAIRS = ("edges", "frozen")
 _WINDOW = 16  # batches that are sorted by size together, so that little is padded
 
 
@@ -54,8 +53,9 @@ class LabelledGraphs:
             )
         self.labels = torch.tensor([graph.label for graph in members])
         self.sizes = torch.tensor([graph.num_nodes for graph in members])
-        self._edges, self._frozen = ([torch.tensor(getattr(graph, name)) for graph in members] for name in _PAIRS)
-        self.num_edges = torch.tensor([len(edges) for edges in self._edges])
+        self._edges = _Pairs([graph.edges for graph in members])
+        self._frozen = _Pairs([graph.frozen for graph in members]) if any(len(g.frozen) for g in members) else None
+        self.num_edges = self._edges.counts
         own = [torch.tensor(graph.node_features) for graph in members if graph.node_features is not None]
         self._own = [part.float() if part.dtype == torch.float64 else part for part in own]
 
@@ -65,10 +65,10 @@ class LabelledGraphs:
     def digest(self) -> str:
         """Hash of the graphs, their labels and features."""
         parts = {"labels": self.labels, "sizes": self.sizes}
-        for name, rows in (("edges", self._edges), ("frozen", self._frozen), ("features", self._own)):
-            if rows:
-                parts |= {f"{name} counts": torch.tensor([len(part) for part in rows]), name: torch.cat(rows)}
-        return digest(parts)
+        for name, pairs in (("edges", self._edges), ("frozen", self._frozen)):
+            if pairs is not None:
+                parts |= {f"{name} counts": pairs.counts, name: pairs.rows}
+        return digest(parts | ({"features": torch.cat(self._own)} if self._own else {}))
 
     def entries(self, batch_size: int) -> int:
         return min(batch_size, len(self)) * int(self.sizes.max()) ** 2
@@ -81,12 +81,12 @@ class LabelledGraphs:
             yield from torch.split(part, max(1, _MOST_ENTRIES // entries))
 
     def padded(self, members: Tensor) -> Padded:
-        sizes, chosen = self.sizes[members], members.tolist()
+        sizes = self.sizes[members]
         n = int(sizes.max())
-        adjacency, frozen = (_matrices([pairs[index] for index in chosen], n) for pairs in (self._edges, self._frozen))
-        own = pad_sequence([self._own[index] for index in chosen], batch_first=True) if self._own else None
+        frozen = None if self._frozen is None else self._frozen.matrices(members, n) > 0
+        own = pad_sequence([self._own[index] for index in members.tolist()], batch_first=True) if self._own else None
         mask = torch.arange(n) < sizes.unsqueeze(1)
-        return Padded(adjacency, mask, frozen > 0 if frozen.any() else None, own, self.labels[members])
+        return Padded(self._edges.matrices(members, n), mask, frozen, own, self.labels[members])
 
 
 def _parted(members: Tensor, sizes: Tensor) -> list[Tensor]:
@@ -138,13 +138,20 @@ class Parts:
         return torch.arange(len(owner)) + (self.starts[members] - self.starts_of(members))[owner], owner
 
 
-def _matrices(pairs: list[Tensor], n: int) -> Tensor:
-    """Symmetric 0/1 matrices of node pairs, float32 ``[B, n, n]``."""
-    owner = torch.repeat_interleave(torch.arange(len(pairs)), torch.tensor([len(part) for part in pairs]))
-    u, v = torch.cat(pairs).T
-    matrices = torch.zeros(len(pairs), n, n)
-    matrices[owner, u, v] = matrices[owner, v, u] = 1
-    return matrices
+class _Pairs(Parts):
+    """Node pairs of many graphs, one after the other."""
+
+    def __init__(self, parts: list[NDArray[Any]]) -> None:
+        super().__init__([len(part) for part in parts])
+        self.rows = torch.from_numpy(np.concatenate(parts))
+
+    def matrices(self, members: Tensor, n: int) -> Tensor:
+        """Symmetric 0/1 matrices of the given graphs, float32 ``[B, n, n]``."""
+        places, owner = self.select(members)
+        u, v = self.rows[places].T
+        matrices = torch.zeros(len(members), n, n)
+        matrices[owner, u, v] = matrices[owner, v, u] = 1
+        return matrices
 
 
 def digest(tensors: Mapping[str, Tensor]) -> str:

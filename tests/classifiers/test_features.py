@@ -298,12 +298,6 @@ def test_edge_features_of_the_end_nodes_are_made_after_the_noise(kind: type[torc
             assert int(logits.argmax()) == label
 
 
-@pytest.mark.parametrize("kind", [WithData, WithArguments])
-def test_training_takes_them_too(kind: type[torch.nn.Module]) -> None:
-    result = fp.train(kind(), [graph(0), graph(1)], noise=NOISE, features="own", epochs=2, edge_features=ends)
-    assert result.epochs == 2
-
-
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [("bonds", "must be a function"), (lambda u, v: u[:2], "one row per edge"), (lambda u, v: 3, "one row per edge")],

@@ -146,7 +146,7 @@ GRAKEL_PROJECT = (Path(__file__).parents[2] / "examples" / "wl_kernel.py").read_
 
 
 @pytest.fixture
-def shell(
+def own_shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., dict[str, Any]]:
     """The command line in a folder of the user's, without starting a process for every command."""
@@ -171,7 +171,7 @@ FEW = ["--samples", 64, "--graphs", 4, "--method", "votes", "--alpha", 0.05, "--
     [("chemistry", PYG_PROJECT, "compiled twin"), ("kernels", GRAKEL_PROJECT, "callable")],
 )
 def test_a_project_of_ones_own_without_a_change(
-    package: str, project: str, way: str, shell: Callable[..., dict[str, Any]]
+    package: str, project: str, way: str, own_shell: Callable[..., dict[str, Any]]
 ) -> None:
     if "grakel" in project:
         pytest.importorskip("grakel")
@@ -180,13 +180,13 @@ def test_a_project_of_ones_own_without_a_change(
     file.with_name("__init__.py").touch()
     file.write_text(project)
     data = ["--data", "MUTAG", "--root", data_root(), "--add", 0.005, "--remove", 0.2]
-    summary = shell("certify", "--model", f"{package}.molecules:trained", *data, *FEW)
+    summary = own_shell("certify", "--model", f"{package}.molecules:trained", *data, *FEW)
     assert (summary["model"], summary["graphs"]) == (f"{package}.molecules:trained", 4)
     settings = json.loads(Path("run", "run.json").read_text())["settings"]
     assert settings["features"] == "own"
     assert settings["paths"]
     assert all(kind.startswith(way) for kind in settings["paths"])
-    assert shell("verify", "run")["ok"]
+    assert own_shell("verify", "run")["ok"]
     assert file.read_text() == project
 
 
@@ -194,9 +194,9 @@ TRAINING = ["train", "--data", "topologies:48", "--model", "gcn", "--keep", "0.9
 
 
 def test_a_training_killed_half_way_ends_with_the_same_bytes(
-    tmp_path: Path, shell: Callable[..., dict[str, Any]]
+    tmp_path: Path, own_shell: Callable[..., dict[str, Any]]
 ) -> None:
-    shell(*TRAINING, "whole")
+    own_shell(*TRAINING, "whole")
     command = [sys.executable, "-m", "flipproof", *TRAINING, "killed"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
     try:
@@ -207,7 +207,7 @@ def test_a_training_killed_half_way_ends_with_the_same_bytes(
         process.kill()
         process.wait()
     assert not (tmp_path / "killed").exists(), "it was killed too late"
-    shell(*TRAINING, "killed")
+    own_shell(*TRAINING, "killed")
     for file in ("weights.safetensors", "config.json"):
         assert (tmp_path / "killed" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".tmp") == ["killed", "whole"]

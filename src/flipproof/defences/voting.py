@@ -314,8 +314,8 @@ class VotingClassifier(DefendedClassifier):
     ...     return [int(graph.num_edges > 0) for graph in graphs]
     >>> voting = VotingClassifier(has_edge, groups=5, num_classes=2)
     >>> complete = Graph(6, [(u, v) for u in range(6) for v in range(u)])
-    >>> voting.vote(complete)
-    GroupVotes(groups=5, counts=[0, 5])
+    >>> voting.vote(complete).labels.tolist()
+    [1, 1, 1, 1, 1]
     >>> voting.certify(complete, depth=0).radius  # three votes of five, for one flip each
     2
     >>> voting.certify(complete).radius  # but a vote changes only when all edges of its group are gone

@@ -57,15 +57,13 @@ def attack_into(
     run: Run[AttackSettings],
     work: AttackWork,
     *,
-    edge_blind: DefendedClassifier | None = None,
     radii: Mapping[int, tuple[int | None, int]] | None = None,
     engine: Engine | None = None,
     quiet: bool = True,
 ) -> Attacked:
     """Attack what is not attacked yet, and write the tables.
 
-    ``edge_blind`` is a classifier that cannot be attacked, for comparison; ``radii`` are the certified label and radius of the
-    defended classifier by graph, where known.
+    ``radii`` are the certified label and radius of the defended classifier by graph, where known.
     """
     graphs = work.graphs
     for index, graph in graphs.items():
@@ -84,7 +82,7 @@ def attack_into(
         for role in results:
             results[role][index] = AttackResult.from_dict(graph, stored[role])
     write_text(run.folder / "attacks.csv", _table(graphs, results))
-    summary = _summarised(graphs, results, work.budget, edge_blind, radii or {})
+    summary = _summarised(graphs, results, work.budget, radii or {})
     write_json(run.folder / "summary.json", summary)
     return Attacked(graphs, results, {"run": str(run.folder), **summary})
 
@@ -113,7 +111,6 @@ def _summarised(
     graphs: Mapping[int, Graph],
     results: Mapping[str, Mapping[int, AttackResult]],
     budget: int,
-    edge_blind: DefendedClassifier | None,
     radii: Mapping[int, tuple[int | None, int]],
 ) -> dict[str, Any]:
     labels, steps = np.array([graph.label for graph in graphs.values()]), range(budget + 1)
@@ -125,9 +122,6 @@ def _summarised(
         },
         "model_calls": {role: sum(each.model_calls for each in attacks.values()) for role, attacks in results.items()},
     }
-    if edge_blind is not None:
-        right = [edge_blind.predict(graph) == graph.label for graph in graphs.values()]
-        summary["edge_blind_accuracy"] = float(np.mean(right))
     known, defended = [index for index in graphs if index in radii], results.get("defended")
     if known and defended is not None:
         answers, reached = zip(*(radii[index] for index in known), strict=True)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from flipproof.certificates.vote_share import radius as radius
     from flipproof.certificates.vote_share import worst_case as worst_case
     from flipproof.defences.baselines import EdgeBlindClassifier as EdgeBlindClassifier
+    from flipproof.defences.defence import explain as explain
     from flipproof.defences.local import LocalClassifier as LocalClassifier
     from flipproof.defences.smoothing import SmoothedClassifier as SmoothedClassifier
     from flipproof.defences.voting import VotingClassifier as VotingClassifier
@@ -50,6 +51,7 @@ _HOMES = {
     "certificates.sampled_votes": ["Votes", "certify_counts", "certify_votes"],
     "certificates.vote_share": ["certified_grid", "radius", "worst_case"],
     "defences.baselines": ["EdgeBlindClassifier"],
+    "defences.defence": ["explain"],
     "defences.local": ["LocalClassifier"],
     "defences.smoothing": ["SmoothedClassifier"],
     "defences.voting": ["VotingClassifier"],
@@ -62,6 +64,7 @@ _HOMES = {
     "training.edge_flip": ["EdgeFlip"],
 }
 _MODULES = {name: name for name in ("attacks", "datasets", "defences", "engines", "models")}
+_MODULES["plot"] = "report.plots"
 _MODULES["features"] = "classifiers.features"
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 

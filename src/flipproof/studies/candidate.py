@@ -68,6 +68,7 @@ class Learned:
     settings: dict[str, Any]
     accuracy: float
     in_features: int = 0
+    num_classes: int | None = None  # by default those that the model says it has
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +177,7 @@ class Candidate:
         else:
             model = models.from_factory(factory, **sizes, seed=seed)
         result = train_for(model, graphs, **{**training, **self.training, "features": features, "seed": seed})
-        return Learned(model, features, result.settings, result.final.accuracy, width)
+        return Learned(model, features, result.settings, result.final.accuracy, width, graphs.num_classes)
 
     def defended(self, model: Any, features: Any, **wrapped: Any) -> DefendedClassifier:
         return DefendedClassifier(model, from_plain(self.defence.kind, self.settings), features=features, **wrapped)
@@ -185,7 +186,8 @@ class Candidate:
         self, learned: Learned, graphs: Sequence[Graph], sampling: Mapping[str, Any], readings: Sequence[str] = ()
     ) -> Certified:
         """Certificates of graphs; those of other ``readings`` too. Node features must have been judged before."""
-        defence = self.defended(learned.model, learned.features, trust_features=True)
+        classes = learned.num_classes
+        defence = self.defended(learned.model, learned.features, num_classes=classes, trust_features=True)
         question = self.question(sampling, graphs=len(graphs))
         certificates: dict[str, dict[int, Certificate]] = {name: {} for name in ("", *readings)}
         seconds, calls, started = {"ask": 0.0, "read": 0.0}, [], time.process_time()

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,10 +152,10 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         experiment = Experiment(
             source, threat, self._candidates(data, threat), ladder_of(self.epochs), self.features, factory=self.model
         )
-        folder = tempfile.TemporaryDirectory(prefix="flipproof")
+        folder = self._new_folder()
         fitted = protection.fit(
             experiment.prepared(quiet=not self.progress),
-            Path(folder.name),
+            folder,
             seconds=seconds,
             workers=1 if self.workers is None else self.workers,
             quiet=not self.progress,
@@ -163,13 +164,17 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.trials_ = _table(fitted.results)
         self.defence_ = fitted.finals[0].candidate.title
         self.edge_blind_ = edge_blind(fitted.results).score
-        self._opened(folder)
+        self.classifier_ = self._chosen()
         return self
 
-    def _opened(self, folder: tempfile.TemporaryDirectory[str]) -> None:
-        """Take the classifiers from the folder, which lives as long as the estimator."""
-        self._folder = folder
-        self.classifier_ = next(iter(protection.classifiers_in(Path(folder.name), self.model)[1].values()))
+    def _new_folder(self) -> Path:
+        """Where models are kept, as long as the estimator lives."""
+        self._folder = Path(tempfile.mkdtemp(prefix="flipproof"))
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        return self._folder
+
+    def _chosen(self) -> DefendedClassifier:
+        return next(iter(protection.classifiers_in(self._folder, self.model)[1].values()))
 
     def predict(self, graphs: Iterable[Any]) -> NDArray[Any]:
         """The label of each graph. Where the classifier abstains it is ``None``, and the array has the type ``object``."""
@@ -209,7 +214,7 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         members, known = self._judged(graphs, labels)
         data = Dataset(_with_labels(members, known), class_names=map(str, self.classes_))
         protection.measure(
-            Path(self._folder.name),
+            self._folder,
             Path(path),
             self._threat(),
             data,
@@ -227,7 +232,7 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         target = Path(path)
         if target.exists() and not (target / _ESTIMATOR).is_file():
             raise InputError(f"{target} exists and holds no estimator (choose another name, or remove it)")
-        shutil.copytree(self._folder.name, target, dirs_exist_ok=True)
+        shutil.copytree(self._folder, target, dirs_exist_ok=True)
         kept = {name: value for name, value in self.get_params().items() if name != "model"}
         fitted = {"defence": self.defence_, "edge_blind": self.edge_blind_, "classes": self.classes_.tolist()}
         trials = json.loads(self.trials_.to_json(orient="records"))
@@ -246,9 +251,8 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         made = cls(radius=tuple(radius) if isinstance(radius, list) else radius, model=model, **stored["parameters"])
         made.classes_, made.trials_ = np.array(stored["classes"]), pandas.DataFrame(stored["trials"])
         made.defence_, made.edge_blind_ = stored["defence"], stored["edge_blind"]
-        folder = tempfile.TemporaryDirectory(prefix="flipproof")
-        shutil.copytree(path, folder.name, dirs_exist_ok=True)
-        made._opened(folder)
+        shutil.copytree(path, made._new_folder(), dirs_exist_ok=True)
+        made.classifier_ = made._chosen()
         return made
 
     @property

@@ -149,15 +149,21 @@ def _labelled(graphs: Iterable[Any], features: Any, argument: str) -> tuple[list
     labels = np.array([graph.label for graph in members])
     if features is None:
         return [node_statistics(_own(graph)) for graph in members], labels
+    hook = edge_free(features, "an edge-blind model")
+    return [node_statistics(np.asarray(hook.of(graph))) for graph in members], labels
+
+
+def edge_free(features: Any, model: str) -> Any:
+    """The hook of node features for a model that must not see edges in them."""
     from flipproof.classifiers.features import as_features
 
     hook = as_features(features)
     if hook.reads_edges:
         raise InputError(
-            f"an edge-blind model needs features that do not depend on edges; got {hook.spec or 'a function'} "
-            '(pass features=None for the graphs\' own, or features="constant")'
+            f"{model} needs features that do not depend on edges; got {hook.spec or 'a function'} (pass features=None for "
+            'the graphs\' own, or features="constant")'
         )
-    return [node_statistics(np.asarray(hook.of(graph))) for graph in members], labels
+    return hook
 
 
 def _settings(seed: int) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from flipproof.engines import Engine
 from flipproof.engines.pool import one_thread
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
-from flipproof.models.loading import features_identity, hook_identity
+from flipproof.models.loading import hook_identity
 from flipproof.progress import note, progress
 from flipproof.runs.run_folder import RUN_FILE, STORE_FILE, CertifySettings, Run, open_run
 from flipproof.runs.table import ROWS_AT_ONCE, Row, StoredRows, columns_of, derive_row, read_table, write_table
@@ -139,10 +139,7 @@ def features_shown(classifier: DefendedClassifier, graphs: Iterable[Graph], name
 
     ``name`` is that of a user's own function.
     """
-    hook = getattr(classifier.classifier, "features", None)
-    if name is not None and hook is not None and hook.spec is None:
-        return features_identity(name)
-    identity = hook_identity(hook)
+    identity = hook_identity(getattr(classifier.classifier, "features", None), name)
     if identity != "own-or-degree":
         return identity
     return "degree" if all(graph.node_features is None for graph in graphs) else "own"

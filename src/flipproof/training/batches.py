@@ -89,6 +89,14 @@ class LabelledGraphs:
         return Padded(self._edges.matrices(members, n), mask, frozen, own, self.labels[members])
 
 
+def check_classes(number: int, highest_label: int) -> None:
+    if highest_label >= number:
+        raise InputError(
+            f"the model must have a class for every label; got {number} classes and label {highest_label} "
+            f"(build it with num_classes={highest_label + 1})"
+        )
+
+
 def _parted(members: Tensor, sizes: Tensor) -> list[Tensor]:
     """The members parted by size, largest first, for as long as a cut saves more entries than a piece costs."""
     order = sizes.argsort(descending=True, stable=True)

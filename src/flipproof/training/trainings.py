@@ -182,11 +182,12 @@ def _fit(
         raise InputError(
             f"model must be a torch module; got {type(model).__name__} (other classifiers train themselves)"
         )
-    chosen = Hyperparameters.of(**{name: value for name, value in arguments.items() if name in _NUMBERS})
+    numbers = {name: value for name, value in arguments.items() if name in _NUMBERS and value is not None}
     data = {name: value for name, value in arguments.items() if name not in _NUMBERS}
+    chosen = Hyperparameters(**numbers)
     task = training(model, graphs, chosen=chosen, **data)
     if not isinstance(task, TrainingResult):
-        return fit(model, task, chosen, checkpoint=checkpoint, progress=progress)
+        return fit(task, checkpoint=checkpoint, progress=progress)
     if callable(progress):
         progress(chosen.epochs, chosen.epochs)
     return task

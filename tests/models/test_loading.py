@@ -53,9 +53,9 @@ def _captured(answer: Any) -> Callable[[list[fp.Graph]], Any]:
 
 
 def _in_a_notebook(code: str) -> Any:
-    found: dict[str, Any] = {"__name__": "notebook"}
-    exec(code, found)
-    return found["model"]
+    names: dict[str, Any] = {"__name__": "notebook"}
+    exec(code, names)
+    return names["model"]
 
 
 _CLASS = "class Model:\n    def __call__(self, graphs):\n        return [{}] * len(graphs)\nmodel = Model()"

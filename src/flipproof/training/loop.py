@@ -74,6 +74,10 @@ class Hyperparameters:
     class_weights: bool = False
     seed: int = 0
 
+    @classmethod
+    def of(cls, **values: Any) -> Hyperparameters:
+        return cls(**{name: value for name, value in values.items() if value is not None})
+
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "copies"):
             object.__setattr__(self, name, checked_count(getattr(self, name), name, 1, "for instance 8"))

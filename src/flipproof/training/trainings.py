@@ -182,9 +182,8 @@ def _fit(
         raise InputError(
             f"model must be a torch module; got {type(model).__name__} (other classifiers train themselves)"
         )
-    numbers = {name: value for name, value in arguments.items() if name in _NUMBERS and value is not None}
+    chosen = Hyperparameters.of(**{name: value for name, value in arguments.items() if name in _NUMBERS})
     data = {name: value for name, value in arguments.items() if name not in _NUMBERS}
-    chosen = Hyperparameters(**numbers)
     task = training(model, graphs, chosen=chosen, **data)
     if not isinstance(task, TrainingResult):
         return fit(task, checkpoint=checkpoint, progress=progress)

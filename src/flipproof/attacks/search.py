@@ -33,7 +33,7 @@ class AttackResult:
     success: bool  # whether it did
     confirmed: (
         bool | None
-    )  # whether asking again agreed, on fresh noise where the defence samples; None if nobody asked
+    )  # by a second look, on fresh noise where the defence samples; None where there was nothing to confirm
     alpha: float  # probability with which a false success is confirmed; 0 where nothing is sampled
     budget: int
     margin_before: float  # lead of the label over its strongest rival, in logits or in shares of votes

@@ -1,7 +1,7 @@
 """The line to beat: what can be learned from a graph without its edges, by the better of a forest and a perceptron.
 
 A weak line flatters every certificate. This one is fitted in seconds, and no attack on edges can change any of its answers.
-Forests and perceptrons of scikit-learn are kept as plain arrays: fitted there, asked here, and saved without pickle.
+Forests and perceptrons of scikit-learn are kept as plain arrays: fitted there, evaluated here, and saved without pickle.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def folds(truth: Ints, seed: int, number: int) -> list[tuple[Ints, Ints]]:
 
 
 def forest(seed: int, *, leaf: int = 1, depth: int | None = None) -> Any:
-    """A random forest that is not fitted, with so many graphs per leaf and questions per tree."""
+    """A random forest that is not fitted, with at least ``leaf`` graphs per leaf and at most ``depth`` questions in a row."""
     from sklearn.ensemble import RandomForestClassifier
 
     return RandomForestClassifier(_TREES, min_samples_leaf=leaf, max_depth=depth, random_state=seed % 2**32)

@@ -154,7 +154,7 @@ class _Pairs(Parts):
         self.rows = torch.from_numpy(np.concatenate(parts))
 
     def matrices(self, members: Tensor, n: int) -> Tensor:
-        """Symmetric 0/1 matrices of the given graphs, float32 ``[B, n, n]``."""
+        """Symmetric 0/1 matrices of the members, float32 ``[B, n, n]``."""
         places, owner = self.select(members)
         u, v = self.rows[places].T
         matrices = torch.zeros(len(members), n, n)
@@ -231,7 +231,7 @@ class Noisy(View):
 
 
 class SubGraphs(View):
-    """One hashed sub-graph per copy, of a random group, nodes numbered at random if asked; validation sees all of them."""
+    """One hashed sub-graph per copy, of a random group; ``renumber`` first numbers nodes at random. Validation sees every one."""
 
     def __init__(self, groups: int | EdgeGroups, *, renumber: bool = False) -> None:
         self.groups = groups if isinstance(groups, EdgeGroups) else EdgeGroups(groups)

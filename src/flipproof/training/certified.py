@@ -5,7 +5,7 @@ With leads ``s_yB`` of the true class ``y`` over its rivals ``B``, the share ``p
 
     (1 - mix) loss(s_y) + mix loss(s_y - ramp * worst),        loss(lead) = (1 - p^q) / q.
 
-Every batch draws the budget that the network is told, up to the one asked for, and mostly faces all of its flips. ``ramp`` grows
+Every batch draws the budget that the network is told, up to the largest, and mostly faces all of its flips. ``ramp`` grows
 from 0 to 1 over the first half of the training. Late in the training the loss is bounded, ``q`` growing from 0 to 1, and leads
 count three times; with node features it stays the cross-entropy. docs/local.md says why.
 """

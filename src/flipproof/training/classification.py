@@ -58,8 +58,8 @@ def averaged_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def variants(adjacency: Tensor, room: Tensor, draws: Draws, slopes: Tensor | None, flips: int) -> Iterator[Tensor]:
-    """Variants of the matrices ``[K, n, n]`` with so many flips of pairs that there is room for, one after the other: along the
-    gradient of the loss, or without one random pairs, by turns edges only and any (random pairs are hardly ever edges)."""
+    """Variants of the matrices ``[K, n, n]`` with ``flips`` pairs flipped, as far as there is room, one after the other: along
+    the gradient of the loss, or without one random pairs, by turns edges only and any (random pairs are hardly ever edges)."""
     for number in range(1, VARIANTS + 1):
         if slopes is None:
             random = torch.from_numpy(draws(f"flips {number}", tuple(adjacency.shape)).astype("float64"))

@@ -101,7 +101,7 @@ class Hyperparameters:
         return self.learning_rate * (_LAST + (1 - _LAST) * (1 + cosine) / 2)
 
     def memory(self, step: int) -> float:
-        """The part of the averaged weights that is kept after the given number of steps."""
+        """The part of the averaged weights that is kept after ``step`` steps."""
         return min(self.average, step / (step + _FORGETTING))
 
 

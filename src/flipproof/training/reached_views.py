@@ -25,7 +25,7 @@ _Changes = tuple[Tensor, Tensor, Tensor, Tensor]  # views before and after, grap
 
 
 class TrainingAttack(NamedTuple):
-    """What a step prepares for: the network's budget, and at most so many additions, removals and flips."""
+    """What a step prepares for: the network's budget, and the largest numbers of additions, removals and flips."""
 
     budget: int
     adds: int
@@ -35,7 +35,7 @@ class TrainingAttack(NamedTuple):
 
 class ReachedViews:
     """The views of many graphs and all that attacks reach from them, one after the other in flat tensors: every class of nodes
-    has, for each number of flips, a segment of the views that it can have after so many, the first the view as it is."""
+    has, for each number of flips, a segment of the views that it can have after them, the first the view as it is."""
 
     def __init__(
         self, graphs: list[Graph], labels: Tensor, features: NodeFeatures, model: Local, flips: int, odds: Floats | None
@@ -91,7 +91,7 @@ class ReachedViews:
         rows, owner = self.rows.select(members)
 
         def offsets(changes: Tensor) -> Tensor:
-            """The offsets with so many edges more, ``[B, K, P]`` for ``[B, K]``."""
+            """The offsets after changes of the numbers of edges, ``[B, K, P]`` for ``[B, K]``."""
             number, edges = changes.shape[1], (self.edges[members].unsqueeze(1) + changes).flatten()
             counts = model.count_inputs(self.sizes[members].repeat_interleave(number), edges)
             return model.offsets(context.repeat_interleave(number, 0), counts, alone=alone).view(*changes.shape, -1)

@@ -145,33 +145,6 @@ def test_a_directed_tu_set_is_symmetrised(tmp_path: Path) -> None:
     assert data.remarks == ("1 edges are listed in one direction only, and taken as undirected",)
 
 
-def test_smiles_without_rdkit_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "rdkit", None)
-    written(tmp_path, molecules__csv="smiles,label\nCCO,0\n")
-    with pytest.raises(ImportError, match=r"pip install rdkit"):
-        fp.datasets.smiles(tmp_path / "molecules.csv")
-
-
-def test_smiles(tmp_path: Path) -> None:
-    pytest.importorskip("rdkit", reason="RDKit is not installed (pip install '.[molecules]')")
-    text = "smiles,label,source\nCCO,drink,a\nc1ccccc1,solvent,b\nC[N+](C)(C)C.[Cl-],solvent,c\n"
-    written(tmp_path, molecules__csv=text)
-    data = DataSource(str(tmp_path / "molecules.csv")).load()
-    assert data.class_names == ("drink", "solvent")
-    assert [(graph.num_nodes, graph.num_edges) for graph in data] == [(3, 2), (6, 6), (6, 4)]
-    assert data.feature_names == ["charge", "element=C", "element=Cl", "element=N", "element=O"]
-    assert data[2].node_features[1].tolist() == [1, 0, 0, 1, 0]
-    ignored = {attribute.name for attribute in data.attributes if not attribute.columns}
-    assert {"bond type (of edges)", "hydrogens, aromaticity, rings"} <= ignored
-    assert data.remarks == ("columns of molecules.csv that are not read: source",)
-    assert [graph.name for graph in data] == ["CCO", "c1ccccc1", "C[N+](C)(C)C.[Cl-]"]
-    written(tmp_path, molecules__csv=text + "CC(,drink,d\n")
-    with pytest.raises(fp.InputError, match=r"line 5: not a molecule that RDKit can read: 'CC\('"):
-        fp.datasets.smiles(tmp_path / "molecules.csv")
-
-
 SPLITS = Path(__file__).parents[2] / "benchmarks" / "splits"
 
 

@@ -117,7 +117,7 @@ class SourceOptions:
     """A data set."""
 
     data: Any = data_option(  # noqa: RUF009
-        "topologies, a TU name (with --root), a folder with labels.csv, or a CSV file of molecules (smiles,label).",
+        "topologies, a TU name (with --root), or a folder with labels.csv.",
         kind=str,
     )
     root: str | None = data_option("Folder of the TU data sets, or of the files of one.", None)

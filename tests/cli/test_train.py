@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flipproof import models
-from support.command_line import Command, Shell, write_graphs
+from support.command_line import Command, Shell
 from support.shared_data import data_root
 
 
@@ -57,14 +57,6 @@ def test_a_real_data_set_by_name(tmp_path: Path, command: Command) -> None:
     other = command(*certify[:-1], tmp_path / "other", "--data", "PTC_MR", "--root", data_root())
     assert other.code == 2
     assert "expected it to take features" in other.err or "the model failed" in other.err
-
-
-def test_other_data_than_the_models_are_warned_of(shell: Shell) -> None:
-    write_graphs(Path("others"), count=14)
-    train(shell, "--data", "graphs", "--keep", 0.9, "--out", "m")
-    certify = ["certify", "--model", "m", "--samples", 20, "--method", "votes", "--json"]
-    done = shell.done(*certify, "--data", "others", "--out", "run")
-    assert "a test graph may have been a training graph" in done.err
 
 
 def stopped_after(epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:

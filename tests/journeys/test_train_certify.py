@@ -1,7 +1,6 @@
 """What a user does: train, certify, stop, continue, export, have it audited. What must be stopped is a process of its own."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -69,27 +68,6 @@ def test_ctrl_c_ends_with_the_command_to_continue(workplace: Path, flipproof: Ca
     continued = flipproof(*SLOW, "--out", "stopped")
     assert continued.code == 0, continued.err
     assert flipproof("export", "stopped") == flipproof("export", "whole")
-
-
-def test_two_processes_in_one_folder(workplace: Path, flipproof: Callable[..., Outcome]) -> None:
-    command = [sys.executable, "-m", "flipproof", *SLOW, "--out", "shared"]
-    first = subprocess.Popen(command, cwd=workplace, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True)
-    try:
-        waited_for(first, workplace / "shared")
-        os.kill(first.pid, signal.SIGSTOP)  # alive, and holding the run
-        seconds = [flipproof(*words) for words in ([*SLOW, "--out", "shared"], ["verify", "shared"])]
-        other = flipproof(*SLOW, "--alpha", "0.1", "--out", "shared")
-        os.kill(first.pid, signal.SIGCONT)
-        for second in seconds:
-            assert (second.code, second.out) == (2, "")
-            assert second.err == (
-                "flipproof: shared is in use by another process (wait until it has finished, or choose another folder)\n"
-            )
-        assert "shared holds a run with alpha = 0.001; asked for alpha = 0.1" in other.err
-        assert first.wait(60) == 0
-    finally:
-        first.kill()
-        first.wait()
 
 
 def test_help_answers_at_once(tmp_path: Path) -> None:

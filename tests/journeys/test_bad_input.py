@@ -137,6 +137,7 @@ BAD_INPUT = [
     (OWN.replace("new", "run"), "run holds a run with samples = 40; asked for samples = 50"),
     (OWN.replace("new", "torn"), "torn/run.json cannot be read as a run's settings"),
     ("export gone", "gone is not a run folder: there is no such folder"),
+    ("export graphs", "graphs is not a run folder: it has no run.json"),
     ("export run --format xlsx", "--format must be one of csv, parquet, json, long, latex, paired, bibtex; got 'xlsx'"),
     ("export run --format parquet", "--format parquet is not text and needs a file"),
     ("export run --out graphs", "--out must be a file; graphs is a folder"),

@@ -83,29 +83,6 @@ def test_it_continues_and_refuses_other_settings(tmp_path: Path) -> None:
         fp.certify_run(other, graphs, out=tmp_path / "run", samples=200)
 
 
-def test_a_model_of_ours_has_the_identity_of_its_folder(tmp_path: Path) -> None:
-    model = fp.models.GCN(in_features=1, num_classes=8, seed=0).eval()
-    fp.models.save(model, tmp_path / "model")
-    fp.certify_run(
-        fp.SmoothedClassifier(model, NOISE, features="degree"), topologies(8), out=tmp_path / "run", samples=64
-    )
-    run = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
-    assert run["model_sha256"] == fp.models.load_metadata(tmp_path / "model").weights_hash
-    assert run["features"] == "degree"
-
-
-def test_graphs_without_labels_and_a_function_of_features(tmp_path: Path) -> None:
-    bare = [graph.replaced(label=None) for graph in topologies(8)]
-    smooth = fp.SmoothedClassifier(by_edges, NOISE, num_classes=3, features=lambda graph: graph.degrees[:, None])
-    fp.certify_run(smooth, bare, out=tmp_path / "run", name="molecules", samples=64, workers=2)
-    loaded = fp.load_run(tmp_path / "run")
-    assert loaded.settings.data == "molecules"
-    assert "lambda" in loaded.settings.features
-    assert {graph.label for graph in loaded.graphs} == {None}
-    page = report_page([read_run(tmp_path / "run", "mine")], figures=[])
-    assert "molecules" in page
-
-
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
@@ -137,12 +114,21 @@ def test_loaders_and_data_sets_are_taken_everywhere(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("own", [False, True])
 def test_the_features_in_run_json_are_those_that_the_model_saw(tmp_path: Path, own: bool) -> None:
-    """The default is the graph's own features, or degrees where it has none: the run says which."""
+    """The default is the graph's own features, or degrees where it has none: the run says which; and the model by its weights."""
     graphs = [graph.replaced(node_features=np.ones((graph.num_nodes, 1)) if own else None) for graph in topologies(8)]
     smooth = fp.SmoothedClassifier(fp.models.GCN(in_features=1, num_classes=8, seed=0).eval(), NOISE)
     fp.certify_run(smooth, graphs, out=tmp_path / "run", samples=64)
-    settings = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
-    assert settings["features"] == ("own" if own else "degree")
+    settings = fp.load_run(tmp_path / "run").settings
+    assert settings.features == ("own" if own else "degree")
+    fp.models.save(smooth.model, tmp_path / "model")
+    assert settings.model_sha256 == fp.models.load_metadata(tmp_path / "model").weights_hash
+    bare = [graph.replaced(label=None) for graph in graphs]
+    degrees = fp.SmoothedClassifier(by_edges, NOISE, num_classes=3, features=lambda graph: graph.degrees[:, None])
+    fp.certify_run(degrees, bare, out=tmp_path / "bare", name="unlabelled", samples=64, workers=2)
+    loaded = fp.load_run(tmp_path / "bare")
+    assert (loaded.settings.data, {graph.label for graph in loaded.graphs}) == ("unlabelled", {None})
+    assert "lambda" in loaded.settings.features
+    assert "unlabelled" in report_page([read_run(tmp_path / "bare", "mine")], figures=[])
 
 
 GRAPHS = [fp.Graph(6, [(0, 1), (1, 2), (2, 3)][:size], label=size % 2, name=f"{size}") for size in (1, 2, 3)]

@@ -75,6 +75,8 @@ BAD_INPUT = [
     (f"{TRAIN} --add 0.1", "noise needs keep, or both add and remove"),
     (f"{TRAIN} --add 0.6 --remove 0.5", "add + remove must be below 1"),
     ("radius --p-lower 1.5 --keep 0.9", "p_lower"),
+    (f"{TRAIN} --add nan --remove 0.5", "add must be a finite probability"),
+    (f"{TRAIN} --add 1e-12 --remove 0.5", "add is too small to sample exactly"),
     # voting
     (f"{TRAIN} --groups 70000", "groups must be an integer from 1 to 65536; got 70000 (for instance 5)"),
     (f"{TRAIN} --renumber", "--renumber belongs to voting, and the defence here is none (leave it out)"),
@@ -122,6 +124,7 @@ BAD_INPUT = [
     ("certify --model own:make --data graphs --out new", "model was not trained for a defence, so one must be given"),
     ("certify --model own:missing --data graphs --out new", "own has no callable missing"),
     ("certify --model own.py:make --data graphs --out new", "importing own.py failed"),
+    ("certify --model ./own:make --data graphs --out new", "--model must read package.module:name; got './own:make'"),
     ("certify --model others:boom --data graphs --out new", "the factory failed with RuntimeError: no licence"),
     ("certify --model others:nothing --data graphs --out new", "the factory must return a model; got None"),
     (OWN.replace("own:make", "others:letters"), "the classifier must return class numbers"),

@@ -17,7 +17,6 @@ from flipproof.datasets.sources import DataSource, fingerprint, model_data, part
 from flipproof.datasets.splits import folds, read_folds, write_folds
 from flipproof.errors import InputError
 from support.command_line import call, write_graphs
-from support.shared_data import data_root
 
 RING = fp.Graph(4, [(0, 1), (1, 2), (2, 3), (0, 3)])
 
@@ -30,17 +29,17 @@ def written(folder: Path, **files: str) -> Path:
     return folder
 
 
-def test_gexf_with_attributes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["graphml", "gexf"])
+def test_files_as_networkx_writes_them(kind: str, tmp_path: Path) -> None:
     graph = networkx.cycle_graph(4)
-    networkx.set_node_attributes(graph, {0: 1.5, 1: 2.5, 2: 3.5, 3: 4.5}, "mass")
+    networkx.set_node_attributes(graph, {node: node + 1.5 for node in graph}, "mass")
     networkx.set_edge_attributes(graph, 2.0, "bond")
-    written(tmp_path, labels__csv="a.gexf,ring\nb.gexf,path\n")
-    networkx.write_gexf(graph, tmp_path / "a.gexf")
-    networkx.write_gexf(graph, tmp_path / "b.gexf")
+    written(tmp_path, labels__csv=f"a.{kind},10\nb.{kind},9\n")
+    for name in ("a", "b"):
+        getattr(networkx, f"write_{kind}")(graph, tmp_path / f"{name}.{kind}")
     data = fp.datasets.folder(tmp_path)
-    assert data[0].topology == RING.topology
-    assert data.feature_names == ["mass"]
-    assert data[1].node_features.tolist() == [[1.5], [2.5], [3.5], [4.5]]
+    assert (data.class_names, data.feature_names) == (("9", "10"), ["mass"])  # numbers sort as numbers
+    assert data[1] == RING.replaced(node_features=[[1.5], [2.5], [3.5], [4.5]], label=0)
     ignored = {attribute.name: attribute.remark for attribute in data.attributes if not attribute.columns}
     assert ignored == {"bond (of edges)": "an edge that the noise adds has none"}
 
@@ -194,33 +193,18 @@ def write(folder: Path, labels: str = "file,label\nsquare.edges,ring\n", **files
 
 
 def test_edge_lists_and_json_together(tmp_path: Path) -> None:
-    labels = "file,label\nsquare.edges, ring\npair.json,pair\nnames.csv,pair\n"
-    write(tmp_path / "mine", labels, pair__json=json.dumps(LINKS), names__csv="source,target\nx,y\ny,z\n")
+    labels = "file,label\nsquare.edges, ring\npair.json,pair\nnames.csv,pair\nnumbers.txt,pair\n"
+    files = {"pair__json": json.dumps(LINKS), "names__csv": "source,target\ny,x\ny,z\n", "numbers__txt": "10 2\n2 1\n"}
+    write(tmp_path / "mine", labels, **files)
     data = fp.datasets.folder(tmp_path / "mine")
-    assert (data.name, data.class_names, data.labels.tolist()) == ("mine", ("pair", "ring"), [1, 0, 0])
-    assert [(graph.num_nodes, graph.num_edges) for graph in data] == [(5, 4), (2, 1), (3, 2)]
+    assert (data.name, data.class_names, data.labels.tolist()) == ("mine", ("pair", "ring"), [1, 0, 0, 0])
+    assert [(graph.num_nodes, graph.num_edges) for graph in data] == [(5, 4), (2, 1), (3, 2), (3, 2)]
     assert data[0].edges.tolist() == [[0, 1], [0, 3], [1, 2], [2, 3]]
     assert data[0].degrees[4] == 0
+    assert data[2].edges.tolist() == [[0, 1], [0, 2]], "names are numbered as they appear"
+    assert data[3].edges.tolist() == [[0, 1], [1, 2]], "whole numbers are sorted"
     assert all(graph.node_features is None for graph in data)  # edge lists have no attributes
-    assert [graph.name for graph in data] == ["square.edges", "pair.json", "names.csv"]
-
-
-def test_graphml_as_networkx_writes_it(tmp_path: Path) -> None:
-    graph = networkx.cycle_graph(4)
-    networkx.set_node_attributes(graph, {node: float(node**2) for node in graph}, "size")
-    networkx.set_node_attributes(graph, "C", "element")
-    write(tmp_path, "ring.graphml,10\nalso.graphml,9\n")
-    for name in ("ring", "also"):
-        networkx.write_graphml(graph, tmp_path / f"{name}.graphml")
-    data = fp.datasets.folder(tmp_path)
-    assert data.class_names == ("9", "10")  # numbers sort as numbers
-    assert data[0] == fp.Graph(4, [(0, 1), (1, 2), (2, 3), (0, 3)], np.array([[0], [1], [4], [9]], np.float32), 1)
-
-
-def test_whole_numbers_are_sorted_and_other_names_keep_their_order(tmp_path: Path) -> None:
-    write(tmp_path, "a.txt,0\nb.txt,1\n", a__txt="10 2\n2 1\n", b__txt="q p\np r\n")
-    data = fp.datasets.folder(tmp_path)
-    assert [graph.edges.tolist() for graph in data] == [[[0, 1], [1, 2]], [[0, 1], [1, 2]]]
+    assert [graph.name for graph in data] == ["square.edges", "pair.json", "names.csv", "numbers.txt"]
 
 
 GRAPHML = '<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph edgedefault="{kind}">{body}</graph></graphml>'
@@ -261,9 +245,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, labels: str, files: dict[s
     with pytest.raises(fp.InputError, match=r"\(.*\)$") as caught:
         fp.datasets.folder(tmp_path)
     assert sentence in str(caught.value)
-
-
-def test_a_folder_without_table_and_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").unlink()
     with pytest.raises(fp.InputError, match=r"labels\.csv is missing"):
         fp.datasets.folder(tmp_path)
     with pytest.raises(fp.InputError, match="is not a folder"):
@@ -286,13 +268,6 @@ def saved_with(folder: Path, **metadata: object) -> models.SavedModel:
     return models.load_metadata(folder)
 
 
-def test_topologies_with_a_number_and_a_seed() -> None:
-    assert len(DataSource("topologies").load()) == 480
-    first, second = DataSource("topologies:16").load(), DataSource("topologies:16", seed=1).load()
-    assert (len(first), len(second)) == (16, 16)
-    assert fingerprint(first) != fingerprint(second)
-
-
 def test_a_folder_and_a_tu_name_and_the_folder_of_a_tu_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_graphs(tmp_path / "mine")
     assert len(DataSource(str(tmp_path / "mine")).load()) == 12
@@ -309,6 +284,7 @@ def test_a_folder_called_like_the_data_does_not_come_between(tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     write_graphs(tmp_path / "topologies")
     source = DataSource("topologies:16")
+    assert (len(source.load()), source.load() == DataSource("topologies:16", seed=1).load()) == (16, False)
     assert source.metadata(source.load())["data"] == "topologies:16"
     assert DataSource("topologies").load().num_classes == 8
     write_graphs(tmp_path / "TOY")
@@ -451,19 +427,6 @@ def test_other_data_get_the_columns_of_the_model(tmp_path: Path) -> None:
     write_table(tmp_path / "two", {"a": atoms("OO"), "b": [{}]})
     with pytest.raises(fp.InputError, match=r"b\.json: element of node 0 .*; it is missing"):
         fp.datasets.folder(other, like=like)
-
-
-def test_the_real_sets_say_what_their_columns_are() -> None:
-    data = fp.datasets.tu("MUTAG", data_root())
-    assert len(data.feature_names) == data.num_node_features == 7
-    assert data.attributes[-1].words == "ignored: an edge that the noise adds has none"
-    assert len(fp.datasets.tu("ENZYMES", data_root()).feature_names) == 21
-
-
-def test_graphs_of_several_classes() -> None:
-    path, other = fp.Graph(3, [(0, 1), (1, 2)], label=0), fp.Graph(3, [(0, 2), (1, 2)], label=1)
-    data = fp.datasets.Dataset([path, other, fp.Graph(3, [], label=1), path.replaced(edges=[(0, 1)])])
-    assert described(data)["in_several_classes"] == 2
 
 
 def test_the_categories_go_with_the_model(

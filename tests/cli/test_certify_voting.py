@@ -65,8 +65,8 @@ def test_an_edge_blind_model_needs_no_other_defence(shell: Shell) -> None:
         assert (row["method"], row["radius"], row["alpha"]) == ("edge-blind", row["num_slots"], 0.0)
     assert shell("verify", "run").code == 0
     assert others in shell("certify", "--model", "blind", "--groups", 3, "--out", "new").err
-    asked = shell("certify", "--model", "blind", "--defence", "edge-blind", "--samples", 5, "--out", "asked")
-    assert "--samples belongs to smoothing, and the defence here is edge-blind" in asked.err
+    sampled = shell("certify", "--model", "blind", "--defence", "edge-blind", "--samples", 5, "--out", "asked")
+    assert "--samples belongs to smoothing, and the defence here is edge-blind" in sampled.err
 
 
 def test_the_undefended_model_is_certified_at_radius_0(shell: Shell) -> None:

@@ -150,13 +150,13 @@ SPLITS = Path(__file__).parents[2] / "benchmarks" / "splits"
 def test_what_is_written_is_read_and_is_what_folds_makes(tmp_path: Path) -> None:
     data = topologies(80)
     write_folds(tmp_path / "f.json", data)
-    found = read_folds(tmp_path / "f.json", data)
-    for ours, theirs in zip(found, folds(data, number=10, validation=True), strict=True):
+    parts = read_folds(tmp_path / "f.json", data)
+    for ours, theirs in zip(parts, folds(data, number=10, validation=True), strict=True):
         for part in ("train_indices", "validation_indices", "test_indices"):
             np.testing.assert_array_equal(getattr(ours, part), getattr(theirs, part))
-    tested = np.concatenate([part.test_indices for part in found])
+    tested = np.concatenate([part.test_indices for part in parts])
     assert sorted(tested.tolist()) == list(range(80))
-    assert all(np.bincount(part.test.labels, minlength=8).max() <= 2 for part in found)
+    assert all(np.bincount(part.test.labels, minlength=8).max() <= 2 for part in parts)
 
 
 def test_the_published_folds_of_the_paper_s_graphs_are_theirs(tmp_path: Path) -> None:
@@ -300,9 +300,9 @@ def test_a_model_folder_remembers_its_data_and_split(tmp_path: Path, monkeypatch
     saved = saved_with(tmp_path / "model", **source.metadata(graphs))
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    again, found = model_data(saved.metadata, **NOTHING)
-    assert found == graphs
-    assert again.split(found).test_indices.tolist() == source.split(graphs).test_indices.tolist()
+    again, same = model_data(saved.metadata, **NOTHING)
+    assert same == graphs
+    assert again.split(same).test_indices.tolist() == source.split(graphs).test_indices.tolist()
     other, _ = model_data(saved.metadata, **(NOTHING | {"split_seed": 8}))
     assert other.split_seed == 8
     (tmp_path / "mine" / "0.edges").write_text("0 1\n")
@@ -437,8 +437,8 @@ def test_the_categories_go_with_the_model(
     data = write_table(
         tmp_path / "mine", {f"g{place}": atoms(word, note="n" * place) for place, word in enumerate(words)}
     )
-    asked = ("--data", data, "--epochs", 1, "--keep", 0.9, "--hidden", 4, "--out", tmp_path / "model")
-    done = call(monkeypatch, capsys, "train", *asked)
+    options = ("--data", data, "--epochs", 1, "--keep", 0.9, "--hidden", 4, "--out", tmp_path / "model")
+    done = call(monkeypatch, capsys, "train", *options)
     assert done.code == 0, done.err
     assert "element  3 categories, one-hot: C, N, O" in done.err
     assert "note     ignored: " in done.err or "note     12 categories" in done.err
@@ -461,14 +461,14 @@ def test_describe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     for part in ("even", "odd", "element  3 categories, one-hot: C, N, O", "bad      ignored: 'v' at every node"):
         assert part in done.out
     assert "2 graphs also occur in another class" in done.out
-    found = json.loads(call(monkeypatch, capsys, "describe", "--data", data, "--json").out)
-    assert found["classes"] == {"even": 2, "odd": 1}
-    assert found["in_several_classes"] == 2
-    assert found["attributes"][1] == {"name": "element", "columns": 3, "categories": ["C", "N", "O"], "remark": ""}
-    assert (found["different_graphs"], found["repeated_graphs"]) == (2, 2), (
+    summary = json.loads(call(monkeypatch, capsys, "describe", "--data", data, "--json").out)
+    assert summary["classes"] == {"even": 2, "odd": 1}
+    assert summary["in_several_classes"] == 2
+    assert summary["attributes"][1] == {"name": "element", "columns": 3, "categories": ["C", "N", "O"], "remark": ""}
+    assert (summary["different_graphs"], summary["repeated_graphs"]) == (2, 2), (
         "a and b are one molecule, read from both ends"
     )
-    reach = {entry["title"]: entry["radius"] for entry in found["defences"]}
+    reach = {entry["title"]: entry["radius"] for entry in summary["defences"]}
     assert reach["keep 0.8"]["1,000 samples"] <= reach["keep 0.8"]["100,000 samples"]
     assert "2 graphs occur more than once, with other node numbers: 2 of 3 are different" in done.out
     assert f"flipproof protect --data {data} --radius 1" in done.out
@@ -476,10 +476,10 @@ def test_describe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 def test_the_reach_that_is_described_is_that_of_votes_which_all_agree() -> None:
     graphs = fp.datasets.topologies(8)
-    found = described(graphs)
-    assert found["remarks"] == []
-    entry = next(entry for entry in found["defences"] if entry["title"] == "keep 0.9")
-    usual = next(graph for graph in graphs if graph.num_nodes == found["usual_nodes"])
+    summary = described(graphs)
+    assert summary["remarks"] == []
+    entry = next(entry for entry in summary["defences"] if entry["title"] == "keep 0.9")
+    usual = next(graph for graph in graphs if graph.num_nodes == summary["usual_nodes"])
     smooth = fp.SmoothedClassifier(lambda shown: [3] * len(shown), fp.EdgeNoise(keep=0.9), num_classes=8)
     certificate = smooth.certify(usual, samples=1000, seed=0, method="votes")
     assert entry["radius"]["1,000 samples"] == certificate.radius > 0

@@ -184,19 +184,19 @@ def random_graph(generator: np.random.Generator, n: int, kinds: int) -> Graph:
 def exact(first: Graph, second: Graph) -> int | None:
     """The fewest flips over all matchings of nodes that keep their features."""
     a, b = (graph.adjacency().astype(np.int64) for graph in (first, second))
-    found = [
+    flips = [
         int(np.triu(a ^ b[np.ix_(order, order)], 1).sum())
         for order in map(list, itertools.permutations(range(first.num_nodes)))
         if (first.node_features == second.node_features[order]).all()
     ]
-    return min(found, default=None)
+    return min(flips, default=None)
 
 
 def test_distances_are_upper_bounds_and_mostly_exact() -> None:
     generator = np.random.default_rng(0)
     graphs = [random_graph(generator, 5, 1 + index % 2) for index in range(40)]
     labels = [index % 3 for index in range(40)]
-    found = distances(graphs, labels, most=20)
+    apart = distances(graphs, labels, most=20)
     same = [
         (i, j)
         for i, j in itertools.combinations(range(40), 2)
@@ -205,11 +205,11 @@ def test_distances_are_upper_bounds_and_mostly_exact() -> None:
     hits = 0
     for pair in same:
         truth = exact(graphs[pair[0]], graphs[pair[1]])
-        assert (pair in found) == (truth is not None)
+        assert (pair in apart) == (truth is not None)
         if truth is not None:
-            assert found[pair] >= truth
-            hits += found[pair] == truth
-    assert hits > 0.9 * len(found) > 20
+            assert apart[pair] >= truth
+            hits += apart[pair] == truth
+    assert hits > 0.9 * len(apart) > 20
 
 
 def test_the_count_is_that_of_the_largest_independent_set() -> None:

@@ -22,8 +22,8 @@ ENGINES: list[Callable[[], Engine]] = [ThisProcess, lambda: Processes(2), lambda
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_closure_needs_no_pickling_and_every_task_is_done_once(engine: Callable[[], Engine]) -> None:
-    found = list(engine().run(lambda task: task * 10, range(50)))
-    assert sorted(found) == [(task, task * 10) for task in range(50)]
+    results = list(engine().run(lambda task: task * 10, range(50)))
+    assert sorted(results) == [(task, task * 10) for task in range(50)]
 
 
 @pytest.mark.parametrize("engine", ENGINES[1:])

@@ -204,9 +204,9 @@ def test_attacks_are_written_and_not_made_again(tmp_path: Path) -> None:
     assert summary["attacks_within_a_certified_radius"] == 0
     rows = list(csv.DictReader((tmp_path / "attacks.csv").read_text().splitlines()))
     assert len(rows) == 12
-    _, found = read_attacks(tmp_path)
+    _, attacks = read_attacks(tmp_path)
     for row in rows:
-        result = found[int(row["graph"])][row["target"]]
+        result = attacks[int(row["graph"])][row["target"]]
         assert (str(result["success"]), str(result["size"])) == (row["success"], row["size"])
     before = stored(tmp_path)
     replace_evidence(tmp_path, 10, None)

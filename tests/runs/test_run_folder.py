@@ -186,13 +186,13 @@ def test_what_is_written_comes_back(tmp_path: Path) -> None:
 
 
 def test_the_question_is_read_by_its_defence(tmp_path: Path) -> None:
-    for defence, asked in (
+    for defence, question in (
         (SMOOTH, {"samples": 10, "seed": 3, "alpha": 0.1, "simultaneous": True}),
         (fp.VotingClassifier(black_box, 3, num_classes=2), {}),
         (fp.EdgeBlindClassifier(black_box, num_classes=2), {}),
     ):
-        settings = settings_of(defence, GRAPHS, **asked)
-        assert settings.request() == from_plain(defence.defence.request, {**asked, "graphs": 100})
+        settings = settings_of(defence, GRAPHS, **question)
+        assert settings.request() == from_plain(defence.defence.request, {**question, "graphs": 100})
         assert settings.defence_object == defence.defence
     simultaneous = settings_of(SMOOTH, GRAPHS, samples=10, seed=3, alpha=0.1, simultaneous=True).request()
     assert simultaneous.level == 0.1 / 100, "alpha is shared among the graphs of the run"
@@ -259,7 +259,10 @@ def certified() -> tuple[Any, list[fp.Certificate]]:
 def test_groups_make_no_difference(
     certified: tuple[Any, list[fp.Certificate]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: int
 ) -> None:
-    rows = [certificate_row(place, graph, found) for place, (graph, found) in enumerate(zip(*certified, strict=True))]
+    rows = [
+        certificate_row(place, graph, certificate)
+        for place, (graph, certificate) in enumerate(zip(*certified, strict=True))
+    ]
     monkeypatch.setattr(table, "ROWS_AT_ONCE", group)
     write_table(tmp_path, iter(rows))
     stored = read_table(tmp_path)

@@ -169,17 +169,14 @@ class Line:
         """How many graphs of a table the network answers right; ``None`` without one, or without labels."""
         if self.answers is None:
             return None
-        indices, labels = columns_of(rows, "graph", "label").values()
-        if all(label is None for label in labels):
-            return None
-        return sum(1 for index, label in zip(indices, labels, strict=True) if self.answers[index] == label)
+        labels = dict(zip(*columns_of(rows, "graph", "label").values(), strict=True))
+        known = [index for index, label in labels.items() if label is not None]
+        return sum(self.answers[index] == labels[index] for index in known) if known else None
 
     def majority_right(self, rows: Sequence[Row]) -> int | None:
         """How many graphs of a table are of the class that is most frequent in training; ``None`` if nothing is known."""
         labels = columns_of(rows, "label")["label"]
-        if self.majority is None or all(label is None for label in labels):
-            return None
-        return labels.count(self.majority)
+        return None if self.majority is None or set(labels) == {None} else labels.count(self.majority)
 
 
 def keep_line(run: Run[CertifySettings], line: Line) -> None:

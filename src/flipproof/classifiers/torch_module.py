@@ -85,7 +85,7 @@ class TorchClassifier(Classifier):
             )
         self._one_logit = logits.numel() == batch.size
         logits = logit_per_class(logits, batch.size, self.num_classes)
-        return logits.to(torch.promote_types(logits.dtype, torch.float32)).cpu().numpy()
+        return logits.detach().to(torch.promote_types(logits.dtype, torch.float32)).cpu().numpy()
 
     def finer(self) -> Classifier | None:
         if any(weight.dtype == torch.float64 for weight in self.module.parameters()):

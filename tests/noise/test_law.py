@@ -112,9 +112,9 @@ nodes = st.integers(0, 2**31 - 1)
 @given(st.lists(st.tuples(nodes, nodes), min_size=1, max_size=20), st.integers(1, 2**16), st.integers(0, _64))
 def test_the_hash_is_the_documented_one_and_symmetric(pairs: list[tuple[int, int]], count: int, key: int) -> None:
     groups = EdgeGroups(count, key)
-    found = groups.of_pairs(np.array(pairs))
-    assert found.tolist() == [by_hand(u, v, count, key) for u, v in pairs]
-    assert np.array_equal(found, groups.of_pairs(np.array(pairs)[:, ::-1]))
+    numbers = groups.of_pairs(np.array(pairs))
+    assert numbers.tolist() == [by_hand(u, v, count, key) for u, v in pairs]
+    assert np.array_equal(numbers, groups.of_pairs(np.array(pairs)[:, ::-1]))
 
 
 @given(graphs(max_nodes=7, frozen=True), st.integers(1, 9), st.integers(0, 3))

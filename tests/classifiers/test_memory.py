@@ -17,7 +17,7 @@ NOISE = fp.EdgeNoise(keep=0.9)
 
 
 def random_graph(nodes: int, edges: int) -> fp.Graph:
-    """A graph of so many nodes and about so many edges."""
+    """A graph with this number of nodes and about this number of edges."""
     pairs = np.random.default_rng(0).integers(0, nodes, (edges, 2))
     return fp.Graph(nodes, pairs[pairs[:, 0] != pairs[:, 1]])
 

@@ -128,7 +128,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], list[str]]] = {
     "names": (lambda: lambda graphs: ["cat"] * len(graphs), {}, ["class numbers", "'cat'", "map class names"]),
     "fractions": (lambda: lambda graphs: [0.5] * len(graphs), {}, ["class numbers", "0.5"]),
     "NaN labels": (lambda: lambda graphs: [np.nan] * len(graphs), {}, ["class numbers", "nan"]),
-    "nothing": (lambda: lambda graphs: [None] * len(graphs), {}, ["class numbers", "None"]),
     "one label": (lambda: lambda graphs: 1, {}, ["one label per graph, shape [32]; got shape []"]),
     "logits from a callable": (
         lambda: lambda graphs: np.zeros((len(graphs), 3)),
@@ -146,7 +145,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], list[str]]] = {
     "features misspelt": (lambda: Base().eval(), {"features": "degre"}, ["features must be one of", "'degre'"]),
     "features misspelt, callable": (lambda: len, {"features": "degre"}, ["features must be one of", "'degre'"]),
     "one class": (lambda: Base().eval(), {"num_classes": 1}, ["num_classes must be an integer of at least 2; got 1"]),
-    "classes unknown": (lambda: Base().eval(), {"num_classes": None}, ["num_classes must be", "got None"]),
 }
 
 

@@ -180,7 +180,7 @@ def test_our_own_network(layers: int, nodes: int) -> None:
         assert_same_answers(model, graph_of(nodes))
 
 
-def test_a_network_that_was_changed_is_asked_as_it_is() -> None:
+def test_a_network_of_ours_that_was_changed_answers_as_it_is() -> None:
     class Doubled(models.GCN):
         def forward(self, x: Tensor, adj: Tensor, mask: Tensor) -> Tensor:
             return 2 * super().forward(x, adj, mask)

@@ -99,11 +99,6 @@ def test_spec_makes_the_same_hook_again(spec: str) -> None:
     torch.testing.assert_close(as_features(as_features(spec).spec).of(graph), as_features(spec).of(graph))
 
 
-def test_a_function_of_ones_own_has_no_spec() -> None:
-    assert as_features(triangles).spec is None
-    assert as_features(["degree", triangles]).spec is None
-
-
 @pytest.mark.parametrize(
     ("value", "reads_own", "reads_edges"),
     [
@@ -120,6 +115,7 @@ def test_a_function_of_ones_own_has_no_spec() -> None:
 def test_what_a_hook_reads(value: Any, reads_own: bool, reads_edges: bool) -> None:
     hook = as_features(value)
     assert (hook.reads_own, hook.reads_edges) == (reads_own, reads_edges)
+    assert (hook.spec is None) == callable(value), "a user's own function has no name"
 
 
 def test_integer_features_stay_integers_for_embeddings() -> None:
@@ -292,11 +288,3 @@ def test_edge_features_for_a_model_that_takes_none() -> None:
 
     with pytest.raises(fp.InputError, match="takes edge_attr and batch by name"):
         fp.SmoothedClassifier(Plain().eval(), NOISE, num_classes=2, edge_features=ends)
-
-
-def test_a_data_with_edge_attributes_is_taken_with_a_warning() -> None:
-    data = graph().to_pyg()
-    data.edge_attr = torch.ones(data.num_edges, 2)
-    smooth = fp.SmoothedClassifier(WithData("nothing").eval(), NOISE)
-    with pytest.warns(UserWarning, match=r"edge_attr of the PyG Data is not used.*edge_features"):
-        smooth.certify(data, samples=10)

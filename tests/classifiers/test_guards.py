@@ -45,13 +45,6 @@ def test_models_that_depend_on_the_batch_are_refused(mutant: str, convention: st
             fp.VotingClassifier(model, 100, features=features_of(convention)).check(graphs)
 
 
-def test_batch_norm_in_training_mode_is_refused() -> None:
-    model = ByBatch(nn.BatchNorm1d(WIDTH))
-    model.part.train()
-    with pytest.raises(fp.InputError, match="training mode"):
-        fp.SmoothedClassifier(model, NOISES[0], features="degree")
-
-
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_networks_are_not_refused(name: str) -> None:
     graphs = [*ODD, TREE, *fp.datasets.topologies(8, seed=0)]  # among them complete ones, in which all nodes look alike

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
 from flipproof import EdgeNoise, Graph
 from flipproof.noise import BLOCK, STREAM_VERSION, SampleStream, keyed_draws, noisy_states
@@ -188,26 +187,6 @@ def test_sparse_sampler_as_chosen_by_itself_follows_the_law(graph: Graph) -> Non
     assert min(pvalues.values()) > FALSE_ALARM, pvalues
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-def test_a_flip_has_exactly_its_probability(sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slot flips for the 32-bit numbers 0..k-1 and for no other: k of 2**32 of them."""
-    noise = EdgeNoise.from_thresholds(3, 5)
-    graph = Graph(3, [(0, 1), (0, 2), (1, 2)]) if sparse else Graph(3, [(0, 1), (1, 2)])
-    source = forced_sparse(graph, noise) if sparse else stream(graph, noise)
-    thresholds = np.where(graph.slot_states, 5, 3)
-
-    def words(start: int, stop: int) -> np.ndarray:
-        """Sample k draws the number k for every slot, and the largest one after that."""
-        halves = np.full((stop - start, 2 * source.words_per_sample), 2**32 - 1, dtype="<u4")
-        halves[:, :3] = np.arange(start, stop)[:, None]
-        return halves.view("<u8")
-
-    monkeypatch.setattr(source, "_words", words)
-    assert source.flips(0, 8).tolist() == [[k < threshold for threshold in thresholds] for k in range(8)]
-    monkeypatch.setattr(source, "_words", lambda start, stop: words(2**32 - 1, 2**32))
-    assert not source.flips(0, 1).any(), "the largest number never flips"
-
-
 def test_frozen_pairs_never_flip() -> None:
     for graph, noise in ((FROZEN, EdgeNoise(add=0.3, remove=0.6)), (FROZEN_RING, SPARSE_NOISE)):
         source = stream(graph, noise)
@@ -291,17 +270,6 @@ def test_the_golden_draws() -> None:
     by_numpy = np.random.Generator(np.random.Philox(key=0xF6CCB2E1)).integers(0, 2**32, 5, dtype=np.uint32)
     words = np.random.Philox(key=0xF6CCB2E1).random_raw(3)
     assert halves(words)[:5].tolist() == by_numpy.tolist(), "the same order of halves as numpy's"
-
-
-def test_draws_are_uniform_and_batches_independent() -> None:
-    first, second = (keyed_draws("uniform", 1, index, (200_000,)) for index in (0, 1))
-    for shift in (0, 8, 16, 24):  # each byte
-        counts = np.bincount((first >> shift) & 255, minlength=256)
-        assert stats.chisquare(counts).pvalue > FALSE_ALARM
-    together = np.bincount((first >> 28) * 16 + (second >> 28), minlength=256)
-    assert stats.chisquare(together).pvalue > FALSE_ALARM
-    neighbours = np.bincount((first[:-1:2] >> 28) * 16 + (first[1::2] >> 28), minlength=256)
-    assert stats.chisquare(neighbours).pvalue > FALSE_ALARM
 
 
 def slow_graphs(graph: Graph, flips: np.ndarray) -> list[networkx.Graph]:

@@ -188,28 +188,25 @@ def test_graphs_of_several_widths_are_looked_at_apart() -> None:
         refuse_clean_edges([TREES[1].replaced(node_features=np.eye(9)), bad, TREES[2]])
 
 
+RANDOM = Graph(100, np.argwhere(np.triu(np.random.default_rng(0).random((100, 100)) < 0.05, 1)))
+ENOUGH: dict[str, tuple[list[Graph], list[str]]] = {
+    "one graph, of values that no label has": (
+        [tree(14, 3)],
+        ["square root", "log2", "inverse", "by n", "standardised", "PageRank", "Laplacian", "random walk"],
+    ),
+    "one graph of larger degrees than atoms have": ([RANDOM], ["permuted one-hot", "binned one-hot", "two kinds"]),
+    "three small graphs": (TREES[2:5], [form for form in DEGREES if form not in ("noise", "permuted one-hot")]),
+}
+
+
 @pytest.mark.parametrize(
-    "form", ["square root", "log2", "inverse", "by n", "standardised", "PageRank", "Laplacian", "random walk"]
+    ("enough", "form"), [(enough, form) for enough, (_, forms) in ENOUGH.items() for form in forms]
 )
-def test_a_single_graph_is_enough_for_values_that_no_label_has(form: str) -> None:
-    graph = tree(14, 3)
-    with pytest.raises(InputError, match="column"):
-        refuse_clean_edges([beside_others(graph, (DEGREES | OTHERS)[form](graph), 0)])
-
-
-@pytest.mark.parametrize("form", [form for form in DEGREES if form not in ("noise", "permuted one-hot")])
-def test_a_few_small_graphs_are_enough_for_degrees(form: str) -> None:
-    computed = [beside_others(graph, DEGREES[form](graph), seed) for seed, graph in enumerate(TREES[2:5])]
+def test_few_graphs_are_enough(enough: str, form: str) -> None:
+    columns = (DEGREES | OTHERS | {"two kinds": lambda graph: graph.degrees > 4})[form]
+    computed = [beside_others(graph, columns(graph), seed) for seed, graph in enumerate(ENOUGH[enough][0])]
     with pytest.raises(InputError, match="column"):
         refuse_clean_edges(computed)
-
-
-@pytest.mark.parametrize("form", ["permuted one-hot", "binned one-hot", "two kinds"])
-def test_one_graph_of_larger_degrees_than_atoms_have_is_enough_for_kinds(form: str) -> None:
-    graph = Graph(100, np.argwhere(np.triu(np.random.default_rng(0).random((100, 100)) < 0.05, 1)))
-    columns = (DEGREES | {"two kinds": lambda graph: graph.degrees > 4})[form](graph)
-    with pytest.raises(InputError, match="degree"):
-        refuse_clean_edges([beside_others(graph, columns, 0)])
 
 
 def test_the_name_of_the_column_is_told() -> None:

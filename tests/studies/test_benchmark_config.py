@@ -40,17 +40,17 @@ GOOD = "[[row]]\ndefence = 'voting'\nsettings = [{ groups = 3 }]\n[[data]]\nname
         ),
         (GOOD.replace("groups = 3", "groups = 0"), "row[0]: settings: "),
         (GOOD.replace("[[data]]", "asked = { deep = 1 }\n[[data]]"), "row[0]: asked.deep is nothing that voting takes"),
-        (GOOD.replace("[[data]]", "asked = { depth = -1 }\n[[data]]"), "row[0]: asked: depth must be"),
+        (GOOD.replace("[[data]]", "asked = { depth = -1 }\n[[data]]"), "row voting: asked: depth must be"),
         (GOOD + "[[data]]\nname = 'topologies:40'\n", "data[1].name 'topologies:40' is there twice"),
-        ("[[row]]\ndefence = 'local'\nname = 'voting'\n" + GOOD, "row[1]: name 'voting' is there twice"),
+        ("[[row]]\ndefence = 'local'\nname = 'voting'\n" + GOOD, "row voting: name 'voting' is there twice"),
         ("asked = { sampels = 9 }\n" + GOOD, "asked.sampels is nothing that a defence takes (did you mean samples?)"),
         (
             GOOD.replace("[[data]]", "readings = { counts = 'GNNCert' }\n[[data]]"),
-            "row[0]: readings: counts is no other certificate of voting (known: voting, counts alone)",
+            "row voting: readings: counts is no other certificate of voting (known: voting, counts alone)",
         ),
         (
             GOOD.replace("[[data]]", "readings = { 'voting, counts alone' = 'voting' }\n[[data]]"),
-            "row[0]: name 'voting' is there twice",
+            "row voting: name 'voting' is there twice",
         ),
         (
             GOOD.replace("groups = 3", "groups = 3, renumber = 9"),

@@ -253,14 +253,15 @@ def configured_candidates(name: str, tables: Sequence[Mapping[str, Any]]) -> tup
         raise InputError(f"settings: {error}") from error
 
 
-def check_sampling(sampling: Mapping[str, Any], candidate: Candidate | None = None) -> None:
-    """Refuse what certificates of the candidate, or of no defence, take."""
+def check_sampling(sampling: dict[str, Any], candidate: Candidate | None = None) -> dict[str, Any]:
+    """The values, unless certificates of the candidate, or of every defence, take no such thing."""
     kinds = spaces() if candidate is None else [candidate.defence]
     known = {option.name for kind in kinds for option in kind.asking}
     for key in sampling:
         if key not in known:
             who = "a defence" if candidate is None else candidate.defence.name
             raise InputError(f"asked.{key} is nothing that {who} takes ({hint(key, known)})")
+    return sampling
 
 
 def named_candidates(texts: Sequence[str]) -> tuple[Candidate, ...]:

@@ -327,7 +327,9 @@ def test_no_radius_and_no_attack_are_told_in_words(browser: Any, folder: Path) -
     rows = [row | {"predicted": None, "radius": -1, "adds_radius": -1, "removes_radius": -1} for row in run.rows[:1]]
     rows += [row | {"adds_radius": row["radius"] + 1} for row in run.rows[1:]]
     first = run.rows[0]["graph"]
-    readings = {method: {**found, first: Reading(None, -1, -1, -1, 0.1)} for method, found in run.readings.items()}
+    readings = {
+        method: {**by_graph, first: Reading(None, -1, -1, -1, 0.1)} for method, by_graph in run.readings.items()
+    }
     path = folder / "abstains.html"
     path.write_text(report_page([replace(run, rows=rows, readings=readings)]), encoding="utf-8")
     with opened(browser, path) as shown:
@@ -339,8 +341,10 @@ def test_no_radius_and_no_attack_are_told_in_words(browser: Any, folder: Path) -
             assert shown_rows[0][heads.index(name)] == "–"
         attacks = [line[heads.index("Attack")] for line in shown_rows]
         for row, text in zip(run.rows, attacks, strict=True):
-            found = run.attacks.get(row["graph"], {}).get("defended")
-            expected = "" if found is None else "none" if not found.success else str(found.size) if found.size else "–"
+            attack = run.attacks.get(row["graph"], {}).get("defended")
+            expected = (
+                "" if attack is None else "none" if not attack.success else str(attack.size) if attack.size else "–"
+            )
             assert text == expected
         assert {"–", "none", ""} <= set(attacks)
         page.click(f"{ROWS} .open")

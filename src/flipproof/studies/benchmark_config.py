@@ -20,8 +20,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from flipproof.datasets.sources import DataSource
 from flipproof.datasets.splits import FOLDS
 from flipproof.errors import InputError
-from flipproof.studies.candidate import Candidate, baselines, check_sampling, configured_candidates, hint
+from flipproof.studies.candidate import Candidate, baselines, check_sampling, configured_candidates
 from flipproof.studies.experiment import Experiment, check_training
+from flipproof.studies.search_space import hint
 
 Item = TypeVar("Item")
 Values = dict[str, Any]

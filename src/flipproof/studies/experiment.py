@@ -27,7 +27,8 @@ from flipproof.noise import STREAM_VERSION
 from flipproof.progress import note, progress
 from flipproof.runs.certifying import model_paths
 from flipproof.runs.run_folder import CertifySettings
-from flipproof.studies.candidate import Candidate, Learned, Threat, baselines, compared_defences, hint, on_networks
+from flipproof.studies.candidate import Candidate, Learned, Threat, baselines, compared_defences, on_networks
+from flipproof.studies.search_space import hint
 
 Piece = TypeVar("Piece", bound=Any)
 """A piece of a study, small enough to be sent to a process, with a name and a ``weight``: its rough cost."""

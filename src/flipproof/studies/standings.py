@@ -226,7 +226,11 @@ def standings(protocols: Sequence[Protocol], finished: Mapping[Job, Mapping[str,
         ]
         if any(row.row.edge_blind for row in rows):
             limit = next(iter(by_row.get(LIMIT, {}).values()), None)
-            left = limit and {r: most / limit["graphs"] for r, most in zip(RADII, limit["most"], strict=True)}
+            left = (
+                None
+                if limit is None
+                else {r: most / limit["graphs"] for r, most in zip(RADII, limit["most"], strict=True)}
+            )
             all_data.append(DataStandings(protocol, rows, left))
     return all_data
 
@@ -343,13 +347,13 @@ def _accuracy(data: DataStandings, shown: _Shown, limit: str, times: int = 1) ->
 def _cost(row: RowStanding) -> list[str]:
     if row.name != row.row.name:
         return [row.name, "-", f"as {row.row.name}", "-", "-", "-"]
-    asked = [(facts["seconds"]["ask"] + facts["seconds"]["read"]) / len(facts["graphs"]) for facts in row.facts]
+    seconds = [(facts["seconds"]["ask"] + facts["seconds"]["read"]) / len(facts["graphs"]) for facts in row.facts]
     return [
         row.name,
         "-" if row.under_attack is None else str(row.under_attack),
         "; ".join(dict.fromkeys(row.chosen)) or "-",
         f"{np.mean([facts['calls'] for facts in row.facts]):,.0f}",
-        f"{np.mean(asked):.3f}",
+        f"{np.mean(seconds):.3f}",
         f"{np.mean([facts['seconds']['train'] for facts in row.facts]):.1f}",
     ]
 

@@ -297,7 +297,7 @@ def test_settings_and_words():
     assert setting_words({"name": "local", **counting}) == "budget 3, counts only"
     assert local.training_arguments(counting)["counts_only"]
     assert described(from_plain(local.kind, counting)) == {"name": "local", "budget": 3}
-    with pytest.raises(fp.InputError, match="budget, counts_only"):
+    with pytest.raises(fp.InputError, match=r"budgets is no setting of local \(did you mean budget"):
         local.entry({"budgets": 3})
 
 

@@ -365,8 +365,8 @@ class DefendedClassifier:
 def explain(classifier: DefendedClassifier, graph: Any, *, seed: int | None = None) -> Certificate:
     """The certificate of a graph, with the pairs whose flips would hurt its answer most as ``certificate.weakest``.
 
-    Where the truth is known (exhaustive and priced votes, local networks), ``weakest.succeeds`` says whether these flips change the
-    answer; from sampled votes they are the pairs whose flips go with the smallest lead.
+    Where the truth is known (exhaustive and priced votes, local networks), ``weakest.succeeds`` says whether these flips change
+    the answer; from sampled votes they are the pairs whose flips go with the smallest lead.
 
     Args:
         classifier: A defended classifier, certified with its defaults.

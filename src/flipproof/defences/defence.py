@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from flipproof.certificates.certificate import Certificate, Evidence
 from flipproof.checks import checked_count
 from flipproof.classifiers import DEFAULT_MEMORY, as_classifier, unwrapped
-from flipproof.classifiers.guard import Guard, ShortcutDisagrees
+from flipproof.classifiers.guard import Guard
 from flipproof.defences import defence_class, trained_defence
 from flipproof.engines import Engine, ThisProcess, cores, local_engine
 from flipproof.errors import InputError
@@ -112,7 +112,6 @@ _STILL = EdgeNoise(add=0, remove=0)
 _TRIED_FIRST = 8  # graphs on which a model is tried before any work: most that is to be refused is refused there
 
 Progress = bool | Callable[[int, int], None]
-_Result = TypeVar("_Result")
 
 
 def described(defence: Defence) -> dict[str, Any]:
@@ -187,8 +186,7 @@ class DefendedClassifier:
 
     def predict(self, graph: Any) -> int | None:
         """The defended classifier's answer, or ``None`` where it abstains."""
-        member = as_graph(graph)
-        return self._agreeing([member], lambda: self.defence.answer(self, member))
+        return self.defence.answer(self, as_graph(graph))
 
     def predict_all(
         self,
@@ -199,19 +197,15 @@ class DefendedClassifier:
         engine: Engine | None = None,
     ) -> list[int | None]:
         """The answer for each graph, in their order; the arguments are those of :meth:`certify_all`."""
-        members, where = as_graphs(graphs), engine or self.engine(workers)
-
-        def answers() -> list[int | None]:
-            done: dict[int, int | None] = {}
-            with watched(progress, "asking", len(members), unit="graphs") as advance:
-                for (index, _), answer in where.run(
-                    lambda task: self.defence.answer(self, task[1]), enumerate(members)
-                ):
-                    done[index] = answer
-                    advance(1)
-            return [done[index] for index in range(len(members))]
-
-        return self._agreeing(members, answers)
+        members, done = as_graphs(graphs), dict[int, int | None]()
+        results = (engine or self.engine(workers)).run(
+            lambda task: self.defence.answer(self, task[1]), enumerate(members)
+        )
+        with watched(progress, "asking", len(members), unit="graphs") as advance:
+            for (index, _), answer in results:
+                done[index] = answer
+                advance(1)
+        return [done[index] for index in range(len(members))]
 
     def certify(self, graph: Any) -> Certificate:
         """The answer for a graph, and the number of edge flips that it withstands."""
@@ -244,15 +238,9 @@ class DefendedClassifier:
 
     def _evidence(self, graph: Graph, request: Any) -> Any:
         self.check_ahead([graph], request)
-        return self._agreeing([graph], lambda: self.defence.ask(self, graph, request))
-
-    def _agreeing(self, graphs: Sequence[Graph], work: Callable[[], _Result]) -> _Result:
-        """What work on the graphs returns; done again with the model itself where a shortcut to it gives other answers."""
-        try:
-            return work()
-        except ShortcutDisagrees as error:
-            self.take_no_shortcuts(graphs, error.remark)
-            return work()
+        evidence = self.defence.ask(self, graph, request)
+        _say_differing(evidence.differing, evidence.compared)
+        return evidence
 
     def _certificates(self, graphs: Sequence[Graph], request: Any, **where: Any) -> list[Certificate]:
         chosen = self.effective()
@@ -274,7 +262,7 @@ class DefendedClassifier:
         numbered, where, done = dict(enumerate(graphs)), engine or self.engine(workers), dict[int, Any]()
         with watched(progress, "certifying" if read else "asking", len(graphs), unit="graphs") as advance:
             for index, *answer in ask_all(self, request, numbered, engine=where, read=read):
-                advance(index not in done)
+                advance(1)
                 done[index] = answer
         return [done[index] for index in numbered]
 
@@ -302,12 +290,6 @@ class DefendedClassifier:
         if self._tries_every_graph and self.guard.untried(graph):
             self.guard.try_on(graph, self.defence.trial_noise)
             self.guard.passed(graph)
-
-    def take_no_shortcuts(self, graphs: Sequence[Graph], remark: str) -> None:
-        """Ask the model itself about all the graphs, after a shortcut to it gave other answers; tries it on them first."""
-        self.classifier.take_no_shortcuts(remark)
-        first = _TRIED_FIRST if self._tries_every_graph else None
-        self.guard.check_model(graphs, self.defence.trial_noise, first=first)
 
     @property
     def _tries_every_graph(self) -> bool:
@@ -370,36 +352,35 @@ def ask_all(
     engine: Engine | None = None,
     read: bool = True,
     quiet: bool = True,
-    restart: Callable[[], Iterable[int]] | None = None,
 ) -> Iterator[tuple[int, Evidence, Certificate | None]]:
     """Number, evidence and certificate of every graph, as they are finished.
 
-    Where a shortcut to the model proves to give other answers than the model itself, all graphs are asked about again, with the
-    model itself: a graph can then come twice, and the last time counts. ``restart`` is called before, and says which graphs to
-    ask about. A graph that is alone is split among the workers. The classifier has checked the graphs ahead.
+    A graph that is alone is split among the workers. The classifier has checked the graphs ahead.
     """
     run: Run = map
     engine, numbers = engine or ThisProcess(), list(graphs if chosen is None else chosen)
     if 2 * len(numbers) <= getattr(engine, "workers", 1):
         run, engine = partial(_split, engine, quiet), ThisProcess()
-    work = partial(_ask, classifier, request, read, run)
-    for again in (False, True):
-        missing = set(numbers)
-        try:
-            with closing(engine.run(work, ((index, graphs[index]) for index in numbers))) as results:  # type: ignore[type-var]
-                for (index, _), (evidence, certificate) in results:
-                    if index not in missing:
-                        raise InputError(f"the engine must return every task once; got graph {index} again")
-                    missing.remove(index)
-                    yield index, evidence, certificate
-            break
-        except ShortcutDisagrees as error:
-            if again:
-                raise
-            classifier.take_no_shortcuts(list(graphs.values()), error.remark)
-            numbers = numbers if restart is None else list(restart())
+    work, missing, differing, compared = partial(_ask, classifier, request, read, run), set(numbers), 0, 0
+    with closing(engine.run(work, ((index, graphs[index]) for index in numbers))) as results:  # type: ignore[type-var]
+        for (index, _), (evidence, certificate) in results:
+            if index not in missing:
+                raise InputError(f"the engine must return every task once; got graph {index} again")
+            missing.remove(index)
+            differing, compared = differing + evidence.differing, compared + evidence.compared
+            yield index, evidence, certificate
     if missing:
         raise InputError(f"the engine must return every task; graph {min(missing)} has no answer")
+    _say_differing(differing, compared)
+
+
+def _say_differing(differing: int, compared: int) -> None:
+    """Say that a shortcut answered otherwise than its model, about graphs that no probe before the run resembles."""
+    if differing:
+        note(
+            f"the shortcut to the model answered otherwise than the model itself about {differing:,} of {compared:,} compared "
+            "samples; certificates are those of the shortcut's answers (model.dense_twin = False asks the model itself)"
+        )
 
 
 def _ask(

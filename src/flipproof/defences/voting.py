@@ -14,7 +14,7 @@ groups in it whose price is not known one flip deeper, until the radius is decid
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import comb
 from typing import Any
@@ -157,8 +157,7 @@ def prices_of(votes: GroupVotes, answers: Mapping[Level, IntArray]) -> GroupVote
             depths[group] = flips
         else:
             rest[group] = count
-    prices = Prices.of(depths, rest, rows)
-    return GroupVotes(votes.labels, votes.graph, votes.groups, votes.num_classes, votes.hash_version, prices)
+    return replace(votes, prices=Prices.of(depths, rest, rows))
 
 
 def flip_answers(
@@ -262,14 +261,16 @@ class Voting(Defence):
         size = base.batch_size(graph, self.trial_noise)
         # one sub-graph is asked about again, alone: a guard against models whose answers depend on the batch
         again = int(keyed_draws(f"alone {graph.topology}", self.groups.key % 2**63, total, (1,))[0]) % total
-        labels = []
+        labels, differing = [], 0
         for start in range(0, total, size):
             batch = self.groups.batch(graph, start, min(start + size, total))
             labels.append(base.labels(batch))
             if start <= again < start + size:
-                base.recheck(batch, labels[-1], np.array([again - start]))
+                compared = batch, labels[-1], np.array([again - start])
+                base.recheck(*compared)
+                differing = base.differing(*compared)
         kept = np.concatenate(labels).astype(label_dtype(classifier.num_classes))
-        return GroupVotes(kept, graph, self.groups, classifier.num_classes)
+        return GroupVotes(kept, graph, self.groups, classifier.num_classes, differing=differing)
 
     def flips(self, classifier: DefendedClassifier, graph: Graph, levels: tuple[Level, ...]) -> list[IntArray]:
         base = classifier.classifier.suited(graph, self.trial_noise)

@@ -92,8 +92,8 @@ class Votes(Evidence):
             raise InputError(f"samples must be at most the {len(self)} stored votes; got {samples} (sample more first)")
         blocks = -(-samples // BLOCK)
         compared = min(self.compared, blocks)
-        numbers = {"compared": compared, "differing": min(self.differing, compared)}
-        return replace(self, labels=self.labels[:samples], checksums=self.checksums[:blocks], **numbers)
+        differing, checksums = min(self.differing, compared), self.checksums[:blocks]
+        return replace(self, labels=self.labels[:samples], checksums=checksums, compared=compared, differing=differing)
 
     def stream(self) -> SampleStream:
         """The noisy samples again; refuses if they come from another version of the generator."""

@@ -346,7 +346,7 @@ class TranslatedClassifier(MessagePassingClassifier):
     _twin: _TwinClassifier | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in super().__getstate__().items() if key != "_twin"} | {"_state": ()}
+        return {key: value for key, value in self.__dict__.items() if key != "_twin"} | {"_state": ()}
 
     def begin(self) -> None:
         super().begin()

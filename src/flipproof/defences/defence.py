@@ -1,7 +1,7 @@
 """What a defence is: a frozen dataclass that says how a model is asked, so that its answer can be certified.
 
     ask       what the model says about a graph, as evidence                               (anywhere: a core, a cluster)
-    read      the certificate that follows from the evidence                               (pure mathematics, anywhere)
+    certify   the certificate that follows, a method of the evidence                       (pure mathematics, anywhere)
 
 The fields of a defence are its settings, those of its request what certification takes: both are options of the command line and
 stand in run.json. CONTRIBUTING.md says what a new one needs. :class:`DefendedClassifier` is what users hold: a model with its
@@ -41,24 +41,34 @@ Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked about every graph: plain values, checked when it is made. This one leaves nothing open."""
+    """What certification takes beside the graph: plain values, checked when it is made. This one leaves nothing open."""
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How evidence is read: the arguments of its ``certify``."""
+        return {}
+
+    @property
+    def other_readings(self) -> dict[str, dict[str, Any]]:
+        """The same for other methods at the same level, by method; for comparison."""
+        return {}
 
     def fits(self, evidence: Any) -> bool:
-        """Whether evidence answers this request, as far as can be told without reading it."""
+        """Whether evidence answers this request."""
         return True
 
     def read(self, evidence: Any) -> Certificate:
         """The certificate that is requested; refuses evidence that does not answer the request."""
-        certificate: Certificate = evidence.certify()
+        if not self.fits(evidence):
+            raise InputError(
+                f"the {evidence.kind} do not answer this request, but another one (certify the graph again)"
+            )
+        certificate: Certificate = evidence.certify(**self.reading)
         return certificate
 
-    @property
-    def other_readings(self) -> tuple[str, ...]:
-        return ()
-
     def readings(self, evidence: Any) -> dict[str, Certificate]:
-        """Certificates that other methods read from the same evidence at the same level, by method; for comparison."""
-        return {}
+        """The certificates of :attr:`other_readings`."""
+        return {method: evidence.certify(**reading) for method, reading in self.other_readings.items()}
 
 
 class Defence(ABC):
@@ -197,15 +207,9 @@ class DefendedClassifier:
         engine: Engine | None = None,
     ) -> list[int | None]:
         """The answer for each graph, in their order; the arguments are those of :meth:`certify_all`."""
-        members, done = as_graphs(graphs), dict[int, int | None]()
-        results = (engine or self.engine(workers)).run(
-            lambda task: self.defence.answer(self, task[1]), enumerate(members)
-        )
-        with watched(progress, "asking", len(members), unit="graphs") as advance:
-            for (index, _), answer in results:
-                done[index] = answer
-                advance(1)
-        return [done[index] for index in range(len(members))]
+        members, where = as_graphs(graphs), engine or self.engine(workers)
+        answers = where.run(lambda task: self.defence.answer(self, task[1]), enumerate(members))
+        return _in_order("asking", ((index, answer) for (index, _), answer in answers), len(members), progress)
 
     def certify(self, graph: Any) -> Certificate:
         """The answer for a graph, and the number of edge flips that it withstands."""
@@ -242,12 +246,7 @@ class DefendedClassifier:
         _say_differing(evidence.differing, evidence.compared)
         return evidence
 
-    def _certificates(self, graphs: Sequence[Graph], request: Any, **where: Any) -> list[Certificate]:
-        chosen = self.effective()
-        request = request if chosen is self else chosen.defence.request()
-        return [certificate for _, certificate in chosen._asked(graphs, request, **where) if certificate is not None]
-
-    def _asked(
+    def _certificates(
         self,
         graphs: Sequence[Graph],
         request: Any,
@@ -255,16 +254,12 @@ class DefendedClassifier:
         progress: Progress = False,
         workers: int | None = None,
         engine: Engine | None = None,
-        read: bool = True,
-    ) -> list[tuple[Any, Certificate | None]]:
-        """Evidence about each graph and, if it is read, the certificate, in their order."""
-        self.check_ahead(graphs, request)
-        numbered, where, done = dict(enumerate(graphs)), engine or self.engine(workers), dict[int, Any]()
-        with watched(progress, "certifying" if read else "asking", len(graphs), unit="graphs") as advance:
-            for index, *answer in ask_all(self, request, numbered, engine=where, read=read):
-                advance(1)
-                done[index] = answer
-        return [done[index] for index in numbered]
+    ) -> list[Certificate]:
+        chosen = self.effective()
+        request = request if chosen is self else chosen.defence.request()
+        chosen.check_ahead(graphs, request)
+        answers = ask_all(chosen, request, dict(enumerate(graphs)), engine=engine or chosen.engine(workers))
+        return _in_order("certifying", ((index, answer) for index, _, answer in answers), len(graphs), progress)
 
     def effective(self) -> DefendedClassifier:
         """The classifier itself; around a model that sees no edges, the one that is certified at every radius."""
@@ -334,6 +329,15 @@ class DefendedClassifier:
             made, models.load(folder), defence, features=chosen, trust_features=trust_features, memory=memory
         )
         return made
+
+
+def _in_order(what: str, results: Iterable[tuple[int, Any]], number: int, progress: Progress) -> list[Any]:
+    done = dict[int, Any]()
+    with watched(progress, what, number, unit="graphs") as advance:
+        for index, result in results:
+            done[index] = result
+            advance(1)
+    return [done[index] for index in range(number)]
 
 
 def undefended(model: Any, **arguments: Any) -> DefendedClassifier:

@@ -1,7 +1,7 @@
 """The smoothed classifier: sample noisy graphs, ask the model, certify the answer. The file to read first.
 
     votes = the model's label on each of M noisy copies of the graph           (ask)
-    certificate = label and radius that follow from the votes                  (Sampling.read)
+    certificate = label and radius that follow from the votes                  (Votes.certify)
 
 The smoothed classifier ``g`` answers the class that the model ``f`` gives most often under the noise. ``g``
 itself cannot be evaluated, only sampled; a certificate says which answer ``g`` gives, and within how many
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from flipproof.certificates import sampled_votes
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.sampled_votes import DEFAULT_METHOD, METHODS, Votes, certify_votes
+from flipproof.certificates.sampled_votes import DEFAULT_METHOD, METHODS, Votes
 from flipproof.certificates.vote_share import checked_alpha, label_pvalue
 from flipproof.checks import checked_samples, checked_seed
 from flipproof.classifiers import DEFAULT_MEMORY
@@ -68,17 +68,13 @@ class Sampling(Request):
     def fits(self, evidence: Votes) -> bool:
         return (evidence.seed, len(evidence)) == (self.seed, self.samples)
 
-    def read(self, evidence: Votes) -> Certificate:
-        if not self.fits(evidence):
-            raise InputError("the votes were cast with other settings than these (sample again)")
-        return certify_votes(evidence, alpha=self.level, method=self.method)
+    @property
+    def reading(self) -> dict[str, Any]:
+        return {"alpha": self.level, "method": self.method}
 
     @property
-    def other_readings(self) -> tuple[str, ...]:
-        return tuple(method for method in METHODS if method != self.method)
-
-    def readings(self, evidence: Votes) -> dict[str, Certificate]:
-        return {method: certify_votes(evidence, alpha=self.level, method=method) for method in self.other_readings}
+    def other_readings(self) -> dict[str, dict[str, Any]]:
+        return {method: {"alpha": self.level, "method": method} for method in METHODS if method != self.method}
 
 
 def leader(votes: Votes, alpha: float) -> int | None:

@@ -50,7 +50,7 @@ class Convolution(ABC):
 
     @abstractmethod
     def mix(self, rows: list[Any], lists: NeighbourLists, ending: Ending = NO_ENDING) -> Tensor:
-        """The rest, given the rows of every map, ``[B * n, k]`` or ``[n, k]`` or looked up; then the ending."""
+        """The rest, from the rows of every map, ``[B * n, k]`` or ``[n, k]`` or looked up; then the ending."""
 
     def gather_first(self, x: Tensor, lists: NeighbourLists) -> Tensor | None:
         """The whole layer, sums over the neighbours first: cheaper where the layer widens."""
@@ -318,7 +318,7 @@ class DegreeRows(torch.nn.Module):
         return [Rows(table, place) for table in tables]
 
     def _all_pairs(self, nodes: int, maps: list[RowMap]) -> tuple[NDArray[np.int64], list[Tensor]]:
-        """Tables of all pairs on so many nodes, and the first place of every degree in them."""
+        """Tables of all pairs on graphs of this size, and the first place of every degree in them."""
         state = nodes, state_of(self._weights)
         if self._pairs is None or self._pairs[0] != state:
             most = np.arange(nodes) * (nodes - 1)  # of the degrees around a node of every degree

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,11 +118,7 @@ class EdgeNoise:
 
 
 def _check_number(value: Any, name: str) -> None:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float, np.integer, np.floating))
-        or not np.isfinite(value)
-    ):
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         raise InputError(f"{name} must be a finite probability; got {value!r} (for instance {name}=0.1)")
 
 
@@ -178,7 +175,7 @@ class SlotLists(NamedTuple):
 class NoisyBatch:
     """Noisy versions of one graph: all that a classifier may see of it. The clean edges cannot be told from this.
 
-    Exactly one of ``states`` (dense) and ``lists`` (sparse) is given.
+    Either ``states`` (dense) or ``lists`` (sparse) is ``None``.
     """
 
     num_nodes: int
@@ -245,12 +242,6 @@ class NoisyBatch:
             order = np.lexsort((targets, sources))
             index = np.stack([sources[order], targets[order]])
         return index, np.repeat(np.arange(self.size, dtype=np.int64), n)
-
-    def degrees(self) -> IntArray:
-        """Degree of every node of every sample, ``[size, n]``."""
-        sample, slot = self.edge_lists()
-        ends = pairs_of_slots(slot, self.num_nodes) + sample[:, None] * self.num_nodes
-        return np.bincount(ends.ravel(), minlength=self.size * self.num_nodes).reshape(self.size, self.num_nodes)
 
     def graphs(self, node_features: NDArray[Any] | None = None) -> list[Graph]:
         """One :class:`Graph` per sample, for black-box classifiers; without label and name.

@@ -33,7 +33,7 @@ BLOCK = 1024
 """Samples in a block: the unit of distribution, of resuming and of checksums."""
 
 STREAM_VERSION = 1
-"""Changes whenever the flips of a given (seed, graph, index) would; stored with the votes."""
+"""Changes whenever the flips of a (seed, graph, index) would; stored with the votes."""
 
 _DENSE_SLOTS = 4096  # up to here the dense sampler is always used (90 nodes)
 _SPARE_DRAWS = 8
@@ -250,7 +250,7 @@ class SampleStream:
     def _places(self, words: NDArray[np.uint64], counts: IntArray, start: int) -> tuple[IntArray, IntArray]:
         """For each row, as many ranks among the empty slots as its count says: the first distinct ones drawn.
 
-        Skipping repeats of uniform draws makes every set of the given size equally likely.
+        Skipping repeats of uniform draws makes every set of this size equally likely.
         """
         empty = self.graph.max_adds
         if not counts.any():

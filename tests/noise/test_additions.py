@@ -1,0 +1,133 @@
+"""How the sparse sampler adds edges: their number by a table of the binomial law, their places without replacement."""
+
+import itertools
+from fractions import Fraction
+
+import mpmath
+import networkx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flipproof import EdgeNoise, Graph
+from flipproof.noise import SampleStream
+from flipproof.noise.stream import AdditionLaw, _binomial_thresholds
+from support.streams import (
+    RING,
+    SMALL,
+    forced_sparse,
+    stream,
+)
+
+
+@pytest.mark.parametrize(
+    ("trials", "threshold"),
+    [(45, 2**31), (45, 429496730), (7, 1), (1, 2**32 - 1), (300, 2**32 - 2**20), (200, 42949673)],
+)
+def test_counts_table_against_rational_arithmetic(trials: int, threshold: int) -> None:
+    q = Fraction(threshold, 2**32)
+    cumulative, mass = [], (1 - q) ** trials
+    for count in range(trials + 1):
+        cumulative.append(mass if count == 0 else cumulative[-1] + mass)
+        mass = mass * (trials - count) / (count + 1) * q / (1 - q) if count < trials else Fraction(0)
+    assert cumulative[-1] == 1
+    floors = [int(total * 2**64) for total in cumulative[:-1]]
+    first, table = _binomial_thresholds(trials, threshold)
+    kept = [value for value in floors if value > 0]
+    kept = list(itertools.takewhile(lambda value: value < 2**64 - 1, kept))
+    assert first == sum(value == 0 for value in floors)
+    assert table.tolist() == kept
+    # total-variation distance of the law that the table gives
+    law = AdditionLaw.of(trials, threshold)
+    assert law is not None
+    steps = [Fraction(0)] * first + [Fraction(int(value), 2**64) for value in table]
+    steps += [Fraction(1)] * (trials + 1 - len(steps))
+    of_table = [steps[0]] + [b - a for a, b in itertools.pairwise(steps)]
+    exact = [cumulative[0]] + [b - a for a, b in itertools.pairwise(cumulative)]
+    distance = sum(abs(a - b) for a, b in zip(of_table, exact, strict=True)) / 2
+    assert 0 <= distance <= law.discrepancy
+
+
+@pytest.mark.parametrize(("trials", "threshold"), [(49_945_000, 4295), (199_940_000, 1074), (4850, 8589935)])
+def test_counts_table_of_large_graphs_against_mpmath(trials: int, threshold: int) -> None:
+    first, table = _binomial_thresholds(trials, threshold)
+    with mpmath.workdps(80):
+        q = mpmath.mpf(threshold) / 2**32
+        log_mass = trials * mpmath.log1p(-q)
+        total, mass = mpmath.mpf(0), mpmath.exp(log_mass)
+        for count in range(first + len(table)):
+            total += mass
+            mass = mass * (trials - count) / (count + 1) * q / (1 - q)
+            wanted = int(mpmath.floor(total * 2**64))
+            assert wanted == (0 if count < first else int(table[count - first]))
+        assert 1 - (total + mass) <= mpmath.mpf(2) ** -64, "what is cut off"
+
+
+def test_counts_are_read_off_the_table() -> None:
+    law = AdditionLaw.of(1000, 42949673)
+    assert law is not None
+    words = np.array([0, law.thresholds[3] - 1, law.thresholds[3], 2**64 - 1], dtype=np.uint64)
+    assert law.counts(words).tolist() == [law.first, law.first + 3, law.first + 4, law.first + len(law.thresholds)]
+
+
+def test_no_additions() -> None:
+    law = AdditionLaw.of(1000, 0)
+    assert law is not None
+    assert (law.draws, law.discrepancy) == (0, 0.0)
+    source = stream(RING, EdgeNoise(add=0, remove=0.3))
+    assert np.isin(source.flip_lists(0, 2000).slot, RING.edge_slots).all()
+
+
+def test_complete_graph_has_nowhere_to_add() -> None:
+    complete = Graph.from_networkx(networkx.complete_graph(95))
+    for remove in (0.0, 0.3):
+        source = stream(complete, EdgeNoise(add=0.01, remove=remove))
+        flips = source.flip_lists(0, 20)
+        assert (len(flips.slot) > 0) == (remove > 0)
+
+
+def test_places_skip_repeats_and_draws_that_would_favour_small_ranks() -> None:
+    source = forced_sparse(SMALL, EdgeNoise(add=0.2, remove=0.1))
+    empty = SMALL.max_adds
+    limit = 2**64 // empty * empty
+    assert limit < 2**64
+    words = np.array(
+        [
+            [5, 5 + empty, 3, 9, 9],  # 5 repeats
+            [limit, 2**64 - 1, 4, 2, 7],  # the first two are refused
+            [8, 8, 8, 1, 2],
+            [6, 1, 2, 3, 4],
+        ],
+        dtype=np.uint64,
+    )
+    sample, rank = source._places(words, np.array([3, 2, 2, 0]), 0)
+    assert sample.tolist() == [0, 0, 0, 1, 1, 2, 2]
+    assert rank.tolist() == [3, 5, 9, 2, 4, 1, 8]
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**63 - 1), st.integers(0, 6))
+def test_places_are_distinct_and_as_many_as_drawn(seed: int, draws: int) -> None:
+    source = forced_sparse(SMALL, EdgeNoise(add=0.4, remove=0.1), seed, draws)
+    counts = source._additions.counts(source._words(0, 50)[:, -(-SMALL.max_removes // 2)])  # type: ignore[union-attr]
+    removed, added = source._sparse_flips(0, 50)
+    assert np.bincount(added.sample, minlength=50).tolist() == counts.tolist()
+    assert (np.diff(added.sample * 1000 + added.slot) > 0).all()
+    assert not np.isin(added.slot, SMALL.edge_slots).any()
+    assert np.isin(removed.slot, SMALL.edge_slots).all()
+
+
+def test_replacements_do_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    original = SampleStream._replacement
+    monkeypatch.setattr(
+        SampleStream, "_replacement", lambda self, index, count: calls.append(index) or original(self, index, count)
+    )
+    source = forced_sparse(SMALL, EdgeNoise(add=0.2, remove=0.1), draws=4)
+    whole = source.flips(0, 300)
+    assert 10 < len(calls) < 290, "some samples need a replacement, some do not"
+    assert calls == sorted(set(calls))
+    parts = [source.flips(start, start + 7) for start in range(0, 294, 7)]
+    assert np.array_equal(np.concatenate(parts), whole[:294])
+    assert np.array_equal(source.flips(250, 251)[0], whole[250])

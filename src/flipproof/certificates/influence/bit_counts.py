@@ -1,10 +1,11 @@
-"""Counts of slots that were flipped together, 64 samples at a time; imported only where numba is installed."""
+"""Counts of slots that were flipped together, 64 samples at a time."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from numba import config
 from numba.core import types
 from numba.extending import intrinsic
 
@@ -42,8 +43,14 @@ def _ones(typing: Any, word: Any) -> Any:
     return types.uint64(types.uint64), make
 
 
+if config.DISABLE_JIT:  # the loops are plain Python
+
+    def _ones(word: Any) -> int:  # noqa: F811
+        return int(word).bit_count()
+
+
 @compiled
-def singles(words: Any, voted: Any) -> Any:
+def count_singles(words: Any, voted: Any) -> Any:
     """In how many samples of several sets ``[C, M / 64]`` each slot was flipped, ``[C, N]``."""
     counts = np.zeros((len(voted), len(words)), np.int64)
     for label in range(len(voted)):

@@ -14,7 +14,7 @@ from flipproof.certificates import vote_share as by_votes
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid, up_to
 from flipproof.certificates.influence.lead_test import Attack, LeadTest, SignTest
 from flipproof.certificates.influence.statistics import FlipCounts, count_flips
-from flipproof.certificates.influence.worst_set import all_above, some_below
+from flipproof.certificates.influence.worst_set import all_above
 from flipproof.certificates.vote_share import label_pvalue, lower_bound, upper_bound
 from flipproof.noise import EdgeNoise
 
@@ -175,11 +175,8 @@ class _Tests:
             flipped = [counts.table(labels, 1)[attack.slots] for labels in sides]
             unflipped = [counts.table(labels, 0) - part for labels, part in zip(sides, flipped, strict=True)]
             return test.passes(*unflipped) and test.passes(*flipped)
-        question, goal, effort = (test, attack, self.top, rivals), test.threshold, _EFFORT * self.samples
-        # a set of harmful slots that fails decides in many cases, and needs few counts
-        if 1 < test.degree < 4 and some_below(counts.few_weights(*question), goal):
-            return False
-        return all_above(counts.weights(*question), goal, effort=effort)
+        weights = counts.weights(test, attack, self.top, rivals)
+        return all_above(weights, test.threshold, effort=_EFFORT * self.samples)
 
 
 def _symmetric_search(tests: _Tests, max_adds: int, max_removes: int) -> tuple[int, NDArray[np.bool_]]:

@@ -207,11 +207,9 @@ class LocalScores(Evidence):
 
         limits = dict(zip(KINDS, (graph.num_slots, *most), strict=True))
         known = dict.fromkeys(KINDS, 0)
-        flips, left = 0, [kind for kind in KINDS if limits[kind]]
-        # where votes are bounded, greedy bounds for many flips cost no table of votes
-        first = 4 if bound is None else _MOST_FLIPS
+        flips, left = 1, [kind for kind in KINDS if limits[kind]]
         while left:
-            flips = min(max(first, 4 * flips), deepest, max(limits[kind] for kind in left))
+            flips = min(4 * flips, deepest, max(limits[kind] for kind in left))
             of_offset = [[offset.of(_budget(kind, number)) for number in range(flips + 1)] for kind in left]
             lost = greedy_bounds(losses, flips, left) + np.array(of_offset)
             holds = np.all(leads - lost[:, 1:] > margins[1 : flips + 1], axis=2)

@@ -150,8 +150,8 @@ def test_shares_and_means_are_shown_with_their_intervals() -> None:
     [
         ("one", 0, [0], "certificates must be a list of certificates; got Certificate"),
         ("list", [0], 3, "radii must be a list of whole numbers; got 3"),
-        ("list", [0.5], [0], "labels must be class numbers; got 0.5"),
-        ("list", [float("nan")], [0], "labels must be class numbers; got nan"),
+        ("list", [0.5], [0], "labels must be class numbers, or labelled graphs; got 0.5"),
+        ("list", [float("nan")], [0], "labels must be class numbers, or labelled graphs; got nan"),
     ],
 )
 def test_what_is_no_list_of_labels_or_radii_is_refused(

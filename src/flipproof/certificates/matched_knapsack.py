@@ -18,6 +18,7 @@ Views are enumerated up to a depth. Where votes are bounded, ``|h(v)| <= c``, a 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 
@@ -153,10 +154,7 @@ def heaviest(values: Floats, total: tuple[int, int]) -> Floats:
     """
     # totals are the first two axes, nodes the third: what is added up then lies side by side in memory
     values = np.ascontiguousarray(np.moveaxis(values[..., : total[0] + 1, : total[1] + 1], (-2, -1), (0, 1)))
-    if values.shape[2] == 1:
-        inside = total[0] < values.shape[0] and total[1] < values.shape[1]
-        return values[total][0] if inside else np.full(values.shape[3:], -np.inf)
-    while values.shape[2] > 2:
+    while values.shape[2] > 1:
         even = values.shape[2] // 2 * 2
         merged = _merged(values[:, :, 0:even:2], values[:, :, 1:even:2], total)
         if even < values.shape[2]:
@@ -164,16 +162,8 @@ def heaviest(values: Floats, total: tuple[int, int]) -> Floats:
             rest[: values.shape[0], : values.shape[1]] = values[:, :, even:]
             merged = np.concatenate([merged, rest], axis=2)
         values = merged
-    # of the last two, one total is wanted: no need for all the others
-    parts = []
-    for size, wanted in zip(values.shape[:2], total, strict=True):
-        first, last = max(0, wanted - size + 1), min(size - 1, wanted)
-        if first > last:
-            return np.full(values.shape[3:], -np.inf)
-        parts.append(slice(first, last + 1))
-    rows, columns = parts
-    best: Floats = (values[rows, columns, 0] + values[rows, columns, 1][::-1, ::-1]).max(axis=(0, 1))
-    return best
+    inside = total[0] < values.shape[0] and total[1] < values.shape[1]
+    return np.asarray(values[total][0]) if inside else np.full(values.shape[3:], -np.inf)
 
 
 def _merged(left: Floats, right: Floats, total: tuple[int, int]) -> Floats:
@@ -252,33 +242,36 @@ class FlipSearch:
 
     def __init__(self, views: NodeViews, parts: Floats, by_edges: Mapping[int, float] | None = None) -> None:
         self._views, self._parts, self._by_edges = views, parts, by_edges
-        self.num_moves = 2 * int(views.counts.shape[1])  # partners of each kind can be added and removed
+        self._num_moves = 2 * int(views.counts.shape[1])  # partners of each kind can be added and removed
         frozen = views.graph.frozen
         self._free = np.triu(np.ones(views.joined.shape, dtype=np.bool_), 1)
         self._free[frozen[:, 0], frozen[:, 1]] = False
         # what a node loses by a first move, [n, 2K]: the first rows of the compositions are the single moves
-        reached = views.reached[:, : self.num_moves]
+        reached = views.reached[:, : self._num_moves]
         first = np.where(reached >= 0, parts[views.base][:, None] - parts[reached], -np.inf)
         self._first: Floats = first[views.class_of_node]
 
-    def drops(self, flips: list[Flip]) -> list[float]:
-        """How far the first 0, 1, 2, ... flips lower the lead; ``-inf`` if a node is touched more often than was looked at."""
-        attack = _Attack(self)
-        return [0.0, *(attack.flip(flip) for flip in flips)]
+    def drop(self, flips: list[Flip]) -> float:
+        """How far flips lower the lead; ``-inf`` if a node is touched more often than was looked at."""
+        lost = [self._lost(node, moves) for node, moves in self._moves(flips).items()]
+        return float(sum(lost)) + self._lost_by_edges(self._change(flips))
 
     def greedy(self, most: int, enough: Callable[[int, float], bool]) -> list[Flip]:
         """Up to ``most`` flips, each the worst one by then, until ``enough(number, drop)``."""
-        flips, gains, free, attack = list[Flip](), self._first.copy(), self._free.copy(), _Attack(self)
+        flips, gains, free = list[Flip](), self._first.copy(), self._free.copy()
+        single = np.eye(self._num_moves, dtype=np.int64)
         while len(flips) < most:
-            flip = self._worst(gains, free, attack.change)
+            flip = self._worst(gains, free, self._change(flips))
             if flip is None:
                 break
             flips.append(flip)
             free[flip] = False
-            if enough(len(flips), attack.flip(flip)):
+            if enough(len(flips), self.drop(flips)):
                 break
+            moves = self._moves(flips)
             for node in flip:
-                gains[node] = attack.next(node)
+                more = np.array([self._lost(node, moves[node] + move) for move in single])
+                gains[node] = more - self._lost(node, moves[node])
         return flips
 
     def pruned(self, flips: list[Flip], enough: Callable[[int, float], bool]) -> list[Flip]:
@@ -286,7 +279,7 @@ class FlipSearch:
         kept = list(flips)
         for flip in flips:
             rest = [other for other in kept if other != flip]
-            if rest and enough(len(rest), self.drops(rest)[-1]):
+            if rest and enough(len(rest), self.drop(rest)):
                 kept = rest
         return kept
 
@@ -294,48 +287,33 @@ class FlipSearch:
         joined, kinds = self._views.joined, self._views.kinds
         moves = gains.reshape(len(gains), 2, -1)[..., kinds]  # [n, 2, n]: what the first loses by the last
         both = moves + moves.transpose(2, 1, 0)
-        fewer, same, more = (self.lost_by_edges(change + step) for step in (-1, 0, 1))
+        fewer, same, more = (self._lost_by_edges(change + step) for step in (-1, 0, 1))
         drops = np.where(joined, both[:, 1] + (fewer - same), both[:, 0] + (more - same))
         u, v = divmod(int(np.where(free, drops, -np.inf).argmax()), len(kinds))
         return (u, v) if free[u, v] and np.isfinite(drops[u, v]) else None
 
-    def lost_by_edges(self, change: int) -> float:
-        """What the lead loses by so many edges more alone; ``-inf`` if that was not looked at."""
+    def _change(self, flips: list[Flip]) -> int:
+        """Edges that flips add, less those that they remove."""
+        return sum(-1 if self._views.joined[flip] else 1 for flip in flips)
+
+    def _lost_by_edges(self, change: int) -> float:
+        """What the lead loses by a change of the number of edges alone; ``-inf`` if that was not looked at."""
         return 0.0 if self._by_edges is None else self._by_edges.get(change, -np.inf)
 
-    def lost(self, node: int, moves: NDArray[np.int64]) -> float:
+    def _moves(self, flips: list[Flip]) -> dict[int, IntArray]:
+        """The moves that flips make at every node that they touch."""
+        moves = defaultdict[int, IntArray](lambda: np.zeros(self._num_moves, dtype=np.int64))
+        for flip in flips:
+            first = self._num_moves // 2 * bool(self._views.joined[flip])
+            for node, partner in (flip, flip[::-1]):
+                moves[node][first + self._views.kinds[partner]] += 1
+        return moves
+
+    def _lost(self, node: int, moves: IntArray) -> float:
         """What a node loses by moves; ``-inf`` if they were not looked at."""
         place, own = _numbers(self._views.steps).get(moves.tobytes()), self._views.class_of_node[node]
         reached = -1 if place is None else int(self._views.reached[own, place])
         return float(self._parts[self._views.base[own]] - self._parts[reached]) if reached >= 0 else -np.inf
-
-    def moves_of(self, flip: Flip) -> tuple[bool, tuple[int, int]]:
-        """Whether a flip removes an edge, and the moves that it makes at its two ends."""
-        removes, kinds = bool(self._views.joined[flip]), self._views.kinds
-        first = self.num_moves // 2 * removes
-        return removes, (first + int(kinds[flip[1]]), first + int(kinds[flip[0]]))
-
-
-class _Attack:
-    """An attack under way: the moves made at every node that it touched, and what these nodes lost."""
-
-    def __init__(self, search: FlipSearch) -> None:
-        self._search, self.change = search, 0
-        self._moves, self._lost = dict[int, NDArray[np.int64]](), dict[int, float]()
-
-    def flip(self, flip: Flip) -> float:
-        """Make a flip; returns the drop by then."""
-        removes, moves = self._search.moves_of(flip)
-        for node, move in zip(flip, moves, strict=True):
-            self._moves.setdefault(node, np.zeros(self._search.num_moves, dtype=np.int64))[move] += 1
-            self._lost[node] = self._search.lost(node, self._moves[node])
-        self.change += -1 if removes else 1
-        return float(sum(self._lost.values())) + self._search.lost_by_edges(self.change)
-
-    def next(self, node: int) -> Floats:
-        """What a node that was touched loses by one move more, ``[2K]``."""
-        steps = np.eye(self._search.num_moves, dtype=np.int64)
-        return np.array([self._search.lost(node, self._moves[node] + step) for step in steps]) - self._lost[node]
 
 
 @lru_cache(maxsize=16)

@@ -45,7 +45,7 @@ def _ones(typing: Any, word: Any) -> Any:
 
 if config.DISABLE_JIT:  # the loops are plain Python
 
-    def _ones(word: Any) -> int:  # noqa: F811
+    def _ones(word: Any) -> int:
         return int(word).bit_count()
 
 

@@ -47,7 +47,7 @@ class FlipCounts:
     _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def table(self, labels: list[int], order: int) -> NDArray[Any]:
-        """Votes for any of the classes among the samples in which ``order`` given slots were all flipped, symmetric."""
+        """Votes for any of the classes among the samples in which ``order`` slots were all flipped, symmetric."""
         if order < 2:
             return np.asarray((self.votes, self.singles)[order][labels].sum(axis=0))
         voted = self._voted(labels)

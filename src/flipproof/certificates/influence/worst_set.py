@@ -1,11 +1,11 @@
-"""The worst attacked set: whether a sum of weights over the subsets of S is above a goal for *every* S of a given kind.
+"""The worst attacked set: whether a sum of weights over the subsets of S is above a goal for *every* S of a kind.
 
 Weights of slots and pairs are spread over the triples (or pairs) that hold them, so that the sum over S is a third of the sum of
 its rows, where the row of a slot is the sum over the triples with that slot. A row is at least the sum of the smallest entries
 that it could consist of. Slots that this excludes are dropped and the bound is taken again; where it does not decide, the sets
 are divided by their most harmful slot (branch and bound). A search that takes too long ends with "no".
 
-Sets of four slots may have a weight of their own. These are never all in memory: the sets with a given slot are sets of three of
+Sets of four slots may have a weight of their own. These are never all in memory: the sets with one slot are sets of three of
 the other slots, and their weight joins that of the triple.
 """
 

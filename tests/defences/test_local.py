@@ -398,7 +398,7 @@ def test_evidence_with_a_bound_of_another_shape_is_refused():
     graph = fp.Graph(5, [(0, 1), (1, 2)], np.eye(3)[[0, 1, 2, 0, 1]])
     evidence = scores_of(fp.LocalClassifier(loud(3, 3)), graph)
     for bound in (np.tile(evidence.bound, (2, 1)), evidence.bound[:1], evidence.bound * np.inf, evidence.bound * 0):
-        with pytest.raises(fp.InputError, match="within their bound|bound must be finite"):
+        with pytest.raises(fp.InputError, match=r"within their bound|bound must be finite"):
             replace(evidence, bound=bound)
 
 

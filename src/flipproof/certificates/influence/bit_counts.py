@@ -34,7 +34,7 @@ def transposed(rows: Any) -> Any:
 
 
 @intrinsic
-def _ones(typing: Any, word: Any) -> Any:
+def _compiled_ones(typing: Any, word: Any) -> Any:
     """The number of ones among the bits of a word."""
 
     def make(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -43,10 +43,8 @@ def _ones(typing: Any, word: Any) -> Any:
     return types.uint64(types.uint64), make
 
 
-if config.DISABLE_JIT:  # the loops are plain Python
-
-    def _ones(word: Any) -> int:
-        return int(word).bit_count()
+# where nothing is compiled, the loops are plain Python
+_ones: Any = (lambda word: int(word).bit_count()) if config.DISABLE_JIT else _compiled_ones
 
 
 @compiled

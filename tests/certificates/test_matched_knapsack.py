@@ -43,7 +43,7 @@ COUNTED = {
 def test_no_certificate_above_the_truth_and_exact_for_one_flip(case):
     """The radius and every cell of the grid, over all attacks; one flip is decided exactly."""
     rng = np.random.default_rng(0)
-    found = truth = one = 0
+    certified = truth = one = 0
     for _ in range(25):
         evidence, attacked = random_case(rng, **case)
         certificate, graph = evidence.certify(), evidence.graph
@@ -54,7 +54,7 @@ def test_no_certificate_above_the_truth_and_exact_for_one_flip(case):
         true = attacked.radius(certificate.label, graph.num_slots)
         assert certificate.radius <= true
         assert (certificate.radius >= 1) == (true >= 1)
-        found, truth, one = found + certificate.radius, truth + true, one + (true >= 1)
+        certified, truth, one = certified + certificate.radius, truth + true, one + (true >= 1)
         for adds, removes in np.argwhere(certificate.grid):
             assert attacked.withstood(certificate.label, adds, removes)
         if graph.max_adds and attacked.withstood(certificate.label, 1, 0):
@@ -62,13 +62,13 @@ def test_no_certificate_above_the_truth_and_exact_for_one_flip(case):
         if graph.max_removes and attacked.withstood(certificate.label, 0, 1):
             assert certificate.grid[0, 1]
     assert one >= 3
-    assert found > 0.6 * truth
+    assert certified > 0.6 * truth
 
 
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_beyond_the_depth_a_bound_on_votes_takes_the_place_of_a_look(case, depth):
-    """Never above the truth, never above the whole look, and radii beyond the depth are found."""
+    """Never above the truth, never above the whole look, and radii beyond the depth are certified."""
     rng = np.random.default_rng(6)
     deeper = 0
     for _ in range(25):

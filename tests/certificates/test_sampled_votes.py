@@ -209,11 +209,11 @@ def cast_labels(labels: Any, graph: Graph = PATH, noise: EdgeNoise = EVEN_NOISE,
 def test_votes_and_their_counts_give_the_same_certificate(method: str) -> None:
     votes = cast_labels([1] * 960 + [0] * 30 + [2] * 10)
     by_graph = certify_counts(votes.counts, EVEN_NOISE, method=method, graph=PATH)
-    found = certify_votes(votes, method=method)
-    assert found.seed == 0
-    assert found.to_dict() | {"seed": None} == by_graph.to_dict()
-    assert found.label == 1
-    assert found.radius >= 1
+    certificate = certify_votes(votes, method=method)
+    assert certificate.seed == 0
+    assert certificate.to_dict() | {"seed": None} == by_graph.to_dict()
+    assert certificate.label == 1
+    assert certificate.radius >= 1
 
 
 def test_a_prefix_of_the_votes() -> None:
@@ -229,13 +229,13 @@ def test_a_prefix_of_the_votes() -> None:
 @pytest.mark.parametrize("alpha", [0.001, 0.05])
 def test_bounds_of_the_votes_method_spend_alpha_once(counts: list[int], alpha: float) -> None:
     """Label test .1, share of the top class .8 (two classes .9), .1 for the largest of the others."""
-    found = certify_counts(counts, EVEN_NOISE, alpha=alpha)
+    certificate = certify_counts(counts, EVEN_NOISE, alpha=alpha)
     top, many = max(counts), len(counts) > 2
     share = lower_bound(top, 1000, failure_prob=(0.8 if many else 0.9) * alpha)
     rival = upper_bound(sorted(counts)[-2], 1000, failure_prob=0.1 * alpha)
-    assert found.p_lower == share
-    assert found.p_upper == (min(rival, 1 - share) if many else 1 - share)
-    assert found.radius == radius(float(share), EVEN_NOISE, float(rival) if many else None)
+    assert certificate.p_lower == share
+    assert certificate.p_upper == (min(rival, 1 - share) if many else 1 - share)
+    assert certificate.radius == radius(float(share), EVEN_NOISE, float(rival) if many else None)
 
 
 @pytest.mark.parametrize("method", ["votes", "influence"])
@@ -251,27 +251,32 @@ def test_label_is_named_only_if_its_test_says_so(method: str, factor: float, lab
 @pytest.mark.parametrize("method", ["votes", "paper"])
 def test_abstaining(method: str) -> None:
     for counts in ([500, 500], [1, 0], [0, 0, 7], [510, 490]):
-        found = certify_counts(counts, EVEN_NOISE, method=method)
-        assert (found.label, found.radius, found.votes_radius, found.grid.shape) == (None, -1, -1, (0, 0))
-        assert found.abstains
+        certificate = certify_counts(counts, EVEN_NOISE, method=method)
+        assert (certificate.label, certificate.radius, certificate.votes_radius, certificate.grid.shape) == (
+            None,
+            -1,
+            -1,
+            (0, 0),
+        )
+        assert certificate.abstains
 
 
 @pytest.mark.parametrize("method", ["votes", "paper"])
 def test_radius_is_at_most_the_number_of_slots(method: str) -> None:
     for graph in (Graph(1, []), Graph(2, []), Graph(3, [(0, 1)]), Graph(4, [], frozen=[(0, 1), (0, 2), (0, 3)])):
-        found = certify_counts([100_000, 0], EdgeNoise(keep=0.6), method=method, graph=graph)
-        assert found.radius == graph.num_slots == found.num_slots
-        assert found.grid.shape == (graph.max_adds + 1, graph.max_removes + 1)
-        assert found.grid.all()
+        certificate = certify_counts([100_000, 0], EdgeNoise(keep=0.6), method=method, graph=graph)
+        assert certificate.radius == graph.num_slots == certificate.num_slots
+        assert certificate.grid.shape == (graph.max_adds + 1, graph.max_removes + 1)
+        assert certificate.grid.all()
     unbounded = certify_counts([100_000, 0], EdgeNoise(keep=0.6), method=method)
     assert unbounded.radius == {"votes": 89, "paper": 90}[method]
 
 
 def test_zero_probability_with_rivals_does_not_certify_what_it_cannot_see() -> None:
     """Three removals leave 0.4**3 of the old graph's law: a share of .9 then proves nothing."""
-    found = certify_counts([9100, 450, 450], EdgeNoise(add=0, remove=0.4))
-    assert found.removes_radius == 2
-    assert found.adds_radius == 0
+    certificate = certify_counts([9100, 450, 450], EdgeNoise(add=0, remove=0.4))
+    assert certificate.removes_radius == 2
+    assert certificate.adds_radius == 0
 
 
 def test_the_sparse_samplers_inexactness_is_charged() -> None:
@@ -280,10 +285,10 @@ def test_the_sparse_samplers_inexactness_is_charged() -> None:
     votes = cast_labels([0] * 1000, ring, noise)
     discrepancy = votes.stream().discrepancy
     assert discrepancy > 0
-    found = certify_votes(votes, alpha=0.01, method="votes")
-    assert found.alpha == 0.01
+    certificate = certify_votes(votes, alpha=0.01, method="votes")
+    assert certificate.alpha == 0.01
     plain = certify_counts(votes.counts, noise, alpha=0.01, graph=ring)
-    assert found.p_lower <= plain.p_lower
+    assert certificate.p_lower <= plain.p_lower
     with pytest.raises(InputError, match="used up by the sampler's inexactness"):
         certify_votes(votes, alpha=500 * discrepancy, method="votes")
 

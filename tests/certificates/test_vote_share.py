@@ -72,8 +72,8 @@ def test_table_of_thresholds(keep: float, table: dict[int, float]) -> None:
 )
 def test_table_of_largest_radii(samples: int, row: tuple[int, ...]) -> None:
     share = lower_bound(samples, samples, failure_prob=0.001)
-    found = tuple(radius(share, EdgeNoise(keep=keep)) for keep in (0.6, 0.7, 0.8, 0.9, 0.95, 0.99))
-    assert found == row
+    radii = tuple(radius(share, EdgeNoise(keep=keep)) for keep in (0.6, 0.7, 0.8, 0.9, 0.95, 0.99))
+    assert radii == row
     by_paper = [
         certify_counts([samples, 0], EdgeNoise(keep=keep), alpha=0.001, method="paper").radius
         for keep in (0.6, 0.8, 0.95)
@@ -203,9 +203,9 @@ def test_levels_are_right_when_threads_ask_together() -> None:
 @noises
 def test_radius_against_rational_arithmetic(noise: EdgeNoise) -> None:
     shares = [0.2, 0.5, 0.50001, 0.55, 0.7, 0.85, 0.95, 0.99, 0.999, 1 - 1e-5, 1 - 1e-7]
-    found = radius(shares, noise, max_radius=7)
+    radii = radius(shares, noise, max_radius=7)
     wanted = [exact.radius(noise, Fraction(share), max_radius=7) for share in shares]
-    assert found.tolist() == wanted  # type: ignore[union-attr]
+    assert radii.tolist() == wanted  # type: ignore[union-attr]
 
 
 @noises
@@ -214,8 +214,8 @@ def test_radius_with_rivals_against_rational_arithmetic(noise: EdgeNoise) -> Non
     top = np.concatenate([rng.random(40), 1 - 10 ** rng.uniform(-6, -0.5, 40)])
     rival = (1 - top) * rng.choice([0.0, 0.01, 0.3, 0.7, 1.0, 1.4], len(top))
     rival = np.minimum(rival, 1)
-    found = radius(top, noise, rival, max_radius=6)
-    for a, b, ours in zip(top.tolist(), rival.tolist(), found.tolist(), strict=True):  # type: ignore[union-attr]
+    radii = radius(top, noise, rival, max_radius=6)
+    for a, b, ours in zip(top.tolist(), rival.tolist(), radii.tolist(), strict=True):  # type: ignore[union-attr]
         wanted = exact.radius(noise, Fraction(a), Fraction(b), max_radius=6)
         assert ours <= wanted
         if ours < wanted:  # only where the lead is within rounding distance
@@ -270,11 +270,11 @@ def test_cells_that_a_graph_cannot_offer_count_as_certified(name: str, offered: 
     shares = np.array([0.3, 0.6, 0.8, 0.9, 0.96, 0.99, 0.9999])
     limits = {"max_adds": max_adds, "max_removes": max_removes}
     for rivals in (None, (1 - shares) * 0.3):
-        found = bounded_radius(shares, noise, rivals, max_radius=6, **limits)
+        radii = bounded_radius(shares, noise, rivals, max_radius=6, **limits)
         for index, share in enumerate(shares.tolist()):
             rival = None if rivals is None else Fraction(float(rivals[index]))
             wanted = exact.radius(noise, Fraction(share), rival, max_radius=min(6, sum(offered)), **limits)
-            assert found[index] == wanted
+            assert radii[index] == wanted
 
 
 @settings(deadline=None)
@@ -376,8 +376,8 @@ def counts_of(trials: int) -> np.ndarray:
     """Few, many and most successes."""
     shares = (trials // 100, trials // 10, trials // 3, trials // 2, trials * 9 // 10, trials * 99 // 100)
     ends = (1, 2, 5, 30)
-    found = {*shares, *ends, *(trials - end + 1 for end in ends)}
-    return np.array(sorted(count for count in found if 1 <= count <= trials))
+    counts = {*shares, *ends, *(trials - end + 1 for end in ends)}
+    return np.array(sorted(count for count in counts if 1 <= count <= trials))
 
 
 def just_inside(bound: float, relative: float = 1e-9) -> mpmath.mpf:

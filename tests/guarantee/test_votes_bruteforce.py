@@ -150,12 +150,12 @@ def check_radii(table: np.ndarray, slots: int, noise: EdgeNoise) -> np.ndarray:
             edges = int(states(slots)[graph].sum())
             beaten = None if p_upper is None else p_upper[graph]
             limits = {"max_adds": slots - edges, "max_removes": edges, "max_radius": slots}
-            found = int(bounded_radius(share, noise, beaten, **limits))
-            largest[graph] = max(largest[graph], found)
+            withstood = int(bounded_radius(share, noise, beaten, **limits))
+            largest[graph] = max(largest[graph], withstood)
             rest = np.delete(shares, label, axis=1).max(axis=1)
             stays = shares[:, label] > rest - ROUNDING
-            within = adds[graph] + removes[graph] <= found
-            assert stays[within].all(), (graph, found)
+            within = adds[graph] + removes[graph] <= withstood
+            assert stays[within].all(), (graph, withstood)
             grid = certified_grid(share, noise, slots - edges, edges, beaten)
             assert stays[grid[adds[graph], removes[graph]]].all(), graph
     return largest
@@ -381,8 +381,8 @@ def false_certificates(
     _, first, times = np.unique(leading, axis=0, return_index=True, return_counts=True)
     false = 0
     for counts, number in zip(drawn[first], times.tolist(), strict=True):
-        found = certify_counts(counts, noise, alpha=alpha, method=method)
-        if found.label is not None and (found.label != best or found.radius > truth):
+        certificate = certify_counts(counts, noise, alpha=alpha, method=method)
+        if certificate.label is not None and (certificate.label != best or certificate.radius > truth):
             false += number
     return false
 
@@ -465,8 +465,8 @@ def exact_failure(noise: EdgeNoise, samples: int, alpha: float, method: str, mos
     from_counts = paper.from_counts if method == "paper" else by_votes.from_counts
     radii = np.empty(samples + 1, dtype=int)  # of a class with so many votes, if it is named
     for count in range(samples + 1):
-        found = from_counts(np.array([count, samples - count]), noise, alpha=alpha, limits=(UNBOUNDED, UNBOUNDED))
-        radii[count] = found.radius if found.label == 0 else -1
+        certificate = from_counts(np.array([count, samples - count]), noise, alpha=alpha, limits=(UNBOUNDED, UNBOUNDED))
+        radii[count] = certificate.radius if certificate.label == 0 else -1
     worst = 0.0
     for flips in range(most + 1):
         share = 0.5 if flips == 0 else boundary(noise, flips, 0.0)

@@ -212,8 +212,8 @@ def touch_gains(values: Floats) -> Floats:
     Args:
         values: What ``0, 1, ..., k`` touches bring, ``[..., k + 1]``; 0 for none, ``-inf`` where there cannot be as many.
 
-    >>> touch_gains(np.array([0.0, 1.0, 6.0, 7.0, -np.inf])).tolist()
-    [3.0, 3.0, 1.0, -inf]
+    >>> touch_gains(np.array([[0.0, 1.0, 6.0, 7.0, -np.inf]])).tolist()
+    [[3.0, 3.0, 1.0, -inf]]
     """
     values = np.ascontiguousarray(np.moveaxis(values, -1, 0))
     touches = np.arange(len(values)).reshape(-1, *[1] * (values.ndim - 1))

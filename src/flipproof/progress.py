@@ -29,7 +29,7 @@ def note(message: str, *, quiet: bool = False) -> None:
 @contextmanager
 def progress(
     what: str, total: int, *, unit: str, quiet: bool = False, done: int = 0
-) -> Iterator[Callable[[int], object]]:
+) -> Iterator[Callable[[int], None]]:
     """Show work under way; yields a function to call with the amount just finished. ``done`` is what was finished earlier."""
     if quiet or total == done:
         yield lambda amount: None
@@ -39,8 +39,12 @@ def progress(
             from tqdm.auto import tqdm
 
             bar = tqdm(total=total, initial=done, desc=what, unit=f" {unit}", dynamic_ncols=True)
+
+        def advance(amount: int) -> None:
+            bar.update(amount)
+
         with bar:
-            yield bar.update
+            yield advance
     else:
         yield _lines(what, total, unit, done)
 
@@ -64,7 +68,7 @@ def _lines(what: str, total: int, unit: str, done: int) -> Callable[[int], None]
 @contextmanager
 def watched(
     watcher: bool | Callable[[int, int], None], what: str, total: int, *, unit: str, done: int = 0
-) -> Iterator[Callable[[int], object]]:
+) -> Iterator[Callable[[int], None]]:
     """What ``progress=`` of a function means: ``True`` shows it, a function is called with the amount done and the total."""
 
     def report(amount: int) -> None:

@@ -159,7 +159,8 @@ class Candidate:
     ) -> Learned:
         """What it learns from labelled graphs: fitted where its defence says how, otherwise a trained network.
 
-        The network is made by ``factory``, where there is one, otherwise as ``network`` says. ``training`` are arguments of :func:`flipproof.train`; those that the defence needs take precedence.
+        The network is made by ``factory``, where there is one, otherwise as ``network`` says. ``training`` are arguments of
+        :func:`flipproof.train`; those that the defence needs take precedence.
         """
         from flipproof import models
         from flipproof.training import train_for

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import tempfile
 import weakref
@@ -23,7 +22,7 @@ from sklearn.exceptions import NotFittedError
 
 from flipproof.certificates.certificate import Certificate
 from flipproof.certificates.metrics import certified_accuracy
-from flipproof.checks import checked_count, checked_seed
+from flipproof.checks import checked_count, checked_seconds, checked_seed
 from flipproof.datasets import Dataset
 from flipproof.datasets.sources import DataSource
 from flipproof.defences.defence import DefendedClassifier
@@ -39,22 +38,7 @@ from flipproof.studies.tuning import TrialResult, edge_blind
 if TYPE_CHECKING:
     import pandas
 
-_UNITS = {"s": 1, "m": 60, "h": 3600}
 _ESTIMATOR = "estimator.json"
-
-
-def checked_seconds(time: str | float, name: str = "time") -> float:
-    """Seconds from ``90s``, ``10m``, ``1.5h``, or a number of seconds.
-
-    >>> checked_seconds("1.5h")
-    5400.0
-    """
-    amount = re.fullmatch(
-        r"\s*(\d+(?:\.\d+)?)\s*([smh])\s*", f"{time}s" if isinstance(time, (int, float)) else str(time)
-    )
-    if amount is None or not float(amount[1]):
-        raise InputError(f"{name} must be a time such as 90s, 10m or 2h; got {time!r} (the default is 10m)")
-    return float(amount[1]) * _UNITS[amount[2]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +69,8 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         radius: Number of edge flips that the answers are to withstand; ``(additions, removals)`` for both separately.
         time: Time for search and training: ``"90s"``, ``"10m"``, ``"2h"`` or seconds. Half of it is for the search; what is under
             way is not cut short.
-        defence: ``"smoothing"``, ``"voting"`` or ``"local"`` to search among settings of this one alone; or one candidate with its
-            settings, such as ``"smoothing keep=0.9"``. By default all defences are tried.
+        defence: ``"smoothing"``, ``"voting"`` or ``"local"`` to search among settings of this one alone; or one candidate with
+            its settings, such as ``"smoothing keep=0.9"``. By default all defences are tried.
         model: A function that returns a fresh PyG module, called with ``in_features`` and ``num_classes`` if it takes them. By
             default flipproof's own networks. Local networks cannot be of your own.
         features: Node features, as for :class:`flipproof.SmoothedClassifier`, by name; by default the graphs' own, or the degree.

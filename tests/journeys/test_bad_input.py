@@ -176,7 +176,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "cut": {},
         "moved": {"noise": EdgeNoise(keep=0.9), "data_sha256": "0" * 64},
     }.items():
-        models.save(network, folder / name, **(metadata | extra))
+        models.save(network, folder / name, metadata={**metadata, **extra})
     (folder / "cut" / "weights.safetensors").write_bytes(b"half")
     (folder / "tu" / "TOY").mkdir(parents=True)
     (folder / "tu" / "TOY" / "TOY_A.txt").write_text("1,2\n")

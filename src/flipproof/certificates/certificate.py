@@ -247,8 +247,8 @@ class Evidence(ABC):
     differing: int = 0  # of these, what a shortcut to the model answered otherwise than the model itself
 
     @abstractmethod
-    def certify(self, **reading: Any) -> Certificate:
-        """The certificate that follows, without a model call."""
+    def certify(self, *args: Any, **reading: Any) -> Certificate:
+        """The certificate that follows, without a model call; each kind of evidence has arguments of its own."""
 
     @abstractmethod
     def description(self) -> dict[str, Any]:
@@ -261,7 +261,7 @@ class Evidence(ABC):
     @classmethod
     @abstractmethod
     def from_parts(cls, graph: Graph, description: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """The evidence that :meth:`description` and :meth:`arrays` describe."""
+        """The evidence about a graph that such a description and such arrays describe."""
 
     @property
     def calls(self) -> int:
@@ -364,7 +364,7 @@ class Answer(Evidence):
         if not 0 <= self.label < self.num_classes:
             raise InputError(f"the answer must lie in 0..{self.num_classes - 1}; got {self.label} (check num_classes)")
 
-    def certify(self, **reading: Any) -> Certificate:
+    def certify(self) -> Certificate:
         """Certified at every radius if no edge was seen, otherwise at radius 0: the answer itself, and nothing more."""
         graph, counts = self.graph, np.zeros(self.num_classes, dtype=int)
         counts[self.label] = 0 if self.edge_blind else 1

@@ -108,7 +108,7 @@ def train(options: TrainOptions) -> Result:
     defence = {"name": plan.defence.name, **plan.settings}
     model, settings, told = (_fitted if plan.fitted else _trained)(parts, hook, options, plan)
     data = options.source.metadata(graphs)
-    models.save(model, options.out, defence=defence, features=hook.spec, **data, training=settings)
+    models.save(model, options.out, defence=defence, features=hook, metadata={**data, "training": settings})
     if "epochs" in told:
         options.checkpoint.unlink(missing_ok=True)
     numbers = {part: len(getattr(parts, f"{part}_indices")) for part in ("train", "validation", "test")}

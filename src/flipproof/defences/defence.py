@@ -278,11 +278,14 @@ class DefendedClassifier:
         return EdgeBlindClassifier(self.classifier, num_classes=self.num_classes)
 
     def check(self, graphs: Sequence[Graph], request: Any = None) -> None:
-        """Refuse, before any long work, what would make a certificate false or asking fail."""
+        """Refuse, before any long work, graphs or a request that would make a certificate false or asking fail."""
         self.defence.check(self, graphs, request)
 
     def check_ahead(self, graphs: Sequence[Graph], request: Any = None) -> None:
-        """As :meth:`check`, but the model is tried on a few graphs only; :func:`ask_all` tries it on each of the others."""
+        """As :meth:`check` of the same graphs and request, but the model is tried on a few graphs only.
+
+        :func:`ask_all` tries it on each of the others.
+        """
         if self._tries_every_graph:
             self.guard.check(graphs, self.defence.trial_noise, first=_TRIED_FIRST)
         else:
@@ -299,7 +302,10 @@ class DefendedClassifier:
         return type(self.defence).check is Defence.check
 
     def engine(self, workers: int | None, *, quiet: bool = True) -> Engine:
-        """This number of processes, or what comes nearest for this model; ``None`` is this process, 0 one per core."""
+        """This number of workers, or what comes nearest for this model; ``None`` is this process, 0 one per core.
+
+        Unless ``quiet``, a sentence says where another engine must do.
+        """
         if workers is None:
             return ThisProcess()
         count = cores() if workers == 0 else checked_count(workers, "workers", 1, "0 for one per core")

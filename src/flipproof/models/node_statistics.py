@@ -45,7 +45,8 @@ class NodeStatistics:
 
     Its inputs are the number of nodes and, for every node feature, sum, logarithm of the sum and mean; for features with other
     values than 0 and 1 also deviation, smallest and largest value. The answer is certified at every radius, provided that the
-    node features do not depend on edges. It is called with a list of :class:`flipproof.Graph`, and returns labels.
+    node features do not depend on edges. It is called with a list of :class:`flipproof.Graph`, and returns labels, numbers
+    below ``num_classes``.
 
     >>> graphs = [Graph(n, [], label=int(n > 6)) for n in range(2, 12)] * 3
     >>> model = NodeStatistics(2)
@@ -124,11 +125,13 @@ class NodeStatistics:
         return NodeFit(kind, float(np.mean(machine.predict(inputs) == truth)), compared[kind], compared)
 
     def state_dict(self) -> dict[str, Tensor]:
+        """What was learnt, as torch's modules give it."""
         import torch
 
         return {key: torch.from_numpy(np.ascontiguousarray(value).copy()) for key, value in self._state.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take the state that :meth:`state_dict` gave."""
         tables = {key: value.numpy() for key, value in state.items()}
         last = tables["value"] if "roots" in tables else tables[f"weights_{_layers(tables) - 1}"]
         if last.shape[1] != self.num_classes or tables["columns"].max(initial=0) >= tables["width"][0]:

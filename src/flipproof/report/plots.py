@@ -52,7 +52,10 @@ def compare(
     line: float | None = None,
     ax: Any = None,
 ) -> Any:
-    """Certified accuracy of several classifiers on the same graphs, by name; arguments as for :func:`certified_accuracy`."""
+    """Certified accuracy of several classifiers on the same graphs: ``results`` holds the certificates of each, by name.
+
+    The other arguments are those of :func:`certified_accuracy`.
+    """
     if not isinstance(results, Mapping) or not results:
         raise InputError(
             f"results must map names to lists of certificates; got {type(results).__name__} (for instance "

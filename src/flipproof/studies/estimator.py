@@ -174,7 +174,7 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return classifier._certificates(members, request, workers=self.workers, progress=self.progress)
 
     def score(self, graphs: Iterable[Any], labels: ArrayLike | None = None) -> float:
-        """Certified accuracy at ``radius``: the share of graphs that are right, and stay right under the attack."""
+        """Certified accuracy at ``radius``: the share of graphs that are right by the labels, and stay right under the attack."""
         members, known = self._judged(graphs, labels)
         threat, certificates = self._threat(), self.certify(members)
         right = [
@@ -186,12 +186,12 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def certified_accuracy(
         self, graphs: Iterable[Any], labels: ArrayLike | None = None, radii: Iterable[int] = range(17)
     ) -> NDArray[np.float64]:
-        """The share of graphs that are right, and stay right under any ``r`` edge flips, for each ``r``."""
+        """The share of graphs that are right by the labels, and stay right under any ``r`` edge flips, for each of the radii."""
         members, known = self._judged(graphs, labels)
         return certified_accuracy(self.certify(members), known, radii)
 
     def report(self, path: str | os.PathLike[str], graphs: Iterable[Any], labels: ArrayLike | None = None) -> Path:
-        """Certify graphs and write a report about them into a folder, beside the evidence; returns the page to open.
+        """Certify graphs and write a report about them into the folder ``path``, beside the evidence; returns the page to open.
 
         The folder is a run folder of ``flipproof certify``: every command that takes one takes it too.
         """
@@ -211,7 +211,7 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return Path(path) / "report.html"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted estimator to a folder; of a network of your own the weights and the name of its factory."""
+        """Write the fitted estimator to the folder ``path``; of a network of your own the weights and the name of its factory."""
         self._fitted()
         target = Path(path)
         if target.exists() and not (target / _ESTIMATOR).is_file():
@@ -224,7 +224,10 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, model: Callable[..., Any] | None = None) -> Self:
-        """What :meth:`save` wrote; ``model`` is the factory of your own network, where it cannot be imported by its name."""
+        """What :meth:`save` wrote to the folder ``path``.
+
+        ``model`` is the factory of your own network, where it cannot be imported by its name.
+        """
         import pandas
 
         try:

@@ -234,9 +234,11 @@ def _train(job: Job, settings: Settings, folder: Path) -> None:
             data=f"topologies:{settings.graphs}",
             data_seed=settings.seed,
             split_seed=settings.seed,
-            test=1 - settings.train_graphs / settings.graphs,
-            training=stages,
-            starts_from=first[model.number].name if first else None,
+            metadata={
+                "test": 1 - settings.train_graphs / settings.graphs,
+                "training": stages,
+                "starts_from": first[model.number].name if first else None,
+            },
         )
 
 

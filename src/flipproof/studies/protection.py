@@ -210,12 +210,14 @@ def _train_final(experiment: Experiment, folder: Path, final: Final) -> dict[str
         learned.model,
         out,
         factory=experiment.factory if candidate.defence.trains else None,
-        in_features=learned.in_features,
-        num_classes=data.num_classes,
         defence={"name": candidate.defence.name, **candidate.settings},
-        features=learned.features.spec,
-        **source.metadata(data),
-        training=learned.settings,
+        features=learned.features,
+        metadata={
+            "in_features": learned.in_features,
+            "num_classes": data.num_classes,
+            **source.metadata(data),
+            "training": learned.settings,
+        },
     )
     part.unlink(missing_ok=True)
     return {"weights_sha256": models.load_metadata(out).weights_hash}

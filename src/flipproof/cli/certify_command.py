@@ -220,18 +220,18 @@ def shown_summary(summary: dict[str, Any]) -> Iterator[Any]:
 
 
 def _comparison(summary: dict[str, Any]) -> str:
-    """How the result compares with a network that ignores edges; the first thing to know about it."""
+    """How the result compares with a classifier that ignores edges; the first thing to know about it."""
     blind, majority = summary["edge_blind_accuracy"], summary["majority_accuracy"]
     certified = summary["certified_accuracy"]
     frequent = "always naming the most frequent class"
     if blind is not None:
-        return f"a network that ignores edges is right on {blind:.3f} under any attack; {_reach(certified, blind)}"
+        return f"a classifier that ignores edges is right on {blind:.3f} under any attack; {_reach(certified, blind)}"
     if majority is None:
         return "no label is known, so nothing can be said about accuracy"
     if summary["edge_blind"]:
-        own = f"this network ignores edges and is right on {certified['0']:.3f} under any attack"
+        own = f"this classifier ignores edges and is right on {certified['0']:.3f} under any attack"
         return f"{own}; {frequent} is right on {majority:.3f}"
-    missing = f"not compared with a network that ignores edges: {summary['edge_blind_missing']}; "
+    missing = f"not compared with a classifier that ignores edges: {summary['edge_blind_missing']}; "
     return f"{missing}{frequent} is right on {majority:.3f} under any attack; {_reach(certified, majority)}"
 
 

@@ -202,7 +202,7 @@ def defended(results: Sequence[TrialResult]) -> list[TrialResult]:
 
 
 def edge_blind(results: Sequence[TrialResult]) -> TrialResult:
-    """The best trial of the network that ignores edges."""
+    """The best trial of the classifier that ignores edges."""
     return max((one for one in results if one.candidate.defence.edge_blind), key=lambda one: one.rank)
 
 
@@ -244,7 +244,7 @@ class Choice:
         ]
         if score <= floor:
             lines.append(
-                f"a network that sees no edges is right on {shown_share(floor * graphs, graphs)} under any attack: no candidate "
+                f"a classifier that ignores edges is right on {shown_share(floor * graphs, graphs)} under any attack: no candidate "
                 "beats it at this target (train longer, ask for less, or use flipproof train --model edge-blind)"
             )
         return lines

@@ -20,6 +20,7 @@ from flipproof.training.classification import ATTACKED, GraphClassification
 from flipproof.training.loop import Hyperparameters, TrainingResult, fit
 
 _OWN = ("model", "graphs", "noise", "flips", "budget")  # arguments of train that are not handed on
+_OWN_OF_VOTING = ("model", "graphs", "groups", "renumber")
 _OF_COPIES = {"objective": "samples", "copies": 1}
 _NUMBERS = {entry.name for entry in fields(Hyperparameters)}
 
@@ -132,8 +133,7 @@ def train_voting(
         features, epochs, learning_rate, batch_size, weight_decay, average, class_weights: As for :func:`train`.
         validation, seed, checkpoint, progress: As for :func:`train`.
     """
-    own = ("model", "graphs", "groups", "renumber")
-    arguments = {name: value for name, value in locals().items() if name not in own}
+    arguments = {name: value for name, value in locals().items() if name not in _OWN_OF_VOTING}
     return _fit(GraphClassification, model, graphs, view=SubGraphs(groups, renumber=renumber), **arguments)
 
 

@@ -174,7 +174,12 @@ class DefendedClassifier:
         self.derived: Any = None  # what the defence has made of the model since it checked it last
         features = defence.features(self.model, features)
         number = getattr(self.model, "num_classes", None) if num_classes is None else num_classes
-        self.num_classes = checked_count(number, "num_classes", 2, "count declared classes")
+        if number is None:
+            raise InputError(
+                f"num_classes is needed, as {type(self.model).__name__} does not tell it; got None (say how many classes the model "
+                "answers with, for instance num_classes=2)"
+            )
+        self.num_classes = checked_count(number, "num_classes", 2, "the number of classes that the model answers with")
         self.classifier = as_classifier(
             self.model,
             num_classes=self.num_classes,

@@ -143,7 +143,15 @@ def main() -> None:
                     [curve.name, r, count, curve.graphs, *(f"{x:.4f}" for x in (count / curve.graphs, low, high))]
                 )
         writer.writerow(
-            ["a classifier that ignores edges", "every", round(floor * len(data.test)), len(data.test), f"{floor:.4f}", "", ""]
+            [
+                "a classifier that ignores edges",
+                "every",
+                round(floor * len(data.test)),
+                len(data.test),
+                f"{floor:.4f}",
+                "",
+                "",
+            ]
         )
     index = example(data.test, attacks, found["local network"][1])
     held = found["local network"][1][index].radius

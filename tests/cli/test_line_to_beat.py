@@ -16,7 +16,9 @@ from support.command_line import Shell, write_degrees, write_graphs
 from support.runs import spoil
 
 BASIC = ["certify", "--model", "own:make", "--keep", 0.8, "--samples", 100, "--data", "graphs", "--workers", 1]
-FIRST = re.compile(r"a classifier that ignores edges is right on ([01]\.\d{3}) under any attack; certified accuracy is ")
+FIRST = re.compile(
+    r"a classifier that ignores edges is right on ([01]\.\d{3}) under any attack; certified accuracy is "
+)
 
 
 @pytest.fixture(autouse=True)

@@ -179,15 +179,12 @@ class Certificate:
         return f"<div><b>{escape(self.headline)}</b><table>{cells}</table></div>"
 
     def __str__(self) -> str:
-        if self.abstains:
-            return (
-                f"abstains ({self.method}, alpha {self.alpha:g}, {self.samples:,} samples, votes {list(self.counts)})"
-            )
-        return (
-            f"{self.headline} ({self.method}, alpha {self.alpha:g}, "
-            f"{self.samples:,} samples, share of votes at least {self.p_lower:.4f})"
-            f"{'' if self.node_radii is None else f'; {self.node_radii}'}"
-        )
+        nodes = "" if self.node_radii is None else f"; {self.node_radii}"
+        if not self.alpha:
+            groups = f", {self.samples} group{'s' * (self.samples != 1)}" if self.method == "voting" else ""
+            return f"{self.headline} ({self.method}, with certainty{groups}){nodes}"
+        votes = f"votes {list(self.counts)}" if self.abstains else f"share of votes at least {self.p_lower:.4f}"
+        return f"{self.headline} ({self.method}, alpha {self.alpha:g}, {self.samples:,} samples, {votes}){nodes}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values only, ready for JSON."""
@@ -202,11 +199,16 @@ class Certificate:
             **{name: getattr(self, name) for name in ("alpha", "samples")},
             "counts": list(self.counts),
             **{name: getattr(self, name) for name in ("p_lower", "p_upper")},
-            "p_add": None if noise is None else noise.p_add,
-            "p_remove": None if noise is None else noise.p_remove,
+            "p_add": None if noise is None else shortened(noise.p_add),
+            "p_remove": None if noise is None else shortened(noise.p_remove),
             **{name: getattr(self, name) for name in ("num_slots", "seed")},
             "grid": self.grid.astype(int).tolist(),
         }
+
+
+def shortened(probability: float) -> float:
+    """With the nine digits that are typed and read; the exact probability is a multiple of 2**-32."""
+    return float(f"{probability:.9g}")
 
 
 def _run(cells: ArrayLike) -> int:

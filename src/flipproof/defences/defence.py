@@ -176,8 +176,8 @@ class DefendedClassifier:
         number = getattr(self.model, "num_classes", None) if num_classes is None else num_classes
         if number is None:
             raise InputError(
-                f"num_classes is needed, as {type(self.model).__name__} does not tell it; got None (say how many classes the model "
-                "answers with, for instance num_classes=2)"
+                f"num_classes is needed, as {type(self.model).__name__} does not tell it; got None (say how many "
+                "classes the model answers with, for instance num_classes=2)"
             )
         self.num_classes = checked_count(number, "num_classes", 2, "the number of classes that the model answers with")
         self.classifier = as_classifier(
@@ -330,23 +330,36 @@ class DefendedClassifier:
         cls,
         folder: str | os.PathLike[str],
         *,
+        model: Callable[..., Any] | None = None,
         features: Any = None,
         trust_features: bool = False,
         memory: int = DEFAULT_MEMORY,
     ) -> Self:
-        """What :meth:`save` or ``flipproof train`` wrote, if it was made for this defence; by default with its own features."""
+        """What :meth:`save` or ``flipproof train`` wrote, if it was made for this defence; by default with its own features.
+
+        Args:
+            folder: The model folder.
+            model: The factory of a network of your own, where it cannot be imported by its name.
+            features, trust_features, memory: As for :class:`DefendedClassifier`.
+        """
         from flipproof import models
 
         saved = models.load_metadata(folder)
         defence = trained_defence(saved.metadata)
-        if defence is None or cls.defence_name not in ("", defence.name):
+        if defence is None:
             raise InputError(
-                f"{folder} does not hold a model for {cls.defence_name} (load it with flipproof.models.load)"
+                f"{folder} does not say for which defence its model was trained (load the model with flipproof.models.load)"
             )
-        made, chosen = cls.__new__(cls), saved.metadata.get("features") if features is None else features
-        DefendedClassifier.__init__(
-            made, models.load(folder), defence, features=chosen, trust_features=trust_features, memory=memory
-        )
+        if cls.defence_name not in ("", defence.name):
+            raise InputError(
+                f"{folder} holds a model for {defence.name}, not for {cls.defence_name} (use flipproof.load)"
+            )
+        kind = next((one for one in cls.__subclasses__() if one.defence_name == defence.name), cls)
+        made, chosen = kind.__new__(kind), saved.metadata.get("features") if features is None else features
+        options = {"trust_features": trust_features, "memory": memory}
+        classes = saved.metadata.get("num_classes")
+        loaded = models.load(folder, model)
+        DefendedClassifier.__init__(made, loaded, defence, features=chosen, num_classes=classes, **options)
         return made
 
 

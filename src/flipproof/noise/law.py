@@ -65,7 +65,9 @@ class EdgeNoise:
                 raise InputError(f"keep must lie in (0.5, 1); got {keep:g} ({hint})")
             add_threshold = remove_threshold = _threshold(1 - float(keep), "1 - keep")
         elif add is None or remove is None:
-            one = next((f"only {name}" for name, value in (("add", add), ("remove", remove)) if value is not None), "neither")
+            one = next(
+                (f"only {name}" for name, value in (("add", add), ("remove", remove)) if value is not None), "neither"
+            )
             raise InputError(
                 f"EdgeNoise needs keep, or both add and remove; got {one} (for instance keep=0.9, or add=0.01, remove=0.4)"
             )

@@ -294,6 +294,22 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return classifier
 
 
+def load(
+    path: str | os.PathLike[str], *, model: Callable[..., Any] | None = None
+) -> RobustGraphClassifier | DefendedClassifier:
+    """The classifier in a folder, ready to use, whatever its defence.
+
+    Args:
+        path: A folder that ``flipproof train`` or ``protect`` wrote, or ``save`` of any of flipproof's classifiers.
+        model: The factory of a network of your own, where it cannot be imported by its name.
+    """
+    folder = Path(path)
+    if (folder / _ESTIMATOR).is_file():
+        return RobustGraphClassifier.load(folder, model=model)
+    protected = (folder / protection.SUMMARY).is_file()
+    return DefendedClassifier.load(folder / protection.MODEL if protected else folder, model=model)
+
+
 def _labels(graphs: Sequence[Graph], labels: ArrayLike | None) -> NDArray[Any]:
     """One label per graph."""
     if labels is None:

@@ -91,8 +91,8 @@ def train(
         return train_certified(model, graphs, budget=budget, **shared)
     if flips is not None and objective not in ATTACKED:
         raise InputError(
-            f'flips are for objective="attacked" and "attacked-votes"; got flips={flips} and {objective!r} (train_voting with '
-            "groups=1 trains against flips without noise)"
+            f'flips are for objective="attacked" and "attacked-votes"; got flips={flips} and {objective!r} '
+            "(flipproof.train_voting with groups=1 trains against flips without noise)"
         )
     if objective in ATTACKED:
         flips = 2 if flips is None else checked_count(flips, "flips", 1, "for instance 2")

@@ -363,18 +363,19 @@ class DefendedClassifier:
         return made
 
 
-def explain(classifier: DefendedClassifier, graph: Any, *, seed: int | None = None) -> Certificate:
+def explain(classifier: Any, graph: Any, *, seed: int | None = None) -> Certificate:
     """The certificate of a graph, with the pairs whose flips would hurt its answer most as ``certificate.weakest``.
 
     Where the truth is known (exhaustive and priced votes, local networks), ``weakest.succeeds`` says whether these flips change
     the answer; from sampled votes they are the pairs whose flips go with the smallest lead.
 
     Args:
-        classifier: A defended classifier, certified with its defaults.
+        classifier: A defended classifier or a :class:`flipproof.RobustGraphClassifier`, certified with its defaults.
         graph: A graph in any form that the library accepts.
         seed: Seed of the noise, where the defence has any; ``None`` for a fresh one.
     """
-    return classifier.explain(graph, seed=seed)
+    certificate: Certificate = classifier.explain(graph, seed=seed)
+    return certificate
 
 
 def _in_order(what: str, results: Iterable[tuple[int, Any]], number: int, progress: Progress) -> list[Any]:

@@ -18,6 +18,8 @@ from flipproof.graphs import Graph, as_graph
 from flipproof.graphs.picture import MOST_DRAWN, layout
 from flipproof.report.drawing import Panel, draw_panel
 
+__all__ = ["certified_accuracy", "compare", "graph"]
+
 _LEAST_SHOWN = 0.02  # share of the graphs below which a curve is cut off
 _LEAST_RADII = 4
 

@@ -79,7 +79,8 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         samples: Noisy copies per graph, if the choice is smoothing.
         alpha: Failure probability of each certificate, if the choice is smoothing.
         seed: Seed of the split, the trainings and the noise; ``None`` for a fresh one.
-        workers: Processes; 0 for one per core. By default this process.
+        workers: Processes; 0 for one per core. By default this process. With several, a script needs its
+            ``if __name__ == "__main__":``.
         progress: Show progress and what is done.
 
     Attributes:
@@ -172,6 +173,10 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         members, classifier = as_graphs(graphs), self._fitted()
         request = from_plain(classifier.defence.request, {**self._question, "graphs": len(members)})
         return classifier._certificates(members, request, workers=self.workers, progress=self.progress)
+
+    def explain(self, graph: Any, *, seed: int | None = None) -> Certificate:
+        """See :func:`flipproof.explain`."""
+        return self._fitted().explain(graph, seed=seed)
 
     def score(self, graphs: Iterable[Any], labels: ArrayLike | None = None) -> float:
         """Certified accuracy at ``radius``: the share of graphs that are right by the labels, and stay right under the attack."""

@@ -28,7 +28,7 @@ from flipproof.defences.target import Effort, SmoothedTarget
 from flipproof.engines import Engine
 from flipproof.errors import InputError
 from flipproof.fields import Option, Parts, option
-from flipproof.graphs import Graph, as_graph, as_graphs
+from flipproof.graphs import Graph
 from flipproof.noise import BLOCK, EdgeNoise, SampleStream, keyed_draws
 
 _NOISE = Parts(
@@ -214,7 +214,7 @@ class SmoothedClassifier(DefendedClassifier):
             method: ``"influence"``, ``"votes"`` or ``"paper"``.
             seed: Seed of the noise; ``None`` for a fresh one, which no attacker can choose graphs against.
         """
-        return self._certificate(as_graph(graph), Sampling(samples, alpha, False, method, seed))
+        return self._certificate(self.graph_of(graph), Sampling(samples, alpha, False, method, seed))
 
     def certify_all(
         self,
@@ -233,7 +233,7 @@ class SmoothedClassifier(DefendedClassifier):
 
         ``progress``, ``workers`` and ``engine``: see :meth:`DefendedClassifier.certify_all`.
         """
-        members = as_graphs(graphs)
+        members = self.graphs_of(graphs)
         request = Sampling(samples, alpha, simultaneous, method, seed, graphs=max(1, len(members)))
         return self._certificates(members, request, progress=progress, workers=workers, engine=engine)
 
@@ -244,9 +244,9 @@ class SmoothedClassifier(DefendedClassifier):
         """
         if self.classifier.edge_blind:
             return self.effective().predict(graph)
-        return leader(self._evidence(as_graph(graph), Sampling(samples, alpha, seed=seed)), alpha)
+        return leader(self._evidence(self.graph_of(graph), Sampling(samples, alpha, seed=seed)), alpha)
 
     def sample(self, graph: Any, *, samples: int = 10_000, seed: int | None = None) -> Votes:
         """The model's votes on noisy copies of a graph. Keep them: :func:`certify_votes` reads certificates off them."""
-        votes: Votes = self._evidence(as_graph(graph), Sampling(samples, seed=seed))
+        votes: Votes = self._evidence(self.graph_of(graph), Sampling(samples, seed=seed))
         return votes

@@ -1,20 +1,16 @@
-"""Loops that numba compiles, where it is installed; everything works without it, more slowly."""
+"""Loops that numba compiles."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 
-@cache
 def can_compile() -> bool:
-    """Whether numba is installed."""
-    try:
-        import numba  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    """Whether loops are compiled; ``NUMBA_DISABLE_JIT=1`` turns that off, and slower ways are taken."""
+    import numba
+
+    return not numba.config.DISABLE_JIT
 
 
 def compiled(function: Callable[..., Any]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from flipproof.errors import MissingExtraError
 from flipproof.graphs import pairs_of_slots
 from flipproof.noise import NoisyBatch
 
@@ -55,19 +54,6 @@ class Ending(NamedTuple):
 NO_ENDING = Ending()
 
 
-@cache
-def compiled_kernels() -> Any:
-    """The compiled loops; raises without numba, since a run that began with them must not go another way."""
-    try:
-        from flipproof.classifiers import kernels
-    except ImportError as error:
-        raise MissingExtraError(
-            "the model is asked with compiled loops, which need numba, and numba is not installed here (pip install numba, on "
-            "every machine)"
-        ) from error
-    return kernels
-
-
 class Rows(NamedTuple):
     """Rows of nodes by look-up: ``table[places] + factor * rise[places]``, or ``table[places]`` alone without a rise."""
 
@@ -97,7 +83,9 @@ class NeighbourLists:
     """
 
     def __init__(self, batch: NoisyBatch, dtype: torch.dtype) -> None:
-        self._kernels = compiled_kernels()
+        from flipproof.classifiers import kernels  # compiling takes a while
+
+        self._kernels: Any = kernels
         self.copies, self.num_nodes, self.dtype = batch.size, batch.num_nodes, dtype
         self._normalised: dict[float, Matrix] = {}
         states, first, second = _states(batch)

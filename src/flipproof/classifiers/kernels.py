@@ -1,7 +1,7 @@
 """Loops over edges and lists of neighbours, compiled by numba: the sums of a convolution, graph by graph, in the nearest cache.
 
 Sums are made in a fixed order, one graph after the other: an answer does not depend on the batch, to the last bit. Only
-:mod:`flipproof.classifiers.edges` imports this module, and only where numba is installed.
+:mod:`flipproof.classifiers.edges` imports this module, when the first batch comes: compiling takes a while.
 
 Shapes: ``B`` graphs of ``n`` nodes, nodes numbered ``b n + i``. The edges of all graphs are ``ends [E, 2]``, numbered so too. The
 neighbours of node ``r`` are ``neighbours[starts[r] : starts[r + 1]]``, numbered within their graph.

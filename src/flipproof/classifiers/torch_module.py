@@ -19,7 +19,7 @@ from flipproof.classifiers import unwrapped
 from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier, Probed, Subsets, assumed_edges, subsets
 from flipproof.classifiers.features import NodeFeatures
 from flipproof.classifiers.guard import FLOAT32, Arithmetic, ShortcutDisagrees
-from flipproof.errors import InputError, MissingExtraError
+from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import BLOCK, EdgeNoise, NoisyBatch
 
@@ -118,7 +118,9 @@ class TorchClassifier(Classifier):
 
     _agreed: set[Any] | None = None  # nodes, features and noise for which a shortcut gave the model's answers
     _is_copy = False
-    compiles: bool | None = None  # whether numba is installed, once known: a copy in a worker must not go another way
+    compiles: bool | None = (
+        None  # whether loops can be compiled, once known: a copy in a worker must not go another way
+    )
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_agreed": None, "_is_copy": True}
@@ -146,8 +148,6 @@ class TorchClassifier(Classifier):
             return shortcut
         try:
             remark = shortcut.difference(graph, noise)
-        except MissingExtraError:
-            raise
         except Exception:  # the model itself fails; it is probed next, and says so in full
             return self.itself(graph, noise)
         if not remark:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,11 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from flipproof.graphs import pairs_of_slots
 from flipproof.noise import NoisyBatch
-
-MOST_NODES = 500
-"""Graphs up to this size were measured to be faster with lists than with matrices or messages."""
 
 RowMap = tuple[Tensor, Tensor | None]
 """Weight ``[k, d]`` and bias ``[k]`` of a linear map of rows."""
@@ -88,9 +84,8 @@ class NeighbourLists:
         self._kernels: Any = kernels
         self.copies, self.num_nodes, self.dtype = batch.size, batch.num_nodes, dtype
         self._normalised: dict[float, Matrix] = {}
-        states, first, second = _states(batch)
-        self._ends, self._degrees, *lists = self._kernels.listed(states, first, second, self.num_nodes)
-        self._lists = (*lists, self.num_nodes)
+        self._lists = (*batch.neighbours, batch.num_nodes)
+        self._degrees = np.diff(batch.neighbours.starts)
 
     def nodes(self, x: Tensor) -> Tensor:
         """``[B * n, d]`` as ``[B, n, d]``."""
@@ -103,7 +98,7 @@ class NeighbourLists:
 
     def pair_index(self, first: NDArray[np.int64]) -> NDArray[np.int64]:
         """``first[degree]`` plus the sum of the neighbours' degrees, for every node."""
-        index: NDArray[np.int64] = self._kernels.sums(self._ends, self._degrees)
+        index: NDArray[np.int64] = self._kernels.sums(*self._lists, self._degrees)
         index += first[self._degrees]
         return index
 
@@ -199,7 +194,7 @@ class NeighbourLists:
         if len(matrix.entries):
             sums = self._kernels.weighted_sums(*self._lists, matrix.entries, numbers)
         else:
-            sums = self._kernels.sums(self._ends, matrix.source * numbers)
+            sums = self._kernels.sums(*self._lists, matrix.source * numbers)
         sums *= matrix.target
         sums += matrix.own * numbers
         return torch.from_numpy(sums)
@@ -241,28 +236,6 @@ class NeighbourLists:
         """Compiled loops do not look whether there is a row for every node."""
         if len(rows) != self.copies * self.num_nodes:
             raise ValueError(f"there must be {self.copies * self.num_nodes} rows of nodes; got {len(rows)}")
-
-
-def _states(batch: NoisyBatch) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.int64]]:
-    """States of slots ``[B, N]``, frozen edges last, and the two nodes of every slot."""
-    nodes = batch.num_nodes
-    if batch.states is None:
-        states = np.zeros((batch.size, nodes * (nodes - 1) // 2), dtype=np.bool_)
-        lists = batch.edge_lists()
-        states[lists.sample, lists.slot] = True
-        return states, *_ends(nodes, np.arange(states.shape[1]).tobytes())
-    assert batch.slots is not None
-    states, frozen = np.ascontiguousarray(batch.states), batch.frozen_edges
-    if len(frozen):
-        states = np.concatenate([states, np.ones((batch.size, len(frozen)), dtype=np.bool_)], axis=1)
-    return states, *_ends(nodes, batch.slots.tobytes() + frozen.tobytes())
-
-
-@lru_cache(maxsize=64)
-def _ends(nodes: int, slots: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The two nodes of every slot."""
-    first, second = np.ascontiguousarray(pairs_of_slots(np.frombuffer(slots, np.int64), nodes).T)
-    return first, second
 
 
 def _array(values: Tensor) -> NDArray[Any]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, pairs_of_slots
-from flipproof.noise import EdgeNoise, NoisyBatch, SampleStream, SlotLists
+from flipproof.noise import EdgeNoise, Neighbours, NoisyBatch, SampleStream, SlotLists
 
 if TYPE_CHECKING:
     from flipproof.classifiers.classifier import Classifier
@@ -219,8 +219,7 @@ def delicate(batch: NoisyBatch) -> NDArray[np.bool_]:
 
     All nodes then look alike, and layers that normalise divide what rounding left of their differences by itself.
     """
-    ends = batch.edge_index()[0][0]
-    degrees = np.bincount(ends, minlength=batch.size * batch.num_nodes).reshape(batch.size, -1)
+    degrees = batch.degrees()
     regular: NDArray[np.bool_] = degrees.min(axis=1) == degrees.max(axis=1)
     return regular & (not regular.all())
 
@@ -250,10 +249,10 @@ def _batch(graph: Graph, rows: Sequence[IntArray]) -> NoisyBatch:
         return NoisyBatch(graph.num_nodes, len(rows), graph.node_features, graph.slots, frozen, states, None)
     if len(graph.frozen_slots):  # else a place is a slot, and the list of all slots of a large graph is not built
         rows = [graph.slots[places] for places in rows]
-    everything = [np.sort(np.concatenate([slots, frozen])) for slots in rows]
+    everything = [np.concatenate([slots, frozen]) for slots in rows]
     sample = np.repeat(np.arange(len(rows)), [len(slots) for slots in everything])
-    lists = SlotLists(sample, np.concatenate(everything))
-    return NoisyBatch(graph.num_nodes, len(rows), graph.node_features, None, frozen, None, lists)
+    listed = Neighbours.of(SlotLists(sample, np.concatenate(everything)), len(rows), graph.num_nodes)
+    return NoisyBatch(graph.num_nodes, len(rows), graph.node_features, None, frozen, None, listed)
 
 
 class ShortcutDisagrees(InputError):

@@ -3,7 +3,7 @@
 Sums are made in a fixed order, one graph after the other: an answer does not depend on the batch, to the last bit. Only
 :mod:`flipproof.classifiers.edges` imports this module, when the first batch comes: compiling takes a while.
 
-Shapes: ``B`` graphs of ``n`` nodes, nodes numbered ``b n + i``. The edges of all graphs are ``ends [E, 2]``, numbered so too. The
+Shapes: ``B`` graphs of ``n`` nodes, nodes numbered ``b n + i``. The
 neighbours of node ``r`` are ``neighbours[starts[r] : starts[r + 1]]``, numbered within their graph.
 """
 
@@ -123,50 +123,13 @@ def _lowest(typing: Any, word: Any) -> Any:
 
 
 @compiled
-def listed(states: Any, first: Any, second: Any, nodes: Any) -> Any:
-    """Ends, degrees, starts and neighbours of graphs with these states of slots ``[B, N]``, between these nodes ``[N]``."""
-    copies, slots = states.shape
-    degrees = np.zeros(copies * nodes, np.int64)
-    starts = np.zeros(copies * nodes + 1, np.int64)
-    total = 0
-    for row in states:
-        for state in row:
-            total += state
-    ends, neighbours = np.empty((total, 2), np.int32), np.empty(2 * total, np.int32)
-    chosen, place = np.empty(slots + 1, np.int64), np.empty(nodes, np.int64)
-    edge = start = 0
-    for copy in range(copies):
-        base, count = copy * nodes, 0
-        for slot in range(slots):  # without a branch: states are random
-            chosen[count] = slot
-            count += states[copy, slot]
-        for slot in chosen[:count]:
-            u, v = base + first[slot], base + second[slot]
-            ends[edge, 0], ends[edge, 1] = u, v
-            edge += 1
-            degrees[u] += 1
-            degrees[v] += 1
-        for node in range(nodes):
-            place[node] = start
-            start += degrees[base + node]
-            starts[base + node + 1] = start
-        for slot in chosen[:count]:
-            u, v = first[slot], second[slot]
-            neighbours[place[u]] = v
-            neighbours[place[v]] = u
-            place[u] += 1
-            place[v] += 1
-    return ends, degrees, starts, neighbours
-
-
-@compiled
-def sums(ends: Any, values: Any) -> Any:
+def sums(starts: Any, neighbours: Any, nodes: Any, values: Any) -> Any:
     """The sum of the values of every node's neighbours."""
     out = np.zeros_like(values)
-    for edge in range(len(ends)):
-        u, v = ends[edge, 0], ends[edge, 1]
-        out[u] += values[v]
-        out[v] += values[u]
+    for base in range(0, len(values), nodes):
+        for node in range(base, base + nodes):
+            for place in range(starts[node], starts[node + 1]):
+                out[node] += values[base + neighbours[place]]
     return out
 
 

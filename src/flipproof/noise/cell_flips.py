@@ -1,7 +1,7 @@
-"""Loops over the samples of large, mostly empty arrays of cells, compiled by numba: which cells flip, and the edges that are left.
+"""Loops over noisy copies, compiled by numba: which cells of a large, mostly empty array flip, and who is whose neighbour then.
 
-A cell is a number below ``cells``; the occupied ones are listed in ascending order. Every sample removes occupied cells, and
-adds as many empty ones as its count says. Cost grows with the occupied cells and the flips, never with the number of cells.
+A cell is a number, such as the slot of a node pair; the occupied ones are listed. Every copy loses some of them, and gains as many
+empty ones as its count says. The cost grows with the occupied cells and the flips, never with the number of cells.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def _sort_uniform(values: Any, count: Any, bound: Any, room: Any, ends: Any) -> 
 
 
 @compiled
-def added_cells(words: Any, counts: Any, empty: Any, last: Any, empty_before: Any) -> Any:
+def added_cells(words: Any, begin: Any, stop: Any, counts: Any, empty: Any, last: Any, empty_before: Any) -> Any:
     """For each row of draws as many empty cells as its count says, ascending: the first distinct ones drawn.
 
     Skipping repeats of uniform draws makes every set of the given size equally likely.
 
     Args:
-        words: One 64-bit integer per draw, ``[B, D]``.
+        words, begin, stop: One 64-bit integer per draw, in these columns of ``[B, W]``.
         counts: ``[B]``.
         empty: Number of empty cells; a draw's remainder is the rank of a cell among them.
         last: Draws above it would favour small ranks and are skipped.
@@ -65,7 +65,7 @@ def added_cells(words: Any, counts: Any, empty: Any, last: Any, empty_before: An
     Returns:
         Where every row's cells start ``[B + 1]``, the cells, and which rows have too few draws ``[B]``: theirs are left open.
     """
-    rows, draws = words.shape
+    rows = len(words)
     starts, short = np.zeros(rows + 1, np.int64), np.zeros(rows, np.bool_)
     most = 0
     for row in range(rows):
@@ -76,10 +76,10 @@ def added_cells(words: Any, counts: Any, empty: Any, last: Any, empty_before: An
     chosen, merged = np.empty(most, np.int64), np.empty(most, np.int64)
     divisor = np.uint64(empty)
     for row in range(rows):
-        have, draw, count = 0, 0, counts[row]
+        have, draw, count = 0, begin, counts[row]
         while have < count:
             wanted = 0
-            while wanted < count - have and draw < draws:
+            while wanted < count - have and draw < stop:
                 drawn[wanted] = np.int64(words[row, draw] % divisor)
                 wanted += words[row, draw] <= last
                 draw += 1
@@ -155,14 +155,14 @@ def flipped_cells(kept: Any, occupied: Any, starts: Any, added: Any, first: Any)
 
 
 @compiled
-def neighbours(kept: Any, edges: Any, starts: Any, added: Any, row_starts: Any) -> Any:
+def noisy_neighbours(kept: Any, edges: Any, row_starts: Any, starts: Any, added: Any) -> Any:
     """The neighbours of all nodes of all copies, ascending: where those of node ``b n + i`` start ``[B n + 1]``, and themselves.
 
     Args:
         kept: Which edges are kept, ``[B, E]``.
         edges: The nodes of every edge as one number, ``u 2**32 + v`` with ``u < v``, ascending ``[E]``.
-        starts, added: Slots of further edges, as :func:`added_cells` returns them.
         row_starts: The slot of the pair of every node and the next one, ``[n]``.
+        starts, added: Slots of further edges, as :func:`added_cells` returns them.
     """
     copies, count = kept.shape
     nodes, half, low = len(row_starts), np.uint64(32), np.uint64(2**32 - 1)
@@ -201,6 +201,41 @@ def neighbours(kept: Any, edges: Any, starts: Any, added: Any, row_starts: Any) 
             firsts[base + node] = start
         for edge in both[: size + adds]:  # they ascend, hence every node's neighbours do
             u, v = edge >> half, edge & low
+            places[place[u]] = v
+            place[u] += 1
+            places[place[v]] = u
+            place[v] += 1
+    return firsts, places
+
+
+@compiled
+def joined_neighbours(states: Any, first: Any, second: Any, nodes: Any) -> Any:
+    """As :func:`noisy_neighbours`, from the states of node pairs ``[B, N]`` and their nodes ``[N]``, in the order of slots."""
+    copies, slots = states.shape
+    firsts = np.zeros(copies * nodes + 1, np.int64)
+    total = 0
+    for row in states:
+        for state in row:
+            total += state
+    places = np.empty(2 * total, np.int32)
+    chosen, place, start = np.empty(slots + 1, np.int64), np.empty(nodes, np.int64), 0
+    for copy in range(copies):
+        count = 0
+        for slot in range(slots):  # without a branch: states are random
+            chosen[count] = slot
+            count += states[copy, slot]
+        place[:] = 0
+        for slot in chosen[:count]:
+            place[first[slot]] += 1
+            place[second[slot]] += 1
+        base = copy * nodes + 1
+        for node in range(nodes):
+            degree = place[node]
+            place[node] = start
+            start += degree
+            firsts[base + node] = start
+        for slot in chosen[:count]:
+            u, v = first[slot], second[slot]
             places[place[u]] = v
             place[u] += 1
             places[place[v]] = u

@@ -15,10 +15,10 @@ from torch_geometric.nn import GATConv, GCNConv, GINConv, GraphConv, SAGEConv, g
 
 from flipproof import EdgeNoise, Graph, SmoothedClassifier, models
 from flipproof.classifiers import as_classifier, kernels
-from flipproof.classifiers.edges import MOST_NODES, Ending, NeighbourLists, PiecewiseLinear
+from flipproof.classifiers.edges import Ending, NeighbourLists, PiecewiseLinear
 from flipproof.classifiers.layers import DegreeRows
 from flipproof.errors import InputError
-from flipproof.noise import NoisyBatch, SampleStream, SlotLists
+from flipproof.noise import Neighbours, NoisyBatch, SampleStream, SlotLists
 
 CLASSES, WIDTH = 3, 20
 NOISE, FEW_EDGES = EdgeNoise(keep=0.8), EdgeNoise(add=0.02, remove=0.8)
@@ -253,7 +253,7 @@ def test_every_product(nodes: int, width: int, seed: int, relu: bool, mean: bool
             *(lists.product(matrix, own, own, ending) for matrix in matrices),
             *(lists.product(matrix, shared, None, ending) for matrix in matrices),
             *(lists.sums(matrix, own[:, 0].contiguous()) for matrix in matrices),
-            *(lists.perceptron(matrix, own, row, linear, ending) for matrix in matrices),
+            *(lists.product(matrix, own, row, ending, layer=linear) for matrix in matrices),
         ]
 
     def ended(values: Tensor) -> Tensor:
@@ -304,7 +304,7 @@ def test_rows_that_are_not_the_nodes_are_refused() -> None:
     with pytest.raises(ValueError, match="4 columns"):
         lists.product(matrix, rows, torch.ones(15, 3))
     with pytest.raises(ValueError, match="the linear layer takes 3"):
-        lists.perceptron(matrix, rows, torch.ones(4), nn.Linear(3, 2), Ending())
+        lists.product(matrix, rows, torch.ones(4), layer=nn.Linear(3, 2))
     with pytest.raises(ValueError, match="15 rows"):
         lists.sums(matrix, torch.ones(10))
 
@@ -313,7 +313,7 @@ def test_lists_of_edges_are_the_same_graphs() -> None:
     graph = graph_of(9)
     batch = some_batch(graph)
     lists: SlotLists = batch.edge_lists()
-    listed = NoisyBatch(9, batch.size, None, None, np.empty(0, dtype=np.int64), None, lists)
+    listed = NoisyBatch(9, batch.size, None, None, np.empty(0, dtype=np.int64), None, Neighbours.of(lists, batch.size, 9))
     compiled, _ = compiled_and_plain(Net("GCNConv"), graph)
     np.testing.assert_array_equal(compiled.scores(batch), compiled.scores(listed))
 
@@ -333,7 +333,6 @@ def test_what_is_not_a_number_stays_so() -> None:
     ("nodes", "model"),
     [
         (9, models.GCN(1, CLASSES, layers=1, seed=0)),
-        (MOST_NODES + 1, Net("GCNConv")),
         (9, Net("GCNConv").half()),
         (9, models.GIN(1, CLASSES, seed=0)),
     ],
@@ -360,7 +359,7 @@ def test_kernels_know_no_sizes() -> None:
     model = Net("GATConv")
     for nodes in (5, 6):
         compiled_and_plain(model, graph_of(nodes))[0].scores(some_batch(graph_of(nodes)))
-    before = {name: len(getattr(kernels, name).signatures) for name in ("listed", "mix", "scores", "attend")}
+    before = {name: len(getattr(kernels, name).signatures) for name in ("mix", "scores", "attend")}
     graph = graph_of(17, width=3)
     compiled_and_plain(Net("GATConv", before=3), graph, None)[0].scores(some_batch(graph, 11))
     assert {name: len(getattr(kernels, name).signatures) for name in before} == before

@@ -21,8 +21,6 @@ from flipproof.compiling import compiled
 LANES = 64
 """Columns that are added at once; rows must have a multiple of it."""
 
-_AT_A_TIME = 16  # graphs
-
 
 # ---- several columns at once, in registers: numba has no such type, and its plain loops are less than half as fast --------
 
@@ -67,14 +65,16 @@ def _store(typing: Any, array: Any, row: Any, column: Any, lanes: Any) -> Any:
 
 @intrinsic
 def _plus_times(typing: Any, lanes: Any, weight: Any, others: Any) -> Any:
-    """``lanes + weight * others``, rounded twice: the same on every processor."""
+    """``lanes + weight * others``, rounded once where the processor can."""
 
     def make(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         kind, number = values[0].type, ir.IntType(32)
         nothing = ir.Constant(kind, ir.Undefined)
         single = builder.insert_element(nothing, values[1], number(0))
         weights = builder.shuffle_vector(single, nothing, ir.Constant(ir.VectorType(number, LANES), [0] * LANES))
-        return builder.fadd(values[0], builder.fmul(weights, values[2]))
+        name = f"llvm.fmuladd.v{LANES}{kind.element.intrinsic_name}"
+        fused = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
+        return builder.call(fused, [weights, values[2], values[0]])
 
     return lanes(lanes, lanes.number, others), make
 
@@ -125,23 +125,53 @@ def _lowest(typing: Any, word: Any) -> Any:
 @compiled
 def sums(starts: Any, neighbours: Any, nodes: Any, values: Any) -> Any:
     """The sum of the values of every node's neighbours."""
-    out = np.zeros_like(values)
+    out = np.empty_like(values)
     for base in range(0, len(values), nodes):
         for node in range(base, base + nodes):
+            total = values.dtype.type(0)
             for place in range(starts[node], starts[node + 1]):
-                out[node] += values[base + neighbours[place]]
+                total += values[base + neighbours[place]]
+            out[node] = total
     return out
 
 
 @compiled
 def weighted_sums(starts: Any, neighbours: Any, nodes: Any, entries: Any, values: Any) -> Any:
     """The same with an entry for every neighbour."""
-    out = np.zeros_like(values)
+    out = np.empty_like(values)
     for base in range(0, len(values), nodes):
         for node in range(base, base + nodes):
+            total = values.dtype.type(0)
             for place in range(starts[node], starts[node + 1]):
-                out[node] += entries[place] * values[base + neighbours[place]]
+                total += entries[place] * values[base + neighbours[place]]
+            out[node] = total
     return out
+
+
+@compiled
+def distinct(first: Any, second: Any) -> Any:
+    """For every pair of numbers its place among those that differ, and these in the order in which they come, ``[P, 2]``."""
+    size, width, count = 64, 1, 0
+    while size < 2 * len(first):
+        size *= 2
+    for number in second:
+        width = max(width, number + 1)
+    keys, place_of_key = np.full(size, -1, np.int64), np.empty(size, np.int64)
+    places, numbers = np.empty(len(first), np.int64), np.empty(len(first), np.int64)
+    for number in range(len(first)):
+        key = first[number] * width + second[number]
+        slot = key & (size - 1)
+        while keys[slot] != key:
+            if keys[slot] < 0:
+                keys[slot], place_of_key[slot], numbers[count] = key, count, number
+                count += 1
+                break
+            slot = (slot + 1) & (size - 1)
+        places[number] = place_of_key[slot]
+    pairs = np.empty((count, 2), np.int64)
+    for place in range(count):
+        pairs[place, 0], pairs[place, 1] = first[numbers[place]], second[numbers[place]]
+    return places, pairs
 
 
 @compiled
@@ -157,103 +187,77 @@ def pieces_of(values: Any, knots: Any) -> Any:
 
 
 @compiled
-def mix(lists: Any, matrix: Any, rows_by_node: Any, added_by_node: Any, relu: Any, pooled: Any, out: Any) -> None:
-    """The product of a matrix with rows, plus a row for every node, a ReLU if wanted; rows, or their sums over the nodes.
+def mix(
+    lists: Any,
+    matrix: Any,
+    rows_by_node: Any,
+    added_by_node: Any,
+    layer: Any,
+    relu: Any,
+    pooled: Any,
+    out: Any,
+) -> None:
+    """The product of a matrix with rows, plus a row for every node, and what follows; rows, or their sums over the nodes.
 
     The matrix is ``target[i] entry source[j]`` for a neighbour ``j`` of ``i``, and ``own[i]`` on the diagonal; without
-    ``entries`` these are 1. The row of a node is ``table[index] + factor rise[index]``, or the first alone without a ``rise``.
-    The row that is added to it is ``added[added_index]``.
+    ``entries`` or ``source`` these are 1. The row of a node is ``table[index] + factor rise[index]``, or the first alone without
+    a ``rise``. The row that is added to it is ``added[added_index]``. What follows is a ReLU, if wanted; where ``layer`` has
+    weights, a ReLU, a product with these and a bias ``[1, k]`` go before.
     """
     starts, neighbours, nodes = lists
     target, source, own, entries = matrix
     table, rise, index, factor = rows_by_node
     added, added_index = added_by_node
-    width = table.shape[1]
-    rows, sent = np.empty((nodes, width), table.dtype), np.empty((nodes, width), table.dtype)
-    nothing = np.zeros((1, width), table.dtype)
-    for copy in range(len(own) // nodes):
-        base = copy * nodes
-        for column in range(0, width, LANES):
-            zero = _load(nothing, 0, column)
-            for node in range(nodes):
-                place = index[base + node]
-                row = _load(table, place, column)
-                if len(rise):
-                    row = _plus_times(row, factor[base + node], _load(rise, place, column))
-                _store(rows, node, column, row)
-                _store(sent, node, column, _plus_times(zero, source[base + node], row))
-            whole = zero
-            for node in range(nodes):
+    weights, bias = layer
+    width, through, direct = table.shape[1], len(weights) > 0, len(source) == 0 and len(rise) == 0
+    nothing, hidden = np.zeros((1, LANES), table.dtype), np.empty((1, width), table.dtype)
+    zero = _load(nothing, 0, 0)
+    sent, sent_index = (table, index) if direct else (np.empty((nodes, width), table.dtype), np.arange(nodes))
+    for base in range(0, len(own), nodes):
+        if direct:
+            sent_index = index[base : base + nodes]
+        else:
+            for node in range(base, base + nodes):
+                weight = source[node] if len(source) else own.dtype.type(1)
+                for column in range(0, width, LANES):
+                    row = _load(table, index[node], column)
+                    if len(rise):
+                        row = _plus_times(row, factor[node], _load(rise, index[node], column))
+                    _store(sent, node - base, column, _plus_times(zero, weight, row))
+        for node in range(base, base + nodes):
+            goal = base // nodes if pooled else node
+            for column in range(0, width, LANES):
                 total = zero
                 if len(entries):
-                    for place in range(starts[base + node], starts[base + node + 1]):
-                        total = _plus_times(total, entries[place], _load(sent, neighbours[place], column))
+                    for place in range(starts[node], starts[node + 1]):
+                        total = _plus_times(total, entries[place], _load(sent, sent_index[neighbours[place]], column))
                 else:
-                    for place in range(starts[base + node], starts[base + node + 1]):
-                        total = _plus(total, _load(sent, neighbours[place], column))
-                row = _load(added, added_index[base + node], column)
-                row = _plus_times(row, own[base + node], _load(rows, node, column))
-                row = _plus_times(row, target[base + node], total)
-                if relu:
+                    for place in range(starts[node], starts[node + 1]):
+                        total = _plus(total, _load(sent, sent_index[neighbours[place]], column))
+                row = _plus_times(_load(added, added_index[node], column), target[node], total)
+                if own[node] != 0:
+                    itself = _load(table, index[node], column)
+                    if len(rise):
+                        itself = _plus_times(itself, factor[node], _load(rise, index[node], column))
+                    row = _plus_times(row, own[node], itself)
+                if relu or through:
                     row = _rectified(row)
-                if pooled:
-                    whole = _plus(whole, row)
+                if through:
+                    _store(hidden, 0, column, row)
                 else:
-                    _store(out, base + node, column, row)
-            if pooled:
-                _store(out, copy, column, whole)
-
-
-@compiled
-def perceptron(
-    lists: Any,
-    matrix: Any,
-    rows_by_node: Any,
-    added_by_node: Any,
-    weights: Any,
-    bias: Any,
-    relu: Any,
-    pooled: Any,
-    out: Any,
-) -> None:
-    """As :func:`mix` with a ReLU, then the rows' product with ``weights``, plus ``bias [1, d]``, and what follows."""
-    starts, neighbours, nodes = lists
-    target, source, own, entries = matrix
-    table, rise, index, factor = rows_by_node
-    added, added_index = added_by_node
-    rows = np.empty((_AT_A_TIME * nodes, table.shape[1]), table.dtype)
-    nothing = np.zeros((1, weights.shape[1]), weights.dtype)
-    for first in range(0, len(own) // nodes, _AT_A_TIME):
-        last = min(len(own) // nodes, first + _AT_A_TIME)
-        begin, end = first * nodes, last * nodes
-        mix(
-            (starts[begin : end + 1], neighbours, nodes),
-            (target[begin:end], source[begin:end], own[begin:end], entries),
-            (table, rise, index[begin:end], factor[begin:end]),
-            (added, added_index[begin:end]),
-            True,
-            False,
-            rows,
-        )
-        for column in range(0, weights.shape[1], LANES):
-            for copy in range(first, last):
-                whole = _load(nothing, 0, column)
-                for node in range(copy * nodes, copy * nodes + nodes):
+                    _store(out, goal, column, _plus(_load(out, goal, column), row) if pooled else row)
+            if through:
+                for column in range(0, weights.shape[1], LANES):
                     row = _load(bias, 0, column)
-                    for part in range(0, rows.shape[1], LANES):
-                        left = _not_zero(_load(rows, node - begin, part))
+                    for part in range(0, width, LANES):
+                        left = _not_zero(_load(hidden, 0, part))
                         while left:
                             place = part + _lowest(left)
-                            row = _plus_times(row, rows[node - begin, place], _load(weights, place, column))
+                            row = _plus_times(row, hidden[0, place], _load(weights, place, column))
                             left &= left - np.uint64(1)
                     if relu:
                         row = _rectified(row)
-                    if pooled:
-                        whole = _plus(whole, row)
-                    else:
-                        _store(out, node, column, row)
-                if pooled:
-                    _store(out, copy, column, whole)
+                    _store(out, goal, column, _plus(_load(out, goal, column), row) if pooled else row)
 
 
 @compiled

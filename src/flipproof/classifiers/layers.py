@@ -13,10 +13,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 import torch_geometric.nn as pyg
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import linear
 
@@ -31,8 +29,6 @@ from flipproof.classifiers.edges import (
     state_of,
 )
 
-_MOST_NODES = 64  # beyond, pairs of degrees hardly repeat
-_ALL_PAIRS = 32  # nodes up to which rows of all pairs are computed at once
 _RELU: tuple[Any, ...] = (torch.nn.functional.relu, torch.relu, "relu", "relu_")
 
 
@@ -156,7 +152,7 @@ class _GIN(Combining):
         first, *rest = self.layer.nn
         relu = bool(rest) and type(rest[0]) is torch.nn.ReLU
         if relu and len(rest) == 2 and _plain(rest[1]):
-            return lists.perceptron(matrix, rows[0], first.bias, rest[1], ending)
+            return lists.product(matrix, rows[0], first.bias, ending, layer=rest[1])
         values = lists.product(matrix, rows[0], first.bias, Ending(relu=relu))
         for part in rest[relu:]:
             values = part(values)
@@ -284,7 +280,6 @@ class DegreeRows(torch.nn.Module):
         self._second: Any = second.convolution
         self._weights = [*self.parameters(), *self.buffers()]
         self._kept: tuple[Any, PiecewiseLinear | None] | None = None
-        self._pairs: tuple[Any, NDArray[np.int64], list[Tensor]] | None = None
 
     def forward(self, x: Tensor | None, lists: NeighbourLists, relu: bool = False, pool: str = "") -> Any:
         """As the calls one after the other; ``x`` is ``None`` where it is the degree."""
@@ -298,43 +293,19 @@ class DegreeRows(torch.nn.Module):
 
     def forget(self) -> None:
         """Make the tables again when they are needed next."""
-        self._kept = self._pairs = None
+        self._kept = None
 
     def _by_pairs(self, lists: NeighbourLists) -> list[Any] | None:
         """The rows that the second convolution adds up, computed once per pair of degree and sum of degrees around."""
-        nodes, maps = lists.num_nodes, self._second.maps()
-        if nodes > _MOST_NODES or maps is None or self._first.maps() is None:
+        maps = self._second.maps()
+        if maps is None or self._first.maps() is None:
             return None
-        if nodes <= _ALL_PAIRS:
-            first, tables = self._all_pairs(nodes, maps)
-            place = lists.pair_index(first)
-        else:
-            keys = lists.pair_index(np.arange(nodes) * nodes**2)
-            there = np.zeros(nodes**3, dtype=np.bool_)
-            there[keys] = True
-            place = np.cumsum(there)[keys] - 1
-            pairs = torch.from_numpy(np.flatnonzero(there))
-            tables = self._of_pairs(pairs // nodes**2, pairs % nodes**2, maps)
-        return [Rows(table, place) for table in tables]
-
-    def _all_pairs(self, nodes: int, maps: list[RowMap]) -> tuple[NDArray[np.int64], list[Tensor]]:
-        """Tables of all pairs on so many nodes, and the first place of every degree in them."""
-        state = nodes, state_of(self._weights)
-        if self._pairs is None or self._pairs[0] != state:
-            most = np.arange(nodes) * (nodes - 1)  # of the degrees around a node of every degree
-            first = np.cumsum(most + 1) - most - 1
-            degrees = np.repeat(np.arange(nodes), most + 1)
-            around = np.arange(len(degrees)) - first[degrees]
-            self._pairs = state, first, self._of_pairs(torch.from_numpy(degrees), torch.from_numpy(around), maps)
-        return self._pairs[1:]
-
-    def _of_pairs(self, degrees: Tensor, around: Tensor, maps: list[RowMap]) -> list[Tensor]:
-        """The rows for pairs of degrees and sums of degrees around, ``[P]``."""
-        own, sums = (part.to(maps[0][0].dtype).unsqueeze(1) for part in (degrees, around))
+        places, degrees, around = lists.pairs_of_degrees()
+        own, sums = (torch.from_numpy(part).to(maps[0][0].dtype).unsqueeze(1) for part in (degrees, around))
         if self._first.layer.aggr == "mean":
             sums = sums / own.clamp(min=1)
         hidden = self._between(self._first.combine(own, sums))
-        return [linear(hidden, *one) for one in maps]
+        return [Rows(linear(hidden, *one), places) for one in maps]
 
     def _by_pieces(self, first: Weighing, lists: NeighbourLists) -> list[Any] | None:
         """The rows that the second convolution adds up, from tables; made again when a weight has changed."""

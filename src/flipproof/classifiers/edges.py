@@ -13,6 +13,8 @@ from torch import Tensor
 
 from flipproof.noise import NoisyBatch
 
+_ROWS = 256  # of nodes that are worked on at a time: they stay in the nearest caches
+
 RowMap = tuple[Tensor, Tensor | None]
 """Weight ``[k, d]`` and bias ``[k]`` of a linear map of rows."""
 
@@ -166,7 +168,8 @@ class NeighbourLists:
         goals = self.copies if ending.pool else self.copies * self.num_nodes
         out = torch.zeros(goals, width + -width % self._kernels.LANES, dtype=self.dtype).numpy()
         by_node = (table, rise, rows.places, factor), (self._wide(plus.table), plus.places)
-        self._kernels.mix(self._lists, tuple(matrix), *by_node, linear, ending.relu, bool(ending.pool), out)
+        room = torch.empty(1 + self.num_nodes * max(1, _ROWS // self.num_nodes), table.shape[1], dtype=self.dtype).numpy()
+        self._kernels.mix(self._lists, tuple(matrix), *by_node, linear, ending.relu, bool(ending.pool), room, out)
         result = torch.from_numpy(out)[:, :width].contiguous()
         return result.div_(self.num_nodes) if ending.pool == "mean" else result
 

@@ -64,6 +64,14 @@ def _store(typing: Any, array: Any, row: Any, column: Any, lanes: Any) -> Any:
 
 
 @intrinsic
+def _zeros(typing: Any, array: Any) -> Any:
+    def make(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return ir.Constant(context.get_value_type(signature.return_type), [0.0] * LANES)
+
+    return _Lanes(array.dtype)(array), make
+
+
+@intrinsic
 def _plus_times(typing: Any, lanes: Any, weight: Any, others: Any) -> Any:
     """``lanes + weight * others``, rounded once where the processor can."""
 
@@ -187,6 +195,85 @@ def pieces_of(values: Any, knots: Any) -> Any:
 
 
 @compiled
+def _send(first: Any, last: Any, source: Any, rows_by_node: Any, sent: Any) -> None:
+    """The rows that nodes ``first`` to ``last - 1`` send to their neighbours."""
+    table, rise, index, factor = rows_by_node
+    zero = _zeros(table)
+    for node in range(first, last):
+        place = index[node]
+        weight = source[node] if len(source) else table.dtype.type(1)
+        for column in range(0, table.shape[1], LANES):
+            row = _load(table, place, column)
+            if len(rise):
+                row = _plus_times(row, factor[node], _load(rise, place, column))
+            _store(sent, node - first, column, _plus_times(zero, weight, row))
+
+
+@compiled
+def _receive(
+    first: Any,
+    last: Any,
+    lists: Any,
+    matrix: Any,
+    sent: Any,
+    index: Any,
+    added_by_node: Any,
+    layer: Any,
+    relu: Any,
+    pooled: Any,
+    row_of_layer: Any,
+    out: Any,
+) -> None:
+    """What nodes ``first`` to ``last - 1``, of whole graphs, make of the rows ``sent[index]``."""
+    starts, neighbours, nodes = lists
+    target, source, own, entries = matrix
+    added, added_index = added_by_node
+    weights, bias = layer
+    width, through = sent.shape[1], len(weights) > 0
+    zero = _zeros(sent)
+    copy, begin = first // nodes, 0
+    for node in range(first, last):
+        if node - first == begin + nodes:
+            copy, begin = copy + 1, begin + nodes
+        goal = copy if pooled else node
+        for column in range(0, width, LANES):
+            total = zero
+            if len(entries):
+                for place in range(starts[node], starts[node + 1]):
+                    total = _plus_times(total, entries[place], _load(sent, index[begin + neighbours[place]], column))
+            else:
+                for place in range(starts[node], starts[node + 1]):
+                    total = _plus(total, _load(sent, index[begin + neighbours[place]], column))
+            row = _plus_times(_load(added, added_index[node], column), target[node], total)
+            if own[node] != 0:
+                weight = own[node] / source[node] if len(source) else own[node]
+                row = _plus_times(row, weight, _load(sent, index[node - first], column))
+            if relu or through:
+                row = _rectified(row)
+            if through:
+                _store(row_of_layer, 0, column, row)
+            else:
+                _store(out, goal, column, _plus(_load(out, goal, column), row) if pooled else row)
+        if through:
+            for column in range(0, weights.shape[1], LANES):
+                row, rest = _load(bias, 0, column), zero
+                for part in range(0, width, LANES):
+                    left = _not_zero(_load(row_of_layer, 0, part))
+                    while left:  # two at a time: a sum waits for the one before it
+                        place = part + _lowest(left)
+                        left &= left - np.uint64(1)
+                        row = _plus_times(row, row_of_layer[0, place], _load(weights, place, column))
+                        other = part + _lowest(left) if left else place
+                        value = row_of_layer[0, other] if left else sent.dtype.type(0)
+                        left &= left - np.uint64(1)
+                        rest = _plus_times(rest, value, _load(weights, other, column))
+                row = _plus(row, rest)
+                if relu:
+                    row = _rectified(row)
+                _store(out, goal, column, _plus(_load(out, goal, column), row) if pooled else row)
+
+
+@compiled
 def mix(
     lists: Any,
     matrix: Any,
@@ -195,69 +282,27 @@ def mix(
     layer: Any,
     relu: Any,
     pooled: Any,
+    room: Any,
     out: Any,
 ) -> None:
     """The product of a matrix with rows, plus a row for every node, and what follows; rows, or their sums over the nodes.
 
-    The matrix is ``target[i] entry source[j]`` for a neighbour ``j`` of ``i``, and ``own[i]`` on the diagonal; without
-    ``entries`` or ``source`` these are 1. The row of a node is ``table[index] + factor rise[index]``, or the first alone without
-    a ``rise``. The row that is added to it is ``added[added_index]``. What follows is a ReLU, if wanted; where ``layer`` has
-    weights, a ReLU, a product with these and a bias ``[1, k]`` go before.
+    The matrix is ``target[i] entry source[j]`` for a neighbour ``j`` of ``i``, and ``own[i]`` on the diagonal, 0 where ``source``
+    is; without ``entries`` or ``source`` these are 1. The row of a node is ``table[index] + factor rise[index]``, or the first
+    alone without a ``rise``. The row that is added to it is ``added[added_index]``. What follows is a ReLU, if wanted; where
+    ``layer`` has weights, a ReLU, a product with these and a bias ``[1, k]`` go before. ``room [1 + k n, d]`` is written over: memory
+    that torch allocates starts where a cache line does, and numba's often does not.
     """
-    starts, neighbours, nodes = lists
-    target, source, own, entries = matrix
-    table, rise, index, factor = rows_by_node
-    added, added_index = added_by_node
-    weights, bias = layer
-    width, through, direct = table.shape[1], len(weights) > 0, len(source) == 0 and len(rise) == 0
-    nothing, hidden = np.zeros((1, LANES), table.dtype), np.empty((1, width), table.dtype)
-    zero = _load(nothing, 0, 0)
-    sent, sent_index = (table, index) if direct else (np.empty((nodes, width), table.dtype), np.arange(nodes))
-    for base in range(0, len(own), nodes):
-        if direct:
-            sent_index = index[base : base + nodes]
-        else:
-            for node in range(base, base + nodes):
-                weight = source[node] if len(source) else own.dtype.type(1)
-                for column in range(0, width, LANES):
-                    row = _load(table, index[node], column)
-                    if len(rise):
-                        row = _plus_times(row, factor[node], _load(rise, index[node], column))
-                    _store(sent, node - base, column, _plus_times(zero, weight, row))
-        for node in range(base, base + nodes):
-            goal = base // nodes if pooled else node
-            for column in range(0, width, LANES):
-                total = zero
-                if len(entries):
-                    for place in range(starts[node], starts[node + 1]):
-                        total = _plus_times(total, entries[place], _load(sent, sent_index[neighbours[place]], column))
-                else:
-                    for place in range(starts[node], starts[node + 1]):
-                        total = _plus(total, _load(sent, sent_index[neighbours[place]], column))
-                row = _plus_times(_load(added, added_index[node], column), target[node], total)
-                if own[node] != 0:
-                    itself = _load(table, index[node], column)
-                    if len(rise):
-                        itself = _plus_times(itself, factor[node], _load(rise, index[node], column))
-                    row = _plus_times(row, own[node], itself)
-                if relu or through:
-                    row = _rectified(row)
-                if through:
-                    _store(hidden, 0, column, row)
-                else:
-                    _store(out, goal, column, _plus(_load(out, goal, column), row) if pooled else row)
-            if through:
-                for column in range(0, weights.shape[1], LANES):
-                    row = _load(bias, 0, column)
-                    for part in range(0, width, LANES):
-                        left = _not_zero(_load(hidden, 0, part))
-                        while left:
-                            place = part + _lowest(left)
-                            row = _plus_times(row, hidden[0, place], _load(weights, place, column))
-                            left &= left - np.uint64(1)
-                    if relu:
-                        row = _rectified(row)
-                    _store(out, goal, column, _plus(_load(out, goal, column), row) if pooled else row)
+    source, (table, rise, index, _), every = matrix[1], rows_by_node, len(matrix[2])
+    if len(source) == 0 and len(rise) == 0:
+        _receive(0, every, lists, matrix, table, index, added_by_node, layer, relu, pooled, room, out)
+        return
+    sent = room[1:]
+    itself = np.arange(len(sent))
+    for first in range(0, every, len(sent)):
+        last = min(every, first + len(sent))
+        _send(first, last, source, rows_by_node, sent)
+        _receive(first, last, lists, matrix, sent, itself, added_by_node, layer, relu, pooled, room, out)
 
 
 @compiled

@@ -212,7 +212,7 @@ class SampleStream:
         meaning = f"flips {STREAM_VERSION} {kind} {graph.topology} {noise.add_threshold} {noise.remove_threshold}"
         checksum = hashlib.blake2b(meaning.encode(), digest_size=16)
         if not self.sparse:
-            checksum.update(pairs_of_slots(graph.slots, graph.num_nodes).astype("<i8").tobytes())
+            checksum.update(_pairs_of_slots(graph.slots.tobytes(), graph.num_nodes))
         return checksum
 
     def _words(self, start: int, stop: int) -> NDArray[np.uint64]:
@@ -282,6 +282,12 @@ def cell_flips() -> Any:
     from flipproof.noise import cell_flips
 
     return cell_flips
+
+
+@lru_cache(maxsize=64)
+def _pairs_of_slots(slots: bytes, num_nodes: int) -> bytes:
+    """The node pairs of slots: as bytes, from bytes."""
+    return pairs_of_slots(np.frombuffer(slots, np.int64), num_nodes).astype("<i8").tobytes()
 
 
 def noisy_version(graph: Any, noise: EdgeNoise, *, seed: int | str | None, edge_features: bool = False) -> Any:

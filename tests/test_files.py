@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -152,43 +154,39 @@ def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path, waited
         assert set(names(tmp_path)) == {"file", "folder", f".file.{running.pid}.tmp", *kept}
 
 
-@pytest.mark.parametrize("value", [2, 3, 2**70, np.int32(2), np.uint8(7)])
-def test_counts_come_back_as_python_integers(value: object) -> None:
-    found = checked_count(value, "width", 2, "for instance 8")
-    assert found == value
-    assert type(found) is int
+CHECKS: list[tuple[Callable[[Any], int], list[object], list[object], str]] = [
+    (
+        lambda value: checked_count(value, "width", 2, "for instance 8"),
+        [2, 3, 2**70, np.int32(2), np.uint8(7)],
+        [1, -2, 2.0, "2", True, None, [2], np.float64(2), np.bool_(True), np.array([2])],
+        "width must be an integer of at least 2; got {!r} (for instance 8)",
+    ),
+    (
+        lambda value: checked_integer(value, "groups", 1, 10, "say 5"),
+        [1, np.int64(10)],
+        [0, 11, 1.0, True, "1", None],
+        "groups must be an integer from 1 to 10; got {!r} (say 5)",
+    ),
+    (checked_samples, [np.int64(5)], [0], "samples must be an integer of at least 1; got {!r} (for instance 10000)"),
+    (
+        checked_seed,  # type: ignore[list-item]
+        [0, 2**63 - 1],
+        [-1, 2**63, 1.0, "0", True],
+        "seed must be an integer from 0 to 2**63 - 1; got {!r} (or None for a fresh one)",
+    ),
+]
 
 
-@pytest.mark.parametrize("value", [1, -2, 2.0, "2", True, None, [2], np.float64(2), np.bool_(True), np.array([2])])
-def test_bad_counts_are_refused_in_one_sentence(value: object) -> None:
-    with pytest.raises(InputError) as error:
-        checked_count(value, "width", 2, "for instance 8")
-    assert str(error.value) == f"width must be an integer of at least 2; got {value!r} (for instance 8)"
-
-
-@pytest.mark.parametrize("value", [0, 11, 1.0, True, "1", None])
-def test_bad_integers_of_a_range(value: object) -> None:
-    assert [checked_integer(good, "groups", 1, 10, "say 5") for good in (1, np.int64(10))] == [1, 10]
-    with pytest.raises(InputError) as error:
-        checked_integer(value, "groups", 1, 10, "say 5")
-    assert str(error.value) == f"groups must be an integer from 1 to 10; got {value!r} (say 5)"
-
-
-def test_samples() -> None:
-    assert checked_samples(np.int64(5)) == 5
-    with pytest.raises(InputError, match=r"^samples must be an integer of at least 1; got 0 \(for instance 10000\)$"):
-        checked_samples(0)
-
-
-@pytest.mark.parametrize("seed", [-1, 2**63, 1.0, "0", True])
-def test_bad_seeds(seed: object) -> None:
-    with pytest.raises(
-        InputError, match=r"seed must be an integer from 0 to 2\*\*63 - 1; got .* \(or None for a fresh"
-    ):
-        checked_seed(seed)  # type: ignore[arg-type]
+@pytest.mark.parametrize(("checked", "good", "bad", "sentence"), CHECKS)
+def test_integers(checked: Callable[[Any], int], good: list[object], bad: list[object], sentence: str) -> None:
+    for value in good:
+        assert checked(value) == value
+        assert type(checked(value)) is int
+    for value in bad:
+        with pytest.raises(InputError) as error:
+            checked(value)
+        assert str(error.value) == sentence.format(value)
 
 
 def test_fresh_seeds_differ() -> None:
-    seeds = {checked_seed(None) for _ in range(20)}
-    assert len(seeds) == 20
-    assert all(checked_seed(seed) == seed for seed in seeds)
+    assert len({checked_seed(None) for _ in range(20)}) == 20

@@ -68,9 +68,14 @@ def test_graphs_in_place_of_labels() -> None:
     certificates = DEFENCES["smoothing"].certify_all(data, samples=20)
     wanted = fp.certified_accuracy(certificates, data.labels)
     assert wanted[0] > 0
-    for given in (data, [graph.to_pyg() for graph in data], data.labels.tolist(), torch.from_numpy(data.labels.copy())):
-        np.testing.assert_array_equal(fp.certified_accuracy(certificates, given), wanted)
-        assert fp.average_certified_radius(certificates, given) == fp.average_certified_radius(
+    for labels in (
+        data,
+        [graph.to_pyg() for graph in data],
+        data.labels.tolist(),
+        torch.from_numpy(data.labels.copy()),
+    ):
+        np.testing.assert_array_equal(fp.certified_accuracy(certificates, labels), wanted)
+        assert fp.average_certified_radius(certificates, labels) == fp.average_certified_radius(
             certificates, data.labels
         )
     with pytest.raises(fp.InputError, match="graph 0 has none"):
@@ -104,7 +109,7 @@ def test_a_forward_that_names_nothing(parameters: str) -> None:
 
 @pytest.mark.parametrize("own", [True, False])
 def test_training_and_defences_have_the_same_default_features(own: bool) -> None:
-    """The graphs' own, else the degree: what a model was trained with by default fits what it is asked with by default."""
+    """The graphs' own, else the degree: a model that was trained with the defaults can be defended with the defaults."""
     rng = np.random.default_rng(0)
     graphs = [
         fp.Graph(6, [(0, 1), (label, 5)], rng.normal(size=(6, 3)).astype(np.float32) if own else None, label % 2)
@@ -112,9 +117,9 @@ def test_training_and_defences_have_the_same_default_features(own: bool) -> None
     ]
     model = Net(3 if own else 1)
     fp.train(model, graphs, noise=NOISE, epochs=1)
-    asked = {"samples": 100, "seed": 0}
-    votes = fp.SmoothedClassifier(model, NOISE).sample(graphs[0], **asked)
-    named = fp.SmoothedClassifier(model, NOISE, features="own" if own else "degree").sample(graphs[0], **asked)
+    settings = {"samples": 100, "seed": 0}
+    votes = fp.SmoothedClassifier(model, NOISE).sample(graphs[0], **settings)
+    named = fp.SmoothedClassifier(model, NOISE, features="own" if own else "degree").sample(graphs[0], **settings)
     np.testing.assert_array_equal(votes.labels, named.labels)
     assert fp.VotingClassifier(model, groups=3).certify(graphs[0]).label in (0, 1)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 
+@cache
 def can_compile() -> bool:
     """Whether loops are compiled; ``NUMBA_DISABLE_JIT=1`` turns that off, and slower ways are taken."""
     import numba

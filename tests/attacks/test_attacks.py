@@ -1,7 +1,5 @@
 """The attacks against base classifiers: attacks x models."""
 
-import time
-
 import numpy as np
 import pytest
 import torch
@@ -12,6 +10,7 @@ import flipproof as fp
 from flipproof.attacks.relaxation import Relaxation
 from flipproof.attacks.search import Space, minimal, target_of
 from support.attacked import PygNetwork, trained
+from support.graphs import graphs
 from support.tables import Table
 
 LATTICE = fp.Graph(9, [(3 * r + c, 3 * r + c + 1) for r in range(3) for c in range(2)] + [(i, i + 3) for i in range(6)])
@@ -70,34 +69,27 @@ def test_relaxation_is_the_derivative(name) -> None:
         assert slope[slot] == pytest.approx((value(at + bump) - value(at - bump)) / (2 * step), abs=1e-6)
 
 
-def test_gradient_does_not_vanish_far_from_the_decision() -> None:
-    model = fp.models.GCN(1, 3, hidden=8, seed=0).eval()
-    with torch.no_grad():
-        model.head.bias[0] += 1000
-    relaxation = Relaxation(target_of(model, LATTICE, {"features": "degree"}))
-    assert np.abs(relaxation.slope(np.zeros(LATTICE.num_slots))).max() > 0
-
-
 def test_one_flip_that_works_is_found_and_nothing_more() -> None:
     result = fp.attacks.greedy(has_triangle, fp.Graph(4, [(0, 1), (1, 2)]), budget=3, num_classes=2)
-    assert result.success
-    assert result.flips == ((0, 2),)
+    assert (result.success, result.flips) == (True, ((0, 2),))
     assert (result.label, result.confirmed, result.alpha) == (0, True, 0.0)
+    wrong_already = fp.attacks.greedy(has_triangle, fp.Graph(4, [(0, 1)]), budget=3, num_classes=2, label=1)
+    assert (wrong_already.success, wrong_already.flips) == (True, ())
 
 
 @pytest.mark.parametrize("attack", ["greedy", "random", "gradient"])
 def test_success_is_minimal(attack) -> None:
     model, test = trained("gcn", None)
-    found = 0
+    successes = 0
     for graph in test[:6]:
         result = fp.attacks.by_name(attack)(model, graph, budget=6, features="degree")
         if result.success:
-            found += 1
+            successes += 1
             fewer = [graph.flipped(np.delete(np.array(result.flips), i, axis=0)) for i in range(result.size)]
             classifier = fp.classifiers.as_classifier(model, num_classes=8, features="degree")
             assert all(classifier.label_of(smaller) == result.label for smaller in fewer)
             assert classifier.label_of(result.graph) != result.label
-    assert found >= 3
+    assert successes >= 3
 
 
 def test_taking_back_removes_what_is_not_needed() -> None:
@@ -105,12 +97,6 @@ def test_taking_back_removes_what_is_not_needed() -> None:
     target = target_of(has_triangle, graph, {"num_classes": 2})
     flips = np.array([1, 3, 8, 9])  # (0, 2) closes the triangle; (0, 4), (2, 4), (3, 4) are idle
     assert minimal(target, flips).tolist() == [1]
-
-
-def test_wrong_answers_need_no_flip() -> None:
-    result = fp.attacks.greedy(has_triangle, fp.Graph(4, [(0, 1)]), budget=3, num_classes=2, label=1)
-    assert result.success
-    assert result.flips == ()
 
 
 def sizes(name: str, **options: object) -> list[int]:
@@ -143,40 +129,35 @@ def test_the_exhaustive_search_finds_what_greedy_misses_and_refuses_too_many_set
 
 def test_max_calls_is_kept() -> None:
     model, test = trained("gcn", None)
+    options = {"budget": 3, "features": "degree", "label": test[1].label, "removes": False}
     for name in fp.attacks.NAMES:
         for most in (1, 7, 200):
-            result = fp.attacks.by_name(name)(
-                model, test[1], budget=3, features="degree", max_calls=most, label=test[1].label, removes=False
-            )
+            result = fp.attacks.by_name(name)(model, test[1], max_calls=most, **options)
             assert result.model_calls <= most + 3 * 4 + 5, name  # taking back and confirming come on top
 
 
-def test_greedy_on_twenty_nodes_takes_well_under_a_second() -> None:
-    model = fp.models.GCN(1, 8, seed=0).eval()
+def test_far_from_the_decision_greedy_tries_every_pair_and_slopes_do_not_vanish() -> None:
+    model = fp.models.GCN(1, 3, hidden=8, seed=0).eval()
     with torch.no_grad():
-        model.head.bias[0] += 1000  # never fooled, so that all five steps are taken
-    grid = fp.Graph(20, [(i, i + 1) for i in range(19) if i % 5 != 4] + [(i, i + 5) for i in range(15)])
-    fp.attacks.greedy(model, grid, budget=1, features="degree")
-    started = time.process_time()
-    result = fp.attacks.greedy(model, grid, budget=5, features="degree")
-    seconds = time.process_time() - started
+        model.head.bias[0] += 1000
+    result = fp.attacks.greedy(model, LATTICE, budget=5, features="degree")
     assert not result.success
-    assert result.model_calls == 2 + sum(190 - step for step in range(5))
-    assert seconds < 0.5
+    assert result.model_calls == 2 + sum(36 - step for step in range(5))
+    relaxation = Relaxation(target_of(model, LATTICE, {"features": "degree"}))
+    assert np.abs(relaxation.slope(np.zeros(LATTICE.num_slots))).max() > 0
 
 
 def test_strongest_is_the_smallest_and_adds_up_calls() -> None:
     model, test = trained("gcn", None)
-    graph = next(graph for graph in test if fp.attacks.greedy(model, graph, budget=5, features="degree").success)
-    best = fp.attacks.strongest(model, graph, budget=5, features="degree", attacks=["random", "greedy", "gradient"])
-    others = [
-        fp.attacks.by_name(name)(model, graph, budget=5, features="degree") for name in ("random", "greedy", "gradient")
-    ]
+    options, names = {"budget": 5, "features": "degree"}, ["random", "greedy", "gradient"]
+    graph = next(graph for graph in test if fp.attacks.greedy(model, graph, **options).success)
+    best = fp.attacks.strongest(model, graph, attacks=names, **options)
+    others = [fp.attacks.by_name(name)(model, graph, **options) for name in names]
     assert best.size <= min(other.size for other in others if other.success)
     assert best.model_calls >= others[0].model_calls
     assert best.budget == 5
     with pytest.raises(fp.InputError, match="attacks must be among"):
-        fp.attacks.strongest(model, graph, budget=5, features="degree", attacks=["nonsense"])
+        fp.attacks.strongest(model, graph, attacks=["nonsense"], **options)
 
 
 def test_robust_accuracy_counts_by_hand() -> None:
@@ -201,13 +182,13 @@ def test_the_cheapest_purchase_succeeds_one_flip_beyond_the_radius(groups: int, 
     voting = fp.VotingClassifier(Table(3, salt, 1, 0.9), groups, num_classes=3)
     votes = voting.price(GRAPH)
     certificate = fp.certify_group_votes(votes)
-    found = fp.attacks.known(voting, GRAPH, budget=10)
-    assert found.success is (votes.attack() is not None)
-    if found.success:
-        assert found.size == certificate.radius + 1
-        assert voting.predict(found.graph) != certificate.label
+    result = fp.attacks.known(voting, GRAPH, budget=10)
+    assert result.success is (votes.attack() is not None)
+    if result.success:
+        assert result.size == certificate.radius + 1
+        assert voting.predict(result.graph) != certificate.label
         assert not fp.attacks.known(voting, GRAPH, budget=certificate.radius).success
-    assert found.model_calls >= votes.calls
+    assert result.model_calls >= votes.calls
 
 
 def test_the_known_attack_keeps_to_its_limits() -> None:
@@ -224,15 +205,6 @@ def test_of_other_defences_nothing_is_known() -> None:
     assert fp.attacks.strongest(parity, GRAPH, budget=3, num_classes=2, attacks=["known", "greedy"]).size == 1
 
 
-@st.composite
-def graphs(draw: st.DrawFn) -> fp.Graph:
-    nodes = draw(st.integers(2, 7))
-    pairs = [(u, v) for u in range(nodes) for v in range(u + 1, nodes)]
-    edges = draw(st.lists(st.sampled_from(pairs), unique=True))
-    frozen = draw(st.lists(st.sampled_from(pairs), unique=True, max_size=3))
-    return fp.Graph(nodes, edges, frozen=frozen)
-
-
 def fragile(graphs: list[fp.Graph]) -> list[int]:
     """Labels that change often, so that attacks of all sizes succeed."""
     return [int((3 * g.num_edges + int(np.square(g.degrees).sum())) % 5 > 2) for g in graphs]
@@ -240,7 +212,7 @@ def fragile(graphs: list[fp.Graph]) -> list[int]:
 
 @pytest.mark.parametrize("name", ["random", "greedy", "exhaustive", "gradient"])
 @given(
-    graph=graphs(),
+    graph=graphs(max_nodes=7, frozen=True),
     budget=st.integers(0, 4),
     kind=st.sampled_from([(True, True), (True, False), (False, True)]),
     seed=st.integers(0, 3),

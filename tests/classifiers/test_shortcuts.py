@@ -273,11 +273,6 @@ def run_guards(select: str, **variables: str) -> None:
     assert done.returncode == 0, done.stdout[-3000:]
 
 
-def test_the_guards_on_an_older_processor() -> None:
-    select = "honest_networks_are_not and deviations or test_models and are_refused and GraphNorm and pyg"
-    run_guards(select, MKL_CBWR="COMPATIBLE", ATEN_CPU_CAPABILITY="default")
-
-
 @pytest.mark.guarantee
 @pytest.mark.parametrize("arithmetic", ARITHMETIC)
 def test_all_honest_networks_pass_in_any_arithmetic(arithmetic: str) -> None:

@@ -249,7 +249,7 @@ TRANSLATED: dict[str, Callable[[], nn.Module]] = {
     "control flow in the head": Branching,
     "one Data": lambda: WithData(GCNConv(1, WIDTH, normalize=False)),
     "PyG's own GIN": Library,
-    "a readout of a given size": Sized,
+    "a readout with a size": Sized,
 }
 AS_IT_IS: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "own layer": (lambda: OneLayer(OwnLayer(aggr="add"), 1), "layer conv: OwnLayer has no compiled form"),
@@ -296,23 +296,23 @@ def test_the_twin_has_the_models_logits_and_votes(name: str) -> None:
     model = built(TRANSLATED[name])
     # few edges: nodes without a neighbour, and graphs without an edge
     for noise in (NOISE, EdgeNoise(add=0.02, remove=0.8)):
-        used, found, wanted = both_ways(model, some_graph(), noise)
+        used, scores, wanted = both_ways(model, some_graph(), noise)
         assert (used.path, used.remark) == ("compiled twin", "")
         largest = np.abs(wanted).max()
-        np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-5 * largest)
+        np.testing.assert_allclose(scores, wanted, rtol=0, atol=2e-5 * largest)
         top = np.sort(wanted, axis=1)
         clear = top[:, -1] - top[:, -2] > 1e-4 * largest
         assert clear.mean() > 0.9
-        assert np.array_equal(found.argmax(axis=1)[clear], wanted.argmax(axis=1)[clear])
+        assert np.array_equal(scores.argmax(axis=1)[clear], wanted.argmax(axis=1)[clear])
 
 
 @pytest.mark.parametrize("name", AS_IT_IS)
 def test_a_model_that_cannot_be_translated_is_used_as_it_is_and_the_reason_is_told(name: str) -> None:
     make, reason = AS_IT_IS[name]
-    used, found, wanted = both_ways(built(make), some_graph())
+    used, scores, wanted = both_ways(built(make), some_graph())
     assert used.path == "message passing"
     assert reason in used.remark
-    assert np.array_equal(found, wanted)
+    assert np.array_equal(scores, wanted)
 
 
 def test_the_twin_follows_the_model() -> None:

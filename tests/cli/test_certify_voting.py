@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 import flipproof as fp
-from flipproof.runs.run_folder import CertifySettings, Store
+from flipproof.runs.run_folder import CertifySettings
 from support.command_line import Shell
-from support.runs import spoil
 
 VOTING = ["certify", "--model", "own:make", "--defence", "voting", "--groups", 4, "--data", "graphs"]
 
@@ -19,67 +18,10 @@ def sub_graphs(shell: Shell) -> None:
     shell.write(rule="3 * graph.num_edges > graph.num_nodes", nodes=8)
 
 
-def test_certificates_are_those_of_the_library(shell: Shell) -> None:
-    done = shell.done(*VOTING, "--out", "run", "--json")
-    summary, rows, data = json.loads(done.out), shell.rows("run"), fp.datasets.folder("graphs")
-    import own
-
-    voting = fp.VotingClassifier(own.make(), 4, num_classes=2)
-    test = fp.datasets.split(data, test=1 / 3, seed=0).test_indices.tolist()
-    certificates = voting.certify_all([data[index] for index in test])
-    assert [row["graph"] for row in rows] == test
-    for row, certificate in zip(rows, certificates, strict=True):
-        plain = certificate.to_dict()
-        for key in [
-            "radius",
-            "votes_radius",
-            "removes_radius",
-            "counts",
-            "method",
-            "alpha",
-            "samples",
-            "p_lower",
-            "seed",
-        ]:
-            assert row[key] == plain[key], key
-        assert (row["predicted"], row["p_add"], row["p_remove"]) == (certificate.label, None, None)
-        assert row["grid"] == certificate.grid.tolist()
-    labels = [data[index].label for index in test]
-    assert summary["certified_accuracy"]["1"] == fp.certified_accuracy(certificates, labels, [1])[0]
-    assert (summary["method"], summary["alpha"], summary["samples"], summary["abstained"]) == ("voting", 0.0, 4, 0)
-    assert sum(certificate.radius for certificate in certificates) > 0
-
-
 def test_the_report_of_a_proof_says_that_it_is_certain(shell: Shell) -> None:
     shell.done(*VOTING, "--out", "run", "--quiet")
     shell.done("report", "run", "--quiet")
     assert "These proofs hold with certainty: nothing was sampled." in Path("run/report.html").read_text()
-
-
-def test_stopped_and_continued(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stopped after two graphs, one of them then cut off: continued to the same bytes."""
-    shell.done(*VOTING, "--out", "whole", "--quiet")
-    finish, saved = Store.finish, list[int]()
-
-    def stop_after_two(store: Store, index: int | str, content: bytes) -> None:
-        if len(saved) == 2:
-            raise KeyboardInterrupt
-        finish(store, index, content)
-        saved.extend([index] if isinstance(index, int) else [])  # not of the line to beat
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Store, "finish", stop_after_two)
-        stopped = shell(*VOTING, "--out", "run", "--quiet")
-    assert stopped.code == 130
-    assert "continue with: flipproof certify --model own:make --defence voting" in stopped.err
-    spoil("run", saved[0])
-    continued = shell.done(*VOTING, "--out", "run")
-    assert f"asking again about graph {saved[0]}" in continued.err
-    assert "continuing run: 1 of 4 graphs are done" in continued.err
-    tables = [Path(run, "certificates.parquet").read_bytes() for run in ("whole", "run")]
-    assert tables[0] == tables[1]
-    smoothed = shell("certify", "--model", "own:make", "--keep", 0.8, "--data", "graphs", "--out", "run")
-    assert "run holds a run with defence = 'voting'; asked for defence = 'smoothing'" in smoothed.err
 
 
 def test_a_model_remembers_its_groups(shell: Shell) -> None:
@@ -115,20 +57,16 @@ def test_an_edge_blind_model_needs_no_other_defence(shell: Shell) -> None:
     blind = ["train", "--data", "graphs", "--model", "edge-blind", "--epochs", 1, "--out", "blind"]
     others = "--groups belongs to voting, and the defence here is edge-blind (leave it out)"
     assert others in shell(*blind, "--groups", 3).err
-    assert (
-        json.loads(shell.done("train", "--data", "graphs", "--defence", "edge-blind", "--out", "b", "--json").out)[
-            "network"
-        ]
-        == "edge-blind"
-    )
+    named = shell.done("train", "--data", "graphs", "--defence", "edge-blind", "--out", "b", "--json")
+    assert json.loads(named.out)["network"] == "edge-blind"
     shell.done(*blind)
     shell.done("certify", "--model", "blind", "--out", "run")
     for row in shell.rows("run"):
         assert (row["method"], row["radius"], row["alpha"]) == ("edge-blind", row["num_slots"], 0.0)
     assert shell("verify", "run").code == 0
     assert others in shell("certify", "--model", "blind", "--groups", 3, "--out", "new").err
-    asked = shell("certify", "--model", "blind", "--defence", "edge-blind", "--samples", 5, "--out", "asked")
-    assert "--samples belongs to smoothing, and the defence here is edge-blind" in asked.err
+    sampled = shell("certify", "--model", "blind", "--defence", "edge-blind", "--samples", 5, "--out", "asked")
+    assert "--samples belongs to smoothing, and the defence here is edge-blind" in sampled.err
 
 
 def test_the_undefended_model_is_certified_at_radius_0(shell: Shell) -> None:

@@ -25,9 +25,9 @@ def learned(monkeypatch: pytest.MonkeyPatch) -> list[list[fp.Graph]]:
     fits: list[list[fp.Graph]] = []
     fit = NodeStatistics.fit
 
-    def watched(model: NodeStatistics, graphs: Any, **asked: Any) -> Any:
+    def watched(model: NodeStatistics, graphs: Any, **options: Any) -> Any:
         fits.append(list(graphs))
-        return fit(model, graphs, **asked)
+        return fit(model, graphs, **options)
 
     monkeypatch.setattr(NodeStatistics, "fit", watched)
     return fits
@@ -47,8 +47,8 @@ def test_by_default_the_first_sentence_compares_with_ignoring_edges(
     shell: Shell, learned: list[list[fp.Graph]]
 ) -> None:
     done = shell.done(*BASIC, "--out", "run")
-    found = FIRST.match(done.out)
-    assert found is not None
+    sentence = FIRST.match(done.out)
+    assert sentence is not None
     data = fp.datasets.folder("graphs")
     parts = fp.datasets.split(data, test=1 / 3, seed=0)
     assert [[graph.name for graph in fit] for fit in learned] == [
@@ -58,10 +58,10 @@ def test_by_default_the_first_sentence_compares_with_ignoring_edges(
     model.fit(parts.train)
     blind = fp.EdgeBlindClassifier(model)
     right = sum(blind.predict(graph) == graph.label for graph in parts.test)
-    assert float(found[1]) == round(right / 4, 3)
+    assert float(sentence[1]) == round(right / 4, 3)
     rows = done.out.splitlines()
     (place,) = [number for number, line in enumerate(rows) if "edge-blind" in line]
-    assert (rows[place].count(found[1]), "95% interval" in rows[place + 1]) == (6, True)
+    assert (rows[place].count(sentence[1]), "95% interval" in rows[place + 1]) == (6, True)
     shell.done("report", "run")
     lead = Path("run/report.html").read_text().split('<p class="lead">')[1]
     assert "a network that ignores edges" in lead.split(".")[0]
@@ -136,8 +136,8 @@ def test_other_parts(shell: Shell, learned: list[list[fp.Graph]], part: str, com
     said = first(shell, "certify", "--model", "model", "--samples", 100, "--part", part, "--out", "run")
     assert bool(FIRST.match(said)) == compared
     if compared:
-        asked = {row["name"] for row in shell.rows("run")}
-        assert not asked & {graph.name for graph in learned[0]}
+        certified = {row["name"] for row in shell.rows("run")}
+        assert not certified & {graph.name for graph in learned[0]}
     else:
         assert "the graphs asked about are among those that it would learn from (leave --part out" in said
 
@@ -147,19 +147,19 @@ def test_other_data_are_compared_with_what_the_models_own_graphs_teach(
 ) -> None:
     trained(shell)
     write_graphs(Path("others"), count=6, nodes=lambda index: 9)
-    asked = ["certify", "--model", "model", "--samples", 100, "--data", "others", "--part", "all"]
-    assert FIRST.match(first(shell, *asked, "--out", "run"))
+    certify = ["certify", "--model", "model", "--samples", 100, "--data", "others", "--part", "all"]
+    assert FIRST.match(first(shell, *certify, "--out", "run"))
     parts = fp.datasets.split(fp.datasets.folder("graphs"), test=1 / 3, seed=0)
     assert [graph.name for graph in learned[0]] == [graph.name for graph in parts.train]
     # moved: found by its content where --data names it, and not guessed elsewhere
     Path("graphs").rename("moved")
     there = ["certify", "--model", "model", "--samples", 100, "--data", "moved"]
     assert FIRST.match(first(shell, *there, "--out", "moved-run"))
-    said = first(shell, *asked, "--out", "unknown")
+    said = first(shell, *certify, "--out", "unknown")
     assert "the graphs that the model was trained on cannot be read: " in said
     assert "(give --edge-blind with a folder of train --model edge-blind)" in said
     assert "always naming the most frequent class is right on" in said
-    strict = shell(*asked, "--edge-blind", "fit", "--out", "strict")
+    strict = shell(*certify, "--edge-blind", "fit", "--out", "strict")
     assert (strict.code, "--edge-blind fit is not possible: the graphs that the model was" in strict.err) == (2, True)
 
 

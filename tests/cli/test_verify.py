@@ -4,10 +4,9 @@ import dataclasses
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pyarrow
-import pyarrow.parquet
 import pytest
 
 import flipproof as fp
@@ -25,104 +24,82 @@ def refused(shell: Shell, index: int) -> str:
     assert done.code == 1
     assert "Traceback" not in done.err
     complaints = [line for line in done.err.splitlines() if line.startswith(f"flipproof: graph {index}: ")]
-    found = json.loads(shell("verify", "run", "--json").out)
-    assert (found["ok"], [problem["graph"] for problem in found["problems"]][:1]) == (False, [index])
+    summary = json.loads(shell("verify", "run", "--json").out)
+    assert (summary["ok"], [problem["graph"] for problem in summary["problems"]][:1]) == (False, [index])
     return complaints[0]
 
 
 @pytest.mark.parametrize("certify", [SMOOTHING, VOTING], ids=["smoothing", "voting"])
-def test_a_run_as_it_was_written_passes(shell: Shell, certify: list[object]) -> None:
+def test_a_run_passes_as_it_was_written_and_every_alteration_is_named(shell: Shell, certify: list[object]) -> None:
     shell.done(*certify)
     assert shell.done("verify", "run").out == (
         "verified: 4 certificates follow from their evidence, and what the model was shown can be made again\n"
     )
-    found = json.loads(shell.done("verify", "run", "--json").out)
-    assert found == {"run": "run", "graphs": 4, "ok": True, "problems": []}
-
-
-def test_a_run_that_is_not_finished_is_no_alteration(shell: Shell) -> None:
-    shell.done(*SMOOTHING)
-    Path("run/certificates.parquet").unlink()
-    done = shell("verify", "run")
-    assert done.code == 2
-    assert "run has no certificates.parquet: the run is not finished" in done.err
-
-
-IN_THE_RUN = {
-    "radius": "radius is 9 in the table and",
-    "grid": "grid in the table is not the one from the evidence",
-    "label": "label is",
-    "predicted": "predicted is",
-    "row gone": "is missing from certificates.parquet",
-    "evidence gone": "cannot be derived again: .* holds nothing of graph",
-    "evidence cut": "was altered: its hash is not the stored one",
-}
-
-
-@pytest.mark.parametrize("certify", [SMOOTHING, VOTING], ids=["smoothing", "voting"])
-@pytest.mark.parametrize("alteration", IN_THE_RUN)
-def test_an_altered_run_is_told_of_whatever_the_defence(shell: Shell, alteration: str, certify: list[object]) -> None:
-    shell.done(*certify)
-    index = CertifySettings.read(Path("run")).graphs[1]
-    row = next(row for row in shell.rows("run") if row["graph"] == index)
-    cells = {"radius": ("radius", 9), "grid": ("grid", [[True] * 9]), "row gone": ("graph", 99)}
-    cells |= {name: (name, 1 - int(row[name] or 0)) for name in ("label", "predicted")}
-    if alteration in cells:
-        alter_row("run", index, *cells[alteration])
-    elif alteration == "evidence gone":
-        replace_evidence("run", index, None)
-    else:
-        spoil("run", index)
-    assert re.search(IN_THE_RUN[alteration], refused(shell, index))
+    summary = json.loads(shell.done("verify", "run", "--json").out)
+    assert summary == {"run": "run", "graphs": 4, "ok": True, "problems": []}
+    index, table = CertifySettings.read(Path("run")).graphs[1], Path("run/certificates.parquet")
+    whole, row = table.read_bytes(), next(row for row in shell.rows("run") if row["graph"] == index)
+    for column, value, words in (
+        ("radius", 9, "radius is 9 in the table and"),
+        ("grid", [[True] * 9], "grid in the table is not the one from the evidence"),
+        ("label", 1 - row["label"], "label is"),
+        ("predicted", 1 - (row["predicted"] or 0), "predicted is"),
+        ("graph", 99, "is missing from certificates.parquet"),
+    ):
+        alter_row("run", index, column, value)
+        assert words in refused(shell, index)
+        table.write_bytes(whole)
+    spoil("run", index)
+    assert "was altered: its hash is not the stored one" in refused(shell, index)
+    replace_evidence("run", index, None)
+    assert re.search("cannot be derived again: .* holds nothing of graph", refused(shell, index))
+    table.unlink()
+    unfinished = shell("verify", "run")
+    assert (unfinished.code, "run has no certificates.parquet: the run is not finished" in unfinished.err) == (2, True)
 
 
 @pytest.mark.parametrize("method", ["influence", "votes"])
-@pytest.mark.parametrize("alteration", ["vote", "swapped votes", "slot order", "checksum", "seed"])
-def test_altered_samples_are_noticed_even_with_a_hash_that_fits(shell: Shell, alteration: str, method: str) -> None:
+def test_altered_samples_are_noticed_even_with_a_hash_that_fits(shell: Shell, method: str) -> None:
     shell.done(*SMOOTHING, "--method", method)
     index = CertifySettings.read(Path("run")).graphs[1]
     votes = evidence_of("run", index)
-    labels, shown = votes.labels.copy(), "what the model was shown, made again, is not what it answered"
-    if alteration == "vote":
-        labels[17] = 1 - labels[17]
-        changed, words = {"labels": labels}, "its evidence is not what the certificate was read from"
-    elif alteration == "swapped votes":  # the counts stay
-        first, second = (labels == 0).argmax(), (labels == 1).argmax()
-        assert labels[first] != labels[second]
-        labels[[first, second]] = labels[[second, first]]
-        changed, words = {"labels": labels}, "its evidence is not what the certificate was read from"
-    elif alteration == "slot order":  # the same graph with two nodes exchanged
-        exchanged = np.array([1, 0, *range(2, votes.graph.num_nodes)])
-        changed, words = {"graph": votes.graph.replaced(edges=exchanged[votes.graph.edges])}, shown
-    elif alteration == "checksum":
-        changed, words = {"checksums": ("0" * 32, *votes.checksums[1:])}, shown
-    else:
-        changed, words = {"seed": 1}, shown
-    replace_evidence("run", index, dataclasses.replace(votes, **changed))
-    assert words in refused(shell, index)
+    vote, swapped = votes.labels.copy(), votes.labels.copy()
+    vote[17] = 1 - vote[17]
+    first, second = (swapped == 0).argmax(), (swapped == 1).argmax()
+    swapped[[first, second]] = swapped[[second, first]]  # the counts stay
+    exchanged = np.array([1, 0, *range(2, votes.graph.num_nodes)])
+    changes: dict[str, list[dict[str, Any]]] = {
+        "its evidence is not what the certificate was read from": [{"labels": vote}, {"labels": swapped}],
+        "what the model was shown, made again, is not what it answered": [
+            {"graph": votes.graph.replaced(edges=exchanged[votes.graph.edges])},  # the same graph in another order
+            {"checksums": ("0" * 32, *votes.checksums[1:])},
+            {"seed": 1},
+        ],
+    }
+    for words, cases in changes.items():
+        for changed in cases:
+            replace_evidence("run", index, dataclasses.replace(votes, **changed))
+            assert words in refused(shell, index), changed
 
 
-@pytest.mark.parametrize("alteration", ["vote", "swapped votes", "nodes", "key", "groups"])
-def test_altered_group_votes_are_noticed_even_with_a_hash_that_fits(shell: Shell, alteration: str) -> None:
+def test_altered_group_votes_are_noticed_even_with_a_hash_that_fits(shell: Shell) -> None:
     shell.write(rule="3 * graph.num_edges > graph.num_nodes", nodes=8)
     shell.done(*VOTING)
     graphs = CertifySettings.read(Path("run")).graphs
     index = next(index for index in graphs if len(set(evidence_of("run", index).labels.tolist())) == 2)
     votes = evidence_of("run", index)
-    labels, graph, groups = votes.labels.copy(), votes.graph, votes.groups
-    if alteration == "vote":
-        labels[0] = 1 - labels[0]
-    elif alteration == "swapped votes":  # the counts stay
-        labels = np.roll(labels, 1)
-    elif alteration == "nodes":
-        graph = graph.replaced(edges=np.roll(np.arange(graph.num_nodes), 1)[graph.edges])
-    elif alteration == "key":
-        groups = fp.EdgeGroups(4, 1)
-    else:
-        labels, groups = np.append(labels, labels[:1]), fp.EdgeGroups(5)
-    replace_evidence("run", index, fp.GroupVotes(labels, graph, groups, 2))
-    words = "another defence" if alteration in ("key", "groups") else "not what the certificate|fewer prices of votes"
-    assert re.search(words, refused(shell, index))
+    labels, graph, groups = votes.labels, votes.graph, votes.groups
+    moved = graph.replaced(edges=np.roll(np.arange(graph.num_nodes), 1)[graph.edges])
+    altered, other = "not what the certificate|fewer prices of votes", "another defence"
+    for changed, words in (
+        ((np.append(1 - labels[:1], labels[1:]), graph, groups), altered),
+        ((np.roll(labels, 1), graph, groups), altered),  # the counts stay
+        ((labels, moved, groups), altered),
+        ((labels, graph, fp.EdgeGroups(4, 1)), other),
+        ((np.append(labels, labels[:1]), graph, fp.EdgeGroups(5)), other),
+    ):
+        replace_evidence("run", index, fp.GroupVotes(*changed, 2))
+        assert re.search(words, refused(shell, index)), words
 
 
 def test_settings_that_were_altered_are_noticed(shell: Shell) -> None:
@@ -133,32 +110,5 @@ def test_settings_that_were_altered_are_noticed(shell: Shell) -> None:
     assert "alpha is 0.01 in the table and 0.04 from the evidence" in done.err
     alter_settings("run", "question", "simultaneous", value=True)
     assert shell("verify", "run").code == 0
-    alter_settings("run", "question", "alpha", value=0.5)
-    assert shell("verify", "run").code == 1
-    alter_settings("run", "question", "alpha", value=0.04)
     alter_settings("run", "defence", "add", value=0.3)
     assert "its evidence belongs to another defence than run.json's" in shell("verify", "run").err
-
-
-def test_a_row_twice_and_an_altered_run_json_are_told_of(shell: Shell) -> None:
-    shell.done(*SMOOTHING)
-    path = Path("run/certificates.parquet")
-    table = pyarrow.parquet.read_table(path)
-    rows = table.to_pylist()
-    larger = {**rows[1], "radius": 9}
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([larger, *rows], schema=table.schema), path)
-    done = shell("verify", "run")
-    assert done.code == 1
-    assert "the table has rows twice" in done.err
-    pyarrow.parquet.write_table(table, path)
-    assert shell("verify", "run").code == 0
-    settings = Path("run/run.json")
-    whole = json.loads(settings.read_text())
-    other = {"model_sha256": "0" * 64, "data_sha256": "0" * 64, "features": "degree", "class_names": ["a", "b"]}
-    for key, value in {**other, "part": "all", "model": "another", "paths": {}}.items():
-        settings.write_text(json.dumps({**whole, "settings": {**whole["settings"], key: value}}))
-        done = shell("verify", "run")
-        assert done.code == 1, key
-        assert "run.json was altered" in done.err
-    settings.write_text(json.dumps({**whole, "versions": {"flipproof": "9"}}))
-    assert "run.json was altered" in shell("verify", "run").err

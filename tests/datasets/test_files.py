@@ -17,7 +17,6 @@ from flipproof.datasets.sources import DataSource, fingerprint, model_data, part
 from flipproof.datasets.splits import folds, read_folds, write_folds
 from flipproof.errors import InputError
 from support.command_line import call, write_graphs
-from support.shared_data import data_root
 
 RING = fp.Graph(4, [(0, 1), (1, 2), (2, 3), (0, 3)])
 
@@ -30,17 +29,17 @@ def written(folder: Path, **files: str) -> Path:
     return folder
 
 
-def test_gexf_with_attributes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["graphml", "gexf"])
+def test_files_as_networkx_writes_them(kind: str, tmp_path: Path) -> None:
     graph = networkx.cycle_graph(4)
-    networkx.set_node_attributes(graph, {0: 1.5, 1: 2.5, 2: 3.5, 3: 4.5}, "mass")
+    networkx.set_node_attributes(graph, {node: node + 1.5 for node in graph}, "mass")
     networkx.set_edge_attributes(graph, 2.0, "bond")
-    written(tmp_path, labels__csv="a.gexf,ring\nb.gexf,path\n")
-    networkx.write_gexf(graph, tmp_path / "a.gexf")
-    networkx.write_gexf(graph, tmp_path / "b.gexf")
+    written(tmp_path, labels__csv=f"a.{kind},10\nb.{kind},9\n")
+    for name in ("a", "b"):
+        getattr(networkx, f"write_{kind}")(graph, tmp_path / f"{name}.{kind}")
     data = fp.datasets.folder(tmp_path)
-    assert data[0].topology == RING.topology
-    assert data.feature_names == ["mass"]
-    assert data[1].node_features.tolist() == [[1.5], [2.5], [3.5], [4.5]]
+    assert (data.class_names, data.feature_names) == (("9", "10"), ["mass"])  # numbers sort as numbers
+    assert data[1] == RING.replaced(node_features=[[1.5], [2.5], [3.5], [4.5]], label=0)
     ignored = {attribute.name: attribute.remark for attribute in data.attributes if not attribute.columns}
     assert ignored == {"bond (of edges)": "an edge that the noise adds has none"}
 
@@ -145,46 +144,19 @@ def test_a_directed_tu_set_is_symmetrised(tmp_path: Path) -> None:
     assert data.remarks == ("1 edges are listed in one direction only, and taken as undirected",)
 
 
-def test_smiles_without_rdkit_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "rdkit", None)
-    written(tmp_path, molecules__csv="smiles,label\nCCO,0\n")
-    with pytest.raises(ImportError, match=r"pip install rdkit"):
-        fp.datasets.smiles(tmp_path / "molecules.csv")
-
-
-def test_smiles(tmp_path: Path) -> None:
-    pytest.importorskip("rdkit", reason="RDKit is not installed (pip install '.[molecules]')")
-    text = "smiles,label,source\nCCO,drink,a\nc1ccccc1,solvent,b\nC[N+](C)(C)C.[Cl-],solvent,c\n"
-    written(tmp_path, molecules__csv=text)
-    data = DataSource(str(tmp_path / "molecules.csv")).load()
-    assert data.class_names == ("drink", "solvent")
-    assert [(graph.num_nodes, graph.num_edges) for graph in data] == [(3, 2), (6, 6), (6, 4)]
-    assert data.feature_names == ["charge", "element=C", "element=Cl", "element=N", "element=O"]
-    assert data[2].node_features[1].tolist() == [1, 0, 0, 1, 0]
-    ignored = {attribute.name for attribute in data.attributes if not attribute.columns}
-    assert {"bond type (of edges)", "hydrogens, aromaticity, rings"} <= ignored
-    assert data.remarks == ("columns of molecules.csv that are not read: source",)
-    assert [graph.name for graph in data] == ["CCO", "c1ccccc1", "C[N+](C)(C)C.[Cl-]"]
-    written(tmp_path, molecules__csv=text + "CC(,drink,d\n")
-    with pytest.raises(fp.InputError, match=r"line 5: not a molecule that RDKit can read: 'CC\('"):
-        fp.datasets.smiles(tmp_path / "molecules.csv")
-
-
 SPLITS = Path(__file__).parents[2] / "benchmarks" / "splits"
 
 
 def test_what_is_written_is_read_and_is_what_folds_makes(tmp_path: Path) -> None:
     data = topologies(80)
     write_folds(tmp_path / "f.json", data)
-    found = read_folds(tmp_path / "f.json", data)
-    for ours, theirs in zip(found, folds(data, number=10, validation=True), strict=True):
+    parts = read_folds(tmp_path / "f.json", data)
+    for ours, theirs in zip(parts, folds(data, number=10, validation=True), strict=True):
         for part in ("train_indices", "validation_indices", "test_indices"):
             np.testing.assert_array_equal(getattr(ours, part), getattr(theirs, part))
-    tested = np.concatenate([part.test_indices for part in found])
+    tested = np.concatenate([part.test_indices for part in parts])
     assert sorted(tested.tolist()) == list(range(80))
-    assert all(np.bincount(part.test.labels, minlength=8).max() <= 2 for part in found)
+    assert all(np.bincount(part.test.labels, minlength=8).max() <= 2 for part in parts)
 
 
 def test_the_published_folds_of_the_paper_s_graphs_are_theirs(tmp_path: Path) -> None:
@@ -221,33 +193,18 @@ def write(folder: Path, labels: str = "file,label\nsquare.edges,ring\n", **files
 
 
 def test_edge_lists_and_json_together(tmp_path: Path) -> None:
-    labels = "file,label\nsquare.edges, ring\npair.json,pair\nnames.csv,pair\n"
-    write(tmp_path / "mine", labels, pair__json=json.dumps(LINKS), names__csv="source,target\nx,y\ny,z\n")
+    labels = "file,label\nsquare.edges, ring\npair.json,pair\nnames.csv,pair\nnumbers.txt,pair\n"
+    files = {"pair__json": json.dumps(LINKS), "names__csv": "source,target\ny,x\ny,z\n", "numbers__txt": "10 2\n2 1\n"}
+    write(tmp_path / "mine", labels, **files)
     data = fp.datasets.folder(tmp_path / "mine")
-    assert (data.name, data.class_names, data.labels.tolist()) == ("mine", ("pair", "ring"), [1, 0, 0])
-    assert [(graph.num_nodes, graph.num_edges) for graph in data] == [(5, 4), (2, 1), (3, 2)]
+    assert (data.name, data.class_names, data.labels.tolist()) == ("mine", ("pair", "ring"), [1, 0, 0, 0])
+    assert [(graph.num_nodes, graph.num_edges) for graph in data] == [(5, 4), (2, 1), (3, 2), (3, 2)]
     assert data[0].edges.tolist() == [[0, 1], [0, 3], [1, 2], [2, 3]]
     assert data[0].degrees[4] == 0
+    assert data[2].edges.tolist() == [[0, 1], [0, 2]], "names are numbered as they appear"
+    assert data[3].edges.tolist() == [[0, 1], [1, 2]], "whole numbers are sorted"
     assert all(graph.node_features is None for graph in data)  # edge lists have no attributes
-    assert [graph.name for graph in data] == ["square.edges", "pair.json", "names.csv"]
-
-
-def test_graphml_as_networkx_writes_it(tmp_path: Path) -> None:
-    graph = networkx.cycle_graph(4)
-    networkx.set_node_attributes(graph, {node: float(node**2) for node in graph}, "size")
-    networkx.set_node_attributes(graph, "C", "element")
-    write(tmp_path, "ring.graphml,10\nalso.graphml,9\n")
-    for name in ("ring", "also"):
-        networkx.write_graphml(graph, tmp_path / f"{name}.graphml")
-    data = fp.datasets.folder(tmp_path)
-    assert data.class_names == ("9", "10")  # numbers sort as numbers
-    assert data[0] == fp.Graph(4, [(0, 1), (1, 2), (2, 3), (0, 3)], np.array([[0], [1], [4], [9]], np.float32), 1)
-
-
-def test_whole_numbers_are_sorted_and_other_names_keep_their_order(tmp_path: Path) -> None:
-    write(tmp_path, "a.txt,0\nb.txt,1\n", a__txt="10 2\n2 1\n", b__txt="q p\np r\n")
-    data = fp.datasets.folder(tmp_path)
-    assert [graph.edges.tolist() for graph in data] == [[[0, 1], [1, 2]], [[0, 1], [1, 2]]]
+    assert [graph.name for graph in data] == ["square.edges", "pair.json", "names.csv", "numbers.txt"]
 
 
 GRAPHML = '<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph edgedefault="{kind}">{body}</graph></graphml>'
@@ -288,9 +245,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, labels: str, files: dict[s
     with pytest.raises(fp.InputError, match=r"\(.*\)$") as caught:
         fp.datasets.folder(tmp_path)
     assert sentence in str(caught.value)
-
-
-def test_a_folder_without_table_and_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").unlink()
     with pytest.raises(fp.InputError, match=r"labels\.csv is missing"):
         fp.datasets.folder(tmp_path)
     with pytest.raises(fp.InputError, match="is not a folder"):
@@ -313,13 +268,6 @@ def saved_with(folder: Path, **metadata: object) -> models.SavedModel:
     return models.load_metadata(folder)
 
 
-def test_topologies_with_a_number_and_a_seed() -> None:
-    assert len(DataSource("topologies").load()) == 480
-    first, second = DataSource("topologies:16").load(), DataSource("topologies:16", seed=1).load()
-    assert (len(first), len(second)) == (16, 16)
-    assert fingerprint(first) != fingerprint(second)
-
-
 def test_a_folder_and_a_tu_name_and_the_folder_of_a_tu_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_graphs(tmp_path / "mine")
     assert len(DataSource(str(tmp_path / "mine")).load()) == 12
@@ -336,6 +284,7 @@ def test_a_folder_called_like_the_data_does_not_come_between(tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     write_graphs(tmp_path / "topologies")
     source = DataSource("topologies:16")
+    assert (len(source.load()), source.load() == DataSource("topologies:16", seed=1).load()) == (16, False)
     assert source.metadata(source.load())["data"] == "topologies:16"
     assert DataSource("topologies").load().num_classes == 8
     write_graphs(tmp_path / "TOY")
@@ -351,9 +300,9 @@ def test_a_model_folder_remembers_its_data_and_split(tmp_path: Path, monkeypatch
     saved = saved_with(tmp_path / "model", **source.metadata(graphs))
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    again, found = model_data(saved.metadata, **NOTHING)
-    assert found == graphs
-    assert again.split(found).test_indices.tolist() == source.split(graphs).test_indices.tolist()
+    again, same = model_data(saved.metadata, **NOTHING)
+    assert same == graphs
+    assert again.split(same).test_indices.tolist() == source.split(graphs).test_indices.tolist()
     other, _ = model_data(saved.metadata, **(NOTHING | {"split_seed": 8}))
     assert other.split_seed == 8
     (tmp_path / "mine" / "0.edges").write_text("0 1\n")
@@ -480,19 +429,6 @@ def test_other_data_get_the_columns_of_the_model(tmp_path: Path) -> None:
         fp.datasets.folder(other, like=like)
 
 
-def test_the_real_sets_say_what_their_columns_are() -> None:
-    data = fp.datasets.tu("MUTAG", data_root())
-    assert len(data.feature_names) == data.num_node_features == 7
-    assert data.attributes[-1].words == "ignored: an edge that the noise adds has none"
-    assert len(fp.datasets.tu("ENZYMES", data_root()).feature_names) == 21
-
-
-def test_graphs_of_several_classes() -> None:
-    path, other = fp.Graph(3, [(0, 1), (1, 2)], label=0), fp.Graph(3, [(0, 2), (1, 2)], label=1)
-    data = fp.datasets.Dataset([path, other, fp.Graph(3, [], label=1), path.replaced(edges=[(0, 1)])])
-    assert described(data)["in_several_classes"] == 2
-
-
 def test_the_categories_go_with_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -501,8 +437,8 @@ def test_the_categories_go_with_the_model(
     data = write_table(
         tmp_path / "mine", {f"g{place}": atoms(word, note="n" * place) for place, word in enumerate(words)}
     )
-    asked = ("--data", data, "--epochs", 1, "--keep", 0.9, "--hidden", 4, "--out", tmp_path / "model")
-    done = call(monkeypatch, capsys, "train", *asked)
+    options = ("--data", data, "--epochs", 1, "--keep", 0.9, "--hidden", 4, "--out", tmp_path / "model")
+    done = call(monkeypatch, capsys, "train", *options)
     assert done.code == 0, done.err
     assert "element  3 categories, one-hot: C, N, O" in done.err
     assert "note     ignored: " in done.err or "note     12 categories" in done.err
@@ -525,14 +461,14 @@ def test_describe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     for part in ("even", "odd", "element  3 categories, one-hot: C, N, O", "bad      ignored: 'v' at every node"):
         assert part in done.out
     assert "2 graphs also occur in another class" in done.out
-    found = json.loads(call(monkeypatch, capsys, "describe", "--data", data, "--json").out)
-    assert found["classes"] == {"even": 2, "odd": 1}
-    assert found["in_several_classes"] == 2
-    assert found["attributes"][1] == {"name": "element", "columns": 3, "categories": ["C", "N", "O"], "remark": ""}
-    assert (found["different_graphs"], found["repeated_graphs"]) == (2, 2), (
+    summary = json.loads(call(monkeypatch, capsys, "describe", "--data", data, "--json").out)
+    assert summary["classes"] == {"even": 2, "odd": 1}
+    assert summary["in_several_classes"] == 2
+    assert summary["attributes"][1] == {"name": "element", "columns": 3, "categories": ["C", "N", "O"], "remark": ""}
+    assert (summary["different_graphs"], summary["repeated_graphs"]) == (2, 2), (
         "a and b are one molecule, read from both ends"
     )
-    reach = {entry["title"]: entry["radius"] for entry in found["defences"]}
+    reach = {entry["title"]: entry["radius"] for entry in summary["defences"]}
     assert reach["keep 0.8"]["1,000 samples"] <= reach["keep 0.8"]["100,000 samples"]
     assert "2 graphs occur more than once, with other node numbers: 2 of 3 are different" in done.out
     assert f"flipproof protect --data {data} --radius 1" in done.out
@@ -540,10 +476,10 @@ def test_describe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 def test_the_reach_that_is_described_is_that_of_votes_which_all_agree() -> None:
     graphs = fp.datasets.topologies(8)
-    found = described(graphs)
-    assert found["remarks"] == []
-    entry = next(entry for entry in found["defences"] if entry["title"] == "keep 0.9")
-    usual = next(graph for graph in graphs if graph.num_nodes == found["usual_nodes"])
+    summary = described(graphs)
+    assert summary["remarks"] == []
+    entry = next(entry for entry in summary["defences"] if entry["title"] == "keep 0.9")
+    usual = next(graph for graph in graphs if graph.num_nodes == summary["usual_nodes"])
     smooth = fp.SmoothedClassifier(lambda shown: [3] * len(shown), fp.EdgeNoise(keep=0.9), num_classes=8)
     certificate = smooth.certify(usual, samples=1000, seed=0, method="votes")
     assert entry["radius"]["1,000 samples"] == certificate.radius > 0

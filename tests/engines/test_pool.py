@@ -9,31 +9,21 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 import flipproof as fp
-from flipproof.engines import Engine, Processes, ThisProcess, cores, local_engine
+from flipproof.engines import Engine, Processes, ThisProcess, local_engine
 from flipproof.engines.pool import one_thread
 
 ENGINES: list[Callable[[], Engine]] = [ThisProcess, lambda: Processes(2), lambda: Processes(3)]
-GRAPHS = [fp.Graph(5 + k, [(0, 1), (1, 2), (2, 3), (3, 4)][: 2 + k % 3], label=k % 2) for k in range(4)]
-
-
-@pytest.mark.parametrize("engine", ENGINES[1:])
-def test_certificates_are_those_of_one_process(engine: Callable[[], Engine]) -> None:
-    model = fp.models.GIN(in_features=1, num_classes=3, hidden=8, seed=0).eval()
-    smooth = fp.SmoothedClassifier(model, fp.EdgeNoise(keep=0.8), features="degree")
-    options: dict[str, Any] = {"samples": 2_500, "seed": 1}
-    assert smooth.certify_all(GRAPHS, engine=engine(), **options) == smooth.certify_all(GRAPHS, **options)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_closure_needs_no_pickling_and_every_task_is_done_once(engine: Callable[[], Engine]) -> None:
-    found = list(engine().run(lambda task: task * 10, range(50)))
-    assert sorted(found) == [(task, task * 10) for task in range(50)]
+    results = list(engine().run(lambda task: task * 10, range(50)))
+    assert sorted(results) == [(task, task * 10) for task in range(50)]
 
 
 @pytest.mark.parametrize("engine", ENGINES[1:])
@@ -181,13 +171,8 @@ def test_where_a_process_cannot_be_forked(monkeypatch: pytest.MonkeyPatch, capsy
     assert isinstance(black_box.engine(2), ThisProcess)
     assert local_engine(2)[1] == "this system cannot fork a process safely: using one worker"
     assert local_engine(1)[1] == ""
-
-
-@pytest.mark.parametrize("workers", [0, -1, True, 1.5])
-def test_numbers_of_workers_are_checked(workers: Any) -> None:
-    with pytest.raises(fp.InputError, match="workers must be an integer of at least 1; got"):
-        Processes(workers)
-    assert cores() >= 1
+    with pytest.raises(fp.InputError, match="workers must be an integer of at least 1; got 0"):
+        Processes(0)
 
 
 AFTER_TORCH = """

@@ -5,6 +5,7 @@ import itertools
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 
 import networkx
 import numpy as np
@@ -26,8 +27,8 @@ def test_read_only(full: Graph) -> None:
             setattr(full, name, 1)
     with pytest.raises(AttributeError, match="label"):
         del full.label
-    names = ("edges", "frozen", "node_features", "edge_slots", "frozen_slots", "slots", "slot_states", "degrees")
-    for name in (*names, "flippable_edge_slots"):
+    names = ["edges", "frozen", "node_features", "edge_slots", "frozen_slots", "slots", "slot_states", "degrees"]
+    for name in (*names, "flippable_edge_slots", "frozen_edge_slots"):
         with pytest.raises(ValueError, match="read-only"):
             getattr(full, name)[0] = 0
 
@@ -95,14 +96,11 @@ def test_flipped_toggles_exactly_the_given_pairs_and_undoes_itself(graph: Graph,
     assert attacked.flipped(chosen) == graph
 
 
-def test_flipped_keeps_the_rest(full: Graph) -> None:
+def test_flipped_keeps_the_rest_and_refuses_frozen_pairs(full: Graph) -> None:
     attacked = full.flipped([(1, 2), (2, 1)])
     assert attacked.edges.tolist() == [[0, 1], [1, 2], [1, 3], [2, 4]]
     assert (attacked.label, attacked.name, attacked.frozen.tolist()) == (2, "five", full.frozen.tolist())
     assert np.array_equal(attacked.node_features, full.node_features)
-
-
-def test_frozen_pairs_cannot_be_attacked(full: Graph) -> None:
     with pytest.raises(InputError, match=r"frozen.*\(0, 1\)"):
         full.flipped([(1, 2), (1, 0)])
     with pytest.raises(InputError, match="pairs must not contain self-loops"):
@@ -117,20 +115,15 @@ def test_slots_number_the_upper_triangle_row_by_row(n: int) -> None:
     assert np.array_equal(pairs_of_slots(slots, n), pairs)
 
 
-@given(st.integers(2, 100_000), st.data())
+@given(st.integers(2, 100_000) | st.just(3_000_000), st.data())
 def test_slots_of_large_graphs_round_trip(n: int, data: st.DataObject) -> None:
-    slots = np.array(data.draw(st.lists(st.integers(0, n * (n - 1) // 2 - 1), min_size=1)), dtype=np.int64)
+    last = n * (n - 1) // 2 - 1
+    slots = np.array([last, *data.draw(st.lists(st.integers(0, last)))], dtype=np.int64)
     pairs = pairs_of_slots(slots, n)
     assert (pairs[:, 0] < pairs[:, 1]).all()
     assert (pairs >= 0).all()
     assert (pairs < n).all()
     assert np.array_equal(slots_of_pairs(pairs, n), slots)
-
-
-def test_slots_do_not_overflow() -> None:
-    n = 3_000_000
-    last = np.array([[n - 2, n - 1]])
-    assert slots_of_pairs(last, n).tolist() == [n * (n - 1) // 2 - 1]
 
 
 @given(graphs(frozen=True))
@@ -140,21 +133,11 @@ def test_slot_properties_agree_with_sets(graph: Graph) -> None:
     assert graph.slots.tolist() == sorted(everything - frozen)
     assert graph.num_slots == len(everything - frozen)
     assert graph.flippable_edge_slots.tolist() == sorted(edges - frozen)
+    assert graph.frozen_edge_slots.tolist() == sorted(edges & frozen)
     assert graph.max_removes == len(edges - frozen)
     assert graph.max_adds == len(everything - frozen - edges)
     assert graph.slot_states.tolist() == [slot in edges for slot in graph.slots.tolist()]
     assert graph.degrees.tolist() == [int((graph.edges == node).sum()) for node in range(graph.num_nodes)]
-
-
-@given(graphs(frozen=True))
-def test_frozen_edge_slots_are_the_edges_that_cannot_flip(graph: Graph) -> None:
-    frozen = {tuple(pair) for pair in graph.frozen.tolist()}
-    both = [pair for pair in map(tuple, graph.edges.tolist()) if pair in frozen]
-    assert [tuple(pair) for pair in pairs_of_slots(graph.frozen_edge_slots, graph.num_nodes).tolist()] == both
-    together = np.concatenate([graph.frozen_edge_slots, graph.flippable_edge_slots])
-    assert np.array_equal(np.sort(together), graph.edge_slots)
-    assert (graph.frozen_edge_slots.dtype, graph.frozen_edge_slots.flags.writeable) == (np.int64, False)
-    assert graph.frozen_edge_slots is graph.frozen_edge_slots, "it is computed once"
 
 
 @given(graphs(), st.randoms())
@@ -199,53 +182,48 @@ def test_single_node_has_no_slots() -> None:
     assert as_graph(graph.to_pyg()) == as_graph(graph.to_networkx()) == graph
 
 
-@pytest.mark.parametrize(
-    ("arguments", "options", "words"),
-    [
-        ((0, []), {}, ["num_nodes", "at least 1", "0"]),
-        ((-3, []), {}, ["num_nodes", "-3"]),
-        ((2.0, []), {}, ["num_nodes", "integer", "2.0"]),
-        ((True, []), {}, ["num_nodes", "True"]),
-        (("3", []), {}, ["num_nodes", "'3'"]),
-        ((3, [(1, 1)]), {}, ["edges", "self-loops", "(1, 1)", "remove"]),
-        ((3, [(0, 3)]), {}, ["edges", "0..2", "3"]),
-        ((3, [(-1, 0)]), {}, ["edges", "0..2", "-1"]),
-        ((1, [(0, 1)]), {}, ["edges", "0..0", "1"]),
-        ((3, [(0, 1, 2)]), {}, ["edges", "[E, 2]", "(1, 3)"]),
-        ((3, [0, 1]), {}, ["edges", "[E, 2]", "(2,)"]),
-        ((5, [[0, 1, 2], [1, 2, 3]]), {}, ["edges", "transpose", "from_pyg"]),
-        ((3, [(0, 1), (1,)]), {}, ["edges", "[E, 2]"]),
-        ((3, 7), {}, ["edges", "[E, 2]"]),
-        ((3, None), {}, ["edges", "[E, 2]"]),
-        ((3, [(0.0, 1.0)]), {}, ["edges", "node numbers", "float64"]),
-        ((3, [(True, False)]), {}, ["edges", "node numbers", "bool"]),
-        ((3, [("a", "b")]), {}, ["edges", "node numbers"]),
-        ((3, np.array([[0, 2**64 - 1]], dtype=np.uint64)), {}, ["edges", "0..2"]),
-        ((2, [], [[1.0], [np.nan]]), {}, ["node_features", "finite", "nan", "node 1"]),
-        ((2, [], [[1.0], [-np.inf]]), {}, ["node_features", "finite", "-inf"]),
-        ((2, [], [1.0, 2.0]), {}, ["node_features", "[num_nodes, d]", "(2,)", "reshape"]),
-        ((2, [], [[1.0]]), {}, ["node_features", "num_nodes = 2", "(1, 1)"]),
-        ((2, [], [[1.0], [1.0, 2.0]]), {}, ["node_features", "matrix"]),
-        ((2, [], [["C"], ["N"]]), {}, ["node_features", "numbers", "one-hot"]),
-        ((2, [], [[1j], [2j]]), {}, ["node_features", "numbers", "complex"]),
-        ((2, [], None, -1), {}, ["label", "-1"]),
-        ((2, [], None, 1.0), {}, ["label", "1.0"]),
-        ((2, [], None, True), {}, ["label", "True"]),
-        ((2, [], None, "cat"), {}, ["label", "'cat'"]),
-        ((2, [], None, [0, 1]), {}, ["label", "[0, 1]"]),
-        ((3, []), {"frozen": [(0, 0)]}, ["frozen", "self-loops"]),
-        ((3, []), {"frozen": [(0, 5)]}, ["frozen", "0..2", "5"]),
-    ],
-)
-def test_bad_input_is_refused_in_words(arguments: tuple, options: dict, words: list[str]) -> None:
+def refused(words: list[str], make: Callable[..., Graph], *arguments: object, **options: object) -> None:
     with pytest.raises(InputError) as error:
-        Graph(*arguments, **options)
+        make(*arguments, **options)
     for word in words:
         assert word in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("arguments", "options", "words"),
+    [
+        ((0, []), {}, ["num_nodes", "at least 1", "0"]),
+        ((2.0, []), {}, ["num_nodes", "integer", "2.0"]),
+        ((3, [(1, 1)]), {}, ["edges", "self-loops", "(1, 1)", "remove"]),
+        ((3, [(0, 3)]), {}, ["edges", "0..2", "3"]),
+        ((3, [(-1, 0)]), {}, ["edges", "0..2", "-1"]),
+        ((3, [(0, 1, 2)]), {}, ["edges", "[E, 2]", "(1, 3)"]),
+        ((3, [0, 1]), {}, ["edges", "[E, 2]", "(2,)"]),
+        ((5, [[0, 1, 2], [1, 2, 3]]), {}, ["edges", "transpose", "from_pyg"]),
+        ((3, [(0, 1), (1,)]), {}, ["edges", "[E, 2]"]),
+        ((3, 7), {}, ["edges", "[E, 2]"]),
+        ((3, [(0.0, 1.0)]), {}, ["edges", "node numbers", "float64"]),
+        ((3, [(True, False)]), {}, ["edges", "node numbers", "bool"]),
+        ((3, np.array([[0, 2**64 - 1]], dtype=np.uint64)), {}, ["edges", "0..2"]),
+        ((2, [], [[1.0], [np.nan]]), {}, ["node_features", "finite", "nan", "node 1"]),
+        ((2, [], [1.0, 2.0]), {}, ["node_features", "[num_nodes, d]", "(2,)", "reshape"]),
+        ((2, [], [[1.0]]), {}, ["node_features", "num_nodes = 2", "(1, 1)"]),
+        ((2, [], [[1.0], [1.0, 2.0]]), {}, ["node_features", "matrix"]),
+        ((2, [], [["C"], ["N"]]), {}, ["node_features", "numbers", "one-hot"]),
+        ((2, [], None, -1), {}, ["label", "-1"]),
+        ((2, [], None, 1.0), {}, ["label", "1.0"]),
+        ((2, [], None, True), {}, ["label", "True"]),
+        ((2, [], None, "cat"), {}, ["label", "'cat'"]),
+        ((2, [], None, [0, 1]), {}, ["label", "[0, 1]"]),
+        ((3, []), {"frozen": [(0, 5)]}, ["frozen", "0..2", "5"]),
+    ],
+)
+def test_bad_input_is_refused_in_words(arguments: tuple, options: dict, words: list[str]) -> None:
+    refused(words, Graph, *arguments, **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept"),
     [
         (np.int32, np.int64),
         (np.uint8, np.int64),
@@ -255,8 +233,8 @@ def test_bad_input_is_refused_in_words(arguments: tuple, options: dict, words: l
         (np.float64, np.float64),
     ],
 )
-def test_feature_types(given: type, kept: type) -> None:
-    features = Graph(2, [], np.ones((2, 3), dtype=given)).node_features
+def test_feature_types(kind: type, kept: type) -> None:
+    features = Graph(2, [], np.ones((2, 3), dtype=kind)).node_features
     assert features is not None
     assert features.dtype == kept
     assert features.tolist() == [[1, 1, 1]] * 2
@@ -303,29 +281,18 @@ def test_sparse_matrix_with_stored_zeros_is_left_as_it_was() -> None:
         (scipy.sparse.csr_array([[0, 1], [0, 0]]), ["undirected", "0 -> 1"]),
         ([[1, 0], [0, 0]], ["self-loops", "(0, 0)"]),
         ([[0, 2], [2, 0]], ["0 and 1", "2", "weights"]),
-        ([[0, 0.5], [0.5, 0]], ["0 and 1", "0.5", "weights"]),
         (torch.tensor([[0, 0.5], [0.5, 0]]), ["0 and 1", "0.5"]),
         ([[0, np.nan], [np.nan, 0]], ["0 and 1", "nan"]),
         (scipy.sparse.coo_array(([1, 1, 1, 1], ([0, 0, 1, 1], [1, 1, 0, 0])), shape=(2, 2)), ["0 and 1", "2"]),
         (np.zeros((2, 3)), ["square", "(2, 3)"]),
         (scipy.sparse.csr_array((2, 3)), ["square", "(2, 3)"]),
         (np.zeros((2, 2, 2)), ["square", "(2, 2, 2)", "one graph at a time"]),
-        (np.zeros(4), ["square", "(4,)"]),
         ([[0, 1], [1]], ["adjacency", "square"]),
         ([["a", "b"], ["b", "a"]], ["0 and 1", "dtype"]),
-        (np.zeros((0, 0)), ["num_nodes", "at least 1"]),
     ],
 )
 def test_bad_matrices(matrix: object, words: list[str]) -> None:
-    with pytest.raises(InputError) as error:
-        Graph.from_adjacency(matrix)
-    for word in words:
-        assert word in str(error.value)
-
-
-def test_matrix_with_the_rest() -> None:
-    graph = Graph.from_adjacency([[0, 1], [1, 0]], [[1.0], [2.0]], 1, name="pair", frozen=[(0, 1)])
-    assert (graph.label, graph.name, graph.num_slots) == (1, "pair", 0)
+    refused(words, Graph.from_adjacency, matrix)
 
 
 def test_networkx_round_trip(full: Graph) -> None:
@@ -373,20 +340,14 @@ networkx.set_node_attributes(UNEQUAL, {0: [1.0], 1: [1.0, 2.0]}, "x")
     [
         (networkx.DiGraph([(0, 1)]), {}, ["undirected", "DiGraph", "to_undirected"]),
         (networkx.MultiGraph([(0, 1), (0, 1)]), {}, ["simple", "MultiGraph", "networkx.Graph(graph)"]),
-        (networkx.MultiDiGraph([(0, 1)]), {}, ["undirected", "MultiDiGraph"]),
         (networkx.Graph([(0, 0)]), {}, ["self-loops"]),
-        (networkx.Graph(), {}, ["num_nodes", "at least 1"]),
         (networkx.Graph(), {"node_features": "x"}, ["num_nodes", "at least 1"]),
         (networkx.path_graph(2), {"node_features": "x"}, ["'x'", "node 0", "every node"]),
-        (networkx.Graph(label="cat"), {}, ["num_nodes"]),
         (UNEQUAL, {}, ["the same number of values at every node"]),
     ],
 )
 def test_bad_networkx(source: networkx.Graph, options: dict, words: list[str]) -> None:
-    with pytest.raises(InputError) as error:
-        Graph.from_networkx(source, **options)
-    for word in words:
-        assert word in str(error.value)
+    refused(words, Graph.from_networkx, source, **options)
 
 
 def _data(*arcs: tuple[int, int], **fields: object) -> Data:
@@ -451,24 +412,16 @@ def test_pyg_labels(y: object, label: int | None) -> None:
     ("data", "words"),
     [
         (_data((0, 1)), ["undirected", "0 -> 1 without 1 -> 0", "to_undirected"]),
-        (_data((0, 0)), ["self-loops", "(0, 0)"]),
         (_data((0, 3), (3, 0)), ["edge_index", "0..2", "3"]),
         (_data((0, -1), (-1, 0)), ["edge_index", "-1"]),
-        (_data(x=torch.tensor([[1.0], [float("nan")], [0.0]])), ["node_features", "nan", "node 1"]),
-        (_data(x=torch.ones(3)), ["node_features", "[num_nodes, d]"]),
-        (_data(num_nodes=0), ["num_nodes", "at least 1"]),
         (Data(x=torch.ones(2, 1)), ["edge_index", "[2, 0]"]),
         (Data(edge_index=torch.tensor([[0, 1], [1, 0], [1, 2]]), num_nodes=3), ["edge_index", "[2, E]", "(3, 2)"]),
         (Data(edge_index=torch.tensor([[0.0, 1.0], [1.0, 0.0]]), num_nodes=3), ["edge_index", "float32", "long"]),
-        (_data(y=torch.tensor([-1])), ["label", "-1"]),
         (Batch.from_data_list([_data(), _data()]), ["one graph", "Batch", "to_data_list"]),
     ],
 )
 def test_bad_pyg(data: Data, words: list[str]) -> None:
-    with pytest.raises(InputError) as error:
-        Graph.from_pyg(data)
-    for word in words:
-        assert word in str(error.value)
+    refused(words, Graph.from_pyg, data)
 
 
 def test_as_graph_takes_every_kind() -> None:

@@ -63,5 +63,3 @@ def test_the_wheel_works_alone_in_a_clean_environment(tmp_path: Path) -> None:
     run(python, "-c", PYTHON, folder=tmp_path)
     certify = ["certify", "--model", "model", "--samples", "200", "--out", "other", "--engine", "ray"]
     assert "pip install ray" in run(flipproof, *certify, folder=tmp_path, code=2)
-    (tmp_path / "molecules.csv").write_text("smiles,label\nCCO,0\nCC,1\n")
-    assert "pip install rdkit" in run(flipproof, "describe", "--data", "molecules.csv", folder=tmp_path, code=2)

@@ -107,12 +107,12 @@ def test_the_api_reference_has_every_public_name() -> None:
     pages = sorted((ROOT / "docs" / "api").glob("*.md"))
     paths = [path for page in pages for path in re.findall(r"^::: ([\w.]+)$", page.read_text(encoding="utf-8"), re.M)]
     assert len(paths) == len(set(paths)), "a name stands on one page alone"
-    found = {path: _imported(path) for path in paths}
+    objects = {path: _imported(path) for path in paths}
     public: dict[str, Any] = {name: getattr(flipproof, name) for name in flipproof.__all__ if name != "__version__"}
     for module in ("attacks", "datasets", "defences", "engines", "models"):
         names = [name for name in public.pop(module).__all__ if name != "NAMES"]
         public |= {f"{module}.{name}": getattr(getattr(flipproof, module), name) for name in names}
-    missing = [name for name, value in public.items() if not any(value is other for other in found.values())]
+    missing = [name for name, value in public.items() if not any(value is other for other in objects.values())]
     assert not missing, "docs/api/*.md lack these"
     overview = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     assert [page.name for page in pages if f"(api/{page.name})" not in overview] == []

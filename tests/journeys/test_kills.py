@@ -27,7 +27,7 @@ def make():
 CERTIFY = ["certify", "--model", "own:make", "--data", "graphs", "--part", "all"]
 DEFENCES = {  # options, and seconds that the model takes per graph
     "smoothing": (["--keep", 0.8, "--samples", 3000, "--method", "votes"], 2e-5),
-    "voting": (["--groups", 5], 0.006),
+    "voting": (["--groups", 5, "--depth", 0], 0.002),
     "edge-blind": (["--defence", "edge-blind"], 0.03),
 }
 NUMBERS = itertools.count()  # of runs, for their names

@@ -1,99 +1,44 @@
 """What a user does: train, certify, stop, continue, export, have it audited. What must be stopped is a process of its own."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.certified_runs import run_command
-from support.command_line import OWN_MODEL, Outcome, Shell, call, write_graphs
+from support.command_line import OWN_MODEL, Shell
 from support.shared_data import data_root
 
-SLOW = ["certify", "--model", "own:make", "--data", "graphs", "--keep", "0.8", "--samples", "3000", "--part", "all"]
+SLOW = ["certify", "--model", "own:make", "--data", "graphs", "--keep", "0.8", "--samples", "3000"]
 
 
-@pytest.fixture(scope="module")
-def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A user's folder with graphs, a slow model, and one run that nothing interrupted."""
-    folder = tmp_path_factory.mktemp("user")
-    write_graphs(folder / "graphs", count=4)
-    (folder / "own.py").write_text(OWN_MODEL.format(pause=1e-4))
-    run_command(folder, *SLOW, "--out", "whole")
-    return folder
-
-
-@pytest.fixture
-def flipproof(
-    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Outcome]:
-    """A command in the workplace, in this process."""
-    monkeypatch.chdir(workplace)
-    monkeypatch.syspath_prepend(workplace)
-    monkeypatch.delitem(sys.modules, "own", raising=False)  # another test's model of the same name
-    return partial(call, monkeypatch, capsys)
-
-
-def waited_for(process: subprocess.Popen[str], run: Path) -> None:
-    """Until the process has committed a first piece of work."""
-    journal = run / "evidence.sqlite-wal"
-    begun = run / "run.json"
-    while process.poll() is None and not (begun.exists() and journal.exists() and journal.stat().st_size > 20_000):
-        time.sleep(0.005)
-
-
-def test_ctrl_c_ends_with_the_command_to_continue(workplace: Path, flipproof: Callable[..., Outcome]) -> None:
+def test_ctrl_c_ends_with_the_command_to_continue(shell: Shell) -> None:
+    Path("own.py").write_text(OWN_MODEL.format(pause=1e-4))
+    shell.done(*SLOW, "--out", "whole")
     command = [sys.executable, "-m", "flipproof", *SLOW, "--out", "stopped"]
-    piped: dict[str, Any] = {"cwd": workplace, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    piped["preexec_fn"] = lambda: signal.signal(
-        signal.SIGINT, signal.SIG_DFL
-    )  # a test run in the background ignores it
+    piped: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    # a test run in the background ignores it
+    piped["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
     process = subprocess.Popen(command, **piped)
-    waited_for(process, workplace / "stopped")
+    begun, journal = Path("stopped/run.json"), Path("stopped/evidence.sqlite-wal")
+    while process.poll() is None and not (begun.exists() and journal.exists() and journal.stat().st_size > 20_000):
+        time.sleep(0.005)  # until a first piece of work is committed
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    assert out == ""
-    last = err.splitlines()[-1]
-    assert last.startswith(
-        "flipproof: stopped; what is finished is kept. continue with: flipproof certify --model own:make"
-    )
+    assert (process.returncode, out) == (130, ""), err
+    sentence = "flipproof: stopped; what is finished is kept. continue with: flipproof certify --model own:make"
+    assert err.splitlines()[-1].startswith(sentence)
     assert "Traceback" not in err
-    continued = flipproof(*SLOW, "--out", "stopped")
-    assert continued.code == 0, continued.err
-    assert flipproof("export", "stopped") == flipproof("export", "whole")
-
-
-def test_two_processes_in_one_folder(workplace: Path, flipproof: Callable[..., Outcome]) -> None:
-    command = [sys.executable, "-m", "flipproof", *SLOW, "--out", "shared"]
-    first = subprocess.Popen(command, cwd=workplace, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True)
-    try:
-        waited_for(first, workplace / "shared")
-        os.kill(first.pid, signal.SIGSTOP)  # alive, and holding the run
-        seconds = [flipproof(*words) for words in ([*SLOW, "--out", "shared"], ["verify", "shared"])]
-        other = flipproof(*SLOW, "--alpha", "0.1", "--out", "shared")
-        os.kill(first.pid, signal.SIGCONT)
-        for second in seconds:
-            assert (second.code, second.out) == (2, "")
-            assert second.err == (
-                "flipproof: shared is in use by another process (wait until it has finished, or choose another folder)\n"
-            )
-        assert "shared holds a run with alpha = 0.001; asked for alpha = 0.1" in other.err
-        assert first.wait(60) == 0
-    finally:
-        first.kill()
-        first.wait()
+    shell.done(*SLOW, "--out", "stopped")
+    assert shell.rows("stopped") == shell.rows("whole")
 
 
 def test_help_answers_at_once(tmp_path: Path) -> None:
-    """Half a second is asked for on an idle machine; processor time does not mind neighbours."""
+    """Within half a second of processor time, whatever else the machine does."""
     script = (
         "import sys, time\nsys.argv = ['flipproof', '--help']\nfrom flipproof.cli import main\n"
         "try:\n    main()\nfinally:\n"
@@ -145,24 +90,6 @@ def trained():
 GRAKEL_PROJECT = (Path(__file__).parents[2] / "examples" / "wl_kernel.py").read_text()
 
 
-@pytest.fixture
-def own_shell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., dict[str, Any]]:
-    """The command line in a folder of the user's, without starting a process for every command."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("FLIPPROOF_DATA", str(data_root()))
-
-    def run(*arguments: object) -> dict[str, Any]:
-        done = call(monkeypatch, capsys, *arguments, "--json")
-        assert done.code == 0, done.err
-        found: dict[str, Any] = json.loads(done.out)
-        return found
-
-    return run
-
-
 FEW = ["--samples", 64, "--graphs", 4, "--method", "votes", "--alpha", 0.05, "--out", "run"]
 
 
@@ -171,8 +98,9 @@ FEW = ["--samples", 64, "--graphs", 4, "--method", "votes", "--alpha", 0.05, "--
     [("chemistry", PYG_PROJECT, "compiled twin"), ("kernels", GRAKEL_PROJECT, "callable")],
 )
 def test_a_project_of_ones_own_without_a_change(
-    package: str, project: str, way: str, own_shell: Callable[..., dict[str, Any]]
+    package: str, project: str, way: str, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("FLIPPROOF_DATA", str(data_root()))
     if "grakel" in project:
         pytest.importorskip("grakel")
     file = Path(package, "molecules.py")
@@ -180,34 +108,33 @@ def test_a_project_of_ones_own_without_a_change(
     file.with_name("__init__.py").touch()
     file.write_text(project)
     data = ["--data", "MUTAG", "--root", data_root(), "--add", 0.005, "--remove", 0.2]
-    summary = own_shell("certify", "--model", f"{package}.molecules:trained", *data, *FEW)
+    certify = ["certify", "--model", f"{package}.molecules:trained", *data, *FEW]
+    summary = json.loads(shell.done(*certify, "--json").out)
     assert (summary["model"], summary["graphs"]) == (f"{package}.molecules:trained", 4)
     settings = json.loads(Path("run", "run.json").read_text())["settings"]
     assert settings["features"] == "own"
     assert settings["paths"]
     assert all(kind.startswith(way) for kind in settings["paths"])
-    assert own_shell("verify", "run")["ok"]
+    shell.done("verify", "run")
     assert file.read_text() == project
 
 
 TRAINING = ["train", "--data", "topologies:48", "--model", "gcn", "--keep", "0.9", "--epochs", "120", "-q", "--out"]
 
 
-def test_a_training_killed_half_way_ends_with_the_same_bytes(
-    tmp_path: Path, own_shell: Callable[..., dict[str, Any]]
-) -> None:
-    own_shell(*TRAINING, "whole")
+def test_a_training_killed_half_way_ends_with_the_same_bytes(shell: Shell) -> None:
+    shell.done(*TRAINING, "whole")
     command = [sys.executable, "-m", "flipproof", *TRAINING, "killed"]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
-        while process.poll() is None and not (tmp_path / "killed.part").exists():
+        while process.poll() is None and not Path("killed.part").exists():
             time.sleep(0.002)
         time.sleep(0.1)
     finally:
         process.kill()
         process.wait()
-    assert not (tmp_path / "killed").exists(), "it was killed too late"
-    own_shell(*TRAINING, "killed")
+    assert not Path("killed").exists(), "it was killed too late"
+    shell.done(*TRAINING, "killed")
     for file in ("weights.safetensors", "config.json"):
-        assert (tmp_path / "killed" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
-    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix != ".tmp") == ["killed", "whole"]
+        assert Path("killed", file).read_bytes() == Path("whole", file).read_bytes()
+    assert not Path("killed.part").exists()

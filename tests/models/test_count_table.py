@@ -33,9 +33,9 @@ def test_no_other_classes_certify_more(classes: int, nodes: int, adds: int, remo
         peaks = (np.arange(classes) + rng.random((3, classes))) / classes
         away = np.linspace(0, 1, count_table._DENSITIES) - peaks[:, :, None]
         common = rng.random((3, classes, count_table._DENSITIES)) * np.exp(-0.5 * (away / 0.1) ** 2)
-        found = count_table._best_intervals(common, rows, adds, removes)
+        intervals = count_table._best_intervals(common, rows, adds, removes)
         ends = np.tile(np.arange(len(numbers) + 1), (3, 1))
-        for share, cells in zip(np.diff(count_table._below(common, rows, ends), axis=2), found, strict=True):
+        for share, cells in zip(np.diff(count_table._below(common, rows, ends), axis=2), intervals, strict=True):
             best = max(share[labels, numbers][those].sum() for labels, those in zip(ways, kept, strict=True))
             labels = cells[places]
             assert share[labels, numbers][certified(labels, adds, removes)].sum() == pytest.approx(best)
@@ -56,18 +56,14 @@ def test_what_is_learnt_and_looked_up() -> None:
 
 def test_one_kind_of_flips_only() -> None:
     """Who can only remove edges is kept from one side alone."""
-    graphs = [
-        fp.Graph(6, list(edges), label=label)
-        for label, edges in enumerate([[(0, 1), (1, 2)], [(0, 1), (1, 3), (2, 4), (3, 5)]])
-    ]
+    few, many = [(0, 1), (1, 2)], [(0, 1), (1, 3), (2, 4), (3, 5)]
+    graphs = [fp.Graph(6, few, label=0), fp.Graph(6, many, label=1)]
     one_sided, both = fp.models.Local(0, 2), fp.models.Local(0, 2)
     result = fp.train_certified(one_sided, graphs * 5, budget=(0, 1), counts_only=True)
     assert (result.settings["budget"], int(one_sided.budget)) == ([0, 1], 1)
     fp.train_certified(both, graphs * 5, budget=1, counts_only=True)
-    lines = [
-        model.table(torch.full((16,), 6), torch.arange(16), torch.ones(16).long()).numpy()
-        for model in (one_sided, both)
-    ]
+    numbers = torch.full((16,), 6), torch.arange(16), torch.ones(16).long()
+    lines = [model.table(*numbers).numpy() for model in (one_sided, both)]
     assert certified(lines[0], 0, 1)[[2, 4]].all()
     assert lines[0][[2, 4]].tolist() == [0, 1]
     assert not certified(lines[0], 1, 1)[[2, 4]].all()  # with three edges either graph could have been meant
@@ -76,18 +72,11 @@ def test_one_kind_of_flips_only() -> None:
 
 def test_classes_of_few_graphs_can_be_given_the_same_weight() -> None:
     few, many = fp.Graph(5, [(0, 1), (1, 2)], label=0), fp.Graph(5, [(0, 1), (1, 2)], label=1)
-    answers = []
+    graphs = [few] * 3 + [many] * 4 + [fp.Graph(5, [], label=1)] * 9
     for even in (False, True):
         model = fp.models.Local(0, 2)
-        fp.train_certified(
-            model,
-            [few] * 3 + [many] * 4 + [fp.Graph(5, [], label=1)] * 9,
-            budget=1,
-            counts_only=True,
-            class_weights=even,
-        )
-        answers.append(fp.LocalClassifier(model).predict(few))
-    assert answers == [1, 0]
+        fp.train_certified(model, graphs, budget=1, counts_only=True, class_weights=even)
+        assert fp.LocalClassifier(model).predict(few) == (0 if even else 1)
 
 
 def test_a_table_is_the_same_after_a_journey(tmp_path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import flipproof as fp
-from flipproof.models.loading import features_identity, load_features, load_model, model_identity
+from flipproof.models.loading import hook_identity, load_features, load_model, model_identity
 
 
 def test_a_users_model_is_known_by_its_weights_and_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,9 +53,9 @@ def _captured(answer: Any) -> Callable[[list[fp.Graph]], Any]:
 
 
 def _in_a_notebook(code: str) -> Any:
-    found: dict[str, Any] = {"__name__": "notebook"}
-    exec(code, found)
-    return found["model"]
+    names: dict[str, Any] = {"__name__": "notebook"}
+    exec(code, names)
+    return names["model"]
 
 
 _CLASS = "class Model:\n    def __call__(self, graphs):\n        return [{}] * len(graphs)\nmodel = Model()"
@@ -105,8 +105,9 @@ def test_features_by_name_and_of_ones_own(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     assert load_features(None) is None
-    assert features_identity(None) == features_identity("own") == "own"
-    assert features_identity("own+one-hot-degree:5") == "own+one-hot-degree:5"
-    assert features_identity("one-hot-degree:5") == "one-hot-degree:5"
-    assert load_features("mine_hooks:ones").of(fp.Graph(2, [])).tolist() == [[1.0], [1.0]]
-    assert features_identity("mine_hooks:ones").startswith("mine_hooks:ones sha256:")
+    assert hook_identity(None) == hook_identity(load_features("own")) == "own"
+    for name in ("own+one-hot-degree:5", "one-hot-degree:5"):
+        assert hook_identity(load_features(name)) == name
+    own = load_features("mine_hooks:ones")
+    assert own.of(fp.Graph(2, [])).tolist() == [[1.0], [1.0]]
+    assert hook_identity(own, "mine_hooks:ones").startswith("mine_hooks:ones sha256:")

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 import flipproof as fp
-from flipproof import InputError
 from flipproof.models import Local
 from flipproof.models.local_network import class_scores
 
@@ -64,12 +63,6 @@ def test_node_sets_are_measured_by_those_of_training():
     before = plain.context(sizes, sums[:, :0])
     plain.standardise(sizes, sums[:, :0])
     assert torch.equal(plain.context(sizes, sums[:, :0]), before)
-
-
-@pytest.mark.parametrize("arguments", [{"in_features": -1}, {"num_classes": 1}, {"hidden": 0}])
-def test_refusals(arguments):
-    with pytest.raises(InputError):
-        Local(**arguments)
 
 
 def test_other_defences_can_wrap_it():

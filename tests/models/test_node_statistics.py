@@ -20,18 +20,18 @@ from flipproof.models.node_statistics import node_statistics
 def graphs_by_kinds(count: int = 60, *, classes: int = 2, seed: int = 0) -> list[fp.Graph]:
     """The class is the commonest kind of node; edges are random."""
     generator = np.random.default_rng(seed)
-    found = []
+    graphs = []
     for index in range(count):
         n, label = int(generator.integers(4, 9)), index % classes
         kinds = np.where(generator.random(n) < 0.8, label, generator.integers(0, classes, n))
         edges = np.argwhere(np.triu(generator.random((n, n)) < 0.3, 1))
-        found.append(fp.Graph(n, edges, np.eye(classes)[kinds], label=label))
-    return found
+        graphs.append(fp.Graph(n, edges, np.eye(classes)[kinds], label=label))
+    return graphs
 
 
-def fitted(graphs: list[fp.Graph], classes: int = 2, **given: object) -> models.NodeStatistics:
+def fitted(graphs: list[fp.Graph], classes: int = 2, **options: object) -> models.NodeStatistics:
     model = models.NodeStatistics(classes)
-    model.fit(graphs, **given)  # type: ignore[arg-type]
+    model.fit(graphs, **options)  # type: ignore[arg-type]
     return model
 
 
@@ -41,7 +41,9 @@ def test_no_edge_changes_an_answer_and_certificates_reach_every_pair() -> None:
     bare = [graph.replaced(edges=()) for graph in graphs]
     np.testing.assert_array_equal(model.scores(graphs), model.scores(bare))
     certificates = fp.EdgeBlindClassifier(model).certify_all(graphs)
-    assert [found.radius for found in certificates] == [g.num_nodes * (g.num_nodes - 1) // 2 for g in graphs]
+    assert [certificate.radius for certificate in certificates] == [
+        g.num_nodes * (g.num_nodes - 1) // 2 for g in graphs
+    ]
     assert float(fp.certified_accuracy(certificates, [g.label for g in graphs], [3])[0]) > 0.9
 
 
@@ -77,7 +79,7 @@ def test_the_better_setting_is_chosen_and_the_same_seed_gives_the_same_weights()
     assert all((again.state_dict()[key] == value).all() for key, value in model.state_dict().items())
 
 
-def test_validation_graphs_choose_where_they_are_given() -> None:
+def test_validation_graphs_choose_the_setting() -> None:
     graphs = graphs_by_kinds(90)
     model = models.NodeStatistics(2)
     fit = model.fit(graphs[:60], validation=graphs[60:])
@@ -97,14 +99,8 @@ def test_statistics_of_real_attributes_are_there_and_those_of_counts_are_not_twi
         (lambda: models.NodeStatistics(2)(graphs_by_kinds(2)), "must be fitted before it is asked"),
         (lambda: models.NodeStatistics(2).fit([]), "graphs must be labelled graphs"),
         (lambda: models.NodeStatistics(2).fit([fp.Graph(2, [], label=5)]), "a class for every label; got 2 classes"),
-        (
-            lambda: fitted(graphs_by_kinds())([fp.Graph(3, [])]),
-            "must be those of the training graphs, 2 columns; got 0",
-        ),
-        (
-            lambda: fitted(graphs_by_kinds(), features="degree"),
-            "needs features that do not depend on edges; got degree",
-        ),
+        (lambda: fitted(graphs_by_kinds())([fp.Graph(3, [])]), "those of the training graphs, 2 columns; got 0"),
+        (lambda: fitted(graphs_by_kinds(), features="degree"), "that do not depend on edges; got degree"),
     ],
 )
 def test_bad_arguments_end_in_one_sentence(act, words) -> None:  # type: ignore[no-untyped-def]

@@ -23,24 +23,17 @@ from support.streams import SPARSE_NOISE
         ({"add": 0.1}, ["add=0.1", "remove=None", "pass 0"]),
         ({"remove": 0.1}, ["add=None", "pass 0"]),
         ({"keep": 0.9, "add": 0.1}, ["either keep or add", "both"]),
-        ({"keep": 0.9, "remove": 0.0}, ["either keep or add", "both"]),
         ({"keep": 0.3}, ["keep", "(0.5, 1)", "0.3", "did you mean 0.7?"]),
         ({"keep": 0.5}, ["keep", "(0.5, 1)"]),
-        ({"keep": 1}, ["keep", "(0.5, 1)", "for instance"]),
-        ({"keep": 1.5}, ["keep", "1.5"]),
         ({"keep": 0}, ["keep", "for instance 0.9"]),
-        ({"keep": -0.9}, ["keep", "-0.9"]),
         ({"keep": float("nan")}, ["keep", "nan", "finite"]),
-        ({"keep": float("inf")}, ["keep", "inf", "finite"]),
         ({"keep": "0.9"}, ["keep", "'0.9'"]),
         ({"keep": True}, ["keep", "True"]),
-        ({"keep": [0.9]}, ["keep", "[0.9]"]),
         ({"keep": 0.5 + 2**-34}, ["keep", "2**-32"]),
         ({"keep": 1 - 2**-34}, ["1 - keep", "too small"]),
         ({"add": -0.1, "remove": 0.1}, ["add", "[0, 1)", "-0.1"]),
         ({"add": 0.1, "remove": 1}, ["remove", "[0, 1)", "got 1"]),
         ({"add": 1e-12, "remove": 0.1}, ["add", "too small", "or pass 0"]),
-        ({"add": 0.5, "remove": 0.5}, ["add + remove", "below 1"]),
         ({"add": 0.7, "remove": 0.4}, ["add + remove", "below 1", "0.7 + 0.4"]),
         ({"add": 0.6, "remove": 0.4 - 2**-40}, ["add + remove", "below 1"]),
     ],
@@ -112,9 +105,9 @@ nodes = st.integers(0, 2**31 - 1)
 @given(st.lists(st.tuples(nodes, nodes), min_size=1, max_size=20), st.integers(1, 2**16), st.integers(0, _64))
 def test_the_hash_is_the_documented_one_and_symmetric(pairs: list[tuple[int, int]], count: int, key: int) -> None:
     groups = EdgeGroups(count, key)
-    found = groups.of_pairs(np.array(pairs))
-    assert found.tolist() == [by_hand(u, v, count, key) for u, v in pairs]
-    assert np.array_equal(found, groups.of_pairs(np.array(pairs)[:, ::-1]))
+    numbers = groups.of_pairs(np.array(pairs))
+    assert numbers.tolist() == [by_hand(u, v, count, key) for u, v in pairs]
+    assert np.array_equal(numbers, groups.of_pairs(np.array(pairs)[:, ::-1]))
 
 
 @given(graphs(max_nodes=7, frozen=True), st.integers(1, 9), st.integers(0, 3))
@@ -154,27 +147,12 @@ def test_which_groups_an_attacker_can_change(graph: fp.Graph, count: int) -> Non
     assert set(np.flatnonzero(groups.addable(graph))) == set(by_slot[~states].tolist())
 
 
-def test_groups_are_of_nearly_equal_size() -> None:
-    counts = np.bincount(EdgeGroups(30).of_slots(np.arange(200 * 199 // 2), 200), minlength=30)
-    expected = counts.sum() / 30
-    # each count is binomial for a good hash: 5 standard deviations, false alarm below 1e-4 for all 30
-    assert np.abs(counts - expected).max() < 5 * expected**0.5
-
-
 def test_a_large_graph_is_never_unfolded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fp.Graph, "slots", property(lambda graph: pytest.fail("all node pairs were listed")))
     graph = fp.Graph(200_000, [(node, node + 1) for node in range(0, 100_000, 50)])
     groups = EdgeGroups(50)
     assert groups.batch(graph, 0, 50).edge_index()[0].shape == (2, 4000)
     assert groups.addable(graph).all()
-
-
-def test_the_number_of_a_node_matters() -> None:
-    """Renaming nodes makes other sub-graphs: the vote is not a function of the graph up to isomorphism."""
-    ring = fp.Graph(6, [(node, (node + 1) % 6) for node in range(6)])
-    renamed = fp.Graph(6, [(0, 2), (2, 4), (4, 1), (1, 3), (3, 5), (5, 0)])
-    sizes = [sorted(part.num_edges for part in EdgeGroups(3).sub_graphs(graph)) for graph in (ring, renamed)]
-    assert sizes[0] != sizes[1]
 
 
 @pytest.mark.parametrize(

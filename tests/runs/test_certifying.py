@@ -115,25 +115,30 @@ def test_a_graph_that_is_alone_is_split_among_the_workers(tmp_path: Path, defend
     assert len(set(pids.read_text().split())) == 3
 
 
-@pytest.mark.parametrize("content", ["cut", "other graph", "other noise", "other defence", "other classes"])
+def votes(noise: fp.EdgeNoise = SMOOTH.noise, classes: int = 2, graph: int = 3, **changes: int) -> fp.Votes:
+    smooth = fp.SmoothedClassifier(parity, noise, num_classes=classes)
+    return smooth.sample(GRAPHS[graph], **{"samples": SAMPLES, "seed": 3, **changes})
+
+
+OTHER_EVIDENCE: dict[str, Callable[[], Any]] = {
+    "other graph": lambda: votes(graph=7),
+    "other noise": lambda: votes(fp.EdgeNoise(keep=0.9)),
+    "other defence": lambda: VOTING.vote(GRAPHS[3]),
+    "other classes": lambda: votes(classes=3),
+    "other seed": lambda: votes(seed=4),
+    "fewer samples": lambda: votes(samples=100),
+}
+
+
+@pytest.mark.parametrize("content", ["cut", *OTHER_EVIDENCE])
 def test_evidence_that_cannot_be_used_is_asked_again(
     tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = certified(tmp_path, SMOOTH)
-    other = {
-        "other graph": SMOOTH.sample(GRAPHS[7], samples=SAMPLES, seed=3),
-        "other noise": fp.SmoothedClassifier(parity, fp.EdgeNoise(keep=0.9), num_classes=2).sample(
-            GRAPHS[3], samples=SAMPLES, seed=3
-        ),
-        "other defence": VOTING.vote(GRAPHS[3]),
-        "other classes": fp.SmoothedClassifier(parity, SMOOTH.noise, num_classes=3).sample(
-            GRAPHS[3], samples=SAMPLES, seed=3
-        ),
-    }
     if content == "cut":
         spoil(tmp_path, 3)
     else:
-        replace_evidence(tmp_path, 3, other[content])
+        replace_evidence(tmp_path, 3, OTHER_EVIDENCE[content]())
     again = Watched()
     settings = settings_of(SMOOTH, GRAPHS, **ASKED["smoothing"])
     with written_run(tmp_path, settings) as run:
@@ -141,14 +146,6 @@ def test_evidence_that_cannot_be_used_is_asked_again(
     assert (tmp_path / "certificates.parquet").read_bytes() == whole
     assert again.done == [3]
     assert "asking again about graph 3" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("content", ["other seed", "fewer samples"])
-def test_evidence_that_answers_another_question_is_asked_again(tmp_path: Path, content: str) -> None:
-    whole = certified(tmp_path, SMOOTH)
-    samples, seed = (SAMPLES, 4) if content == "other seed" else (100, 3)
-    replace_evidence(tmp_path, 3, SMOOTH.sample(GRAPHS[3], samples=samples, seed=seed))
-    assert certified(tmp_path, SMOOTH) == whole
 
 
 def test_votes_of_many_classes_keep_their_type(tmp_path: Path) -> None:
@@ -207,9 +204,9 @@ def test_attacks_are_written_and_not_made_again(tmp_path: Path) -> None:
     assert summary["attacks_within_a_certified_radius"] == 0
     rows = list(csv.DictReader((tmp_path / "attacks.csv").read_text().splitlines()))
     assert len(rows) == 12
-    _, found = read_attacks(tmp_path)
+    _, attacks = read_attacks(tmp_path)
     for row in rows:
-        result = found[int(row["graph"])][row["target"]]
+        result = attacks[int(row["graph"])][row["target"]]
         assert (str(result["success"]), str(result["size"])) == (row["success"], row["size"])
     before = stored(tmp_path)
     replace_evidence(tmp_path, 10, None)
@@ -227,17 +224,19 @@ def test_an_attack_within_a_certified_radius_is_told(tmp_path: Path) -> None:
     assert summary["attacks_within_a_certified_radius"] == len(summary["gaps"]) > 0
 
 
-def test_graphs_without_a_label_are_refused(tmp_path: Path) -> None:
-    work = AttackWork({"base": smoothed()}, {3: fp.Graph(2, [])}, 1, ["greedy"], {})
-    with written_run(tmp_path, SETTINGS) as run, pytest.raises(fp.InputError, match="graph 3 has none"):
-        attack_into(run, work)
-
-
 def test_certificates_of_the_same_model_data_and_defence_are_a_measure_and_no_others(tmp_path: Path) -> None:
     defence, wanted = smoothed(), dataclasses.replace(SETTINGS, features="own", defence=described(smoothed().defence))
-    with written_run(tmp_path, settings_of(defence, graphs(), samples=100, seed=0)) as run:
+    with written_run(tmp_path / "attacks", SETTINGS) as run:
+        unlabelled = AttackWork({"base": defence}, {3: fp.Graph(2, [])}, 1, ["greedy"], {})
+        with pytest.raises(fp.InputError, match="graph 3 has none"):
+            attack_into(run, unlabelled)
+    with pytest.raises(fp.InputError, match="holds no finished attack"):
+        read_attacks(tmp_path / "attacks")
+    with written_run(tmp_path / "run", settings_of(defence, graphs(), samples=100, seed=0)) as run:
         rows = certify_into(run, defence, graphs(), engine=lambda graphs: Processes(2))
-    assert certified_radii(tmp_path, wanted) == {row["graph"]: (row["predicted"], row["radius"]) for row in rows}
+    assert certified_radii(tmp_path / "run", wanted) == {
+        row["graph"]: (row["predicted"], row["radius"]) for row in rows
+    }
     others = {
         "data_sha256": ("2" * 64, "other data"),
         "model_sha256": ("2" * 64, "another model"),
@@ -246,11 +245,4 @@ def test_certificates_of_the_same_model_data_and_defence_are_a_measure_and_no_ot
     }
     for key, (other, words) in others.items():
         with pytest.raises(fp.InputError, match=f"has {words} than the attack"):
-            certified_radii(tmp_path, dataclasses.replace(wanted, **{key: other}))
-
-
-def test_a_run_without_a_finished_attack_is_one_sentence(tmp_path: Path) -> None:
-    with written_run(tmp_path, SETTINGS):
-        pass
-    with pytest.raises(fp.InputError, match="holds no finished attack"):
-        read_attacks(tmp_path)
+            certified_radii(tmp_path / "run", dataclasses.replace(wanted, **{key: other}))

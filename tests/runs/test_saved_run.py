@@ -45,11 +45,11 @@ def defences() -> dict[str, tuple[Any, dict[str, Any]]]:
 def test_a_run_from_python_is_one_like_any_other(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (defence, asked), graphs, out = defences()[name], topologies(16, seed=1), tmp_path / "run"
-    made = fp.certify_run(defence, graphs, out=out, **asked)
+    (defence, question), graphs, out = defences()[name], topologies(16, seed=1), tmp_path / "run"
+    made = fp.certify_run(defence, graphs, out=out, **question)
     assert [(c.label, c.radius) for c in made] == [
         (c.label, c.radius)
-        for c in defence.certify_all(graphs, **asked, **({"seed": 0} if name == "smoothing" else {}))
+        for c in defence.certify_all(graphs, **question, **({"seed": 0} if name == "smoothing" else {}))
     ]
     assert call(monkeypatch, capsys, "verify", out).code == 0
     shown = read_run(out, "mine")  # what a report shows
@@ -63,17 +63,17 @@ def test_a_run_from_python_is_one_like_any_other(
 
 
 def test_it_continues_and_refuses_other_settings(tmp_path: Path) -> None:
-    graphs, asked = topologies(8), []
+    graphs, sizes = topologies(8), []
 
     def counted(shown: list[fp.Graph]) -> list[int]:
-        asked.append(len(shown))
+        sizes.append(len(shown))
         return by_edges(shown)
 
     smooth = fp.SmoothedClassifier(counted, NOISE, num_classes=8)
     first = fp.certify_run(smooth, graphs, out=tmp_path / "run", samples=200)
-    before = sum(asked)
+    before = sum(sizes)
     assert fp.certify_run(smooth, graphs, out=tmp_path / "run", samples=200) == first
-    assert sum(asked) - before < 2000, "the probes alone"
+    assert sum(sizes) - before < 2000, "the probes alone"
     with pytest.raises(fp.InputError, match="samples = 200; asked for samples = 300"):
         fp.certify_run(smooth, graphs, out=tmp_path / "run", samples=300)
     with pytest.raises(fp.InputError, match="data_sha256"):
@@ -83,40 +83,17 @@ def test_it_continues_and_refuses_other_settings(tmp_path: Path) -> None:
         fp.certify_run(other, graphs, out=tmp_path / "run", samples=200)
 
 
-def test_a_model_of_ours_has_the_identity_of_its_folder(tmp_path: Path) -> None:
-    model = fp.models.GCN(in_features=1, num_classes=8, seed=0).eval()
-    fp.models.save(model, tmp_path / "model")
-    fp.certify_run(
-        fp.SmoothedClassifier(model, NOISE, features="degree"), topologies(8), out=tmp_path / "run", samples=64
-    )
-    run = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
-    assert run["model_sha256"] == fp.models.load_metadata(tmp_path / "model").weights_hash
-    assert run["features"] == "degree"
-
-
-def test_graphs_without_labels_and_a_function_of_features(tmp_path: Path) -> None:
-    bare = [graph.replaced(label=None) for graph in topologies(8)]
-    smooth = fp.SmoothedClassifier(by_edges, NOISE, num_classes=3, features=lambda graph: graph.degrees[:, None])
-    fp.certify_run(smooth, bare, out=tmp_path / "run", name="molecules", samples=64, workers=2)
-    loaded = fp.load_run(tmp_path / "run")
-    assert loaded.settings.data == "molecules"
-    assert "lambda" in loaded.settings.features
-    assert {graph.label for graph in loaded.graphs} == {None}
-    page = report_page([read_run(tmp_path / "run", "mine")], figures=[])
-    assert "molecules" in page
-
-
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("arguments", "sentence"),
     [
         (lambda: (by_edges, topologies(8)), "defended must be a defended classifier"),
         (lambda: (fp.SmoothedClassifier(by_edges, NOISE, num_classes=8), []), "at least one graph"),
         (lambda: (fp.SmoothedClassifier(by_edges, NOISE, num_classes=3), topologies(8)), "has the label 7"),
     ],
 )
-def test_what_is_refused_leaves_no_folder(given: Any, sentence: str, tmp_path: Path) -> None:
+def test_what_is_refused_leaves_no_folder(arguments: Any, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(fp.InputError, match=sentence):
-        fp.certify_run(*given(), out=tmp_path / "run")
+        fp.certify_run(*arguments(), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -126,9 +103,9 @@ def test_loaders_and_data_sets_are_taken_everywhere(tmp_path: Path) -> None:
     loader = DataLoader(pyg, batch_size=3)
     smooth = fp.SmoothedClassifier(by_edges, NOISE, num_classes=8)
     expected = smooth.certify_all(graphs, samples=64, seed=0)
-    for given in (loader, next(iter(DataLoader(pyg, batch_size=8))), DataLoader(pyg, collate_fn=list, batch_size=2)):
-        found = smooth.certify_all(given, samples=64, seed=0)
-        assert [c.counts for c in found] == [c.counts for c in expected]
+    for source in (loader, next(iter(DataLoader(pyg, batch_size=8))), DataLoader(pyg, collate_fn=list, batch_size=2)):
+        certificates = smooth.certify_all(source, samples=64, seed=0)
+        assert [c.counts for c in certificates] == [c.counts for c in expected]
     assert len(fp.to_dataframe(expected, loader)["label"]) == 8
     assert len(Dataset(loader)) == 8
     assert len(fp.datasets.split(loader, train=4).test) == 4
@@ -137,12 +114,21 @@ def test_loaders_and_data_sets_are_taken_everywhere(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("own", [False, True])
 def test_the_features_in_run_json_are_those_that_the_model_saw(tmp_path: Path, own: bool) -> None:
-    """The default is the graph's own features, or degrees where it has none: the run says which."""
+    """The default is the graph's own features, or degrees where it has none: the run says which; and the model by its weights."""
     graphs = [graph.replaced(node_features=np.ones((graph.num_nodes, 1)) if own else None) for graph in topologies(8)]
     smooth = fp.SmoothedClassifier(fp.models.GCN(in_features=1, num_classes=8, seed=0).eval(), NOISE)
     fp.certify_run(smooth, graphs, out=tmp_path / "run", samples=64)
-    settings = json.loads((tmp_path / "run" / "run.json").read_text())["settings"]
-    assert settings["features"] == ("own" if own else "degree")
+    settings = fp.load_run(tmp_path / "run").settings
+    assert settings.features == ("own" if own else "degree")
+    fp.models.save(smooth.model, tmp_path / "model")
+    assert settings.model_sha256 == fp.models.load_metadata(tmp_path / "model").weights_hash
+    bare = [graph.replaced(label=None) for graph in graphs]
+    degrees = fp.SmoothedClassifier(by_edges, NOISE, num_classes=3, features=lambda graph: graph.degrees[:, None])
+    fp.certify_run(degrees, bare, out=tmp_path / "bare", name="unlabelled", samples=64, workers=2)
+    loaded = fp.load_run(tmp_path / "bare")
+    assert (loaded.settings.data, {graph.label for graph in loaded.graphs}) == ("unlabelled", {None})
+    assert "lambda" in loaded.settings.features
+    assert "unlabelled" in report_page([read_run(tmp_path / "bare", "mine")], figures=[])
 
 
 GRAPHS = [fp.Graph(6, [(0, 1), (1, 2), (2, 3)][:size], label=size % 2, name=f"{size}") for size in (1, 2, 3)]
@@ -199,9 +185,9 @@ def told(folder: Path) -> bool:
 
 @pytest.mark.parametrize("name", DEFENCES)
 def test_whatever_is_altered_is_told_of(name: str, tmp_path: Path) -> None:
-    make, asked = DEFENCES[name]
+    make, question = DEFENCES[name]
     folder = tmp_path / "run"
-    fp.certify_run(make(), GRAPHS, out=folder, **asked)
+    fp.certify_run(make(), GRAPHS, out=folder, **question)
     assert problems_of_run(folder) == []
     content = json.loads((folder / "run.json").read_text())
     for key in keys_of(content):

@@ -62,11 +62,9 @@ class PygNetwork(torch.nn.Module):
 
         super().__init__()
         torch.manual_seed(seed)
-        if layer == "GINConv":
-            sizes = ((1, 8), (8, 8))
-            self.layers = torch.nn.ModuleList(nn.GINConv(torch.nn.Linear(*size)) for size in sizes)
-        else:
-            self.layers = torch.nn.ModuleList(getattr(nn, layer)(*size) for size in ((1, 8), (8, 8)))
+        kind, sizes = getattr(nn, layer), ((1, 8), (8, 8))
+        made = (kind(torch.nn.Linear(*size)) if layer == "GINConv" else kind(*size) for size in sizes)
+        self.layers = torch.nn.ModuleList(made)
         self.head = torch.nn.Linear(8, 3)
         self.num_classes = 3
         self.eval()

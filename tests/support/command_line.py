@@ -110,5 +110,5 @@ class Shell:
 
     def rows(self, run: str) -> list[dict[str, Any]]:
         """The table of a run, as ``export`` writes it."""
-        found: list[dict[str, Any]] = json.loads(self.done("export", run, "--format", "json").out)
-        return found
+        rows: list[dict[str, Any]] = json.loads(self.done("export", run, "--format", "json").out)
+        return rows

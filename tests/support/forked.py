@@ -15,8 +15,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-__all__ = ["Ended", "Server", "environment"]
-
 _SERVER = """
 import json, os, resource, signal, sys, time
 import pyarrow.parquet
@@ -44,20 +42,20 @@ def child(arguments, limit, answers):
         os._exit(code)
 
 for line in sys.stdin:
-    asked = json.loads(line)
+    command = json.loads(line)
     begun, pid = time.monotonic(), os.fork()
     if not pid:
-        os.environ.update(asked["environment"])
-        child(asked["arguments"], asked["limit"], asked["answers"])
+        os.environ.update(command["environment"])
+        child(command["arguments"], command["limit"], command["answers"])
     killed, status = False, None
     while status is None:
-        if asked["moment"] is not None and time.monotonic() - begun >= asked["moment"]:
+        if command["moment"] is not None and time.monotonic() - begun >= command["moment"]:
             os.kill(pid, signal.SIGKILL)
             _, status = os.waitpid(pid, 0)
             killed = os.WIFSIGNALED(status)
         else:
-            found, code = os.waitpid(pid, os.WNOHANG)
-            status = code if found else time.sleep(0.001)
+            ended, code = os.waitpid(pid, os.WNOHANG)
+            status = code if ended else time.sleep(0.001)
     code = None if killed else os.waitstatus_to_exitcode(status)
     print(json.dumps({"code": code, "seconds": time.monotonic() - begun}), flush=True)
 """
@@ -124,11 +122,11 @@ class Server:
             **environment: Variables of its environment.
         """
         answers = self.folder / "stderr.txt"
-        asked: dict[str, Any] = {"arguments": list(map(str, arguments)), "moment": killed_after, "limit": file_limit}
-        asked["environment"] = {name: str(value) for name, value in environment.items()}
+        command: dict[str, Any] = {"arguments": list(map(str, arguments)), "moment": killed_after, "limit": file_limit}
+        command["environment"] = {name: str(value) for name, value in environment.items()}
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({**asked, "answers": str(answers)}) + "\n")
+        self._process.stdin.write(json.dumps({**command, "answers": str(answers)}) + "\n")
         self._process.stdin.flush()
-        found = json.loads(self._process.stdout.readline())
-        return Ended(found["code"], answers.read_text(), found["seconds"])
+        ended = json.loads(self._process.stdout.readline())
+        return Ended(ended["code"], answers.read_text(), ended["seconds"])

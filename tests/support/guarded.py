@@ -135,24 +135,39 @@ NOISES = [fp.EdgeNoise(keep=0.9), fp.EdgeNoise(keep=0.9999), fp.EdgeNoise(add=0,
 
 
 class Zoo(nn.Module):
-    """An honest network of PyG's."""
+    """An honest network of PyG's; with a norm between sums of large numbers, rounding is felt."""
 
     num_classes = 3
 
-    def __init__(self, first: nn.Module, second: nn.Module | None = None, norm: nn.Module | None = None) -> None:
+    def __init__(
+        self,
+        first: nn.Module,
+        second: nn.Module | None = None,
+        norm: nn.Module | None = None,
+        *,
+        readout: nn.Module | None = None,
+        width: int = 8,
+    ) -> None:
         super().__init__()
         torch.manual_seed(1)
-        self.first, self.second, self.norm, self.head = first, second, norm, nn.Linear(8, 3)
+        self.first, self.norm, self.second, self.head = first, norm, second, nn.Linear(width, 3)
+        self.readout = readout or pyg.SumAggregation()
         self.eval()
 
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
         x = self.first(x, edge_index).relu()
-        if self.second is not None:
-            x = self.second(x, edge_index).relu()
         if self.norm is not None:
             x = self.norm(x, batch)
-        logits: Tensor = self.head(pyg.global_add_pool(x, batch))
+        if self.second is not None:
+            x = self.second(x, edge_index).relu()
+        logits: Tensor = self.head(self.readout(x, batch))
         return logits
+
+
+def normalised(norm: nn.Module | None = None, readout: nn.Module | None = None) -> nn.Module:
+    torch.manual_seed(2)
+    layers = pyg.GraphConv(1, 16), pyg.GraphConv(16, 16)
+    return Zoo(*layers, norm, readout=readout or pyg.MeanAggregation(), width=16)
 
 
 class Pooled(nn.Module):
@@ -170,31 +185,6 @@ class Pooled(nn.Module):
         x = 0.01 * self.conv(x, edge_index).relu()  # scores that saturate tie, and of ties the batch decides
         x, edge_index, _, batch, _, _ = self.pool(x, edge_index, batch=batch)
         logits: Tensor = self.head(pyg.global_mean_pool(x, batch))
-        return logits
-
-
-class Normalised(nn.Module):
-    """Sums of large numbers, a part that knows the graphs apart, and sums again: rounding is felt."""
-
-    num_classes = 3
-
-    def __init__(self, norm: nn.Module | None = None, readout: nn.Module | None = None) -> None:
-        super().__init__()
-        torch.manual_seed(2)
-        self.first, self.second, self.norm, self.head = (
-            pyg.GraphConv(1, 16),
-            pyg.GraphConv(16, 16),
-            norm,
-            nn.Linear(16, 3),
-        )
-        self.readout = readout or pyg.MeanAggregation()
-        self.eval()
-
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
-        x = self.first(x, edge_index).relu()
-        if self.norm is not None:
-            x = self.norm(x, batch)
-        logits: Tensor = self.head(self.readout(self.second(x, edge_index).relu(), batch))
         return logits
 
 
@@ -226,11 +216,11 @@ HONEST: dict[str, Callable[[], nn.Module]] = {
     "GraphNorm": lambda: Zoo(pyg.GCNConv(1, 8), norm=pyg.GraphNorm(8)),
     "PairNorm": lambda: Zoo(pyg.GCNConv(1, 8), norm=pyg.PairNorm()),
     "LayerNorm": lambda: Zoo(pyg.GCNConv(1, 8), norm=pyg.LayerNorm(8)),
-    "GraphNorm between sums": lambda: Normalised(pyg.GraphNorm(16)),
-    "PairNorm between sums": lambda: Normalised(pyg.PairNorm()),
-    "InstanceNorm": lambda: Normalised(pyg.InstanceNorm(16)),
-    "MeanSubtractionNorm": lambda: Normalised(pyg.MeanSubtractionNorm()),
-    "standard deviations": lambda: Normalised(readout=pyg.aggr.StdAggregation()),
-    "a set transformer": lambda: Normalised(readout=pyg.aggr.SetTransformerAggregation(16, heads=2)),
+    "GraphNorm between sums": lambda: normalised(pyg.GraphNorm(16)),
+    "PairNorm between sums": lambda: normalised(pyg.PairNorm()),
+    "InstanceNorm": lambda: normalised(pyg.InstanceNorm(16)),
+    "MeanSubtractionNorm": lambda: normalised(pyg.MeanSubtractionNorm()),
+    "standard deviations": lambda: normalised(readout=pyg.aggr.StdAggregation()),
+    "a set transformer": lambda: normalised(readout=pyg.aggr.SetTransformerAggregation(16, heads=2)),
     "TopK": lambda: Pooled(pyg.TopKPooling(8, ratio=0.6)),
 }

@@ -17,7 +17,7 @@ from flipproof.runs.run_folder import STORE_FILE, CertifySettings, Store, open_r
 __all__ = ["alter_row", "alter_settings", "evidence_of", "replace_evidence", "settings_of", "spoil", "stored"]
 
 
-def settings_of(defended: DefendedClassifier, graphs: Mapping[int, fp.Graph], **asked: Any) -> CertifySettings:
+def settings_of(defended: DefendedClassifier, graphs: Mapping[int, fp.Graph], **question: Any) -> CertifySettings:
     """What ``certify`` would write for these graphs."""
     return CertifySettings(
         data="made by hand",
@@ -31,7 +31,7 @@ def settings_of(defended: DefendedClassifier, graphs: Mapping[int, fp.Graph], **
         features="own",
         num_classes=defended.num_classes,
         defence=described(defended.defence),
-        question=to_plain(from_plain(defended.defence.request, {**asked, "graphs": len(graphs)})),
+        question=to_plain(from_plain(defended.defence.request, {**question, "graphs": len(graphs)})),
     )
 
 

@@ -10,8 +10,8 @@ __all__ = ["data_root"]
 
 def data_root() -> Path:
     """The folder of the TU data sets; skips the test, and says so, where there is none."""
-    given = os.environ.get("FLIPPROOF_DATA")
-    root = Path(given) if given else Path(__file__).parents[3] / "shared" / "data"
+    folder = os.environ.get("FLIPPROOF_DATA")
+    root = Path(folder) if folder else Path(__file__).parents[3] / "shared" / "data"
     if not root.is_dir():
         pytest.skip(f"no TU data sets at {root} (set FLIPPROOF_DATA to the folder that holds them)")
     return root

@@ -50,10 +50,10 @@ def test_a_parted_batch_has_the_gradient_of_the_whole():
     rng = np.random.default_rng(0)
     sizes = [200, 150, *rng.integers(5, 30, 30).tolist()]
     graphs = [fp.Graph(n, [(i, i + 1) for i in range(n - 1)], label=int(rng.integers(2))) for n in sizes]
-    found = []
+    weights = []
     for batch_norm in (False, True):  # a batch with statistics of its own is not parted
         model = fp.models.GCN(in_features=1, num_classes=2, hidden=8, seed=0)
         model.norm = torch.nn.BatchNorm1d(1) if batch_norm else None  # not called: the same network
         fp.train(model, graphs, epochs=1, batch_size=32, seed=0, features="degree")
-        found.append([weight.detach().clone() for weight in model.parameters() if weight.numel() > 1])
-    assert all(torch.allclose(one, other, atol=1e-4) for one, other in zip(*found, strict=True))
+        weights.append([weight.detach().clone() for weight in model.parameters() if weight.numel() > 1])
+    assert all(torch.allclose(one, other, atol=1e-4) for one, other in zip(*weights, strict=True))

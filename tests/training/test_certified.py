@@ -17,22 +17,21 @@ from flipproof.training.loop import Hyperparameters
 from flipproof.training.reached_views import TrainingAttack, worst_choice
 
 
-def asked(local, graph):
-    """What the network says about all views of a graph."""
+def evidence_of(local, graph):
     local.check([graph])
     return local.defence.ask(local, graph, local.defence.request())
 
 
 def labelled_graphs(count, seed, *, frozen=0.0):
     rng = np.random.default_rng(seed)
-    found = []
+    graphs = []
     for index in range(count):
         n = int(rng.integers(3, 9))
         pairs = np.array([(u, v) for u in range(n) for v in range(u + 1, n)])
         x = np.eye(3)[rng.integers(3, size=n)]
         chosen, shut = (pairs[rng.random(len(pairs)) < p] for p in (0.4, frozen))
-        found.append(fp.Graph(n, chosen, x, label=index % 3, frozen=shut))
-    return found
+        graphs.append(fp.Graph(n, chosen, x, label=index % 3, frozen=shut))
+    return graphs
 
 
 def task(graphs, budget, model=None):
@@ -71,7 +70,7 @@ def test_the_drop_in_training_is_the_certificates(budget):
     local = fp.LocalClassifier(model)
     adds, removes, flips = budget
     for index, graph in enumerate(graphs):
-        evidence = asked(local, graph)
+        evidence = evidence_of(local, graph)
         own = leads_over_rivals(evidence.totals, graph.label, 3)
         np.testing.assert_allclose(leads[index].detach(), own, rtol=1e-3, atol=1e-4)
         assert bool(right[index]) == (evidence.label == graph.label)
@@ -79,8 +78,8 @@ def test_the_drop_in_training_is_the_certificates(budget):
         if flips == 1:
             table = losses.table[:, -1:, :, : adds + 1, : removes + 1]
             options = [(1, 0)] * adds + [(0, 1)] * removes
-            found = np.max([heaviest(table, (2 * a, 2 * d))[0] for a, d in options], axis=0)
-            found = np.where(np.isfinite(found), found, 0)
+            drop = np.max([heaviest(table, (2 * a, 2 * d))[0] for a, d in options], axis=0)
+            drop = np.where(np.isfinite(drop), drop, 0)
         else:
             table = losses.table[:, 0, :, : adds + 1, : removes + 1]
             most = np.full((graph.num_nodes + 2, 2, flips + 1), 0.0)
@@ -88,8 +87,8 @@ def test_the_drop_in_training_is_the_certificates(budget):
                 splits = [(a, k - a) for a in range(k + 1) if a < table.shape[-2] and k - a < table.shape[-1]]
                 best = np.max([table[..., a, d] for a, d in splits], axis=0) if splits else -np.inf
                 most[: graph.num_nodes, :, k] = np.maximum(most[: graph.num_nodes, :, k - 1], best)
-            found = heaviest(most[..., None], (2 * flips, 0))
-        np.testing.assert_allclose(worst[index].detach(), found, rtol=1e-3, atol=1e-4)
+            drop = heaviest(most[..., None], (2 * flips, 0))
+        np.testing.assert_allclose(worst[index].detach(), drop, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("attack", [(1, 1, 1), (3, 3, 3), (2, 0, 2), (0, 2, 2), (2, 1, 3)])
@@ -110,7 +109,7 @@ def test_the_offset_drops_by_the_worst_number_of_edges(attack):
     )
     seen = 0
     for index, graph in enumerate(graphs):
-        evidence = asked(fp.LocalClassifier(model), graph)
+        evidence = evidence_of(fp.LocalClassifier(model), graph)
         changes = edge_changes(graph, evidence.depth)
         within = (changes >= -min(removes, flips)) & (changes <= min(adds, flips))
         leads = leads_over_rivals(evidence.offsets, graph.label, 3)
@@ -160,7 +159,7 @@ def test_training_for_a_budget_certifies_more():
 
 @pytest.mark.guarantee
 def test_one_network_answers_for_every_budget_up_to_its_own():
-    """Asked for few flips it is right more often on graphs it has not seen; asked for more than it was trained for it refuses."""
+    """For few flips it is right more often on graphs that it has not seen; for more than it was trained for it refuses."""
     model = Local(0, 8, seed=0)
     fp.train(model, fp.datasets.topologies(160, seed=0), epochs=100, budget=8, batch_size=32)
     graphs = fp.datasets.topologies(96, seed=1)
@@ -198,15 +197,19 @@ def test_graphs_that_come_back_are_recognised():
         assert int(model.recurring) == known
 
 
-def test_repeatable_and_resumed(tmp_path):
+@pytest.mark.parametrize(("budget", "options"), [(2, {}), ((1, 0), {"class_weights": True})])
+def test_repeatable_and_resumed(tmp_path, budget, options):
+    graphs = labelled_graphs(12, 3)
+
     def stop(done, total):
         if done == 2:
             raise KeyboardInterrupt
 
-    def trained(**options):
+    def trained(**more):
         model = Local(3, 3, hidden=8, seed=0)
-        result = fp.train(model, labelled_graphs(20, 3), budget=2, epochs=4, **options)
-        assert result.settings["budget"] == 2
+        result = fp.train(model, graphs, budget=budget, epochs=3, validation=graphs[:4], **options, **more)
+        assert result.settings["budget"] == (list(budget) if options else budget)
+        assert result.final.validation_loss is not None
         return model.state_dict()
 
     whole = trained()
@@ -214,14 +217,6 @@ def test_repeatable_and_resumed(tmp_path):
         trained(checkpoint=tmp_path / "c", progress=stop)
     for name, value in trained(checkpoint=tmp_path / "c").items():
         torch.testing.assert_close(whole[name], value, rtol=0, atol=0)
-
-
-def test_budget_of_additions_and_removals_and_validation():
-    graphs = labelled_graphs(12, 4)
-    model = Local(3, 3, hidden=8, seed=0)
-    result = fp.train(model, graphs, budget=(2, 0), epochs=2, validation=graphs[:4], class_weights=True)
-    assert result.settings["budget"] == [2, 0]
-    assert result.final.validation_loss is not None
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 
 import flipproof as fp
 from flipproof import models
-from flipproof.training.batches import LabelledGraphs, SubGraphs, View
+from flipproof.training.batches import LabelledGraphs, Padded, SubGraphs, View
 from flipproof.training.classification import flip_highest, variants
 from support.learnable import PygMean, Recorder, dense_or_not, weights_of
 
@@ -17,17 +17,15 @@ def draws(what: str, shape: tuple[int, ...]) -> np.ndarray:
     return np.random.default_rng(len(what)).integers(0, 2**32, shape, dtype=np.uint32)
 
 
-def padded() -> tuple[fp.Graph, fp.Graph, object]:
+def padded() -> Padded:
     first = fp.Graph(6, [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)], label=0, frozen=[(0, 1), (0, 5)])
-    second = fp.Graph(4, [(0, 1)], label=1)
-    graphs = LabelledGraphs([first, second], "graphs")
-    return first, second, graphs.padded(torch.arange(2))
+    return LabelledGraphs([first, fp.Graph(4, [(0, 1)], label=1)], "graphs").padded(torch.arange(2))
 
 
 @pytest.mark.parametrize("view", [View(), SubGraphs(2), SubGraphs(2, renumber=True)])
 @pytest.mark.parametrize("validation", [False, True])
 def test_only_pairs_that_an_attacker_has_are_flipped(view, validation):
-    _, _, batch = padded()
+    batch = padded()
     adjacency, room = (make(batch, 2, draws, validation=validation) for make in (view.adjacency, view.room))
     assert torch.equal(room, room.mT)
     assert not room.diagonal(dim1=1, dim2=2).any()
@@ -48,7 +46,7 @@ def test_only_pairs_that_an_attacker_has_are_flipped(view, validation):
 
 
 def test_variants_are_the_steepest_and_random_ones():
-    _, _, batch = padded()
+    batch = padded()
     adjacency, room = batch.adjacency, View().room(batch, 1, draws)
     slopes = torch.zeros_like(adjacency)
     slopes[0, 1, 2] = slopes[0, 2, 1] = -5.0  # the loss rises if this edge goes
@@ -99,23 +97,5 @@ def test_a_training_against_flips_is_repeatable(convention):
     (first, result), (second, _) = trained(), trained()
     assert torch.equal(weights_of(first), weights_of(second))
     assert result.settings["flips"] == 1
-
-
-@pytest.mark.parametrize("flips", [-1, 1.5])
-def test_nonsense_is_refused(flips):
     with pytest.raises(fp.InputError, match="flips must be an integer"):
-        fp.train_voting(models.GCN(1, 2), dense_or_not(8), groups=1, epochs=1, flips=flips)
-
-
-def test_training_against_flips_raises_prices():
-    """Class 1 has many edges: a network trained against flips withstands more of them."""
-    graphs = dense_or_not(40)
-    radii = {}
-    for flips in (0, 2):
-        model = models.GIN(1, 2, hidden=8, layers=1, seed=0)
-        fp.train_voting(model, graphs, groups=1, flips=flips, epochs=40, batch_size=20)
-        voting = fp.VotingClassifier(model, 1, features="degree")
-        certificates = voting.certify_all(graphs, depth=1)
-        radii[flips] = fp.average_certified_radius(certificates, [graph.label for graph in graphs])
-    assert radii[2] >= radii[0]
-    assert radii[2] > 0.5
+        fp.train_voting(PygMean(), dense_or_not(8), groups=1, flips=-1)

@@ -7,7 +7,7 @@ import torch
 
 import flipproof as fp
 from flipproof import models
-from support.learnable import PygMean, Recorder
+from support.learnable import PygMean, Recorder, padded
 
 
 def test_class_weights_make_a_rare_class_count_as_much():
@@ -38,14 +38,10 @@ def test_majority_wins_where_no_sample_does():
 
 
 @pytest.mark.parametrize("objective", ["majority", "attacked", "attacked-votes"])
-@pytest.mark.parametrize("arguments", [{"copies": 1}, {"copies": 64, "noise": None}])
-def test_averages_need_noisy_copies(arguments, objective):
-    with pytest.raises(fp.errors.InputError, match=f"the {objective} objective needs several noisy copies"):
-        fp.train(
-            models.GCN(num_classes=8),
-            fp.datasets.topologies(8),
-            **{"noise": fp.EdgeNoise(keep=0.9), "objective": objective} | arguments,
-        )
+def test_averages_need_noisy_copies(objective):
+    for arguments in ({"copies": 1, "noise": fp.EdgeNoise(keep=0.9)}, {"copies": 64}):
+        with pytest.raises(fp.InputError, match=f"the {objective} objective needs several noisy copies"):
+            fp.train(models.GCN(num_classes=8), fp.datasets.topologies(8), objective=objective, **arguments)
 
 
 class Counts(torch.nn.Module):
@@ -94,9 +90,6 @@ def test_votes_settle_what_the_cross_entropy_leaves_open():
         model = models.GCN(1, 2, hidden=4, seed=0)
         options = {"copies": 4, "flips": 1, "epochs": 150, "batch_size": 12, "learning_rate": 0.05}
         fp.train(model, graphs, noise=fp.EdgeNoise(keep=0.99), objective=objective, **options)
-        adjacency = torch.zeros(1, 4, 4)
-        adjacency[0, 0, 1] = adjacency[0, 1, 0] = 1
-        answer = model(adjacency.sum(2, keepdim=True), adjacency, torch.ones(1, 4, dtype=torch.bool))
-        share[objective] = float(answer.softmax(1)[0, 0].detach())
+        share[objective] = float(model(*padded(graphs[0])).softmax(1)[0, 0].detach())
     assert share["attacked"] == pytest.approx(7 / 12, abs=0.15)
     assert share["attacked-votes"] > 0.95

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from flipproof import EdgeNoise, InputError
+from flipproof.classifiers.features import Degree
 from flipproof.datasets import topologies
 from flipproof.models import GCN, GIN
 from flipproof.training.batches import LabelledGraphs, Noisy
@@ -26,7 +27,7 @@ def fresh(kind: type[Any], seed: int) -> Any:
 
 def stack_of(networks: list[Any], objective: str) -> _Stack:
     chosen = Hyperparameters(epochs=1, copies=2, objective=objective)
-    return _Stack(networks, LabelledGraphs(GRAPHS, "graphs"), Noisy(NOISE), "degree", 2, chosen)
+    return _Stack(networks, LabelledGraphs(GRAPHS, "graphs"), Noisy(NOISE), Degree(), 2, chosen)
 
 
 @pytest.mark.parametrize("kind", [GCN, GIN])

@@ -43,8 +43,8 @@ def test_noise_is_fresh_every_epoch_and_symmetric_and_features_are_those_of_the_
     assert len({tuple(sorted(adj.sum((1, 2)).tolist())) for adj in matrices}) == 4
 
 
-@pytest.mark.parametrize("noise", [fp.EdgeNoise(keep=0.8), fp.EdgeNoise(add=0.05, remove=0.4)], ids=str)
-def test_noise_flips_with_the_right_probabilities(noise):
+def test_noise_flips_with_the_right_probabilities():
+    noise = fp.EdgeNoise(add=0.05, remove=0.4)
     graph = fp.Graph(8, [(i, j) for i in range(8) for j in range(i) if (i + j) % 2], label=0)
     small = fp.Graph(3, [(0, 1)], label=0)
     batch = LabelledGraphs([small, graph], "graphs").padded(torch.tensor([1, 0]))
@@ -100,10 +100,8 @@ def test_renumbering_makes_ever_new_sub_graphs_of_the_same_graph() -> None:
 
 def test_validation_sees_every_sub_graph_that_the_hash_makes():
     graphs = [graph.replaced(frozen=graph.edges[:1]) for graph in dense_or_not(4)]
-    view, batch = (
-        SubGraphs(fp.EdgeGroups(3, key=7), renumber=True),
-        LabelledGraphs(graphs, "graphs").padded(torch.arange(4)),
-    )
+    view = SubGraphs(fp.EdgeGroups(3, key=7), renumber=True)
+    batch = LabelledGraphs(graphs, "graphs").padded(torch.arange(4))
     assert view.validation_copies(1) == 3
     shown = view.adjacency(batch, 3, draws, validation=True).view(3, 4, *batch.adjacency.shape[1:])
     for index, graph in enumerate(graphs):
@@ -113,9 +111,8 @@ def test_validation_sees_every_sub_graph_that_the_hash_makes():
 
 
 def test_every_group_is_drawn_equally_often():
-    batch = LabelledGraphs([fp.Graph(40, [(u, v) for v in range(40) for u in range(v)], label=0)], "graphs").padded(
-        torch.tensor([0])
-    )
+    complete = fp.Graph(40, [(u, v) for v in range(40) for u in range(v)], label=0)
+    batch = LabelledGraphs([complete], "graphs").padded(torch.tensor([0]))
     counts = SubGraphs(3).adjacency(batch, 3000, draws).sum((1, 2)).unique(return_counts=True)[1]
     assert len(counts) == 3
     assert (counts.double() - 1000).abs().max() < 5 * (3000 * 2 / 9) ** 0.5

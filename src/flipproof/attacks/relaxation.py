@@ -145,10 +145,10 @@ class Relaxation:
         """The relaxation must agree with the model on whole graphs; tried on the clean graph and on a scrambled one."""
         states = np.stack([self.graph.slot_states, np.random.default_rng(0).random(self.graph.num_slots) < 0.5])
         with torch.no_grad():
-            found = self.logits(torch.from_numpy(states).to(self.dtype)).numpy()
+            relaxed = self.logits(torch.from_numpy(states).to(self.dtype)).numpy()
         wanted = self.target.logits(states)
         self.target.calls += 2 * len(states)
-        if not np.allclose(found, wanted, rtol=1e-3, atol=1e-3 * max(1.0, float(np.abs(wanted).max()))):
+        if not np.allclose(relaxed, wanted, rtol=1e-3, atol=1e-3 * max(1.0, float(np.abs(wanted).max()))):
             raise InputError(
                 f"the gradient attack cannot weigh the edges of {type(self.classifier.module).__name__}: its logits with "
                 "weights 0 and 1 are not those on the graph itself (use greedy or random)"

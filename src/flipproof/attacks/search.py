@@ -11,6 +11,7 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flipproof.certificates.metrics import shares
 from flipproof.checks import checked_count, checked_seed
 from flipproof.defences.defence import DefendedClassifier, undefended
 from flipproof.defences.target import Effort, Outcome, Target
@@ -32,7 +33,7 @@ class AttackResult:
     success: bool  # whether it did
     confirmed: (
         bool | None
-    )  # whether asking again agreed, on fresh noise where the defence samples; None if nothing was asked
+    )  # by a second look, on fresh noise where the defence samples; None where there was nothing to confirm
     alpha: float  # probability with which a false success is confirmed; 0 where nothing is sampled
     budget: int
     margin_before: float  # lead of the label over its strongest rival, in logits or in shares of votes
@@ -69,9 +70,8 @@ def robust_accuracy(
             f"labels must be one per result, [{len(results)}], at least one; got shape {truth.shape} "
             "(pass [graph.label for graph in graphs])"
         )
-    right = np.array([result.label for result in results]) == truth
-    size = np.array([result.size if result.success else np.inf for result in results])
-    return np.array([np.mean(right & (size > r)) for r in radii])
+    withstood = np.array([result.size - 1 if result.success else np.iinfo(np.int64).max for result in results])
+    return shares(np.where(np.array([result.label for result in results]) == truth, withstood, -1), radii)
 
 
 _MODEL = ("num_classes", "features", "convention")

@@ -117,7 +117,7 @@ class Classifier(ABC):
         """
         features = graph.node_features
         key = graph.num_nodes, None if features is None else features.shape[1], noise, self.memory
-        sizes: dict[Any, int] = self.__dict__.setdefault("_sizes", {})  # asked for with every block
+        sizes: dict[Any, int] = self.__dict__.setdefault("_sizes", {})  # needed for every block
         if key not in sizes:
             sizes[key] = self._fitting_size(graph, noise)
         return sizes[key]
@@ -154,11 +154,11 @@ class Classifier(ABC):
         self.__dict__.pop("_sizes", None)
 
     def wanted_size(self, graph: Graph, edges: float) -> int:
-        """Samples that the model would best see at once, for graphs with so many nodes and ``edges``; a power of 2."""
+        """Samples that the model would best see at once, for graphs with these nodes and ``edges``; a power of 2."""
         return 256
 
     def bytes_each(self, graph: Graph, edges: float) -> float:
-        """Bytes that the model's work on one sample with so many edges takes, beside making the sample."""
+        """Bytes that the model's work on one sample with ``edges`` takes, beside making the sample."""
         return 0.0
 
     @abstractmethod
@@ -217,7 +217,7 @@ class Classifier(ABC):
             )
 
     def arithmetic(self, nodes: int) -> Arithmetic:
-        """How the model computes, on graphs of so many nodes."""
+        """How the model computes, on graphs of this size."""
         return Arithmetic.of_sums([nodes], self.unit_roundoff)
 
     def _agree(

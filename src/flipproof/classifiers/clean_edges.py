@@ -86,7 +86,7 @@ class _Nodes:
         return scaled
 
     def needed(self, tried: int) -> float:
-        """The evidence, in nats, that is needed when each column is compared with so many things."""
+        """The evidence, in nats, that is needed when each column is compared with this number of things."""
         return float(np.log(1e6 * len(self.columns) * tried))
 
     def evidence(self, codes: Ints) -> float:

@@ -62,7 +62,7 @@ class Rows(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """``target[i] entry source[j]`` for a neighbour ``j`` of ``i``, and ``own[i]`` on the diagonal; no source or entries: all 1."""
+    """``target[i] entry source[j]`` for a neighbour ``j`` of ``i``, and ``own[i]`` on the diagonal; no source or entry: 1."""
 
     target: NDArray[Any]
     source: NDArray[Any]
@@ -168,7 +168,9 @@ class NeighbourLists:
         goals = self.copies if ending.pool else self.copies * self.num_nodes
         out = torch.zeros(goals, width + -width % self._kernels.LANES, dtype=self.dtype).numpy()
         by_node = (table, rise, rows.places, factor), (self._wide(plus.table), plus.places)
-        room = torch.empty(1 + self.num_nodes * max(1, _ROWS // self.num_nodes), table.shape[1], dtype=self.dtype).numpy()
+        room = torch.empty(
+            1 + self.num_nodes * max(1, _ROWS // self.num_nodes), table.shape[1], dtype=self.dtype
+        ).numpy()
         self._kernels.mix(self._lists, tuple(matrix), *by_node, linear, ending.relu, bool(ending.pool), room, out)
         result = torch.from_numpy(out)[:, :width].contiguous()
         return result.div_(self.num_nodes) if ending.pool == "mean" else result

@@ -24,7 +24,7 @@ FLOAT32 = 2.0**-24
 ROUNDING = 1e-4
 """Of the highest logit (at least 1): well above what float32 networks differ by from batch to batch."""
 
-_SURE = 8.0  # errors of independent signs exceed so many times their root sum of squares once in 10^13 times
+_SURE = 8.0  # errors of independent signs exceed 8 times their root sum of squares once in 10^13 times
 _LAST = _SURE * 4  # roundings of the scores as they are: the last sum has few terms as large as the score, 16 say
 _SHRINK = 2.0**-20  # double precision shrinks rounding by 2**-29; anything else it leaves as it is
 _ROOT = 2.0**-14  # and the square root of rounding by 2**-14.5
@@ -40,7 +40,7 @@ class Arithmetic(NamedTuple):
 
     @classmethod
     def of_sums(cls, terms: Iterable[int], unit: float) -> Self:
-        """Of sums of so many terms each, one after the other.
+        """Of sums with these numbers of terms, one after the other.
 
         The rounding errors of a sum of ``k`` terms add up to ``k`` units of roundoff in the worst case. Their signs are as good
         as independent, and they exceed ``c sqrt(k)`` with probability ``2 exp(-c^2 / 2)`` (Higham and Mary 2019).
@@ -192,7 +192,7 @@ def _differences(one: NDArray[Any], other: NDArray[Any]) -> NDArray[np.float64]:
 
 _DENSE_SLOTS = 4096  # up to here a nearly complete graph is among them
 _FULL = 0.9  # of the slots: in a complete graph all nodes look alike
-_MOST_EDGES, _EDGES_PER_NODE = 4096, 1  # beyond, the fullest has so many edges, or so many per node
+_MOST_EDGES, _EDGES_PER_NODE = 4096, 1  # beyond, the fullest has this number of edges, or this number per node
 _OWN = 3
 
 
@@ -219,7 +219,7 @@ def delicate(batch: NoisyBatch) -> NDArray[np.bool_]:
 
     All nodes then look alike, and layers that normalise divide what rounding left of their differences by itself.
     """
-    degrees = batch.degrees()
+    degrees = np.diff(batch.neighbours.starts).reshape(batch.size, -1)
     regular: NDArray[np.bool_] = degrees.min(axis=1) == degrees.max(axis=1)
     return regular & (not regular.all())
 

@@ -298,8 +298,8 @@ def mix(
     The matrix is ``target[i] entry source[j]`` for a neighbour ``j`` of ``i``, and ``own[i]`` on the diagonal, 0 where ``source``
     is; without ``entries`` or ``source`` these are 1. The row of a node is ``table[index] + factor rise[index]``, or the first
     alone without a ``rise``. The row that is added to it is ``added[added_index]``. What follows is a ReLU, if wanted; where
-    ``layer`` has weights, a ReLU, a product with these and a bias ``[1, k]`` go before. ``room [1 + k n, d]`` is written over: memory
-    that torch allocates starts where a cache line does, and numba's often does not.
+    ``layer`` has weights, a ReLU, a product with these and a bias ``[1, k]`` go before. ``room [1 + k n, d]`` is written over:
+    memory that torch allocates starts where a cache line does, and numba's often does not.
     """
     source, (table, rise, index, _), every = matrix[1], rows_by_node, len(matrix[2])
     if len(source) == 0 and len(rise) == 0:

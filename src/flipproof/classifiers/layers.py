@@ -46,7 +46,7 @@ class Convolution(ABC):
 
     @abstractmethod
     def mix(self, rows: list[Any], lists: NeighbourLists, ending: Ending = NO_ENDING) -> Tensor:
-        """The rest, given the rows of every map, ``[B * n, k]`` or ``[n, k]`` or looked up; then the ending."""
+        """The rest, from the rows of every map, ``[B * n, k]`` or ``[n, k]`` or looked up; then the ending."""
 
     def gather_first(self, x: Tensor, lists: NeighbourLists) -> Tensor | None:
         """The whole layer, sums over the neighbours first: cheaper where the layer widens."""

@@ -85,7 +85,7 @@ class TorchClassifier(Classifier):
             )
         self._one_logit = logits.numel() == batch.size
         logits = logit_per_class(logits, batch.size, self.num_classes)
-        return logits.to(torch.promote_types(logits.dtype, torch.float32)).cpu().numpy()
+        return logits.detach().to(torch.promote_types(logits.dtype, torch.float32)).cpu().numpy()
 
     def finer(self) -> Classifier | None:
         if any(weight.dtype == torch.float64 for weight in self.module.parameters()):
@@ -162,6 +162,16 @@ class TorchClassifier(Classifier):
     def logits(self, batch: NoisyBatch) -> Tensor:
         """The module's answer."""
 
+    _expected = ""  # what the module is called with
+
+    def expectation(self, graph: Graph) -> str:
+        try:
+            rows = self.features.of(graph)
+        except InputError:
+            return f"{self._expected} with node features"
+        kind = "features" if rows.is_floating_point() else "integer features"
+        return f"{self._expected} with {kind} [{graph.num_nodes}, {rows.shape[1]}] per graph"
+
     def own_features(self, batch: NoisyBatch) -> Tensor | None:
         """The graph's own node features ``[n, d]`` on the module's device."""
         if batch.node_features is None:
@@ -233,16 +243,6 @@ def convention_of(module: torch.nn.Module, *, extra: tuple[str, ...] = ()) -> st
         f"cannot tell how to call the model: forward takes ({shown}); expected (x, edge_index, batch), "
         '(x, adj, mask) or (data) (say convention="pyg", "dense" or "data")'
     )
-
-
-def feature_width(features: NodeFeatures, graph: Graph) -> str:
-    """The features' shape in words, for error messages."""
-    try:
-        rows = features.of(graph)
-        kind = "features" if rows.is_floating_point() else "integer features"
-        return f"{kind} [{graph.num_nodes}, {rows.shape[1]}]"
-    except InputError:
-        return "node features"
 
 
 def to_device(array: NDArray[Any], device: torch.device) -> Tensor:
@@ -321,12 +321,9 @@ class MessagePassingClassifier(TorchClassifier):
             return module(x, edge_index, batch=batch)
         return module(x, edge_index, batch)
 
-    def expectation(self, graph: Graph) -> str:
-        return f"{self._expected} with {feature_width(self.features, graph)} a graph"
-
 
 def data_batch(x: Tensor, edge_index: Tensor, batch: Tensor, edge_features: EdgeFeatures | None = None) -> Any:
-    """A PyG ``Batch`` that refuses to be asked for edge attributes, unless they are made from the end nodes."""
+    """A PyG ``Batch`` that refuses to give edge attributes, unless they are made from the end nodes."""
     from torch_geometric.data import Batch
 
     fields: dict[str, Any] = {"x": x, "edge_index": edge_index, "batch": batch}
@@ -393,13 +390,16 @@ _FEW = 32
 _MATRICES, _VALUES = 8, 4  # copies of a sample's matrix, and of its layers' values, that are alive at once
 ALWAYS_DENSE = 100  # nodes up to which matrices are always faster than messages
 _EDGES_PER_NODE = 4  # that a usual graph of more nodes has
-_ENTRIES_PER_EDGE = 120  # an edge's message costs as much as so many entries of a matrix: measured for our networks
+_ENTRIES_PER_EDGE = (
+    120  # an edge's message costs as much as this number of entries of a matrix: measured for our networks
+)
 
 
 class DenseClassifier(TorchClassifier):
     """``forward(x [B, n, d], adj [B, n, n], mask [B, n]) -> [B, C]``."""
 
     path = "dense"
+    _expected = "(x, adj, mask)"
     _remedy = "raise memory, or use a model in PyG's convention forward(x, edge_index, batch)"
 
     def __init__(self, module: torch.nn.Module, **settings: Any) -> None:
@@ -428,9 +428,6 @@ class DenseClassifier(TorchClassifier):
         x = self.as_number(self.features.dense(adjacency, mask, rows))
         result: Tensor = self.module(x, adjacency, mask) if self._with_mask else self.module(x, adjacency)
         return result
-
-    def expectation(self, graph: Graph) -> str:
-        return f"(x, adj, mask) with {feature_width(self.features, graph)} a graph"
 
 
 def bytes_of_values(module: torch.nn.Module, graph: Graph) -> float:

@@ -67,7 +67,6 @@ class CertifyOptions(ClusterOptions, ModelDataOptions, FolderOptions):
 
 def certify(options: CertifyOptions) -> Result:
     """Ask what is missing, derive the certificates, summarise."""
-    options.check_engine()
     loaded = load_model(options.model)
     defence, values = required_defence(loaded, options)
     chosen = chosen_data(loaded, options)
@@ -164,7 +163,8 @@ def summarise(rows: Sequence[Row], settings: CertifySettings, line: Line | None 
         **({} if nodes is None else {"node_changes": nodes}),
         **{key: _by_radius(shares(radii[key], RADII).tolist()) for key in radii},
         "intervals": {
-            key: _by_radius(_ends([int((found >= r).sum()) for r in RADII], len(rows))) for key, found in radii.items()
+            key: _by_radius(_ends([int((reached >= r).sum()) for r in RADII], len(rows)))
+            for key, reached in radii.items()
         },
         "edge_blind": settings.defence_class.edge_blind,
         "edge_blind_missing": line.missing or None,

@@ -122,7 +122,6 @@ class BenchmarkOptions(ClusterOptions, FolderOptions):
 
 def benchmark(options: BenchmarkOptions) -> Result | int:
     """Run what is missing, write results, page and figures of all that is finished."""
-    options.check_engine()
     protocols = read_protocols(options.config, root=options.root)
     _refuse_unknown(options, protocols)
 

@@ -92,8 +92,7 @@ class ClusterOptions(WorkerOptions, OutputOptions):
     engine: str = option("local, or ray for a cluster (needs Ray: pip install ray).", "local", panel="Where")
     address: str | None = option("Address of a running Ray cluster; by default one is started.", None, panel="Where")
 
-    def check_engine(self) -> None:
-        """Refuse an engine that is not known, or not installed."""
+    def __post_init__(self) -> None:
         if self.engine not in ("local", "ray"):
             raise InputError(f"--engine must be one of local, ray; got {self.engine!r} (local is the default)")
         if self.address is not None and self.engine != "ray":
@@ -117,7 +116,7 @@ class SourceOptions:
     """A data set."""
 
     data: Any = data_option(  # noqa: RUF009
-        "topologies, a TU name (with --root), a folder with labels.csv, or a CSV file of molecules (smiles,label).",
+        "topologies, a TU name (with --root), or a folder with labels.csv.",
         kind=str,
     )
     root: str | None = data_option("Folder of the TU data sets, or of the files of one.", None)

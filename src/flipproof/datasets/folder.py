@@ -1,4 +1,4 @@
-"""A user's own data: a folder of graphs with a table of their classes, ``labels.csv``; or a table of molecules."""
+"""A user's own data: a folder of graphs with a table of their classes, ``labels.csv``."""
 
 from __future__ import annotations
 
@@ -19,13 +19,10 @@ from flipproof.datasets.graph_files import (
     RawGraph,
     csv_rows,
     has_edge_table,
-    heading,
     loaded_json,
-    molecule,
     parsed_json,
     read_edge_table,
     read_graph_file,
-    table_rows,
 )
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
@@ -34,7 +31,6 @@ LABELS = "labels.csv"
 _MOST_CATEGORIES = 64
 _LARGEST = float(np.finfo(np.float32).max)
 _SHOWN = 5  # names in a remark
-_DEPENDENT = Attribute("hydrogens, aromaticity, rings", remark="they follow from the bonds, which the noise changes")
 _OF_MODEL = "as in the data of the model"
 
 
@@ -61,55 +57,27 @@ def folder(path: str | os.PathLike[str], *, like: Sequence[Attribute] = (), symm
     if has_edge_table(base):
         read, used = _from_tables(base, listed), {EDGES, NODES}
     else:
-        read = [_from_file(base, file, where, symmetrise) for where, file, _ in listed]
-        used = {file for _, file, _ in listed}
+        read, used = [], {file for _, file, _ in listed}
+        for where, file, _ in listed:
+            if Path(file).is_absolute() or ".." in Path(file).parts:
+                raise InputError(f"{where}: {file} lies outside the folder (copy the graph into it)")
+            read.append(replace(read_graph_file(base / file, where, symmetrise=symmetrise), name=file))
     left = sorted(entry.name for entry in base.iterdir() if entry.is_file() and entry.name not in {*used, LABELS})
     more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
     remarks = [f"not listed in {LABELS}, and not read: {', '.join(left[:_SHOWN])}{more}"] if left else []
-    return _assembled(read, [label for _, _, label in listed], base.resolve().name, like, remarks)
-
-
-def smiles(path: str | os.PathLike[str], *, like: Sequence[Attribute] = ()) -> Dataset:
-    """Molecules from a CSV file with the columns ``smiles`` and ``label``, and ``name`` if there is one.
-
-    Every heavy atom is a node with the features ``element`` (one-hot) and ``charge``; every bond is an edge. Kinds of bonds are
-    not read, nor what depends on the bonds (hydrogens, aromaticity, rings). Needs RDKit: ``pip install rdkit``.
-
-    Args:
-        path: The CSV file.
-        like: As for :func:`flipproof.datasets.folder`.
-    """
-    table = Path(path)
-    columns, rows = table_rows(table, ("smiles", "label"))
-    if not rows:
-        raise InputError(f"{table} lists no molecule; expected lines of smiles,label (add one line per molecule)")
-    read = [molecule(row["smiles"], row.get("name") or row["smiles"], where) for where, row in rows]
-    left = sorted(set(columns) - {"smiles", "label", "name"})
-    remarks = [f"columns of {table.name} that are not read: {', '.join(left)}"] if left else []
-    return _assembled(read, [row["label"] for _, row in rows], table.stem, like, remarks, [_DEPENDENT])
-
-
-def _assembled(
-    read: Sequence[RawGraph],
-    labels: Sequence[str],
-    name: str,
-    like: Sequence[Attribute],
-    remarks: list[str],
-    never_read: Sequence[Attribute] = (),
-) -> Dataset:
-    """A data set from graphs as their files tell them, with the names of their classes."""
-    names, numbers = _classes(labels)
     attributes, basis = list(like), _OF_MODEL
     if like:
-        known = {attribute.name for attribute in like}
-        own = {name for raw in read for node in raw.nodes for name in node}
-        unread = sorted((own | {f"{name} (of edges)" for raw in read for name in raw.edge_attributes}) - known)
-        if unread:
+        read_by_model = {attribute.name for attribute in like}
+        own = {
+            name for raw in read for name in (*raw.attributes, *(f"{name} (of edges)" for name in raw.edge_attributes))
+        }
+        if unread := sorted(own - read_by_model):
             remarks.append(f"attributes that the model's data do not have, and that are not read: {', '.join(unread)}")
     else:
-        attributes, basis = [*_attributes(read), *never_read], "as at the nodes before"
+        attributes, basis = _attributes(read), "as at the nodes before"
+    names, numbers = _classes([label for _, _, label in listed])
     graphs = [graph_of(raw, attributes, label, basis=basis) for raw, label in zip(read, numbers, strict=True)]
-    return Dataset(graphs, class_names=names, name=name, attributes=attributes, remarks=remarks)
+    return Dataset(graphs, class_names=names, name=base.resolve().name, attributes=attributes, remarks=remarks)
 
 
 def _from_tables(base: Path, listed: Sequence[tuple[str, str, str]]) -> list[RawGraph]:
@@ -127,12 +95,6 @@ def _from_tables(base: Path, listed: Sequence[tuple[str, str, str]]) -> list[Raw
             "or leave them out)"
         )
     return [graphs[graph] for _, graph, _ in listed]
-
-
-def _from_file(base: Path, file: str, where: str, symmetrise: bool) -> RawGraph:
-    if Path(file).is_absolute() or ".." in Path(file).parts:
-        raise InputError(f"{where}: {file} lies outside the folder (copy the graph into it)")
-    return replace(read_graph_file(base / file, where, symmetrise=symmetrise), name=file)
 
 
 def _listed(table: Path) -> list[tuple[str, str, str]]:
@@ -168,7 +130,7 @@ def _classes(labels: Sequence[str]) -> tuple[list[str], list[int]]:
 
 def _attributes(graphs: Sequence[RawGraph]) -> list[Attribute]:
     """What becomes of every attribute that a node or an edge has."""
-    names = sorted({name for graph in graphs for node in graph.nodes for name in node})
+    names = sorted({name for graph in graphs for name in graph.attributes})
     attributes = [_attribute(graphs, name) for name in names]
     if any(attribute.name == "x" and attribute.columns and not attribute.categories for attribute in attributes):
         alone = "x is there, and is taken alone"
@@ -260,26 +222,19 @@ def read_unlabelled(path: Path, *, symmetrise: bool = False) -> tuple[list[RawGr
     if not path.exists():
         raise InputError(f"{path} is missing; expected a file or a folder of graphs (correct its name)")
     if not path.is_dir():
-        return _of_file(path, symmetrise), []
+        return [read_graph_file(path, str(path), symmetrise=symmetrise)], []
     files = [entry for entry in sorted(path.iterdir()) if entry.is_file() and entry.name != LABELS]
     if has_edge_table(path):
         return list(read_edge_table(path).values()), [file.name for file in files if file.name not in (EDGES, NODES)]
     known = [file for file in files if file.suffix.lower() in READERS]
     if not known:
         raise InputError(f"{path} holds no graph; expected files of {', '.join(READERS)} (give another folder)")
-    graphs = [graph for file in known for graph in _of_file(file, symmetrise)]
+    graphs = [read_graph_file(file, str(file), symmetrise=symmetrise) for file in known]
     return graphs, [file.name for file in files if file not in known]
 
 
-def _of_file(path: Path, symmetrise: bool) -> list[RawGraph]:
-    if path.suffix.lower() == ".csv" and "smiles" in heading(path):
-        _, rows = table_rows(path, ("smiles",))
-        return [molecule(row["smiles"], row.get("name") or row["smiles"], where) for where, row in rows]
-    return [read_graph_file(path, str(path), symmetrise=symmetrise)]
-
-
 def parsed_line(text: str, number: int, *, symmetrise: bool = False) -> RawGraph:
-    """The graph of one line: node-link JSON, the short form with numbered nodes, or ``{"smiles": "CCO"}``; ``name`` names it."""
+    """The graph of one line: node-link JSON, or the short form with numbered nodes; ``name`` names it."""
     where = f"line {number}"
     try:
         text.encode()
@@ -289,8 +244,6 @@ def parsed_line(text: str, number: int, *, symmetrise: bool = False) -> RawGraph
     if not isinstance(content, dict):
         raise InputError(f"{where}: expected a JSON object; got {type(content).__name__} (write one graph per line)")
     name = str(content.get("name", content.get("id", number))).encode(errors="backslashreplace").decode()
-    if isinstance(content.get("smiles"), str):
-        return molecule(content["smiles"], name, where)
     return parsed_json(content, where, name).checked(symmetrise)
 
 
@@ -304,8 +257,7 @@ class Columns:
 
     def graph(self, raw: RawGraph) -> Graph:
         """The graph with the model's columns; refuses one that lacks an attribute that the model reads."""
-        own = {name for node in raw.nodes for name in node}
-        first: Any = raw.nodes[0].get("x")
+        own, first = raw.attributes, raw.nodes[0].get("x")
         width = len(first) if isinstance(first, list) else int(first is not None)
         taken = [attribute for attribute in self.attributes or () if attribute.columns]
         named = own & {attribute.name for attribute in taken if attribute.name != "x"}

@@ -1,4 +1,4 @@
-"""Files that hold one graph each, tables that hold many, and molecules.
+"""Files that hold one graph each, and tables that hold many.
 
 a.graphml, a.gexf   GraphML, GEXF
 a.json              node-link JSON: {"nodes": [{"id": 0, "x": [1.0]}, ...], "edges": [{"source": 0, "target": 1}, ...]}
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flipproof.errors import InputError, MissingExtraError
+from flipproof.errors import InputError
 
 EDGES, NODES = "edges.csv", "nodes.csv"
 _MOST_NODES = 2**22  # of a graph that is given by its number of nodes
@@ -35,6 +35,11 @@ class RawGraph:
     edges: list[tuple[int, int]]
     edge_attributes: set[str] = field(default_factory=set)  # their names; none is read
     irregular: str = ""  # what kind of graph it is, if it is not undirected and simple
+
+    @property
+    def attributes(self) -> set[str]:
+        """Names of the attributes that its nodes have."""
+        return {name for node in self.nodes for name in node}
 
     def checked(self, symmetrise: bool) -> RawGraph:
         """Itself; refuses a graph without nodes, and an irregular one unless it is to be made simple and undirected."""
@@ -199,35 +204,15 @@ READERS: dict[str, Callable[[Path], RawGraph]] = {
 """The reader of each kind of file, by suffix."""
 
 
-def molecule(text: str, name: str, where: str) -> RawGraph:
-    """A molecule from SMILES: its heavy atoms and bonds."""
-    try:
-        from rdkit import Chem, rdBase
-    except ImportError as error:
-        raise MissingExtraError(
-            "molecules from SMILES need RDKit, which is not installed (pip install rdkit)"
-        ) from error
-    with rdBase.BlockLogs():
-        read: Any = Chem.MolFromSmiles(text)
-    if read is None or not read.GetNumAtoms():
-        raise InputError(f"{where}: not a molecule that RDKit can read: {text!r} (correct the SMILES)")
-    atoms = [{"element": atom.GetSymbol(), "charge": atom.GetFormalCharge()} for atom in read.GetAtoms()]
-    bonds = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in read.GetBonds()]
-    return RawGraph(name, where, atoms, bonds, {"bond type"} if bonds else set())
-
-
 # ---- tables ----
-
-
-def heading(path: Path) -> list[str]:
-    """The cells of the first line of a table, in lower case."""
-    first = next(iter(read_text(path, "expected an edge per line").splitlines()), "")
-    return [cell.strip().lower() for cell in first.split(",")]
 
 
 def has_edge_table(folder: Path) -> bool:
     """Whether a folder holds a table of the edges of many graphs: its heading has a column ``graph``."""
-    return (folder / EDGES).is_file() and "graph" in heading(folder / EDGES)
+    if not (folder / EDGES).is_file():
+        return False
+    heading = read_text(folder / EDGES, "expected an edge per line").partition("\n")[0]
+    return "graph" in (cell.strip().lower() for cell in heading.split(","))
 
 
 def csv_rows(path: Path, expected: str) -> Iterator[tuple[str, list[str]]]:

@@ -10,7 +10,7 @@ from typing import Any
 from flipproof.checks import checked_seed
 from flipproof.datasets.dataset import Attribute, Dataset
 from flipproof.datasets.dataset import fingerprint as fingerprint
-from flipproof.datasets.folder import LABELS, folder, smiles
+from flipproof.datasets.folder import LABELS, folder
 from flipproof.datasets.splits import Split, drawn, split
 from flipproof.datasets.topologies import topologies
 from flipproof.datasets.tu import tu, tu_names
@@ -24,7 +24,7 @@ class DataSource:
     """A data set as the options name it, and how it is split."""
 
     data: str
-    """``topologies`` (``topologies:96`` for 96 graphs), a folder of graphs, a file of molecules, or a TU name below ``root``."""
+    """``topologies`` (``topologies:96`` for 96 graphs), a folder of graphs, or a TU name below ``root``."""
     root: str | None = None
     download: bool = False
     seed: int = 0
@@ -48,8 +48,6 @@ class DataSource:
             return tu(self.data, self.root or "data", download=self.download, symmetrise=self.symmetrise)
         if (path / LABELS).is_file():
             return folder(path, like=like, symmetrise=self.symmetrise)
-        if path.is_file() and path.suffix.lower() == ".csv":
-            return smiles(path, like=like)
         sets = [name for name in tu_names(path) if (path / f"{name}_A.txt").is_file()]
         if len(sets) == 1:
             return tu(sets[0], path, symmetrise=self.symmetrise)
@@ -61,11 +59,8 @@ class DataSource:
             remedy = next(iter(below), f"write {LABELS}, or name a TU data set and its --root")
             what = f"is a folder without {LABELS} ({remedy})"
         elif path.is_file():
-            what = "is another file (convert it)"
-        raise InputError(
-            f"--data must be topologies, a folder with {LABELS}, a CSV file with the columns smiles and label, or a TU name with "
-            f"--root; {path} {what}"
-        )
+            what = "is a file (put it into a folder)"
+        raise InputError(f"--data must be topologies, a folder with {LABELS}, or a TU name with --root; {path} {what}")
 
     @property
     def _folder(self) -> Path | None:

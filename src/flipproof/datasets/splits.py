@@ -19,7 +19,7 @@ from flipproof.errors import InputError
 from flipproof.files import write_json
 from flipproof.graphs import Graph, IntArray, as_graphs
 
-_ROUNDS = 4
+_ROUNDS = 4  # of Weisfeiler and Lehman's colours
 FOLDS = 10
 
 
@@ -185,14 +185,15 @@ def isomorphism_groups(graphs: Sequence[Graph]) -> IntArray:
     """For each graph the position of the first graph that it is isomorphic to, node features included, ``[len(graphs)]``."""
     import networkx
 
-    palette: dict[Any, int] = {}
-    firsts: dict[tuple[int, ...], list[tuple[int, Any]]] = {}
-    first = np.arange(len(graphs))
+    firsts, first = dict[tuple[str, ...], list[tuple[int, Any]]](), np.arange(len(graphs))
     for place, graph in enumerate(graphs):
-        colours = _refined_colours(graph, palette)  # they sort out most pairs; what is left is decided exactly
-        earlier = firsts.setdefault(tuple(sorted(colours)), [])
         coloured = graph.replaced(node_features=None).to_networkx()
-        networkx.set_node_attributes(coloured, dict(enumerate(colours)), "colour")
+        rows = [b""] * graph.num_nodes if graph.node_features is None else graph.node_features
+        networkx.set_node_attributes(coloured, {node: bytes(row).hex() for node, row in enumerate(rows)}, "colour")
+        # colours of surroundings sort out most pairs; what is left is decided exactly
+        hashes = networkx.weisfeiler_lehman_subgraph_hashes(coloured, node_attr="colour", iterations=_ROUNDS)
+        networkx.set_node_attributes(coloured, {node: rounds[-1] for node, rounds in hashes.items()}, "colour")
+        earlier = firsts.setdefault(tuple(sorted(rounds[-1] for rounds in hashes.values())), [])
         for position, other in earlier:
             if networkx.vf2pp_is_isomorphic(coloured, other, node_label="colour"):
                 first[place] = position
@@ -200,20 +201,6 @@ def isomorphism_groups(graphs: Sequence[Graph]) -> IntArray:
         else:
             earlier.append((place, coloured))
     return first
-
-
-def _refined_colours(graph: Graph, palette: dict[Any, int]) -> list[int]:
-    """Weisfeiler-Lehman colours; equal for equal surroundings in any graphs that share the palette."""
-    neighbours: list[list[int]] = [[] for _ in range(graph.num_nodes)]
-    for u, v in graph.edges.tolist():
-        neighbours[u].append(v)
-        neighbours[v].append(u)
-    features = graph.node_features
-    colours: list[Any] = [()] * graph.num_nodes if features is None else [row.tobytes() for row in features]
-    for _ in range(_ROUNDS):
-        surroundings = [(colours[v], *sorted(colours[u] for u in near)) for v, near in enumerate(neighbours)]
-        colours = [palette.setdefault(surrounding, len(palette)) for surrounding in surroundings]
-    return colours
 
 
 def _as_dataset(graphs: Dataset | Iterable[Any]) -> Dataset:

@@ -168,7 +168,7 @@ class Graph:
         return read_only(np.bincount(self.edges.ravel(), minlength=self.num_nodes).astype(np.int64))
 
     def flipped(self, pairs: ArrayLike | Iterable[tuple[int, int]]) -> Graph:
-        """The graph after an attack: each of the given node pairs is flipped (an edge vanishes, a gap is joined).
+        """The graph after an attack: each of the node pairs is flipped (an edge vanishes, a gap is joined).
 
         A pair that is listed twice is flipped once. Frozen pairs are refused: an attacker cannot reach them.
         """

@@ -29,7 +29,7 @@ class CountTable(nn.Module):
         self.sizes, self.budgets, self.classes = (nn.Buffer(torch.zeros(shape, dtype=torch.int64)) for shape in shapes)
 
     def forward(self, sizes: Tensor, edges: Tensor, budget: Tensor) -> Tensor:
-        """The classes of graphs with so many nodes and edges that are to withstand so many flips, each ``[B]``, integers.
+        """The classes of graphs by their numbers of nodes and edges, and of flips to withstand, each ``[B]``, integers.
 
         What lies between rows of the table takes the next row; what lies beyond, the last.
         """
@@ -92,7 +92,7 @@ def _below(common: Floats, rows: Ints, edges: Ints) -> Floats:
 
 
 def _best_intervals(common: Floats, rows: Ints, adds: int, removes: int) -> Ints:
-    """The class of every cell, ``[S, cells]``: what certifies most against so many additions and removals.
+    """The class of every cell, ``[S, cells]``: what certifies most against these numbers of additions and removals.
 
     An interval certifies all its numbers of edges but the first ``removes`` and the last ``adds``, at the ends of the axis
     those, too. The best division of the cells up to one that ends with a class is the best over its last interval's start.

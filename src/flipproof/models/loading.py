@@ -253,21 +253,14 @@ def _plain(value: Any, key: str) -> Any:
     return value
 
 
-def features_identity(name: str | None) -> str:
-    """What tells one features option from another: the name, and for a user's own function a hash of its file."""
-    hook = load_features(name)
-    if hook is None or hook.spec is not None:
-        return hook_identity(hook)
-    return f"{name} sha256:{hashlib.sha256(_imported(str(name), '--features')[1]).hexdigest()}"
-
-
-def hook_identity(hook: Any) -> str:
-    """The same for a hook itself, as a classifier has it."""
+def hook_identity(hook: Any, name: str | None = None) -> str:
+    """What tells node features from others: their spec, and for a user's own function its name and a hash."""
     if hook is None or hook.spec is not None:
         return "own" if hook is None else str(hook.spec)
     if hasattr(hook, "parts"):
         return "+".join(map(hook_identity, hook.parts))
-    name = getattr(hook.function, "__qualname__", None) or repr(hook.function).partition(" object at ")[0].lstrip("<")
+    name = name or getattr(hook.function, "__qualname__", None)
+    name = name or repr(hook.function).partition(" object at ")[0].lstrip("<")
     return f"{name} sha256:{model_identity(hook.function)}"
 
 

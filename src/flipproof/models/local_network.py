@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,7 +20,7 @@ _SIZES = 64  # numbers of nodes that have an input of their own, where graphs re
 _SIZE_WIDTH = 0.7  # of the bump around each
 _LEAST_SPREAD = 0.1  # of a number that is measured: what training hardly saw must not outweigh all else
 _DEGREE_INPUTS = 16  # degrees that have an input of their own
-_BUDGET_INPUTS = 7  # numbers of flips that have one
+_BUDGET_INPUTS = len(_BUDGETS)
 _COUNT_INPUTS = 7  # inputs that say how many edges there are, where nodes tell nothing
 _UNIT_ROUNDOFF = 2.0**-53
 _SPARE = 1.5625  # factor of the rounding error for what is done to votes
@@ -156,7 +157,7 @@ class Local(GraphNetwork):
             self.read_counts_only()
 
     def for_budget(self, budget: int, *, trained: bool = False) -> None:
-        """Answer for so many flips from now on; ``trained``: training prepared for them, and for all fewer."""
+        """Answer for this budget from now on; ``trained``: training prepared for it, and for all smaller ones."""
         self.budget.fill_(budget)
         if trained:
             self.trained_for.fill_(budget)
@@ -292,7 +293,7 @@ class Local(GraphNetwork):
         return torch.stack([*known, free / 20, free.log1p(), (-free / 3).exp()], dim=1)
 
     def offsets(self, context: Tensor, counts: Tensor, *, alone: bool = False) -> Tensor:
-        """The scores ``b`` of node sets with so many edges, ``[B, P]``; ``alone``: without log-odds, at full volume."""
+        """The scores ``b`` of node sets with these numbers of edges, ``[B, P]``; ``alone``: without log-odds, at full volume."""
         if self.counts_only:
             sizes, budget = context.round().long().unbind(dim=1)
             label = self.table(sizes, counts[:, 0].round().long(), budget)
@@ -360,13 +361,7 @@ def _logarithmic(values: Tensor) -> Tensor:
 
 def _budget_code(budget: int, like: Tensor) -> Tensor:
     """A number of flips as shares of the two numbers around it that have a column, ``[B, columns]``: no jumps between them."""
-    flips = min(max(float(budget), _BUDGETS[0]), _BUDGETS[-1])
-    above = next(place for place, knot in enumerate(_BUDGETS) if knot >= flips)
-    code = [0.0] * _BUDGET_INPUTS
-    code[above] = 1.0
-    if _BUDGETS[above] > flips:
-        share = (flips - _BUDGETS[above - 1]) / (_BUDGETS[above] - _BUDGETS[above - 1])
-        code[above - 1], code[above] = 1 - share, share
+    code = [float(np.interp(budget, _BUDGETS, column)) for column in np.eye(_BUDGET_INPUTS)]
     return like.new_tensor(code).expand(len(like), -1)
 
 

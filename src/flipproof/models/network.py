@@ -263,10 +263,8 @@ class GCN(GraphNetwork):
     def looks_up_degrees(self) -> bool:
         return bool(self.config["in_features"] == 1 and self.config["layers"] > 1)
 
-    def degree_pieces(self) -> PiecewiseLinear | None:
-        """What :meth:`on_degrees` needs to know of the weights; ``None`` if the network cannot be computed so."""
-        if not self.looks_up_degrees:
-            return None
+    def degree_pieces(self) -> PiecewiseLinear:
+        """What :meth:`on_degrees` needs to know of the weights, where the network looks up degrees."""
         first, second = (cast(nn.Linear, layer) for layer in self.convolutions[:2])
         return PiecewiseLinear(first.weight[:, 0], first.bias, [(second.weight, None)])
 

@@ -1,7 +1,7 @@
 """The line to beat: what can be learned from a graph without its edges, by the better of a forest and a perceptron.
 
 A weak line flatters every certificate. This one is fitted in seconds, and no attack on edges can change any of its answers.
-Forests and perceptrons of scikit-learn are kept as plain arrays: fitted there, asked here, and saved without pickle.
+Forests and perceptrons of scikit-learn are kept as plain arrays: fitted there, evaluated here, and saved without pickle.
 """
 
 from __future__ import annotations
@@ -149,15 +149,21 @@ def _labelled(graphs: Iterable[Any], features: Any, argument: str) -> tuple[list
     labels = np.array([graph.label for graph in members])
     if features is None:
         return [node_statistics(_own(graph)) for graph in members], labels
+    hook = edge_free(features, "an edge-blind model")
+    return [node_statistics(np.asarray(hook.of(graph))) for graph in members], labels
+
+
+def edge_free(features: Any, model: str) -> Any:
+    """The hook of node features for a model that must not see edges in them."""
     from flipproof.classifiers.features import as_features
 
     hook = as_features(features)
     if hook.reads_edges:
         raise InputError(
-            f"an edge-blind model needs features that do not depend on edges; got {hook.spec or 'a function'} "
-            '(pass features=None for the graphs\' own, or features="constant")'
+            f"{model} needs features that do not depend on edges; got {hook.spec or 'a function'} (pass features=None for "
+            'the graphs\' own, or features="constant")'
         )
-    return [node_statistics(np.asarray(hook.of(graph))) for graph in members], labels
+    return hook
 
 
 def _settings(seed: int) -> dict[str, Any]:
@@ -201,7 +207,7 @@ def folds(truth: Ints, seed: int, number: int) -> list[tuple[Ints, Ints]]:
 
 
 def forest(seed: int, *, leaf: int = 1, depth: int | None = None) -> Any:
-    """A random forest that is not fitted, with so many graphs per leaf and questions per tree."""
+    """A random forest that is not fitted, with at least ``leaf`` graphs per leaf and at most ``depth`` questions in a row."""
     from sklearn.ensemble import RandomForestClassifier
 
     return RandomForestClassifier(_TREES, min_samples_leaf=leaf, max_depth=depth, random_state=seed % 2**32)

@@ -1,4 +1,4 @@
-"""Loops over noisy copies, compiled by numba: which cells of a large, mostly empty array flip, and who is whose neighbour then.
+"""Loops over noisy copies, compiled by numba: which cells of a large, mostly empty array flip, and neighbours then.
 
 A cell is a number, such as the slot of a node pair; the occupied ones are listed. Every copy loses some of them, and gains as many
 empty ones as its count says. The cost grows with the occupied cells and the flips, never with the number of cells.
@@ -28,7 +28,7 @@ def _insert_sorted(values: Any, first: Any, last: Any) -> None:
 
 @compiled
 def _sort_uniform(values: Any, count: Any, bound: Any, room: Any, ends: Any) -> Any:
-    """The first ``count`` values, uniform below ``bound``, in ascending order; in ``values`` or in ``room``, which is returned."""
+    """The first ``count`` values, uniform below ``bound``, in ascending order: ``values``, or ``room`` in their place."""
     if count <= _FEW:
         _insert_sorted(values, 0, count)
         return values

@@ -27,7 +27,7 @@ from flipproof.graphs.conversions import read_only
 from flipproof.noise.law import Neighbours, NoisyBatch, SlotLists
 
 HASH_VERSION = 1
-"""Changes whenever the group of a given (pair, number of groups, key) would; stored with the votes."""
+"""Changes whenever the group of a (pair, number of groups, key) would; stored with the votes."""
 
 _MOST_GROUPS = 2**16
 _CHUNK = 2**16  # slots hashed at a time

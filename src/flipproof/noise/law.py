@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -118,11 +119,7 @@ class EdgeNoise:
 
 
 def _check_number(value: Any, name: str) -> None:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float, np.integer, np.floating))
-        or not np.isfinite(value)
-    ):
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         raise InputError(f"{name} must be a finite probability; got {value!r} (for instance {name}=0.1)")
 
 
@@ -195,7 +192,7 @@ class Neighbours(NamedTuple):
 class NoisyBatch:
     """Noisy versions of one graph: all that a classifier may see of it. The clean edges cannot be told from this.
 
-    Exactly one of ``states`` (dense) and ``listed`` (sparse) is given.
+    Either ``states`` (dense) or ``listed`` (sparse) is ``None``.
     """
 
     num_nodes: int
@@ -270,12 +267,6 @@ class NoisyBatch:
         owner = np.repeat(np.arange(self.size, dtype=np.int64), self.num_nodes)
         sources = np.repeat(np.arange(len(owner)), np.diff(starts))
         return np.stack([sources, places + owner[sources] * self.num_nodes]), owner
-
-    def degrees(self) -> IntArray:
-        """Degree of every node of every sample, ``[size, n]``."""
-        sample, slot = self.edge_lists()
-        ends = pairs_of_slots(slot, self.num_nodes) + sample[:, None] * self.num_nodes
-        return np.bincount(ends.ravel(), minlength=self.size * self.num_nodes).reshape(self.size, self.num_nodes)
 
     def graphs(self, node_features: NDArray[Any] | None = None) -> list[Graph]:
         """One :class:`Graph` per sample, for black-box classifiers; without label and name.

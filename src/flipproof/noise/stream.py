@@ -33,7 +33,7 @@ BLOCK = 1024
 """Samples in a block: the unit of distribution, of resuming and of checksums."""
 
 STREAM_VERSION = 1
-"""Changes whenever the flips of a given (seed, graph, index) would; stored with the votes."""
+"""Changes whenever the flips of a (seed, graph, index) would; stored with the votes."""
 
 _DENSE_SLOTS = 4096  # up to here the dense sampler is always used (90 nodes)
 _SPARE_DRAWS = 8
@@ -230,7 +230,7 @@ class SampleStream:
         assert self._additions is not None
         words, first, empty = self._words(start, stop), self._removal_words, max(1, self.graph.max_adds)
         kept = np.ones((len(words), self.graph.max_removes), dtype=np.bool_)
-        if first:
+        if kept.size and first:
             kept = noisy_states(kept[0], halves(words[:, :first])[:, : self.graph.max_removes], self.noise)
         counts, columns = self._additions.counts(words[:, first]), (first + 1, first + 1 + self._additions.draws)
         highest = np.uint64(2**64 // empty * empty - 1)  # draws above it would favour small ranks
@@ -248,7 +248,7 @@ class SampleStream:
 
     def _sparse_neighbours(self, kept: NDArray[np.bool_], starts: IntArray, added: IntArray) -> Neighbours:
         """The neighbours of all nodes of all samples."""
-        graph, before = self.graph, np.searchsorted(self.graph.flippable_edge_slots, self.graph.frozen_edge_slots)
+        before = np.searchsorted(self.graph.flippable_edge_slots, self.graph.frozen_edge_slots)
         kept = np.insert(kept, before, True, axis=1) if len(before) else kept
         return Neighbours(*cell_flips().noisy_neighbours(kept, *self._edges_and_rows, starts, added))
 
@@ -257,7 +257,9 @@ class SampleStream:
         """The nodes of every edge as one number, and the slot of the pair of every node and the next one."""
         first, second = self.graph.edges.T.astype(np.uint64)
         nodes = np.arange(self.graph.num_nodes)
-        return first << np.uint64(32) | second, slots_of_pairs(np.stack([nodes, nodes + 1], axis=1), self.graph.num_nodes)
+        return first << np.uint64(32) | second, slots_of_pairs(
+            np.stack([nodes, nodes + 1], axis=1), self.graph.num_nodes
+        )
 
     @cached_property
     def _empty_before(self) -> IntArray:

@@ -23,7 +23,7 @@ from flipproof.engines import Engine
 from flipproof.engines.pool import one_thread
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
-from flipproof.models.loading import features_identity, hook_identity
+from flipproof.models.loading import hook_identity
 from flipproof.progress import note, progress
 from flipproof.runs.run_folder import RUN_FILE, STORE_FILE, CertifySettings, Run, open_run
 from flipproof.runs.table import ROWS_AT_ONCE, Row, StoredRows, columns_of, derive_row, read_table, write_table
@@ -139,10 +139,7 @@ def features_shown(classifier: DefendedClassifier, graphs: Iterable[Graph], name
 
     ``name`` is that of a user's own function.
     """
-    hook = getattr(classifier.classifier, "features", None)
-    if name is not None and hook is not None and hook.spec is None:
-        return features_identity(name)
-    identity = hook_identity(hook)
+    identity = hook_identity(getattr(classifier.classifier, "features", None), name)
     if identity != "own-or-degree":
         return identity
     return "degree" if all(graph.node_features is None for graph in graphs) else "own"
@@ -172,17 +169,14 @@ class Line:
         """How many graphs of a table the network answers right; ``None`` without one, or without labels."""
         if self.answers is None:
             return None
-        indices, labels = columns_of(rows, "graph", "label").values()
-        if all(label is None for label in labels):
-            return None
-        return sum(1 for index, label in zip(indices, labels, strict=True) if self.answers[index] == label)
+        labels = dict(zip(*columns_of(rows, "graph", "label").values(), strict=True))
+        known = [index for index, label in labels.items() if label is not None]
+        return sum(self.answers[index] == labels[index] for index in known) if known else None
 
     def majority_right(self, rows: Sequence[Row]) -> int | None:
         """How many graphs of a table are of the class that is most frequent in training; ``None`` if nothing is known."""
         labels = columns_of(rows, "label")["label"]
-        if self.majority is None or all(label is None for label in labels):
-            return None
-        return labels.count(self.majority)
+        return None if self.majority is None or set(labels) == {None} else labels.count(self.majority)
 
 
 def keep_line(run: Run[CertifySettings], line: Line) -> None:

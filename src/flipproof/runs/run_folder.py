@@ -114,8 +114,7 @@ class RunSettings:
         return cls(**settings)
 
     def _plain(self) -> dict[str, Any]:
-        plain: dict[str, Any] = json.loads(json.dumps(asdict(self)))
-        return plain
+        return dict(json.loads(json.dumps(asdict(self))))
 
 
 @dataclass(frozen=True)
@@ -249,7 +248,7 @@ class Store:
         self._do("DELETE FROM finished WHERE typeof(item) = 'integer'")
         self._do("DELETE FROM asked")
 
-    def asked(self) -> str | None:
+    def made_with(self) -> str | None:
         """The settings that the evidence was made with, as they were first written; ``None`` if none were."""
         return next((text for (text,) in self._do("SELECT run_json FROM asked")), None)
 
@@ -329,7 +328,7 @@ def written_run(folder: str | os.PathLike[str], settings: _Settings) -> Iterator
         raise InputError(f"{path} holds files but no run.json: it is not a run folder (choose an empty or new folder)")
     path.mkdir(parents=True, exist_ok=True)
     with Store(path / STORE_FILE, write=True) as store:
-        made_with = store.asked()
+        made_with = store.made_with()
         if made_with is not None:  # evidence outlives a run.json that was deleted, and knows one that was edited
             settings.refuse_other(path, type(settings).parsed(made_with, store.path))
         run = Run(path, settings, store)

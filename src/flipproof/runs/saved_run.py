@@ -43,7 +43,7 @@ def certify_run(
     progress: bool = False,
     workers: int | None = None,
     engine: Engine | None = None,
-    **asked: Any,
+    **question: Any,
 ) -> list[Certificate]:
     """Certify graphs into a run folder, as ``flipproof certify`` does; the same call continues where it was stopped.
 
@@ -53,7 +53,7 @@ def certify_run(
         out: The run folder.
         name: What reports call the graphs; by default the data set's own name.
         progress, workers, engine: As for :meth:`DefendedClassifier.certify_all`.
-        **asked: What is asked, as for the defence's ``certify``; by default what ``flipproof certify`` asks, with seed 0.
+        **question: As for the defence's ``certify``; by default what ``flipproof certify`` asks, with seed 0.
 
     >>> import tempfile
     >>> from flipproof import EdgeNoise, Graph, SmoothedClassifier
@@ -77,7 +77,9 @@ def certify_run(
             "classes)"
         )
     kind, members = defended.defence.request, dict(enumerate(data))
-    request = kind(**asked, **({"graphs": len(data)} if any(entry.name == "graphs" for entry in fields(kind)) else {}))
+    request = kind(
+        **question, **({"graphs": len(data)} if any(entry.name == "graphs" for entry in fields(kind)) else {})
+    )
     request = request if chosen is defended else chosen.defence.request()
     keep_to_path(chosen, out)
     chosen.check_ahead(data, request)
@@ -128,7 +130,7 @@ def problems_of_run(folder: Path, advance: Callable[[int], None] = lambda amount
         problems += [(index, "is in the table and not in run.json") for index in sorted(places.keys() - set(graphs))]
         if order != sorted(set(order)):
             problems.append((None, "the table has rows twice, or not in the order of the data set"))
-        stored = run.store.asked()
+        stored = run.store.made_with()
         if stored is None:
             problems.append((None, "evidence.sqlite does not say what it was made with"))
         else:

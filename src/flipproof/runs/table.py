@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, overload
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -104,10 +104,6 @@ def certificate_of(row: Row) -> Certificate:
     )
 
 
-def has_table(folder: Path) -> bool:
-    return (folder / TABLE_FILE).is_file()
-
-
 def write_table(folder: Path, rows: Iterable[Row]) -> None:
     """Write ``certificates.parquet`` into the run's folder, whole or not at all; few rows are in memory at a time."""
     with written_file(folder / TABLE_FILE) as file:
@@ -115,7 +111,7 @@ def write_table(folder: Path, rows: Iterable[Row]) -> None:
 
 
 def read_table(folder: Path) -> StoredRows:
-    if not has_table(folder):
+    if not (folder / TABLE_FILE).is_file():
         raise InputError(
             f"{folder} has no {TABLE_FILE}: the run is not finished (run its flipproof certify command again)"
         )
@@ -143,13 +139,9 @@ class StoredRows(Sequence[Row]):
     def __len__(self) -> int:
         return int(self._table.num_rows)
 
-    @overload
-    def __getitem__(self, index: int) -> Row: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Row]: ...
-    def __getitem__(self, index: int | slice) -> Row | list[Row]:
+    def __getitem__(self, index: int | slice) -> Any:
         places = range(len(self))[index]
-        rows: list[Row] = self._table.take([places] if isinstance(places, int) else list(places)).to_pylist()
+        rows = self._table.take([places] if isinstance(places, int) else list(places)).to_pylist()
         return rows[0] if isinstance(places, int) else rows
 
     def __iter__(self) -> Iterator[Row]:

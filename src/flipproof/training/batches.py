@@ -89,6 +89,14 @@ class LabelledGraphs:
         return Padded(self._edges.matrices(members, n), mask, frozen, own, self.labels[members])
 
 
+def check_classes(number: int, highest_label: int) -> None:
+    if highest_label >= number:
+        raise InputError(
+            f"the model must have a class for every label; got {number} classes and label {highest_label} "
+            f"(build it with num_classes={highest_label + 1})"
+        )
+
+
 def _parted(members: Tensor, sizes: Tensor) -> list[Tensor]:
     """The members parted by size, largest first, for as long as a cut saves more entries than a piece costs."""
     order = sizes.argsort(descending=True, stable=True)
@@ -146,7 +154,7 @@ class _Pairs(Parts):
         self.rows = torch.from_numpy(np.concatenate(parts))
 
     def matrices(self, members: Tensor, n: int) -> Tensor:
-        """Symmetric 0/1 matrices of the given graphs, float32 ``[B, n, n]``."""
+        """Symmetric 0/1 matrices of the members, float32 ``[B, n, n]``."""
         places, owner = self.select(members)
         u, v = self.rows[places].T
         matrices = torch.zeros(len(members), n, n)
@@ -223,7 +231,7 @@ class Noisy(View):
 
 
 class SubGraphs(View):
-    """One hashed sub-graph per copy, of a random group, nodes numbered at random if asked; validation sees all of them."""
+    """One hashed sub-graph per copy, of a random group; ``renumber`` first numbers nodes at random. Validation sees every one."""
 
     def __init__(self, groups: int | EdgeGroups, *, renumber: bool = False) -> None:
         self.groups = groups if isinstance(groups, EdgeGroups) else EdgeGroups(groups)

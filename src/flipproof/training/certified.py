@@ -5,7 +5,7 @@ With leads ``s_yB`` of the true class ``y`` over its rivals ``B``, the share ``p
 
     (1 - mix) loss(s_y) + mix loss(s_y - ramp * worst),        loss(lead) = (1 - p^q) / q.
 
-Every batch draws the budget that the network is told, up to the one asked for, and mostly faces all of its flips. ``ramp`` grows
+Every batch draws the budget that the network is told, up to the largest, and mostly faces all of its flips. ``ramp`` grows
 from 0 to 1 over the first half of the training. Late in the training the loss is bounded, ``q`` growing from 0 to 1, and leads
 count three times; with node features it stays the cross-entropy. docs/local.md says why.
 """
@@ -22,14 +22,14 @@ import torch
 from torch import Tensor
 
 from flipproof.checks import checked_budget
-from flipproof.classifiers.features import Constant, NodeFeatures, as_features
+from flipproof.classifiers.features import Constant
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, as_graphs
 from flipproof.models.local_network import LOUDEST, Local
-from flipproof.models.node_statistics import folds, node_statistics
+from flipproof.models.node_statistics import Floats, edge_free, folds, node_statistics
 from flipproof.noise import keyed_draws
-from flipproof.training.classification import GraphTask
-from flipproof.training.loop import Epoch, Hyperparameters, Outcome, TrainingResult
+from flipproof.training.batches import LabelledGraphs, check_classes
+from flipproof.training.loop import Epoch, Hyperparameters, Outcome, Task, TrainingResult
 from flipproof.training.reached_views import ReachedViews, TrainingAttack
 
 _MIX = 0.9  # weight of the lead under attack
@@ -51,10 +51,8 @@ def recipe(model: Any) -> dict[str, float]:
     return {"learning_rate": 0.003 if featured else 0.006, "weight_decay": 0.3 if featured else 1e-3, "average": 0.99}
 
 
-class CertifiedTraining(GraphTask):
+class CertifiedTraining(Task):
     """Training a local network through its certificate; arguments as for :func:`flipproof.train_certified`."""
-
-    entries = 0  # one thread is enough
 
     def __init__(
         self,
@@ -67,9 +65,12 @@ class CertifiedTraining(GraphTask):
         validation: Iterable[Any] | None = None,
     ) -> None:
         self.most, self.flips = _checked(model, budget)
-        members, self.model, self.featured = as_graphs(graphs), model, bool(model.in_features)
-        super().__init__(members, validation, _hook(features, model), chosen)
-        self.check_classes(model.num_classes)
+        members, self.featured = as_graphs(graphs), bool(model.in_features)
+        # the default of other networks, degrees, stands for the graphs' own
+        own = "own" if features in (None, "degree") else features
+        hook = edge_free(own, "a local network") if self.featured else Constant()
+        super().__init__(model, members, validation, hook, chosen)
+        check_classes(model.num_classes, self.highest_label)
         self.both = isinstance(budget, Sequence)
         self.settings = {"budget": list(self.most) if self.both else self.flips}
         # with node features, several flips are taken for as many times the worst one: a node has so many views a few flips away
@@ -109,7 +110,7 @@ class CertifiedTraining(GraphTask):
             )
         return rows
 
-    def _statistics(self, graphs: Sequence[Graph]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def _statistics(self, graphs: Sequence[Graph]) -> Floats:
         return np.array([node_statistics(self._nodes(graph).numpy()) for graph in graphs])
 
     def losses(self, members: Tensor, step: int) -> Iterator[Outcome]:
@@ -122,6 +123,7 @@ class CertifiedTraining(GraphTask):
     @torch.no_grad()
     def finish(self) -> None:
         """Find how loud the network may be, for each number of flips to withstand."""
+        super().finish()
         if not self.not_shown.any():
             return
         numbers = range(1, min(self.flips, len(self.model.loudness)) + 1)
@@ -148,7 +150,7 @@ class CertifiedTraining(GraphTask):
         for part in torch.split(torch.arange(len(self.other_views.labels)), _VALIDATION_BATCH):
             yield self._outcome(self.other_views, part, TrainingAttack(self.flips, *self.most, self.flips), 1.0, 1.0)
 
-    def _drawn(self, draws: np.ndarray[Any, np.dtype[np.float64]]) -> TrainingAttack:
+    def _drawn(self, draws: Floats) -> TrainingAttack:
         """The attack of a step, from numbers in [0, 1)."""
         if not self.both:
             budget = flips = self.flips
@@ -198,11 +200,12 @@ def learn_counts(
 ) -> TrainingResult:
     """Let a local network read numbers of nodes and edges alone, and fill its table at once; the loss is the share of errors."""
     started, (most, flips) = time.perf_counter(), _checked(model, budget)
-    task = GraphTask(graphs, validation, Constant(), chosen)
-    task.check_classes(model.num_classes)
+    learnt = LabelledGraphs(graphs, "graphs")
+    parts = [learnt] if validation is None else [learnt, LabelledGraphs(validation, "validation")]
+    check_classes(model.num_classes, max(int(part.labels.max()) for part in parts))
     if not model.counts_only:
         model.read_counts_only()
-    sizes, edges, labels = (part.numpy() for part in (task.graphs.sizes, task.graphs.num_edges, task.graphs.labels))
+    sizes, edges, labels = (part.numpy() for part in (learnt.sizes, learnt.num_edges, learnt.labels))
     weights = np.ones(model.num_classes)
     if chosen.class_weights:
         weights = 1 / np.maximum(1, np.bincount(labels, minlength=model.num_classes))
@@ -210,11 +213,10 @@ def learn_counts(
     model.for_budget(flips, trained=True)
     model.eval()
     shares = []
-    for part in (task.graphs, task.held_out):
-        if part is not None:
-            answers = model.table(part.sizes, part.num_edges, torch.full_like(part.sizes, flips))
-            right = float((answers == part.labels).double().mean())
-            shares += [1 - right, right]
+    for part in parts:
+        answers = model.table(part.sizes, part.num_edges, torch.full_like(part.sizes, flips))
+        right = float((answers == part.labels).double().mean())
+        shares += [1 - right, right]
     settings = {"budget": flips if isinstance(budget, int) else list(most), "class_weights": chosen.class_weights}
     return TrainingResult((Epoch(*shares),), 0, time.perf_counter() - started, settings)
 
@@ -252,16 +254,3 @@ def _checked(model: Any, budget: Any) -> tuple[tuple[int, int], int]:
         )
     most = checked_budget(budget)
     return most, sum(most) if isinstance(budget, Sequence) else most[0]
-
-
-def _hook(features: Any, model: Local) -> NodeFeatures:
-    """The node features; the default of other networks, degrees, stands for the graphs' own."""
-    if not model.in_features:
-        return Constant()
-    hook = as_features("own" if features in (None, "degree") else features)
-    if hook.reads_edges:
-        raise InputError(
-            f"a local network needs features that do not depend on edges; got {hook.spec or 'a function'} (it counts "
-            "neighbours itself: pass features=None for the graphs' own)"
-        )
-    return hook

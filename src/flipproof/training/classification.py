@@ -11,18 +11,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
+from torch_geometric.utils import dense_to_sparse
 
 from flipproof.checks import checked_count
 from flipproof.classifiers import torch_module
-from flipproof.classifiers.features import NodeFeatures, as_features
+from flipproof.classifiers.features import as_features
 from flipproof.errors import InputError
 from flipproof.graphs import as_graphs
+from flipproof.models.node_statistics import edge_free
 from flipproof.noise import keyed_draws
-from flipproof.training.batches import Draws, LabelledGraphs, Padded, View, shuffled
-from flipproof.training.loop import Hyperparameters, Outcome
+from flipproof.training.batches import Draws, Padded, View, check_classes
+from flipproof.training.loop import Hyperparameters, Outcome, Task
 
 CrossEntropy = Callable[..., Tensor]  # the mean loss of logits [K, C], with class weights; reduction="none": of each
 _TEMPERATURE = 0.2  # of the majority: how sharply the largest share counts
@@ -57,8 +58,8 @@ def averaged_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def variants(adjacency: Tensor, room: Tensor, draws: Draws, slopes: Tensor | None, flips: int) -> Iterator[Tensor]:
-    """Variants of the matrices ``[K, n, n]`` with so many flips of pairs that there is room for, one after the other: along the
-    gradient of the loss, or without one random pairs, by turns edges only and any (random pairs are hardly ever edges)."""
+    """Variants of the matrices ``[K, n, n]`` with ``flips`` pairs flipped, as far as there is room, one after the other: along
+    the gradient of the loss, or without one random pairs, by turns edges only and any (random pairs are hardly ever edges)."""
     for number in range(1, VARIANTS + 1):
         if slopes is None:
             random = torch.from_numpy(draws(f"flips {number}", tuple(adjacency.shape)).astype("float64"))
@@ -120,38 +121,7 @@ def flip_highest(adjacency: Tensor, scores: Tensor, room: Tensor, count: int) ->
 _VALIDATION_BATCH = 256  # copies of validation graphs at a time
 
 
-class GraphTask:
-    """A task of labelled graphs."""
-
-    def __init__(
-        self, graphs: Iterable[Any], validation: Iterable[Any] | None, features: NodeFeatures, chosen: Hyperparameters
-    ) -> None:
-        self.graphs, self.features, self.chosen = LabelledGraphs(graphs, "graphs"), features, chosen
-        self.held_out = None if validation is None else LabelledGraphs(validation, "validation")
-        self.highest_label = max(int(part.labels.max()) for part in (self.graphs, self.held_out) if part is not None)
-
-    def __len__(self) -> int:
-        return len(self.graphs)
-
-    def fingerprint(self) -> dict[str, Any]:
-        held_out = None if self.held_out is None else self.held_out.digest()
-        features = self.features.spec or "a function"
-        return {"features": features, "graphs": self.graphs.digest(), "validation": held_out}
-
-    def batches(self, epoch: int) -> Iterator[Tensor]:
-        return shuffled(self.graphs.sizes, self.chosen.batch_size, seed=self.chosen.seed, epoch=epoch)
-
-    def check_classes(self, number: int) -> None:
-        if self.highest_label >= number:
-            raise InputError(
-                f"the model must have a class for every label; got {number} classes and label {self.highest_label} "
-                f"(build it with num_classes={self.highest_label + 1})"
-            )
-
-    def finish(self) -> None: ...
-
-
-class GraphClassification(GraphTask):
+class GraphClassification(Task):
     """Training a network on labelled graphs."""
 
     def __init__(
@@ -165,7 +135,7 @@ class GraphClassification(GraphTask):
         validation: Iterable[Any] | None = None,
         flips: int = 0,
     ) -> None:
-        self.model, self.view, self.attacked = model, view, chosen.objective in ATTACKED
+        self.view, self.attacked = view, chosen.objective in ATTACKED
         self.flips = checked_count(flips, "flips", 0, "for instance 2")
         if chosen.objective != "samples" and (chosen.copies < 2 or not view.noisy):
             raise InputError(
@@ -174,12 +144,9 @@ class GraphClassification(GraphTask):
             )
         members = as_graphs(graphs)
         own = any(graph.node_features is not None for graph in members)  # the default is that of the defences
-        super().__init__(members, validation, as_features(features or ("own" if own else "degree")), chosen)
-        if getattr(model, "edge_blind", False) and self.features.reads_edges:
-            raise InputError(
-                f"an edge-blind model needs features that do not depend on edges; got {self.features.spec or 'a function'} "
-                '(pass features=None for the graphs\' own, or features="constant")'
-            )
+        super().__init__(model, members, validation, as_features(features or ("own" if own else "degree")), chosen)
+        if getattr(model, "edge_blind", False):
+            edge_free(self.features, "an edge-blind model")
         self.convention = torch_module.convention_of(model)
         self.device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
         # a loss that is a mean over graphs is that of the pieces together; batch statistics and class weights see pieces
@@ -203,7 +170,7 @@ class GraphClassification(GraphTask):
             yield self._outcome(self.held_out.padded(part), copies, self._draws("validation", index), validation=True)
 
     def _worst(self, batch: Padded, adjacency: Tensor, room: Tensor, draws: Draws) -> Tensor:
-        """Of the variants of each matrix the one with the highest loss, ``[copies * B, n, n]``."""
+        """Of each matrix and its variants the one with the highest loss, ``[copies * B, n, n]``."""
         labels = batch.labels.to(self.device).repeat(len(adjacency) // len(batch.labels))
 
         def losses(matrices: Tensor) -> Tensor:
@@ -211,46 +178,35 @@ class GraphClassification(GraphTask):
             return nn.functional.cross_entropy(logits, labels, reduction="none")
 
         with _in_evaluation(self.model):  # variants differ by their flips and not by dropout
-            leaf, slopes = adjacency.clone(), None
-            with torch.set_grad_enabled(self.convention == "dense"):
-                highest = losses(leaf.requires_grad_(self.convention == "dense"))
-                if highest.requires_grad:
-                    (slopes,) = torch.autograd.grad(highest.sum(), leaf, allow_unused=True)
-            worst, highest = adjacency, highest.detach()
-            for variant in variants(adjacency, room, draws, slopes, self.flips):
-                with torch.no_grad():
-                    loss = losses(variant)
-                higher = loss > highest
-                worst = torch.where(higher.view(-1, 1, 1).to(worst.device), variant, worst)
-                highest = torch.where(higher, loss, highest)
-        return worst
+            highest, slopes = self._slopes(losses, adjacency)
+            return _worst_of(variants(adjacency, room, draws, slopes, self.flips), losses, adjacency, highest)
 
     def _attacked(self, batch: Padded, adjacency: Tensor, draws: Draws) -> Tensor:
         """The noisy copies of each graph after a random number of flips of the graph itself, those along which the loss of the
         averaged answer rises most; without slopes, the worst of random sets."""
-        size, labels = len(batch.labels), batch.labels.to(self.device)
-        copies = len(adjacency) // size
+        labels, shape = batch.labels.to(self.device), tuple(batch.adjacency.shape)
         attack = Attack.drawn(batch.adjacency, adjacency, self.view.room(batch, 1, draws), draws, self.flips)
 
         def loss(matrices: Tensor) -> Tensor:
             return averaged_loss(self._logits(batch, matrices), labels)
 
         with _in_evaluation(self.model):
-            if self.convention == "dense":
-                with torch.enable_grad():
-                    clean = batch.adjacency.clone().requires_grad_()
-                    (slopes,) = torch.autograd.grad(loss(attack.noisy(clean)).sum(), clean, allow_unused=True)
-                if slopes is not None:
-                    return attack.along(rises(slopes, batch.adjacency))
-            worst, highest = adjacency, torch.full((size,), -torch.inf)
-            for number in range(VARIANTS):
-                scores = draws(f"attack {number}", tuple(batch.adjacency.shape)).astype(np.float64)
-                variant = attack.along(torch.from_numpy(scores))
-                with torch.no_grad():
-                    reached = loss(variant).cpu()
-                higher = (reached > highest).repeat(copies).view(-1, 1, 1)
-                worst, highest = torch.where(higher, variant, worst), torch.maximum(reached, highest)
-        return worst
+            unattacked, slopes = self._slopes(lambda graphs: loss(attack.noisy(graphs)), batch.adjacency)
+            if slopes is not None:
+                return attack.along(rises(slopes, batch.adjacency))
+            scores = (draws(f"attack {number}", shape).astype("float64") for number in range(VARIANTS))
+            sets = (attack.along(torch.from_numpy(part)) for part in scores)
+            return _worst_of(sets, loss, adjacency, torch.full_like(unattacked, -torch.inf))
+
+    def _slopes(self, losses: Callable[[Tensor], Tensor], matrices: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The losses and their gradient by the matrices; ``None`` for a model that takes edges as lists."""
+        dense = self.convention == "dense"
+        leaf, slopes = matrices.clone().requires_grad_(dense), None
+        with torch.set_grad_enabled(dense):
+            values = losses(leaf)
+            if values.requires_grad:
+                (slopes,) = torch.autograd.grad(values.sum(), leaf, allow_unused=True)
+        return values.detach(), slopes
 
     def _draws(self, purpose: str, index: int) -> Draws:
         return lambda what, shape: keyed_draws(f"{purpose} {what}", self.chosen.seed, index, shape)
@@ -280,20 +236,29 @@ class GraphClassification(GraphTask):
                 f"the model must return logits [{len(mask)}, num_classes]; got shape {tuple(logits.shape)} "
                 "(one row per graph)"
             )
-        self.check_classes(logits.shape[1])
+        check_classes(logits.shape[1], self.highest_label)
         return logits.view(copies, len(batch.labels), -1)
 
     def _answer(self, x: Tensor, adjacency: Tensor, mask: Tensor) -> Any:
         """The logits of a padded batch; for PyG's conventions, of the nodes that exist and edges in canonical order."""
         if self.convention == "dense":
             return self.model(x, adjacency, mask)
-        number = torch.cumsum(mask.flatten(), 0).view(mask.shape) - 1
-        graph, u, v = adjacency.nonzero(as_tuple=True)
-        edge_index, x = torch.stack([number[graph, u], number[graph, v]]), x[mask]
+        (edge_index, _), x = dense_to_sparse(adjacency, mask), x[mask]
         batch = torch.repeat_interleave(torch.arange(len(mask), device=mask.device), mask.sum(dim=1))
         if self.convention == "data":
             return self.model(torch_module.data_batch(x, edge_index, batch))
         return self.model(x, edge_index, batch)
+
+
+@torch.no_grad()
+def _worst_of(variants: Iterable[Tensor], losses: Callable[[Tensor], Tensor], worst: Tensor, highest: Tensor) -> Tensor:
+    """Of matrices ``[copies * B, n, n]`` and their variants those with the highest losses, one for each matrix, or ``[B]`` for
+    all copies of a graph together."""
+    for variant in variants:
+        loss = losses(variant)
+        higher = (loss > highest).repeat(len(variant) // len(loss)).view(-1, 1, 1)
+        worst, highest = torch.where(higher.to(worst.device), variant, worst), torch.maximum(loss, highest)
+    return worst
 
 
 @contextmanager

@@ -64,8 +64,7 @@ class EdgeFlip(BaseTransform):  # type: ignore[misc]
         if self.edge_features == "drop":
             for field in pyg_edge_fields(data):
                 del data[field]
-        made = callable(self.edge_features)
-        noisy = noisy_version(data, self.noise, seed=self._next(), edge_features=made)
+        noisy = noisy_version(data, self.noise, seed=self._next(), edge_features=callable(self.edge_features))
         if callable(self.edge_features):
             if noisy.x is None:
                 raise InputError("edge_features needs node features x; the graph has none (set them before EdgeFlip)")

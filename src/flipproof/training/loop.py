@@ -1,7 +1,7 @@
 """The loop: optimiser, schedule, averaged weights, checkpoints and history of a training, and the numbers that steer it.
 
-What is learnt is a :class:`Task`; the loop knows neither graphs nor noise. All randomness of a task is a pure function of the
-seed and of the epoch or step: a training that resumes has nothing to restore but dropout.
+What is learnt from the graphs is a :class:`Task`. All its randomness is a pure function of the seed and of the epoch or step: a
+training that resumes has nothing to restore but dropout.
 """
 
 from __future__ import annotations
@@ -12,31 +12,30 @@ import math
 import os
 import pickle
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from flipproof.checks import checked_count, checked_seed
+from flipproof.classifiers.features import NodeFeatures
 from flipproof.errors import InputError
 from flipproof.files import write_bytes
 from flipproof.models.network import NamedNetwork
 from flipproof.progress import watched
-from flipproof.training.batches import digest
+from flipproof.training.batches import LabelledGraphs, digest, shuffled
 
 _FORMAT = "flipproof checkpoint 4"
 _WORTH_SHARING = 2**20  # entries of a batch from which several threads help
 _CHECKPOINT_SECONDS = 1.0  # between checkpoints: writing one costs as much as a quick epoch
 _FORGETTING = 10  # early on the average reaches back a tenth of the steps: the first weights are soon forgotten
-_WARM_UP, _FIRST, _LAST = (
-    0.1,
-    0.04,
-    0.001,
-)  # share of the steps in which the learning rate rises, factors on the highest rate
+_WARM_UP = 0.1  # share of the steps in which the learning rate rises
+_FIRST, _LAST = 0.04, 0.001  # factors on the highest rate
 OBJECTIVES = ("samples", "majority", "attacked", "attacked-votes")
 _AMOUNTS = {
     "learning_rate": ("above 0", math.inf),
@@ -102,7 +101,7 @@ class Hyperparameters:
         return self.learning_rate * (_LAST + (1 - _LAST) * (1 + cosine) / 2)
 
     def memory(self, step: int) -> float:
-        """The part of the averaged weights that is kept after the given number of steps."""
+        """The part of the averaged weights that is kept after ``step`` steps."""
         return min(self.average, step / (step + _FORGETTING))
 
 
@@ -143,31 +142,48 @@ class Outcome(NamedTuple):
     size: int
 
 
-class Task(Protocol):
-    """A way of training: the members (training graphs, numbered from 0), how they are drawn into batches, and the losses."""
+class Task(ABC):
+    """A way of training: the labelled graphs that are learnt from, its members, and their losses."""
 
-    entries: int  # numbers in the largest batch: whether several threads are worth having
+    entries = 0  # numbers in the largest batch: whether several threads are worth having
     settings: dict[str, Any]  # how members are viewed, as plain JSON: stored with the model
-    held_out: Any  # validation members, or None
 
-    def __len__(self) -> int: ...
-    def fingerprint(self) -> dict[str, Any]: ...  # of all that the weights depend on, as plain JSON, for the checkpoint
-    def batches(self, epoch: int) -> Iterator[Tensor]: ...  # all members once
-    def losses(self, members: Tensor, step: int) -> Iterator[Outcome]: ...  # on a batch, piece by piece
-    def validation(self) -> Iterator[Outcome]: ...  # on the validation members, in the same guise in every epoch
-    def finish(self) -> None: ...  # what is left to do with the weights to keep in the model, in evaluation mode
+    def __init__(
+        self, model: Any, graphs: Iterable[Any], validation: Any, features: NodeFeatures, chosen: Hyperparameters
+    ) -> None:
+        self.model, self.features, self.chosen = model, features, chosen
+        self.graphs = LabelledGraphs(graphs, "graphs")
+        self.held_out = None if validation is None else LabelledGraphs(validation, "validation")
+        self.highest_label = max(int(part.labels.max()) for part in (self.graphs, self.held_out) if part is not None)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Of the graphs as they are shown, as plain JSON, for the checkpoint."""
+        held_out = None if self.held_out is None else self.held_out.digest()
+        features = self.features.spec or "a function"
+        return {"features": features, "graphs": self.graphs.digest(), "validation": held_out}
+
+    @abstractmethod
+    def losses(self, members: Tensor, step: int) -> Iterator[Outcome]:
+        """On a batch, piece by piece."""
+
+    @abstractmethod
+    def validation(self) -> Iterator[Outcome]:
+        """On the validation graphs, in the same guise in every epoch."""
+
+    def finish(self) -> None:
+        """Make the model, which has the weights to keep, ready for use."""
+        self.model.eval()
 
 
 def fit(
-    model: nn.Module,
     task: Task,
-    chosen: Hyperparameters,
     *,
     checkpoint: str | os.PathLike[str] | None = None,
-    progress: bool | Callable[[int, int], None] | None = None,
+    progress: bool | Callable[[int, int], None] = False,
 ) -> TrainingResult:
-    """Train a model for a task; see :func:`flipproof.train` for what the arguments mean."""
-    state, settings, started = _State(model, task, chosen), asdict(chosen) | task.settings, time.perf_counter()
+    """Train the model of a task; see :func:`flipproof.train` for what the arguments mean."""
+    model, chosen = task.model, task.chosen
+    state, settings, started = _State(task), asdict(chosen) | task.settings, time.perf_counter()
     path, training, stored = None, dict[str, Any](), dict[str, Any]()
     if checkpoint is not None:
         kind = model.config if isinstance(model, NamedNetwork) else type(model).__qualname__
@@ -179,7 +195,7 @@ def fit(
     with (
         torch.random.fork_rng(devices=[]),
         _threads_worth_having(task.entries),
-        watched(progress or False, "training", chosen.epochs, unit="epochs", done=done) as advance,
+        watched(progress, "training", chosen.epochs, unit="epochs", done=done) as advance,
     ):
         torch.manual_seed(chosen.seed % 2**63)
         if stored:
@@ -202,7 +218,6 @@ def fit(
             advance(1)
     if (weights := state.best_state or state.averaged) is not None:
         model.load_state_dict(weights)
-    model.eval()
     task.finish()
     history = tuple(Epoch(*epoch) for epoch in state.history)
     return TrainingResult(history, state.best_epoch % chosen.epochs, time.perf_counter() - started, settings)
@@ -213,16 +228,16 @@ class _State:
 
     kept = ("history", "step", "lowest", "best_epoch", "best_state", "averaged")
 
-    def __init__(self, model: nn.Module, task: Task, chosen: Hyperparameters) -> None:
-        self.model, self.task, self.chosen = model, task, chosen
-        weights = [weight for weight in model.parameters() if weight.requires_grad]
+    def __init__(self, task: Task) -> None:
+        self.task, self.model, self.chosen = task, task.model, task.chosen
+        weights = [weight for weight in self.model.parameters() if weight.requires_grad]
         if not weights:
-            raise InputError(f"model must have weights to train; {type(model).__name__} has none")
+            raise InputError(f"model must have weights to train; {type(self.model).__name__} has none")
         # the fused optimiser updates all weights at once: for small networks a loop over them would cost as much as the rest
         self.optimizer = torch.optim.AdamW(
-            weights, lr=chosen.learning_rate, weight_decay=chosen.weight_decay, fused=True
+            weights, lr=self.chosen.learning_rate, weight_decay=self.chosen.weight_decay, fused=True
         )
-        self.averaged = copy.deepcopy(model.state_dict()) if chosen.average else None
+        self.averaged = copy.deepcopy(self.model.state_dict()) if self.chosen.average else None
         self.history: list[tuple[float, ...]] = []
         self.step, self.lowest, self.best_epoch = 0, math.inf, -1
         self.best_state: dict[str, Any] | None = None
@@ -230,7 +245,8 @@ class _State:
     def run_epoch(self) -> None:
         """One pass over the members, and a look at the validation members."""
         self.model.train()
-        batches = self.task.batches(len(self.history))
+        chosen, sizes = self.chosen, self.task.graphs.sizes
+        batches = shuffled(sizes, chosen.batch_size, seed=chosen.seed, epoch=len(self.history))
         shares = _mean([part for members in batches for part in self.run_step(members)])
         if not math.isfinite(shares[0]):
             raise InputError(
@@ -250,7 +266,7 @@ class _State:
         self.history.append(shares)
 
     def run_step(self, members: Tensor) -> list[Outcome]:
-        self.optimizer.param_groups[0]["lr"] = self.chosen.rate(self.step, len(self.task))
+        self.optimizer.param_groups[0]["lr"] = self.chosen.rate(self.step, len(self.task.graphs))
         self.optimizer.zero_grad(set_to_none=True)
         parts = []
         for part in self.task.losses(members, self.step):

@@ -7,7 +7,6 @@ computed again with them. That costs hardly more than the network itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,13 +18,14 @@ from flipproof.certificates.node_views import NodeViews, default_depth, kinds_of
 from flipproof.classifiers.features import NodeFeatures
 from flipproof.graphs import Graph
 from flipproof.models.local_network import Local, LocalViews, class_scores
+from flipproof.models.node_statistics import Floats
 from flipproof.training.batches import Parts
 
 _Changes = tuple[Tensor, Tensor, Tensor, Tensor]  # views before and after, graph and rival of each
 
 
 class TrainingAttack(NamedTuple):
-    """What a step prepares for: the network's budget, and at most so many additions, removals and flips."""
+    """What a step prepares for: the network's budget, and the largest numbers of additions, removals and flips."""
 
     budget: int
     adds: int
@@ -35,16 +35,10 @@ class TrainingAttack(NamedTuple):
 
 class ReachedViews:
     """The views of many graphs and all that attacks reach from them, one after the other in flat tensors: every class of nodes
-    has, for each number of flips, a segment of the views that it can have after so many, the first the view as it is."""
+    has, for each number of flips, a segment of the views that it can have after them, the first the view as it is."""
 
     def __init__(
-        self,
-        graphs: list[Graph],
-        labels: Tensor,
-        features: NodeFeatures,
-        model: Local,
-        flips: int,
-        odds: np.ndarray[Any, np.dtype[np.float64]] | None = None,
+        self, graphs: list[Graph], labels: Tensor, features: NodeFeatures, model: Local, flips: int, odds: Floats | None
     ) -> None:
         self.labels, self.depth = labels, flips
         views_of, parts, sums = [], [], []
@@ -97,7 +91,7 @@ class ReachedViews:
         rows, owner = self.rows.select(members)
 
         def offsets(changes: Tensor) -> Tensor:
-            """The offsets with so many edges more, ``[B, K, P]`` for ``[B, K]``."""
+            """The offsets after changes of the numbers of edges, ``[B, K, P]`` for ``[B, K]``."""
             number, edges = changes.shape[1], (self.edges[members].unsqueeze(1) + changes).flatten()
             counts = model.count_inputs(self.sizes[members].repeat_interleave(number), edges)
             return model.offsets(context.repeat_interleave(number, 0), counts, alone=alone).view(*changes.shape, -1)
@@ -128,25 +122,14 @@ class ReachedViews:
         known = lead(used, owner[used])[place, rival.repeat(2)]
         drops = known[: len(before)] - known[len(before) :]
         worst = leads.new_zeros(leads.numel()).index_add(0, graph * leads.shape[1] + rival, drops).view_as(leads)
-        if not model.in_features:
-            worst = worst + self._worst_offset(members, offsets, attack, columns, signs)
+        if not model.in_features:  # beside it, what the worst number of edges takes
+            most = self.most[members]
+            changes = torch.arange(-min(attack.removes, attack.flips), min(attack.adds, attack.flips) + 1.0)
+            changes = torch.maximum(torch.minimum(changes, most[:, :1]), -most[:, 1:])
+            places, now = columns.unsqueeze(1).expand(-1, changes.shape[1], -1), (changes == 0).float().argmax(dim=1)
+            by_number = offsets(changes).gather(2, places) * signs.unsqueeze(1)
+            worst = worst + (by_number[torch.arange(len(most)), now] - by_number.amin(dim=1))
         return leads, worst, right
-
-    def _worst_offset(
-        self,
-        members: Tensor,
-        offsets: Callable[[Tensor], Tensor],
-        attack: TrainingAttack,
-        columns: Tensor,
-        signs: Tensor,
-    ) -> Tensor:
-        """What the worst number of edges takes from the leads, ``[B, C - 1]``."""
-        most = self.most[members]
-        changes = torch.arange(-min(attack.removes, attack.flips), min(attack.adds, attack.flips) + 1.0)
-        changes = torch.maximum(torch.minimum(changes, most[:, :1]), -most[:, 1:])
-        leads = offsets(changes).gather(2, columns.unsqueeze(1).expand(-1, changes.shape[1], -1)) * signs.unsqueeze(1)
-        now = (changes == 0).float().argmax(dim=1)
-        return leads[torch.arange(len(leads)), now] - leads.amin(dim=1)
 
     def _worst(
         self, members: Tensor, leads: Tensor, node_rows: Tensor, node_owner: Tensor, attack: TrainingAttack

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from flipproof.classifiers.features import as_features
+from flipproof.classifiers.features import NodeFeatures, as_features
 from flipproof.errors import InputError
 from flipproof.models.network import GraphNetwork
 from flipproof.noise import EdgeNoise, keyed_draws
@@ -45,7 +45,7 @@ def train_stack(
             "networks must be built alike to be trained together; got other shapes (train them one by one)"
         )
     view = View() if noise is None else Noisy(noise)
-    stack = _Stack(networks, LabelledGraphs(graphs, "graphs"), view, features, flips, chosen)
+    stack = _Stack(networks, LabelledGraphs(graphs, "graphs"), view, as_features(features), flips, chosen)
     step, weights = 0, list(stack.weights.values())
     optimizer = Soap(weights, decay=chosen.weight_decay)
     averaged = [weight.detach().clone() for weight in weights]
@@ -80,28 +80,20 @@ def standardise_inputs(network: GraphNetwork, graphs: Iterable[Any], *, features
         first.bias.sub_(first.weight @ inputs[0].mean(dim=0))
 
 
+@dataclass(eq=False)
 class _Stack:
     """Losses of a stack of networks."""
 
-    def __init__(
-        self,
-        networks: Sequence[GraphNetwork],
-        graphs: LabelledGraphs,
-        view: View,
-        features: Any,
-        flips: int,
-        chosen: Any,
-    ) -> None:
-        self.graphs, self.view, self.features, self.flips, self.chosen = (
-            graphs,
-            view,
-            as_features(features),
-            flips,
-            chosen,
-        )
-        self.attacked = chosen.objective in ATTACKED
-        self.base, self.count = copy.deepcopy(networks[0]).train(), len(networks)
-        stacked, _ = stack_module_state(list(networks))
+    networks: Sequence[GraphNetwork]
+    graphs: LabelledGraphs
+    view: View
+    features: NodeFeatures
+    flips: int
+    chosen: Hyperparameters
+
+    def __post_init__(self) -> None:
+        self.base, self.attacked = copy.deepcopy(self.networks[0]).train(), self.chosen.objective in ATTACKED
+        stacked, _ = stack_module_state(list(self.networks))
         self.weights = {name: value.detach().clone().requires_grad_() for name, value in stacked.items()}
 
     def loss(self, members: Tensor, step: int) -> Tensor:
@@ -129,12 +121,12 @@ class _Stack:
             return logits
 
         logits: Tensor = vmap(run, in_dims=(0, each))(self.weights, adjacency)
-        return logits.view(self.count, self.chosen.copies, len(batch.labels), -1)
+        return logits.view(len(self.networks), self.chosen.copies, len(batch.labels), -1)
 
     def _attacked(self, batch: Padded, adjacency: Tensor, draws: Draws) -> Tensor:
         """The noisy copies after an attack on the graph itself, against each network ``[networks, copies * B, n, n]``."""
         attack = Attack.drawn(batch.adjacency, adjacency, self.view.room(batch, 1, draws), draws, self.flips)
-        clean = batch.adjacency.expand(self.count, *batch.adjacency.shape).clone().requires_grad_()
+        clean = batch.adjacency.repeat(len(self.networks), 1, 1, 1).requires_grad_()
         losses = [averaged_loss(rows, batch.labels).sum() for rows in self._logits(batch, attack.noisy(clean))]
         (slopes,) = torch.autograd.grad(torch.stack(losses).sum(), clean)
         return attack.along(rises(slopes, batch.adjacency))

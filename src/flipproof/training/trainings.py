@@ -186,7 +186,7 @@ def _fit(
     data = {name: value for name, value in arguments.items() if name not in _NUMBERS}
     task = training(model, graphs, chosen=chosen, **data)
     if not isinstance(task, TrainingResult):
-        return fit(model, task, chosen, checkpoint=checkpoint, progress=progress)
+        return fit(task, checkpoint=checkpoint, progress=progress)
     if callable(progress):
         progress(chosen.epochs, chosen.epochs)
     return task

@@ -34,7 +34,7 @@ from flipproof.graphs import Graph
 from flipproof.noise import EdgeNoise, NoisyBatch
 
 _TOLERANCE = 1e-4
-_LISTS_CACHE = 2**23  # bytes of one layer's values where edges are lists of neighbours: measured fastest
+_LISTS_CACHE = 2**24  # bytes of one layer's values where edges are lists of neighbours: measured fastest
 _BYTES_PER_EDGE = 32  # of lists of neighbours
 _COMPILED = (torch.float32, torch.float64)
 

@@ -1,7 +1,7 @@
 """Loops over noisy copies, compiled by numba: which cells of a large, mostly empty array flip, and neighbours then.
 
-A cell is a number, such as the slot of a node pair; the occupied ones are listed. Every copy loses some of them, and gains as many
-empty ones as its count says. The cost grows with the occupied cells and the flips, never with the number of cells.
+A cell is a number, such as the slot of a node pair; the occupied ones are listed. Every copy loses some of them, and gains as
+many empty ones as its count says. The cost grows with the occupied cells and the flips, never with the number of cells.
 """
 
 from __future__ import annotations

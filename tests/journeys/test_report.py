@@ -79,26 +79,12 @@ def test_headline_and_every_part_in_place(page: Any, folder: Path) -> None:
 def test_names_are_text_and_nothing_else(browser: Any, folder: Path) -> None:
     for name in ("one.html", "several.html"):
         with opened(browser, folder / name) as shown:
-            page = shown.page
-            page.click(f"{ROWS}:nth-child(2) .open")
-            assert page.inner_text("#detail-title") == f"<u>1 & 'co'.edges: {WHEEL}"
-            assert {RING, WHEEL} <= set(column(page, 2))
-            assert DATA in page.inner_text("body")
-            assert page.locator("img, u, b > script").count() == 0
-            assert page.evaluate("document.scripts.length") == 2
-
-
-def test_sorting_by_a_column_head(page: Any) -> None:
-    nodes = page.locator("#table th button", has_text="Nodes")
-    nodes.click()
-    assert column(page, 3) == sorted(column(page, 3))
-    assert page.locator("#table th[aria-sort='ascending']").inner_text().startswith("Nodes")
-    nodes.press("Enter")  # the head keeps the focus, and the keyboard sorts too
-    assert column(page, 3) == sorted(column(page, 3), reverse=True)
-    page.locator("#table th button", has_text="Radius").click()
-    radii = [-1 if text == "–" else int(text) for text in column(page, 6)]
-    assert radii == sorted(radii, reverse=True)
-    assert len(set(radii)) > 1
+            shown.page.click(f"{ROWS}:nth-child(2) .open")
+            assert shown.page.inner_text("#detail-title") == f"<u>1 & 'co'.edges: {WHEEL}"
+            assert {RING, WHEEL} <= set(column(shown.page, 2))
+            assert DATA in shown.page.inner_text("body")
+            assert shown.page.locator("img, u, b > script").count() == 0
+            assert shown.page.evaluate("document.scripts.length") == 2
 
 
 def test_filters(page: Any, folder: Path) -> None:
@@ -154,31 +140,31 @@ def test_weak_spots_are_drawn_and_told(browser: Any, folder: Path) -> None:
     weights = np.linspace(-1, 2, graph.num_nodes)
     rows = (("no flip", ClassCell(0)), ("then", 7))
     spots = WeakSpots(0, (removed, added), False, weights, 0.5, "A caption", ("After", "What"), rows)
-    for succeeds, told in ((True, "known to change the answer: remove"), (False, "The worst 2 flips found: remove")):
+    row = run.rows[1] | {"radius": 1}
+    for succeeds, width, told in (
+        (True, 1200, "known to change the answer: remove"),
+        (False, 390, "The worst 2 flips found: remove"),
+    ):
         path = folder / "weak.html"
-        row = run.rows[1] | {"radius": 1}
-        shown_run = replace(
-            run, rows=[run.rows[0], row, *run.rows[2:]], weak_spots={1: replace(spots, succeeds=succeeds)}
-        )
-        path.write_text(report_page([shown_run]), encoding="utf-8")
-        for width in (1200, 390):
-            with opened(browser, path, width=width) as shown:
-                page = shown.page
-                page.click(f"{ROWS}:nth-child(2) .open")
-                detail = page.locator("#detail")
-                assert detail.locator("svg[role] .node.for").count() == int((weights >= 0).sum())
-                assert detail.locator("svg[role] .node.against").count() == int((weights < 0).sum())
-                assert detail.locator("svg[role] .halo").count() == len({*removed, *added})
-                assert detail.locator(".key.weights li").count() == 5
-                assert told in detail.inner_text()
-                assert ("No smaller attack exists" in detail.inner_text()) == succeeds
-                lines = detail.locator(".weak tbody tr").all_inner_texts()
-                assert [line.split("\t") for line in lines] == [["no flip", RING], ["then", "7"]]
-                assert page.evaluate("document.getElementById('detail').scrollWidth <= innerWidth")
-                detail.locator(".choices button", has_text="none").click()
-                assert detail.locator(".halo, .node.for, .edge.added").count() == 0
-                page.keyboard.press("ArrowRight")  # the next graph has no weak spots: as before
-                assert detail.locator(".weak, .choices").count() == 0
+        weak = {1: replace(spots, succeeds=succeeds)}
+        path.write_text(report_page([replace(run, rows=[run.rows[0], row], weak_spots=weak)]), encoding="utf-8")
+        with opened(browser, path, width=width) as shown:
+            page = shown.page
+            page.click(f"{ROWS}:nth-child(2) .open")
+            detail = page.locator("#detail")
+            assert detail.locator("svg[role] .node.for").count() == int((weights >= 0).sum())
+            assert detail.locator("svg[role] .node.against").count() == int((weights < 0).sum())
+            assert detail.locator("svg[role] .halo").count() == len({*removed, *added})
+            assert detail.locator(".key.weights li").count() == 5
+            assert told in detail.inner_text()
+            assert ("No smaller attack exists" in detail.inner_text()) == succeeds
+            lines = detail.locator(".weak tbody tr").all_inner_texts()
+            assert [line.split("\t") for line in lines] == [["no flip", RING], ["then", "7"]]
+            assert page.evaluate("document.getElementById('detail').scrollWidth <= innerWidth")
+            detail.locator(".choices button", has_text="none").click()
+            assert detail.locator(".halo, .node.for, .edge.added").count() == 0
+            page.keyboard.press("ArrowLeft")  # the other graph has no weak spots: as before
+            assert detail.locator(".weak, .choices").count() == 0
 
 
 def test_a_graph_opens_by_keyboard_alone(page: Any) -> None:
@@ -268,19 +254,29 @@ def test_marks_of_every_panel_are_reached_and_opened_by_keyboard(browser: Any, f
         assert page.evaluate("document.activeElement.classList.contains('mark')")  # and the focus is back
 
 
-def test_the_sort_has_a_control_of_its_own(browser: Any, folder: Path) -> None:
+def test_the_sort_has_heads_and_a_control_of_its_own(browser: Any, folder: Path) -> None:
+    def nodes() -> list[int]:
+        texts: list[str] = page.locator(f"{ROWS} td:nth-child(3)").all_text_contents()
+        return list(map(int, texts))
+
+    with opened(browser, folder / "one.html") as shown:
+        page = shown.page
+        head = page.locator("#table th button", has_text="Nodes")
+        head.click()
+        assert nodes() == sorted(nodes())
+        assert page.locator("#table th[aria-sort='ascending']").inner_text().startswith("Nodes")
+        head.press("Enter")  # it keeps the focus, and the keyboard sorts too
+        assert nodes() == sorted(nodes(), reverse=True)
+        page.locator("#table th button", has_text="Radius").click()
+        radii = [-1 if text == "–" else int(text) for text in column(page, 6)]
+        assert radii == sorted(radii, reverse=True)
+        assert len(set(radii)) > 1
     with opened(browser, folder / "several.html", width=390) as shown:
         page = shown.page
         page.select_option("#sort", label="Nodes")
-        order = page.locator(f"{ROWS} td:nth-child(3)").evaluate_all(
-            "cells => cells.map(cell => Number(cell.textContent))"
-        )
-        assert order == sorted(order)
+        assert nodes() == sorted(nodes())
         page.click("#direction")
-        again = page.locator(f"{ROWS} td:nth-child(3)").evaluate_all(
-            "cells => cells.map(cell => Number(cell.textContent))"
-        )
-        assert again == sorted(order, reverse=True)
+        assert nodes() == sorted(nodes(), reverse=True)
         page.select_option("#sort", label="uneven: Radius")
         assert page.locator("#table th[aria-sort='descending']").count() == 1
         page.click("#filters button[type=reset]")
@@ -302,13 +298,6 @@ def test_a_table_wider_than_the_page_says_that_it_scrolls(browser: Any, folder: 
         assert page.locator("td.number").evaluate_all(wrapped) == []
     with opened(browser, folder / "one.html", width=1400) as shown:
         assert not shown.page.locator(hint).is_visible()
-
-
-def test_the_heat_map_is_readable_on_a_phone(browser: Any, folder: Path) -> None:
-    for width in (390, 1200):
-        with opened(browser, folder / "several.html", width=width) as shown:
-            cells = "cells => Math.min(...cells.map(cell => cell.getBoundingClientRect().width))"
-            assert shown.page.locator("#row-additions-and-removals rect.heat").evaluate_all(cells) >= 35
 
 
 def test_differences_between_runs_are_tested(several: Any) -> None:
@@ -338,7 +327,9 @@ def test_no_radius_and_no_attack_are_told_in_words(browser: Any, folder: Path) -
     rows = [row | {"predicted": None, "radius": -1, "adds_radius": -1, "removes_radius": -1} for row in run.rows[:1]]
     rows += [row | {"adds_radius": row["radius"] + 1} for row in run.rows[1:]]
     first = run.rows[0]["graph"]
-    readings = {method: {**found, first: Reading(None, -1, -1, -1, 0.1)} for method, found in run.readings.items()}
+    readings = {
+        method: {**by_graph, first: Reading(None, -1, -1, -1, 0.1)} for method, by_graph in run.readings.items()
+    }
     path = folder / "abstains.html"
     path.write_text(report_page([replace(run, rows=rows, readings=readings)]), encoding="utf-8")
     with opened(browser, path) as shown:
@@ -350,8 +341,10 @@ def test_no_radius_and_no_attack_are_told_in_words(browser: Any, folder: Path) -
             assert shown_rows[0][heads.index(name)] == "–"
         attacks = [line[heads.index("Attack")] for line in shown_rows]
         for row, text in zip(run.rows, attacks, strict=True):
-            found = run.attacks.get(row["graph"], {}).get("defended")
-            expected = "" if found is None else "none" if not found.success else str(found.size) if found.size else "–"
+            attack = run.attacks.get(row["graph"], {}).get("defended")
+            expected = (
+                "" if attack is None else "none" if not attack.success else str(attack.size) if attack.size else "–"
+            )
             assert text == expected
         assert {"–", "none", ""} <= set(attacks)
         page.click(f"{ROWS} .open")
@@ -360,21 +353,22 @@ def test_no_radius_and_no_attack_are_told_in_words(browser: Any, folder: Path) -
 
 def test_light_dark_and_narrow(browser: Any, folder: Path) -> None:
     background = "getComputedStyle(document.body).backgroundColor"
-    for name in ("one.html", "several.html"):
-        with opened(browser, folder / name, scheme="dark") as shown:
-            dark = shown.page.evaluate(background)
-            shown.page.click("#theme")
-            light = shown.page.evaluate(background)
-            assert dark != light
-            shown.page.reload()
-            assert shown.page.evaluate(background) == light  # kept
-            shown.requests.pop()
-        with opened(browser, folder / name, width=390) as shown:
-            page = shown.page
-            assert page.evaluate(background) == light
-            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-            page.click(f"{ROWS}:nth-child(2) .open")
-            assert page.evaluate("document.getElementById('detail').scrollWidth <= innerWidth")
+    with opened(browser, folder / "one.html", scheme="dark") as shown:
+        dark = shown.page.evaluate(background)
+        shown.page.click("#theme")
+        light = shown.page.evaluate(background)
+        assert dark != light
+        shown.page.reload()
+        assert shown.page.evaluate(background) == light  # kept
+        shown.requests.pop()
+    with opened(browser, folder / "several.html", width=390) as shown:
+        page = shown.page
+        assert page.evaluate(background) == light
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        cells = "cells => Math.min(...cells.map(cell => cell.getBoundingClientRect().width))"
+        assert page.locator("#row-additions-and-removals rect.heat").evaluate_all(cells) >= 35
+        page.click(f"{ROWS}:nth-child(2) .open")
+        assert page.evaluate("document.getElementById('detail').scrollWidth <= innerWidth")
 
 
 def test_several_runs_side_by_side(several: Any, folder: Path) -> None:
@@ -407,9 +401,8 @@ def test_it_prints_light_and_whole(browser: Any, folder: Path) -> None:
         assert page.pdf().startswith(b"%PDF")
 
 
-def test_the_line_given_to_certify_is_in_the_report(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_line_given_to_certify_is_in_the_report(folder: Path, undrawn: None) -> None:
     """Regression: --edge-blind of certify was printed and forgotten."""
-    monkeypatch.setattr("flipproof.report.drawing.write_figures", lambda *drawn: [])  # tested elsewhere, and slow
     options = ["--data", DATA, "--keep", "0.8", "--samples", "400", "--part", "all"]
     run_command(folder, "certify", "--model", "own:make", *options, "--edge-blind", "model", "--out", "lined")
     run_command(folder, "report", "lined")

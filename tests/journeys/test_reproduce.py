@@ -1,8 +1,11 @@
 """The paper's experiment at a tiny size: killed, continued, repeated; and refused where it must be."""
 
+import contextlib
 import hashlib
+import io
 import os
 import re
+import runpy
 import shutil
 import signal
 import sqlite3
@@ -25,8 +28,8 @@ from flipproof.cli.reproduce_command import Options, run_settings
 from flipproof.studies.paper_experiment import Settings
 
 settings = Settings(
-    graphs=32, train_graphs=16, networks=2, keeps=(0.7, 0.9), sample_counts=(100, 200, 300), gin_samples=200,
-    clean_epochs=3, gcn_epochs=3, gin_epochs=(2, 1), radius_epochs=1,
+    graphs=32, train_graphs=16, networks=1, keeps=(0.7, 0.9), sample_counts=(100, 200, 300), gin_samples=200,
+    clean_epochs=2, gcn_epochs=2, gin_epochs=(1, 1), radius_epochs=1,
 )
 
 
@@ -46,9 +49,10 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def start(script: Path, out: Path, workers: int = 2) -> subprocess.Popen[str]:
+def start(script: Path, out: Path) -> subprocess.Popen[str]:
+    """A process with two workers."""
     return subprocess.Popen(
-        [sys.executable, str(script), str(out), str(workers)],
+        [sys.executable, str(script), str(out), "2"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -58,24 +62,26 @@ def start(script: Path, out: Path, workers: int = 2) -> subprocess.Popen[str]:
     )
 
 
-def output_of(script: Path, out: Path, workers: int = 2) -> str:
-    process = start(script, out, workers)
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, output
-    return output
+def output_of(script: Path, out: Path) -> str:
+    """What it says in this process, without workers."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        code = runpy.run_path(str(script))["reproduced"](out, 1)
+    assert code == 0, said.getvalue()
+    return said.getvalue()
 
 
 def contents(folder: Path) -> dict[str, object]:
     """Everything but the times taken: hashes of files, and of the rows of every store."""
-    found: dict[str, object] = {}
+    hashes: dict[str, object] = {}
     for path in sorted(folder.rglob("*")):
         if path.suffix == ".sqlite":
             with sqlite3.connect(path) as store:
                 rows = store.execute("SELECT item, sha256 FROM finished")
-                found[str(path.relative_to(folder))] = sorted(rows, key=repr)
+                hashes[str(path.relative_to(folder))] = sorted(rows, key=repr)
         elif path.is_file() and path.name != "seconds.json":
-            found[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
+            hashes[str(path.relative_to(folder))] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashes
 
 
 @pytest.fixture(scope="module")
@@ -110,21 +116,21 @@ def test_the_page_in_a_browser(finished: tuple[Path, str]) -> None:
                 assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_second_run_reuses_everything(script: Path, finished: tuple[Path, str]) -> None:
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are there and not drawn again: the same numbers give the same ones (tests/report)."""
+    monkeypatch.setattr("flipproof.studies.paper_page.curves_figure", lambda *shown, **options: [])
+
+
+def test_second_run_reuses_everything(script: Path, finished: tuple[Path, str], drawn: None) -> None:
     out, _ = finished
     made = [path for kind in ("*.safetensors", "certificates.csv") for path in out.rglob(kind)]
     times = {path: path.stat().st_mtime_ns for path in made}
-    assert len(made) == 15 + 12  # models, and runs of those under noise
+    assert len(made) == 8 + 6  # models, and runs of those under noise
     before = contents(out)
-    assert ": done (" not in output_of(script, out, workers=1)
+    assert ": done (" not in output_of(script, out)
     assert {path: path.stat().st_mtime_ns for path in made} == times
     assert contents(out) == before
-
-
-@pytest.mark.guarantee
-def test_one_worker_gives_the_same(script: Path, finished: tuple[Path, str], tmp_path: Path) -> None:
-    output_of(script, tmp_path / "out", workers=1)
-    assert contents(tmp_path / "out") == contents(finished[0])
 
 
 def test_its_runs_are_runs(
@@ -133,10 +139,10 @@ def test_its_runs_are_runs(
     """Every model can be certified further, and every run opened, with the other commands."""
     out = tmp_path / "out"  # other tests compare with the folder as it was made
     shutil.copytree(finished[0], out)
-    settings = CertifySettings.read(out / "runs" / "gin-0.7-1")
+    settings = CertifySettings.read(out / "runs" / "gin-0.7-0")
     assert settings.defence == {"name": "smoothing", "add": pytest.approx(0.3), "remove": pytest.approx(0.3)}
-    words = ["--samples", 200, "--method", "paper", "--out", out / "runs" / "gin-0.7-1"]
-    done = call(monkeypatch, capsys, "certify", "--model", out / "models" / "gin-0.7-1", *words)
+    words = ["--samples", 200, "--method", "paper", "--out", out / "runs" / "gin-0.7-0"]
+    done = call(monkeypatch, capsys, "certify", "--model", out / "models" / "gin-0.7-0", *words)
     assert done.code == 0, done.err
     assert "asking" not in done.err
 
@@ -150,11 +156,12 @@ def test_its_runs_are_runs(
     ],
 )
 def test_killed_and_continued(
-    script: Path, finished: tuple[Path, str], tmp_path: Path, kill: signal.Signals, awaited: str
+    script: Path, finished: tuple[Path, str], tmp_path: Path, drawn: None, kill: signal.Signals, awaited: str
 ) -> None:
-    out = tmp_path / "out"
-    if awaited.startswith("runs"):  # what was trained is there
-        shutil.copytree(finished[0], out, ignore=shutil.ignore_patterns("runs", "figures", "index.html", "claims.*"))
+    out, made = tmp_path / "out", ["runs", "index.html", "claims.*"]
+    if awaited.startswith("models"):
+        made += ["models", "seconds.json"]
+    shutil.copytree(finished[0], out, ignore=shutil.ignore_patterns(*made))
     process = start(script, out)
     deadline = time.monotonic() + 200
     while not list(out.glob(awaited)) and time.monotonic() < deadline:
@@ -166,7 +173,7 @@ def test_killed_and_continued(
         assert "continue with: flipproof" in output
         assert "Traceback" not in output
     assert not (out / "index.html").exists()
-    output_of(script, out)
+    output_of(script, out)  # what two workers began, one ends with the same bytes
     assert contents(out) == contents(finished[0])
 
 
@@ -175,5 +182,5 @@ def test_a_folder_with_other_settings_is_refused(
 ) -> None:
     refused = call(monkeypatch, capsys, "reproduce", "--quick", "--out", finished[0])
     assert refused.code == 2
-    assert any(setting in refused.err for setting in ("graphs = 32", "gcn_epochs", "clean_epochs"))
+    assert "holds a run with networks = 1; asked for networks = 2" in refused.err
     assert refused.err.count("\n") == 1

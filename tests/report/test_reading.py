@@ -45,8 +45,8 @@ def test_every_method_reads_the_stored_evidence(folder: Path) -> None:
     run = read_run(folder / "uneven", "uneven")
     assert list(run.readings) == ["influence", "votes", "paper"]
     for index, votes in evidence_of(folder / "uneven").items():
-        for method, found in run.readings.items():
-            assert found[index] == Reading.of(fp.certify_votes(votes, alpha=0.001, method=method))
+        for method, by_graph in run.readings.items():
+            assert by_graph[index] == Reading.of(fp.certify_votes(votes, alpha=0.001, method=method))
 
 
 def test_simultaneous_certificates_are_compared_at_their_own_level(tmp_path: Path) -> None:
@@ -56,9 +56,9 @@ def test_simultaneous_certificates_are_compared_at_their_own_level(tmp_path: Pat
     run = read_run(tmp_path / "together", "together")
     assert run.alpha == 0.001 / 12
     for index, votes in evidence_of(tmp_path / "together").items():
-        for method, found in run.readings.items():
-            assert found[index] == Reading.of(fp.certify_votes(votes, alpha=0.001 / 12, method=method))
-            assert found[index].p_lower != fp.certify_votes(votes, alpha=0.001, method=method).p_lower
+        for method, by_graph in run.readings.items():
+            assert by_graph[index] == Reading.of(fp.certify_votes(votes, alpha=0.001 / 12, method=method))
+            assert by_graph[index].p_lower != fp.certify_votes(votes, alpha=0.001, method=method).p_lower
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_an_attack_within_the_radius_of_any_defence_is_flagged(
     certify(tmp_path, "run", *defence, samples=sampled)
     attack(tmp_path, "attack", *defence, "--graphs", "8")
     (honest,) = with_attacks([read_run(tmp_path / "run", "run")], tmp_path / "attack")
-    successes = {index for index, found in honest.attacks.items() if found["defended"].success}
+    successes = {index for index, roles in honest.attacks.items() if roles["defended"].success}
     rows = read_table(tmp_path / "run")
     right = {row["graph"] for row in rows if row["correct"]}
     assert successes & right

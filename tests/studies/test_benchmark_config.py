@@ -40,21 +40,21 @@ GOOD = "[[row]]\ndefence = 'voting'\nsettings = [{ groups = 3 }]\n[[data]]\nname
         ),
         (GOOD.replace("groups = 3", "groups = 0"), "row[0]: settings: "),
         (GOOD.replace("[[data]]", "asked = { deep = 1 }\n[[data]]"), "row[0]: asked.deep is nothing that voting takes"),
-        (GOOD.replace("[[data]]", "asked = { depth = -1 }\n[[data]]"), "row[0]: asked: depth must be"),
+        (GOOD.replace("[[data]]", "asked = { depth = -1 }\n[[data]]"), "row voting: asked: depth must be"),
         (GOOD + "[[data]]\nname = 'topologies:40'\n", "data[1].name 'topologies:40' is there twice"),
-        ("[[row]]\ndefence = 'local'\nname = 'voting'\n" + GOOD, "row[1]: name 'voting' is there twice"),
+        ("[[row]]\ndefence = 'local'\nname = 'voting'\n" + GOOD, "row voting: name 'voting' is there twice"),
         ("asked = { sampels = 9 }\n" + GOOD, "asked.sampels is nothing that a defence takes (did you mean samples?)"),
         (
             GOOD.replace("[[data]]", "readings = { counts = 'GNNCert' }\n[[data]]"),
-            "row[0]: readings: counts is no other certificate of voting (known: voting, counts alone)",
+            "row voting: readings: counts is no other certificate of voting (known: voting, counts alone)",
         ),
         (
             GOOD.replace("[[data]]", "readings = { 'voting, counts alone' = 'voting' }\n[[data]]"),
-            "row[0]: name 'voting' is there twice",
+            "row voting: name 'voting' is there twice",
         ),
         (
             GOOD.replace("groups = 3", "groups = 3, renumber = 9"),
-            "row[0]: settings: voting takes tables with groups, flips",
+            "row[0]: settings: renumber is no setting of voting (known: ",
         ),
         (
             GOOD.replace("[[data]]", "data = ['topologies:41']\n[[data]]"),
@@ -79,9 +79,9 @@ def test_keys_of_a_data_set_take_precedence_and_tables_are_merged(tmp_path: Path
     path.write_text(
         "folds = [0]\ntraining = { epochs = 3, copies = 1 }\n" + GOOD + "training = { epochs = 5 }\nfolds = [4]\n"
     )
-    (found,) = read_protocols(path)
-    assert (found.training, found.folds) == ({"epochs": 5, "copies": 1}, [4])
-    assert [row.name for row in found.rows] == ["edge-blind", "voting"]  # the line is always there
+    (protocol,) = read_protocols(path)
+    assert (protocol.training, protocol.folds) == ({"epochs": 5, "copies": 1}, [4])
+    assert [row.name for row in protocol.rows] == ["edge-blind", "voting"]  # the line is always there
 
 
 def test_rows_of_one_data_set_only(tmp_path: Path) -> None:
@@ -91,16 +91,16 @@ def test_rows_of_one_data_set_only(tmp_path: Path) -> None:
         + GOOD
         + "[[data]]\nname = 'MUTAG'\n"
     )
-    found, other = read_protocols(path)
-    assert [row.name for row in found.rows] == ["edge-blind", "voting"]
+    protocol, other = read_protocols(path)
+    assert [row.name for row in protocol.rows] == ["edge-blind", "voting"]
     assert [row.name for row in other.rows] == ["edge-blind", "v", "voting"]
 
 
 @pytest.mark.parametrize("name", ["quick", "full"])
 def test_the_published_configs_have_all_rows_for_all_nine_data_sets(name: str) -> None:
-    found = read_protocols(ROOT / "benchmarks" / f"{name}.toml", root="data")
-    assert len(found) == 9
-    for protocol in found:
+    protocols = read_protocols(ROOT / "benchmarks" / f"{name}.toml", root="data")
+    assert len(protocols) == 9
+    for protocol in protocols:
         names = [each for row in protocol.rows for each in (row.name, *row.readings.values())]
         assert names == [
             "edge-blind",

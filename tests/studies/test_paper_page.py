@@ -102,4 +102,4 @@ def test_wrong_and_abstained_count_as_not_certified(tmp_path: Path) -> None:
     read = read_certificates([path, path])
     reading = Reading("paper", 0.001, 10)
     assert read.radii[reading].tolist() == [[2, -1, -1]] * 2
-    assert read.curve("x", reading, 3).accuracy == pytest.approx(np.array([[1, 1, 1, 0]] * 2) / 3)
+    assert read.curve("x", reading, 3).networks == pytest.approx(np.array([[1, 1, 1, 0]] * 2) / 3)

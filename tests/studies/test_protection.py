@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from flipproof.studies.candidate import Candidate, Threat, baselines
 from flipproof.studies.experiment import Experiment
 from flipproof.studies.search_space import space
 from flipproof.studies.tuning import Trial, TrialWork
+from support.certified_runs import run_command
 from support.command_line import Command, Outcome, write_graphs
 
 KEYS = {"defence", "settings", "accuracy", "certified_accuracy", "interval", "edge_blind", "undefended"}
@@ -30,11 +32,22 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_graphs(tmp_path_factory.mktemp("protect") / "graphs", count=32, nodes=lambda index: 7 + index % 3)
 
 
-@pytest.fixture(autouse=True)
-def few_defences(monkeypatch: pytest.MonkeyPatch, undrawn: None) -> None:
-    """Those that need no minute."""
+@pytest.fixture(scope="module", autouse=True)
+def few_defences() -> Iterator[None]:
+    """Those that need no minute, and no figures."""
     names = ("local", "edge-blind", "none")
-    monkeypatch.setattr(candidate, "spaces", lambda: [space(name) for name in names])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(candidate, "spaces", lambda: [space(name) for name in names])
+        patch.setattr("flipproof.report.drawing.write_figures", lambda *drawn: [])
+        yield
+
+
+@pytest.fixture(scope="module")
+def whole(graphs: Path, few_defences: None) -> Path:
+    """What ``protect`` leaves when nothing stops it."""
+    out = graphs.parent / "whole"
+    run_command(graphs.parent, "protect", "--data", str(graphs), "--radius", "1", *QUICK, "--out", str(out))
+    return out
 
 
 def trials(out: Path) -> dict[str, bytes]:
@@ -42,24 +55,24 @@ def trials(out: Path) -> dict[str, bytes]:
         return {name: run.store.load(name) for name in run.store.finished()}
 
 
-def test_what_it_hands_over_is_what_the_commands_make(graphs: Path, tmp_path: Path, command: Command) -> None:
+def test_what_it_hands_over_is_what_the_commands_make(
+    graphs: Path, whole: Path, tmp_path: Path, command: Command
+) -> None:
     def typed(*words: object) -> Outcome:
         done = command(*words)
         assert done.code == 0, done.err
         return done
 
-    out = tmp_path / "p"
-    words = ("protect", "--data", graphs, "--radius", 1, *QUICK, "--out", out)
-    found = json.loads(typed(*words, "--json").out)
-    assert found.keys() >= KEYS
-    assert found["defence"] == "local"
-    low, high = found["interval"]
-    assert low <= found["certified_accuracy"]["1"] == found["withstood"] <= high
-    assert found["withstood"] >= found["edge_blind"]
-    assert found["accuracy"] == found["certified_accuracy"]["0"]
+    out, told = whole, json.loads((whole / "protect.json").read_text())
+    assert told.keys() >= KEYS
+    assert told["defence"] == "local"
+    low, high = told["interval"]
+    assert low <= told["certified_accuracy"]["1"] == told["withstood"] <= high
+    assert told["withstood"] >= told["edge_blind"]
+    assert told["accuracy"] == told["certified_accuracy"]["0"]
     # every trial is kept, the losers of the first round have no second one
     kept = {name for name in trials(out) if not name.startswith("final")}
-    assert len(kept) == len(found["trials"])
+    assert len(kept) == len(told["trials"])
     assert {"edge-blind", "clean, 3 epochs", "local 3, 3 epochs"} <= kept
     assert sum(name.startswith("local") and name.endswith(" 3 epochs") for name in kept) == 6
     assert sum(name.startswith("local") and name.endswith(" 24 epochs") for name in kept) <= 2
@@ -69,29 +82,28 @@ def test_what_it_hands_over_is_what_the_commands_make(graphs: Path, tmp_path: Pa
     split = DataSource(str(graphs), test=0.25).split(folder(graphs))
     assert certified["graphs"] == split.test_indices.tolist()
     summary = json.loads(typed("certify", "--model", out / "model", "--out", tmp_path / "r", "--json").out)
-    assert summary["certified_accuracy"]["1"] == found["certified_accuracy"]["1"]
+    assert summary["certified_accuracy"]["1"] == told["certified_accuracy"]["1"]
     typed("verify", out / "run")
     assert (out / "run" / "report.html").is_file()
     # the same weights without the search
-    train = shlex.split(found["next"][0].replace("MODEL", str(tmp_path / "m")))
+    train = shlex.split(told["next"][0].replace("MODEL", str(tmp_path / "m")))
     typed(*train[1:], "--quiet")
     assert load_metadata(tmp_path / "m").weights_hash == load_metadata(out / "model").weights_hash
     # in words, and nothing is done again
     before = trials(out)
-    said = typed(*words).out
+    said = typed("protect", "--data", graphs, "--radius", 1, *QUICK, "--out", out).out
     assert trials(out) == before
     for words_of_it in ("chosen: local", "95% interval", "predict with: from flipproof"):
         assert words_of_it in said
     namespace: dict[str, Any] = {"graph": folder(graphs)[0]}
-    exec(found["predict"].replace("LocalClassifier.load", "answer = LocalClassifier.load"), namespace)
+    exec(told["predict"].replace("LocalClassifier.load", "answer = LocalClassifier.load"), namespace)
     assert namespace["answer"].label in (0, 1)
 
 
 def test_stopped_anywhere_it_ends_the_same(
-    graphs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
+    graphs: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
 ) -> None:
     words = ("protect", "--data", graphs, "--radius", 1, *QUICK, "--quiet")
-    assert command(*words, "--out", tmp_path / "whole").code == 0
     out, work, left = tmp_path / "stopped", TrialWork.__call__, iter(range(4))
 
     def stopped(self: TrialWork, trial: Trial) -> dict[str, Any]:
@@ -107,11 +119,11 @@ def test_stopped_anywhere_it_ends_the_same(
     assert command(*words, "--out", out).code == 0
     after = trials(out)
     assert before.items() <= after.items()
-    assert after.keys() == trials(tmp_path / "whole").keys()
+    assert after.keys() == trials(whole).keys()
     for name in ("model", "edge_blind", "undefended"):
-        weights = [(tmp_path / run / name / "weights.safetensors").read_bytes() for run in ("whole", "stopped")]
+        weights = [(run / name / "weights.safetensors").read_bytes() for run in (whole, out)]
         assert weights[0] == weights[1]
-    tables = [(tmp_path / run / "run" / "certificates.parquet").read_bytes() for run in ("whole", "stopped")]
+    tables = [(run / "run" / "certificates.parquet").read_bytes() for run in (whole, out)]
     assert tables[0] == tables[1]
     # another attack is another search
     refused = command(*words[:4], 2, *words[5:], "--out", out)
@@ -129,13 +141,13 @@ def test_test_graphs_have_no_part_in_the_choice(graphs: Path, tmp_path: Path) ->
         (other / f"{data[index].name}").write_text("".join(path))
     changed = folder(other)
     assert any(changed[index].topology != data[index].topology for index in range(len(data)))
-    found = []
+    said = []
     for path in (graphs, other):
         source = DataSource(str(path), test=0.25, validation=0.25)
         experiment = Experiment(source, Threat(radius=1), ladder=(2,)).prepared()
-        said = [TrialWork(experiment)(Trial(one, 2)) for one in (*baselines(), *experiment.candidates)]
-        found.append([{key: value for key, value in one.items() if "seconds" not in key} for one in said])
-    assert found[0] == found[1]
+        trials_of = [TrialWork(experiment)(Trial(one, 2)) for one in (*baselines(), *experiment.candidates)]
+        said.append([{key: value for key, value in one.items() if "seconds" not in key} for one in trials_of])
+    assert said[0] == said[1]
 
 
 def test_where_edges_cannot_help_the_edge_blind_network_is_handed_over(tmp_path: Path, command: Command) -> None:
@@ -153,9 +165,9 @@ def test_where_edges_cannot_help_the_edge_blind_network_is_handed_over(tmp_path:
     assert done.code == 0, done.err
     assert "nothing beats ignoring edges" in done.out
     assert "handed over" in done.out
-    found = json.loads((out / "protect.json").read_text())
-    assert found["defence"] == "edge-blind"
-    assert found["withstood"] == found["edge_blind"] == 1
+    told = json.loads((out / "protect.json").read_text())
+    assert told["defence"] == "edge-blind"
+    assert told["withstood"] == told["edge_blind"] == 1
     assert load_metadata(out / "model").metadata["defence"] == {"name": "edge-blind"}
     assert not (out / "edge_blind").exists()  # it is the model
 
@@ -183,7 +195,7 @@ def test_what_cannot_be_used_is_refused(
 def test_every_defence_proposes_settings_for_the_attack() -> None:
     graphs = topologies(16)
     proposed = {
-        name: [Candidate(kind, found).title for found in kind.candidates(graphs, 3)]
+        name: [Candidate(kind, settings).title for settings in kind.candidates(graphs, 3)]
         for name in ("local", "voting", "edge-blind", "none")
         for kind in [space(name)]
     }

@@ -17,9 +17,9 @@ from scipy import stats
 import flipproof as fp
 from flipproof import certified_accuracy, defences
 from flipproof.cli import choosing_commands
-from flipproof.report.content import RADII
+from flipproof.report.content import ATTACKERS, RADII
 from flipproof.runs.run_folder import StudySettings, open_run, written_run
-from flipproof.studies.benchmark_config import read_protocols
+from flipproof.studies.benchmark_config import Protocol, Row, read_protocols
 from flipproof.studies.benchmark_jobs import Job, JobWork, finished_jobs, jobs_of
 from flipproof.studies.standings import DataStandings, Measured, RowStanding
 from support.command_line import Command
@@ -47,7 +47,7 @@ readings = { votes = "votes" }
 name = "topologies:48"
 """
 ROWS = ["edge-blind", "voting", "GNNCert", "smoothing", "votes"]
-WRITTEN = ("results.csv", "results.json", "tables.tex", "figures/topologies-48.svg")
+WRITTEN = ("results.csv", "results.json", "tables.tex")
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,12 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("config") / "tiny.toml"
     path.write_text(CONFIG)
     return path
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flipproof.studies.standings.curves_figure", lambda *drawn: [])
+    monkeypatch.setattr("flipproof.studies.standings.inline_svg", lambda stem: "")
 
 
 @pytest.fixture(scope="module")
@@ -105,10 +111,10 @@ def test_means_and_intervals_are_those_of_the_folds(finished: Path) -> None:
                 for row in rows
                 if (row["method"], row["attacker"], row["radius"]) == (stated["method"], "any flips", str(r))
             ]
-            found = stated["certified_accuracy"]["any flips"][str(r)]
-            assert found["mean"] == pytest.approx(np.mean(shares), abs=1e-5)
+            measured = stated["certified_accuracy"]["any flips"][str(r)]
+            assert measured["mean"] == pytest.approx(np.mean(shares), abs=1e-5)
             half = stats.t.ppf(0.975, 1) * np.std(shares, ddof=1) / np.sqrt(2)
-            assert found["interval"] == pytest.approx([np.mean(shares) - half, np.mean(shares) + half], abs=1e-4)
+            assert measured["interval"] == pytest.approx([np.mean(shares) - half, np.mean(shares) + half], abs=1e-4)
             assert data["limit"][str(r)] >= 0.5
         assert stated["under_attack"]["mean"] <= 1
 
@@ -130,8 +136,8 @@ def test_a_job_is_what_the_library_says(config: Path, finished: Path) -> None:
     assert [one["validation"] for one in stored["tried"]] == pytest.approx(scores, abs=1e-6)
     best = classifiers[int(np.argmax(scores))]
     assert stored["chosen"] == {"groups": best.groups.count}
-    assert stored["rows"]["voting"]["radius"] == [found.radius for found in best.certify_all(parts.test)]
-    assert stored["rows"]["GNNCert"]["radius"] == [found.radius for found in best.certify_all(parts.test, depth=0)]
+    assert stored["rows"]["voting"]["radius"] == [one.radius for one in best.certify_all(parts.test)]
+    assert stored["rows"]["GNNCert"]["radius"] == [one.radius for one in best.certify_all(parts.test, depth=0)]
     assert stored["graphs"] == parts.test_indices.tolist()
 
 
@@ -164,7 +170,7 @@ class Counted:
 
 
 def test_a_benchmark_that_was_stopped_ends_in_the_same_bytes(
-    config: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
+    config: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command, undrawn: None
 ) -> None:
     out, counted = tmp_path / "out", Counted(monkeypatch)
     words = ("benchmark", config, "--out", out, "--workers", 1)
@@ -204,7 +210,7 @@ def test_two_processes_are_refused(config: Path, finished: Path, command: Comman
 
 
 def test_parts_can_be_run_and_another_config_never_overwrites(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command, undrawn: None
 ) -> None:
     out, path, counted = tmp_path / "out", tmp_path / "b.toml", Counted(monkeypatch)
     words = ("benchmark", path, "--out", out, "--workers", 1)
@@ -241,7 +247,7 @@ def test_parts_can_be_run_and_another_config_never_overwrites(
 
 
 def test_the_method_that_the_documentation_adds_is_a_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Command, undrawn: None
 ) -> None:
     page = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text()
     module, config = (re.findall(rf"^```{kind}\n(.*?)^```$", page, flags=re.S | re.M) for kind in ("python", "toml"))
@@ -276,15 +282,23 @@ def test_other_settings_and_other_data_are_other_jobs(config: Path) -> None:
     assert first < digests(CONFIG.replace("folds = [0, 1]", "folds = [0, 1, 2]"))
 
 
+def standing(name: str, *folds: dict[str, list[int]]) -> RowStanding:
+    """A method with these answers and radii in each fold; "line" ignores edges."""
+    row = Row(defence="edge-blind" if name == "line" else "none", name=name)
+    facts = [
+        {"graphs": fold["labels"], "labels": fold["labels"], "majority": 0.5}
+        | {"rows": {name: {"predicted": fold["answers"], **dict.fromkeys(ATTACKERS, fold["radii"])}}}
+        for fold in folds
+    ]
+    return RowStanding(name, row, dict(enumerate(facts)))
+
+
 def test_a_single_fold_has_the_interval_of_its_graphs_and_a_collapsed_method_is_named() -> None:
     def row(name: str, answers: list[int]) -> RowStanding:
-        labels = [0, 0, 1, 1]
-        radii = np.array([2 if one == label else -1 for one, label in zip(answers, labels, strict=True)])
-        facts = {"graphs": [0, 1, 2, 3], "labels": labels, "rows": {name: {"predicted": answers}}}
-        return RowStanding(name, None, name == "line", (0,), {"radius": (radii,)}, (facts,))
+        return standing(name, {"labels": [0, 0, 1, 1], "answers": answers, "radii": [2] * 4})
 
     rows = (row("line", [0, 0, 1, 0]), row("collapsed", [1, 1, 1, 1]))
-    data = DataStandings("d", "d", 4, Measured((0.5,), 4), rows, None, 3)
+    data = DataStandings(Protocol(name="d"), rows)
     assert str(rows[0].accuracy(1)) == "0.750 (.19-.99)"
     assert rows[0].accuracy(1).to_dict()["interval"] == pytest.approx([0.194120, 0.993691], abs=1e-5)
     assert (rows[0].collapsed, rows[1].collapsed) == (False, True)
@@ -293,13 +307,11 @@ def test_a_single_fold_has_the_interval_of_its_graphs_and_a_collapsed_method_is_
 
 
 def test_paired_tests_compare_the_best_with_each_other_and_count_themselves() -> None:
-    def row(name: str, radii: list[list[int]]) -> RowStanding:
-        found = tuple(np.array(part) for part in radii)
-        facts = tuple({"graphs": list(range(len(part))), "majority": 0.5} for part in radii)
-        return RowStanding(name, None, name == "line", (0, 1), {"radius": found}, facts)
+    def row(name: str, *folds: list[int]) -> RowStanding:
+        return standing(name, *({"labels": [0] * 12, "answers": [0] * 12, "radii": radii} for radii in folds))
 
-    strong, weak = [[3] * 12, [3] * 12], [[-1] * 12, [3] * 12]
-    data = DataStandings("d", "d", 24, Measured((0.5,)), (row("line", weak), row("strong", strong)), None, 3)
+    strong, weak = row("strong", [3] * 12, [3] * 12), row("line", [-1] * 12, [3] * 12)
+    data = DataStandings(Protocol(name="d"), (weak, strong))
     tests = data.tests()
     assert [(test.first, test.second, test.radius) for test in tests][:4] == [
         ("strong", "line", r) for r in (0, 1, 2, 3)
@@ -308,7 +320,7 @@ def test_paired_tests_compare_the_best_with_each_other_and_count_themselves() ->
     assert tests[0].comparisons == len(RADII)
     assert tests[0].adjusted == pytest.approx(6 * 2 * 0.5**12)
     # which row is the best is read off the same graphs: every two rows are counted
-    middling = row("middling", [[3] * 11 + [-1], [3] * 12])
+    middling = row("middling", [3] * 11 + [-1], [3] * 12)
     three = replace(data, rows=(*data.rows, middling)).tests()
     assert [(test.first, test.second) for test in three][:2] == [("strong", "line"), ("strong", "middling")]
     assert {test.comparisons for test in three} == {3 * len(RADII)}

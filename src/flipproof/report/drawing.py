@@ -29,11 +29,19 @@ _FORMATS = ("svg", "pdf", "png")
 
 @dataclass(frozen=True, eq=False)
 class NetworksCurve:
-    """Certified accuracy of several networks on the same graphs, ``accuracy[network, r]``."""
+    """Certified accuracy of several networks on the same graphs, ``networks[network, r]``: their mean and their range."""
 
     name: str
-    accuracy: NDArray[np.float64]
+    networks: NDArray[np.float64]
     graphs: int
+
+    @property
+    def accuracy(self) -> NDArray[np.float64]:
+        return np.asarray(self.networks.mean(axis=0))
+
+    @property
+    def band(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return self.networks.min(axis=0), self.networks.max(axis=0)
 
 
 @dataclass(frozen=True)
@@ -81,11 +89,9 @@ def _draw_panel(axes: Any, panel: Panel, share: str) -> None:
     import matplotlib
 
     count = len(panel.curves)
-    shades = matplotlib.colormaps["viridis"](
-        np.linspace(0.0, 0.8, count)
-    )  # dark to light: they print as shades of grey
+    shades = matplotlib.colormaps["viridis"](np.linspace(0.0, 0.8, count))  # dark to light: shades of grey in print
     for place, (curve, colour) in enumerate(zip(panel.curves, shades, strict=True)):
-        middle, low, high = _ends(curve)
+        middle, (low, high) = curve.accuracy, curve.band
         radii, shown = np.arange(len(middle)), middle > 0  # beyond the largest radius all curves are the same line
         shown[: 1 + int(shown.sum())] = True
         style = {"color": colour, "linestyle": _LINES[place % 6]}
@@ -111,22 +117,15 @@ def _draw_panel(axes: Any, panel: Panel, share: str) -> None:
     axes.set_title(plain_text(panel.title), fontsize=9, loc="left")
 
 
-def _ends(curve: Curve | NetworksCurve) -> tuple[NDArray[np.float64], ...]:
-    """A curve, and the ends of its interval or range."""
-    if isinstance(curve, NetworksCurve):
-        return curve.accuracy.mean(axis=0), curve.accuracy.min(axis=0), curve.accuracy.max(axis=0)
-    return curve.accuracy, *curve.band
-
-
 def _panel_rows(panel: Panel) -> Iterator[dict[str, Any]]:
     """The numbers of curves and, at last, of the edge-blind line, if all curves are about equally many graphs."""
     graphs = {curve.graphs for curve in panel.curves}
     line = [] if panel.floor is None else [Curve("edge-blind", (round(panel.floor * max(graphs)),), max(graphs))]
     for curve in (*panel.curves, *(line if len(graphs) == 1 else ())):
-        for r, values in enumerate(np.transpose(_ends(curve))):
+        for r, values in enumerate(zip(curve.accuracy, *curve.band, strict=True)):
             row = {"panel": panel.title, "curve": curve.name, "r": "every" if curve in line else r}
             if isinstance(curve, NetworksCurve):
-                row |= {"networks": len(curve.accuracy), "test_graphs": curve.graphs}
+                row |= {"networks": len(curve.networks), "test_graphs": curve.graphs}
                 names = ("certified_accuracy", "lowest_network", "highest_network")
             else:
                 row |= {"certified_graphs": curve.certified[r], "test_graphs": curve.graphs}
@@ -212,8 +211,8 @@ def _attacked_panel(run: CertifiedRun) -> Panel:
     """The graphs that were attacked: accuracy after the attacks found beside certified accuracy, an upper and a lower bound."""
     under_attack = run.under_attack
     certified = run.certified_of_attacked or run.curve(top=len(next(iter(under_attack.values())).certified) - 1)
-    found = [replace(curve, name=f"after attacks on {run.targets[role]}") for role, curve in under_attack.items()]
-    return Panel(f"{run.name}: {certified.graphs} graphs attacked", (replace(certified, name=CERTIFIED), *found))
+    after = [replace(curve, name=f"after attacks on {run.targets[role]}") for role, curve in under_attack.items()]
+    return Panel(f"{run.name}: {certified.graphs} graphs attacked", (replace(certified, name=CERTIFIED), *after))
 
 
 def _add_remove(stem: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
@@ -246,11 +245,11 @@ def _add_remove(stem: Path, runs: Sequence[CertifiedRun]) -> list[Path]:
 def draw_attacks(folder: Path, attacked: Attacked, words: Mapping[str, str]) -> None:
     """The figure of a run of attacks; ``words`` say who was attacked, by role."""
     summary, graphs = attacked.summary, len(attacked.graphs)
-    found = [
+    shown = [
         (f"after attacks on {words[role]}", shares, graphs) for role, shares in summary["accuracy_under_attack"].items()
     ]
     if "certified_accuracy" in summary:
-        found.append((CERTIFIED, summary["certified_accuracy"], summary["certified_graphs"]))
-    curves = tuple(Curve(name, tuple(round(share * count) for share in shares), count) for name, shares, count in found)
+        shown.append((CERTIFIED, summary["certified_accuracy"], summary["certified_graphs"]))
+    curves = tuple(Curve(name, tuple(round(share * count) for share in shares), count) for name, shares, count in shown)
     title = f"{graphs} graphs, attacks of up to {summary['budget']} flips"
     curves_figure(folder / "accuracy_under_attack", [Panel(title, curves)], share="accuracy")

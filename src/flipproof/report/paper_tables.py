@@ -11,6 +11,8 @@ from flipproof.errors import InputError
 from flipproof.report.content import ATTACKERS, RADII, TableRun, curve_range, paired
 from flipproof.report.templates import Cell, latex_table, latex_text
 
+_SHARES = ("certified_accuracy", "low95", "high95")
+
 
 def long_csv(runs: Sequence[TableRun], radii: Sequence[int] | None = None) -> str:
     """One row per run, attacker and radius, by default up to the first at which nothing is certified; see docs/papers.md."""
@@ -23,9 +25,11 @@ def long_csv(runs: Sequence[TableRun], radii: Sequence[int] | None = None) -> st
             curve = Curve.of(run.name, run.radii[attacker], max(shown))
             for r in shown:
                 counts = {"radius": r, "certified_graphs": curve.certified[r], "graphs": curve.graphs}
-                shares = _shares("certified_accuracy", "", curve, r) | _shares(
-                    "edge_blind_accuracy", "edge_blind_", _line(run)
-                )
+                shares = dict(zip(_SHARES, _ends(curve, r), strict=True))
+                shares |= {
+                    f"edge_blind_{name.removeprefix('certified_')}": end
+                    for name, end in zip(_SHARES, _ends(_line(run)), strict=True)
+                }
                 lines.append({**about, "attacker": words, **counts, **shares})
     return _csv(lines)
 
@@ -34,16 +38,15 @@ def _line(run: TableRun) -> Curve | None:
     return None if run.line is None else Curve("edge-blind", (run.line,), len(run.rows))
 
 
-def _shares(name: str, prefix: str, curve: Curve | None, r: int = 0) -> dict[str, str]:
-    values = [] if curve is None else [curve.accuracy[r], *(end[r] for end in curve.band)]
-    shown = [f"{value:.6f}" for value in values] or [""] * 3
-    return dict(zip((name, f"{prefix}low95", f"{prefix}high95"), shown, strict=True))
+def _ends(curve: Curve | None, r: int = 0) -> list[float | None]:
+    """A share and the ends of its interval, where they are known."""
+    return [None] * 3 if curve is None else [curve.accuracy[r], *(end[r] for end in curve.band)]
 
 
 def _csv(lines: Sequence[Mapping[str, Any]]) -> str:
     import pandas
 
-    return str(pandas.DataFrame(lines).to_csv(index=False, lineterminator="\n"))
+    return str(pandas.DataFrame(lines).to_csv(index=False, lineterminator="\n", float_format="%.6f"))
 
 
 def paired_csv(runs: Sequence[TableRun], radii: Sequence[int] | None = None) -> str:
@@ -56,14 +59,13 @@ def paired_csv(runs: Sequence[TableRun], radii: Sequence[int] | None = None) -> 
                 f"paired tests need runs on the same graphs; {run.name} and {runs[0].name} certify different ones (certify the "
                 "same data, split and part)"
             )
-    plain, lines = ("first", "second", "radius", "graphs", "both", "only_first", "only_second", "neither"), []
+    plain, lines = (
+        ("first", "second", "radius", "graphs", "both", "only_first", "only_second", "neither", "difference"),
+        [],
+    )
     for test in paired(runs, _shown(runs, radii)):
-        values = {
-            "difference": f"{test.difference:.6f}",
-            "p_value": f"{test.p_value:.6g}",
-            "p_holm": f"{test.adjusted:.6g}",
-        }
-        lines.append({name: getattr(test, name) for name in plain} | values | {"comparisons": test.comparisons})
+        chances = {"p_value": f"{test.p_value:.6g}", "p_holm": f"{test.adjusted:.6g}", "comparisons": test.comparisons}
+        lines.append({name: getattr(test, name) for name in plain} | chances)
     return _csv(lines)
 
 
@@ -87,18 +89,7 @@ def _accuracy_table(runs: Sequence[TableRun], shown: Sequence[int]) -> str:
     attackers = ["radius"] if all(run.symmetric or run.edge_blind for run in runs) else list(ATTACKERS)
     several = len(attackers) > 1
     head = ["run", "defence", *["attacker"] * several, *(f"$r={r}$" for r in shown), "average radius"]
-    groups = [
-        [
-            [
-                latex_text(run.name),
-                latex_text(run.defence),
-                *[ATTACKERS[attacker]] * several,
-                *_cells(run, attacker, shown),
-            ]
-            for run in runs
-        ]
-        for attacker in attackers
-    ]
+    groups = [[_named(run, attacker, several) + _cells(run, attacker, shown) for run in runs] for attacker in attackers]
     counts = sorted({len(run.rows) for run in runs})
     data = ", ".join(dict.fromkeys(latex_text(run.settings.data) for run in runs))
     caption = (
@@ -117,6 +108,10 @@ def _accuracy_table(runs: Sequence[TableRun], shown: Sequence[int]) -> str:
     return latex_table(head, groups, caption=caption, label="tab:certified-accuracy", texts=2 + several)
 
 
+def _named(run: TableRun, attacker: str, several: bool) -> list[Cell]:
+    return [latex_text(run.name), latex_text(run.defence), *[ATTACKERS[attacker]] * several]
+
+
 def _share(curve: Any, r: int = 0) -> tuple[str, str]:
     """A share in per cent, and its interval."""
     low, high = (100 * end[r] for end in curve.band)
@@ -126,11 +121,8 @@ def _share(curve: Any, r: int = 0) -> tuple[str, str]:
 def _cells(run: TableRun, attacker: str, shown: Sequence[int]) -> list[Cell]:
     """Certified accuracy at each radius, and the average radius."""
     radii = run.radii[attacker]
-    curve, mean, interval = (
-        Curve.of(run.name, radii, max(shown)),
-        f"{mean_radius(radii):.2f}",
-        mean_radius_interval(radii),
-    )
+    curve, interval = Curve.of(run.name, radii, max(shown)), mean_radius_interval(radii)
+    mean = f"{mean_radius(radii):.2f}"
     average: Cell = mean if interval is None else (mean, f"[{interval[0]:.2f}, {interval[1]:.2f}]")
     return [*(_share(curve, r) for r in shown), "unlimited" if run.edge_blind else average]
 

@@ -85,7 +85,7 @@ def read_run(folder: Path, name: str, advance: Callable[[int], None] = lambda am
                 )
             rows.append(_shortened(row, kept) if many else row)
             own = Reading(row["predicted"], *(row[column] for column in (*ATTACKERS, "p_lower")))
-            others = {method: Reading.of(found) for method, found in request.readings(evidence).items()}
+            others = {method: Reading.of(other) for method, other in request.readings(evidence).items()}
             for method, reading in {rows[0]["method"]: own, **others}.items():
                 readings.setdefault(method, {})[index] = reading
             if not many:

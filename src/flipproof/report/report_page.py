@@ -226,7 +226,7 @@ def _counted(run: CertifiedRun, top: int) -> dict[str, Any]:
             classes[row["label"]][min(top, radius + 1)] += 1
         spots["sizes"].setdefault((row["nodes"], radius), []).append(row["graph"])
         if len(run.readings) > 1:
-            own, other = (found[row["graph"]].radius for found in list(run.readings.values())[:2])
+            own, other = (by_graph[row["graph"]].radius for by_graph in list(run.readings.values())[:2])
             spots["pairs"].setdefault((other, own), []).append(row["graph"])
     return {"classes": classes} | {
         key: [
@@ -253,7 +253,7 @@ def _cell(run: CertifiedRun, row: Mapping[str, Any], drawn: bool) -> dict[str, A
         "counts": list(row["counts"]),
         "slots": row["num_slots"],
         "grid": [] if run.symmetric else [sum(line) for line in row["grid"]],
-        "by": {method: _reading(found[index]) for method, found in run.readings.items()},
+        "by": {method: _reading(by_graph[index]) for method, by_graph in run.readings.items()},
         "attacks": {role: _attack(result) for role, result in run.attacks.get(index, {}).items()},
         **weak,
     }

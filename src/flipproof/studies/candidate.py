@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from flipproof.defences.defence import DefendedClassifier, ask_all
 from flipproof.errors import InputError
 from flipproof.fields import from_plain
 from flipproof.graphs import Graph
-from flipproof.studies.search_space import Space, default_features, fit_edge_blind, space, spaces
+from flipproof.studies.search_space import Space, default_features, fit_edge_blind, hint, space, spaces
 
 if TYPE_CHECKING:
     from flipproof.datasets import Dataset
@@ -233,34 +232,26 @@ def check_networks(names: Sequence[str]) -> None:
             raise InputError(f"--model must be one of {', '.join(known)}; got {name!r} (give it once per network)")
 
 
-def hint(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(known)) or 'none'}"
-
-
 def configured_candidates(name: str, tables: Sequence[Mapping[str, Any]]) -> tuple[Candidate, ...]:
     """A defence with each of the settings of a config file."""
     if name not in defence_names():
         raise InputError(f"defence must be one of {', '.join(defence_names())}; got {name!r}")
     defence = space(name)
-    known = [option.name for option in (*defence.settings, *defence.training_options)]
-    for key in (key for table in tables for key in table):
-        if key not in known:
-            raise InputError(f"settings: {key} is no setting of {name} ({hint(key, known)})")
     try:
         return tuple(Candidate(defence, defence.entry(table)) for table in tables or [{}])
     except InputError as error:
         raise InputError(f"settings: {error}") from error
 
 
-def check_sampling(sampling: Mapping[str, Any], candidate: Candidate | None = None) -> None:
-    """Refuse what certificates of the candidate, or of no defence, take."""
+def check_sampling(sampling: dict[str, Any], candidate: Candidate | None = None) -> dict[str, Any]:
+    """The values, unless certificates of the candidate, or of every defence, take no such thing."""
     kinds = spaces() if candidate is None else [candidate.defence]
     known = {option.name for kind in kinds for option in kind.asking}
     for key in sampling:
         if key not in known:
             who = "a defence" if candidate is None else candidate.defence.name
             raise InputError(f"asked.{key} is nothing that {who} takes ({hint(key, known)})")
+    return sampling
 
 
 def named_candidates(texts: Sequence[str]) -> tuple[Candidate, ...]:

@@ -27,7 +27,8 @@ from flipproof.noise import STREAM_VERSION
 from flipproof.progress import note, progress
 from flipproof.runs.certifying import model_paths
 from flipproof.runs.run_folder import CertifySettings
-from flipproof.studies.candidate import Candidate, Learned, Threat, baselines, compared_defences, hint, on_networks
+from flipproof.studies.candidate import Candidate, Learned, Threat, baselines, compared_defences, on_networks
+from flipproof.studies.search_space import hint
 
 Piece = TypeVar("Piece", bound=Any)
 """A piece of a study, small enough to be sent to a process, with a name and a ``weight``: its rough cost."""
@@ -206,8 +207,8 @@ def check_features(data: Dataset, graphs: Sequence[Graph], hooks: Sequence[Any])
         refuse_clean_edges(list(graphs), data.feature_names)
 
 
-def check_training(training: Mapping[str, Any]) -> None:
-    """Refuse what :func:`flipproof.train` would refuse, before any graph is read."""
+def check_training(training: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of :func:`flipproof.train`, unless it would refuse them."""
     from flipproof.training import train
     from flipproof.training.loop import Hyperparameters
 
@@ -219,6 +220,7 @@ def check_training(training: Mapping[str, Any]) -> None:
     if not isinstance(training.get("class_weights", False), bool):
         raise InputError(f"class_weights must be true or false; got {training['class_weights']!r}")
     Hyperparameters.of(**{**known, **training, "seed": 0})
+    return training
 
 
 def ladder_of(epochs: int) -> tuple[int, ...]:

@@ -195,15 +195,11 @@ def run_experiment(settings: Settings, folder: Path, *, workers: int | None, qui
         missing = [job for job in settings.jobs() if not job.done(settings, folder)]
         path = folder / "seconds.json"
         noted = json.loads(path.read_text()) if path.exists() else {}
-        for jobs in _stages(missing):
+        for jobs in (
+            [job for job in missing if (job == _CLEAN) is first] for first in (True, False)
+        ):  # others start from it
             for job, seconds in run_jobs("working", jobs, Work(settings, folder), workers=workers, quiet=quiet):
                 write_json(path, noted := {**noted, job.name: round(seconds, 3)})
-
-
-def _stages(jobs: Sequence[Job]) -> list[list[Job]]:
-    """The jobs that others start from, then the rest."""
-    starts = {job.needs for job in jobs}
-    return [[job for job in jobs if (job in starts) is first] for first in (True, False)]
 
 
 @dataclass(frozen=True)

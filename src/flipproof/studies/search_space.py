@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import difflib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -85,9 +86,10 @@ class Space:
         return to_plain(from_plain(self.kind, values)) | trained
 
     def entry(self, values: Mapping[str, Any]) -> Settings:
-        names = [*(option.name for option in self.settings), *self.trained_settings]
-        if values.keys() - set(names):
-            raise InputError(f"{self.name} takes tables with {', '.join(names) or 'nothing'}; got {values!r}")
+        known = [*(option.name for option in self.settings), *self.trained_settings]
+        for key in values:
+            if key not in known:
+                raise InputError(f"{key} is no setting of {self.name} ({hint(key, known)})")
         return self.checked(values)
 
     def candidates(self, graphs: Dataset, attack: Attack | None = None) -> list[Settings]:
@@ -99,6 +101,12 @@ class Space:
     def request(self, values: Mapping[str, Any], *, graphs: int = 1) -> Any:
         """What every graph is asked: those of the values that the defence knows."""
         return from_plain(self.kind.request, {**values, "graphs": graphs})
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """What may have been meant by a name that is not known."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(known)) or 'none'}"
 
 
 def _noises(graphs: Dataset, attack: Attack | None) -> list[Settings]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from flipproof.studies.benchmark_jobs import LIMIT, Job
 
 _SIGNIFICANT = 0.05
 _MAJORITY = "majority class"
+_COLUMNS = ("data", "method", "fold", "graphs", "attacker", "radius", "certified_accuracy", "low95", "high95")
 
 
 @dataclass(frozen=True)
@@ -76,17 +78,26 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class RowStanding:
-    """A method on one data set, over its finished folds; ``reads`` is the row whose evidence it reads, if not its own.
+    """A method on one data set, a row of the config or another reading of its evidence; ``folds`` are the finished ones.
 
-    ``radii`` holds, by attacker and fold, the right radii of the test graphs; ``facts`` what else the jobs recorded.
+    ``radii`` holds, by attacker and fold, the right radii of the test graphs.
     """
 
     name: str
-    reads: str | None
-    edge_blind: bool
-    folds: tuple[int, ...]
-    radii: Mapping[str, tuple[IntArray, ...]]
-    facts: tuple[Mapping[str, Any], ...]
+    row: Row
+    folds: Mapping[int, Mapping[str, Any]]
+
+    @cached_property
+    def radii(self) -> dict[str, list[IntArray]]:
+        own = [(facts["rows"][self.name], facts["labels"]) for facts in self.facts]
+        return {
+            attacker: [right_radii(stated[attacker], stated["predicted"], labels) for stated, labels in own]
+            for attacker in ATTACKERS
+        }
+
+    @property
+    def facts(self) -> list[Mapping[str, Any]]:
+        return list(self.folds.values())
 
     @property
     def collapsed(self) -> bool:
@@ -116,24 +127,32 @@ class RowStanding:
         """The settings that validation graphs chose, fold by fold."""
         return [
             " ".join(
-                f"{key} {f'{value:.4g}' if isinstance(value, float) else value}"
-                for key, value in facts["chosen"].items()
+                f"{key} {f'{value:.4g}' if isinstance(value, float) else value}" for key, value in settings.items()
             )
-            for facts in self.facts
+            for settings in (facts["chosen"] for facts in self.facts)
         ]
 
 
 @dataclass(frozen=True, eq=False)
 class DataStandings:
-    """Everything measured on one data set."""
+    """Everything measured on one data set; ``limit`` is what the task allows, by radius."""
 
-    name: str
-    title: str
-    graphs: int
-    majority: Measured
-    rows: tuple[RowStanding, ...]
-    limit: tuple[float, ...] | None
-    budget: int
+    protocol: Protocol
+    rows: Sequence[RowStanding]
+    limit: Mapping[int, float] | None = None
+
+    @property
+    def title(self) -> str:
+        return self.protocol.title
+
+    @property
+    def graphs(self) -> int:
+        return sum(len(facts["graphs"]) for facts in self.line.facts)
+
+    @property
+    def majority(self) -> Measured:
+        facts = self.line.facts
+        return Measured(tuple(float(one["majority"]) for one in facts), len(facts[0]["graphs"]))
 
     @property
     def collapsed(self) -> str:
@@ -147,7 +166,7 @@ class DataStandings:
 
     @property
     def line(self) -> RowStanding:
-        return next(row for row in self.rows if row.edge_blind)
+        return next(row for row in self.rows if row.row.edge_blind)
 
     def tests(self) -> list[PairedTest]:
         """The best row at each radius against every other one that has the same folds.
@@ -158,7 +177,7 @@ class DataStandings:
         values: list[float] = []
         for radius in RADII:
             best = self.best(radius)
-            rivals = [row for row in self.rows if row is not best and row.folds == best.folds]
+            rivals = [row for row in self.rows if row is not best and row.folds.keys() == best.folds.keys()]
             for place, row in enumerate([best, *rivals]):
                 pairs = {one.name: np.concatenate(one.radii["radius"]) for one in (row, *rivals[place:])}
                 tests = compare_radii(pairs, [radius])
@@ -169,10 +188,10 @@ class DataStandings:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "data": self.name,
+            "data": self.protocol.name,
             "test_graphs": self.graphs,
             "majority_class": self.majority.to_dict(),
-            "limit": None if self.limit is None else dict(zip(map(str, RADII), self.limit, strict=True)),
+            "limit": self.limit and {str(r): share for r, share in self.limit.items()},
             "methods": [
                 {
                     "method": row.name,
@@ -183,8 +202,8 @@ class DataStandings:
                         for attacker, words in ATTACKERS.items()
                     },
                     "average_certified_radius": row.average_radius.to_dict(),
-                    "under_attack": None if row.under_attack is None else row.under_attack.to_dict(),
-                    "attack_budget": self.budget,
+                    "under_attack": row.under_attack and row.under_attack.to_dict(),
+                    "attack_budget": self.protocol.attack_budget,
                 }
                 for row in self.rows
             ],
@@ -196,61 +215,45 @@ def standings(protocols: Sequence[Protocol], finished: Mapping[Job, Mapping[str,
     """What finished jobs amount to; data sets without an edge-blind line are left out."""
     all_data = []
     for protocol in protocols:
-        own = {job: content for job, content in finished.items() if job.data == protocol.name}
-        rows = [standing for row in protocol.rows for standing in _standings_of(row, own)]
-        limit = next((content for job, content in own.items() if job.row == LIMIT), None)
-        for line in [row for row in rows if row.edge_blind][:1]:
-            graphs = [len(facts["graphs"]) for facts in line.facts]
-            majority = Measured(tuple(float(facts["majority"]) for facts in line.facts), graphs[0])
-            shares_left = None if limit is None else tuple(most / limit["graphs"] for most in limit["most"])
-            about = (protocol.name, protocol.title, sum(graphs), majority)
-            all_data.append(DataStandings(*about, tuple(rows), shares_left, protocol.attack_budget))
+        by_row: dict[str, dict[int, Mapping[str, Any]]] = {}
+        for job in sorted((job for job in finished if job.data == protocol.name), key=lambda job: job.fold):
+            by_row.setdefault(job.row, {})[job.fold] = finished[job]
+        rows = [
+            RowStanding(name, row, by_row[row.name])
+            for row in protocol.rows
+            if row.name in by_row
+            for name in row.names
+        ]
+        if any(row.row.edge_blind for row in rows):
+            limit = next(iter(by_row.get(LIMIT, {}).values()), None)
+            left = (
+                None
+                if limit is None
+                else {r: most / limit["graphs"] for r, most in zip(RADII, limit["most"], strict=True)}
+            )
+            all_data.append(DataStandings(protocol, rows, left))
     return all_data
 
 
-def _standings_of(row: Row, contents: Mapping[Job, Mapping[str, Any]]) -> list[RowStanding]:
-    """A row and its other readings over the finished folds; nothing if there are none."""
-    jobs = sorted((job for job in contents if job.row == row.name), key=lambda job: job.fold)
-    facts, numbers = tuple(contents[job] for job in jobs), tuple(job.fold for job in jobs)
-
-    def radii(name: str, attacker: str) -> tuple[IntArray, ...]:
-        own = [(content["rows"][name], content["labels"]) for content in facts]
-        return tuple(right_radii(recorded[attacker], recorded["predicted"], labels) for recorded, labels in own)
-
-    return [
-        RowStanding(
-            name,
-            None if name == row.name else row.name,
-            row.edge_blind,
-            numbers,
-            {attacker: radii(name, attacker) for attacker in ATTACKERS},
-            facts,
-        )
-        for name in (row.names if jobs else ())
-    ]
-
-
-def _results(data: DataStandings) -> list[dict[str, Any]]:
+def _results(data: DataStandings) -> Iterator[dict[str, Any]]:
     """The lines of ``results.csv``: a data set's methods, folds, attackers and radii."""
-    lines: list[dict[str, Any]] = []
     for row, (place, number) in [(one, fold) for one in data.rows for fold in enumerate(one.folds)]:
-        about, facts = {"data": data.name, "method": row.name, "fold": number}, row.facts[place]
-        graphs = len(facts["graphs"])
+        facts, radii = row.facts[place], row.radii["radius"][place]
         measured = [
-            (graphs, words, r, row.accuracy(r, attacker).values[place])
-            for attacker, words in ATTACKERS.items()
-            for r in RADII
+            (len(radii), words, r, row.accuracy(r, column)) for column, words in ATTACKERS.items() for r in RADII
         ]
         if row.under_attack is not None:
-            left = row.under_attack.values[place]
-            measured.append((len(facts["attacked"]["graphs"]), "strongest attack found", data.budget, left))
-        ends: list[Any] = [share_interval(round(share * count), count) for count, _, _, share in measured]
-        mean = (graphs, "any flips", "average", row.average_radius.values[place])
-        ends.append(mean_radius_interval(row.radii["radius"][place]) or (None, None))
-        for (count, words, at, share), (low, high) in zip([*measured, mean], ends, strict=True):
-            shown = {"certified_accuracy": share, "low95": low, "high95": high}
-            lines.append({**about, "graphs": count, "attacker": words, "radius": at, **shown})
-    return lines
+            attacked = len(facts["attacked"]["graphs"])
+            measured.append((attacked, "strongest attack found", data.protocol.attack_budget, row.under_attack))
+        lines: list[tuple[Any, ...]] = [
+            (graphs, words, r, one.values[place], *share_interval(round(one.values[place] * graphs), graphs))
+            for graphs, words, r, one in measured
+        ]
+        lines.append(
+            (len(radii), "any flips", "average", mean_radius(radii), *(mean_radius_interval(radii) or (None, None)))
+        )
+        for line in lines:
+            yield dict(zip(_COLUMNS, (data.protocol.name, row.name, number, *line), strict=True))
 
 
 def write_benchmark(all_data: Sequence[DataStandings], folder: Path, *, command: str) -> list[Path]:
@@ -280,12 +283,11 @@ def _slug(title: str) -> str:
 
 def _draw(stem: Path, data: DataStandings) -> str:
     """Certified accuracy on the test graphs of all folds together; the figure's SVG, nothing where there is no curve."""
-    rows = [row for row in data.rows if not row.edge_blind]
+    rows = [row for row in data.rows if not row.row.edge_blind]
     if not rows:
         return ""
     curves = tuple(Curve.of(row.name, np.concatenate(row.radii["radius"]), max(RADII)) for row in rows)
-    limit = None if data.limit is None else dict(zip(RADII, data.limit, strict=True))
-    curves_figure(stem, [Panel(data.title, curves, data.line.accuracy(0).mean, limit)])
+    curves_figure(stem, [Panel(data.title, curves, data.line.accuracy(0).mean, data.limit)])
     return inline_svg(stem)
 
 
@@ -298,7 +300,7 @@ def _section(data: DataStandings, figure: str) -> dict[str, Any]:
             return f"**{value}**"
         return f"{value}{'*' * (row is not None and (row.name, radius) in worse)}"
 
-    average = {row.name: "all pairs" if row.edge_blind else str(row.average_radius) for row in data.rows}
+    average = {row.name: "all pairs" if row.row.edge_blind else str(row.average_radius) for row in data.rows}
     average |= {_MAJORITY: "all pairs", LIMIT: ""}
     kinds = [(attacker, r) for attacker in list(ATTACKERS)[1:] for r in RADII[1:]]
     return {
@@ -338,20 +340,20 @@ def _accuracy(data: DataStandings, shown: _Shown, limit: str, times: int = 1) ->
     return [
         [_MAJORITY, *(shown(data.majority, None, r) for r in RADII)],
         *([row.name, *(shown(row.accuracy(r), row, r) for r in RADII)] for row in data.rows),
-        *([] if data.limit is None else [[LIMIT, *(limit.format(times * share) for share in data.limit)]]),
+        *([] if data.limit is None else [[LIMIT, *(limit.format(times * share) for share in data.limit.values())]]),
     ]
 
 
 def _cost(row: RowStanding) -> list[str]:
-    if row.reads is not None:
-        return [row.name, "-", f"as {row.reads}", "-", "-", "-"]
-    asked = [(facts["seconds"]["ask"] + facts["seconds"]["read"]) / len(facts["graphs"]) for facts in row.facts]
+    if row.name != row.row.name:
+        return [row.name, "-", f"as {row.row.name}", "-", "-", "-"]
+    seconds = [(facts["seconds"]["ask"] + facts["seconds"]["read"]) / len(facts["graphs"]) for facts in row.facts]
     return [
         row.name,
         "-" if row.under_attack is None else str(row.under_attack),
         "; ".join(dict.fromkeys(row.chosen)) or "-",
         f"{np.mean([facts['calls'] for facts in row.facts]):,.0f}",
-        f"{np.mean(asked):.3f}",
+        f"{np.mean(seconds):.3f}",
         f"{np.mean([facts['seconds']['train'] for facts in row.facts]):.1f}",
     ]
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.errors import InputError
-from flipproof.graphs import Graph, IntArray
+from flipproof.graphs import Graph, IntArray, pairs_of_slots
 from flipproof.noise import EdgeNoise, Neighbours, NoisyBatch, SampleStream, SlotLists
 
 if TYPE_CHECKING:
@@ -230,7 +230,9 @@ def delicate(batch: NoisyBatch) -> NDArray[np.bool_]:
 
     All nodes then look alike, and layers that normalise divide what rounding left of their differences by itself.
     """
-    degrees = np.diff(batch.neighbours.starts).reshape(batch.size, -1)
+    sample, slot = batch.edge_lists()
+    ends = pairs_of_slots(slot, batch.num_nodes) + sample[:, None] * batch.num_nodes
+    degrees = np.bincount(ends.ravel(), minlength=batch.size * batch.num_nodes).reshape(batch.size, -1)
     regular: NDArray[np.bool_] = degrees.min(axis=1) == degrees.max(axis=1)
     return regular & (not regular.all())
 

@@ -76,10 +76,10 @@ def by_size(curves: Curves) -> str:
     """Speed against messages vectorised by hand, from 15 to 10,000 nodes."""
     texts = [
         "## Growth with the number of nodes: users' PyG models\n",
-        "Random graphs of mean degree 4, noise that removes .3 of the edges and adds as many; two layers of width 64, one thread, "
-        "one run. PyG's messages are vectorised by hand over as many copies as are fastest (1 to 1,024), on the same "
-        "noisy copies. *Votes*: noise, checksum and answers. *Checked*: `SmoothedClassifier.sample` of 1,024 to 10,240 copies with all "
-        "checks of model and graph.\n",
+        "Random graphs of mean degree 4, noise that removes .3 of the edges and adds as many; two layers of width 64, one "
+        "thread, one run. PyG's messages are vectorised by hand over as many copies as are fastest (1 to 1,024), on the same "
+        "noisy copies. *Votes*: noise, checksum and answers. *Checked*: `SmoothedClassifier.sample` of 1,024 to 10,240 copies "
+        "with all checks of model and graph.\n",
     ]
     for title, layers, width in (("The degree as feature", LAYERS, 0), (f"{OWN} features of its own", LAYERS, OWN)):
         sizes, rows = NODES if not width else NODES[1::2], []

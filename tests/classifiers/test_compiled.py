@@ -252,7 +252,7 @@ def test_every_product(nodes: int, width: int, seed: int, relu: bool, mean: bool
             *(lists.product(matrix, own, own, ending) for matrix in matrices),
             *(lists.product(matrix, shared, None, ending) for matrix in matrices),
             *(lists.sums(matrix, own[:, 0].contiguous()) for matrix in matrices),
-            *(lists.product(matrix, own, row, ending, layer=linear) for matrix in matrices),
+            *(lists.product(matrix, own, row, ending, layer=(linear.weight, linear.bias)) for matrix in matrices),
         ]
 
     def ended(values: Tensor) -> Tensor:
@@ -303,7 +303,7 @@ def test_rows_that_are_not_the_nodes_are_refused() -> None:
     with pytest.raises(ValueError, match="4 columns"):
         lists.product(matrix, rows, torch.ones(15, 3))
     with pytest.raises(ValueError, match="the linear layer takes 3"):
-        lists.product(matrix, rows, torch.ones(4), layer=nn.Linear(3, 2))
+        lists.product(matrix, rows, torch.ones(4), layer=(torch.ones(2, 3), None))
     with pytest.raises(ValueError, match="15 rows"):
         lists.sums(matrix, torch.ones(10))
 

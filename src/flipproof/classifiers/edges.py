@@ -136,15 +136,17 @@ class NeighbourLists:
     def _by_degree(self, target: Tensor, source: Tensor | None, own: Tensor) -> Matrix:
         """A matrix whose factors follow from degrees."""
         tables = (target, target[:0] if source is None else source, own)
-        factors = [_array(table).take(self._degrees) if len(table) else _array(table) for table in tables]
-        return Matrix(*factors, _array(target[:0]))
+        at_target, at_source, at_own = (
+            _array(table).take(self._degrees) if len(table) else _array(table) for table in tables
+        )
+        return Matrix(at_target, at_source, at_own, at_target[:0])
 
     def product(
-        self, matrix: Matrix, rows: Any, added: Any = None, ending: Ending = NO_ENDING, *, layer: Any = None
+        self, matrix: Matrix, rows: Any, added: Any = None, ending: Ending = NO_ENDING, *, layer: RowMap | None = None
     ) -> Tensor:
         """``matrix @ rows + added`` for every graph, and what follows: ``[B * n, d]``, or ``[B, d]`` where nodes are pooled.
 
-        With a linear ``layer``, a ReLU and the layer go before the ending.
+        With a ``layer``, a ReLU and this linear map go before the ending.
         """
         rows = self._as_rows(rows)
         width = rows.table.shape[1]
@@ -160,13 +162,15 @@ class NeighbourLists:
             rise, factor = self._wide(rows.rise), _array(rows.factor)
         linear = table[:0], table[:0]
         if layer is not None:
-            if width != layer.weight.shape[1]:
-                raise ValueError(f"rows have {width} columns, and the linear layer takes {layer.weight.shape[1]}")
-            width = len(layer.weight)
-            bias = torch.zeros(width, dtype=self.dtype) if layer.bias is None else layer.bias
-            linear = self._wide(layer.weight.mT), self._wide(bias.unsqueeze(0))
+            weight, bias = layer
+            if width != weight.shape[1]:
+                raise ValueError(f"rows have {width} columns, and the linear layer takes {weight.shape[1]}")
+            width = len(weight)
+            bias = torch.zeros(width, dtype=self.dtype) if bias is None else bias
+            linear = self._wide(weight.mT), self._wide(bias.unsqueeze(0))
         goals = self.copies if ending.pool else self.copies * self.num_nodes
-        out = torch.zeros(goals, width + -width % self._kernels.LANES, dtype=self.dtype).numpy()
+        make = torch.zeros if ending.pool else torch.empty
+        out = make(goals, width + -width % self._kernels.LANES, dtype=self.dtype).numpy()
         by_node = (table, rise, rows.places, factor), (self._wide(plus.table), plus.places)
         room = torch.empty(
             1 + self.num_nodes * max(1, _ROWS // self.num_nodes), table.shape[1], dtype=self.dtype

@@ -52,11 +52,16 @@ class Convolution(ABC):
         """The whole layer, sums over the neighbours first: cheaper where the layer widens."""
         return None
 
+    def widens(self, x: Tensor, lists: NeighbourLists) -> bool:
+        """Whether the sums would be wider after the linear maps, and rows differ from copy to copy."""
+        maps = self.maps()
+        return maps is not None and len(x) != lists.num_nodes and maps[0][0].shape[1] < maps[0][0].shape[0]
+
     def __call__(self, x: Tensor, lists: NeighbourLists, ending: Ending = NO_ENDING) -> Tensor:
         """From rows ``[B * n, d]``, or ``[n, d]`` where all graphs share them, to ``[B * n, k]``, or ``[B, k]`` where pooled."""
-        maps, shared = self.maps(), len(x) == lists.num_nodes
-        if maps is None or (not shared and maps[0][0].shape[1] < maps[0][0].shape[0]):
-            result = self.gather_first(x.repeat(lists.copies, 1) if shared else x, lists)
+        maps = self.maps()
+        if maps is None or self.widens(x, lists):
+            result = self.gather_first(x.repeat(lists.copies, 1) if len(x) == lists.num_nodes else x, lists)
             if result is not None:
                 return lists.ended(result, ending)
         assert maps is not None
@@ -92,8 +97,10 @@ class _GCN(Weighing):
         # without edge weights PyG's loops weigh 1, improved or not
         return lists.normalised(1.0 if self.layer.add_self_loops else 0.0)
 
-    def mix(self, rows: list[Any], lists: NeighbourLists, ending: Ending = NO_ENDING) -> Tensor:
-        return lists.product(self.matrix(None, lists), rows[0], self.layer.bias, ending)
+    def mix(
+        self, rows: list[Any], lists: NeighbourLists, ending: Ending = NO_ENDING, layer: RowMap | None = None
+    ) -> Tensor:
+        return lists.product(self.matrix(None, lists), rows[0], self.layer.bias, ending, layer=layer)
 
     def gather_first(self, x: Tensor, lists: NeighbourLists) -> Tensor:
         return linear(lists.product(self.matrix(x, lists), x), self.layer.lin.weight, self.layer.bias)
@@ -152,7 +159,7 @@ class _GIN(Combining):
         first, *rest = self.layer.nn
         relu = bool(rest) and type(rest[0]) is torch.nn.ReLU
         if relu and len(rest) == 2 and _plain(rest[1]):
-            return lists.product(matrix, rows[0], first.bias, ending, layer=rest[1])
+            return lists.product(matrix, rows[0], first.bias, ending, layer=(rest[1].weight, rest[1].bias))
         values = lists.product(matrix, rows[0], first.bias, Ending(relu=relu))
         for part in rest[relu:]:
             values = part(values)
@@ -172,9 +179,11 @@ class _GraphConv(Combining):
         gathered, own = self.linears()
         return [(gathered.weight, None), *([] if own is None else [(own.weight, gathered.bias)])]
 
-    def mix(self, rows: list[Any], lists: NeighbourLists, ending: Ending = NO_ENDING) -> Tensor:
+    def mix(
+        self, rows: list[Any], lists: NeighbourLists, ending: Ending = NO_ENDING, layer: RowMap | None = None
+    ) -> Tensor:
         added = rows[1] if len(rows) > 1 else self.linears()[0].bias
-        return lists.product(lists.gathering(self.layer.aggr), rows[0], added, ending)
+        return lists.product(lists.gathering(self.layer.aggr), rows[0], added, ending, layer=layer)
 
     def combine(self, x: Tensor, gathered: Tensor) -> Tensor:
         first, own = self.linears()
@@ -289,11 +298,34 @@ class DegreeRows(torch.nn.Module):
             if rows is not None:
                 return self._second.mix(rows, lists, ending)
             x = lists.degrees
-        return self._second(self._between(self._first(x, lists)), lists, ending)
+        rows = self._through(x, lists)
+        return (
+            self._second(self._between(self._first(x, lists)), lists, ending)
+            if rows is None
+            else self._second.mix(rows, lists, ending)
+        )
 
     def forget(self) -> None:
         """Make the tables again when they are needed next."""
         self._kept = None
+
+    def _through(self, x: Tensor, lists: NeighbourLists) -> list[Any] | None:
+        """The rows that the second convolution adds up, where the first one's loop can make them: a ReLU lies between."""
+        first, own, maps = self._first, self._first.maps(), self._second.maps()
+        known = isinstance(first, _GCN | _GraphConv) and self._only_relu
+        if not known or own is None or maps is None or first.widens(x, lists):
+            return None
+        weights = [weight for weight, _ in maps]
+        biases = [weight.new_zeros(len(weight)) if bias is None else bias for weight, bias in maps]
+        rows = first.mix([linear(x, *one) for one in own], lists, layer=(torch.cat(weights), torch.cat(biases)))
+        return list(torch.split(rows, [len(weight) for weight in weights], dim=1))
+
+    @property
+    def _only_relu(self) -> bool:
+        """Whether nothing but a ReLU lies between the convolutions."""
+        off = (torch.nn.functional.dropout, torch.nn.Dropout, torch.nn.Identity)
+        steps = [step for step in self._steps if step not in off and type(step) not in off]
+        return len(steps) == 1 and is_relu(steps[0])
 
     def _by_pairs(self, lists: NeighbourLists) -> list[Any] | None:
         """The rows that the second convolution adds up, computed once per pair of degree and sum of degrees around."""
@@ -317,8 +349,6 @@ class DegreeRows(torch.nn.Module):
 
     def _made_pieces(self, first: Weighing) -> PiecewiseLinear | None:
         line, maps = first.line(), self._second.maps()
-        off = (torch.nn.functional.dropout, torch.nn.Dropout, torch.nn.Identity)
-        steps = [step for step in self._steps if step not in off and type(step) not in off]
-        if line is None or maps is None or len(steps) != 1 or not is_relu(steps[0]):
+        if line is None or maps is None or not self._only_relu:
             return None
         return PiecewiseLinear(*line, maps)

@@ -111,13 +111,17 @@ def compiled_and_plain(model: nn.Module, graph: Graph, features: str | None = "d
 def assert_same_answers(model: nn.Module, graph: Graph, features: str | None = "degree") -> Any:
     compiled, plain = compiled_and_plain(model, graph, features)
     for batch in (some_batch(graph), SampleStream(graph, FEW_EDGES, seed=3).batch(0, 1)[0]):
-        scores, wanted = compiled.scores(batch), plain.scores(batch)
-        scale = np.abs(wanted).max()
-        np.testing.assert_allclose(scores, wanted, rtol=0, atol=2e-5 * scale)
-        lead = np.diff(np.sort(wanted, axis=1)[:, -2:], axis=1)[:, 0]
-        clear = lead > 1e-4 * scale
-        np.testing.assert_array_equal(scores.argmax(axis=1)[clear], wanted.argmax(axis=1)[clear])
+        assert_same_scores(compiled, plain, batch)
     return compiled
+
+
+def assert_same_scores(compiled: Any, plain: Any, batch: NoisyBatch) -> None:
+    scores, wanted = compiled.scores(batch), plain.scores(batch)
+    scale = np.abs(wanted).max()
+    np.testing.assert_allclose(scores, wanted, rtol=0, atol=2e-5 * scale)
+    lead = np.diff(np.sort(wanted, axis=1)[:, -2:], axis=1)[:, 0]
+    clear = lead > 1e-4 * scale
+    np.testing.assert_array_equal(scores.argmax(axis=1)[clear], wanted.argmax(axis=1)[clear])
 
 
 def looked_up(compiled: Any) -> list[DegreeRows]:
@@ -132,6 +136,27 @@ def test_the_degree_as_feature(first: str, nodes: int) -> None:
     second = list(LAYERS)[(number + nodes) % len(LAYERS)]
     between = list(BETWEEN)[(number + nodes) % len(BETWEEN)]
     assert looked_up(assert_same_answers(Net(first, second, between=between), graph_of(nodes)))
+
+
+@pytest.mark.parametrize("features", ["degree", "own"])
+@pytest.mark.parametrize("layer", ["GCNConv", "GINConv", "SAGEConv", "GraphConv", "GATConv"])
+def test_large_sparse_graphs(layer: str, features: str) -> None:
+    width = 4 if features == "own" else 0
+    graph = graph_of(700, width=width)
+    batch, _ = SampleStream(graph, EdgeNoise(add=0.002, remove=0.3), seed=3).batch(0, 8)
+    assert batch.listed is not None
+    compiled, plain = compiled_and_plain(Net(layer, before=width or 1), graph, features)
+    assert_same_scores(compiled, plain, batch)
+    assert_same_scores(compiled, plain, batch.only(np.array([5, 2])))
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from([0, 1, 7, 64, 2**31, 2**40])), max_size=300))
+def test_pairs_of_numbers_are_told_apart(pairs: list[tuple[int, int]]) -> None:
+    numbers = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    places, kinds = kernels.distinct(*np.ascontiguousarray(numbers.T))
+    assert np.array_equal(kinds[places], numbers)
+    assert kinds.tolist() == [list(pair) for pair in dict.fromkeys(pairs)]
 
 
 @pytest.mark.parametrize("between", BETWEEN)

@@ -2,7 +2,7 @@
 
 from flipproof.checks import checked_seed
 from flipproof.noise.groups import HASH_VERSION, EdgeGroups
-from flipproof.noise.law import EdgeNoise, NoisyBatch, SlotLists, keyed_draws, noisy_states
+from flipproof.noise.law import EdgeNoise, Neighbours, NoisyBatch, SlotLists, keyed_draws, noisy_states
 from flipproof.noise.stream import BLOCK, STREAM_VERSION, SampleStream
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "STREAM_VERSION",
     "EdgeGroups",
     "EdgeNoise",
+    "Neighbours",
     "NoisyBatch",
     "SampleStream",
     "SlotLists",

@@ -31,8 +31,10 @@ if TYPE_CHECKING:
     from flipproof.defences.voting import VotingClassifier as VotingClassifier
     from flipproof.errors import InputError as InputError
     from flipproof.graphs import Graph as Graph
+    from flipproof.noise import BitNoise as BitNoise
     from flipproof.noise import EdgeGroups as EdgeGroups
     from flipproof.noise import EdgeNoise as EdgeNoise
+    from flipproof.noise import LabelNoise as LabelNoise
     from flipproof.runs.saved_run import SavedRun as SavedRun
     from flipproof.runs.saved_run import certify_run as certify_run
     from flipproof.runs.saved_run import load_run as load_run
@@ -55,7 +57,7 @@ _HOMES = {
     "defences.voting": ["VotingClassifier"],
     "errors": ["InputError"],
     "graphs": ["Graph"],
-    "noise": ["EdgeGroups", "EdgeNoise"],
+    "noise": ["BitNoise", "EdgeGroups", "EdgeNoise", "LabelNoise"],
     "runs.saved_run": ["SavedRun", "certify_run", "load_run"],
     "runs.table": ["to_dataframe"],
     "training": ["TrainingResult", "train", "train_certified", "train_voting"],

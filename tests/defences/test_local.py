@@ -362,13 +362,6 @@ def test_certificates_are_those_of_the_network_as_it_is_now():
         local.certify(graph)
 
 
-def test_wrapped_networks_are_unwrapped():
-    model = fp.models.Local(num_classes=2, seed=0).eval()
-    graph = fp.Graph(6, [(0, 1), (1, 2), (2, 3)])
-    for wrapped in (torch.compile(model), torch.nn.DataParallel(model)):
-        assert fp.LocalClassifier(wrapped).certify(graph) == fp.LocalClassifier(model).certify(graph)
-
-
 def test_rounding_covers_sums_of_features_that_cancel():
     """A logarithm of a sum is off by as much as the sum, however small the logarithm is."""
     rng = np.random.default_rng(0)

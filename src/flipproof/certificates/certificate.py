@@ -221,6 +221,8 @@ class Evidence(ABC):
     kind: ClassVar[str]  # tells one kind of evidence from another in a file
     graph: Graph  # the clean graph, without node features once it was stored
     num_classes: int  # declared classes, including those that were never answered
+    compared: int = 0  # answers of the model that were compared with a second one
+    differing: int = 0  # of these, what a shortcut to the model answered otherwise than the model itself
 
     @abstractmethod
     def certify(self, **reading: Any) -> Certificate:

@@ -38,6 +38,7 @@ class GroupVotes(Evidence):
         num_classes: Declared classes ``C``, also those without a vote.
         hash_version: Version of the assignment that made the sub-graphs.
         prices: What is known of the price of every vote; ``None`` if the model was asked about the sub-graphs alone.
+        differing: 1 if the model itself answers otherwise about the sub-graph on which a shortcut to it was compared with it.
     """
 
     kind = "group votes"
@@ -48,6 +49,9 @@ class GroupVotes(Evidence):
     num_classes: int
     hash_version: int = HASH_VERSION
     prices: Prices | None = None
+    differing: int = 0
+
+    compared = 1
 
     def __post_init__(self) -> None:
         if self.labels.shape != (self.groups.count,) or self.labels.dtype.kind not in "iu":
@@ -183,7 +187,8 @@ class GroupVotes(Evidence):
     def description(self) -> dict[str, Any]:
         """The hash that made the sub-graphs."""
         own = {"num_classes": self.num_classes, "hash_version": self.hash_version}
-        return {"groups": self.groups.count, "key": self.groups.key, **own}
+        differing = {"differing": self.differing} if self.differing else {}
+        return {"groups": self.groups.count, "key": self.groups.key, **own, **differing}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The labels, and the prices where there are any."""
@@ -196,7 +201,8 @@ class GroupVotes(Evidence):
         """See :class:`Evidence`."""
         groups = EdgeGroups(description["groups"], description["key"])
         prices = Prices(arrays["depths"], arrays["tried"], arrays["found"]) if "depths" in arrays else None
-        return cls(arrays["labels"], graph, groups, description["num_classes"], description["hash_version"], prices)
+        numbers = description["num_classes"], description["hash_version"], prices, description.get("differing", 0)
+        return cls(arrays["labels"], graph, groups, *numbers)
 
     def certify(self, **reading: Any) -> Certificate:
         """The certificate of the majority; see :func:`flipproof.certify_group_votes`."""

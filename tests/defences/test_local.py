@@ -220,8 +220,6 @@ def test_evidence_is_read_without_the_model(tmp_path):
     evidence = scores_of(local, graph)
     evidence.save(tmp_path / "evidence.npz")
     assert LocalScores.load(tmp_path / "evidence.npz").certify() == local.certify(graph)
-    assert evidence.node_scores.shape == (5, 1)
-    np.testing.assert_allclose(evidence.offset + evidence.node_scores.sum(axis=0), evidence.totals)
 
 
 @pytest.mark.parametrize("features", [None, "labels", "numbers"])
@@ -393,7 +391,7 @@ def test_evidence_with_a_bound_of_another_shape_is_refused():
     graph = fp.Graph(5, [(0, 1), (1, 2)], np.eye(3)[[0, 1, 2, 0, 1]])
     evidence = scores_of(fp.LocalClassifier(loud(3, 3)), graph)
     for bound in (np.tile(evidence.bound, (2, 1)), evidence.bound[:1], evidence.bound * np.inf, evidence.bound * 0):
-        with pytest.raises(fp.InputError, match="within their bound"):
+        with pytest.raises(fp.InputError, match=r"within their bound|bound must be finite"):
             replace(evidence, bound=bound)
 
 

@@ -132,9 +132,9 @@ def test_altered_flips_do_not_pass_as_made_again() -> None:
     voting = fp.VotingClassifier(Table(2, 1), 1, num_classes=2)
     votes = voting.price(fp.Graph(5, [(0, 1), (1, 2)]), depth=2)
     assert votes.prices is not None
-    assert len(votes.prices.found)
+    assert len(votes.prices.ways)
     for column, value in ((2, 5), (3, 5), (5, 99)):
-        found = votes.prices.found.copy()
+        found = votes.prices.ways.copy()
         found[0, column] = value
         prices = type(votes.prices)(votes.prices.depths, votes.prices.tried, found)
         altered = GroupVotes(votes.labels, votes.graph, votes.groups, 2, prices=prices)

@@ -37,7 +37,7 @@ class Votes(Evidence):
         checksums: One per block of 1,024 samples: the hash of the flips that the classifier saw. Certificates that read
             flips make them again and refuse if the hash differs.
         stream_version: Version of the generator that made the flips.
-        compared: Samples that the classifier was asked about a second time, alone or in another batch.
+        compared: Samples that the classifier answered a second time, alone or in another batch.
         differing: How many of these the model itself answers otherwise than the shortcut to it that cast the votes.
     """
 

@@ -291,7 +291,7 @@ class Voting(Defence):
         count = self.groups.count
         prices = Prices.none(count)
         if count <= MOST_PRICED:  # every set of so many flips was tried, and none changed a vote
-            prices = Prices(prices.depths + request.depth, prices.tried, prices.found)
+            prices = Prices(prices.depths + request.depth, prices.tried, prices.ways)
         labels = np.zeros(count, dtype=label_dtype(num_classes))
         return certify_group_votes(
             GroupVotes(labels, graph, self.groups, num_classes, prices=prices), depth=request.depth

@@ -27,10 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates import vote_share
-from flipproof.certificates.certificate import GRID_LIMIT
+from flipproof.certificates.certificate import GRID_LIMIT, Certificate
 from flipproof.errors import InputError
 from flipproof.noise import EdgeNoise
-from flipproof.noise.feature_law import Change, FeatureNoise, flip_changes
+from flipproof.noise.feature_law import Change, FeatureNoise, checked_feature_noise, flip_changes
 
 FloatArray = NDArray[np.float64]
 Cell = tuple[int, ...]
@@ -216,10 +216,7 @@ def joint_bound(noise: EdgeNoise, feature_noise: FeatureNoise, categories: int =
     """
     if not isinstance(noise, EdgeNoise):
         raise InputError(f"noise must be an EdgeNoise; got {noise!r} (for instance EdgeNoise(keep=0.9))")
-    if not isinstance(feature_noise, FeatureNoise):
-        raise InputError(
-            f"feature_noise must be a LabelNoise or BitNoise; got {feature_noise!r} (for instance LabelNoise(keep=0.9))"
-        )
+    checked_feature_noise(feature_noise)
     return JointBound(noise, feature_noise, categories)
 
 
@@ -276,16 +273,44 @@ def from_counts(
     >>> reading.radius, reading.feature_radius, reading.grid.shape
     (5, 2, (6, 3))
     """
-    bound = joint_bound(noise, feature_noise, categories)
     votes = vote_share.from_counts(counts, noise, alpha=alpha, limits=limits)
+    return joint_reading(votes, feature_noise, categories=categories, limits=limits, feature_room=feature_room)
+
+
+def joint_reading(
+    votes: Certificate,
+    feature_noise: FeatureNoise,
+    *,
+    categories: int,
+    limits: tuple[int, int],
+    feature_room: tuple[int, ...],
+) -> JointReading:
+    """What the bounds on shares in a certificate of method ``votes`` say; other arguments as for :func:`from_counts`."""
+    assert votes.noise is not None
+    bound = joint_bound(votes.noise, feature_noise, categories)
     # 1 - p_lower is what follows without a bound of its own
     p_upper = None if votes.p_upper >= 1 - votes.p_lower else votes.p_upper
-    room = ((sum(limits),) if noise.symmetric else limits) + feature_room
+    room = ((sum(limits),) if votes.noise.symmetric else limits) + feature_room
     grid, feature_radius = np.zeros((0,) * len(bound.axes), dtype=np.bool_), -1
     if votes.label is not None:
         grid = bound.grid(votes.p_lower, room, p_upper)
         feature_radius = bound.feature_radius(votes.p_lower, room, p_upper)
     return JointReading(votes.label, votes.p_lower, votes.p_upper, votes.radius, feature_radius, bound.axes, grid)
+
+
+def with_edges(grid: NDArray[np.bool_], edges: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """A grid with more certified attacks on edges alone, by their numbers along its first axes.
+
+    >>> with_edges(np.ones((1, 2), dtype=bool), np.ones(3, dtype=bool)).astype(int).tolist()
+    [[1, 1], [1, 0], [1, 0]]
+    """
+    of_features = grid.ndim - edges.ndim
+    more = edges.reshape(edges.shape + (1,) * of_features)
+    shape = np.maximum(grid.shape, more.shape)
+    both = np.zeros(shape, dtype=np.bool_)
+    both[tuple(map(slice, grid.shape))] = grid
+    both[tuple(map(slice, more.shape))] |= more
+    return both
 
 
 def _miss(share: float) -> float:

@@ -14,13 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flipproof.certificates import vote_share
+from flipproof.certificates import joint_bound, vote_share
 from flipproof.certificates.certificate import Certificate, Evidence
+from flipproof.certificates.sampled_votes import Votes, about_features, with_features
 from flipproof.certificates.vote_share import checked_alpha
 from flipproof.checks import checked_count
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
-from flipproof.noise import BLOCK, STREAM_VERSION, EdgeNoise, SampleStream
+from flipproof.noise import STREAM_VERSION, EdgeNoise, FeatureNoise
+from flipproof.noise.feature_law import FEATURE_STREAM_VERSION
+
+_OF_NOISE = ("compared", "feature_noise", "feature_checksums", "stream_version", "feature_stream_version")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +38,9 @@ class NodeVotes(Evidence):
         seed: Seed of the noise.
         checksums: One per block of 1,024 samples: the hash of the flips of the whole block.
         labels: The nodes' true classes ``[n]`` where they are known, -1 where not; they are only compared with.
-        stream_version: Version of the generator that made the flips.
         compared: Samples that the model was asked about a second time, with the same answers.
+        feature_noise, feature_checksums: The same for the graph's node features, if they were under noise.
+        stream_version, feature_stream_version: Versions of the generators that made the noise.
     """
 
     kind = "votes on nodes"
@@ -46,8 +51,11 @@ class NodeVotes(Evidence):
     seed: int
     checksums: tuple[str, ...]
     labels: IntArray | None = None
-    stream_version: int = STREAM_VERSION
     compared: int = 0
+    feature_noise: FeatureNoise | None = None
+    feature_checksums: tuple[str, ...] = ()
+    stream_version: int = STREAM_VERSION
+    feature_stream_version: int = FEATURE_STREAM_VERSION
 
     def __post_init__(self) -> None:
         counts = self.counts
@@ -62,10 +70,7 @@ class NodeVotes(Evidence):
             raise InputError(
                 f"counts must add up to the number of samples at every node; got {sums.min()}..{sums.max()}"
             )
-        if len(self.checksums) != -(-len(self) // BLOCK):
-            raise InputError(
-                f"votes need one checksum per block of {BLOCK} samples; got {len(self.checksums)} for {len(self)} samples"
-            )
+        self._draws()  # refuses what does not fit together
         counts.flags.writeable = False
 
     def __len__(self) -> int:
@@ -84,36 +89,31 @@ class NodeVotes(Evidence):
         """See :class:`Evidence`."""
         return len(self)
 
-    def stream(self) -> SampleStream:
-        """The noisy samples again; refuses if they come from another version of the generator."""
-        if self.stream_version != STREAM_VERSION:
-            raise InputError(
-                f"votes were cast with version {self.stream_version} of the noise; this flipproof has version "
-                f"{STREAM_VERSION} (sample again, or use the version that made them)"
-            )
-        return SampleStream(self.graph, self.noise, seed=self.seed)
+    def _draws(self) -> Votes:
+        """The noise that the votes were cast on, as that of votes on a graph."""
+        shared = ("graph", "noise", "num_classes", "seed", "checksums", *_OF_NOISE)
+        return Votes(np.zeros(len(self), dtype=np.uint8), **{name: getattr(self, name) for name in shared})
 
     def made_again(self) -> bool:
-        """Whether the flips made again are those that the votes were cast on."""
-        return tuple(self.stream().checksums(len(self))) == self.checksums
+        """Whether the noise made again is that on which the votes were cast."""
+        return self._draws().made_again()
 
     def description(self) -> dict[str, Any]:
-        """Noise, seed and the rest that makes the flips again."""
-        noise = {"add_threshold": self.noise.add_threshold, "remove_threshold": self.noise.remove_threshold}
-        numbers = {name: getattr(self, name) for name in ("seed", "stream_version", "compared")}
-        return {**noise, **numbers, "checksums": list(self.checksums)}
+        """Noise, seed and the rest that makes the noise again."""
+        return self._draws().description()
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The votes, and the true classes where they are known."""
-        return {"counts": self.counts} | ({} if self.labels is None else {"labels": self.labels})
+        """The votes, the true classes where they are known, and features that were under noise."""
+        features = {name: array for name, array in self._draws().arrays().items() if name != "labels"}
+        return {"counts": self.counts, **features} | ({} if self.labels is None else {"labels": self.labels})
 
     @classmethod
     def from_parts(cls, graph: Graph, description: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> NodeVotes:
         """See :class:`Evidence`."""
-        noise = EdgeNoise.from_thresholds(description["add_threshold"], description["remove_threshold"])
-        numbers = {key: description[key] for key in ("seed", "stream_version", "compared")}
-        checksums, labels = tuple(description["checksums"]), arrays.get("labels")
-        return cls(arrays["counts"], graph, noise, checksums=checksums, labels=labels, **numbers)
+        samples = int(arrays["counts"][0].sum())
+        drawn = Votes.from_parts(graph, description, {**arrays, "labels": np.zeros(samples, dtype=np.uint8)})
+        shared = {name: getattr(drawn, name) for name in ("graph", "noise", "seed", "checksums", *_OF_NOISE)}
+        return cls(arrays["counts"], labels=arrays.get("labels"), **shared)
 
     def certify(self, **reading: Any) -> Certificate:
         """Votes on nodes are read by :meth:`certificates`."""
@@ -131,13 +131,17 @@ class NodeVotes(Evidence):
         """
         chosen = checked_nodes(nodes, self.graph.num_nodes)
         level = alpha / max(1, len(chosen)) if simultaneous else alpha
-        remaining = checked_alpha(level, samples=len(self), discrepancy=self.stream().discrepancy)
-        counts = self.counts[chosen].astype(np.int64)
+        remaining = checked_alpha(level, samples=len(self), discrepancy=self._draws().discrepancy)
+        counts, graph = self.counts[chosen].astype(np.int64), self.graph
         # the two largest numbers of votes decide, and most nodes share them with others
         leading = -np.sort(-counts, axis=1)[:, :2]
         _, first, same = np.unique(leading, axis=0, return_index=True, return_inverse=True)
-        limits = self.graph.max_adds, self.graph.max_removes
+        limits = graph.max_adds, graph.max_removes
         alike = vote_share.many_from_counts(counts[first], self.noise, alpha=remaining, limits=limits)
+        if self.feature_noise is not None:
+            about = about_features(graph, self.feature_noise)
+            joint = (joint_bound.joint_reading(certificate, self.feature_noise, **about) for certificate in alike)
+            alike = [with_features(*both, self.noise) for both in zip(alike, joint, strict=True)]
         certificates, shared = [], {"alpha": float(level), "seed": self.seed}
         for top, votes, place in zip(counts.argmax(axis=1).tolist(), counts.tolist(), same.ravel(), strict=True):
             label = None if alike[place].label is None else top

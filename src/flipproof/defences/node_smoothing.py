@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flipproof.certificates.node_votes import NodeVotes, checked_nodes
 from flipproof.certificates.vote_share import checked_alpha
@@ -69,38 +70,52 @@ class NodeSmoothing(Smoothing):
     def ask(  # type: ignore[override]
         self, classifier: DefendedClassifier, graph: Graph, request: NodeSampling, run: Run = map
     ) -> NodeVotes:
-        counts, checksums = np.zeros((graph.num_nodes, classifier.num_classes), dtype=np.uint32), []
+        counts, checksums = (
+            np.zeros((graph.num_nodes, classifier.num_classes), dtype=np.uint32),
+            list[tuple[str, str]](),
+        )
         starts = range(0, request.samples, BLOCK)
-        for part, checksum in run(lambda start: self.node_block(classifier, graph, start, request), starts):
+        for part, *both in run(lambda start: self.node_block(classifier, graph, start, request), starts):
             counts += part
-            checksums.append(checksum)
-        return NodeVotes(counts, graph, self.noise, request.seed, tuple(checksums), compared=len(starts))
+            checksums.append(tuple(both))
+        of_edges, of_features = zip(*checksums, strict=True)
+        votes = NodeVotes(counts, graph, self.noise, request.seed, of_edges, compared=len(starts))
+        if self.feature_noise is None:
+            return votes
+        return replace(votes, feature_noise=self.feature_noise, feature_checksums=of_features)
 
     def node_block(
         self, classifier: DefendedClassifier, graph: Graph, start: int, request: NodeSampling
-    ) -> tuple[IntArray, str]:
-        """Counts ``[n, C]`` and checksum of one block of samples, as far as they are below the number requested.
+    ) -> tuple[NDArray[np.uint32], str, str]:
+        """Counts ``[n, C]`` of one block of samples, as far as they are below the number requested, and its checksums.
 
-        The checksum always covers the flips of the whole block.
+        The checksums always cover the noise of the whole block.
         """
         stream, base = SampleStream(graph, self.noise, seed=request.seed), node_classifier(classifier)
         base.prepare()
+        noisy = None if self.feature_noise is None else self.feature_noise.stream(graph, seed=request.seed)
+        checksums, ones = [drawn.new_checksum() for drawn in (stream, noisy) if drawn is not None], None
         size, nodes, classes = base.batch_size(graph, self.noise), graph.num_nodes, classifier.num_classes
-        checksum, counts, ends = stream.new_checksum(), np.zeros(nodes * classes, dtype=np.int64), start + BLOCK
-        for begin in range(start, ends, size):
+        counts = np.zeros(nodes * classes, dtype=np.int64)
+        for begin in range(start, start + BLOCK, size):
             batch, flips = stream.batch(begin, begin + size)
-            checksum.update(flips)
+            checksums[0].update(flips)
+            if noisy is not None:
+                drawn, changes = noisy.batch(begin, begin + size)
+                checksums[1].update(changes)
+                ones = noisy.ones(drawn, size)
             wanted = min(size, request.samples - begin)
             if wanted <= 0:
                 continue
-            labels = base.node_labels(batch if wanted == size else batch.only(np.arange(wanted)))
+            labels = base.node_labels(batch if wanted == size else batch.only(np.arange(wanted)), ones)
             counts += np.bincount((np.arange(nodes) * classes + labels).ravel(), minlength=nodes * classes)
-            if begin == start and not np.array_equal(base.node_labels(batch.only(np.array([0])))[0], labels[0]):
+            if begin == start and not np.array_equal(base.node_labels(batch.only(np.array([0])), ones)[0], labels[0]):
                 raise InputError(
                     "the model gave different answers about the same noisy graph: it is not a function of the graph alone, and "
                     "certificates would be false (dropout or other randomness, or a cache?)"
                 )
-        return counts.reshape(nodes, classes), checksum.hexdigest()
+        digests = [checksum.hexdigest() for checksum in checksums]
+        return counts.reshape(nodes, classes).astype(np.uint32), digests[0], digests[-1]
 
     def best(self, graph: Graph, request: Any, num_classes: int) -> None:
         return None

@@ -94,15 +94,15 @@ class NodeClassifier(TorchClassifier):
         ends = np.searchsorted(sources, np.arange(batch.size + 1) * nodes)
         labels = np.empty((batch.size, nodes), dtype=np.int64)
         with torch.inference_mode():
-            clean = self.own_features(batch)
-            # what no edge can change; of our own network the first product, which is then computed once
-            known = self.features.shared(nodes, clean)
-            alone = self._in_steps and known is not None and (ones is None or known is clean)
-            first = self._module.first(known).numpy() if alone and ones is None else None
+            clean, known, first = self._once(batch)
+            # our own network adds up rows of weights where noise reaches the features, and nothing else computes them
+            sums_rows = ones is not None and self._in_steps and known is not None and known is clean
+            if ones is not None:
+                first = None
             for copy in range(batch.size):
                 part = slice(ends[copy], ends[copy + 1])
                 edges, own = np.stack([sources[part], targets[part]]) - copy * nodes, clean
-                if ones is not None and alone:
+                if ones is not None and sums_rows:
                     first = self._module.first_of(ones[copy], nodes).numpy()
                 elif ones is not None and clean is not None:
                     own = torch.zeros_like(clean).view(-1).index_fill_(0, to_device(ones[copy], self.device), 1)
@@ -111,6 +111,21 @@ class NodeClassifier(TorchClassifier):
                 scores = self._asked(edges, known, own, nodes) if first is None else self._module.on_first(first, edges)
                 labels[copy] = self._checked(scores, nodes)
         return labels
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._kept: tuple[Any, ...] = (None,)  # weights may have changed
+
+    def _once(self, batch: NoisyBatch) -> tuple[Tensor | None, Tensor | None, NDArray[Any] | None]:
+        """The graph's own features; those that the model is shown, where no edge can change them; and for our own network
+        their product with the first weights."""
+        if self._kept[0] is None or self._kept[0] is not batch.node_features:
+            clean = self.own_features(batch)
+            known = self.features.shared(batch.num_nodes, clean)
+            first = self._module.first(known).numpy() if self._in_steps and known is not None else None
+            self._kept = batch.node_features, clean, known, first
+        clean, known, first = self._kept[1:]
+        return clean, known, first
 
     def _asked(self, edges: IntArray, x: Tensor | None, own: Tensor | None, nodes: int) -> NDArray[Any]:
         """The module's own answer about one copy."""

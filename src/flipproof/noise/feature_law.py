@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.checks import checked_seed
+from flipproof.compiling import compiled
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
-from flipproof.noise.law import WORD, EdgeNoise, SlotLists, halves, key_of, merged, philox
+from flipproof.noise.law import WORD, EdgeNoise, SlotLists, halves, key_of, philox
 from flipproof.noise.stream import BLOCK, SampleStream
 
 FEATURE_STREAM_VERSION = 1
@@ -336,15 +337,10 @@ class BitStream(FeatureStream):
     def batch(self, start: int, stop: int) -> tuple[SlotLists, bytes]:
         """The bits that are 1 in each sample, sorted by sample, then cell."""
         flips, ones = self._stream.flip_lists(start, stop), self._cells.edge_slots
-        place = np.searchsorted(ones, flips.slot)
-        lost = np.append(ones, -1)[place] == flips.slot
-        kept = np.ones((stop - start, len(ones)), dtype=np.bool_)
-        kept[flips.sample[lost], place[lost]] = False
-        sample, column = np.nonzero(kept)
-        bits = merged(
-            SlotLists(sample.astype(np.int64), ones[column]), SlotLists(flips.sample[~lost], flips.slot[~lost])
-        )
-        return bits, np.stack([flips.sample + start, flips.slot], axis=1).astype("<i8").tobytes()
+        ends = np.searchsorted(flips.sample, np.arange(stop - start + 1))
+        starts, cells = flipped_lists(ones, flips.slot, ends)
+        content = np.stack([flips.sample + start, flips.slot], axis=1).astype("<i8").tobytes()
+        return SlotLists(np.repeat(np.arange(stop - start), np.diff(starts)), cells), content
 
     def rows(self, drawn: SlotLists, samples: int) -> NDArray[Any]:
         """See :class:`FeatureStream`."""
@@ -360,6 +356,32 @@ class BitStream(FeatureStream):
         """See :class:`FeatureStream`."""
         law, kind = self._noise.law, "sparse" if self._stream.sparse else "dense"
         return f"bits {kind} {self._cells.topology} {self._digest} {law.add_threshold} {law.remove_threshold}"
+
+
+@compiled
+def flipped_lists(ones: Any, flips: Any, ends: Any) -> Any:
+    """What is in ``ones`` or in the flips of a sample, but not in both: where each sample's begin ``[B + 1]``, and themselves.
+
+    All lists ascend; the flips of sample ``b`` stand from ``ends[b]`` to ``ends[b + 1]``.
+    """
+    samples, place = len(ends) - 1, 0
+    starts, cells = np.zeros(samples + 1, np.int64), np.empty(samples * len(ones) + len(flips), np.int64)
+    for sample in range(samples):
+        left, right, stop = 0, ends[sample], ends[sample + 1]
+        while left < len(ones) and right < stop:
+            one, flip = ones[left], flips[right]
+            cells[place] = min(one, flip)
+            place += one != flip
+            left += one <= flip
+            right += flip <= one
+        while left < len(ones):
+            cells[place] = ones[left]
+            place, left = place + 1, left + 1
+        while right < stop:
+            cells[place] = flips[right]
+            place, right = place + 1, right + 1
+        starts[sample + 1] = place
+    return starts, cells[:place]
 
 
 @dataclass(frozen=True)

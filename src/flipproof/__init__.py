@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from flipproof.certificates.vote_share import radius as radius
     from flipproof.certificates.vote_share import worst_case as worst_case
     from flipproof.defences.baselines import EdgeBlindClassifier as EdgeBlindClassifier
+    from flipproof.defences.defence import explain as explain
     from flipproof.defences.local import LocalClassifier as LocalClassifier
     from flipproof.defences.smoothing import SmoothedClassifier as SmoothedClassifier
     from flipproof.defences.voting import VotingClassifier as VotingClassifier
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from flipproof.runs.saved_run import certify_run as certify_run
     from flipproof.runs.saved_run import load_run as load_run
     from flipproof.runs.table import to_dataframe as to_dataframe
+    from flipproof.studies.estimator import RobustGraphClassifier as RobustGraphClassifier
     from flipproof.training import TrainingResult as TrainingResult
     from flipproof.training import train as train
     from flipproof.training import train_certified as train_certified
@@ -55,6 +57,7 @@ _HOMES = {
     "certificates.sampled_votes": ["Votes", "certify_counts", "certify_votes"],
     "certificates.vote_share": ["certified_grid", "radius", "worst_case"],
     "defences.baselines": ["EdgeBlindClassifier"],
+    "defences.defence": ["explain"],
     "defences.local": ["LocalClassifier"],
     "defences.smoothing": ["SmoothedClassifier"],
     "defences.voting": ["VotingClassifier"],
@@ -63,10 +66,12 @@ _HOMES = {
     "noise": ["BitNoise", "EdgeGroups", "EdgeNoise", "LabelNoise"],
     "runs.saved_run": ["SavedRun", "certify_run", "load_run"],
     "runs.table": ["to_dataframe"],
+    "studies.estimator": ["RobustGraphClassifier"],
     "training": ["TrainingResult", "train", "train_certified", "train_nodes", "train_voting"],
     "training.edge_flip": ["EdgeFlip"],
 }
 _MODULES = {name: name for name in ("attacks", "datasets", "defences", "engines", "models")}
+_MODULES["plot"] = "report.plots"
 _MODULES["features"] = "classifiers.features"
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -18,7 +18,7 @@ from flipproof.classifiers.guard import probe_batch
 from flipproof.classifiers.torch_module import TorchClassifier, hidden_width, largest_batch, to_device, widest_layer
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
-from flipproof.noise import EdgeNoise, NoisyBatch
+from flipproof.noise import EdgeNoise, Neighbours, NoisyBatch
 
 _BUDGET = 2**26  # bytes of the lists of edges of a batch
 _BYTES_PER_ROW = 160  # of a message or node, for the lists of edges
@@ -90,8 +90,7 @@ class NodeClassifier(TorchClassifier):
             batch: The noisy copies.
             ones: Where noise reaches the node features: of every copy the cells ``node * d + column`` that are 1, ascending.
         """
-        nodes, (sources, targets) = batch.num_nodes, batch.edge_index()[0]
-        ends = np.searchsorted(sources, np.arange(batch.size + 1) * nodes)
+        nodes, (starts, places) = batch.num_nodes, batch.neighbours
         labels = np.empty((batch.size, nodes), dtype=np.int64)
         with torch.inference_mode():
             clean, known, first = self._once(batch)
@@ -100,15 +99,15 @@ class NodeClassifier(TorchClassifier):
             if ones is not None:
                 first = None
             for copy in range(batch.size):
-                part = slice(ends[copy], ends[copy + 1])
-                edges, own = np.stack([sources[part], targets[part]]) - copy * nodes, clean
+                begins = starts[copy * nodes : (copy + 1) * nodes + 1]
+                lists, own = Neighbours(begins - begins[0], places[begins[0] : begins[-1]]), clean
                 if ones is not None and sums_rows:
                     first = self._module.first_of(ones[copy], nodes).numpy()
                 elif ones is not None and clean is not None:
                     own = torch.zeros_like(clean).view(-1).index_fill_(0, to_device(ones[copy], self.device), 1)
                     own = own.view_as(clean)
                     known = self.features.shared(nodes, own)
-                scores = self._asked(edges, known, own, nodes) if first is None else self._module.on_first(first, edges)
+                scores = self._asked(lists, known, own) if first is None else self._module.on_first(first, *lists)
                 labels[copy] = self._checked(scores, nodes)
         return labels
 
@@ -127,9 +126,11 @@ class NodeClassifier(TorchClassifier):
         clean, known, first = self._kept[1:]
         return clean, known, first
 
-    def _asked(self, edges: IntArray, x: Tensor | None, own: Tensor | None, nodes: int) -> NDArray[Any]:
-        """The module's own answer about one copy."""
-        edge_index, batch = to_device(edges, self.device), torch.zeros(nodes, dtype=torch.int64, device=self.device)
+    def _asked(self, lists: Neighbours, x: Tensor | None, own: Tensor | None) -> NDArray[Any]:
+        """The module's own answer about one copy, of which the nodes have these neighbours."""
+        sources = np.repeat(np.arange(len(lists.starts) - 1), np.diff(lists.starts))
+        edge_index = to_device(np.stack([sources, lists.places.astype(np.int64)]), self.device)
+        batch = torch.zeros(len(lists.starts) - 1, dtype=torch.int64, device=self.device)
         x = self.as_number(self.features.sparse(edge_index, batch, own) if x is None else x)
         logits = self._module(x, edge_index, batch=batch) if self._with_batch else self._module(x, edge_index)
         if not isinstance(logits, Tensor):

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flipproof.models.loading import NAMES, SavedModel, build, load, load_metadata, save
+    from flipproof.models.loading import NAMES, SavedModel, build, from_factory, load, load_metadata, save
     from flipproof.models.local_network import Local
     from flipproof.models.network import GCN, GIN, EdgeBlind, GraphNetwork, PyGNetwork
     from flipproof.models.node_network import NodeGCN
@@ -30,6 +30,7 @@ __all__ = [
     "PyGNetwork",
     "SavedModel",
     "build",
+    "from_factory",
     "load",
     "load_metadata",
     "save",

@@ -87,11 +87,10 @@ class NodeGCN(NamedNetwork):
         bags = torch.from_numpy(columns), weight.T.contiguous(), torch.from_numpy(starts)
         return nn.functional.embedding_bag(*bags, mode="sum")
 
-    def on_first(self, first: NDArray[Any], edge_index: NDArray[np.int64]) -> NDArray[Any]:
-        """As :meth:`forward`, without gradients, from ``X W_0`` and sorted edges: products with a sparse matrix."""
-        nodes, entries = len(first), np.ones(edge_index.shape[1], dtype=first.dtype)
-        starts = np.concatenate([[0], np.cumsum(np.bincount(edge_index[0], minlength=nodes))])
-        matrix = csr_array((entries, edge_index[1], starts), shape=(nodes, nodes))
+    def on_first(self, first: NDArray[Any], starts: NDArray[np.int64], neighbours: NDArray[Any]) -> NDArray[Any]:
+        """As :meth:`forward`, without gradients, from ``X W_0`` and the lists of all nodes' neighbours, one after the other."""
+        entries = np.ones(len(neighbours), dtype=first.dtype)
+        matrix = csr_array((entries, neighbours, starts), shape=(len(first), len(first)))
         scale = (1 / np.sqrt(np.diff(starts) + 1)).astype(first.dtype)[:, None]
         hidden = first
         for number, linear in enumerate(cast(list[nn.Linear], self.convolutions)):

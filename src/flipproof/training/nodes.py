@@ -63,8 +63,10 @@ class NodeClassification(Task):
         self.noise, self.feature_noise = noise or _STILL, feature_noise
         self.labels = torch.from_numpy(task.labels.copy())
         self._own = torch.from_numpy(np.asarray(task.graph.node_features, dtype=np.float32).copy()) if own else None
-        # our own network adds up rows of weights, where the features are binary and under noise
-        self._sums_rows = hasattr(model, "first_of") and feature_noise is not None and self.features.spec == "own"
+        # our own network adds up rows of weights where the features are binary
+        binary = self._own is not None and bool(((self._own == 0) | (self._own == 1)).all())
+        self._sums_rows = hasattr(model, "first_of") and binary and self.features.spec == "own"
+        self._ones = np.flatnonzero(task.graph.node_features) if self._sums_rows else None  # type: ignore[arg-type]
         self._streams = {purpose: self._drawn(purpose) for purpose in ("training", "validation")}
         self.entries = task.graph.num_nodes * max(1, 0 if self._own is None else self._own.shape[1])
         edges = None if noise is None else [noise.p_add, noise.p_remove]
@@ -103,11 +105,12 @@ class NodeClassification(Task):
     def _logits(self, purpose: str, index: int) -> Tensor:
         nodes, own = self.task.graph.num_nodes, self._own
         edge_index, ones = self._seen[index] if purpose == "validation" else self._copy(purpose, index)
+        if self._sums_rows:
+            model: Any = self.model
+            return self._checked(
+                model.after_first(model.first_of(self._ones if ones is None else ones, nodes), edge_index)
+            )
         if ones is not None:
-            if self._sums_rows:
-                model: Any = self.model
-                logits: Tensor = model.after_first(model.first_of(ones, nodes), edge_index)
-                return self._checked(logits)
             assert own is not None
             own = torch.zeros(own.numel()).index_fill_(0, torch.from_numpy(ones), 1).view_as(own)
         batch = torch.zeros(nodes, dtype=torch.int64)

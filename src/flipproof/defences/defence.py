@@ -370,10 +370,15 @@ class DefendedClassifier:
             )
         kind = next((one for one in cls.__subclasses__() if one.defence_name == defence.name), cls)
         made, chosen = kind.__new__(kind), saved.metadata.get("features") if features is None else features
-        options = {"trust_features": trust_features, "memory": memory}
-        classes = saved.metadata.get("num_classes")
-        loaded = models.load(folder, model)
-        DefendedClassifier.__init__(made, loaded, defence, features=chosen, num_classes=classes, **options)
+        DefendedClassifier.__init__(
+            made,
+            models.load(folder, model),
+            defence,
+            features=chosen,
+            num_classes=saved.metadata.get("num_classes"),
+            trust_features=trust_features,
+            memory=memory,
+        )
         return made
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from flipproof.certificates.metrics import certified_accuracy as certified_accuracy
     from flipproof.certificates.metrics import certified_interval as certified_interval
     from flipproof.certificates.metrics import paired_tests as paired_tests
+    from flipproof.certificates.node_votes import NodeVotes as NodeVotes
     from flipproof.certificates.sampled_votes import Votes as Votes
     from flipproof.certificates.sampled_votes import certify_counts as certify_counts
     from flipproof.certificates.sampled_votes import certify_votes as certify_votes
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
     from flipproof.defences.voting import VotingClassifier as VotingClassifier
     from flipproof.errors import InputError as InputError
     from flipproof.graphs import Graph as Graph
+    from flipproof.noise import BitNoise as BitNoise
     from flipproof.noise import EdgeGroups as EdgeGroups
     from flipproof.noise import EdgeNoise as EdgeNoise
+    from flipproof.noise import LabelNoise as LabelNoise
     from flipproof.runs.saved_run import SavedRun as SavedRun
     from flipproof.runs.saved_run import certify_run as certify_run
     from flipproof.runs.saved_run import load_run as load_run
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from flipproof.training import TrainingResult as TrainingResult
     from flipproof.training import train as train
     from flipproof.training import train_certified as train_certified
+    from flipproof.training import train_nodes as train_nodes
     from flipproof.training import train_voting as train_voting
     from flipproof.training.edge_flip import EdgeFlip as EdgeFlip
 
@@ -50,6 +54,7 @@ _HOMES = {
     "certificates.certificate": ["Certificate"],
     "certificates.group_votes": ["GroupVotes", "certify_group_votes"],
     "certificates.metrics": ["average_certified_radius", "certified_accuracy", "certified_interval", "paired_tests"],
+    "certificates.node_votes": ["NodeVotes"],
     "certificates.sampled_votes": ["Votes", "certify_counts", "certify_votes"],
     "certificates.vote_share": ["certified_grid", "radius", "worst_case"],
     "defences.baselines": ["EdgeBlindClassifier"],
@@ -59,11 +64,11 @@ _HOMES = {
     "defences.voting": ["VotingClassifier"],
     "errors": ["InputError"],
     "graphs": ["Graph"],
-    "noise": ["EdgeGroups", "EdgeNoise"],
+    "noise": ["BitNoise", "EdgeGroups", "EdgeNoise", "LabelNoise"],
     "runs.saved_run": ["SavedRun", "certify_run", "load_run"],
     "runs.table": ["to_dataframe"],
     "studies.estimator": ["RobustGraphClassifier", "load"],
-    "training": ["TrainingResult", "train", "train_certified", "train_voting"],
+    "training": ["TrainingResult", "train", "train_certified", "train_nodes", "train_voting"],
     "training.edge_flip": ["EdgeFlip"],
 }
 _MODULES = {name: name for name in ("attacks", "datasets", "defences", "engines", "models")}

@@ -120,8 +120,8 @@ class Relaxation:
         adjacency[:, self._v, self._u] = states
         adjacency = adjacency.to(self.classifier.device)
         mask = torch.ones(count, n, dtype=torch.bool, device=adjacency.device)
-        own = self.classifier.own_features(self.target.batch(self.graph.slot_states[None]))
-        rows = None if own is None else own.expand(count, *own.shape)
+        own = self.classifier.own_features(self.target.batch(np.repeat(self.graph.slot_states[None], count, axis=0)))
+        rows = None if own is None else own.expand(count, *own.shape[-2:])
         # a user's own function knows whole graphs only: its features are taken at the nearest one, without slope
         seen = adjacency.detach().round() if isinstance(self.classifier.features, Function) else adjacency
         x = self.classifier.as_number(self.classifier.features.dense(seen, mask, rows))

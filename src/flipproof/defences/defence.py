@@ -31,7 +31,7 @@ from flipproof.errors import InputError
 from flipproof.fields import from_plain, to_plain
 from flipproof.graphs import Graph, as_graph, as_graphs
 from flipproof.graphs.conversions import UnusedEdgeFields
-from flipproof.noise import EdgeNoise
+from flipproof.noise import EdgeNoise, FeatureNoise
 from flipproof.progress import note, progress, watched
 
 if TYPE_CHECKING:
@@ -85,6 +85,11 @@ class Defence(ABC):
     def trial_noise(self) -> EdgeNoise:
         """Random changes such as the model will meet: what it is tried on, and what a batch is reckoned to cost."""
         return _STILL
+
+    @property
+    def feature_noise(self) -> FeatureNoise | None:
+        """Noise on the graph's own node features, beside that on edges."""
+        return None
 
     def features(self, model: Any, features: Any) -> Any:
         """The node features that the model is shown if a user asks for these; refuses a model that cannot be defended so."""
@@ -189,12 +194,18 @@ class DefendedClassifier:
             convention=convention,
             memory=checked_count(memory, "memory", 2**20, "a number of bytes, for instance 2**30"),
             edge_features=edge_features,
+            feature_noise=defence.feature_noise,
         )
         hook = getattr(self.classifier, "features", None)
         if (defence.edge_blind or self.classifier.edge_blind) and hook is not None and hook.reads_edges:
             raise InputError(
                 f"features of an edge-blind model must not depend on edges; got {hook.spec or hook} "
                 '(None for the graph\'s own, or "constant")'
+            )
+        if defence.feature_noise is not None and not self.classifier.reads_own_features:
+            raise InputError(
+                f"feature_noise changes the graph's own node features, which the model does not see; got features="
+                f'{getattr(hook, "spec", None)!r} (pass features="own", or leave feature_noise out)'
             )
         self.guard = Guard(self.classifier, trust_features=trust_features)
 
@@ -292,8 +303,11 @@ class DefendedClassifier:
         return _in_order("certifying", ((index, answer) for index, _, answer in answers), len(graphs), progress)
 
     def effective(self) -> DefendedClassifier:
-        """The classifier itself; around a model that sees no edges, the one that is certified at every radius."""
-        if not self.classifier.edge_blind or self.defence.edge_blind:
+        """The classifier itself; around a model that sees no edges, the one that is certified at every radius.
+
+        Under noise on features it is the classifier itself: the other one knows of no attack on features.
+        """
+        if not self.classifier.edge_blind or self.defence.edge_blind or self.defence.feature_noise is not None:
             return self
         from flipproof.defences.baselines import EdgeBlindClassifier
 
@@ -373,10 +387,15 @@ class DefendedClassifier:
             )
         kind = next((one for one in cls.__subclasses__() if one.defence_name == defence.name), cls)
         made, chosen = kind.__new__(kind), saved.metadata.get("features") if features is None else features
-        options = {"trust_features": trust_features, "memory": memory}
-        classes = saved.metadata.get("num_classes")
-        loaded = models.load(folder, model)
-        DefendedClassifier.__init__(made, loaded, defence, features=chosen, num_classes=classes, **options)
+        DefendedClassifier.__init__(
+            made,
+            models.load(folder, model),
+            defence,
+            features=chosen,
+            num_classes=saved.metadata.get("num_classes"),
+            trust_features=trust_features,
+            memory=memory,
+        )
         return made
 
 

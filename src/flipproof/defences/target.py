@@ -120,15 +120,19 @@ class Target(ABC):
     @abstractmethod
     def _evaluate(self, states: NDArray[np.bool_]) -> Outcome: ...
 
-    def batch(self, states: NDArray[np.bool_]) -> NoisyBatch:
-        fixed, x = self.graph.frozen_edge_slots, self.graph.node_features
+    def features(self, first: int, count: int) -> NDArray[Any] | None:
+        """The node features of ``count`` copies from number ``first`` on; the graph's own where they are not under noise."""
+        return self.graph.node_features
+
+    def batch(self, states: NDArray[np.bool_], first: int = 0) -> NoisyBatch:
+        fixed, x = self.graph.frozen_edge_slots, self.features(first, len(states))
         return NoisyBatch(self.graph.num_nodes, len(states), x, self.graph.slots, fixed, states, None)
 
     def logits(self, states: NDArray[np.bool_]) -> NDArray[np.float64]:
         """The model's logits, or ones and zeros from a black box's labels, ``[B, C]``."""
         parts: list[NDArray[Any]] = []
         for start in range(0, len(states), self._batch_size):
-            batch = self.batch(states[start : start + self._batch_size])
+            batch = self.batch(states[start : start + self._batch_size], start)
             if self.classifier.path == "callable":
                 parts.append(np.eye(self.classifier.num_classes)[self.classifier.labels(batch)])
             else:
@@ -167,7 +171,7 @@ class CopiesTarget(Target):
                 f"({remedy})"
             )
         defended.check([graph])
-        self.cost = copies
+        self.cost, self.defended = copies, defended
         self.if_empty, self.if_edge = self._copies(graph)
         super().__init__(defended, graph, effort)
 
@@ -198,6 +202,7 @@ class SmoothedTarget(CopiesTarget):
     """
 
     relaxed = 32
+    _features: NDArray[Any] | None = None  # of every copy, under noise
 
     def __init__(self, defended: DefendedClassifier, graph: Graph, noise: EdgeNoise, effort: Effort) -> None:
         self.noise, self.confirm_samples = noise, checked_samples(effort.confirm_samples)
@@ -207,8 +212,16 @@ class SmoothedTarget(CopiesTarget):
 
     def _copies(self, graph: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         draws = keyed_draws("attack noise", self.seed, 0, (self.cost, graph.num_slots))
+        feature_noise = self.defended.defence.feature_noise
+        if feature_noise is not None:
+            self._features = feature_noise.stream(graph, seed=self.seed).shown(0, self.cost)[0]
         empty = np.zeros(draws.shape, dtype=np.bool_)
         return noisy_states(empty, draws, self.noise), noisy_states(~empty, draws, self.noise)
+
+    def features(self, first: int, count: int) -> NDArray[Any] | None:
+        if self._features is None:
+            return super().features(first, count)
+        return self._features[np.arange(first, first + count) % self.cost]
 
     def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
         own = counts[:, self.label]
@@ -230,7 +243,7 @@ class SmoothedTarget(CopiesTarget):
         p_value = 1.0
         if margin < 0:  # the label test is two-sided: half of it, once for each rival
             p_value = min(1.0, float(label_pvalue(rival, counts[self.label])) / 2 * (len(counts) - 1))
-        level = checked_alpha(self.alpha, samples=len(votes), discrepancy=votes.stream().discrepancy)
+        level = checked_alpha(self.alpha, samples=len(votes), discrepancy=votes.discrepancy)
         return p_value <= level, margin / len(votes)
 
     def _votes(self, graph: Graph, purpose: str) -> Any:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from flipproof.models.loading import NAMES, SavedModel, build, from_factory, load, load_metadata, save
     from flipproof.models.local_network import Local
     from flipproof.models.network import GCN, GIN, EdgeBlind, GraphNetwork, PyGNetwork
+    from flipproof.models.node_network import NodeGCN
     from flipproof.models.node_statistics import NodeFit, NodeStatistics
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "GraphNetwork",
     "Local",
     "NodeFit",
+    "NodeGCN",
     "NodeStatistics",
     "PyGNetwork",
     "SavedModel",
@@ -35,6 +37,7 @@ __all__ = [
 ]
 _HOMES = {
     "Local": "local_network",
+    "NodeGCN": "node_network",
     **dict.fromkeys(("GCN", "GIN", "EdgeBlind", "GraphNetwork", "PyGNetwork"), "network"),
     **dict.fromkeys(("NodeFit", "NodeStatistics"), "node_statistics"),
 }

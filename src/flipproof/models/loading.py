@@ -38,7 +38,7 @@ _FORMAT, _VERSION = "flipproof model", 1
 _CONFIG, _WEIGHTS = "config.json", "weights.safetensors"
 _BLIND, _LINE = "edge-blind", "node-statistics"
 _PYG = ("graphsage", "sage", "gat")
-_CLASSES = {"gcn": "GCN", "gin": "GIN", **dict.fromkeys(_PYG, "PyGNetwork"), "local": "Local"}
+_CLASSES = {"gcn": "GCN", "gin": "GIN", **dict.fromkeys(_PYG, "PyGNetwork"), "local": "Local", "node-gcn": "NodeGCN"}
 
 NAMES = (*_CLASSES, _BLIND)  # that build knows
 

@@ -60,7 +60,7 @@ def compare(
     if not isinstance(results, Mapping) or not results:
         raise InputError(
             f"results must map names to lists of certificates; got {type(results).__name__} (for instance "
-            '{"smoothing": certificates})'
+            '{"mine": certificates})'
         )
     known = list(labels) if isinstance(labels, Sequence) else labels
     radii = {name: judged_radii(certificates, known) for name, certificates in results.items()}

@@ -70,8 +70,8 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         radius: Number of edge flips that the answers are to withstand; ``(additions, removals)`` for both separately.
         time: Time for search and training: ``"90s"``, ``"10m"``, ``"2h"`` or seconds. Half of it is for the search; what is under
             way is not cut short.
-        defence: ``"smoothing"``, ``"voting"`` or ``"local"`` to search among settings of this one alone; or one candidate with
-            its settings, such as ``"smoothing keep=0.9"``. By default all defences are tried.
+        defence: ``smoothing``, ``voting`` or ``local`` to search among settings of this one alone; or one candidate with
+            its settings, such as ``smoothing keep=0.9``. By default all defences are tried.
         model: A function that returns a fresh PyG module, called with ``in_features`` and ``num_classes`` if it takes them. By
             default flipproof's own networks. Local networks cannot be of your own.
         features: Node features, as for :class:`flipproof.SmoothedClassifier`, by name; by default the graphs' own, or the degree.

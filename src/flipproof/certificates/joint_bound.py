@@ -1,0 +1,325 @@
+"""The bound from the vote share alone under attacks on edges and node features together.
+
+Noise changes every coordinate (a node pair, a label, a bit) independently, and an attack changes some of them. Where it does, the
+noisy states fall into regions of constant ratio Pr(Y)/Pr(X), of the noisy attacked graph Y and the noisy clean graph X: for edges
+by ``T_E``, the number of attacked pairs that differ from the clean graph's; for labels by ``T_L``, the number of attacked nodes
+with the attacker's label less the number with the clean one; for bits as for edges. With masses ``x`` and ``y`` of the regions
+``(T_E, T_L)``, products of those of each kind, a class of share at least ``1 - miss`` under X has under Y at least
+
+    lower(miss) = max over lambda >= 0 of  F(lambda) - lambda * miss,     F(lambda) = sum over regions of min(lambda x, y).
+
+*Proof.* For a classifier ``phi`` and any ``lambda``, ``sum y phi = lambda sum x phi + sum (y - lambda x) phi >=
+lambda (1 - miss) + sum min(0, y - lambda x)``, and ``sum x = 1``. By Neyman and Pearson one of the ratios attains equality. ∎
+
+All terms of F are positive, so nothing is lost where shares are near 1, and regions with ``x = 0`` or ``y = 0`` add nothing,
+whatever probabilities are 0. A wrong ``lambda`` gives a smaller bound, never a false one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flipproof.certificates import vote_share
+from flipproof.certificates.certificate import GRID_LIMIT, Certificate
+from flipproof.errors import InputError
+from flipproof.noise import EdgeNoise
+from flipproof.noise.feature_law import Change, FeatureNoise, checked_feature_noise, flip_changes
+
+FloatArray = NDArray[np.float64]
+Cell = tuple[int, ...]
+"""An attack: how many coordinates of each kind it changes, in the order of :attr:`JointBound.axes`."""
+
+_LEAST_MASS = 1e-290  # below, masses lose digits; leaving a region out makes F smaller
+_MOST_KEPT = 2**22  # floats of curves that are kept for later look-ups
+
+
+class _Curve:
+    """The concave function F of one attack: its ``breaks`` (ascending), its values there, and the mass of X from there on."""
+
+    def __init__(self, x: FloatArray, y: FloatArray, changes: int) -> None:
+        counts = (x > _LEAST_MASS) & (y > _LEAST_MASS)
+        x, y = x[counts], y[counts]
+        ratio = y / x
+        order = np.argsort(ratio)
+        x, y, self.breaks = x[order], y[order], ratio[order]
+        self.tail = np.cumsum(x[::-1])[::-1]
+        # By the order of *rounded* ratios, yet right: a region on the wrong side of its break has y / x and lambda apart by at
+        # most one rounding of the ratio, and so adds at most (1 + 2**-53) min(lambda x, y) to the sum.
+        self.values = np.cumsum(y) - y + self.breaks * self.tail
+        # Twice all relative roundings of a value, none of which exceeds 1: per change the three products and sums of a mass, per
+        # region one of each running sum (both sums together have one per region, and y - y another), and a few at the end.
+        self.margin = (4 * changes + 2 * len(x) + 16) * 2.0**-52
+        half = 0.5 + 2 * self.margin
+        # the largest 1 - p (exclusive) at which lower() exceeds 1/2; 0 if there is none
+        self.slack = max(0.0, float(((self.values - half) / self.breaks).max(initial=0.0)))
+
+    def lower(self, miss: float) -> float:
+        """Lower bound on the share under Y of a class with share at least ``1 - miss`` under X."""
+        # F - lambda * miss rises up to the last break beyond which X has more mass than that
+        place = len(self.tail) - int(np.searchsorted(self.tail[::-1], miss, side="right")) - 1
+        if place < 0:
+            return 0.0
+        return min(1.0, max(0.0, float(self.values[place] - self.breaks[place] * miss) - self.margin))
+
+
+class JointBound:
+    """Bounds and thresholds for one pair of noises, computed when first needed and kept: see :func:`joint_bound`."""
+
+    def __init__(self, noise: EdgeNoise, feature_noise: FeatureNoise, categories: int) -> None:
+        self.noise, self.feature_noise = noise, feature_noise
+        edges = flip_changes(noise, "flips", "additions", "removals")
+        self._kinds: tuple[tuple[Change, ...], ...] = (edges, feature_noise.changes(categories))
+        self._split = len(edges)
+        self.axes = tuple(change.name for kind in self._kinds for change in kind)
+        # dicts: threads that compute the same entry write the same value
+        self._laws = dict[tuple[int, Cell], tuple[FloatArray, FloatArray]]()
+        self._curves = dict[Cell, _Curve]()
+        self._slacks = dict[Cell, float]()
+        self._kept = 0
+
+    @property
+    def largest(self) -> int:
+        """Largest length of an axis of a grid: 64 for two axes, 32 for three, 16 for four."""
+        return GRID_LIMIT >> (len(self.axes) - 2)
+
+    def worst_case(self, p_lower: float, attack: Cell) -> float:
+        """Lower bound on the top class's share of votes after exactly this attack, for every base classifier.
+
+        >>> from flipproof.noise.feature_law import LabelNoise
+        >>> bound = joint_bound(EdgeNoise(keep=0.8), LabelNoise(keep=0.8), categories=7)
+        >>> bound.axes, round(bound.worst_case(0.99, (1, 1)), 6)
+        (('flips', 'changed labels'), 0.34)
+        """
+        attack = self._checked(attack, "attack")
+        return self._curve(attack).lower(_miss(p_lower)) if any(attack) else float(p_lower)
+
+    def slack(self, attack: Cell) -> float:
+        """The largest ``1 - p`` (exclusive) at which the share alone withstands this attack; 0 if there is none."""
+        if attack not in self._slacks:
+            self._slacks[attack] = self._curve(attack).slack if any(attack) else 0.5
+        return self._slacks[attack]
+
+    def withstands(self, p_lower: float, p_upper: float | None = None) -> Callable[[Cell], bool]:
+        """Whether a class of share at least ``p_lower`` stays ahead of all others, of shares at most ``p_upper``, per attack."""
+        miss = _miss(p_lower)
+        rival = miss if p_upper is None else p_upper
+
+        def holds(attack: Cell) -> bool:
+            if self.slack(attack) > miss:
+                return True
+            if rival >= miss:  # the rival's bound says no more than 1 - p_lower
+                return False
+            if not any(attack):
+                return p_lower > rival
+            curve = self._curve(attack)
+            # lower(p_A) must exceed upper(p_B) = 1 - lower(1 - p_B)
+            return curve.lower(miss) + curve.lower(rival) > 1
+
+        return holds
+
+    def grid(self, p_lower: float, room: Cell, p_upper: float | None = None) -> NDArray[np.bool_]:
+        """Which attacks are withstood, one axis per kind of change (:attr:`axes`), those with less of each kind included.
+
+        Args:
+            p_lower: Lower bound on the top class's share.
+            room: How many changes of each kind the graph offers. Others do not exist; the grid ends there.
+            p_upper: Upper bound on each other class's share; by default ``1 - p_lower``.
+
+        Returns:
+            Booleans, cut where an axis is certified no further and at :attr:`largest`; empty if not even no attack is.
+        """
+        room, holds = self._checked(room, "room"), self.withstands(p_lower, p_upper)
+        if not holds((0,) * len(self.axes)):
+            return np.zeros((0,) * len(self.axes), dtype=np.bool_)
+
+        def reach(axis: int) -> int:
+            alone = (0,) * axis, (0,) * (len(self.axes) - 1 - axis)
+            return _last(lambda count: holds((*alone[0], count, *alone[1])), min(room[axis], self.largest - 1))
+
+        shape = [1 + reach(axis) for axis in range(len(self.axes))]
+        grid = np.zeros(shape, dtype=np.bool_)
+        grid[(0,) * len(shape)] = True
+        tried = grid.copy()
+        while True:  # one change more each time: all attacks that include one less of every kind
+            ready = ~tried
+            for axis in range(grid.ndim):
+                before = (slice(None),) * axis
+                ready[(*before, slice(1, None))] &= grid[(*before, slice(-1))]
+            cells = np.argwhere(ready)
+            if not len(cells):
+                return grid
+            grid[tuple(cells.T)] = [holds(tuple(cell)) for cell in cells.tolist()]
+            tried |= ready
+
+    def feature_radius(self, p_lower: float, room: Cell, p_upper: float | None = None) -> int:
+        """Labels or bits that can change with edges untouched: the largest ``r`` such that any ``r`` changes are withstood.
+
+        ``room`` is that of :meth:`grid`; -1 where not even the unattacked prediction is certified.
+        """
+        feature_room, holds = self._checked(room, "room")[self._split :], self.withstands(p_lower, p_upper)
+
+        def withstood(total: int) -> bool:
+            splits = product(*(range(min(total, count) + 1) for count in feature_room))
+            return all(holds((0,) * self._split + split) for split in splits if sum(split) == total)
+
+        return _last(withstood, sum(feature_room))
+
+    def _checked(self, cell: Cell, name: str) -> Cell:
+        if len(cell) != len(self.axes) or any(count < 0 for count in cell):
+            raise InputError(f"{name} must hold a number for each of {', '.join(self.axes)}; got {cell!r} (0 for none)")
+        return tuple(int(count) for count in cell)
+
+    def _curve(self, attack: Cell) -> _Curve:
+        if attack not in self._curves:
+            parts = (self._law(0, attack[: self._split]), self._law(1, attack[self._split :]))
+            # every pair of regions stays a region of its own: those of equal ratio by chance do no harm
+            x, y = (np.multiply.outer(one, other).ravel() for one, other in zip(*parts, strict=True))
+            curve = _Curve(x, y, sum(attack))
+            self._kept += 3 * len(curve.breaks)
+            if self._kept > _MOST_KEPT:
+                self._curves.clear()
+                self._kept = 3 * len(curve.breaks)
+            self._curves[attack] = curve
+        return self._curves[attack]
+
+    def _law(self, kind: int, counts: Cell) -> tuple[FloatArray, FloatArray]:
+        """Masses under X and under Y of the regions of so many changes of one kind.
+
+        States of several coordinates are joined only if their ratio is the same by construction: the same number of steps.
+        """
+        if (kind, counts) not in self._laws:
+            x = y = np.ones(1)
+            steps = [change for change, count in zip(self._kinds[kind], counts, strict=True) for _ in range(count)]
+            for change in steps:
+                x, y = np.convolve(x, change.clean), np.convolve(y, change.attacked)
+            if sum(counts) >= GRID_LIMIT:
+                return x, y
+            self._laws[kind, counts] = x, y
+        return self._laws[kind, counts]
+
+
+@lru_cache(maxsize=32)
+def joint_bound(noise: EdgeNoise, feature_noise: FeatureNoise, categories: int = 2) -> JointBound:
+    """The bound for smoothing with this noise on edges and on node features.
+
+    Args:
+        noise: Of the edges; ``EdgeNoise(add=0, remove=0)`` for features alone.
+        feature_noise: Of the features.
+        categories: Number of columns of one-hot features; of no importance for bits.
+    """
+    if not isinstance(noise, EdgeNoise):
+        raise InputError(f"noise must be an EdgeNoise; got {noise!r} (for instance EdgeNoise(keep=0.9))")
+    checked_feature_noise(feature_noise)
+    return JointBound(noise, feature_noise, categories)
+
+
+@dataclass(frozen=True, eq=False)
+class JointReading:
+    """What votes say of one prediction under attacks on edges and features.
+
+    Attributes:
+        label: The class, or ``None`` when it abstains.
+        p_lower: Lower bound on the label's share of votes.
+        p_upper: Upper bound on every other class's share.
+        radius: Edge flips withstood with features untouched; -1 when it abstains.
+        feature_radius: Changed labels or bits withstood with edges untouched; -1 when it abstains.
+        axes: The kinds of changes along the axes of the grid.
+        grid: Which attacks are withstood; see :meth:`JointBound.grid`.
+    """
+
+    label: int | None
+    p_lower: float
+    p_upper: float
+    radius: int
+    feature_radius: int
+    axes: tuple[str, ...]
+    grid: NDArray[np.bool_] = field(repr=False)
+
+
+def from_counts(
+    counts: NDArray[np.int64],
+    noise: EdgeNoise,
+    feature_noise: FeatureNoise,
+    *,
+    categories: int,
+    limits: tuple[int, int],
+    feature_room: tuple[int, ...],
+    alpha: float,
+) -> JointReading:
+    """As method ``votes`` (:func:`flipproof.certificates.vote_share.from_counts`), for votes under noise on edges and features.
+
+    Label test and bounds on shares are those of method ``votes``, with all of ``alpha``: every statement follows from the same
+    bounds, so all hold together with probability at least ``1 - alpha``.
+
+    Args:
+        counts: Votes for each class.
+        noise: Of the edges.
+        feature_noise: Of the features.
+        categories: Number of columns of the features.
+        limits: Additions and removals of edges that the graph offers.
+        feature_room: Changes of features that it offers: :meth:`FeatureNoise.room`.
+        alpha: Failure probability.
+
+    >>> from flipproof.noise.feature_law import LabelNoise
+    >>> settings = dict(categories=7, limits=(400, 30), feature_room=(30,), alpha=0.001)
+    >>> reading = from_counts(np.array([9990, 10]), EdgeNoise(keep=0.8), LabelNoise(keep=0.7), **settings)
+    >>> reading.radius, reading.feature_radius, reading.grid.shape
+    (5, 2, (6, 3))
+    """
+    votes = vote_share.from_counts(counts, noise, alpha=alpha, limits=limits)
+    return joint_reading(votes, feature_noise, categories=categories, limits=limits, feature_room=feature_room)
+
+
+def joint_reading(
+    votes: Certificate,
+    feature_noise: FeatureNoise,
+    *,
+    categories: int,
+    limits: tuple[int, int],
+    feature_room: tuple[int, ...],
+) -> JointReading:
+    """What the bounds on shares in a certificate of method ``votes`` say; other arguments as for :func:`from_counts`."""
+    assert votes.noise is not None
+    bound = joint_bound(votes.noise, feature_noise, categories)
+    # 1 - p_lower is what follows without a bound of its own
+    p_upper = None if votes.p_upper >= 1 - votes.p_lower else votes.p_upper
+    room = ((sum(limits),) if votes.noise.symmetric else limits) + feature_room
+    grid, feature_radius = np.zeros((0,) * len(bound.axes), dtype=np.bool_), -1
+    if votes.label is not None:
+        grid = bound.grid(votes.p_lower, room, p_upper)
+        feature_radius = bound.feature_radius(votes.p_lower, room, p_upper)
+    return JointReading(votes.label, votes.p_lower, votes.p_upper, votes.radius, feature_radius, bound.axes, grid)
+
+
+def with_edges(grid: NDArray[np.bool_], edges: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """A grid with more certified attacks on edges alone, by their numbers along its first axes.
+
+    >>> with_edges(np.ones((1, 2), dtype=bool), np.ones(3, dtype=bool)).astype(int).tolist()
+    [[1, 1], [1, 0], [1, 0]]
+    """
+    of_features = grid.ndim - edges.ndim
+    more = edges.reshape(edges.shape + (1,) * of_features)
+    shape = np.maximum(grid.shape, more.shape)
+    both = np.zeros(shape, dtype=np.bool_)
+    both[tuple(map(slice, grid.shape))] = grid
+    both[tuple(map(slice, more.shape))] |= more
+    return both
+
+
+def _miss(share: float) -> float:
+    """``1 - share``, rounded up where it is not exact (below 1/2)."""
+    if not 0 <= share <= 1:  # NaN fails too
+        raise InputError(f"p_lower must lie in [0, 1]; got {share!r} (a share of votes, for instance 0.99)")
+    return 1 - float(share) if share >= 0.5 else math.nextafter(1 - float(share), 2.0)
+
+
+def _last(holds: Callable[[int], bool], most: int) -> int:
+    """The last number before the first that does not hold, going up from 0."""
+    return next((count - 1 for count in range(most + 1) if not holds(count)), most)

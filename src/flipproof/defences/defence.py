@@ -214,11 +214,13 @@ class DefendedClassifier:
 
     def graph_of(self, graph: Any) -> Graph:
         """The graph, from any form that the library accepts; see :meth:`graphs_of`."""
-        return self._converted(as_graph, graph)
+        one: Graph = self._converted(as_graph, graph)
+        return one
 
     def graphs_of(self, graphs: Iterable[Any]) -> list[Graph]:
         """The graphs, from any form; where ``edge_features`` are made, nobody misses those that are stored."""
-        return self._converted(as_graphs, graphs)
+        several: list[Graph] = self._converted(as_graphs, graphs)
+        return several
 
     def _converted(self, convert: Callable[[Any], Any], value: Any) -> Any:
         if self.edge_features is None:

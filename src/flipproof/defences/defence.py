@@ -29,7 +29,7 @@ from flipproof.engines import Engine, ThisProcess, cores, local_engine
 from flipproof.errors import InputError
 from flipproof.fields import from_plain, to_plain
 from flipproof.graphs import Graph, as_graph, as_graphs
-from flipproof.noise import EdgeNoise, FeatureNoise
+from flipproof.noise import EdgeNoise
 from flipproof.progress import note, progress, watched
 
 if TYPE_CHECKING:
@@ -83,11 +83,6 @@ class Defence(ABC):
     def trial_noise(self) -> EdgeNoise:
         """Random changes such as the model will meet: what it is tried on, and what a batch is reckoned to cost."""
         return _STILL
-
-    @property
-    def feature_noise(self) -> FeatureNoise | None:
-        """Noise on the graph's own node features, beside that on edges."""
-        return None
 
     def features(self, model: Any, features: Any) -> Any:
         """The node features that the model is shown if a user asks for these; refuses a model that cannot be defended so."""
@@ -178,6 +173,7 @@ class DefendedClassifier:
         self.model, self.defence = unwrapped(model), defence
         self.derived: Any = None  # what the defence has made of the model since it checked it last
         features = defence.features(self.model, features)
+        feature_noise = getattr(defence, "feature_noise", None)  # of a defence that makes noise on features, too
         number = getattr(self.model, "num_classes", None) if num_classes is None else num_classes
         if number is None:
             raise InputError(
@@ -192,7 +188,7 @@ class DefendedClassifier:
             convention=convention,
             memory=checked_count(memory, "memory", 2**20, "a number of bytes, for instance 2**30"),
             edge_features=edge_features,
-            feature_noise=defence.feature_noise,
+            feature_noise=feature_noise,
         )
         hook = getattr(self.classifier, "features", None)
         if (defence.edge_blind or self.classifier.edge_blind) and hook is not None and hook.reads_edges:
@@ -200,7 +196,7 @@ class DefendedClassifier:
                 f"features of an edge-blind model must not depend on edges; got {hook.spec or hook} "
                 '(None for the graph\'s own, or "constant")'
             )
-        if defence.feature_noise is not None and not self.classifier.reads_own_features:
+        if feature_noise is not None and not self.classifier.reads_own_features:
             raise InputError(
                 f"feature_noise changes the graph's own node features, which the model does not see; got features="
                 f'{getattr(hook, "spec", None)!r} (pass features="own", or leave feature_noise out)'

@@ -84,11 +84,6 @@ class Defence(ABC):
         """Random changes such as the model will meet: what it is tried on, and what a batch is reckoned to cost."""
         return _STILL
 
-    @property
-    def feature_noise(self) -> FeatureNoise | None:
-        """Noise on the graph's own node features, beside that on edges."""
-        return None
-
     def features(self, model: Any, features: Any) -> Any:
         """The node features that the model is shown if a user asks for these; refuses a model that cannot be defended so."""
         return features
@@ -127,6 +122,12 @@ _STILL = EdgeNoise(add=0, remove=0)
 _TRIED_FIRST = 8  # graphs on which a model is tried before any work: most that is to be refused is refused there
 
 Progress = bool | Callable[[int, int], None]
+
+
+def feature_noise_of(defence: Defence) -> FeatureNoise | None:
+    """Noise on the graphs' own node features, of a defence that has some."""
+    noise: FeatureNoise | None = getattr(defence, "feature_noise", None)
+    return noise
 
 
 def described(defence: Defence) -> dict[str, Any]:
@@ -187,7 +188,7 @@ class DefendedClassifier:
             convention=convention,
             memory=checked_count(memory, "memory", 2**20, "a number of bytes, for instance 2**30"),
             edge_features=edge_features,
-            feature_noise=defence.feature_noise,
+            feature_noise=feature_noise_of(defence),
         )
         hook = getattr(self.classifier, "features", None)
         if (defence.edge_blind or self.classifier.edge_blind) and hook is not None and hook.reads_edges:
@@ -195,7 +196,7 @@ class DefendedClassifier:
                 f"features of an edge-blind model must not depend on edges; got {hook.spec or hook} "
                 '(None for the graph\'s own, or "constant")'
             )
-        if defence.feature_noise is not None and not self.classifier.reads_own_features:
+        if feature_noise_of(defence) is not None and not self.classifier.reads_own_features:
             raise InputError(
                 f"feature_noise changes the graph's own node features, which the model does not see; got features="
                 f'{getattr(hook, "spec", None)!r} (pass features="own", or leave feature_noise out)'
@@ -277,7 +278,7 @@ class DefendedClassifier:
 
         Under noise on features it is the classifier itself: the other one knows of no attack on features.
         """
-        if not self.classifier.edge_blind or self.defence.edge_blind or self.defence.feature_noise is not None:
+        if not self.classifier.edge_blind or self.defence.edge_blind or feature_noise_of(self.defence) is not None:
             return self
         from flipproof.defences.baselines import EdgeBlindClassifier
 

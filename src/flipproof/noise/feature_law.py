@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, cast
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from flipproof.checks import checked_seed
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
-from flipproof.noise.law import WORD, EdgeNoise, SlotLists, halves, key_of, merged, philox
+from flipproof.noise.law import WORD, EdgeNoise, SlotLists, halves, key_of, merged, noisy_states, philox
 from flipproof.noise.stream import BLOCK, SampleStream
 
 FEATURE_STREAM_VERSION = 1
@@ -118,6 +118,10 @@ class FeatureNoise(ABC):
         """Features ``[samples, n, d]`` to try a model on: always the same random ones for features of this shape and type."""
 
     @abstractmethod
+    def drawn(self, features: NDArray[Any], draws: Callable[[tuple[int, ...]], NDArray[np.uint32]]) -> NDArray[Any]:
+        """Noisy versions of features ``[..., n, d]`` from uniform 32-bit draws in the shapes asked for; for training."""
+
+    @abstractmethod
     def plain(self) -> dict[str, float]:
         """Plain values from which :func:`feature_noise_from` makes this noise again."""
 
@@ -198,6 +202,11 @@ class LabelNoise(FeatureNoise):
         nodes, categories = features.shape
         return _one_hot(np.random.default_rng(nodes).integers(categories, size=(samples, nodes)), features)
 
+    def drawn(self, features: NDArray[Any], draws: Callable[[tuple[int, ...]], NDArray[np.uint32]]) -> NDArray[Any]:
+        """See :class:`FeatureNoise`."""
+        categories, labels = features.shape[-1], features.argmax(axis=-1)
+        return _one_hot((labels + self.shifts(draws(labels.shape), categories)) % categories, features)
+
     def plain(self) -> dict[str, float]:
         """See :class:`FeatureNoise`."""
         return {"label_keep": self.keep}
@@ -264,6 +273,10 @@ class BitNoise(FeatureNoise):
         """See :class:`FeatureNoise`: from few ones to many."""
         draws = np.random.default_rng(len(features)).random((samples, *features.shape))
         return (draws < (np.arange(samples) + 0.5)[:, None, None] / samples).astype(features.dtype)
+
+    def drawn(self, features: NDArray[Any], draws: Callable[[tuple[int, ...]], NDArray[np.uint32]]) -> NDArray[Any]:
+        """See :class:`FeatureNoise`."""
+        return noisy_states(features != 0, draws(features.shape), self.law).astype(features.dtype)
 
     def plain(self) -> dict[str, float]:
         """See :class:`FeatureNoise`."""
@@ -409,6 +422,8 @@ def feature_noise_from(values: Mapping[str, Any]) -> FeatureNoise | None:
     keep, add, remove = map(values.get, ("label_keep", "bit_add", "bit_remove"))
     if keep is None and add is None and remove is None:
         return None
+    if keep is None and (add is None or remove is None):
+        raise InputError(f"noise on bits needs bit_add and bit_remove; got {add} and {remove} (pass 0 for none)")
     if keep is None:
         return BitNoise(add=add, remove=remove)
     if add is not None or remove is not None:
@@ -420,7 +435,7 @@ def feature_noise_from(values: Mapping[str, Any]) -> FeatureNoise | None:
 
 def _one_hot(labels: IntArray, like: NDArray[Any]) -> NDArray[Any]:
     """Labels ``[..., n]`` as one-hot rows with the columns and the type of the features ``like``."""
-    return np.eye(like.shape[1], dtype=like.dtype)[labels]
+    return np.eye(like.shape[-1], dtype=like.dtype)[labels]
 
 
 def _shown(row: NDArray[Any]) -> str:

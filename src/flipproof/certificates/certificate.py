@@ -15,6 +15,7 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -56,6 +57,46 @@ class NodeRadii:
         return f"with {self.nodes} node{'s' * (self.nodes != 1)} {', '.join(parts)}"
 
 
+@dataclass(frozen=True)
+class ClassCell:
+    """A cell of a table that names a class: whoever shows it knows the name."""
+
+    label: int
+
+
+@dataclass(frozen=True, eq=False)
+class WeakSpots:
+    """Where an attacker would strike, as far as the evidence tells.
+
+    Attributes:
+        rival: The class that would overtake first.
+        flips: Node pairs ``(u, v)``, ``u < v``, in the order in which an attacker would choose them.
+        succeeds: Whether the flips are known to change the answer. If not, they are a candidate attack, the worst one found.
+        weights: How much each node carries of the label's lead over the rival, ``[n]``, negative where it speaks for the rival;
+            ``None`` where the lead is not a sum over nodes.
+        rest: The part of the lead that no single node carries.
+        caption: What the table shows.
+        columns: Heads of the table.
+        rows: Its cells: text, numbers and classes.
+    """
+
+    rival: int
+    flips: tuple[tuple[int, int], ...] = ()
+    succeeds: bool = False
+    weights: NDArray[np.float64] | None = None
+    rest: float = 0.0
+    caption: str = ""
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str | int | ClassCell, ...], ...] = ()
+
+    def __str__(self) -> str:
+        pairs = ", ".join(f"{u}–{v}" for u, v in self.flips)
+        verdict = (
+            "change the answer" if self.succeeds else "are the worst that was found, and not known to change the answer"
+        )
+        return f"flips of {pairs or 'no pair'} {verdict}; nearest rival: class {self.rival}"
+
+
 @dataclass(frozen=True, eq=False)
 class Certificate:
     """What is guaranteed of one smoothed prediction.
@@ -82,6 +123,7 @@ class Certificate:
         node_radii: Flips withstood together with changes of nodes, where requested.
         axes: The kinds of changes along the axes of the grid: under noise on features ``("flips", "changed labels")``, say.
         feature_radius: Changed labels or bits withstood with edges untouched, under noise on features; -1 when it abstains.
+        weakest: The pairs whose flips would hurt most; only :func:`flipproof.explain` looks for them.
     """
 
     label: int | None
@@ -101,6 +143,7 @@ class Certificate:
     node_radii: NodeRadii | None = None
     axes: tuple[str, ...] = EDGE_AXES
     feature_radius: int | None = None
+    weakest: WeakSpots | None = field(default=None, repr=False)
 
     @property
     def abstains(self) -> bool:
@@ -149,14 +192,34 @@ class Certificate:
     def __eq__(self, other: object) -> bool:
         return self.to_dict() == other.to_dict() if isinstance(other, Certificate) else NotImplemented
 
+    @property
+    def headline(self) -> str:
+        """Answer and radius in a few words."""
+        if self.abstains:
+            return "abstains"
+        flips = f"any {self.radius} edge flip{'s' * (self.radius != 1)}" if self.radius else "no edge flip"
+        return f"class {self.label}, certified against {flips}"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        rows = [("method", self.method), ("alpha", f"{self.alpha:g}")]
+        if self.alpha:
+            rows += [("samples", f"{self.samples:,}"), ("share of votes at least", f"{self.p_lower:.4f}")]
+        rows.append(("votes per class", ", ".join(f"{count:,}" for count in self.counts)))
+        if self.weakest is not None:
+            rows.append(("weakest pairs", str(self.weakest)))
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{name}</th><td>{escape(value)}</td></tr>" for name, value in rows
+        )
+        return f"<div><b>{escape(self.headline)}</b><table>{cells}</table></div>"
+
     def __str__(self) -> str:
         if self.abstains:
             return (
                 f"abstains ({self.method}, alpha {self.alpha:g}, {self.samples:,} samples, votes {list(self.counts)})"
             )
-        flips = f"any {self.radius} edge flip{'s' * (self.radius != 1)}" if self.radius else "no edge flip"
         return (
-            f"class {self.label}, certified against {flips} ({self.method}, alpha {self.alpha:g}, "
+            f"{self.headline} ({self.method}, alpha {self.alpha:g}, "
             f"{self.samples:,} samples, share of votes at least {self.p_lower:.4f})"
             f"{'' if self.node_radii is None else f'; {self.node_radii}'}"
             f"{'' if self.feature_radius is None else f'; with edges untouched against any {self.feature_words}'}"
@@ -216,39 +279,6 @@ _UNREADABLE = (
     *(zipfile.BadZipFile, zlib.error, ValueError, LookupError, TypeError, AttributeError, ArithmeticError),
     *(EOFError, OSError, RuntimeError),
 )
-
-
-@dataclass(frozen=True)
-class ClassCell:
-    """A cell of a table that names a class: whoever shows it knows the name."""
-
-    label: int
-
-
-@dataclass(frozen=True, eq=False)
-class WeakSpots:
-    """Where an attacker would strike, as far as the evidence tells.
-
-    Attributes:
-        rival: The class that would overtake first.
-        flips: Node pairs ``(u, v)``, ``u < v``, in the order in which an attacker would choose them.
-        succeeds: Whether the flips are known to change the answer. If not, they are the worst candidate that is known.
-        weights: How much each node carries of the label's lead over the rival, ``[n]``, negative where it speaks for the rival;
-            ``None`` where the lead is not a sum over nodes.
-        rest: The part of the lead that no single node carries.
-        caption: What the table shows.
-        columns: Heads of the table.
-        rows: Its cells: text, numbers and classes.
-    """
-
-    rival: int
-    flips: tuple[tuple[int, int], ...] = ()
-    succeeds: bool = False
-    weights: NDArray[np.float64] | None = None
-    rest: float = 0.0
-    caption: str = ""
-    columns: tuple[str, ...] = ()
-    rows: tuple[tuple[str | int | ClassCell, ...], ...] = ()
 
 
 class Evidence(ABC):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from flipproof.checks import checked_seconds
 from flipproof.cli.options import (
     ClusterOptions,
     DataOptions,
@@ -20,7 +21,6 @@ from flipproof.cli.options import (
     Result,
     TrainingOptions,
     WorkerOptions,
-    checked_seconds,
     data_option,
     narrow_table,
 )
@@ -60,7 +60,7 @@ class ProtectOptions(_ThreatOptions):
 
 def protect(options: ProtectOptions) -> Result:
     """Search, train and certify; what was chosen and what it is worth."""
-    seconds, ladder = checked_seconds(options.time), ladder_of(options.epochs)
+    seconds, ladder = checked_seconds(options.time, "--time"), ladder_of(options.epochs)
     experiment = Experiment(options.source, options.threat, ladder=ladder, features=options.features)
     protected = protection.protect(
         experiment.prepared(quiet=options.silent),
@@ -99,7 +99,7 @@ def tune(options: TuneOptions) -> Result:
         training,
         {**options.DEFAULTS, **{key: value for key, value in values.items() if key in known}},
     ).prepared(list(dict.fromkeys(networks)), quiet=options.quiet)
-    seconds = math.inf if options.time is None else checked_seconds(options.time)
+    seconds = math.inf if options.time is None else checked_seconds(options.time, "--time")
     choice = tuning.tune(experiment, options.out, seconds=seconds, workers=options.workers, quiet=options.silent)
     return Result(choice.summary, _shown(choice))
 

@@ -14,7 +14,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -27,7 +27,7 @@ from flipproof.classifiers.guard import Guard
 from flipproof.defences import defence_class, trained_defence
 from flipproof.engines import Engine, ThisProcess, cores, local_engine
 from flipproof.errors import InputError
-from flipproof.fields import to_plain
+from flipproof.fields import from_plain, to_plain
 from flipproof.graphs import Graph, as_graph, as_graphs
 from flipproof.noise import EdgeNoise, FeatureNoise
 from flipproof.progress import note, progress, watched
@@ -223,6 +223,14 @@ class DefendedClassifier:
         answers = where.run(lambda task: self.defence.answer(self, task[1]), enumerate(members))
         return _in_order("asking", ((index, answer) for (index, _), answer in answers), len(members), progress)
 
+    def explain(self, graph: Any, *, seed: int | None = None) -> Certificate:
+        """See :func:`flipproof.explain`."""
+        member, chosen = as_graph(graph), self.effective()
+        request = from_plain(chosen.defence.request, {"seed": seed})
+        evidence = chosen._evidence(member, request)
+        certificate: Certificate = request.read(evidence)
+        return replace(certificate, weakest=evidence.weak_spots(certificate.radius))
+
     def certify(self, graph: Any) -> Certificate:
         """The answer for a graph, and the number of edge flips that it withstands."""
         return self._certificate(as_graph(graph), self.defence.request())
@@ -344,6 +352,20 @@ class DefendedClassifier:
             made, models.load(folder), defence, features=chosen, trust_features=trust_features, memory=memory
         )
         return made
+
+
+def explain(classifier: DefendedClassifier, graph: Any, *, seed: int | None = None) -> Certificate:
+    """The certificate of a graph, with the pairs whose flips would hurt its answer most as ``certificate.weakest``.
+
+    Where the truth is known (exhaustive and priced votes, local networks), ``weakest.succeeds`` says whether these flips change
+    the answer; from sampled votes they are the pairs whose flips go with the smallest lead.
+
+    Args:
+        classifier: A defended classifier, certified with its defaults.
+        graph: A graph in any form that the library accepts.
+        seed: Seed of the noise, where the defence has any; ``None`` for a fresh one.
+    """
+    return classifier.explain(graph, seed=seed)
 
 
 def _in_order(what: str, results: Iterable[tuple[int, Any]], number: int, progress: Progress) -> list[Any]:

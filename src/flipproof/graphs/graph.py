@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,6 +92,13 @@ class Graph:
         more = {"features": features, "frozen": len(self.frozen) or None, "label": self.label, "name": self.name}
         parts = {"num_nodes": self.num_nodes, "num_edges": self.num_edges, **more}
         return f"Graph({', '.join(f'{key}={value!r}' for key, value in parts.items() if value is not None)})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the graph in words and, up to 150 nodes, as a drawing."""
+        from flipproof.graphs.picture import MOST_DRAWN, svg
+
+        drawing = svg(self) if self.num_nodes <= MOST_DRAWN else ""
+        return f"<div>{drawing}<br>{escape(repr(self))}</div>"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Graph):

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from flipproof.checks import checked_integer
 from flipproof.graphs import Graph, IntArray, pairs_of_slots
 from flipproof.graphs.conversions import read_only
-from flipproof.noise.law import NoisyBatch, SlotLists
+from flipproof.noise.law import Neighbours, NoisyBatch, SlotLists
 
 HASH_VERSION = 1
 """Changes whenever the group of a (pair, number of groups, key) would; stored with the votes."""
@@ -129,9 +129,8 @@ def _listed_batch(graph: Graph, size: int, *parts: SlotLists) -> NoisyBatch:
     frozen = graph.frozen_edge_slots
     everywhere = SlotLists(np.repeat(np.arange(size), len(frozen)), np.tile(frozen, size))
     sample, slot = (np.concatenate(values) for values in zip(*parts, everywhere, strict=True))
-    order = np.lexsort((slot, sample))
-    lists = SlotLists(sample[order].astype(np.int64), slot[order])
-    return NoisyBatch(graph.num_nodes, size, graph.node_features, None, frozen, None, lists)
+    listed = Neighbours.of(SlotLists(sample, slot), size, graph.num_nodes)
+    return NoisyBatch(graph.num_nodes, size, graph.node_features, None, frozen, None, listed)
 
 
 @lru_cache(maxsize=256)

@@ -61,7 +61,13 @@ class Panel:
 
 
 def curves_figure(
-    stem: Path, panels: Sequence[Panel], *, most: int = 3, title: str = "", legend: str = "", share: str = ""
+    stem: Path,
+    panels: Sequence[Panel],
+    *,
+    most: int = 3,
+    title: str = "",
+    legend: str = "",
+    share: str = "certified accuracy",
 ) -> list[Path]:
     """Panels of ``share``, by default certified accuracy, against the number of flips, at most ``most`` per line.
 
@@ -74,7 +80,7 @@ def curves_figure(
         for axes in grid.flat[len(panels) :]:
             axes.set_axis_off()
         for axes, panel in zip(grid.flat, panels, strict=False):
-            _draw_panel(axes, panel, share or "certified accuracy")
+            draw_panel(axes, panel, share)
             axes.label_outer()
         figure.suptitle(title, fontsize=10, x=0.01, ha="left")
         named = {name: line for axes in grid.flat for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
@@ -85,7 +91,7 @@ def curves_figure(
     return [*figure_paths(stem), write_rows(stem, [row for panel in panels for row in _panel_rows(panel)])]
 
 
-def _draw_panel(axes: Any, panel: Panel, share: str) -> None:
+def draw_panel(axes: Any, panel: Panel, share: str = "certified accuracy") -> None:
     """Curves with 95% intervals as whiskers, or the range of their networks as a band; the lines to compare with; axes."""
     import matplotlib
 

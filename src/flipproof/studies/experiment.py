@@ -97,6 +97,9 @@ class Experiment:
     )  # of flipproof.train, for all candidates
     sampling: Mapping[str, Any] = field(default_factory=lambda: _SAMPLING, hash=False)  # as far as a defence knows it
     network: Mapping[str, Any] = field(default_factory=dict, hash=False)  # name and arguments; by default the defence's
+    factory: Callable[..., Any] | None = field(
+        default=None, hash=False
+    )  # makes the network, in place of a built-in one
     validation_graphs: int | None = 200  # enough to tell candidates apart; every class in proportion
     fold: int | None = None  # one of ten, in place of the source's own split
     published: Path | None = None  # which graph is tested in which fold; by default the folds are drawn
@@ -157,6 +160,7 @@ class Experiment:
             features=candidate.features(self.features, self.parts.dataset),
             seed=self.seed,
             network=self.network,
+            factory=self.factory,
             **{**self.training, **training},
         )
 

@@ -124,6 +124,12 @@ _TRIED_FIRST = 8  # graphs on which a model is tried before any work: most that 
 Progress = bool | Callable[[int, int], None]
 
 
+def feature_noise_of(defence: Defence) -> FeatureNoise | None:
+    """Noise on the graphs' own node features, of a defence that has some."""
+    noise: FeatureNoise | None = getattr(defence, "feature_noise", None)
+    return noise
+
+
 def described(defence: Defence) -> dict[str, Any]:
     return {"name": defence.name, **to_plain(defence)}
 
@@ -173,7 +179,6 @@ class DefendedClassifier:
         self.model, self.defence = unwrapped(model), defence
         self.derived: Any = None  # what the defence has made of the model since it checked it last
         features = defence.features(self.model, features)
-        feature_noise = getattr(defence, "feature_noise", None)  # of a defence that makes noise on features, too
         number = getattr(self.model, "num_classes", None) if num_classes is None else num_classes
         if number is None:
             raise InputError(
@@ -188,7 +193,7 @@ class DefendedClassifier:
             convention=convention,
             memory=checked_count(memory, "memory", 2**20, "a number of bytes, for instance 2**30"),
             edge_features=edge_features,
-            feature_noise=feature_noise,
+            feature_noise=feature_noise_of(defence),
         )
         hook = getattr(self.classifier, "features", None)
         if (defence.edge_blind or self.classifier.edge_blind) and hook is not None and hook.reads_edges:
@@ -196,7 +201,7 @@ class DefendedClassifier:
                 f"features of an edge-blind model must not depend on edges; got {hook.spec or hook} "
                 '(None for the graph\'s own, or "constant")'
             )
-        if feature_noise is not None and not self.classifier.reads_own_features:
+        if feature_noise_of(defence) is not None and not self.classifier.reads_own_features:
             raise InputError(
                 f"feature_noise changes the graph's own node features, which the model does not see; got features="
                 f'{getattr(hook, "spec", None)!r} (pass features="own", or leave feature_noise out)'
@@ -286,7 +291,7 @@ class DefendedClassifier:
 
         Under noise on features it is the classifier itself: the other one knows of no attack on features.
         """
-        if not self.classifier.edge_blind or self.defence.edge_blind or self.defence.feature_noise is not None:
+        if not self.classifier.edge_blind or self.defence.edge_blind or feature_noise_of(self.defence) is not None:
             return self
         from flipproof.defences.baselines import EdgeBlindClassifier
 

@@ -212,7 +212,7 @@ class SmoothedTarget(CopiesTarget):
 
     def _copies(self, graph: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         draws = keyed_draws("attack noise", self.seed, 0, (self.cost, graph.num_slots))
-        feature_noise = self.defended.defence.feature_noise
+        feature_noise = getattr(self.defended.defence, "feature_noise", None)
         if feature_noise is not None:
             self._features = feature_noise.stream(graph, seed=self.seed).shown(0, self.cost)[0]
         empty = np.zeros(draws.shape, dtype=np.bool_)

@@ -209,6 +209,7 @@ def _run_data(run: CertifiedRun, data: int, top: int) -> dict[str, Any]:
         },
         "counted": _counted(run, top) if len(run.graphs) < len(run.rows) else None,
         "cells": [] if run.edge_blind else run.add_remove_counts().tolist(),
+        "features": None if run.feature_kind is None else [run.feature_kind, run.joint_counts().tolist()],
         "targets": run.targets,
         "underAttack": {
             role: _curve_data(curve) | {"graphs": curve.graphs} for role, curve in run.under_attack.items()

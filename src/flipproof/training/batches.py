@@ -15,7 +15,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from flipproof.errors import InputError
 from flipproof.graphs import as_graphs
-from flipproof.noise import EdgeNoise, keyed_draws, noisy_states
+from flipproof.noise import EdgeNoise, FeatureNoise, keyed_draws, noisy_states
+from flipproof.noise.feature_law import checked_feature_noise
 from flipproof.noise.groups import EdgeGroups
 
 _MOST_ENTRIES = 2**23  # of adjacency matrices at a time; larger batches are cut and their gradients added up
@@ -195,20 +196,31 @@ class View:
             inside = inside & ~batch.frozen
         return inside.repeat(copies, 1, 1)
 
+    def own(self, batch: Padded, copies: int, draws: Draws) -> Tensor | None:
+        """The node features of the copies, ``[copies * B, n, d]``, if the graphs have any."""
+        return None if batch.own is None else batch.own.repeat(copies, 1, 1)
+
     def description(self) -> dict[str, Any]:
         """Plain JSON: only a training with the same view continues from a checkpoint."""
         return {}
 
 
 class Noisy(View):
-    """Graphs under edge noise, fresh in every step; frozen pairs are left alone."""
+    """Graphs under edge noise, fresh in every step; frozen pairs are left alone. Features may be under noise, too."""
 
     noisy = True
 
-    def __init__(self, noise: EdgeNoise) -> None:
+    def __init__(self, noise: EdgeNoise, feature_noise: FeatureNoise | None = None) -> None:
         if not isinstance(noise, EdgeNoise):
             raise InputError(f"noise must be an EdgeNoise or None; got {noise!r} (for instance EdgeNoise(keep=0.9))")
-        self.noise = noise
+        self.noise, self.feature_noise = noise, checked_feature_noise(feature_noise)
+
+    def own(self, batch: Padded, copies: int, draws: Draws) -> Tensor | None:
+        own = super().own(batch, copies, draws)
+        if own is None or self.feature_noise is None:
+            return own
+        rows = self.feature_noise.drawn(own.numpy(), lambda shape: draws("features", shape))
+        return torch.from_numpy(rows) * batch.mask.repeat(copies, 1).unsqueeze(2)
 
     def adjacency(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Tensor:
         size, n = batch.mask.shape
@@ -227,7 +239,8 @@ class Noisy(View):
         return max(_VALIDATION_COPIES, copies)
 
     def description(self) -> dict[str, Any]:
-        return {"noise": [self.noise.add_threshold, self.noise.remove_threshold]}
+        of_features = {} if self.feature_noise is None else {"feature_noise": self.feature_noise.plain()}
+        return {"noise": [self.noise.add_threshold, self.noise.remove_threshold], **of_features}
 
 
 class SubGraphs(View):

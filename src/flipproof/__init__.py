@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from flipproof.runs.saved_run import load_run as load_run
     from flipproof.runs.table import to_dataframe as to_dataframe
     from flipproof.studies.estimator import RobustGraphClassifier as RobustGraphClassifier
+    from flipproof.studies.estimator import load as load
     from flipproof.training import TrainingResult as TrainingResult
     from flipproof.training import train as train
     from flipproof.training import train_certified as train_certified
@@ -66,7 +67,7 @@ _HOMES = {
     "noise": ["BitNoise", "EdgeGroups", "EdgeNoise", "LabelNoise"],
     "runs.saved_run": ["SavedRun", "certify_run", "load_run"],
     "runs.table": ["to_dataframe"],
-    "studies.estimator": ["RobustGraphClassifier"],
+    "studies.estimator": ["RobustGraphClassifier", "load"],
     "training": ["TrainingResult", "train", "train_certified", "train_nodes", "train_voting"],
     "training.edge_flip": ["EdgeFlip"],
 }

@@ -194,15 +194,12 @@ class Certificate:
         return f"<div><b>{escape(self.headline)}</b><table>{cells}</table></div>"
 
     def __str__(self) -> str:
-        if self.abstains:
-            return (
-                f"abstains ({self.method}, alpha {self.alpha:g}, {self.samples:,} samples, votes {list(self.counts)})"
-            )
-        return (
-            f"{self.headline} ({self.method}, alpha {self.alpha:g}, "
-            f"{self.samples:,} samples, share of votes at least {self.p_lower:.4f})"
-            f"{'' if self.node_radii is None else f'; {self.node_radii}'}{self._of_features}"
-        )
+        more = f"{'' if self.node_radii is None else f'; {self.node_radii}'}{self._of_features}"
+        if not self.alpha:
+            groups = f", {self.samples} group{'s' * (self.samples != 1)}" if self.method == "voting" else ""
+            return f"{self.headline} ({self.method}, with certainty{groups}){more}"
+        votes = f"votes {list(self.counts)}" if self.abstains else f"share of votes at least {self.p_lower:.4f}"
+        return f"{self.headline} ({self.method}, alpha {self.alpha:g}, {self.samples:,} samples, {votes}){more}"
 
     @property
     def _of_features(self) -> str:
@@ -226,13 +223,18 @@ class Certificate:
             **{name: getattr(self, name) for name in ("alpha", "samples")},
             "counts": list(self.counts),
             **{name: getattr(self, name) for name in ("p_lower", "p_upper")},
-            "p_add": None if noise is None else noise.p_add,
-            "p_remove": None if noise is None else noise.p_remove,
+            "p_add": None if noise is None else shortened(noise.p_add),
+            "p_remove": None if noise is None else shortened(noise.p_remove),
             **{name: getattr(self, name) for name in ("num_slots", "seed")},
             "feature_radius": self.feature_radius,
             "axes": list(self.axes),
             "grid": self.grid.astype(int).tolist(),
         }
+
+
+def shortened(probability: float) -> float:
+    """With the nine digits that are typed and read; the exact probability is a multiple of 2**-32."""
+    return float(f"{probability:.9g}")
 
 
 def _run(cells: ArrayLike) -> int:
@@ -273,8 +275,8 @@ class Evidence(ABC):
     differing: int = 0  # of these, what a shortcut to the model answered otherwise than the model itself
 
     @abstractmethod
-    def certify(self, **reading: Any) -> Certificate:
-        """The certificate that follows, without a model call."""
+    def certify(self, *args: Any, **reading: Any) -> Certificate:
+        """The certificate that follows, without a model call; each kind of evidence has arguments of its own."""
 
     @abstractmethod
     def description(self) -> dict[str, Any]:
@@ -287,7 +289,7 @@ class Evidence(ABC):
     @classmethod
     @abstractmethod
     def from_parts(cls, graph: Graph, description: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """The evidence that :meth:`description` and :meth:`arrays` describe."""
+        """The evidence about a graph that such a description and such arrays describe."""
 
     @property
     def calls(self) -> int:
@@ -390,7 +392,7 @@ class Answer(Evidence):
         if not 0 <= self.label < self.num_classes:
             raise InputError(f"the answer must lie in 0..{self.num_classes - 1}; got {self.label} (check num_classes)")
 
-    def certify(self, **reading: Any) -> Certificate:
+    def certify(self) -> Certificate:
         """Certified at every radius if no edge was seen, otherwise at radius 0: the answer itself, and nothing more."""
         graph, counts = self.graph, np.zeros(self.num_classes, dtype=int)
         counts[self.label] = 0 if self.edge_blind else 1

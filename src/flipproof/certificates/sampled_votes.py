@@ -159,7 +159,7 @@ class Votes(Evidence):
 
     @classmethod
     def from_parts(cls, graph: Graph, description: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Votes:
-        """See :class:`Evidence`."""
+        """The evidence about a graph that such a description and such arrays describe."""
         noise = EdgeNoise.from_thresholds(description["add_threshold"], description["remove_threshold"])
         numbers = {key: description[key] for key in ("num_classes", "seed", "stream_version", "compared")}
         checksums = tuple(description["checksums"])
@@ -211,9 +211,9 @@ class Votes(Evidence):
             return False
         return tuple(self.stream().checksums(len(self))) == self.checksums
 
-    def certify(self, **reading: Any) -> Certificate:
+    def certify(self, *, alpha: float = 0.001, method: str = DEFAULT_METHOD, samples: int | None = None) -> Certificate:
         """A certificate from these votes; see :func:`flipproof.certify_votes`."""
-        return certify_votes(self, **reading)
+        return certify_votes(self, alpha=alpha, method=method, samples=samples)
 
 
 def checked_method(method: str) -> str:
@@ -299,7 +299,7 @@ def certify_counts(
     """A certificate from class counts that come from elsewhere.
 
     The counts must be the votes of independent samples under exactly this noise, one entry per declared class, including classes
-    without a vote.
+    without a vote. With the graph, the grid ends where it has no more pairs; alpha and method are those of :func:`certify_votes`.
 
     >>> certify_counts([9990, 10], EdgeNoise(keep=0.8)).radius
     5

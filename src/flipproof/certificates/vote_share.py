@@ -334,7 +334,9 @@ def _slack_radius(
 def certified_grid(
     p_lower: float, noise: EdgeNoise, max_adds: int, max_removes: int, p_upper: float | None = None
 ) -> NDArray[np.bool_]:
-    """Which attacks a vote share withstands: bool ``[max_adds + 1, max_removes + 1]``.
+    """Which attacks a vote share of at least ``p_lower`` withstands under this noise: bool ``[max_adds + 1, max_removes + 1]``.
+
+    ``p_upper`` bounds the share of the strongest rival from above; by default all other votes are taken for its own.
 
     >>> certified_grid(0.95, EdgeNoise(add=0.1, remove=0.4), 2, 2).astype(int).tolist()
     [[1, 1, 1], [1, 0, 0], [1, 0, 0]]

@@ -43,7 +43,7 @@ def refuse_clean_edges(graphs: Sequence[Graph], names: Sequence[str] = ()) -> No
     for width in dict.fromkeys(filter(None, widths)):
         same = graphs if len(set(widths)) == 1 else None  # graphs of a large data set are not all built at once
         alike = same or [graph for graph, own in zip(graphs, widths, strict=True) if own == width]
-        if max(graph.num_nodes for graph in alike) < 4 or not any(graph.num_edges for graph in alike):
+        if max(graph.num_nodes for graph in alike) < 3 or not any(graph.num_edges for graph in alike):
             continue  # too little to tell
         nodes = _Nodes(alike[:: -(-sum(graph.num_nodes for graph in alike) // _NODES)])
         tests = (_degrees, _quantity, _linear, _adjacency_rows)

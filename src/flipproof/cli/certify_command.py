@@ -44,9 +44,11 @@ from flipproof.runs.certifying import (
 )
 from flipproof.runs.run_folder import CertifySettings, written_run
 from flipproof.runs.table import Row, columns_of
+from flipproof.studies.search_space import space_of
 
 _TINY = 4  # graphs that are not worth more than this process; a single one may be huge, and is split
 _KEYS = {"radius": "", "adds_radius": "_additions", "removes_radius": "_removals"}  # in a summary
+_ALONE = ("certified_accuracy_additions", "certified_accuracy_removals")
 _COLLAPSED = (
     "the defended model tells no classes apart, and its certificates say nothing (train it longer, or with less noise)"
 )
@@ -132,11 +134,21 @@ def _best_reach(defended: DefendedClassifier, request: Any, graphs: Mapping[int,
     best = defended.defence.best(usual, request, defended.num_classes)
     if best is None:
         return []
-    more = " (raise --samples or --alpha, take more noise, or another --method)" if best.radius < 1 else ""
-    return [
-        f"no certificate with these settings can exceed radius {best.radius}, the most that any answer can have on a graph of "
-        f"{usual.num_nodes} nodes{more}"
-    ]
+    size, remedy = f"a graph of {usual.num_nodes} nodes", f" ({_remedy(defended, request, usual, best.radius)})"
+    if best.abstains:
+        return [f"with these settings every answer about {size} abstains, even if all samples agree{remedy}"]
+    return [f"with these settings no answer about {size} can be certified beyond radius {best.radius}{remedy}"]
+
+
+def _remedy(defended: DefendedClassifier, request: Any, graph: Graph, radius: int) -> str:
+    """What reaches farther: the next larger effort that does, with what it reaches."""
+    for _, values in space_of(type(defended.defence)).efforts:
+        more = from_plain(type(request), {**to_plain(request), **values})
+        best = defended.defence.best(graph, more, defended.num_classes)
+        if best is not None and best.radius > radius:
+            name, amount = next(iter(values.items()))
+            return f"raise --{name} to {amount}: radius {best.radius}"
+    return "more needs other settings of the defence: see flipproof describe"
 
 
 # ---- what is said of it ------------------------------------------------------------------------------------------------
@@ -209,7 +221,10 @@ def shown_summary(summary: dict[str, Any]) -> Iterator[Any]:
     part = "" if summary["part"] == "all" else f"{summary['part']} "
     title = f"{summary['model']} on {summary['data']}: certified accuracy of {summary['graphs']} {part}graphs"
     table = Table("attacker", *(f"r = {r}" for r in RADII), title=title)
+    any_flips = summary["certified_accuracy"]
     for key, attacker in _attackers(summary.get("node_changes")).values():
+        if key in _ALONE and summary[key] == any_flips:  # says nothing new
+            continue
         add_shares(table, attacker, summary[key].values(), summary["intervals"][key].values())
     if summary["edge_blind_accuracy"] is not None:
         table.add_section()
@@ -225,18 +240,18 @@ def shown_summary(summary: dict[str, Any]) -> Iterator[Any]:
 
 
 def _comparison(summary: dict[str, Any]) -> str:
-    """How the result compares with a network that ignores edges; the first thing to know about it."""
+    """How the result compares with a classifier that ignores edges; the first thing to know about it."""
     blind, majority = summary["edge_blind_accuracy"], summary["majority_accuracy"]
     certified = summary["certified_accuracy"]
     frequent = "always naming the most frequent class"
     if blind is not None:
-        return f"a network that ignores edges is right on {blind:.3f} under any attack; {_reach(certified, blind)}"
+        return f"a classifier that ignores edges is right on {blind:.3f} under any attack; {_reach(certified, blind)}"
     if majority is None:
         return "no label is known, so nothing can be said about accuracy"
     if summary["edge_blind"]:
-        own = f"this network ignores edges and is right on {certified['0']:.3f} under any attack"
+        own = f"this classifier ignores edges and is right on {certified['0']:.3f} under any attack"
         return f"{own}; {frequent} is right on {majority:.3f}"
-    missing = f"not compared with a network that ignores edges: {summary['edge_blind_missing']}; "
+    missing = f"not compared with a classifier that ignores edges: {summary['edge_blind_missing']}; "
     return f"{missing}{frequent} is right on {majority:.3f} under any attack; {_reach(certified, majority)}"
 
 

@@ -68,9 +68,17 @@ def protect(options: ProtectOptions) -> Result:
         seconds=seconds,
         workers=options.workers,
         quiet=options.silent,
-        again=options.again,
     )
-    return Result(protected.summary, protected.sentences)
+    return Result(protected.summary, _protected(protected))
+
+
+def _protected(protected: protection.Protection) -> Iterator[Any]:
+    told = protected.summary
+    yield protected.sentence
+    title = f"Share of {told['test_graphs']} test graphs that are right, with 95% intervals"
+    yield narrow_table(protected.table, title=title, texts=1)
+    yield f"report: {told['report']}"
+    yield f"predict with: {told['predict_command']}, or in Python: {told['predict']}"
 
 
 @dataclass(frozen=True, kw_only=True)

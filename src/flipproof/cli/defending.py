@@ -182,7 +182,7 @@ def warn_of_training_graphs(loaded: LoadedModel, chosen: ChosenData, *, quiet: b
 def line_to_beat(
     order: str | None, loaded: LoadedModel, chosen: ChosenData, *, trust_features: bool, quiet: bool
 ) -> Callable[[Line | None], Line]:
-    """What certificates are compared with: a network that ignores edges, and the most frequent class.
+    """What certificates are compared with: a classifier that ignores edges, and the most frequent class.
 
     What can be refused is refused now. The function that is returned takes the line that the run holds, if any, and fits the
     network to the training graphs, or to a part of very many; where that cannot be, the line says why.
@@ -274,7 +274,7 @@ def _training_graphs(loaded: LoadedModel, chosen: ChosenData) -> Dataset:
 
 
 def _answers(blind: DefendedClassifier, chosen: ChosenData) -> dict[int, int]:
-    """A network that ignores edges never abstains."""
+    """A classifier that ignores edges never abstains."""
     return {index: int(blind.predict(graph)) for index, graph in chosen.graphs.items()}  # type: ignore[arg-type]
 
 

@@ -179,7 +179,12 @@ class DefendedClassifier:
         self.derived: Any = None  # what the defence has made of the model since it checked it last
         features = defence.features(self.model, features)
         number = getattr(self.model, "num_classes", None) if num_classes is None else num_classes
-        self.num_classes = checked_count(number, "num_classes", 2, "count declared classes")
+        if number is None:
+            raise InputError(
+                f"num_classes is needed, as {type(self.model).__name__} does not tell it; got None (say how many "
+                "classes the model answers with, for instance num_classes=2)"
+            )
+        self.num_classes = checked_count(number, "num_classes", 2, "the number of classes that the model answers with")
         self.classifier = as_classifier(
             self.model,
             num_classes=self.num_classes,
@@ -292,11 +297,14 @@ class DefendedClassifier:
         return EdgeBlindClassifier(self.classifier, num_classes=self.num_classes)
 
     def check(self, graphs: Sequence[Graph], request: Any = None) -> None:
-        """Refuse, before any long work, what would make a certificate false or asking fail."""
+        """Refuse, before any long work, graphs or a request that would make a certificate false or asking fail."""
         self.defence.check(self, graphs, request)
 
     def check_ahead(self, graphs: Sequence[Graph], request: Any = None) -> None:
-        """As :meth:`check`, but the model is tried on a few graphs only; :func:`ask_all` tries it on each of the others."""
+        """As :meth:`check` of the same graphs and request, but the model is tried on a few graphs only.
+
+        :func:`ask_all` tries it on each of the others.
+        """
         if self._tries_every_graph:
             self.guard.check(graphs, self.defence.trial_noise, first=_TRIED_FIRST)
         else:
@@ -313,7 +321,10 @@ class DefendedClassifier:
         return type(self.defence).check is Defence.check
 
     def engine(self, workers: int | None, *, quiet: bool = True) -> Engine:
-        """This number of processes, or what comes nearest for this model; ``None`` is this process, 0 one per core."""
+        """This number of workers, or what comes nearest for this model; ``None`` is this process, 0 one per core.
+
+        Unless ``quiet``, a sentence says where another engine must do.
+        """
         if workers is None:
             return ThisProcess()
         count = cores() if workers == 0 else checked_count(workers, "workers", 1, "0 for one per core")
@@ -333,38 +344,57 @@ class DefendedClassifier:
         cls,
         folder: str | os.PathLike[str],
         *,
+        model: Callable[..., Any] | None = None,
         features: Any = None,
         trust_features: bool = False,
         memory: int = DEFAULT_MEMORY,
     ) -> Self:
-        """What :meth:`save` or ``flipproof train`` wrote, if it was made for this defence; by default with its own features."""
+        """What :meth:`save` or ``flipproof train`` wrote, if it was made for this defence; by default with its own features.
+
+        Args:
+            folder: The model folder.
+            model: The factory of a network of your own, where it cannot be imported by its name.
+            features, trust_features, memory: As for :class:`DefendedClassifier`.
+        """
         from flipproof import models
 
         saved = models.load_metadata(folder)
         defence = trained_defence(saved.metadata)
-        if defence is None or cls.defence_name not in ("", defence.name):
+        if defence is None:
             raise InputError(
-                f"{folder} does not hold a model for {cls.defence_name} (load it with flipproof.models.load)"
+                f"{folder} does not say for which defence its model was trained (load the model with flipproof.models.load)"
             )
-        made, chosen = cls.__new__(cls), saved.metadata.get("features") if features is None else features
+        if cls.defence_name not in ("", defence.name):
+            raise InputError(
+                f"{folder} holds a model for {defence.name}, not for {cls.defence_name} (use flipproof.load)"
+            )
+        kind = next((one for one in cls.__subclasses__() if one.defence_name == defence.name), cls)
+        made, chosen = kind.__new__(kind), saved.metadata.get("features") if features is None else features
         DefendedClassifier.__init__(
-            made, models.load(folder), defence, features=chosen, trust_features=trust_features, memory=memory
+            made,
+            models.load(folder, model),
+            defence,
+            features=chosen,
+            num_classes=saved.metadata.get("num_classes"),
+            trust_features=trust_features,
+            memory=memory,
         )
         return made
 
 
-def explain(classifier: DefendedClassifier, graph: Any, *, seed: int | None = None) -> Certificate:
+def explain(classifier: Any, graph: Any, *, seed: int | None = None) -> Certificate:
     """The certificate of a graph, with the pairs whose flips would hurt its answer most as ``certificate.weakest``.
 
     Where the truth is known (exhaustive and priced votes, local networks), ``weakest.succeeds`` says whether these flips change
     the answer; from sampled votes they are the pairs whose flips go with the smallest lead.
 
     Args:
-        classifier: A defended classifier, certified with its defaults.
+        classifier: A defended classifier or a :class:`flipproof.RobustGraphClassifier`, certified with its defaults.
         graph: A graph in any form that the library accepts.
         seed: Seed of the noise, where the defence has any; ``None`` for a fresh one.
     """
-    return classifier.explain(graph, seed=seed)
+    certificate: Certificate = classifier.explain(graph, seed=seed)
+    return certificate
 
 
 def _in_order(what: str, results: Iterable[tuple[int, Any]], number: int, progress: Progress) -> list[Any]:

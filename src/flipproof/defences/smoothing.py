@@ -270,7 +270,10 @@ class SmoothedClassifier(DefendedClassifier):
         workers: int | None = None,
         engine: Engine | None = None,
     ) -> list[Certificate]:
-        """As :meth:`certify`, for each graph in order; with ``simultaneous`` alpha holds for all of them at once."""
+        """As :meth:`certify`, for each graph in order; with ``simultaneous`` alpha holds for all of them at once.
+
+        ``progress``, ``workers`` and ``engine``: see :meth:`DefendedClassifier.certify_all`.
+        """
         members = as_graphs(graphs)
         request = Sampling(samples, alpha, simultaneous, method, seed, graphs=max(1, len(members)))
         return self._certificates(members, request, progress=progress, workers=workers, engine=engine)

@@ -46,7 +46,7 @@ _NOTHING = Outcome(np.empty(0), np.empty(0), np.empty(0, dtype=np.bool_))
 
 @dataclass(frozen=True)
 class Effort:
-    """How an attack looks at a classifier; see :class:`flipproof.attacks.Options`."""
+    """How an attack looks at a classifier; see :class:`flipproof.attacks.Attack`."""
 
     samples: int = 256
     confirm_samples: int = 10_000

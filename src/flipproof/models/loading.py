@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, reduce
 from pathlib import Path
-from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -72,7 +72,8 @@ class LoadedModel:
 
 
 def build(config: Mapping[str, Any], *, seed: int | None = None) -> NamedNetwork:
-    """The network that a config describes, with fresh weights: ``name`` (one of :data:`NAMES`) and the constructor's arguments.
+    """The network that a config describes, with fresh weights from the seed: ``name`` (one of :data:`NAMES`) and the
+    constructor's arguments.
 
     >>> build({"name": "gcn", "in_features": 1, "num_classes": 8, "hidden": 16}).config["hidden"]
     16
@@ -95,7 +96,10 @@ def build(config: Mapping[str, Any], *, seed: int | None = None) -> NamedNetwork
 
 
 def from_factory(factory: Callable[..., Any], *, in_features: int, num_classes: int, seed: int) -> Any:
-    """A fresh network from a user's factory, which is told the sizes if it takes arguments of these names."""
+    """A fresh network from a user's factory, with torch's generator set to the seed.
+
+    The factory is told ``in_features`` and ``num_classes`` if it takes arguments of these names.
+    """
     import torch
 
     taken = inspect.signature(factory).parameters
@@ -170,14 +174,35 @@ def _told(what: str, remedy: str) -> Iterator[None]:
 
 
 def save(
-    model: Any, folder: str | os.PathLike[str], *, factory: Callable[..., Any] | None = None, **metadata: Any
+    model: Any,
+    folder: str | os.PathLike[str],
+    *,
+    factory: Callable[..., Any] | None = None,
+    noise: EdgeNoise | None = None,
+    groups: int | None = None,
+    defence: Mapping[str, Any] | None = None,
+    features: Any = None,
+    data: str | None = None,
+    data_seed: int | None = None,
+    split_seed: int | None = None,
+    metadata: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    """Write a model to a folder, whole or not at all; an existing model folder is replaced. ``metadata`` is
-    what should be remembered, as JSON; an :class:`flipproof.EdgeNoise` is stored by its exact thresholds, a hook by its spec.
+    """Write a model to a folder, whole or not at all; an existing model folder is replaced.
 
-    One of flipproof's own models needs nothing else. Of a user's network the weights are written, and the name of the
-    ``factory`` that makes it: see :func:`from_factory`.
+    Args:
+        model: One of flipproof's own models, or with ``factory`` a network of your own, of which the weights are written.
+        folder: Where to.
+        factory: Makes the network of your own, and must be importable by its name: see :func:`from_factory`.
+        noise: The noise of the smoothed classifier that the model is for, stored by its exact thresholds.
+        groups: The number of groups, if the model is for a voting classifier.
+        defence: In place of both, a defence by its ``name`` with its settings, as in a run folder.
+        features: The node features that the model takes: a hook, or its name.
+        data, data_seed, split_seed: The data that it was trained on, as for ``flipproof train``.
+        metadata: What else should be remembered, as JSON.
     """
+    told = {"noise": noise, "groups": groups, "defence": defence, "features": features}
+    told |= {"data": data, "data_seed": data_seed, "split_seed": split_seed}
+    metadata = {**{name: value for name, value in told.items() if value is not None}, **metadata}
     from flipproof.models import NodeStatistics
     from flipproof.models.network import NamedNetwork
 

@@ -61,7 +61,7 @@ class EdgeGroups:
         return groups
 
     def of_slots(self, slots: IntArray, num_nodes: int) -> IntArray:
-        """The same as :meth:`of_pairs`, for slot numbers."""
+        """The same as :meth:`of_pairs`, for slot numbers of a graph with ``num_nodes`` nodes."""
         return self.of_pairs(pairs_of_slots(slots, num_nodes))
 
     def batch(self, graph: Graph, start: int, stop: int) -> NoisyBatch:

@@ -33,6 +33,7 @@ class EdgeNoise:
         keep: The paper's beta, in (0.5, 1): every slot keeps its state with this probability.
         add: Probability that an empty slot gains an edge.
         remove: Probability that an edge is lost. ``add + remove`` must be below 1; either may be 0.
+        unnamed: Refused, as one number could mean any of these.
 
     Probabilities are multiples of 2**-32. ``p_add`` and ``p_remove`` are the values in use; the certificates use them, not
     the decimals that were typed.
@@ -47,7 +48,13 @@ class EdgeNoise:
     add_threshold: int
     remove_threshold: int
 
-    def __init__(self, *, keep: float | None = None, add: float | None = None, remove: float | None = None) -> None:
+    def __init__(
+        self, *unnamed: float, keep: float | None = None, add: float | None = None, remove: float | None = None
+    ) -> None:
+        if unnamed:
+            shown = ", ".join(f"{value!r}" for value in unnamed)
+            say = f"keep={unnamed[0]!r}" if len(unnamed) == 1 else "add={!r}, remove={!r}".format(*unnamed)
+            raise InputError(f"EdgeNoise takes its numbers by name; got {shown} (say {say})")
         for name, value in (("keep", keep), ("add", add), ("remove", remove)):
             if value is not None:
                 _check_number(value, name)
@@ -59,8 +66,11 @@ class EdgeNoise:
                 raise InputError(f"keep must lie in (0.5, 1); got {keep:g} ({hint})")
             add_threshold = remove_threshold = _threshold(1 - float(keep), "1 - keep")
         elif add is None or remove is None:
+            one = next(
+                (f"only {name}" for name, value in (("add", add), ("remove", remove)) if value is not None), "neither"
+            )
             raise InputError(
-                f"noise needs keep, or both add and remove; got add={add}, remove={remove} (pass 0 for none)"
+                f"EdgeNoise needs keep, or both add and remove; got {one} (for instance keep=0.9, or add=0.01, remove=0.4)"
             )
         else:
             for name, value in (("add", add), ("remove", remove)):

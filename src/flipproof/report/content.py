@@ -1,4 +1,4 @@
-"""What a report shows, in numbers: certificates of every method, attacks, and the accuracy of a network that ignores edges."""
+"""What a report shows, in numbers: certificates of every method, attacks, and the accuracy of a classifier that ignores edges."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TableRun:
         name: What reports and tables call it.
         settings: What was asked.
         rows: Its certificates, in the order of the data set.
-        line: How many of its graphs a network that ignores edges answers right; ``None`` if unknown.
+        line: How many of its graphs a classifier that ignores edges answers right; ``None`` if unknown.
     """
 
     name: str

@@ -49,7 +49,7 @@ class Panel:
     """A plot of curves.
 
     Attributes:
-        floor: Accuracy of a network that ignores edges, certified at every radius: the line to beat.
+        floor: Accuracy of a classifier that ignores edges, certified at every radius: the line to beat.
         limit: The highest accuracy that the task allows, by radius.
     """
 

@@ -18,6 +18,8 @@ from flipproof.graphs import Graph, as_graph
 from flipproof.graphs.picture import MOST_DRAWN, layout
 from flipproof.report.drawing import Panel, draw_panel
 
+__all__ = ["certified_accuracy", "compare", "graph"]
+
 _LEAST_SHOWN = 0.02  # share of the graphs below which a curve is cut off
 _LEAST_RADII = 4
 
@@ -52,11 +54,14 @@ def compare(
     line: float | None = None,
     ax: Any = None,
 ) -> Any:
-    """Certified accuracy of several classifiers on the same graphs, by name; arguments as for :func:`certified_accuracy`."""
+    """Certified accuracy of several classifiers on the same graphs: ``results`` holds the certificates of each, by name.
+
+    The other arguments are those of :func:`certified_accuracy`.
+    """
     if not isinstance(results, Mapping) or not results:
         raise InputError(
             f"results must map names to lists of certificates; got {type(results).__name__} (for instance "
-            '{"smoothing": certificates})'
+            '{"mine": certificates})'
         )
     known = list(labels) if isinstance(labels, Sequence) else labels
     radii = {name: judged_radii(certificates, known) for name, certificates in results.items()}

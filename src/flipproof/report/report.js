@@ -287,7 +287,7 @@
     });
     const tags = floors.map((floor) => {
       const sample = s("svg", { viewBox: "0 0 30 12", "aria-hidden": "true" }, s("line", { class: "floor", x1: 0, x2: 30, y1: 6, y2: 6 }));
-      return h("span", { class: "tag", title: "a network that ignores edges: no flip can change it" }, sample, `${floor.name}: ${percent(floor.right, floor.total)}`);
+      return h("span", { class: "tag", title: "a classifier that ignores edges: no flip can change it" }, sample, `${floor.name}: ${percent(floor.right, floor.total)}`);
     });
     byId("legend").replaceChildren(...entries, ...tags);
   }

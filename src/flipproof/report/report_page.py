@@ -89,7 +89,7 @@ def _tiles(run: CertifiedRun) -> list[tuple[str, str, str]]:
         tiles.append((_average(run), "flips withstood on average (wrong answers count 0)"))
         if run.line is not None:
             line = share_text(Curve("edge-blind", (run.line,), len(run.rows)), 0)
-            tiles.append((line, "right for a network that ignores edges, under any flips"))
+            tiles.append((line, "right for a classifier that ignores edges, under any flips"))
     parts = ((shown.partition(" "), what) for shown, what in tiles)
     return [(value, interval, what) for (value, _, interval), what in parts]
 

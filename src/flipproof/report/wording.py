@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Settings = Mapping[str, Any]
 
-LINE = "edge-blind"  # what tables call the line to beat: a network that ignores edges
+LINE = "edge-blind"  # what tables call the line to beat: a classifier that ignores edges
 
 
 @dataclass(frozen=True)

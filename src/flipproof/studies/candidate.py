@@ -123,13 +123,6 @@ class Candidate:
                 options[one.name] = training[one.name]
         return {"defence": kind.name, **options, **({"model": self.network} if self.network else {}), **self.recipe}
 
-    @property
-    def loading(self) -> str:
-        """Python that loads a model folder ``{}`` of this defence."""
-        shells = DefendedClassifier.__subclasses__()
-        kind = next((shell for shell in shells if shell.defence_name == self.defence.name), DefendedClassifier)
-        return f'from {kind.__module__} import {kind.__name__}; {kind.__name__}.load("{{}}")'
-
     def known(self, sampling: Mapping[str, Any]) -> dict[str, Any]:
         """Of what all candidates are certified with, what this one's certificates take."""
         return {option.name: sampling[option.name] for option in self.defence.asking if option.name in sampling}

@@ -69,8 +69,8 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         radius: Number of edge flips that the answers are to withstand; ``(additions, removals)`` for both separately.
         time: Time for search and training: ``"90s"``, ``"10m"``, ``"2h"`` or seconds. Half of it is for the search; what is under
             way is not cut short.
-        defence: ``"smoothing"``, ``"voting"`` or ``"local"`` to search among settings of this one alone; or one candidate with
-            its settings, such as ``"smoothing keep=0.9"``. By default all defences are tried.
+        defence: ``smoothing``, ``voting`` or ``local`` to search among settings of this one alone; or one candidate with
+            its settings, such as ``smoothing keep=0.9``. By default all defences are tried.
         model: A function that returns a fresh PyG module, called with ``in_features`` and ``num_classes`` if it takes them. By
             default flipproof's own networks. Local networks cannot be of your own.
         features: Node features, as for :class:`flipproof.SmoothedClassifier`, by name; by default the graphs' own, or the degree.
@@ -79,7 +79,8 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         samples: Noisy copies per graph, if the choice is smoothing.
         alpha: Failure probability of each certificate, if the choice is smoothing.
         seed: Seed of the split, the trainings and the noise; ``None`` for a fresh one.
-        workers: Processes; 0 for one per core. By default this process.
+        workers: Processes; 0 for one per core. By default this process. With several, a script needs its
+            ``if __name__ == "__main__":``.
         progress: Show progress and what is done.
 
     Attributes:
@@ -173,8 +174,12 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         request = from_plain(classifier.defence.request, {**self._question, "graphs": len(members)})
         return classifier._certificates(members, request, workers=self.workers, progress=self.progress)
 
+    def explain(self, graph: Any, *, seed: int | None = None) -> Certificate:
+        """See :func:`flipproof.explain`."""
+        return self._fitted().explain(graph, seed=seed)
+
     def score(self, graphs: Iterable[Any], labels: ArrayLike | None = None) -> float:
-        """Certified accuracy at ``radius``: the share of graphs that are right, and stay right under the attack."""
+        """Certified accuracy at ``radius``: the share of graphs that are right by the labels, and stay right under the attack."""
         members, known = self._judged(graphs, labels)
         threat, certificates = self._threat(), self.certify(members)
         right = [
@@ -186,12 +191,12 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def certified_accuracy(
         self, graphs: Iterable[Any], labels: ArrayLike | None = None, radii: Iterable[int] = range(17)
     ) -> NDArray[np.float64]:
-        """The share of graphs that are right, and stay right under any ``r`` edge flips, for each ``r``."""
+        """The share of graphs that are right by the labels, and stay right under any ``r`` edge flips, for each of the radii."""
         members, known = self._judged(graphs, labels)
         return certified_accuracy(self.certify(members), known, radii)
 
     def report(self, path: str | os.PathLike[str], graphs: Iterable[Any], labels: ArrayLike | None = None) -> Path:
-        """Certify graphs and write a report about them into a folder, beside the evidence; returns the page to open.
+        """Certify graphs and write a report about them into the folder ``path``, beside the evidence; returns the page to open.
 
         The folder is a run folder of ``flipproof certify``: every command that takes one takes it too.
         """
@@ -211,7 +216,7 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return Path(path) / "report.html"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted estimator to a folder; of a network of your own the weights and the name of its factory."""
+        """Write the fitted estimator to the folder ``path``; of a network of your own the weights and the name of its factory."""
         self._fitted()
         target = Path(path)
         if target.exists() and not (target / _ESTIMATOR).is_file():
@@ -224,7 +229,10 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, model: Callable[..., Any] | None = None) -> Self:
-        """What :meth:`save` wrote; ``model`` is the factory of your own network, where it cannot be imported by its name."""
+        """What :meth:`save` wrote to the folder ``path``.
+
+        ``model`` is the factory of your own network, where it cannot be imported by its name.
+        """
         import pandas
 
         try:
@@ -289,6 +297,22 @@ class RobustGraphClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         if classifier is None:
             raise NotFittedError("this RobustGraphClassifier is not fitted yet (call fit with graphs and labels first)")
         return classifier
+
+
+def load(
+    path: str | os.PathLike[str], *, model: Callable[..., Any] | None = None
+) -> RobustGraphClassifier | DefendedClassifier:
+    """The classifier in a folder, ready to use, whatever its defence.
+
+    Args:
+        path: A folder that ``flipproof train`` or ``protect`` wrote, or ``save`` of any of flipproof's classifiers.
+        model: The factory of a network of your own, where it cannot be imported by its name.
+    """
+    folder = Path(path)
+    if (folder / _ESTIMATOR).is_file():
+        return RobustGraphClassifier.load(folder, model=model)
+    protected = (folder / protection.SUMMARY).is_file()
+    return DefendedClassifier.load(folder / protection.MODEL if protected else folder, model=model)
 
 
 def _labels(graphs: Sequence[Graph], labels: ArrayLike | None) -> NDArray[Any]:

@@ -31,7 +31,7 @@ from flipproof.studies.candidate import Candidate, Learned, Threat, baselines, c
 from flipproof.studies.search_space import hint
 
 Piece = TypeVar("Piece", bound=Any)
-"""A piece of a study, small enough to be sent to a process, with a name and a ``weight``: its rough cost."""
+"""A piece of a study with a name, small enough to be sent to a process."""
 
 
 def run_jobs(
@@ -43,6 +43,7 @@ def run_jobs(
     engine: Engine | None = None,
     workers: int | None,
     quiet: bool,
+    unit: str = "trainings",
 ) -> Iterator[tuple[Piece, Any]]:
     """Every job with its result, as they are finished by ``workers`` processes (by default one per core), or on an engine.
 
@@ -50,15 +51,14 @@ def run_jobs(
     """
     count = max(1, min(workers or cores(), len(jobs)))
     chosen: Engine = engine or (ThisProcess() if count == 1 else Processes(count, start="spawn"))
-    total = sum(job.weight for job in jobs)
     with (
-        progress(what, total, unit="units", quiet=quiet) as advance,
+        progress(what, len(jobs), unit=unit, quiet=quiet) as advance,
         closing(chosen.run(work, jobs if ready is None else ready)) as results,  # type: ignore[type-var]
     ):
         for done, (job, result) in enumerate(results, start=1):
             yield job, result
             note(f"{job.name}: done ({done} of {len(jobs)})", quiet=quiet)
-            advance(job.weight)
+            advance(1)
 
 
 _SHORTER = (8, 3, 1)  # of all epochs: the first trials get an eighth

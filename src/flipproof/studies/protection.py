@@ -46,7 +46,8 @@ from flipproof.studies.tuning import (
 )
 
 _TINY = 4  # pieces of work that are not worth more than this process
-_MODEL, _BLIND, _CLEAN = "model", "edge_blind", "undefended"
+MODEL, _BLIND, _CLEAN = "model", "edge_blind", "undefended"
+SUMMARY = "protect.json"
 _REPORT = Path("run") / "report.html"
 _CHOICE = "final choice"  # in the store
 
@@ -56,10 +57,11 @@ Classifiers = dict[str, DefendedClassifier]
 
 @dataclass(frozen=True, eq=False)
 class Protection:
-    """What came out: as plain JSON, and in sentences."""
+    """What came out: as plain JSON, in a sentence, and as a table of shares of test graphs."""
 
     summary: dict[str, Any]
-    sentences: list[str]
+    sentence: str
+    table: list[list[str]]
 
 
 @dataclass(frozen=True)
@@ -89,12 +91,12 @@ class Fitted:
 def classifiers_in(folder: Path, factory: Callable[..., Any] | None = None) -> tuple[LoadedModel, Classifiers]:
     """The chosen model as it was saved, and the classifiers that were trained at the end, by role, the chosen one first."""
     classifiers: Classifiers = {}
-    for role in (_MODEL, _BLIND, _CLEAN):
+    for role in (MODEL, _BLIND, _CLEAN):
         if (folder / role).is_dir():
             own = load_model(str(folder / role), factory)
             settings = {"num_classes": own.metadata["num_classes"], "features": load_features(own.features(None))}
             classifiers[role] = DefendedClassifier(own.model, trained_defence(own.metadata), **settings)
-    return load_model(str(folder / _MODEL), factory), classifiers
+    return load_model(str(folder / MODEL), factory), classifiers
 
 
 def fit(
@@ -107,7 +109,10 @@ def fit(
     count = workers or cores()
     with written_run(folder, StudySettings("protect", experiment.to_dict())) as run:
         results, finals, best = _choice(run, experiment, seconds, count, quiet)
-        note(f"training {best.candidate.title} on training and validation graphs", quiet=quiet)
+        note(
+            f"time for trying is over: training the best one now, {best.candidate.title}, on all but the test graphs",
+            quiet=quiet,
+        )
         _train(run, experiment, finals, count, quiet)
     return Fitted(results, finals, best)
 
@@ -119,9 +124,8 @@ def protect(
     seconds: float,
     workers: int | None = None,
     quiet: bool = True,
-    again: str = "",
 ) -> Protection:
-    """As :func:`fit`; then certify the test graphs, and report. ``again`` is the command that was typed."""
+    """As :func:`fit`; then certify the test graphs, and report."""
     sizes = map(len, (experiment.parts.train, experiment.parts.validation, experiment.parts.test))
     note("{} graphs to train on, {} to choose with, {} kept for the end".format(*sizes), quiet=quiet)
     fitted = fit(experiment, folder, seconds=seconds, workers=workers, quiet=quiet)
@@ -138,7 +142,7 @@ def protect(
         quiet=quiet,
     )
     results, finals, best = fitted.results, fitted.finals, fitted.best
-    chosen, model = finals[0].candidate, folder / _MODEL
+    chosen, model = finals[0].candidate, folder / MODEL
     summary: dict[str, Any] = {
         "defence": chosen.defence.name,
         "settings": {**chosen.settings, **chosen.recipe, **finals[0].epochs_option},
@@ -149,18 +153,29 @@ def protect(
         "run": str(folder / "run"),
         "report": str(folder / _REPORT),
         "next": next_commands(experiment, finals[0], load_model(str(model), experiment.factory).features(None)),
-        "predict": f"{chosen.loading.format(model)}.certify(graph)",
+        "predict": f'flipproof.load("{model}").certify(graph)',
         "predict_command": f"{typed_command('predict', {'model': model})} FILE...",
     }
-    write_json(folder / "protect.json", summary)
-    said = rendered(
-        "protection.txt",
-        **summary,
-        blind=best.candidate.defence.edge_blind,
-        again=again,
-        shown=lambda share, graphs: shown_share(share * graphs, graphs),
+    write_json(folder / SUMMARY, summary)
+    sentence = " ".join(
+        rendered("protection.txt", **summary, title=chosen.title, blind=chosen.defence.edge_blind).split()
     )
-    return Protection(summary, [line for line in said.splitlines() if line])
+    return Protection(summary, sentence, _table(chosen, summary))
+
+
+def _table(chosen: Candidate, summary: Mapping[str, Any]) -> list[list[str]]:
+    """The chosen defence beside what it is compared with."""
+    total = summary["test_graphs"]
+    share = {
+        key: shown_share(summary[key] * total, total) for key in ("accuracy", "withstood", "edge_blind", "undefended")
+    }
+    own = [chosen.title, share["accuracy"], share["withstood"]]
+    return [
+        ["classifier", "not attacked", summary["target"]],
+        *([] if chosen.defence.edge_blind else [own]),
+        ["a classifier that ignores edges", share["edge_blind"], share["edge_blind"]],
+        ["without a defence", share["undefended"], "not known"],
+    ]
 
 
 def _choice(
@@ -175,7 +190,7 @@ def _choice(
     blind = edge_blind(results)
     better = [one for one in defended(results) if one.score > blind.score]
     best = max(better, key=lambda one: one.rank, default=blind)
-    chosen = {_MODEL: best.candidate}
+    chosen = {MODEL: best.candidate}
     for line in baselines():
         if line != best.candidate:
             chosen[_BLIND if line.defence.edge_blind else _CLEAN] = line
@@ -210,12 +225,14 @@ def _train_final(experiment: Experiment, folder: Path, final: Final) -> dict[str
         learned.model,
         out,
         factory=experiment.factory if candidate.defence.trains else None,
-        in_features=learned.in_features,
-        num_classes=data.num_classes,
         defence={"name": candidate.defence.name, **candidate.settings},
-        features=learned.features.spec,
-        **source.metadata(data),
-        training=learned.settings,
+        features=learned.features,
+        metadata={
+            "in_features": learned.in_features,
+            "num_classes": data.num_classes,
+            **source.metadata(data),
+            "training": learned.settings,
+        },
     )
     part.unlink(missing_ok=True)
     return {"weights_sha256": models.load_metadata(out).weights_hash}
@@ -263,7 +280,7 @@ def measure(
     count = workers or cores()
     graphs = {index: data[index] for index in indices}
     loaded, classifiers = classifiers_in(folder, factory)
-    model = classifiers.pop(_MODEL)
+    model = classifiers.pop(MODEL)
     keep_to_path(model, out)
     model.check_ahead(data.subset(indices))
     answers = {

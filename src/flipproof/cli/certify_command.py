@@ -22,6 +22,7 @@ from flipproof.cli.defending import (
     required_defence,
     warn_of_training_graphs,
 )
+from flipproof.cli.node_commands import certify_nodes, checked_task, is_for_nodes
 from flipproof.cli.options import ClusterOptions, FolderOptions, ModelDataOptions, Result, add_shares
 from flipproof.defences.defence import DefendedClassifier, described, feature_noise_of
 from flipproof.engines import cores
@@ -59,6 +60,7 @@ class CertifyOptions(ClusterOptions, ModelDataOptions, FolderOptions):
 
     JOINED = ("settings", "asking")
 
+    task: str | None = option("graphs or nodes; by default what the model was trained for.", None)
     edge_blind: str | None = option(
         "The line to beat: a folder of train --model edge-blind; fit, to learn it from all training graphs; or none. By default "
         f"it is learned from the training graphs, at most {MOST_GRAPHS:,}, where they can be read.",
@@ -69,7 +71,10 @@ class CertifyOptions(ClusterOptions, ModelDataOptions, FolderOptions):
 
 def certify(options: CertifyOptions) -> Result:
     """Ask what is missing, derive the certificates, summarise."""
+    checked_task(options.task)
     loaded = load_model(options.model)
+    if is_for_nodes(loaded, options.task):
+        return certify_nodes(options, loaded)
     defence, values = required_defence(loaded, options)
     chosen = chosen_data(loaded, options)
     request = from_plain(defence.request, {**values, "graphs": len(chosen.graphs)})

@@ -58,15 +58,15 @@ def main() -> None:
             smooth = fp.SmoothedClassifier(network, noise, num_classes=data.num_classes, features=features)
             votes = [smooth.sample(graph, samples=max(options.samples), seed=0) for graph in graphs]
             for samples in options.samples:
-                alone, found = (
+                by_share, by_influence = (
                     np.array([fp.certify_votes(cast, method=method, samples=samples).radius for cast in votes])
                     for method in ("votes", "influence")
                 )
                 words = ", ".join(f"{key} {value:g}" for key, value in settings.items())
-                below, above = int((found < alone).sum()), int((found > alone).sum())
+                below, above = int((by_influence < by_share).sum()), int((by_influence > by_share).sum())
                 print(
-                    f"| {name} | {words} | {samples:,} | {len(graphs)} | {alone.clip(0).mean():.2f} | "
-                    f"{found.clip(0).mean():.2f} | {below} | {above} |",
+                    f"| {name} | {words} | {samples:,} | {len(graphs)} | {by_share.clip(0).mean():.2f} | "
+                    f"{by_influence.clip(0).mean():.2f} | {below} | {above} |",
                     flush=True,
                 )
 

@@ -1,10 +1,12 @@
 """The influence certificate: its counts, its test of the lead, the worst set, and what it refuses."""
 
 import itertools
+import os
+import subprocess
+import sys
 from dataclasses import replace
-from itertools import combinations
+from pathlib import Path
 from typing import Any
-from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -16,9 +18,9 @@ from flipproof.certificates.influence import choose_order, climb, lead_test, sta
 from flipproof.certificates.influence.climb import default_split
 from flipproof.certificates.influence.lead_test import Attack, Cells, LeadTest, log_excess
 from flipproof.certificates.influence.statistics import count_flips
-from flipproof.certificates.influence.worst_set import Quadruples, SetWeights, all_above, some_below
+from flipproof.certificates.influence.worst_set import Quadruples, SetWeights, all_above
 from flipproof.noise import BLOCK, SampleStream
-from support.cube import Cube, all_states, classifier, log_mean_statistic
+from support.cube import Cube, classifier, log_mean_statistic
 
 KEEP8 = EdgeNoise(keep=0.8)
 UNEQUAL = EdgeNoise(add=0.05, remove=0.4)
@@ -83,7 +85,7 @@ def test_counts_are_those_of_a_plain_loop(noise: EdgeNoise) -> None:
 
 def test_counts_do_not_depend_on_how_samples_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     votes = linear_votes(KEEP8, nodes=5, samples=3500)
-    sets, few = ([0], [1, 2], [0, 1, 2]), np.array([1, 4, 9])
+    sets = ([0], [1, 2], [0, 1, 2])
     whole = count_flips(votes, 3)
     tables = [(labels, order, whole.table(labels, order)) for order in range(4) for labels in sets]
     monkeypatch.setattr(statistics, "_CHUNK", BLOCK)
@@ -91,15 +93,7 @@ def test_counts_do_not_depend_on_how_samples_are_cut(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(statistics, "_KEPT_BITS", bits)
         cut = count_flips(votes, 3)
         for labels, order, table in tables:
-            part = cut.part(labels, order, few)
             assert np.array_equal(table, cut.table(labels, order))
-            for places in itertools.permutations(range(3), order):
-                assert part[places] == table[tuple(few[list(places)])]
-
-
-def test_fewer_samples_read_the_same_as_if_no_more_had_been_cast() -> None:
-    long, short = linear_votes(KEEP8, samples=3000), linear_votes(KEEP8, samples=1500)
-    assert certify_votes(long, samples=1500) == certify_votes(short)
 
 
 @pytest.mark.parametrize("order", [3, 4])
@@ -130,25 +124,6 @@ def test_the_statistic_of_a_set_is_that_of_a_plain_loop(noise: EdgeNoise, order:
         cell = np.ravel_multi_index(tuple(by_group), shape)
         plain = np.where(votes.labels == 0, (top @ cells.features)[cell], -(rival @ cells.features)[cell]).sum()
         assert subset_sum(weights, places.tolist()) == pytest.approx(plain, rel=1e-5)
-
-
-@pytest.mark.parametrize("noise", [KEEP8, UNEQUAL])
-def test_few_slots_have_the_statistic_of_all(noise: EdgeNoise) -> None:
-    votes = linear_votes(noise, nodes=6, samples=1500)
-    counts, states = count_flips(votes, 3), votes.graph.slot_states
-    rng = np.random.default_rng(0)
-    for adds, removes in ((3, 0), (2, 1), (3, 1), (0, 3)):
-        attack = Attack.of(noise, states, adds=adds, removes=removes)
-        cells = Cells.of(attack.groups, 1.0, 3)
-        for _ in range(10):
-            top, rival = rng.normal(size=(2, len(cells.kinds)))
-            test = LeadTest(*(dict(zip(cells.kinds, part, strict=True)) for part in (top, rival)), 0.0, 0.0)
-            few, exact = (make(test, attack, 0, [2, 1]) for make in (counts.few_weights, counts.weights))
-            for group in range(len(attack.groups)):
-                assert np.isin(few.single[few.members == group], exact.single[exact.members == group]).all()
-            places = [int(np.flatnonzero(exact.single == few.single[place])[0]) for place in range(3)]
-            if len(set(exact.single)) == len(exact.single):
-                assert subset_sum(few, [0, 1, 2]) == pytest.approx(subset_sum(exact, places), rel=1e-5, abs=1e-3)
 
 
 def subset_sum(weights: SetWeights, chosen: list[int]) -> float:
@@ -324,9 +299,6 @@ def test_the_worst_set_is_found(counts: tuple[int, ...], order: int) -> None:
         least = min(subset_sum(weights, [int(i) for part in chosen for i in part]) for chosen in sets)
         assert all_above(weights, least - 0.01, effort=10**7)
         assert not all_above(weights, least + 1e-6, effort=10**7)
-        if order < 4:
-            assert some_below(weights, least + 1e-4)
-            assert not some_below(weights, least - 1e-4)
         if order > 1 and sum(counts) > 1:
             assert not all_above(weights, least - 0.01, effort=3)  # no proof, no certificate
 
@@ -392,13 +364,6 @@ def test_a_graph_without_slots_has_radius_zero() -> None:
     assert certify_votes(votes).radius == 0
 
 
-def test_cells_that_the_graph_cannot_offer_count_as_certified() -> None:
-    graph = Graph(3, [(0, 1)])
-    stream = SampleStream(graph, KEEP8, seed=0)
-    votes = Votes(np.zeros(10_000, dtype=np.uint8), graph, KEEP8, 2, 0, tuple(stream.checksums(10_000)))
-    assert certify_votes(votes).radius == 3
-
-
 def test_an_even_vote_abstains() -> None:
     votes = linear_votes(KEEP8)
     even = replace(votes, labels=(np.arange(len(votes)) % 2).astype(np.uint8))
@@ -457,8 +422,6 @@ def test_nearly_unanimous_votes_are_certified_as_far_as_by_their_share(noise: Ed
 
 
 def test_beyond_the_limit_influence_is_votes_with_all_of_alpha(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flipproof.certificates.influence import climb
-
     votes = linear_votes(KEEP8)
     monkeypatch.setattr(climb, "_FIRST_SLOTS", 10)
     certificate, alone = certify_votes(votes), certify_votes(votes, method="votes")
@@ -494,15 +457,6 @@ def test_a_large_sparse_graph_gets_first_order_and_pays_for_the_sampler() -> Non
 # ---- refusals ------------------------------------------------------------------------------------------------------
 
 
-def test_votes_cast_on_another_order_of_slots_are_refused() -> None:
-    votes = linear_votes(KEEP8)
-    nodes = votes.graph.num_nodes
-    order = np.random.default_rng(0).permutation(nodes)
-    shuffled = Graph(nodes, order[votes.graph.edges])
-    with pytest.raises(InputError, match="not those that the votes were cast on"):
-        certify_votes(replace(votes, graph=shuffled))
-
-
 def test_flips_that_come_in_another_order_of_slots_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     votes = linear_votes(KEEP8)
     plain, clean = SampleStream._dense_states, votes.graph.slot_states
@@ -512,9 +466,9 @@ def test_flips_that_come_in_another_order_of_slots_are_refused(monkeypatch: pyte
         certify_votes(votes)
 
 
-@pytest.mark.parametrize("change", [{"seed": 1}, {"noise": EdgeNoise(keep=0.81)}])
-def test_votes_with_another_seed_or_noise_are_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="sample again"):
+@pytest.mark.parametrize("change", [{"seed": 1}, {"noise": EdgeNoise(keep=0.81)}, {"graph": Graph(8, [(0, 7)])}])
+def test_votes_with_another_seed_noise_or_graph_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"not those that the votes were cast on.*sample again"):
         certify_votes(replace(linear_votes(KEEP8), **change))
 
 
@@ -526,71 +480,34 @@ def test_a_wrong_last_block_is_refused_even_if_few_of_its_samples_are_used() -> 
     assert certify_votes(wrong, samples=1024).radius >= 0
 
 
-def test_all_states_are_binary_digits() -> None:
-    assert all_states(3)[5].tolist() == [True, False, True]
-
-
 @settings(deadline=None, max_examples=60)
 @given(st.integers(0, 200), st.integers(1, 20), st.integers(0, 2**32 - 1))
-def test_by_hand(samples: int, slots: int, seed: int) -> None:
+def test_compiled_counts_are_those_by_hand(samples: int, slots: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     flips = rng.random((samples, slots)) < rng.random()
     cut = samples // 3
     parts = [statistics._by_slot(np.packbits(part, axis=1)) for part in (flips[:cut], flips[cut:])]
     pairs, triples = (statistics._count_together(parts, slots, order) for order in (2, 3))
-    for i, j in combinations(range(slots), 2):
+    for i, j in itertools.combinations(range(slots), 2):
         assert pairs[i, j] == pairs[j, i] == (flips[:, i] & flips[:, j]).sum()
-    for i, j, k in combinations(range(slots), 3):
+    for i, j, k in itertools.combinations(range(slots), 3):
         assert len({*triples[[i, i, j, j, k, k], [j, k, i, k, i, j], [k, j, k, i, j, i]], triples[i, j, k]}) == 1
         assert triples[i, j, k] == (flips[:, i] & flips[:, j] & flips[:, k]).sum()
     assert not pairs.diagonal().any()
 
 
-@pytest.mark.parametrize("order", [2, 3])
-@pytest.mark.parametrize("slots", [7, 40])
-def test_without_numba(order: int, slots: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    flips = np.random.default_rng(0).random((3000, slots)) < 0.3
-    parts = [statistics._by_slot(np.packbits(part, axis=1)) for part in (flips[:1100], flips[1100:])]
-    compiled = statistics._count_together(parts, slots, order)
-    monkeypatch.setattr(statistics, "can_compile", lambda: False)
-    plain = statistics._count_together(parts, slots, order)
-    assert compiled.dtype == plain.dtype
-    distinct = np.ones(compiled.shape, dtype=np.bool_)  # what stands for a slot twice means nothing
-    for one, other in combinations(range(compiled.ndim), 2):
-        places = np.indices(compiled.shape)
-        distinct &= places[one] != places[other]
-    np.testing.assert_array_equal(compiled[distinct], plain[distinct])
-
-
-@pytest.mark.parametrize("compiles", [True, False])
-def test_every_bit_finds_its_slot(compiles: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "can_compile", lambda: compiles)
-    flips = np.random.default_rng(1).random((130, 19)) < 0.5
-    words = statistics._by_slot(np.packbits(flips, axis=1))
-    bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")[:19, :130]
-    np.testing.assert_array_equal(bits, flips.T)
-
-
-@pytest.mark.parametrize("samples", [1, 63, 130, 3000])
-def test_singles_and_parts_without_numba(samples: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(samples)
-    flips, labels = rng.random((samples, 19)) < 0.3, rng.integers(0, 3, samples).astype(np.uint8)
-    cut, slots = samples // 3 // 64 * 64, np.array([4, 0, 17, 9])
-    parts = [(np.packbits(flips[part], axis=1), labels[part]) for part in (slice(cut), slice(cut, None))]
-    monkeypatch.setattr(statistics, "_verified_flips", lambda votes: iter(parts))
-    votes = MagicMock(num_classes=3, counts=np.bincount(labels, minlength=3))
-    votes.graph.num_slots, votes.__len__.return_value = 19, samples
-    singles, pairs, triples = [], [], []
-    for compiles in (True, False):
-        monkeypatch.setattr(statistics, "can_compile", lambda compiles=compiles: compiles)
-        counts = statistics.count_flips(votes, 3)
-        singles.append(counts.singles)
-        pairs.append(counts.part([0, 2], 2, slots))
-        triples.append(counts.part([1], 3, slots))
-    np.testing.assert_array_equal(*singles)
-    for label in range(3):
-        np.testing.assert_array_equal(singles[0][label], flips[labels == label].sum(axis=0))
-    for i, j in combinations(range(4), 2):
-        assert pairs[0][i, j] == pairs[1][i, j] == pairs[0][j, i]
-    for i, j, k in combinations(range(4), 3):
-        assert triples[0][i, j, k] == triples[1][i, j, k] == triples[0][k, i, j]
+def test_without_compilation_the_certificate_is_the_same(tmp_path: Path) -> None:
+    votes = linear_votes(EdgeNoise(keep=0.6), nodes=4, samples=600)
+    votes.save(tmp_path / "votes")
+    read = "import flipproof; print(flipproof.certify_votes(flipproof.Votes.load('votes'), alpha=0.05).to_dict())"
+    plain = subprocess.run(
+        [sys.executable, "-c", read],
+        cwd=tmp_path,
+        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    certificate = certify_votes(votes, alpha=0.05)
+    assert certificate.order == 3
+    assert plain.stdout.strip() == str(certificate.to_dict())

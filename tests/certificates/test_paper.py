@@ -25,28 +25,28 @@ def regions(noise: EdgeNoise, slots: int, flips: int) -> Regions:
     The clean graph is the zero vector, the attack flips the first slots: the noise is symmetric.
     """
     beta = 1 - Fraction(noise.add_threshold, 2**32)
-    found: Regions = {e: (Fraction(0), Fraction(0)) for e in range(-slots, slots + 1)}
+    masses: Regions = {e: (Fraction(0), Fraction(0)) for e in range(-slots, slots + 1)}
     for z in itertools.product((0, 1), repeat=slots):
         from_clean = sum(z)
         from_attacked = sum(z[:flips]) * -1 + flips + sum(z[flips:])
         x = beta ** (slots - from_clean) * (1 - beta) ** from_clean
         y = beta ** (slots - from_attacked) * (1 - beta) ** from_attacked
         e = from_attacked - from_clean
-        found[e] = (found[e][0] + x, found[e][1] + y)
-    return found
+        masses[e] = (masses[e][0] + x, masses[e][1] + y)
+    return masses
 
 
 def as_meant(noise: EdgeNoise, slots: int, flips: int, p_a: Fraction, p_b: Fraction) -> bool:
     """Q1 in descending, Q2 in ascending order of Pr(X)/Pr(Y)."""
-    found = regions(noise, slots, flips)
-    ascending = [found[e] for e in sorted(found)]
+    masses = regions(noise, slots, flips)
+    ascending = [masses[e] for e in sorted(masses)]
     return lower_from(ascending[::-1], p_a) > lower_from(ascending, p_b)
 
 
 def as_printed(noise: EdgeNoise, slots: int, flips: int, p_a: Fraction, p_b: Fraction) -> bool:
     """The constraint of the optimisation problem in Theorem 1, letter by letter: ascending order for both."""
-    found = regions(noise, slots, flips)
-    x, y = zip(*(found[e] for e in sorted(found)), strict=True)
+    masses = regions(noise, slots, flips)
+    x, y = zip(*(masses[e] for e in sorted(masses)), strict=True)
 
     def mu(share: Fraction) -> int:
         return next(m for m in range(1, len(x) + 1) if sum(x[:m]) >= share)
@@ -81,20 +81,15 @@ def test_algorithm_1_against_a_literal_one(keep: float, alpha: float) -> None:
             top = round(share * samples)
             rest = samples - top
             for counts in ([top, rest], [rest // 2, top, rest - rest // 2], [0, rest, 0, top]):
-                found = certify_counts(counts, noise, alpha=alpha, method="paper", graph=SIX_SLOTS)
+                certificate = certify_counts(counts, noise, alpha=alpha, method="paper", graph=SIX_SLOTS)
                 label, wanted = algorithm_1(counts, noise, alpha, 6)
                 if share_level(samples, noise, alpha) > (1 - 1e-6) * alpha:
-                    assert (found.label, found.radius) == (label, wanted), counts
-                    seen.add(found.radius)
+                    assert (certificate.label, certificate.radius) == (label, wanted), counts
+                    seen.add(certificate.radius)
                 else:  # too few samples for the paper's level
-                    assert found.radius <= wanted, counts
+                    assert certificate.radius <= wanted, counts
     assert -1 in seen
     assert len(seen) > 2, "abstains, and more than one radius"
-
-
-def test_ties_abstain_whatever_the_order() -> None:
-    for counts in ([500, 500], [0, 500, 500], [334, 333, 333], [1, 0]):
-        assert certify_counts(counts, EdgeNoise(keep=0.8), method="paper").abstains
 
 
 def test_level_is_halved_where_the_papers_would_not_do() -> None:
@@ -105,15 +100,8 @@ def test_level_is_halved_where_the_papers_would_not_do() -> None:
         (EdgeNoise(keep=0.501), [700, 300], 0.005),
         (EdgeNoise(add=0.1, remove=0.2), [700, 300], 0.01),
     ):
-        found = certify_counts(counts, noise, alpha=0.01, method="paper")
-        assert found.p_lower == pytest.approx(stats.beta.ppf(level, counts[0], counts[1] + 1), rel=1e-5)
-
-
-def test_certificate_says_how_it_came_about() -> None:
-    found = certify_counts([900, 50, 50], EdgeNoise(keep=0.8), alpha=0.01, method="paper")
-    assert (found.method, found.alpha, found.samples, found.counts) == ("paper", 0.01, 1000, (900, 50, 50))
-    assert found.p_upper == 1 - found.p_lower
-    assert found.votes_radius == found.radius
+        certificate = certify_counts(counts, noise, alpha=0.01, method="paper")
+        assert certificate.p_lower == pytest.approx(stats.beta.ppf(level, counts[0], counts[1] + 1), rel=1e-5)
 
 
 # ---- the theorem as printed --------------------------------------------------------------------------------
@@ -145,16 +133,6 @@ def test_the_printed_theorem_certifies_something_false() -> None:
     counts = [2000, 8000]  # the very shares of this classifier
     for method in ("votes", "paper"):
         assert certify_counts(counts, noise, method=method, graph=FOUR_SLOTS).radius == 0
-
-
-def test_the_printed_theorem_passes_everything_and_ours_does_not() -> None:
-    for keep in (0.6, 0.8, 0.9):
-        noise = EdgeNoise(keep=keep)
-        for p_a in (Fraction(51, 100), Fraction(3, 4), Fraction(99, 100)):
-            assert all(as_printed(noise, 4, flips, p_a, 1 - p_a) for flips in range(1, 5))
-            meant = [as_meant(noise, 4, flips, p_a, 1 - p_a) for flips in range(1, 5)]
-            ours = radius(float(p_a), noise, max_radius=4)
-            assert ours == (meant.index(False) if False in meant else 4)
 
 
 def test_regions_collapse_to_the_attacked_slots() -> None:

@@ -3,7 +3,6 @@
 import dataclasses
 import io
 import json
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 
 from flipproof import EdgeNoise, Graph, InputError, Votes, certify_counts, certify_votes, radius
-from flipproof.certificates.sampled_votes import checked_samples
 from flipproof.certificates.vote_share import label_pvalue, lower_bound, upper_bound
 from flipproof.noise import BLOCK, STREAM_VERSION, SampleStream
 
@@ -42,15 +40,6 @@ def saved(tmp_path: Path) -> Path:
 
 
 # ---- the object --------------------------------------------------------------------------------------------
-
-
-def test_counts_include_classes_without_a_vote() -> None:
-    votes = cast()
-    assert votes.counts.tolist() == [int((votes.labels == c).sum()) for c in range(3)]
-    assert votes.counts[2] == 0
-    assert len(votes) == 1500
-    assert repr(votes).startswith("Votes(samples=1500, counts=[")
-    assert "seed=3" in repr(votes)
 
 
 def test_frozen() -> None:
@@ -93,30 +82,6 @@ def test_first_refuses_what_is_not_there(samples: Any, words: str) -> None:
         cast().first(samples)
 
 
-@pytest.mark.parametrize("samples", [0, -1, 1.0, True, "10", None])
-def test_bad_numbers_of_samples(samples: Any) -> None:
-    with pytest.raises(InputError, match="samples must be an integer of at least 1"):
-        checked_samples(samples)
-
-
-def test_equality() -> None:
-    votes, labels = cast(), cast().labels.copy()
-    labels[7] = 2
-    assert votes == cast()
-    assert votes != cast(labels=labels)
-    assert votes != cast(seed=4)
-    assert votes != cast(noise=EdgeNoise(keep=0.9))
-    assert votes != cast(graph=GRAPH.replaced(label=0))
-    assert votes != "votes"
-
-
-def test_flips_are_made_again_from_the_votes() -> None:
-    votes = cast()
-    stream = votes.stream()
-    assert tuple(stream.checksums(len(votes))) == votes.checksums
-    assert np.array_equal(stream.flips(0, 1500)[:, 2], votes.labels)
-
-
 def test_votes_of_another_generator_are_refused() -> None:
     votes = cast(stream_version=STREAM_VERSION + 1)
     for use in (votes.stream, lambda: certify_votes(votes)):
@@ -140,38 +105,6 @@ def test_round_trip(tmp_path: Path, kind: type) -> None:
     assert again.graph.node_features is None, "no certificate reads them"
     assert certify_votes(again) == certify_votes(votes)
     assert [path.name for path in tmp_path.iterdir()] == ["any.name"], "no temporary file is left"
-
-
-def test_version_is_stored(tmp_path: Path) -> None:
-    cast(stream_version=7).save(tmp_path / "old.npz")
-    old = Votes.load(str(tmp_path / "old.npz"))
-    assert old.stream_version == 7
-    with pytest.raises(InputError, match="version 7"):
-        old.stream()
-
-
-def test_saving_replaces_whole_or_not_at_all(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="disk full"):
-        cast(100).save(saved)
-    assert Votes.load(saved) == cast()
-    assert [path.name for path in saved.parent.iterdir()] == [saved.name]
-
-
-def test_missing_file_is_not_called_broken(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        Votes.load(tmp_path / "none.npz")
-
-
-def test_every_truncation_is_refused(saved: Path) -> None:
-    whole = saved.read_bytes()
-    for length in range(0, len(whole), 7):
-        saved.write_bytes(whole[:length])
-        with pytest.raises(InputError, match=f"{saved.name} is not a whole file of sampled votes"):
-            Votes.load(saved)
 
 
 def test_every_damaged_byte_is_refused_or_harmless(saved: Path) -> None:
@@ -254,27 +187,7 @@ def test_pickles_are_refused_and_not_run(saved: Path, tmp_path: Path, monkeypatc
     assert not (tmp_path / "exploded").exists()
 
 
-def archive(**arrays: Any) -> bytes:
-    content = io.BytesIO()
-    np.savez(content, **arrays)
-    return content.getvalue()
-
-
-def single_array() -> bytes:
-    content = io.BytesIO()
-    np.save(content, np.ones(3))
-    return content.getvalue()
-
-
-def empty_zip() -> bytes:
-    content = io.BytesIO()
-    zipfile.ZipFile(content, "w").close()
-    return content.getvalue()
-
-
-@pytest.mark.parametrize(
-    "content", [archive(x=np.ones(3)), archive(), single_array(), b"labels,1,2", b"", empty_zip(), b"PK\x03\x04"]
-)
+@pytest.mark.parametrize("content", [b"labels,1,2", b"", b"PK\x03\x04"])
 def test_foreign_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "foreign"
     path.write_bytes(content)
@@ -296,11 +209,11 @@ def cast_labels(labels: Any, graph: Graph = PATH, noise: EdgeNoise = EVEN_NOISE,
 def test_votes_and_their_counts_give_the_same_certificate(method: str) -> None:
     votes = cast_labels([1] * 960 + [0] * 30 + [2] * 10)
     by_graph = certify_counts(votes.counts, EVEN_NOISE, method=method, graph=PATH)
-    found = certify_votes(votes, method=method)
-    assert found.seed == 0
-    assert found.to_dict() | {"seed": None} == by_graph.to_dict()
-    assert found.label == 1
-    assert found.radius >= 1
+    certificate = certify_votes(votes, method=method)
+    assert certificate.seed == 0
+    assert certificate.to_dict() | {"seed": None} == by_graph.to_dict()
+    assert certificate.label == 1
+    assert certificate.radius >= 1
 
 
 def test_a_prefix_of_the_votes() -> None:
@@ -316,13 +229,13 @@ def test_a_prefix_of_the_votes() -> None:
 @pytest.mark.parametrize("alpha", [0.001, 0.05])
 def test_bounds_of_the_votes_method_spend_alpha_once(counts: list[int], alpha: float) -> None:
     """Label test .1, share of the top class .8 (two classes .9), .1 for the largest of the others."""
-    found = certify_counts(counts, EVEN_NOISE, alpha=alpha)
+    certificate = certify_counts(counts, EVEN_NOISE, alpha=alpha)
     top, many = max(counts), len(counts) > 2
     share = lower_bound(top, 1000, failure_prob=(0.8 if many else 0.9) * alpha)
     rival = upper_bound(sorted(counts)[-2], 1000, failure_prob=0.1 * alpha)
-    assert found.p_lower == share
-    assert found.p_upper == (min(rival, 1 - share) if many else 1 - share)
-    assert found.radius == radius(float(share), EVEN_NOISE, float(rival) if many else None)
+    assert certificate.p_lower == share
+    assert certificate.p_upper == (min(rival, 1 - share) if many else 1 - share)
+    assert certificate.radius == radius(float(share), EVEN_NOISE, float(rival) if many else None)
 
 
 @pytest.mark.parametrize("method", ["votes", "influence"])
@@ -335,60 +248,35 @@ def test_label_is_named_only_if_its_test_says_so(method: str, factor: float, lab
     assert certificate.label == label
 
 
-def test_below_half_is_certified_against_small_rivals() -> None:
-    counts = [450] + [50] * 11
-    found = certify_counts(counts, EdgeNoise(keep=0.6), alpha=0.001)
-    assert found.label == 0
-    assert found.p_lower < 0.5
-    assert found.radius >= 1
-    assert certify_counts(counts, EdgeNoise(keep=0.6), method="paper").abstains
-
-
 @pytest.mark.parametrize("method", ["votes", "paper"])
 def test_abstaining(method: str) -> None:
     for counts in ([500, 500], [1, 0], [0, 0, 7], [510, 490]):
-        found = certify_counts(counts, EVEN_NOISE, method=method)
-        assert (found.label, found.radius, found.votes_radius, found.grid.shape) == (None, -1, -1, (0, 0))
-        assert found.abstains
+        certificate = certify_counts(counts, EVEN_NOISE, method=method)
+        assert (certificate.label, certificate.radius, certificate.votes_radius, certificate.grid.shape) == (
+            None,
+            -1,
+            -1,
+            (0, 0),
+        )
+        assert certificate.abstains
 
 
 @pytest.mark.parametrize("method", ["votes", "paper"])
 def test_radius_is_at_most_the_number_of_slots(method: str) -> None:
     for graph in (Graph(1, []), Graph(2, []), Graph(3, [(0, 1)]), Graph(4, [], frozen=[(0, 1), (0, 2), (0, 3)])):
-        found = certify_counts([100_000, 0], EdgeNoise(keep=0.6), method=method, graph=graph)
-        assert found.radius == graph.num_slots == found.num_slots
-        assert found.grid.shape == (graph.max_adds + 1, graph.max_removes + 1)
-        assert found.grid.all()
+        certificate = certify_counts([100_000, 0], EdgeNoise(keep=0.6), method=method, graph=graph)
+        assert certificate.radius == graph.num_slots == certificate.num_slots
+        assert certificate.grid.shape == (graph.max_adds + 1, graph.max_removes + 1)
+        assert certificate.grid.all()
     unbounded = certify_counts([100_000, 0], EdgeNoise(keep=0.6), method=method)
     assert unbounded.radius == {"votes": 89, "paper": 90}[method]
 
 
-def test_what_the_graph_cannot_offer_counts_as_withstood() -> None:
-    """Only removals can be certified here (``p_add = 0`` and few survive), and only removals are possible."""
-    noise = EdgeNoise(add=0, remove=0.4)
-    complete = Graph(3, [(0, 1), (0, 2), (1, 2)])
-    counts = [9900, 50, 50]
-    assert certify_counts(counts, noise).radius == 0
-    found = certify_counts(counts, noise, graph=complete)
-    assert found.radius >= 1
-    assert found.grid.shape[0] == 1
-    assert found.removes_radius == found.radius
-
-
 def test_zero_probability_with_rivals_does_not_certify_what_it_cannot_see() -> None:
     """Three removals leave 0.4**3 of the old graph's law: a share of .9 then proves nothing."""
-    found = certify_counts([9100, 450, 450], EdgeNoise(add=0, remove=0.4))
-    assert found.removes_radius == 2
-    assert found.adds_radius == 0
-
-
-def test_graph_may_be_of_any_kind() -> None:
-    found = [
-        certify_counts([1000, 0], EdgeNoise(keep=0.6), graph=kind)  # type: ignore[arg-type]
-        for kind in (PATH, PATH.to_networkx(), PATH.to_pyg(), PATH.adjacency())
-    ]
-    assert all(one == found[0] for one in found)
-    assert found[0].num_slots == 66
+    certificate = certify_counts([9100, 450, 450], EdgeNoise(add=0, remove=0.4))
+    assert certificate.removes_radius == 2
+    assert certificate.adds_radius == 0
 
 
 def test_the_sparse_samplers_inexactness_is_charged() -> None:
@@ -397,10 +285,10 @@ def test_the_sparse_samplers_inexactness_is_charged() -> None:
     votes = cast_labels([0] * 1000, ring, noise)
     discrepancy = votes.stream().discrepancy
     assert discrepancy > 0
-    found = certify_votes(votes, alpha=0.01, method="votes")
-    assert found.alpha == 0.01
+    certificate = certify_votes(votes, alpha=0.01, method="votes")
+    assert certificate.alpha == 0.01
     plain = certify_counts(votes.counts, noise, alpha=0.01, graph=ring)
-    assert found.p_lower <= plain.p_lower
+    assert certificate.p_lower <= plain.p_lower
     with pytest.raises(InputError, match="used up by the sampler's inexactness"):
         certify_votes(votes, alpha=500 * discrepancy, method="votes")
 

@@ -3,7 +3,6 @@
 import math
 import sys
 import threading
-import time
 from fractions import Fraction
 
 import mpmath
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
 from flipproof import EdgeNoise, InputError, certified_grid, certify_counts, radius, worst_case
 from flipproof.certificates.vote_share import (
@@ -74,8 +72,8 @@ def test_table_of_thresholds(keep: float, table: dict[int, float]) -> None:
 )
 def test_table_of_largest_radii(samples: int, row: tuple[int, ...]) -> None:
     share = lower_bound(samples, samples, failure_prob=0.001)
-    found = tuple(radius(share, EdgeNoise(keep=keep)) for keep in (0.6, 0.7, 0.8, 0.9, 0.95, 0.99))
-    assert found == row
+    radii = tuple(radius(share, EdgeNoise(keep=keep)) for keep in (0.6, 0.7, 0.8, 0.9, 0.95, 0.99))
+    assert radii == row
     by_paper = [
         certify_counts([samples, 0], EdgeNoise(keep=keep), alpha=0.001, method="paper").radius
         for keep in (0.6, 0.8, 0.95)
@@ -137,41 +135,12 @@ def test_large_attacks_where_masses_underflow(name: str, flips: int) -> None:
             assert 0 <= truth - bound <= Fraction(1, 10**11)
 
 
-def test_zero_probabilities_by_the_formula() -> None:
-    """``p_remove**(a - d) * max(0, p - 1 + p_remove**d)``; the other way round with the roles swapped."""
-    for q in (0.4, 0.9):
-        removing, adding = EdgeNoise(add=0, remove=q), EdgeNoise(add=q, remove=0)
-        exactly = removing.p_remove
-        for a in range(6):
-            for d in range(6):
-                if a + d == 0:
-                    continue
-                wanted = exactly ** (a - d) * np.maximum(0, SHARES - 1 + exactly**d)
-                assert worst_case(SHARES, removing, a, d) == pytest.approx(wanted, abs=1e-12)
-                assert worst_case(SHARES, adding, d, a) == pytest.approx(wanted, abs=1e-12)
-
-
-def test_zero_probabilities_certify_iff_enough_survives() -> None:
-    """``p_add = 0``: an attack of ``a`` additions can be certified at all iff ``p_remove**a > 1/2``."""
-    for remove in (0.3, 0.6, 0.9, 0.99):
-        noise = EdgeNoise(add=0, remove=remove)
-        most = next(a for a in range(200) if noise.p_remove ** (a + 1) <= 0.5)
-        assert radius(1.0, noise) == most
-        assert radius(1.0, EdgeNoise(add=remove, remove=0)) == most
-
-
 def test_no_noise_no_radius() -> None:
     noise = NOISES["none"]
     assert radius([0.4, 0.6, 1.0], noise).tolist() == [-1, 0, 0]  # type: ignore[union-attr]
     assert radius(1.0, noise, 0.0) == 0
     assert worst_case(1.0, noise, adds=1) == 0
     assert certified_grid(1.0, noise, 2, 2).sum() == 1
-
-
-def test_worst_case_of_no_attack_is_the_share() -> None:
-    for noise in NOISES.values():
-        assert worst_case(0.7, noise) == 0.7
-        assert np.array_equal(worst_case(SHARES, noise, 0, 0), SHARES)
 
 
 def test_worst_case_keeps_the_shape() -> None:
@@ -197,20 +166,6 @@ def test_thresholds_against_rational_arithmetic(noise: EdgeNoise) -> None:
         for adds, slack in enumerate(slacks.tolist()):
             truth = 1 - exact.threshold(noise, adds, flips - adds)
             assert 0 <= truth - Fraction(slack) <= TOLERANCE, (adds, flips)
-
-
-@pytest.mark.parametrize("name", ["keep .9", "keep .6", "add .1, remove .4", "add 0, remove .99"])
-def test_at_the_threshold_nothing_is_certified(name: str) -> None:
-    """A share that is exactly enough for a tie is not enough."""
-    noise = NOISES[name]
-    for flips in range(1, 8):
-        worst = max(exact.threshold(noise, *split) for split in exact.splits(flips))
-        if worst == 1:
-            break
-        at = float(worst)
-        below = at if Fraction(at) <= worst else float(np.nextafter(at, 0))
-        assert radius(below, noise) < flips
-        assert radius(float(worst) + 1e-11, noise) >= flips
 
 
 def test_levels_do_not_depend_on_the_order_of_questions() -> None:
@@ -248,9 +203,9 @@ def test_levels_are_right_when_threads_ask_together() -> None:
 @noises
 def test_radius_against_rational_arithmetic(noise: EdgeNoise) -> None:
     shares = [0.2, 0.5, 0.50001, 0.55, 0.7, 0.85, 0.95, 0.99, 0.999, 1 - 1e-5, 1 - 1e-7]
-    found = radius(shares, noise, max_radius=7)
+    radii = radius(shares, noise, max_radius=7)
     wanted = [exact.radius(noise, Fraction(share), max_radius=7) for share in shares]
-    assert found.tolist() == wanted  # type: ignore[union-attr]
+    assert radii.tolist() == wanted  # type: ignore[union-attr]
 
 
 @noises
@@ -259,8 +214,8 @@ def test_radius_with_rivals_against_rational_arithmetic(noise: EdgeNoise) -> Non
     top = np.concatenate([rng.random(40), 1 - 10 ** rng.uniform(-6, -0.5, 40)])
     rival = (1 - top) * rng.choice([0.0, 0.01, 0.3, 0.7, 1.0, 1.4], len(top))
     rival = np.minimum(rival, 1)
-    found = radius(top, noise, rival, max_radius=6)
-    for a, b, ours in zip(top.tolist(), rival.tolist(), found.tolist(), strict=True):  # type: ignore[union-attr]
+    radii = radius(top, noise, rival, max_radius=6)
+    for a, b, ours in zip(top.tolist(), rival.tolist(), radii.tolist(), strict=True):  # type: ignore[union-attr]
         wanted = exact.radius(noise, Fraction(a), Fraction(b), max_radius=6)
         assert ours <= wanted
         if ours < wanted:  # only where the lead is within rounding distance
@@ -274,19 +229,6 @@ def test_a_small_rival_certifies_a_top_class_below_half() -> None:
     assert radius(0.3, noise, 0.3) == -1, "a tie is not certified"
     assert radius(0.3, noise, 0.3 - 1e-12) == 0
     assert radius(0.3, noise, 0.4) == -1
-
-
-def test_an_upper_bound_that_says_nothing_changes_nothing() -> None:
-    noise, shares = EdgeNoise(add=0.1, remove=0.4), np.linspace(0, 0.9999, 301)
-    assert np.array_equal(radius(shares, noise, np.ones_like(shares)), radius(shares, noise))
-    assert np.array_equal(radius(shares, noise, 1 - shares), radius(shares, noise))
-
-
-def test_radius_below_and_at_half() -> None:
-    for noise in NOISES.values():
-        assert radius(0.5, noise) == -1
-        assert radius(0.0, noise) == -1
-        assert radius(np.nextafter(0.5, 1), noise) >= 0
 
 
 def test_radius_keeps_the_shape() -> None:
@@ -310,18 +252,6 @@ def test_max_radius_is_where_it_stops() -> None:
     assert radius([0.3, 0.6], noise, max_radius=0).tolist() == [-1, 0]  # type: ignore[union-attr]
 
 
-def test_many_shares_at_once_are_as_one_by_one() -> None:
-    rng = np.random.default_rng(3)
-    top, noise = 1 - 10 ** rng.uniform(-5, -0.2, 300), EdgeNoise(keep=0.6)
-    rival = (1 - top) * rng.random(300)
-    for most in (3, 6, 40):
-        together = radius(top, noise, rival, max_radius=most)
-        assert together.tolist() == [  # type: ignore[union-attr]
-            radius(a, noise, b, max_radius=most) for a, b in zip(top, rival, strict=True)
-        ]
-        assert together.max() <= most  # type: ignore[union-attr]
-
-
 def test_the_worst_split_may_be_an_interior_one() -> None:
     noise, share = EdgeNoise(add=0.1, remove=0.4), 0.95
     for pure in ((2, 0), (0, 2)):
@@ -340,11 +270,11 @@ def test_cells_that_a_graph_cannot_offer_count_as_certified(name: str, offered: 
     shares = np.array([0.3, 0.6, 0.8, 0.9, 0.96, 0.99, 0.9999])
     limits = {"max_adds": max_adds, "max_removes": max_removes}
     for rivals in (None, (1 - shares) * 0.3):
-        found = bounded_radius(shares, noise, rivals, max_radius=6, **limits)
+        radii = bounded_radius(shares, noise, rivals, max_radius=6, **limits)
         for index, share in enumerate(shares.tolist()):
             rival = None if rivals is None else Fraction(float(rivals[index]))
             wanted = exact.radius(noise, Fraction(share), rival, max_radius=min(6, sum(offered)), **limits)
-            assert found[index] == wanted
+            assert radii[index] == wanted
 
 
 @settings(deadline=None)
@@ -375,17 +305,6 @@ def test_more_votes_never_a_smaller_radius(counts: list[int], method: str, noise
     assert certify_counts([2 * count for count in counts], noise, method=method).radius >= before.radius
 
 
-@pytest.mark.parametrize("name", ["keep .9", "keep .6", "add .1, remove .4"])
-def test_a_million_radii(name: str) -> None:
-    shares = np.random.default_rng(0).random(1_000_000)
-    radius(0.999999, NOISES[name])
-    start = time.perf_counter()
-    found = radius(shares, NOISES[name])
-    assert time.perf_counter() - start < 10
-    few = np.arange(0, 1_000_000, 100_003)
-    assert found[few].tolist() == [radius(share, NOISES[name]) for share in shares[few]]  # type: ignore[index]
-
-
 # ---- grid --------------------------------------------------------------------------------------------------
 
 
@@ -405,16 +324,6 @@ def test_grid_against_rational_arithmetic(noise: EdgeNoise, share: float, rival:
 
     assert not (grid & ~closed(exact.NOTHING)).any()
     assert not (closed(TOLERANCE) & ~grid).any(), "short of the exact grid by rounding only"
-
-
-def test_grid_agrees_with_radius() -> None:
-    for noise in NOISES.values():
-        for share in (0.6, 0.9, 0.99):
-            grid = certified_grid(share, noise, 8, 8)
-            adds, removes = np.indices(grid.shape)
-            found = radius(share, noise, max_radius=8)
-            assert grid[adds + removes <= found].all()
-            assert found == 8 or not grid[adds + removes == found + 1].all()
 
 
 def test_grid_of_nothing() -> None:
@@ -459,7 +368,7 @@ def test_other_bad_arguments() -> None:
             use(0.9, 0.8)  # type: ignore[operator]
 
 
-TRIALS = (1, 2, 3, 10, 100, 1000, 10_000, 100_000, 1_000_000)
+TRIALS = (1, 2, 3, 10, 100, 1000, 10_000, 100_000, pytest.param(1_000_000, marks=pytest.mark.guarantee))
 FAILURES = (0.05, 1e-3, 1e-6, 1e-9)
 
 
@@ -467,8 +376,8 @@ def counts_of(trials: int) -> np.ndarray:
     """Few, many and most successes."""
     shares = (trials // 100, trials // 10, trials // 3, trials // 2, trials * 9 // 10, trials * 99 // 100)
     ends = (1, 2, 5, 30)
-    found = {*shares, *ends, *(trials - end + 1 for end in ends)}
-    return np.array(sorted(count for count in found if 1 <= count <= trials))
+    counts = {*shares, *ends, *(trials - end + 1 for end in ends)}
+    return np.array(sorted(count for count in counts if 1 <= count <= trials))
 
 
 def just_inside(bound: float, relative: float = 1e-9) -> mpmath.mpf:
@@ -498,40 +407,9 @@ def test_bounds_are_never_inside_the_exact_ones_and_tight(trials: int, failure_p
             assert binomial_tail(trials, inside, count) > failure_prob
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.integers(1, 10_000), st.floats(0, 1), st.floats(1e-12, 0.999))
-def test_lower_bound_anywhere(trials: int, share: float, failure_prob: float) -> None:
-    count = max(1, round(share * trials))
-    bound = float(lower_bound(count, trials, failure_prob=failure_prob))
-    with mpmath.workdps(50):
-        assert binomial_tail(trials, bound, count) <= failure_prob
-        assert binomial_tail(trials, just_inside(bound, 1e-8), count) > failure_prob
-
-
-def test_exactly_in_rational_arithmetic() -> None:
-    """Small numbers of trials without any digits lost: the reference itself is checked here, too."""
-    for trials in (1, 2, 5, 9):
-        for count in range(1, trials + 1):
-            bound = Fraction(float(lower_bound(count, trials, failure_prob=0.01)))
-            tail = sum(math.comb(trials, k) * bound**k * (1 - bound) ** (trials - k) for k in range(count, trials + 1))
-            assert tail <= Fraction(0.01)
-            assert tail > Fraction(0.01) * (1 - Fraction(1, 10**9))
-            with mpmath.workdps(50):
-                reference = binomial_tail(trials, float(bound), count)
-                assert abs(reference - mpmath.mpf(tail.numerator) / tail.denominator) < mpmath.mpf(10) ** -40
-
-
-def test_edges() -> None:
-    assert lower_bound(0, 10, failure_prob=0.01) == 0
-    assert upper_bound(10, 10, failure_prob=0.01) == 1
-    assert lower_bound(0, 0, failure_prob=0.01) == 0
-    assert upper_bound(0, 0, failure_prob=0.01) == 1
-    assert 0 < lower_bound(1, 10**6, failure_prob=1e-9) < 1e-14
-    assert 1 - 1e-4 < lower_bound(10**6, 10**6, failure_prob=1e-9) < 1
-    assert 0 < upper_bound(0, 10**6, failure_prob=1e-9) < 1e-4
-
-
 def test_shapes() -> None:
+    assert (lower_bound(0, [0, 10], failure_prob=0.01) == 0).all()
+    assert (upper_bound([0, 10], [0, 10], failure_prob=0.01) == 1).all()
     assert lower_bound(3, 10, failure_prob=0.1).shape == ()
     grid = lower_bound(np.arange(4)[:, None], np.array([10, 20, 30]), failure_prob=0.1)
     assert grid.shape == (4, 3)
@@ -571,17 +449,6 @@ def test_bad_counts(bound: object, arguments: tuple, failure_prob: float, words:
 
 
 # ---- the label ---------------------------------------------------------------------------------------------
-
-
-@given(st.integers(0, 3000), st.integers(0, 3000))
-def test_label_pvalue_is_the_binomial_test(one: int, two: int) -> None:
-    top, second = max(one, two), min(one, two)
-    ours = float(label_pvalue(top, second))
-    if top == 0:
-        assert ours == 1
-        return
-    theirs = stats.binomtest(top, top + second, 0.5).pvalue
-    assert ours == pytest.approx(theirs, rel=1e-9, abs=1e-300)
 
 
 @pytest.mark.parametrize(

@@ -96,9 +96,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], dict[str, Any], list[str]]] = {
     "no pooling": (
         altered(lambda logits, rows: rows),
         {},
-        ["[graphs, num_classes] = [8, 3]", "got shape [40, 3]", "pools"],
+        ["[graphs, num_classes] = [12, 3]", "got shape [60, 3]", "pools"],
     ),
-    "too few classes declared": (lambda: Base(classes=4).eval(), {}, ["= [8, 3]; got shape [8, 4]", "num_classes"]),
+    "too few classes declared": (lambda: Base(classes=4).eval(), {}, ["= [12, 3]; got shape [12, 4]", "num_classes"]),
     "no batch dimension": (altered(lambda logits, rows: logits.squeeze()), {}, ["= [1, 3]; got shape [3]"]),
     "a pair": (altered(lambda logits, rows: (logits, rows)), {}, ["tensor of logits", "got tuple"]),
     "dropout": (altered(dropping), {}, ["function of the noisy graph alone", "dropout", "in another batch"]),

@@ -90,7 +90,7 @@ def test_altered_group_votes_are_noticed_even_with_a_hash_that_fits(shell: Shell
     votes = evidence_of("run", index)
     labels, graph, groups = votes.labels, votes.graph, votes.groups
     moved = graph.replaced(edges=np.roll(np.arange(graph.num_nodes), 1)[graph.edges])
-    altered, other = "not what the certificate|fewer prices of votes", "another defence"
+    altered, other = "not what the certificate|do not answer this request", "another defence"
     for changed, words in (
         ((np.append(1 - labels[:1], labels[1:]), graph, groups), altered),
         ((np.roll(labels, 1), graph, groups), altered),  # the counts stay

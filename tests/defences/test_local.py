@@ -220,8 +220,6 @@ def test_evidence_is_read_without_the_model(tmp_path):
     evidence = scores_of(local, graph)
     evidence.save(tmp_path / "evidence.npz")
     assert LocalScores.load(tmp_path / "evidence.npz").certify() == local.certify(graph)
-    assert evidence.node_scores.shape == (5, 1)
-    np.testing.assert_allclose(evidence.offset + evidence.node_scores.sum(axis=0), evidence.totals)
 
 
 @pytest.mark.parametrize("features", [None, "labels", "numbers"])
@@ -362,13 +360,6 @@ def test_certificates_are_those_of_the_network_as_it_is_now():
         local.certify(graph)
 
 
-def test_wrapped_networks_are_unwrapped():
-    model = fp.models.Local(num_classes=2, seed=0).eval()
-    graph = fp.Graph(6, [(0, 1), (1, 2), (2, 3)])
-    for wrapped in (torch.compile(model), torch.nn.DataParallel(model)):
-        assert fp.LocalClassifier(wrapped).certify(graph) == fp.LocalClassifier(model).certify(graph)
-
-
 def test_rounding_covers_sums_of_features_that_cancel():
     """A logarithm of a sum is off by as much as the sum, however small the logarithm is."""
     rng = np.random.default_rng(0)
@@ -400,7 +391,7 @@ def test_evidence_with_a_bound_of_another_shape_is_refused():
     graph = fp.Graph(5, [(0, 1), (1, 2)], np.eye(3)[[0, 1, 2, 0, 1]])
     evidence = scores_of(fp.LocalClassifier(loud(3, 3)), graph)
     for bound in (np.tile(evidence.bound, (2, 1)), evidence.bound[:1], evidence.bound * np.inf, evidence.bound * 0):
-        with pytest.raises(fp.InputError, match="within their bound"):
+        with pytest.raises(fp.InputError, match=r"within their bound|bound must be finite"):
             replace(evidence, bound=bound)
 
 

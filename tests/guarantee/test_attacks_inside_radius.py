@@ -175,10 +175,10 @@ def test_the_checker_catches_a_radius_that_is_one_too_large(method: str) -> None
         truth = truth_of(base, 5, noise)
         smooth = fp.SmoothedClassifier(TableClassifier(base_labels(base, 5), BASES[base][1]), NOISES[noise])
         for clean in range(3, 1024, 100):
-            found = smooth.certify(all_graphs(5)[clean], samples=3000, alpha=1e-3, seed=0, method=method)
-            certified += found.radius >= 1
-            assert not truth.contradicts(clean, found.label, found.radius, found.grid)
-            caught += truth.contradicts(clean, found.label, found.radius + 1, found.grid)
+            certificate = smooth.certify(all_graphs(5)[clean], samples=3000, alpha=1e-3, seed=0, method=method)
+            certified += certificate.radius >= 1
+            assert not truth.contradicts(clean, certificate.label, certificate.radius, certificate.grid)
+            caught += truth.contradicts(clean, certificate.label, certificate.radius + 1, certificate.grid)
     assert certified >= 5
     assert caught >= 5
 
@@ -197,17 +197,17 @@ SEARCHED_NOISES = (fp.EdgeNoise(keep=0.8), fp.EdgeNoise(keep=0.9), fp.EdgeNoise(
 
 def cubes(count: int, slots: int) -> list[Cube]:
     """Smoothed classifiers of graphs of 4 or 5 nodes, of every kind, whose answer is not a tie."""
-    found: list[Cube] = []
+    chosen: list[Cube] = []
     seed = 0
-    while len(found) < count:
+    while len(chosen) < count:
         rng = np.random.default_rng([slots, seed])
         clean = rng.random(slots) < 0.5
         kind, num_classes = KINDS[seed % len(KINDS)], 2 + seed % 2
         cube = Cube(SEARCHED_NOISES[seed % 3], clean, classifier(kind, slots, num_classes, clean, rng), num_classes)
         seed += 1
         if 0 <= cube.radius() < slots:
-            found.append(cube)
-    return found
+            chosen.append(cube)
+    return chosen
 
 
 def broken(cubes: Sequence[Cube], radii: Sequence[int], attacks: Sequence[str] = EXACT) -> list[int]:
@@ -232,23 +232,16 @@ def certified(cube: Cube) -> int:
 
 
 def check_cubes(count: int, slots: int) -> None:
-    given = cubes(count, slots)
-    assert broken(given, [certified(cube) for cube in given]) == []
-    assert broken(given, [cube.radius() for cube in given]) == []
-    planted = [cube.radius() + 1 for cube in given]
-    found = broken(given, planted)
-    assert len(found) >= 0.9 * count, "radii that are one too large must be found out"
+    smoothed = cubes(count, slots)
+    assert broken(smoothed, [certified(cube) for cube in smoothed]) == []
+    assert broken(smoothed, [cube.radius() for cube in smoothed]) == []
+    planted = [cube.radius() + 1 for cube in smoothed]
+    refuted = broken(smoothed, planted)
+    assert len(refuted) >= 0.9 * count, "radii that are one too large must be found out"
 
 
 def test_exact_smoothed_classifiers_hold_their_radius() -> None:
     check_cubes(count=20, slots=6)
-
-
-def test_a_certificate_one_too_large_is_found_out() -> None:
-    """Where the certified radius is the true one, one more is false, and the attacks see it."""
-    tight = [cube for cube in cubes(40, 6) if certified(cube) == cube.radius()]
-    assert len(tight) >= 5
-    assert len(broken(tight, [certified(cube) + 1 for cube in tight])) >= 0.9 * len(tight)
 
 
 @pytest.mark.guarantee
@@ -265,13 +258,13 @@ def smallest_attacks(
     smooth: fp.SmoothedClassifier, claims: Sequence[tuple[fp.Graph, int, int]], attacks: Sequence[str]
 ) -> list[int | None]:
     """For each graph, label and radius the size of an attack within the radius that succeeds: the claim is then false."""
-    found: list[int | None] = []
+    sizes: list[int | None] = []
     for graph, label, radius in claims:
         result = fp.attacks.strongest(
             smooth, graph, budget=radius, label=label, attacks=attacks, samples=96, confirm_samples=3000
         )
-        found.append(result.size if result.success else None)
-    return found
+        sizes.append(result.size if result.success else None)
+    return sizes
 
 
 def check_certificates(
@@ -328,11 +321,11 @@ def test_a_node_is_lost_in_the_middle() -> None:
         with RayCluster(nodes.address) as cluster:
             assert str(cluster) == "a Ray cluster of 2 nodes and 2 cores"
             question = Sampling(samples, seed=1)
-            found = {}
+            answered = {}
             for index, votes, _ in ask_all(smooth, question, dict(enumerate(GRAPHS)), engine=cluster, read=False):
-                if not found:
+                if not answered:
                     nodes.remove_node(second, allow_graceful=False)
-                found[index] = votes
+                answered[index] = votes
     finally:
         nodes.shutdown()
-    assert found == {index: smooth.sample(graph, samples=samples, seed=1) for index, graph in enumerate(GRAPHS)}
+    assert answered == {index: smooth.sample(graph, samples=samples, seed=1) for index, graph in enumerate(GRAPHS)}

@@ -9,9 +9,9 @@ pytestmark = pytest.mark.guarantee
 
 @pytest.mark.parametrize("name", CASES)
 def test_brute_force(name):
-    """12 random networks each: no radius above the truth, and most of the true radius found."""
-    found = list(compared(networks=12, nodes=4, **CASES[name]))
-    for radius, truth in found:
+    """12 random networks each: no radius above the truth, and most of the true radius certified."""
+    radii = list(compared(networks=12, nodes=4, **CASES[name]))
+    for radius, truth in radii:
         assert radius <= truth
         assert (radius < 0) == (truth < 0)
-    assert sum(radius == truth for radius, truth in found) >= 0.75 * len(found)
+    assert sum(radius == truth for radius, truth in radii) >= 0.75 * len(radii)

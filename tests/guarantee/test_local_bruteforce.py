@@ -28,9 +28,9 @@ CASES = {
 
 @pytest.mark.parametrize(("case", "share"), CASES.values(), ids=CASES.keys())
 def test_brute_force(case, share):
-    """300 random classifiers each: no radius and no cell above the truth, one flip exact, and most of the true radius found."""
+    """300 random classifiers each: no radius and no cell above the truth, one flip exact, and most of the radius certified."""
     rng = np.random.default_rng(7)
-    found = truth = 0
+    certified = truth = 0
     for _ in range(300):
         evidence, attacked = random_case(rng, **case)
         certificate, graph = evidence.certify(), evidence.graph
@@ -41,10 +41,10 @@ def test_brute_force(case, share):
         assert (certificate.radius >= 1) == (true >= 1)
         for adds, removes in np.argwhere(certificate.grid):
             assert attacked.withstood(certificate.label, adds, removes)
-        found, truth = found + certificate.radius, truth + true
+        certified, truth = certified + certificate.radius, truth + true
         for depth in (1, 2, 3):
             assert looked_at(evidence, depth).certify().radius <= certificate.radius
-    assert found >= share * truth
+    assert certified >= share * truth
 
 
 @pytest.mark.parametrize("name", ["topologies", "MUTAG", "IMDB-BINARY"])
@@ -79,7 +79,7 @@ def test_attacks_up_to_12_flips_on_real_graphs(name):
 def test_all_attacks(seed: int) -> None:
     """Random tables of 2 to 5 classes, 1 to 7 groups, frozen pairs; many answers alike, so that prices above 1 are common."""
     generator = np.random.default_rng(seed)
-    robust = found = exact = 0
+    robust = certified = exact = 0
     for _ in range(60):
         size, classes = int(generator.integers(3, 6)), int(generator.integers(2, 6))
         slots = size * (size - 1) // 2
@@ -103,11 +103,11 @@ def test_all_attacks(seed: int) -> None:
                 assert voting.predict(graph.flipped(attack)) != certificate.label
             if arguments == {"depth": 1}:
                 robust += truth.radius > 0
-                found += certificate.radius > 0
+                certified += certificate.radius > 0
                 exact += certificate.radius == truth.radius
         assert certificate.radius == truth.radius
     # at depth 1 every truly robust case has a positive radius where votes alone do not tell
-    assert found >= 0.8 * robust
+    assert certified >= 0.8 * robust
     assert exact > 0
 
 
@@ -125,10 +125,10 @@ def test_attacks_on_a_trained_network(groups: int) -> None:
         if certificate.radius:
             certified += 1
             budget = min(certificate.radius, 3)
-            found = fp.attacks.strongest(
+            strongest = fp.attacks.strongest(
                 voting, graph, budget=budget, attacks=["greedy", "random"], label=certificate.label
             )
-            assert not found.success
+            assert not strongest.success
         attack = votes.attack()
         if attack is not None:
             known += 1

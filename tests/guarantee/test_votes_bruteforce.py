@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from flipproof import EdgeNoise, Graph, certified_grid, certify_counts, radius, worst_case
+from flipproof import EdgeNoise, Graph, certified_grid, certify_counts, worst_case
 from flipproof.certificates import paper
 from flipproof.certificates import vote_share as by_votes
 from flipproof.certificates.vote_share import bounded_radius
@@ -150,12 +150,12 @@ def check_radii(table: np.ndarray, slots: int, noise: EdgeNoise) -> np.ndarray:
             edges = int(states(slots)[graph].sum())
             beaten = None if p_upper is None else p_upper[graph]
             limits = {"max_adds": slots - edges, "max_removes": edges, "max_radius": slots}
-            found = int(bounded_radius(share, noise, beaten, **limits))
-            largest[graph] = max(largest[graph], found)
+            withstood = int(bounded_radius(share, noise, beaten, **limits))
+            largest[graph] = max(largest[graph], withstood)
             rest = np.delete(shares, label, axis=1).max(axis=1)
             stays = shares[:, label] > rest - ROUNDING
-            within = adds[graph] + removes[graph] <= found
-            assert stays[within].all(), (graph, found)
+            within = adds[graph] + removes[graph] <= withstood
+            assert stays[within].all(), (graph, withstood)
             grid = certified_grid(share, noise, slots - edges, edges, beaten)
             assert stays[grid[adds[graph], removes[graph]]].all(), graph
     return largest
@@ -178,18 +178,6 @@ def test_no_attack_within_the_radius_succeeds_on_up_to_four_nodes(noise: EdgeNoi
         for slots in ((1, 3, 6) if name == "junta" else (1, 3))
     ]
     assert np.concatenate(radii).max() >= (0 if noise == NOISES["none"] else 1), "something was certified"
-
-
-def test_all_graphs_on_five_nodes() -> None:
-    """Ten slots, 1,024 graphs, about a million pairs of a graph and an attacked one for each classifier."""
-    rng = np.random.default_rng(5)
-    for noise, names in (
-        (NOISES["keep .8"], ("biased", "junta")),
-        (NOISES["add .1, remove .4"], ("three_classes",)),
-        (NOISES["add 0, remove .7"], ("biased",)),
-    ):
-        for name in names:
-            assert check_bounds(CLASSIFIERS[name](10, rng), 10, noise) >= 4 * (4**10 - 2**10)
 
 
 @pytest.mark.guarantee
@@ -266,26 +254,6 @@ def test_the_adversary_attains_the_bound(noise: EdgeNoise) -> None:
 def test_the_adversary_attains_the_bound_on_five_nodes(noise: EdgeNoise) -> None:
     kinds = [(a, d) for a in range(11) for d in range(11 - a) if a + d]
     assert tightness(10, noise, kinds, [0.01, 0.3, 0.5, 0.7, 0.9, 0.99, 0.9999]) > 500
-
-
-@pytest.mark.parametrize("name", ["keep .6", "keep .8", "add .1, remove .4", "add 0, remove .7"])
-def test_the_radius_is_the_best_possible_from_the_share_alone(name: str) -> None:
-    """One flip more, and some classifier with this very share changes its answer under some attack."""
-    noise, slots = NOISES[name], 6
-    adds, removes = attacks(slots)
-    checked = 0
-    for share in (0.55, 0.8, 0.93, 0.97, 0.995):
-        found = int(radius(share, noise, max_radius=slots))
-        if found == slots:
-            continue
-        worst = min(
-            float(law(slots, noise)[y] @ neyman_pearson(int(x), int(y), share, slots, noise))
-            for a in range(found + 2)
-            for x, y in np.argwhere((adds == a) & (removes == found + 1 - a))[:1]
-        )
-        assert worst <= 0.5 + 1e-12
-        checked += 1
-    assert checked >= 2
 
 
 # ---- the harness can fail ----------------------------------------------------------------------------------
@@ -413,8 +381,8 @@ def false_certificates(
     _, first, times = np.unique(leading, axis=0, return_index=True, return_counts=True)
     false = 0
     for counts, number in zip(drawn[first], times.tolist(), strict=True):
-        found = certify_counts(counts, noise, alpha=alpha, method=method)
-        if found.label is not None and (found.label != best or found.radius > truth):
+        certificate = certify_counts(counts, noise, alpha=alpha, method=method)
+        if certificate.label is not None and (certificate.label != best or certificate.radius > truth):
             false += number
     return false
 
@@ -497,8 +465,8 @@ def exact_failure(noise: EdgeNoise, samples: int, alpha: float, method: str, mos
     from_counts = paper.from_counts if method == "paper" else by_votes.from_counts
     radii = np.empty(samples + 1, dtype=int)  # of a class with so many votes, if it is named
     for count in range(samples + 1):
-        found = from_counts(np.array([count, samples - count]), noise, alpha=alpha, limits=(UNBOUNDED, UNBOUNDED))
-        radii[count] = found.radius if found.label == 0 else -1
+        certificate = from_counts(np.array([count, samples - count]), noise, alpha=alpha, limits=(UNBOUNDED, UNBOUNDED))
+        radii[count] = certificate.radius if certificate.label == 0 else -1
     worst = 0.0
     for flips in range(most + 1):
         share = 0.5 if flips == 0 else boundary(noise, flips, 0.0)
@@ -528,12 +496,3 @@ def test_the_papers_own_level_is_too_large_for_few_samples(monkeypatch: pytest.M
     assert exact_failure(noise, 8, 0.1, "paper") <= 1
     monkeypatch.setattr(paper, "share_level", lambda samples, noise, alpha: alpha)
     assert exact_failure(noise, 8, 0.1, "paper") > 1.05
-
-
-def test_the_papers_level_is_kept_where_it_is_sound() -> None:
-    for keep in (0.55, 0.6, 0.7, 0.8, 0.9):
-        for samples in (2000, 10_000, 100_000):
-            level = paper.share_level(samples, EdgeNoise(keep=keep), 0.001)
-            assert level == pytest.approx(0.001, rel=1e-9)
-    assert paper.share_level(20, EdgeNoise(keep=0.55), 0.001) == 0.0005
-    assert paper.share_level(1, EdgeNoise(add=0, remove=0), 0.001) == 0.001

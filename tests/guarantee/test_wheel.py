@@ -45,8 +45,8 @@ def test_the_wheel_works_alone_in_a_clean_environment(tmp_path: Path) -> None:
     # torch first, as the documentation advises
     for what in ("torch", wheel):
         run(python, "-m", "pip", "install", "--quiet", "-c", constraints, what, folder=tmp_path)
-    found = run(python, "-c", "import flipproof; print(flipproof.__file__)", folder=tmp_path)
-    assert str(tmp_path / "clean") in found
+    printed = run(python, "-c", "import flipproof; print(flipproof.__file__)", folder=tmp_path)
+    assert str(tmp_path / "clean") in printed
     write_graphs(tmp_path / "graphs")
     assert "Makes graph classifiers provably robust" in run(flipproof, "--help", folder=tmp_path)
     run(

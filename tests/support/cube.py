@@ -77,13 +77,13 @@ class Cube:
     def least_leads(self, flips: int) -> dict[tuple[int, int], NDArray[np.float64]]:
         """For every kind of attack the least lead of the top class over each class, ``[C]`` (infinite for itself)."""
         top = int(np.argmax(self.shares))
-        found = {}
+        least = {}
         for adds, removes, states in self.attacks(flips):
             shares = self.shares_after(states)
             leads = (shares[:, [top]] - shares).min(axis=0)
             leads[top] = np.inf
-            found[adds, removes] = leads
-        return found
+            least[adds, removes] = leads
+        return least
 
     def radius(self) -> int:
         """The true radius of the smoothed classifier, by trying every attack; -1 for a tie of the two top classes."""

@@ -112,11 +112,11 @@ def looked_at(evidence: LocalScores, depth: int) -> LocalScores:
 
 def all_attacks(graph: fp.Graph) -> list[tuple[np.ndarray, fp.Graph]]:
     """Every set of flipped pairs, and the graph after it."""
-    found = []
+    attacks = []
     for subset in range(2**graph.num_slots):
         pairs = pairs_of_slots(graph.slots[(subset >> np.arange(graph.num_slots)) & 1 == 1], graph.num_nodes)
-        found.append((pairs, graph.flipped(pairs)))
-    return found
+        attacks.append((pairs, graph.flipped(pairs)))
+    return attacks
 
 
 def fill_table(model, rng):
@@ -250,6 +250,6 @@ def compared(*, networks, nodes, labels=0, classes=2, frozen=0.0, sizes=False, c
         certificate = local.certify(graph, nodes=1)
         assert deployed(local, graph) == local.predict(graph) == certificate.label
         for change in () if certificate.abstains else NODE_CHANGES:
-            found = getattr(certificate.node_radii, change)
-            assert found <= certificate.radius
-            yield found, true_radius(local, graph, change, labels=labels)
+            certified = getattr(certificate.node_radii, change)
+            assert certified <= certificate.radius
+            yield certified, true_radius(local, graph, change, labels=labels)

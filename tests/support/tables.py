@@ -52,11 +52,11 @@ def truth_of(voting: fp.VotingClassifier, model: Table, graph: fp.Graph) -> Trut
     answers: list[dict[tuple[bool, ...], int]] = []
     for group in range(voting.groups.count):
         own = slots[group_of == group]
-        found: dict[tuple[bool, ...], int] = {}
+        known: dict[tuple[bool, ...], int] = {}
         for chosen in itertools.product([False, True], repeat=len(own)):
             edges = np.sort(np.concatenate([own[np.array(chosen, dtype=bool)], frozen]))
-            found[chosen] = model.answer(fp.Graph(graph.num_nodes, pairs_of_slots(edges, graph.num_nodes)))
-        answers.append(found)
+            known[chosen] = model.answer(fp.Graph(graph.num_nodes, pairs_of_slots(edges, graph.num_nodes)))
+        answers.append(known)
     counts = np.array([voting.groups.count, 0])
     answer: int | None = None
     broken: set[tuple[int, int]] = set()
@@ -64,7 +64,7 @@ def truth_of(voting: fp.VotingClassifier, model: Table, graph: fp.Graph) -> Trut
     for flips in itertools.product([False, True], repeat=len(slots)):
         flipped = np.array(flips, dtype=bool)
         after = states ^ flipped
-        votes = [found[tuple(after[group_of == group].tolist())] for group, found in enumerate(answers)]
+        votes = [known[tuple(after[group_of == group].tolist())] for group, known in enumerate(answers)]
         counts = np.bincount(votes, minlength=model.num_classes)
         if answer is None:  # the first attack flips nothing
             answer = int(counts.argmax())

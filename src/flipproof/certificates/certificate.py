@@ -114,8 +114,6 @@ class Certificate:
     def __eq__(self, other: object) -> bool:
         return self.to_dict() == other.to_dict() if isinstance(other, Certificate) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __str__(self) -> str:
         if self.abstains:
             return (
@@ -190,7 +188,7 @@ class WeakSpots:
     Attributes:
         rival: The class that would overtake first.
         flips: Node pairs ``(u, v)``, ``u < v``, in the order in which an attacker would choose them.
-        succeeds: Whether the flips are known to change the answer. If not, they are a candidate attack, the worst one found.
+        succeeds: Whether the flips are known to change the answer. If not, they are the worst candidate that is known.
         weights: How much each node carries of the label's lead over the rival, ``[n]``, negative where it speaks for the rival;
             ``None`` where the lead is not a sum over nodes.
         rest: The part of the lead that no single node carries.
@@ -208,12 +206,6 @@ class WeakSpots:
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[str | int | ClassCell, ...], ...] = ()
 
-    def __post_init__(self) -> None:
-        if any(len(row) != len(self.columns) for row in self.rows):
-            raise InputError(f"every row of weak spots must have {len(self.columns)} cells, one per column")
-        if self.succeeds and not self.flips:
-            raise InputError("weak spots without flips cannot be a successful attack (leave succeeds out)")
-
 
 class Evidence(ABC):
     """What a model said about one graph."""
@@ -221,6 +213,8 @@ class Evidence(ABC):
     kind: ClassVar[str]  # tells one kind of evidence from another in a file
     graph: Graph  # the clean graph, without node features once it was stored
     num_classes: int  # declared classes, including those that were never answered
+    compared: int = 0  # answers of the model that were compared with a second one
+    differing: int = 0  # of these, what a shortcut to the model answered otherwise than the model itself
 
     @abstractmethod
     def certify(self, **reading: Any) -> Certificate:
@@ -241,7 +235,7 @@ class Evidence(ABC):
 
     @property
     def calls(self) -> int:
-        """Number of graphs that the model was asked about."""
+        """Number of graphs that the model answered."""
         return 1
 
     def made_again(self) -> bool:
@@ -271,16 +265,8 @@ class Evidence(ABC):
             return NotImplemented
         return (self.digest, _described(self.graph)) == (other.digest, _described(other.graph))
 
-    __hash__ = None  # type: ignore[assignment]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_content"}
-
     def to_bytes(self) -> bytes:
         """The content of a file."""
-        kept: bytes | None = self.__dict__.get("_content")
-        if kept is not None:  # it was read from this, or written before
-            return kept
         described = {"format": _FORMAT, "kind": self.kind, **_described(self.graph), **self.description()}
         text = np.frombuffer(json.dumps(described).encode(), dtype=np.uint8)
         arrays: dict[str, Any] = {
@@ -291,16 +277,13 @@ class Evidence(ABC):
         }
         content = io.BytesIO()
         np.savez_compressed(content, allow_pickle=False, **arrays)
-        self.__dict__["_content"] = content.getvalue()
         return content.getvalue()
 
     @classmethod
     def from_bytes(cls, content: bytes, *, source: str = "it") -> Self:
         """What :meth:`to_bytes` wrote; ``source`` is named if it is cut off, altered in shape or of another kind."""
         try:
-            evidence = cls._from_bytes(content)
-            evidence.__dict__["_content"] = content
-            return evidence
+            return cls._from_bytes(content)
         except _UNREADABLE as error:
             reason = str(error) or type(error).__name__
             raise InputError(

@@ -37,7 +37,8 @@ class GroupVotes(Evidence):
         groups: The assignment of node pairs.
         num_classes: Declared classes ``C``, also those without a vote.
         hash_version: Version of the assignment that made the sub-graphs.
-        prices: What is known of the price of every vote; ``None`` if the model was asked about the sub-graphs alone.
+        prices: What is known of the price of every vote; ``None`` if the model saw the sub-graphs alone.
+        differing: 1 if the model itself answers otherwise about the sub-graph on which a shortcut to it was compared with it.
     """
 
     kind = "group votes"
@@ -48,6 +49,9 @@ class GroupVotes(Evidence):
     num_classes: int
     hash_version: int = HASH_VERSION
     prices: Prices | None = None
+    differing: int = 0
+
+    compared = 1
 
     def __post_init__(self) -> None:
         if self.labels.shape != (self.groups.count,) or self.labels.dtype.kind not in "iu":
@@ -70,7 +74,7 @@ class GroupVotes(Evidence):
     def _check_prices(self, prices: Prices) -> None:
         if len(prices.depths) != len(self.labels):
             raise InputError(f"prices must be known for {len(self.labels)} groups; got {len(prices.depths)}")
-        group, label = prices.found[:, 0], prices.found[:, 1]
+        group, label = prices.ways[:, 0], prices.ways[:, 1]
         if (group >= len(self.labels)).any() or (label >= self.num_classes).any():
             raise InputError("prices must belong to a group and a class of the votes (make the evidence again)")
         if (prices.totals < 1).any() or (label == self.labels[np.minimum(group, len(self.labels) - 1)]).any():
@@ -147,7 +151,7 @@ class GroupVotes(Evidence):
         )
 
     def _known_flips(self, bought: Purchase) -> tuple[IntArray, bool]:
-        """The flips of those votes of a purchase whose price was found, as node pairs, and whether these are all."""
+        """The flips of those votes of a purchase whose price is known, as node pairs, and whether these are all."""
         exact = [part for part in bought.parts if part.exact and self.prices is not None]
         known = [self.prices.flips(part.group, part.label) for part in exact if self.prices is not None]
         slots = [flips for flips in known if flips is not None]
@@ -163,8 +167,8 @@ class GroupVotes(Evidence):
         """Whether every stored set of flips lies in its group and has as many additions and removals as it claims."""
         if self.prices is None:
             return True
-        found, graph = self.prices.found, self.graph
-        flips, width = found[:, 5:], found.shape[1] - 5
+        ways, graph = self.prices.ways, self.graph
+        flips, width = ways[:, 5:], ways.shape[1] - 5
         inside = flips >= 0
         slots = np.where(inside, flips, 0)
         if (slots >= graph.num_nodes * (graph.num_nodes - 1) // 2).any():
@@ -173,22 +177,23 @@ class GroupVotes(Evidence):
         is_edge = np.isin(slots, graph.flippable_edge_slots)
         ordered = np.sort(np.where(inside, flips, -1 - np.arange(width)), axis=1)
         return bool(
-            (~inside | (group == found[:, :1])).all()
+            (~inside | (group == ways[:, :1])).all()
             and not (inside & np.isin(slots, graph.frozen_slots)).any()
             and (np.diff(ordered, axis=1) != 0).all()
-            and ((inside & ~is_edge).sum(axis=1) == found[:, 2]).all()
-            and ((inside & is_edge).sum(axis=1) == found[:, 3]).all()
+            and ((inside & ~is_edge).sum(axis=1) == ways[:, 2]).all()
+            and ((inside & is_edge).sum(axis=1) == ways[:, 3]).all()
         )
 
     def description(self) -> dict[str, Any]:
         """The hash that made the sub-graphs."""
         own = {"num_classes": self.num_classes, "hash_version": self.hash_version}
-        return {"groups": self.groups.count, "key": self.groups.key, **own}
+        differing = {"differing": self.differing} if self.differing else {}
+        return {"groups": self.groups.count, "key": self.groups.key, **own, **differing}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The labels, and the prices where there are any."""
         prices = self.prices
-        known = {} if prices is None else {"depths": prices.depths, "tried": prices.tried, "found": prices.found}
+        known = {} if prices is None else {"depths": prices.depths, "tried": prices.tried, "found": prices.ways}
         return {"labels": self.labels, **known}
 
     @classmethod
@@ -196,7 +201,8 @@ class GroupVotes(Evidence):
         """See :class:`Evidence`."""
         groups = EdgeGroups(description["groups"], description["key"])
         prices = Prices(arrays["depths"], arrays["tried"], arrays["found"]) if "depths" in arrays else None
-        return cls(arrays["labels"], graph, groups, description["num_classes"], description["hash_version"], prices)
+        numbers = description["num_classes"], description["hash_version"], prices, description.get("differing", 0)
+        return cls(arrays["labels"], graph, groups, *numbers)
 
     def certify(self, **reading: Any) -> Certificate:
         """The certificate of the majority; see :func:`flipproof.certify_group_votes`."""
@@ -225,7 +231,7 @@ def certify_group_votes(votes: GroupVotes, *, depth: int | None = None) -> Certi
     # of each rival, the groups whose change brings it one vote nearer: all but its own
     others = votes.labels != rivals[:, None]
     read = votes.depth if depth is None else min(depth, votes.depth)
-    priced = votes.prices is not None and bool(votes.prices.depths.any() or len(votes.prices.found)) and depth != 0
+    priced = votes.prices is not None and bool(votes.prices.depths.any() or len(votes.prices.ways)) and depth != 0
     if priced:
         bought = cheapest_purchase(votes, depth=depth)
         radius = graph.num_slots if bought is None else min(bought.cost - 1, graph.num_slots)

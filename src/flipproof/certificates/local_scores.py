@@ -21,9 +21,8 @@ from flipproof.certificates.node_views import NodeViews, views_of
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
 
-_MOST_MIXED = (
-    4  # additions, and removals, of a budget of both: the knapsack of two totals costs the square of their product
-)
+# additions, and removals, of a budget of both: the knapsack of two totals costs the square of their product
+_MOST_MIXED = 4
 _MOST_FLIPS = 64  # the margin is proved up to here
 _SEARCHED_NODES = 1000  # beyond, no attack is looked for: every flip of a search takes the square of their number
 _SHOWN_ROWS = 12
@@ -76,42 +75,36 @@ class LocalScores(Evidence):
     offset: Floats  # score of the node set and its number of edges, ``[P]``
     scores: Floats  # scores of the views in the order of :class:`NodeViews`, ``[R, P]``
     rounding: Floats  # bound on the error of any single score, ``[P]``
-    bound: Floats | None = (
-        None  # largest absolute score that any view can have, ``[P]``; ``None`` if there is no such bound
-    )
+    # largest absolute score that any view can have, ``[P]``; ``None`` if there is no such bound
+    bound: Floats | None = None
     # the offset after each of :func:`edge_changes`, ``[E, P]``; ``None`` if it does not depend on edges
     offsets: Floats | None = None
-    # what follows from the scores of graphs with other nodes, which are not kept; ``None`` if it was not asked
+    # what follows from the scores of graphs with other nodes, which are not kept; ``None`` if it is not wanted
     node_radii: NodeRadii | None = None
 
     def __post_init__(self) -> None:
-        pairs = self.num_classes * (self.num_classes - 1) // 2
-        if self.offset.shape != (pairs,) or self.rounding.shape != (pairs,) or len(self.kinds) != self.graph.num_nodes:
-            raise InputError(
-                f"local scores must have {pairs} columns and a kind for each of {self.graph.num_nodes} nodes"
-            )
+        pairs, nodes = self.num_classes * (self.num_classes - 1) // 2, self.graph.num_nodes
         distinct = set(self.kinds.tolist())
-        if distinct != set(range(len(distinct))):
-            raise InputError("the kinds of local scores must be 0, 1, 2, ..., each with a node (certify again)")
-        if self.scores.shape != (len(self.views), pairs):
-            raise InputError(
-                f"local scores of this graph must have shape [{len(self.views)}, {pairs}]; got {list(self.scores.shape)}"
-            )
-        parts = (self.offset, self.scores, self.rounding)
-        if not all(part.dtype == np.float64 and np.isfinite(part).all() for part in parts) or (self.rounding < 0).any():
-            raise InputError("local scores must be finite 64-bit numbers (check the weights of the network)")
-        if self.offsets is not None:
-            changes = edge_changes(self.graph, self.depth)
-            fits = self.offsets.shape == (len(changes), pairs) and self.offsets.dtype == np.float64
-            if not fits or not np.isfinite(self.offsets).all() or (self.offsets[changes == 0] != self.offset).any():
+        if len(self.kinds) != nodes or distinct != set(range(len(distinct))):
+            raise InputError(f"local scores must have a kind for each of {nodes} nodes: 0, 1, 2, ..., each with a node")
+        changes = edge_changes(self.graph, self.depth)
+        shapes: dict[str, tuple[int, ...]] = {"offset": (pairs,), "rounding": (pairs,), "bound": (pairs,)}
+        shapes |= {"scores": (len(self.views), pairs), "offsets": (len(changes), pairs)}
+        for name, shape in shapes.items():
+            part = getattr(self, name)
+            if part is None and name in ("bound", "offsets"):
+                continue
+            if part.shape != shape or part.dtype != np.float64 or not np.isfinite(part).all():
                 raise InputError(
-                    f"offsets of local scores must be {len(changes)} rows of finite 64-bit numbers, the offset among them "
-                    "(certify again)"
+                    f"local scores: {name} must be finite 64-bit numbers of shape {list(shape)}; got {part.dtype} of shape "
+                    f"{list(part.shape)} (check the weights of the network)"
                 )
-        if self.bound is not None:
-            fits = self.bound.shape == (pairs,) and self.bound.dtype == np.float64
-            if not fits or not (np.abs(self.scores) <= self.bound).all() or np.isinf(self.bound).any():
-                raise InputError("local scores must lie within their bound (certify again)")
+        if (self.rounding < 0).any() or (self.bound is not None and (np.abs(self.scores) > self.bound).any()):
+            raise InputError(
+                "local scores must lie within their bound, and their rounding must be at least 0 (certify again)"
+            )
+        if self.offsets is not None and (self.offsets[changes == 0] != self.offset).any():
+            raise InputError("local scores: the offsets must hold the offset itself (certify again)")
 
     @cached_property
     def views(self) -> NodeViews:
@@ -119,7 +112,7 @@ class LocalScores(Evidence):
         return views_of(self.graph, self.kinds.astype(np.int64), self.depth)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in super().__getstate__().items() if key != "views"}
+        return {key: value for key, value in self.__dict__.items() if key != "views"}
 
     @cached_property
     def totals(self) -> Floats:
@@ -131,17 +124,12 @@ class LocalScores(Evidence):
         """The answer."""
         return answer_of(self.totals, self.num_classes)
 
-    @property
-    def node_scores(self) -> Floats:
-        """The part that every node has in every score, ``[n, P]``."""
-        return self.scores[self.views.base[self.views.class_of_node]]
-
     def certify(self, **reading: Any) -> Certificate:
         """The answer and the flips that it withstands: alpha 0. Abstains where no class leads over every other."""
         label, graph = self.label, self.graph
         radius, grid = (-1, np.zeros((0, 0), dtype=np.bool_)) if label is None else self._withstood(label)
-        found = self.node_radii
-        if found is not None and not all(-1 <= part <= radius for part in (found.removed, found.added, found.changed)):
+        nodes = self.node_radii
+        if nodes is not None and not all(-1 <= part <= radius for part in (nodes.removed, nodes.added, nodes.changed)):
             raise InputError(f"flips withstood beside changed nodes must be -1 to {radius}, the radius (certify again)")
         counts = np.zeros(self.num_classes, dtype=int)
         counts[[] if label is None else [label]] = 1
@@ -157,7 +145,7 @@ class LocalScores(Evidence):
             noise=None,
             num_slots=graph.num_slots,
             grid=cut_grid(grid),
-            node_radii=found,
+            node_radii=nodes,
         )
 
     def margin(self, flips: int | IntArray) -> Floats:
@@ -172,8 +160,7 @@ class LocalScores(Evidence):
         the offset is off by less than ``3 e``; the two leads take up only half of the first term, which is more than that.
         """
         nodes = self.graph.num_nodes + 1
-        found: Floats = self.rounding * (4 * nodes * (1 + nodes / 64) + 16 * (flips + 1) ** 2)
-        return found
+        return np.asarray(self.rounding * (4 * nodes * (1 + nodes / 64) + 16 * (flips + 1) ** 2))
 
     def _withstood(self, label: int) -> tuple[int, NDArray[np.bool_]]:
         """Radius and grid of additions and removals."""
@@ -207,11 +194,9 @@ class LocalScores(Evidence):
 
         limits = dict(zip(KINDS, (graph.num_slots, *most), strict=True))
         known = dict.fromkeys(KINDS, 0)
-        flips, left = 0, [kind for kind in KINDS if limits[kind]]
-        # where votes are bounded, greedy bounds for many flips cost no table of votes
-        first = 4 if bound is None else _MOST_FLIPS
+        flips, left = 1, [kind for kind in KINDS if limits[kind]]
         while left:
-            flips = min(max(first, 4 * flips), deepest, max(limits[kind] for kind in left))
+            flips = min(4 * flips, deepest, max(limits[kind] for kind in left))
             of_offset = [[offset.of(_budget(kind, number)) for number in range(flips + 1)] for kind in left]
             lost = greedy_bounds(losses, flips, left) + np.array(of_offset)
             holds = np.all(leads - lost[:, 1:] > margins[1 : flips + 1], axis=2)
@@ -241,10 +226,10 @@ class LocalScores(Evidence):
         return radius, grid
 
     def weak_spots(self, radius: int) -> WeakSpots | None:
-        """The part of every node in the lead over the nearest rival, and the worst flips found.
+        """The part of every node in the lead over the nearest rival, and the worst flips.
 
         The nearest rival is the one that a search overtakes with the fewest flips. The flips succeed if they turn the lead by
-        more than all rounding. If no search does, they are the worst of up to ``radius + 1`` flips found.
+        more than all rounding. If no search does, they are the worst of up to ``radius + 1`` flips.
         """
         label = self.label
         if label is None or radius < 0:
@@ -253,17 +238,19 @@ class LocalScores(Evidence):
         leads = leads_over_rivals(self.totals, label, self.num_classes)
         columns, _ = rivals_of(label, self.num_classes)
         offset = _OffsetDrops(self, label)
-        found = [
-            self._worst_flips(
-                FlipSearch(self.views, parts[:, at], offset.over(at)), float(leads[at]), int(column), radius
-            )
+        attacks = [
+            self._worst_flips(FlipSearch(self.views, parts[:, at], offset.over(at)), float(leads[at]), column, radius)
             for at, column in enumerate(columns.tolist())
         ]
-        # by whether it succeeds, by its size, by the lead that is left
-        best = min(range(len(found)), key=lambda at: (not found[at][1], len(found[at][0]) * found[at][1], found[at][2]))
-        flips, succeeds, falls = found[best][0], found[best][1], found[best][3]
+        # the nearest is the smallest attack that succeeds; if none does, the one that leaves the smallest lead
+        ranks = [(not succeeds, len(flips) * succeeds, min(falls)) for flips, succeeds, falls in attacks]
+        best = ranks.index(min(ranks))
+        flips, succeeds, falls = attacks[best]
         edges = {(u, v) for u, v in self.graph.edges.tolist()}
         steps = ["no flip", *(f"{'remove' if pair in edges else 'add'} {pair[0]}–{pair[1]}" for pair in flips)]
+        rows = [(step, f"{lead:.3g}") for step, lead in zip(steps, falls, strict=True)]
+        if len(rows) > _SHOWN_ROWS:
+            rows[_SHOWN_ROWS - 2 : -1] = [("…", "…")]
         return WeakSpots(
             rival=best + (best >= label),
             flips=tuple(flips),
@@ -272,13 +259,13 @@ class LocalScores(Evidence):
             rest=float(leads_over_rivals(self.offset, label, self.num_classes)[best]),
             caption="How the flips lower the lead",
             columns=("After", "Lead"),
-            rows=_shortened([(step, f"{lead:.3g}") for step, lead in zip(steps, falls, strict=True)]),
+            rows=tuple(rows),
         )
 
     def _worst_flips(
         self, search: FlipSearch, lead: float, column: int, radius: int
-    ) -> tuple[list[Flip], bool, float, list[float]]:
-        """Flips against one rival, whether they succeed, the lead that they leave, and the lead after 0, 1, 2, ... of them."""
+    ) -> tuple[list[Flip], bool, list[float]]:
+        """Flips against one rival, whether they succeed, and the lead after 0, 1, 2, ... of them."""
 
         def enough(number: int, drop: float) -> bool:
             return lead - drop < -float(self.margin(number)[column])
@@ -286,12 +273,12 @@ class LocalScores(Evidence):
         flips = list[Flip]()
         if radius < self.graph.num_slots and self.graph.num_nodes <= _SEARCHED_NODES:
             flips = search.greedy(min(2 * radius + 3, _MOST_FLIPS, self.graph.num_slots), enough)
-        succeeds = bool(flips) and enough(len(flips), search.drops(flips)[-1])
+        succeeds = bool(flips) and enough(len(flips), search.drop(flips))
         flips = search.pruned(flips, enough) if succeeds else flips[: radius + 1]
-        falls = [lead - drop for drop in search.drops(flips)]
+        falls = [lead - search.drop(flips[:number]) for number in range(len(flips) + 1)]
         if not succeeds:  # flips that do not bring the rival nearer are no part of a candidate
             flips = flips[: int(np.argmin(falls))]
-        return flips, succeeds, min(falls), falls[: len(flips) + 1]
+        return flips, succeeds, falls[: len(flips) + 1]
 
     def description(self) -> dict[str, Any]:
         """How deep was looked."""
@@ -360,15 +347,9 @@ def _budget(kind: str, flips: int) -> Budget:
     return flips if kind == "either" else (flips, 0) if kind == "adds" else (0, flips)
 
 
-def _shortened(rows: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """The rows, of many the first ones and the last."""
-    return tuple(rows if len(rows) <= _SHOWN_ROWS else [*rows[: _SHOWN_ROWS - 2], ("…", "…"), rows[-1]])
-
-
 def graph_scores(views: NodeViews, offset: Floats, scores: Floats) -> Floats:
     """Scores of the whole graph, from those of its own views ``[num_clean, P]``."""
-    found: Floats = offset + (views.clean_nodes[:, None] * scores).sum(axis=0)
-    return found
+    return np.asarray(offset + (views.clean_nodes[:, None] * scores).sum(axis=0))
 
 
 def _diagonal(grid: NDArray[np.bool_], flips: int, graph: Graph) -> bool:

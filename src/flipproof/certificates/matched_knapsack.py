@@ -18,6 +18,7 @@ Views are enumerated up to a depth. Where votes are bounded, ``|h(v)| <= c``, a 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 
@@ -96,7 +97,8 @@ class NodeLosses:
         kept = self._along.get(kind)
         if kept is None or kept.shape[-1] <= flips:
             depth = min(flips, self.depth)
-            kept = self._looked((kind,), depth)[..., 0, :]
+            adds, removes, starts = _made_of(kind, depth)
+            kept = np.maximum.reduceat(self.table[..., adds, removes], starts, axis=-1)
             if flips > depth:
                 number = np.arange(depth + 1, flips + 1)
                 # linear in the number of additions: as few or as many as there can be
@@ -106,42 +108,6 @@ class NodeLosses:
                 kept = np.concatenate([kept, beyond], axis=-1)
             self._along[kind] = kept
         return kept[..., : flips + 1]
-
-    def _looked(self, kinds: tuple[str, ...], depth: int) -> Floats:
-        """``W_v`` for up to so many flips of some kinds, as far as was looked, ``[n, thetas, B, kinds, depth + 1]``."""
-        adds, removes, starts = _made_of(kinds, depth)
-        best = np.maximum.reduceat(self.table[..., adds, removes], starts, axis=-1)
-        return best.reshape(*best.shape[:-1], len(kinds), depth + 1)
-
-    def corners(self, flips: int, kinds: Sequence[str]) -> tuple[IntArray, Floats]:
-        """Numbers of touches between which ``W_v`` lies below straight lines, and ``W_v`` there, for some of :data:`KINDS`.
-
-        Beyond the depth, what a node loses at most is concave in the number of its touches, and linear but for two bends: where
-        all is added that can be, and where all is removed.
-
-        Returns:
-            Touches in ascending order, ``[kinds, n, P]``, and values ``[kinds, thetas, B, n, P]``; ``-inf`` where impossible.
-        """
-        if flips <= self.depth:
-            values = np.stack([self.along(kind, flips) for kind in kinds], axis=3)
-            touches = np.broadcast_to(np.arange(flips + 1), (len(kinds), len(values), flips + 1))
-            return touches, values.transpose(3, 1, 2, 0, 4)
-        first, nodes = self.depth + 1, len(self._most)
-        room = self._most[:, None] * np.array([_ROOM[kind] for kind in kinds])  # [n, kinds, 2]
-        added, removed, last = room[..., :1], room[..., 1:], room.sum(axis=2, keepdims=True)
-        touches = np.empty((nodes, len(kinds), first + 4), dtype=np.int64)
-        touches[..., :first] = np.arange(first)
-        bends = touches[..., first:]
-        bends[..., :1], bends[..., 1:3], bends[..., 3:] = first, np.sort(room, axis=2), last
-        np.minimum(np.maximum(bends, first, out=bends), np.minimum(np.maximum(last, first), flips), out=bends)
-        # linear in the number of additions: as few or as many as there can be
-        adds = np.stack([np.maximum(0, bends - removed), np.minimum(bends, added)], axis=1)  # [n, 2, kinds, 4]
-        removes = bends[:, None] - adds
-        beyond = self._linear(adds.reshape(nodes, 1, 1, -1), removes.reshape(nodes, 1, 1, -1))
-        beyond = beyond.reshape(*beyond.shape[:3], *adds.shape[1:]).max(axis=3)
-        beyond = np.where((bends <= last)[:, None, None], beyond, -np.inf)
-        values = np.concatenate([self._looked(tuple(kinds), self.depth), beyond], axis=-1)
-        return touches.swapaxes(0, 1), values.transpose(3, 1, 2, 0, 4)
 
     def of_both(self, adds: int, removes: int) -> Floats:
         """``W_v`` for up to so many additions and removals, ``[n, thetas, B, adds + 1, removes + 1]``."""
@@ -157,24 +123,19 @@ class NodeLosses:
     def _beyond(self, adds: IntArray, removes: IntArray, kind: str = "either") -> Floats:
         """Bounds on ``W_v`` for more flips than were looked at, ``[n, thetas, B, F]``, from numbers that broadcast to it."""
         added, removed = (self._most * _ROOM[kind]).T[..., None, None, None]
-        return np.where((adds <= added) & (removes <= removed), self._linear(adds, removes), -np.inf)
-
-    def _linear(self, adds: IntArray, removes: IntArray) -> Floats:
-        """As :meth:`_beyond`, of what is possible."""
-        bounds: Floats = self._worst + _THETAS * (adds * self._by_adding + removes * self._by_removing)
-        return bounds
+        bounds = self._worst + _THETAS * (adds * self._by_adding + removes * self._by_removing)
+        return np.where((adds <= added) & (removes <= removed), bounds, -np.inf)
 
 
 @lru_cache(maxsize=256)
-def _made_of(kinds: tuple[str, ...], depth: int) -> tuple[IntArray, IntArray, IntArray]:
-    """Additions and removals that 0, 1, ..., ``depth`` flips of each kind are made of, and where each number starts."""
-    parts = []
-    for kind in kinds:
-        for flips in range(depth + 1):
-            most, least = flips * (kind != "removes"), flips * (kind == "adds")
-            parts.append([(adds, flips - adds) for adds in range(least, most + 1)])
-    adds, removes = np.array([way for part in parts for way in part]).T
-    return adds, removes, np.cumsum([0, *(len(part) for part in parts[:-1])])
+def _made_of(kind: str, depth: int) -> tuple[IntArray, IntArray, IntArray]:
+    """Additions and removals that 0, 1, ..., ``depth`` flips of a kind are made of, and where each number starts."""
+    ways = [
+        [(adds, flips - adds) for adds in range(flips * (kind == "adds"), flips * (kind != "removes") + 1)]
+        for flips in range(depth + 1)
+    ]
+    adds, removes = np.array([way for part in ways for way in part]).T
+    return adds, removes, np.cumsum([0, *(len(part) for part in ways[:-1])])
 
 
 def heaviest(values: Floats, total: tuple[int, int]) -> Floats:
@@ -193,10 +154,7 @@ def heaviest(values: Floats, total: tuple[int, int]) -> Floats:
     """
     # totals are the first two axes, nodes the third: what is added up then lies side by side in memory
     values = np.ascontiguousarray(np.moveaxis(values[..., : total[0] + 1, : total[1] + 1], (-2, -1), (0, 1)))
-    if values.shape[2] == 1:
-        inside = total[0] < values.shape[0] and total[1] < values.shape[1]
-        return values[total][0] if inside else np.full(values.shape[3:], -np.inf)
-    while values.shape[2] > 2:
+    while values.shape[2] > 1:
         even = values.shape[2] // 2 * 2
         merged = _merged(values[:, :, 0:even:2], values[:, :, 1:even:2], total)
         if even < values.shape[2]:
@@ -204,16 +162,8 @@ def heaviest(values: Floats, total: tuple[int, int]) -> Floats:
             rest[: values.shape[0], : values.shape[1]] = values[:, :, even:]
             merged = np.concatenate([merged, rest], axis=2)
         values = merged
-    # of the last two, one total is wanted: no need for all the others
-    parts = []
-    for size, wanted in zip(values.shape[:2], total, strict=True):
-        first, last = max(0, wanted - size + 1), min(size - 1, wanted)
-        if first > last:
-            return np.full(values.shape[3:], -np.inf)
-        parts.append(slice(first, last + 1))
-    rows, columns = parts
-    best: Floats = (values[rows, columns, 0] + values[rows, columns, 1][::-1, ::-1]).max(axis=(0, 1))
-    return best
+    inside = total[0] < values.shape[0] and total[1] < values.shape[1]
+    return np.asarray(values[total][0]) if inside else np.full(values.shape[3:], -np.inf)
 
 
 def _merged(left: Floats, right: Floats, total: tuple[int, int]) -> Floats:
@@ -243,56 +193,39 @@ def worst_drops(losses: NodeLosses, budget: tuple[int, int] | int) -> Floats:
 
 def greedy_bounds(losses: NodeLosses, flips: int, kinds: Sequence[str] = KINDS) -> Floats:
     """Bounds on :func:`worst_drops` from above, mostly near it, for 0, 1, ..., ``flips`` flips, ``[kinds, flips + 1, B]``."""
-    touches, values = losses.corners(flips, kinds)
-    *shape, nodes, width = values.shape  # kinds, thetas, rivals
-    touches = np.broadcast_to(touches[:, None, None], values.shape).reshape(-1, width)
-    gains = touch_gains(values.reshape(-1, width), touches)
-    lengths = np.where(gains > -np.inf, np.diff(touches, axis=1), 0)
-    gains = np.where(lengths, gains, -np.inf)
-    gains, lengths = (part.reshape(-1, nodes * (width - 1)) for part in (gains, lengths))
-    order = np.argsort(-gains, axis=1, kind="stable")
-    lengths = np.take_along_axis(lengths, order, axis=1)
-    gains = np.where(lengths, np.take_along_axis(gains, order, axis=1), 0.0)
-    # touches before each stretch of equal gains, and what they bring
-    rows, stretches = gains.shape
-    before, brought = np.zeros((rows, stretches + 1), dtype=np.int64), np.zeros((rows, stretches + 1))
-    np.cumsum(lengths, axis=1, out=before[:, 1:])
-    np.cumsum(gains * lengths, axis=1, out=brought[:, 1:])
-    # the stretch in which each total ends; rows one after the other make a single search
-    totals, row = 2 * np.arange(flips + 1), np.arange(rows)[:, None]
-    apart = (int(before[:, -1].max()) + 2 * flips + 1) * row
-    place = np.searchsorted((before[:, 1:] + apart).ravel(), (totals + apart).ravel()).reshape(rows, -1)
-    place = np.minimum(place - stretches * row, stretches - 1)
-    bounds = brought[row, place] + gains[row, place] * (totals - before[row, place])
-    bounds[totals > before[:, -1:]] = -np.inf
-    above: Floats = bounds.reshape(*shape, -1).min(axis=1).swapaxes(1, 2)
+    values = np.stack([losses.along(kind, flips) for kind in kinds])  # [kinds, n, thetas, B, flips + 1]
+    gains = np.moveaxis(touch_gains(values), 1, 3)
+    # the best touches of all nodes, two for each flip
+    ranked = -np.sort(-gains.reshape(*gains.shape[:3], -1), axis=-1)[..., : 2 * flips]
+    bounds = np.full((*ranked.shape[:3], 2 * flips + 1), -np.inf)
+    bounds[..., 0] = 0.0
+    np.cumsum(ranked, axis=-1, out=bounds[..., 1 : ranked.shape[-1] + 1])
+    above: Floats = bounds[..., ::2].min(axis=1).swapaxes(1, 2)
     return above
 
 
-def touch_gains(values: Floats, touches: IntArray | None = None) -> Floats:
-    """What every touch of a node brings at most, ``[N, k]``: those of the first ``j`` sum up to at least what ``j`` bring.
+def touch_gains(values: Floats) -> Floats:
+    """What every touch of a node brings at most, ``[..., k]``: those of the first ``j`` sum up to at least what ``j`` bring.
 
     They are the slopes of the smallest concave function above the values, but for rounding.
 
     Args:
-        values: What ``0, 1, ..., k`` touches bring, ``[N, k + 1]``; 0 for none, ``-inf`` where there cannot be so many.
-        touches: Other numbers of touches than these, ``[N, k + 1]``, ascending from 0. A gain is then that of each touch between
-            one number and the next.
+        values: What ``0, 1, ..., k`` touches bring, ``[..., k + 1]``; 0 for none, ``-inf`` where there cannot be as many.
 
     >>> touch_gains(np.array([[0.0, 1.0, 6.0, 7.0, -np.inf]])).tolist()
     [[3.0, 3.0, 1.0, -inf]]
     """
-    values = np.ascontiguousarray(values.T)
-    touches = np.arange(len(values))[:, None] if touches is None else np.ascontiguousarray(touches.T)
-    gains = np.full((len(values) - 1, values.shape[1]), np.inf)
+    values = np.ascontiguousarray(np.moveaxis(values, -1, 0))
+    touches = np.arange(len(values)).reshape(-1, *[1] * (values.ndim - 1))
+    gains = np.full((len(values) - 1, *values.shape[1:]), np.inf)
     # from every value, the steepest line to a later one; of all lines over a touch, the flattest
-    with np.errstate(invalid="ignore", divide="ignore"):  # of impossible numbers of touches, and of equal ones
+    with np.errstate(invalid="ignore"):  # of impossible numbers of touches
         for start in range(len(gains)):
             slopes = (values[start + 1 :] - values[start]) / (touches[start + 1 :] - touches[start])
             for place in range(len(slopes) - 2, -1, -1):  # row by row: several times faster than fmax.accumulate
                 np.fmax(slopes[place], slopes[place + 1], out=slopes[place])
             np.fmin(gains[start:], slopes, out=gains[start:])
-    return gains.T
+    return np.moveaxis(gains, 0, -1)
 
 
 Flip = tuple[int, int]
@@ -309,33 +242,36 @@ class FlipSearch:
 
     def __init__(self, views: NodeViews, parts: Floats, by_edges: Mapping[int, float] | None = None) -> None:
         self._views, self._parts, self._by_edges = views, parts, by_edges
-        self.num_moves = 2 * int(views.counts.shape[1])  # partners of each kind can be added and removed
+        self._num_moves = 2 * int(views.counts.shape[1])  # partners of each kind can be added and removed
         frozen = views.graph.frozen
         self._free = np.triu(np.ones(views.joined.shape, dtype=np.bool_), 1)
         self._free[frozen[:, 0], frozen[:, 1]] = False
         # what a node loses by a first move, [n, 2K]: the first rows of the compositions are the single moves
-        reached = views.reached[:, : self.num_moves]
+        reached = views.reached[:, : self._num_moves]
         first = np.where(reached >= 0, parts[views.base][:, None] - parts[reached], -np.inf)
         self._first: Floats = first[views.class_of_node]
 
-    def drops(self, flips: list[Flip]) -> list[float]:
-        """How far the first 0, 1, 2, ... flips lower the lead; ``-inf`` if a node is touched more often than was looked at."""
-        attack = _Attack(self)
-        return [0.0, *(attack.flip(flip) for flip in flips)]
+    def drop(self, flips: list[Flip]) -> float:
+        """How far flips lower the lead; ``-inf`` if a node is touched more often than was looked at."""
+        lost = [self._lost(node, moves) for node, moves in self._moves(flips).items()]
+        return float(sum(lost)) + self._lost_by_edges(self._change(flips))
 
     def greedy(self, most: int, enough: Callable[[int, float], bool]) -> list[Flip]:
         """Up to ``most`` flips, each the worst one by then, until ``enough(number, drop)``."""
-        flips, gains, free, attack = list[Flip](), self._first.copy(), self._free.copy(), _Attack(self)
+        flips, gains, free = list[Flip](), self._first.copy(), self._free.copy()
+        single = np.eye(self._num_moves, dtype=np.int64)
         while len(flips) < most:
-            flip = self._worst(gains, free, attack.change)
+            flip = self._worst(gains, free, self._change(flips))
             if flip is None:
                 break
             flips.append(flip)
             free[flip] = False
-            if enough(len(flips), attack.flip(flip)):
+            if enough(len(flips), self.drop(flips)):
                 break
+            moves = self._moves(flips)
             for node in flip:
-                gains[node] = attack.next(node)
+                more = np.array([self._lost(node, moves[node] + move) for move in single])
+                gains[node] = more - self._lost(node, moves[node])
         return flips
 
     def pruned(self, flips: list[Flip], enough: Callable[[int, float], bool]) -> list[Flip]:
@@ -343,7 +279,7 @@ class FlipSearch:
         kept = list(flips)
         for flip in flips:
             rest = [other for other in kept if other != flip]
-            if rest and enough(len(rest), self.drops(rest)[-1]):
+            if rest and enough(len(rest), self.drop(rest)):
                 kept = rest
         return kept
 
@@ -351,48 +287,33 @@ class FlipSearch:
         joined, kinds = self._views.joined, self._views.kinds
         moves = gains.reshape(len(gains), 2, -1)[..., kinds]  # [n, 2, n]: what the first loses by the last
         both = moves + moves.transpose(2, 1, 0)
-        fewer, same, more = (self.lost_by_edges(change + step) for step in (-1, 0, 1))
+        fewer, same, more = (self._lost_by_edges(change + step) for step in (-1, 0, 1))
         drops = np.where(joined, both[:, 1] + (fewer - same), both[:, 0] + (more - same))
         u, v = divmod(int(np.where(free, drops, -np.inf).argmax()), len(kinds))
         return (u, v) if free[u, v] and np.isfinite(drops[u, v]) else None
 
-    def lost_by_edges(self, change: int) -> float:
-        """What the lead loses by so many edges more alone; ``-inf`` if that was not looked at."""
+    def _change(self, flips: list[Flip]) -> int:
+        """Edges that flips add, less those that they remove."""
+        return sum(-1 if self._views.joined[flip] else 1 for flip in flips)
+
+    def _lost_by_edges(self, change: int) -> float:
+        """What the lead loses by a change of the number of edges alone; ``-inf`` if that was not looked at."""
         return 0.0 if self._by_edges is None else self._by_edges.get(change, -np.inf)
 
-    def lost(self, node: int, moves: NDArray[np.int64]) -> float:
+    def _moves(self, flips: list[Flip]) -> dict[int, IntArray]:
+        """The moves that flips make at every node that they touch."""
+        moves = defaultdict[int, IntArray](lambda: np.zeros(self._num_moves, dtype=np.int64))
+        for flip in flips:
+            first = self._num_moves // 2 * bool(self._views.joined[flip])
+            for node, partner in (flip, flip[::-1]):
+                moves[node][first + self._views.kinds[partner]] += 1
+        return moves
+
+    def _lost(self, node: int, moves: IntArray) -> float:
         """What a node loses by moves; ``-inf`` if they were not looked at."""
         place, own = _numbers(self._views.steps).get(moves.tobytes()), self._views.class_of_node[node]
         reached = -1 if place is None else int(self._views.reached[own, place])
         return float(self._parts[self._views.base[own]] - self._parts[reached]) if reached >= 0 else -np.inf
-
-    def moves_of(self, flip: Flip) -> tuple[bool, tuple[int, int]]:
-        """Whether a flip removes an edge, and the moves that it makes at its two ends."""
-        removes, kinds = bool(self._views.joined[flip]), self._views.kinds
-        first = self.num_moves // 2 * removes
-        return removes, (first + int(kinds[flip[1]]), first + int(kinds[flip[0]]))
-
-
-class _Attack:
-    """An attack under way: the moves made at every node that it touched, and what these nodes lost."""
-
-    def __init__(self, search: FlipSearch) -> None:
-        self._search, self.change = search, 0
-        self._moves, self._lost = dict[int, NDArray[np.int64]](), dict[int, float]()
-
-    def flip(self, flip: Flip) -> float:
-        """Make a flip; returns the drop by then."""
-        removes, moves = self._search.moves_of(flip)
-        for node, move in zip(flip, moves, strict=True):
-            self._moves.setdefault(node, np.zeros(self._search.num_moves, dtype=np.int64))[move] += 1
-            self._lost[node] = self._search.lost(node, self._moves[node])
-        self.change += -1 if removes else 1
-        return float(sum(self._lost.values())) + self._search.lost_by_edges(self.change)
-
-    def next(self, node: int) -> Floats:
-        """What a node that was touched loses by one move more, ``[2K]``."""
-        steps = np.eye(self._search.num_moves, dtype=np.int64)
-        return np.array([self._search.lost(node, self._moves[node] + step) for step in steps]) - self._lost[node]
 
 
 @lru_cache(maxsize=16)

@@ -59,7 +59,7 @@ def majority_share(trained: IntArray, labels: IntArray) -> float:
 
 
 def only_class(predicted: Sequence[int | None], labels: Sequence[int | None]) -> int | None:
-    """The class that every graph is given, abstentions aside, though their labels differ; ``None`` if there is no such class.
+    """The answer for every graph, abstentions aside, though their labels differ; ``None`` if answers differ too.
 
     >>> only_class([1, None, 1], [0, 1, 1]), only_class([1, 0], [0, 1]), only_class([1, 1], [1, 1])
     (1, None, None)
@@ -160,7 +160,7 @@ def average_certified_radius(certificates: Sequence[Certificate], labels: ArrayL
 
 
 def judged_radii(certificates: Sequence[Certificate], labels: Any) -> IntArray:
-    """The right radii of certificates, given the graphs' class numbers or the labelled graphs themselves."""
+    """The right radii of certificates, from the graphs' class numbers or the labelled graphs themselves."""
     if not isinstance(certificates, Sequence):
         raise InputError(
             f"certificates must be a list of certificates; got {type(certificates).__name__} (wrap a single one in a list)"
@@ -173,19 +173,16 @@ def judged_radii(certificates: Sequence[Certificate], labels: Any) -> IntArray:
                 f"labels must be known; graph {labels.index(None)} has none (build it with label=..., or leave it out)"
             )
     truth = as_array(labels, "labels", "class numbers, or labelled graphs")
-    if truth.size and truth.dtype.kind not in "iufb":
-        raise InputError(
-            f"labels must be class numbers, or labelled graphs; got values such as {truth.ravel()[0]!r} (pass [graph.label for "
-            "graph in graphs])"
-        )
     if truth.shape != (len(certificates),) or not len(certificates):
         raise InputError(
             f"labels must be one per certificate, [{len(certificates)}], at least one; got shape {truth.shape} "
             "(pass [graph.label for graph in graphs])"
         )
-    if truth.dtype.kind == "f" and not np.array_equal(truth, np.floor(truth)):
-        odd = truth[truth != np.floor(truth)][0]
-        raise InputError(f"labels must be class numbers; got {odd} (pass [graph.label for graph in graphs])")
+    odd = truth[truth != np.floor(truth)] if truth.dtype.kind in "iufb" else truth
+    if len(odd):
+        raise InputError(
+            f"labels must be class numbers, or labelled graphs; got {odd.tolist()[0]!r} (pass [graph.label for graph in graphs])"
+        )
     radii = [certificate.radius for certificate in certificates]
     return right_radii(radii, [certificate.label for certificate in certificates], truth.tolist())
 

@@ -23,7 +23,6 @@ from flipproof.graphs import Graph, IntArray
 
 _FEW_COMPOSITIONS, _MOST_COMPOSITIONS, _DEEP_ENOUGH = 300, 1000, 3
 _DEEPEST = 32
-_FEW_NUMBERS = 2**14  # up to which a table tells numbers apart faster than sorting does
 _MOST_ENTRIES = 2**27  # numbers in the table of reached views
 
 
@@ -52,7 +51,7 @@ class Compositions:
 
 @lru_cache(maxsize=256)
 def compositions(kinds: int, depth: int, *, swaps: bool = True) -> Compositions:
-    """All compositions of 1 to ``depth`` flips at a node, where there are so many kinds.
+    """All compositions of 1 to ``depth`` flips at a node, for a number of kinds.
 
     >>> compositions(1, 2).moves.tolist()
     [[1, 0], [0, 1], [0, 2], [1, 1], [2, 0]]
@@ -71,7 +70,7 @@ def compositions(kinds: int, depth: int, *, swaps: bool = True) -> Compositions:
 
 
 def default_depth(num_kinds: int, num_nodes: int) -> int:
-    """Flips per node that are looked at unless asked otherwise: as many as make few compositions, and up to 3 many; at least 1.
+    """Flips per node that are looked at by default: as many as make few compositions, and up to 3 many; at least 1.
 
     >>> default_depth(1, 50), default_depth(4, 50), default_depth(8, 50), default_depth(50, 50)
     (23, 3, 3, 1)
@@ -213,17 +212,9 @@ def count_neighbours(pairs: IntArray, kinds: IntArray, number: int) -> IntArray:
 def unique_rows(rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Distinct rows in lexicographic order, where each first occurs, and which one every row is."""
     ranges = [int(most) + 1 for most in rows.max(axis=0)]
-    size = math.prod(ranges)
-    if size < 2**62:  # a row as one number: many times faster
+    if math.prod(ranges) < 2**62:  # a row as one number: many times faster
         weights = np.array([math.prod(ranges[place + 1 :]) for place in range(len(ranges))], dtype=np.int64)
         numbers = rows @ weights
-        if size <= _FEW_NUMBERS:
-            table = np.full(size, -1)
-            table[numbers[::-1]] = np.arange(len(rows))[::-1]  # of equals, the first one stays
-            there = np.flatnonzero(table >= 0)
-            first = table[there]
-            table[there] = np.arange(len(there))
-            return rows[first], first, table[numbers]
         _, first, place = np.unique(numbers, return_index=True, return_inverse=True)
     else:
         _, first, place = np.unique(rows, axis=0, return_index=True, return_inverse=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.vote_share import certify_shares, label_pvalue, lower_bound, single_flip_slack
+from flipproof.certificates.vote_share import certify_shares, label_pvalue, lower_bound, slack
 from flipproof.noise import EdgeNoise
 
 
@@ -38,5 +38,6 @@ def share_level(samples: int, noise: EdgeNoise, alpha: float) -> float:
     level is alpha / 2, which is enough for any number of classes.
     """
     majority = samples // 2 + 1
-    behind = float(special.betainc(majority, samples - majority + 1, single_flip_slack(noise))) * (1 + 2.0**-38)
+    share = max(slack(noise, 1, 0), slack(noise, 0, 1))
+    behind = float(special.betainc(majority, samples - majority + 1, share)) * (1 + 2.0**-38)
     return alpha - behind if behind <= alpha / 100 else alpha / 2

@@ -3,14 +3,14 @@
 The price of class ``c`` in group ``t`` is the least number of flips inside the group after which the model says ``c`` of its
 sub-graph. Against a rival ``B`` of the winner ``A`` an attacker has to gain ``N_A - N_B + [A < B]``, where turning a vote for
 ``A`` into one for ``B`` gains 2, into one for a third class 1, and turning a third class's vote into one for ``B`` gains 1; each
-at its price, one purchase per group. The cheapest sufficient purchase, less one, is certified. A price that was not found exceeds
+at its price, one purchase per group. The cheapest sufficient purchase, less one, is certified. A price that is not known exceeds
 the depth to which flips were tried. ``docs/voting.md`` has the proof.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,30 +34,30 @@ _HEAD = 5  # columns of a row before its flips
 
 @dataclass(frozen=True, eq=False)
 class Prices:
-    """What was found out about the price of every vote of one graph.
+    """What is known about the price of every vote of one graph.
 
-    A class that was not found in a group costs more than the group's depth there. A class that was found with at most one flip
-    more than the depth has exactly the price of its cheapest row.
+    A class without a row in a group costs more than the group's depth there. A class with a row of at most one flip more than
+    the depth has exactly the price of its cheapest row.
     """
 
     depths: IntArray  # of each group, the number of flips up to which every set of flips inside it was tried, ``[T]``
     tried: IntArray  # of each group, how many sets of one flip more were tried, ``[T]``
     # one row for each way to another vote that no other way undercuts: group, class, additions, removals, whether it is sure
     # (1) or only within rounding (0), and the slots that are flipped, -1 where there are fewer, ``[K, 5 + D]``
-    found: IntArray
+    ways: IntArray
 
     def __post_init__(self) -> None:
         if self.depths.ndim != 1 or self.tried.shape != self.depths.shape:
             raise InputError(
                 f"prices must have one depth per group; got shapes {self.depths.shape}, {self.tried.shape}"
             )
-        if self.found.ndim != 2 or self.found.shape[1] < _HEAD:
+        if self.ways.ndim != 2 or self.ways.shape[1] < _HEAD:
             raise InputError(
-                f"prices must be rows of group, class, additions, removals and flips; got {self.found.shape}"
+                f"prices must be rows of group, class, additions, removals and flips; got {self.ways.shape}"
             )
-        if (self.depths < 0).any() or (self.tried < 0).any() or (self.found[:, :_HEAD] < 0).any():
+        if (self.depths < 0).any() or (self.tried < 0).any() or (self.ways[:, :_HEAD] < 0).any():
             raise InputError("prices must not be negative (make the evidence again)")
-        for array in (self.depths, self.tried, self.found):
+        for array in (self.depths, self.tried, self.ways):
             array.flags.writeable = False
 
     @classmethod
@@ -68,26 +68,26 @@ class Prices:
 
     @classmethod
     def of(cls, depths: IntArray, tried: IntArray, rows: Sequence[IntArray]) -> Prices:
-        """From rows of all that was found, those of earlier tries first; of equals, and of what is undercut, the first stays."""
+        """From rows of all known ways, those of earlier tries first; of equals, and of what is undercut, the first stays."""
         width = max([_HEAD, *(part.shape[1] for part in rows)])
         padded = [np.pad(part, ((0, 0), (0, width - part.shape[1])), constant_values=-1) for part in rows]
         return cls(depths, tried, _undercut_none(np.concatenate([np.empty((0, width), dtype=np.int64), *padded])))
 
     @property
     def totals(self) -> IntArray:
-        """The number of flips of each row of :attr:`found`."""
-        return np.asarray(self.found[:, 2] + self.found[:, 3])
+        """The number of flips of each row of :attr:`ways`."""
+        return np.asarray(self.ways[:, 2] + self.ways[:, 3])
 
     def at_depth(self, depth: int) -> Prices:
         """What is known if no more than ``depth`` flips in a group are taken into account."""
-        kept = self.found[self.totals <= depth]
+        kept = self.ways[self.totals <= depth]
         tried = np.where(self.depths < depth, self.tried, 0)
         return Prices(np.minimum(self.depths, depth), tried, kept[:, : _HEAD + depth])
 
     def flips(self, group: int, label: int) -> IntArray | None:
         """The slots of a cheapest way to turn the group's vote into this class; ``None`` if that depends on rounding."""
-        rows = np.flatnonzero((self.found[:, 0] == group) & (self.found[:, 1] == label))
-        best = self.found[rows[np.lexsort((-self.found[rows, 4], self.totals[rows]))[0]]]
+        rows = np.flatnonzero((self.ways[:, 0] == group) & (self.ways[:, 1] == label))
+        best = self.ways[rows[np.lexsort((-self.ways[rows, 4], self.totals[rows]))[0]]]
         slots: IntArray = best[_HEAD:][best[_HEAD:] >= 0]
         return slots if best[4] else None
 
@@ -151,7 +151,7 @@ def price_table(votes: GroupVotes, *, depth: int | None = None) -> tuple[IntArra
     unknown = np.where(known.depths >= empty + edges, _NEVER, known.depths + 1)
     prices = np.repeat(unknown[:, None], votes.num_classes, axis=1)
     exact = prices >= _NEVER
-    group, label = known.found[:, 0], known.found[:, 1]
+    group, label = known.ways[:, 0], known.ways[:, 1]
     best = np.full(prices.shape, _NEVER, dtype=np.int64)
     np.minimum.at(best, (group, label), known.totals)
     exact |= best <= prices
@@ -167,16 +167,26 @@ def priced_grid(votes: GroupVotes, *, depth: int | None = None) -> NDArray[np.bo
     known, graph = _known(votes, depth), votes.graph
     shape = tuple(min(limit, GRID_LIMIT - 1) + 1 for limit in (graph.max_adds, graph.max_removes))
     certified = np.ones(shape, dtype=np.bool_)
-    ways = _ways(votes, known)
+    bought = defaultdict(set)
+    for group, other, adds, removes in known.ways[:, :4].tolist():
+        bought[group, other].add((adds, removes))
+    limits = list(zip(known.depths.tolist(), *(counts.tolist() for counts in votes.room), strict=True))
+
+    def pairs(group: int, labels: list[int]) -> set[tuple[int, int]]:
+        """The pairs (additions, removals) that may turn a group's vote into one of the classes."""
+        depth, empty, edges = limits[group]
+        unknown = {(adds, depth + 1 - adds) for adds in range(max(0, depth + 1 - edges), min(depth + 1, empty) + 1)}
+        return unknown.union(*(bought[group, label] for label in labels)) if labels else set()
+
     for rival, enough in zip(rivals.tolist(), needed.tolist(), strict=True):
         gains = np.zeros(shape, dtype=np.int64)
         for group, vote in enumerate(votes.labels.tolist()):
             if vote == rival:
                 continue
-            offers = [(pair, 1 + (vote == label)) for pair in ways(group, [rival])]
+            offers = [(pair, 1 + (vote == label)) for pair in pairs(group, [rival])]
             if vote == label:
                 others = [other for other in rivals.tolist() if other != rival]
-                offers += [(pair, 1) for pair in ways(group, others)]
+                offers += [(pair, 1) for pair in pairs(group, others)]
             before = gains
             for (adds, removes), gain in offers:
                 if adds < shape[0] and removes < shape[1]:
@@ -186,29 +196,6 @@ def priced_grid(votes: GroupVotes, *, depth: int | None = None) -> NDArray[np.bo
                     np.maximum(part, reached, out=part)
         certified &= gains < enough
     return cut_grid(certified)
-
-
-def _ways(votes: GroupVotes, known: Prices) -> Callable[[int, list[int]], list[tuple[int, int]]]:
-    """The pairs (additions, removals) that may turn a group's vote into one of several classes, without what is undercut."""
-    bought = defaultdict(list)
-    for group, label, adds, removes in known.found[:, :4].tolist():
-        bought[group, label].append((adds, removes))
-    limits = list(zip(known.depths.tolist(), *(counts.tolist() for counts in votes.room), strict=True))
-
-    def ways(group: int, labels: list[int]) -> list[tuple[int, int]]:
-        if not labels:
-            return []
-        depth, empty, edges = limits[group]
-        pairs = [(adds, depth + 1 - adds) for adds in range(max(0, depth + 1 - edges), min(depth + 1, empty) + 1)]
-        for label in labels:
-            pairs += bought[group, label]
-        return [
-            pair
-            for pair in sorted(set(pairs))
-            if not any(other != pair and other[0] <= pair[0] and other[1] <= pair[1] for other in pairs)
-        ]
-
-    return ways
 
 
 def _known(votes: GroupVotes, depth: int | None) -> Prices:
@@ -257,15 +244,15 @@ def _knapsack(one: IntArray, two: IntArray, most: int) -> tuple[IntArray, NDArra
     return cheapest, choices
 
 
-def _undercut_none(found: IntArray) -> IntArray:
+def _undercut_none(ways: IntArray) -> IntArray:
     """The rows without those that another row of the same group and class undercuts, sorted by group, class and additions."""
-    # least removals first within equal additions; of equals one that is sure, and the one that was found first
-    order = np.lexsort((np.arange(len(found)), -found[:, 4], found[:, 3], found[:, 2], found[:, 1], found[:, 0]))
+    # least removals first within equal additions; of equals one that is sure, and the earlier one
+    order = np.lexsort((np.arange(len(ways)), -ways[:, 4], ways[:, 3], ways[:, 2], ways[:, 1], ways[:, 0]))
     kept, last = list[int](), (-1, -1)
     fewest = 0
     for row in order.tolist():
-        owner, removes = (int(found[row, 0]), int(found[row, 1])), int(found[row, 3])
+        owner, removes = (int(ways[row, 0]), int(ways[row, 1])), int(ways[row, 3])
         if owner != last or removes < fewest:
             kept.append(row)
             last, fewest = owner, removes
-    return found[kept]
+    return ways[kept]

@@ -23,9 +23,6 @@ DEFAULT_METHOD = "influence"
 _UNBOUNDED = 1000  # where the graph is unknown, radii are looked for up to here
 _MOST_DRAWS = 2**27  # slots of all samples up to which the flips themselves are made
 
-Block = tuple[NDArray[Any], str]
-"""Labels of a block of samples, and the checksum of its flips."""
-
 
 @dataclass(frozen=True, eq=False)
 class Votes(Evidence):
@@ -40,7 +37,8 @@ class Votes(Evidence):
         checksums: One per block of 1,024 samples: the hash of the flips that the classifier saw. Certificates that read
             flips make them again and refuse if the hash differs.
         stream_version: Version of the generator that made the flips.
-        compared: Samples that the classifier was asked about a second time, alone or in another batch, with the same answer.
+        compared: Samples that the classifier answered a second time, alone or in another batch.
+        differing: How many of these the model itself answers otherwise than the shortcut to it that cast the votes.
     """
 
     kind = "sampled votes"
@@ -53,6 +51,7 @@ class Votes(Evidence):
     checksums: tuple[str, ...]
     stream_version: int = STREAM_VERSION
     compared: int = 0
+    differing: int = 0
 
     def __post_init__(self) -> None:
         classes = checked_count(self.num_classes, "num_classes", 2, "count the declared classes")
@@ -93,7 +92,8 @@ class Votes(Evidence):
             raise InputError(f"samples must be at most the {len(self)} stored votes; got {samples} (sample more first)")
         blocks = -(-samples // BLOCK)
         compared = min(self.compared, blocks)
-        return replace(self, labels=self.labels[:samples], checksums=self.checksums[:blocks], compared=compared)
+        differing, checksums = min(self.differing, compared), self.checksums[:blocks]
+        return replace(self, labels=self.labels[:samples], checksums=checksums, compared=compared, differing=differing)
 
     def stream(self) -> SampleStream:
         """The noisy samples again; refuses if they come from another version of the generator."""
@@ -108,7 +108,8 @@ class Votes(Evidence):
         """Noise, seed and the rest that makes the flips again."""
         noise = {"add_threshold": self.noise.add_threshold, "remove_threshold": self.noise.remove_threshold}
         numbers = {name: getattr(self, name) for name in ("num_classes", "seed", "stream_version", "compared")}
-        return {**noise, **numbers, "checksums": list(self.checksums)}
+        differing = {"differing": self.differing} if self.differing else {}
+        return {**noise, **numbers, **differing, "checksums": list(self.checksums)}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The labels."""
@@ -120,6 +121,7 @@ class Votes(Evidence):
         noise = EdgeNoise.from_thresholds(description["add_threshold"], description["remove_threshold"])
         numbers = {key: description[key] for key in ("num_classes", "seed", "stream_version", "compared")}
         checksums = tuple(description["checksums"])
+        numbers["differing"] = description.get("differing", 0)
         return cls(labels=arrays["labels"], graph=graph, noise=noise, checksums=checksums, **numbers)
 
     def made_again(self) -> bool:

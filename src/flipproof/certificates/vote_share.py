@@ -254,7 +254,7 @@ def radius(
 ) -> int | NDArray[np.int64]:
     """Flips that a vote share withstands: the largest ``r`` such that every attack of at most ``r`` flips is certified.
 
-    Certified means that the top class keeps more votes than any other: ``worst_case(p_lower) > 1/2``, or, given an upper
+    Certified means that the top class keeps more votes than any other: ``worst_case(p_lower) > 1/2``, or, with an upper
     bound ``p_upper`` on every other class's share, more than that share can grow to.
 
     Args:
@@ -369,11 +369,6 @@ def slack(noise: EdgeNoise, adds: int, removes: int) -> float:
     return float(cells[0 if noise.symmetric else adds])
 
 
-def single_flip_slack(noise: EdgeNoise) -> float:
-    """The largest ``1 - p`` at which a single flip can be certified."""
-    return float(_levels(noise).slacks(1).max())
-
-
 def certify_shares(
     label: int | None,
     p_lower: float,
@@ -416,7 +411,7 @@ def certify_shares(
 def from_counts(counts: NDArray[np.int64], noise: EdgeNoise, *, alpha: float, limits: tuple[int, int]) -> Certificate:
     """Method ``votes``: test of the label, lower bound on its share, upper bounds on all others'.
 
-    Failure probabilities: ``0.1 alpha`` for naming a class that is not the most likely one; given that the named class is the
+    Failure probabilities: ``0.1 alpha`` for naming a class that is not the most likely one; if the named class is the
     (fixed) most likely one, ``0.8 alpha`` for its share and ``0.1 alpha`` for the largest share of the others, however many
     there are: only the largest bound is used, and it is below the largest share only if the bound for that one (fixed) class is.
     With two classes the rival's share is one minus the top class's, which gets ``0.9 alpha``.

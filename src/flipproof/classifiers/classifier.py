@@ -96,6 +96,7 @@ class Classifier(ABC):
     shortcuts: bool = True
     forks: bool = True
     _remedy = "raise memory, or take a noise that adds fewer edges"
+    _other_company = "batch statistics, or a cache?"
 
     def suited(self, graph: Graph, noise: EdgeNoise) -> Classifier:
         """The classifier itself, or another way to the same model that is faster for such graphs under this noise.
@@ -199,12 +200,16 @@ class Classifier(ABC):
             batch = probe_batch(graph, noise, MORE_PROBES)
             together = self._tried(batch, graph)
         tried = Probed(batch, together, delicate(batch))
-        for how, subset in chosen(batch.size):
-            if not self._agree(tried, self._tried(batch.only(subset), graph), subset):
+        self._refuse_company(tried, graph, chosen(batch.size))
+        return tried
+
+    def _refuse_company(self, tried: Probed, graph: Graph, chosen: Subsets) -> None:
+        """Refuse a model that answers otherwise about graphs of a batch if these subsets of them are in a batch of their own."""
+        for how, subset in chosen:
+            if not self._agree(tried, self._tried(tried.batch.only(subset), graph), subset):
                 if self._only_rounds(tried):
                     break
                 raise _depends_on_batch(how)
-        return tried
 
     def _refuse_sight(self, scores: NDArray[Any], nodes: int) -> None:
         """Refuse a model that claims to see no edge, if its scores of graphs on the same nodes differ."""
@@ -283,11 +288,11 @@ class Classifier(ABC):
                 raise _depends_on_batch(how)
 
     def recheck_count(self, graph: Graph, start: int) -> int:
-        """Number of samples of the graph's block from ``start`` on for which :meth:`recheck` is called."""
+        """Number of samples of the graph's block from ``start`` on that are asked about again."""
         return 1
 
-    def recheck(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> int:
-        """Compare samples of a batch with the answer to each alone; refuse the model if they differ but by a tie; how many."""
+    def recheck(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> None:
+        """Compare samples of a batch with the answer to each alone; refuse the model if they differ but by a tie."""
         for index in chosen:
             scores = self.scores(batch.only(np.array([index])))
             if int(self._checked_labels(scores, 1)[0]) == labels[index]:
@@ -296,10 +301,12 @@ class Classifier(ABC):
                 continue
             raise InputError(
                 f"the model answered class {labels[index]} about a noisy graph among others and another class about the same "
-                "graph alone: it is not a function of the graph alone, and certificates would be false (batch statistics, or "
-                "a cache?)"
+                f"graph alone: it is not a function of the graph alone, and certificates would be false ({self._other_company})"
             )
-        return len(chosen)
+
+    def differing(self, batch: NoisyBatch, labels: NDArray[np.int64], chosen: NDArray[np.int64]) -> int:
+        """Number of samples of a batch about which the model itself answers otherwise, beyond rounding; 0 without a shortcut."""
+        return 0
 
     def _is_tie(self, batch: NoisyBatch, index: int, label: int, alone: NDArray[Any]) -> bool:
         """Whether rounding explains that a graph of a batch got another answer alone; if in doubt, double precision tells."""

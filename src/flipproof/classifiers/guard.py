@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.errors import InputError
-from flipproof.graphs import Graph, IntArray, pairs_of_slots
+from flipproof.graphs import Graph, IntArray
 from flipproof.noise import EdgeNoise, NoisyBatch, SampleStream, SlotLists
 
 if TYPE_CHECKING:
@@ -194,13 +194,24 @@ _DENSE_SLOTS = 4096  # up to here a nearly complete graph is among them
 _FULL = 0.9  # of the slots: in a complete graph all nodes look alike
 _MOST_EDGES, _EDGES_PER_NODE = 4096, 1  # beyond, the fullest has this number of edges, or this number per node
 _OWN = 3
+_BETWEEN = 4  # more random graphs that a shortcut is tried on
 
 
 def nodes_batch(graph: Graph, noise: EdgeNoise) -> NoisyBatch:
-    """Graphs as different as can be, and noisy copies of a random one: a function of nodes, their features and noise alone."""
-    nodes = graph.num_nodes
-    sparse = _rows(nodes, nodes * (nodes - 1) // 2, 0)[-1]
-    return probe_batch(Graph(nodes, pairs_of_slots(sparse, nodes), graph.node_features), noise)
+    """Random graphs of all densities, and noisy copies of a sparse one, of a dense one and of a star.
+
+    A function of the number of nodes, their features and the noise alone: the random numbers are always the same.
+    """
+    bare = Graph(graph.num_nodes, [], graph.node_features)
+    rows, rng = _rows(bare.num_nodes, bare.num_slots, _BETWEEN), np.random.default_rng(bare.num_nodes)
+
+    def noisy(places: IntArray) -> IntArray:
+        edges = np.zeros(bare.num_slots, dtype=np.bool_)
+        edges[places] = True
+        return np.flatnonzero(edges ^ (rng.random(len(edges)) < np.where(edges, noise.p_remove, noise.p_add)))
+
+    full, sparse, star = rows[1], rows[-_BETWEEN - 1], np.arange(bare.num_nodes - 1)  # slots are numbered row by row
+    return _batch(bare, [*rows, *map(noisy, (sparse, full, star))])
 
 
 def probe_batch(graph: Graph, noise: EdgeNoise, more: int = 0) -> NoisyBatch:
@@ -234,7 +245,7 @@ def _rows(nodes: int, slots: int, more: int) -> tuple[IntArray, ...]:
     rng = np.random.default_rng(nodes)
     sparse = min(full, nodes)
     counts = [0, full, sparse // 2] if slots > _DENSE_SLOTS else [0, full, full // 2, sparse, sparse // 2]
-    counts += [*(full * rng.random(more)).astype(int).tolist()]
+    counts += [int(full * (place + 0.5) / more) for place in range(more)]
     return tuple(
         np.sort(rng.choice(slots, count, replace=False)) if count else np.empty(0, dtype=np.int64) for count in counts
     )
@@ -254,20 +265,6 @@ def _batch(graph: Graph, rows: Sequence[IntArray]) -> NoisyBatch:
     sample = np.repeat(np.arange(len(rows)), [len(slots) for slots in everything])
     lists = SlotLists(sample, np.concatenate(everything))
     return NoisyBatch(graph.num_nodes, len(rows), graph.node_features, None, frozen, None, lists)
-
-
-class ShortcutDisagrees(InputError):
-    """A faster way to a model gives other answers than the model itself: a run then starts over with the model itself.
-
-    It becomes a user's matter only outside of a run.
-    """
-
-    def __init__(self, remark: str) -> None:
-        super().__init__(remark)
-        self.remark = remark
-
-    def __str__(self) -> str:
-        return f"the model must be asked without a shortcut: {self.remark} (set model.dense_twin = False)"
 
 
 class Guard:
@@ -294,13 +291,6 @@ class Guard:
             first: Number of graphs to try the model on now (default: all). The others are :meth:`untried`: :meth:`try_on` must be
                 called for each before its votes count.
         """
-        try:
-            self._try_model(graphs, noise, first)
-        except ShortcutDisagrees as error:
-            self.classifier.take_no_shortcuts(error.remark)
-            self._try_model(graphs, noise, first)
-
-    def _try_model(self, graphs: Sequence[Graph], noise: EdgeNoise, first: int | None) -> None:
         self.classifier.begin()
         self._tried.clear()
         distinct = {_identity(graph): place for place, graph in reversed(list(enumerate(graphs)))}

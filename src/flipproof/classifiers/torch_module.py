@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import warnings
 from abc import abstractmethod
@@ -18,7 +19,7 @@ from torch import Tensor
 from flipproof.classifiers import unwrapped
 from flipproof.classifiers.classifier import DEFAULT_MEMORY, Classifier, Probed, Subsets, assumed_edges, subsets
 from flipproof.classifiers.features import NodeFeatures
-from flipproof.classifiers.guard import FLOAT32, Arithmetic, ShortcutDisagrees
+from flipproof.classifiers.guard import FLOAT32, Arithmetic
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
 from flipproof.noise import BLOCK, EdgeNoise, NoisyBatch
@@ -39,6 +40,8 @@ class TorchClassifier(Classifier):
         self.module, self.num_classes, self.features, self.memory = module, num_classes, features, memory
         self.reads_own_features = features.reads_own
         self.edge_blind = bool(getattr(module, "edge_blind", False))
+        # nodes, features and noise for which a shortcut is taken; a copy in a worker keeps to it, whatever its processor rounds
+        self._agreed = set[Any]()
         self.prepare()
         _keep_freed_memory()
 
@@ -116,18 +119,13 @@ class TorchClassifier(Classifier):
                 )
         return tried
 
-    _agreed: set[Any] | None = None  # nodes, features and noise for which a shortcut gave the model's answers
-    _is_copy = False
     compiles: bool | None = (
         None  # whether loops can be compiled, once known: a copy in a worker must not go another way
     )
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_agreed": None, "_is_copy": True}
-
     def begin(self) -> None:
         super().begin()
-        self._agreed, self._is_copy = None, False
+        self._agreed = set[Any]()
 
     def shortcut(self, graph: Graph, noise: EdgeNoise) -> Shortcut | None:
         """A faster way to the model for such graphs; a function of nodes, features, noise and model."""
@@ -142,21 +140,15 @@ class TorchClassifier(Classifier):
         if shortcut is None:
             return self.itself(graph, noise)
         features = graph.node_features
-        key = graph.num_nodes, None if features is None else hash(features.tobytes()), noise, shortcut.path
-        self._agreed = self._agreed or set()
-        if key in self._agreed:
-            return shortcut
-        try:
+        known = None if features is None else hashlib.blake2b(features.tobytes()).digest()
+        key = graph.num_nodes, known, noise, shortcut.path
+        if key not in self._agreed:
             remark = shortcut.difference(graph, noise)
-        except Exception:  # the model itself fails; it is probed next, and says so in full
-            return self.itself(graph, noise)
-        if not remark:
+            if remark:
+                self.take_no_shortcuts(remark)
+                return self.itself(graph, noise)
             self._agreed.add(key)
-            return shortcut
-        if self._is_copy:  # in a worker, whose processor may round otherwise: all must go the same way
-            raise ShortcutDisagrees(remark)
-        self.take_no_shortcuts(remark)
-        return self.itself(graph, noise)
+        return shortcut
 
     @abstractmethod
     def logits(self, batch: NoisyBatch) -> Tensor:

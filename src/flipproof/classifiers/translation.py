@@ -346,7 +346,7 @@ class TranslatedClassifier(MessagePassingClassifier):
     _twin: _TwinClassifier | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in super().__getstate__().items() if key != "_twin"} | {"_state": ()}
+        return {key: value for key, value in self.__dict__.items() if key != "_twin"} | {"_state": ()}
 
     def begin(self) -> None:
         super().begin()
@@ -367,7 +367,9 @@ class TranslatedClassifier(MessagePassingClassifier):
         state = _state_of(self.module)
         if state == self._state:
             return
-        self._state, self._twin, self._agreed, self.remark = state, None, None, ""
+        if self._state:  # a copy in a worker has none, and keeps to what was decided
+            self._agreed.clear()
+        self._state, self._twin, self.remark = state, None, ""
         if getattr(self.module, "dense_twin", True) is False:
             self.remark = "the model declines a twin"
             return

@@ -1,7 +1,7 @@
 """What a defence is: a frozen dataclass that says how a model is asked, so that its answer can be certified.
 
     ask       what the model says about a graph, as evidence                               (anywhere: a core, a cluster)
-    read      the certificate that follows from the evidence                               (pure mathematics, anywhere)
+    certify   the certificate that follows, a method of the evidence                       (pure mathematics, anywhere)
 
 The fields of a defence are its settings, those of its request what certification takes: both are options of the command line and
 stand in run.json. CONTRIBUTING.md says what a new one needs. :class:`DefendedClassifier` is what users hold: a model with its
@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from flipproof.certificates.certificate import Certificate, Evidence
 from flipproof.checks import checked_count
 from flipproof.classifiers import DEFAULT_MEMORY, as_classifier, unwrapped
-from flipproof.classifiers.guard import Guard, ShortcutDisagrees
+from flipproof.classifiers.guard import Guard
 from flipproof.defences import defence_class, trained_defence
 from flipproof.engines import Engine, ThisProcess, cores, local_engine
 from flipproof.errors import InputError
@@ -41,24 +41,34 @@ Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked about every graph: plain values, checked when it is made. This one leaves nothing open."""
+    """What certification takes beside the graph: plain values, checked when it is made. This one leaves nothing open."""
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How evidence is read: the arguments of its ``certify``."""
+        return {}
+
+    @property
+    def other_readings(self) -> dict[str, dict[str, Any]]:
+        """The same for other methods at the same level, by method; for comparison."""
+        return {}
 
     def fits(self, evidence: Any) -> bool:
-        """Whether evidence answers this request, as far as can be told without reading it."""
+        """Whether evidence answers this request."""
         return True
 
     def read(self, evidence: Any) -> Certificate:
         """The certificate that is requested; refuses evidence that does not answer the request."""
-        certificate: Certificate = evidence.certify()
+        if not self.fits(evidence):
+            raise InputError(
+                f"the {evidence.kind} do not answer this request, but another one (certify the graph again)"
+            )
+        certificate: Certificate = evidence.certify(**self.reading)
         return certificate
 
-    @property
-    def other_readings(self) -> tuple[str, ...]:
-        return ()
-
     def readings(self, evidence: Any) -> dict[str, Certificate]:
-        """Certificates that other methods read from the same evidence at the same level, by method; for comparison."""
-        return {}
+        """The certificates of :attr:`other_readings`."""
+        return {method: evidence.certify(**reading) for method, reading in self.other_readings.items()}
 
 
 class Defence(ABC):
@@ -112,7 +122,6 @@ _STILL = EdgeNoise(add=0, remove=0)
 _TRIED_FIRST = 8  # graphs on which a model is tried before any work: most that is to be refused is refused there
 
 Progress = bool | Callable[[int, int], None]
-_Result = TypeVar("_Result")
 
 
 def described(defence: Defence) -> dict[str, Any]:
@@ -187,8 +196,7 @@ class DefendedClassifier:
 
     def predict(self, graph: Any) -> int | None:
         """The defended classifier's answer, or ``None`` where it abstains."""
-        member = as_graph(graph)
-        return self._agreeing([member], lambda: self.defence.answer(self, member))
+        return self.defence.answer(self, as_graph(graph))
 
     def predict_all(
         self,
@@ -200,18 +208,8 @@ class DefendedClassifier:
     ) -> list[int | None]:
         """The answer for each graph, in their order; the arguments are those of :meth:`certify_all`."""
         members, where = as_graphs(graphs), engine or self.engine(workers)
-
-        def answers() -> list[int | None]:
-            done: dict[int, int | None] = {}
-            with watched(progress, "asking", len(members), unit="graphs") as advance:
-                for (index, _), answer in where.run(
-                    lambda task: self.defence.answer(self, task[1]), enumerate(members)
-                ):
-                    done[index] = answer
-                    advance(1)
-            return [done[index] for index in range(len(members))]
-
-        return self._agreeing(members, answers)
+        answers = where.run(lambda task: self.defence.answer(self, task[1]), enumerate(members))
+        return _in_order("asking", ((index, answer) for (index, _), answer in answers), len(members), progress)
 
     def certify(self, graph: Any) -> Certificate:
         """The answer for a graph, and the number of edge flips that it withstands."""
@@ -244,22 +242,11 @@ class DefendedClassifier:
 
     def _evidence(self, graph: Graph, request: Any) -> Any:
         self.check_ahead([graph], request)
-        return self._agreeing([graph], lambda: self.defence.ask(self, graph, request))
+        evidence = self.defence.ask(self, graph, request)
+        _say_differing(evidence.differing, evidence.compared)
+        return evidence
 
-    def _agreeing(self, graphs: Sequence[Graph], work: Callable[[], _Result]) -> _Result:
-        """What work on the graphs returns; done again with the model itself where a shortcut to it gives other answers."""
-        try:
-            return work()
-        except ShortcutDisagrees as error:
-            self.take_no_shortcuts(graphs, error.remark)
-            return work()
-
-    def _certificates(self, graphs: Sequence[Graph], request: Any, **where: Any) -> list[Certificate]:
-        chosen = self.effective()
-        request = request if chosen is self else chosen.defence.request()
-        return [certificate for _, certificate in chosen._asked(graphs, request, **where) if certificate is not None]
-
-    def _asked(
+    def _certificates(
         self,
         graphs: Sequence[Graph],
         request: Any,
@@ -267,16 +254,12 @@ class DefendedClassifier:
         progress: Progress = False,
         workers: int | None = None,
         engine: Engine | None = None,
-        read: bool = True,
-    ) -> list[tuple[Any, Certificate | None]]:
-        """Evidence about each graph and, if it is read, the certificate, in their order."""
-        self.check_ahead(graphs, request)
-        numbered, where, done = dict(enumerate(graphs)), engine or self.engine(workers), dict[int, Any]()
-        with watched(progress, "certifying" if read else "asking", len(graphs), unit="graphs") as advance:
-            for index, *answer in ask_all(self, request, numbered, engine=where, read=read):
-                advance(index not in done)
-                done[index] = answer
-        return [done[index] for index in numbered]
+    ) -> list[Certificate]:
+        chosen = self.effective()
+        request = request if chosen is self else chosen.defence.request()
+        chosen.check_ahead(graphs, request)
+        answers = ask_all(chosen, request, dict(enumerate(graphs)), engine=engine or chosen.engine(workers))
+        return _in_order("certifying", ((index, answer) for index, _, answer in answers), len(graphs), progress)
 
     def effective(self) -> DefendedClassifier:
         """The classifier itself; around a model that sees no edges, the one that is certified at every radius."""
@@ -302,12 +285,6 @@ class DefendedClassifier:
         if self._tries_every_graph and self.guard.untried(graph):
             self.guard.try_on(graph, self.defence.trial_noise)
             self.guard.passed(graph)
-
-    def take_no_shortcuts(self, graphs: Sequence[Graph], remark: str) -> None:
-        """Ask the model itself about all the graphs, after a shortcut to it gave other answers; tries it on them first."""
-        self.classifier.take_no_shortcuts(remark)
-        first = _TRIED_FIRST if self._tries_every_graph else None
-        self.guard.check_model(graphs, self.defence.trial_noise, first=first)
 
     @property
     def _tries_every_graph(self) -> bool:
@@ -354,6 +331,15 @@ class DefendedClassifier:
         return made
 
 
+def _in_order(what: str, results: Iterable[tuple[int, Any]], number: int, progress: Progress) -> list[Any]:
+    done = dict[int, Any]()
+    with watched(progress, what, number, unit="graphs") as advance:
+        for index, result in results:
+            done[index] = result
+            advance(1)
+    return [done[index] for index in range(number)]
+
+
 def undefended(model: Any, **arguments: Any) -> DefendedClassifier:
     """A base model without a defence."""
     from flipproof.defences.baselines import Undefended
@@ -370,36 +356,35 @@ def ask_all(
     engine: Engine | None = None,
     read: bool = True,
     quiet: bool = True,
-    restart: Callable[[], Iterable[int]] | None = None,
 ) -> Iterator[tuple[int, Evidence, Certificate | None]]:
     """Number, evidence and certificate of every graph, as they are finished.
 
-    Where a shortcut to the model proves to give other answers than the model itself, all graphs are asked about again, with the
-    model itself: a graph can then come twice, and the last time counts. ``restart`` is called before, and says which graphs to
-    ask about. A graph that is alone is split among the workers. The classifier has checked the graphs ahead.
+    A graph that is alone is split among the workers. The classifier has checked the graphs ahead.
     """
     run: Run = map
     engine, numbers = engine or ThisProcess(), list(graphs if chosen is None else chosen)
     if 2 * len(numbers) <= getattr(engine, "workers", 1):
         run, engine = partial(_split, engine, quiet), ThisProcess()
-    work = partial(_ask, classifier, request, read, run)
-    for again in (False, True):
-        missing = set(numbers)
-        try:
-            with closing(engine.run(work, ((index, graphs[index]) for index in numbers))) as results:  # type: ignore[type-var]
-                for (index, _), (evidence, certificate) in results:
-                    if index not in missing:
-                        raise InputError(f"the engine must return every task once; got graph {index} again")
-                    missing.remove(index)
-                    yield index, evidence, certificate
-            break
-        except ShortcutDisagrees as error:
-            if again:
-                raise
-            classifier.take_no_shortcuts(list(graphs.values()), error.remark)
-            numbers = numbers if restart is None else list(restart())
+    work, missing, differing, compared = partial(_ask, classifier, request, read, run), set(numbers), 0, 0
+    with closing(engine.run(work, ((index, graphs[index]) for index in numbers))) as results:  # type: ignore[type-var]
+        for (index, _), (evidence, certificate) in results:
+            if index not in missing:
+                raise InputError(f"the engine must return every task once; got graph {index} again")
+            missing.remove(index)
+            differing, compared = differing + evidence.differing, compared + evidence.compared
+            yield index, evidence, certificate
     if missing:
         raise InputError(f"the engine must return every task; graph {min(missing)} has no answer")
+    _say_differing(differing, compared)
+
+
+def _say_differing(differing: int, compared: int) -> None:
+    """Say that a shortcut answered otherwise than its model, about graphs that no probe before the run resembles."""
+    if differing:
+        note(
+            f"the shortcut to the model answered otherwise than the model itself about {differing:,} of {compared:,} compared "
+            "samples; certificates are those of the shortcut's answers (model.dense_twin = False asks the model itself)"
+        )
 
 
 def _ask(

@@ -198,9 +198,7 @@ class LocalClassifier(DefendedClassifier):
             per_node: Largest number of flips at one node to look at; by default as many as are cheap.
             nodes: Number of nodes that an attacker can remove, add or relabel beside the flips.
         """
-        graph, request = as_graph(graph), LocalRequest(per_node, nodes)
-        self.check([graph], request)
-        return self.defence.ask(self, graph, request).certify()
+        return self._certificate(as_graph(graph), LocalRequest(per_node, nodes))
 
     def certify_all(
         self,

@@ -1,7 +1,7 @@
 """The smoothed classifier: sample noisy graphs, ask the model, certify the answer. The file to read first.
 
     votes = the model's label on each of M noisy copies of the graph           (ask)
-    certificate = label and radius that follow from the votes                  (Sampling.read)
+    certificate = label and radius that follow from the votes                  (Votes.certify)
 
 The smoothed classifier ``g`` answers the class that the model ``f`` gives most often under the noise. ``g``
 itself cannot be evaluated, only sampled; a certificate says which answer ``g`` gives, and within how many
@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flipproof.certificates import sampled_votes
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.sampled_votes import DEFAULT_METHOD, METHODS, Block, Votes, certify_votes
+from flipproof.certificates.sampled_votes import DEFAULT_METHOD, METHODS, Votes
 from flipproof.certificates.vote_share import checked_alpha, label_pvalue
 from flipproof.checks import checked_samples, checked_seed
 from flipproof.classifiers import DEFAULT_MEMORY
@@ -67,17 +68,13 @@ class Sampling(Request):
     def fits(self, evidence: Votes) -> bool:
         return (evidence.seed, len(evidence)) == (self.seed, self.samples)
 
-    def read(self, evidence: Votes) -> Certificate:
-        if not self.fits(evidence):
-            raise InputError("the votes were cast with other settings than these (sample again)")
-        return certify_votes(evidence, alpha=self.level, method=self.method)
+    @property
+    def reading(self) -> dict[str, Any]:
+        return {"alpha": self.level, "method": self.method}
 
     @property
-    def other_readings(self) -> tuple[str, ...]:
-        return tuple(method for method in METHODS if method != self.method)
-
-    def readings(self, evidence: Votes) -> dict[str, Certificate]:
-        return {method: certify_votes(evidence, alpha=self.level, method=method) for method in self.other_readings}
+    def other_readings(self) -> dict[str, dict[str, Any]]:
+        return {method: {"alpha": self.level, "method": method} for method in METHODS if method != self.method}
 
 
 def leader(votes: Votes, alpha: float) -> int | None:
@@ -108,14 +105,16 @@ class Smoothing(Defence):
     def ask(self, classifier: DefendedClassifier, graph: Graph, request: Sampling, run: Run = map) -> Votes:
         samples, seed, starts = request.samples, request.seed, range(0, request.samples, BLOCK)
         blocks = run(lambda start: self.block(classifier, graph, start, samples=samples, seed=seed), starts)
-        labels, checksums = zip(*blocks, strict=True)
+        labels, checksums, differing = zip(*blocks, strict=True)
         base = classifier.classifier.suited(graph, self.noise)
         again = sum(base.recheck_count(graph, start) for start in starts)
         cast = np.concatenate(labels), graph, self.noise, classifier.num_classes, seed, checksums
-        return Votes(*cast, compared=min(samples, again))
+        return Votes(*cast, compared=min(samples, again), differing=sum(differing))
 
-    def block(self, classifier: DefendedClassifier, graph: Graph, start: int, *, samples: int, seed: int) -> Block:
-        """Votes and checksum of one block: samples ``start..start+1023``, as far as they are below ``samples``.
+    def block(
+        self, classifier: DefendedClassifier, graph: Graph, start: int, *, samples: int, seed: int
+    ) -> tuple[NDArray[Any], str, int]:
+        """Votes and checksum of one block: samples ``start..start+1023``, as far as they are below ``samples``; see ``Votes``.
 
         Batches are always cut at the same indices, so floating point sees the same batches whatever ``samples`` is and
         wherever the block is computed. The checksum always covers the flips of the whole block.
@@ -123,7 +122,7 @@ class Smoothing(Defence):
         stream, base = SampleStream(graph, self.noise, seed=seed), classifier.classifier.suited(graph, self.noise)
         base.prepare()
         size, block = base.batch_size(graph, self.noise), min(BLOCK, samples - start)
-        checksum, labels, contents = stream.new_checksum(), [], []
+        checksum, labels, contents, differing = stream.new_checksum(), [], [], 0
         # the model is asked about some samples a second time: a guard against answers that depend on the batch
         count = min(block, base.recheck_count(graph, start))
         first = int(keyed_draws(f"alone {graph.topology}", seed, start, (1,))[0]) % block
@@ -138,10 +137,11 @@ class Smoothing(Defence):
                 here = again[(begin <= again) & (again < begin + size)] - begin
                 if len(here):
                     base.recheck(batch, labels[-1], here)
+                    differing += base.differing(batch, labels[-1], here)
         if stream.small:
             stream.remember(start, b"".join(contents))
         kept = np.concatenate(labels)[: samples - start]
-        return kept.astype(label_dtype(classifier.num_classes)), checksum.hexdigest()
+        return kept.astype(label_dtype(classifier.num_classes)), checksum.hexdigest(), differing
 
     def answer(self, classifier: DefendedClassifier, graph: Graph) -> int | None:
         classifier.check([graph])

@@ -26,13 +26,6 @@ _MOST_COPIES = 2**28  # slots of all copies of a candidate
 _CLEAR = 2.0  # standard errors by which a rival must lead on the noise that the attack was searched with
 
 
-def attacked_states(graph: Graph, flips: IntArray) -> NDArray[np.bool_]:
-    states = np.repeat(graph.slot_states[None], len(flips), axis=0)
-    row, place = np.nonzero(flips >= 0)
-    states[row, flips[row, place]] ^= True
-    return states
-
-
 @dataclass(frozen=True, eq=False)
 class Outcome:
     """What several sets of flips do, one entry each."""
@@ -100,8 +93,13 @@ class Target(ABC):
         flips = flips if self.room is None else flips[: self.room]
         self.calls += self.cost * len(flips)
         size = max(1, _MOST_ENTRIES // max(1, self.graph.num_slots * self.cost))
-        cut = [flips[start : start + size] for start in range(0, len(flips), size)]
-        parts = [_NOTHING, *(self._evaluate(attacked_states(self.graph, part)) for part in cut)]
+        parts = [_NOTHING]
+        for start in range(0, len(flips), size):
+            part = flips[start : start + size]
+            states = np.repeat(self.graph.slot_states[None], len(part), axis=0)
+            row, place = np.nonzero(part >= 0)
+            states[row, part[row, place]] ^= True
+            parts.append(self._evaluate(states))
         names = ("margins", "guides", "fooled")
         return Outcome(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 

@@ -14,7 +14,7 @@ groups in it whose price is not known one flip deeper, until the radius is decid
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import comb
 from typing import Any
@@ -41,7 +41,6 @@ CHUNK = 1024  # sets of flips in a piece of work
 _WAVE = 16 * CHUNK  # sets of flips after which a search looks again
 _MOST = 2**40  # sets of flips of one size beyond which no group is searched
 _MOST_CALLS = 2**62
-_COUNTS = "voting, counts alone"
 _SPARE = 4  # times the budget that the average group may have, for its pairs to be counted at all
 
 
@@ -94,7 +93,7 @@ class PriceSearch(Request):
             object.__setattr__(self, "calls", DEFAULT_CALLS)
 
     def next_levels(self, votes: GroupVotes) -> list[Level]:
-        """What has to be asked next, given what is known; nothing if the radius is decided or may not be looked into further."""
+        """The sets of flips to try next; nothing if the radius is decided or may not be looked into further."""
         graph, total = votes.graph, len(votes)
         if self.depth == 0 or total > MOST_PRICED:
             return []
@@ -114,25 +113,27 @@ class PriceSearch(Request):
             stop = comb(int(sizes[group]), flips)
             if stop <= _MOST and (self.depth is None or flips <= self.depth):
                 candidates.append((stop - start, Level(group, flips, start, min(stop, start + _WAVE))))
-        chosen, asked = list[Level](), 0
+        chosen, sets = list[Level](), 0
         for whole, level in sorted(candidates, key=lambda pair: (pair[0], pair[1].group)):
-            if whole > left or (chosen and asked + level.stop - level.start > _WAVE):
+            if whole > left or (chosen and sets + level.stop - level.start > _WAVE):
                 break
             chosen.append(level)
-            asked, left = asked + level.stop - level.start, left - whole
+            sets, left = sets + level.stop - level.start, left - whole
         return chosen
 
-    def read(self, evidence: Any) -> Certificate:
-        if not isinstance(evidence, GroupVotes) or self.next_levels(evidence):
-            raise InputError("the evidence has fewer prices of votes than were asked for (certify the graph again)")
-        return certify_group_votes(evidence, depth=self.depth)
+    def fits(self, evidence: Any) -> bool:
+        return isinstance(evidence, GroupVotes) and not self.next_levels(evidence)
 
     @property
-    def other_readings(self) -> tuple[str, ...]:
-        return (_COUNTS,)
+    def reading(self) -> dict[str, Any]:
+        return {"depth": self.depth}
+
+    @property
+    def other_readings(self) -> dict[str, dict[str, Any]]:
+        return {"voting, counts alone": {"depth": 0}}
 
     def readings(self, evidence: Any) -> dict[str, Certificate]:
-        return {} if evidence.prices is None else {_COUNTS: certify_group_votes(evidence, depth=0)}
+        return {} if evidence.prices is None else super().readings(evidence)
 
 
 def prices_of(votes: GroupVotes, answers: Mapping[Level, IntArray]) -> GroupVotes:
@@ -142,13 +143,13 @@ def prices_of(votes: GroupVotes, answers: Mapping[Level, IntArray]) -> GroupVote
     sizes = votes.room[0] + votes.room[1]
     tried: dict[tuple[int, int], int] = {}
     rows = list[IntArray]()
-    for level, found in sorted(answers.items(), key=lambda item: (item[0].flips, item[0].group, item[0].start)):
+    for level, other_answers in sorted(answers.items(), key=lambda item: (item[0].flips, item[0].group, item[0].start)):
         at = (level.group, level.flips)
         if tried.get(at, 0) != level.start:
             raise InputError(f"flips of group {level.group} are missing before number {level.start} (certify it again)")
         tried[at] = level.stop
-        found = found[found[:, 0] != int(votes.labels[level.group])]
-        rows.append(np.concatenate([np.full((len(found), 1), level.group), found], axis=1))
+        other_answers = other_answers[other_answers[:, 0] != int(votes.labels[level.group])]
+        rows.append(np.concatenate([np.full((len(other_answers), 1), level.group), other_answers], axis=1))
     depths, rest = np.zeros(len(votes), dtype=np.int64), np.zeros(len(votes), dtype=np.int64)
     for (group, flips), count in sorted(tried.items()):
         if flips != depths[group] + 1:
@@ -157,8 +158,7 @@ def prices_of(votes: GroupVotes, answers: Mapping[Level, IntArray]) -> GroupVote
             depths[group] = flips
         else:
             rest[group] = count
-    prices = Prices.of(depths, rest, rows)
-    return GroupVotes(votes.labels, votes.graph, votes.groups, votes.num_classes, votes.hash_version, prices)
+    return replace(votes, prices=Prices.of(depths, rest, rows))
 
 
 def flip_answers(
@@ -262,14 +262,16 @@ class Voting(Defence):
         size = base.batch_size(graph, self.trial_noise)
         # one sub-graph is asked about again, alone: a guard against models whose answers depend on the batch
         again = int(keyed_draws(f"alone {graph.topology}", self.groups.key % 2**63, total, (1,))[0]) % total
-        labels = []
+        labels, differing = [], 0
         for start in range(0, total, size):
             batch = self.groups.batch(graph, start, min(start + size, total))
             labels.append(base.labels(batch))
             if start <= again < start + size:
-                base.recheck(batch, labels[-1], np.array([again - start]))
+                compared = batch, labels[-1], np.array([again - start])
+                base.recheck(*compared)
+                differing = base.differing(*compared)
         kept = np.concatenate(labels).astype(label_dtype(classifier.num_classes))
-        return GroupVotes(kept, graph, self.groups, classifier.num_classes)
+        return GroupVotes(kept, graph, self.groups, classifier.num_classes, differing=differing)
 
     def flips(self, classifier: DefendedClassifier, graph: Graph, levels: tuple[Level, ...]) -> list[IntArray]:
         base = classifier.classifier.suited(graph, self.trial_noise)
@@ -289,7 +291,7 @@ class Voting(Defence):
         count = self.groups.count
         prices = Prices.none(count)
         if count <= MOST_PRICED:  # every set of so many flips was tried, and none changed a vote
-            prices = Prices(prices.depths + request.depth, prices.tried, prices.found)
+            prices = Prices(prices.depths + request.depth, prices.tried, prices.ways)
         labels = np.zeros(count, dtype=label_dtype(num_classes))
         return certify_group_votes(
             GroupVotes(labels, graph, self.groups, num_classes, prices=prices), depth=request.depth

@@ -10,7 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -102,15 +102,10 @@ def ask_missing(
     if done:
         note(f"continuing {run.folder}: {done} of {len(graphs)} graphs are done", quiet=quiet)
 
-    def begin_again() -> Iterable[int]:
-        """Forget what a shortcut to the model said that gave other answers, and record that the model itself is asked."""
-        run.begin_again(replace(run.settings, paths=model_paths(classifier, graphs)))
-        return graphs
-
     where = engine(len(missing))
     with one_thread(), progress("asking", len(graphs), unit="graphs", quiet=quiet, done=done) as advance:
         for index, evidence, _ in ask_all(
-            classifier, request, graphs, chosen=missing, engine=where, read=False, quiet=quiet, restart=begin_again
+            classifier, request, graphs, chosen=missing, engine=where, read=False, quiet=quiet
         ):
             run.store.finish(index, evidence.to_bytes())
             advance(1)

@@ -243,11 +243,6 @@ class Store:
     def drop(self, item: _Item) -> None:
         self._do("DELETE FROM finished WHERE item = ?", item)
 
-    def clear(self) -> None:
-        """Forget all graphs, and then the settings that their evidence was made with."""
-        self._do("DELETE FROM finished WHERE typeof(item) = 'integer'")
-        self._do("DELETE FROM asked")
-
     def made_with(self) -> str | None:
         """The settings that the evidence was made with, as they were first written; ``None`` if none were."""
         return next((text for (text,) in self._do("SELECT run_json FROM asked")), None)
@@ -303,17 +298,6 @@ class Run(Generic[_Settings]):
     settings: _Settings
     store: Store
 
-    def begin_again(self, settings: _Settings) -> None:
-        """Forget all evidence, and record other settings with which it is made from now on."""
-        self.store.clear()  # first: evidence without settings is asked again, and not taken for that of others
-        (self.folder / RUN_FILE).unlink()
-        self.settings = settings
-        self.record()
-
-    def record(self) -> None:
-        self.settings.write(self.folder)
-        self.store.bind((self.folder / RUN_FILE).read_text(encoding="utf-8"))
-
 
 @contextmanager
 def written_run(folder: str | os.PathLike[str], settings: _Settings) -> Iterator[Run[_Settings]]:
@@ -331,11 +315,11 @@ def written_run(folder: str | os.PathLike[str], settings: _Settings) -> Iterator
         made_with = store.made_with()
         if made_with is not None:  # evidence outlives a run.json that was deleted, and knows one that was edited
             settings.refuse_other(path, type(settings).parsed(made_with, store.path))
-        run = Run(path, settings, store)
-        run.record()
+        settings.write(path)
+        store.bind((path / RUN_FILE).read_text(encoding="utf-8"))
         for left in path.glob(".*.tmp"):  # of a process that was killed
             left.unlink(missing_ok=True)
-        yield run
+        yield Run(path, settings, store)
 
 
 @contextmanager

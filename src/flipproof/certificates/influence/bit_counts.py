@@ -1,10 +1,11 @@
-"""Counts of slots that were flipped together, 64 samples at a time; imported only where numba is installed."""
+"""Counts of slots that were flipped together, 64 samples at a time."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from numba import config
 from numba.core import types
 from numba.extending import intrinsic
 
@@ -33,7 +34,7 @@ def transposed(rows: Any) -> Any:
 
 
 @intrinsic
-def _ones(typing: Any, word: Any) -> Any:
+def _compiled_ones(typing: Any, word: Any) -> Any:
     """The number of ones among the bits of a word."""
 
     def make(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -42,8 +43,12 @@ def _ones(typing: Any, word: Any) -> Any:
     return types.uint64(types.uint64), make
 
 
+# where nothing is compiled, the loops are plain Python
+_ones: Any = (lambda word: int(word).bit_count()) if config.DISABLE_JIT else _compiled_ones
+
+
 @compiled
-def singles(words: Any, voted: Any) -> Any:
+def count_singles(words: Any, voted: Any) -> Any:
     """In how many samples of several sets ``[C, M / 64]`` each slot was flipped, ``[C, N]``."""
     counts = np.zeros((len(voted), len(words)), np.int64)
     for label in range(len(voted)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ from flipproof.certificates import vote_share as by_votes
 from flipproof.certificates.certificate import GRID_LIMIT, Certificate, cut_grid, up_to
 from flipproof.certificates.influence.lead_test import Attack, LeadTest, SignTest
 from flipproof.certificates.influence.statistics import FlipCounts, count_flips
-from flipproof.certificates.influence.worst_set import all_above, some_below
+from flipproof.certificates.influence.worst_set import all_above
 from flipproof.certificates.vote_share import label_pvalue, lower_bound, upper_bound
 from flipproof.noise import EdgeNoise
 
@@ -104,7 +103,7 @@ def from_votes(votes: Votes, *, alpha: float) -> Certificate:
 
 @dataclass
 class _Tests:
-    """Tests of attacks of given sizes: by the vote share, at levels that hold for all sizes at once, and by the lead."""
+    """Tests of attacks by their sizes: by the vote share, at levels that hold for all sizes at once, and by the lead."""
 
     counts: FlipCounts
     noise: EdgeNoise
@@ -117,12 +116,6 @@ class _Tests:
         self.rivals = [label for label in ranked if label != self.top]
         self.samples = int(self.counts.votes.sum())
         self._shares: dict[AlphaSplit, tuple[float, float]] = {}
-
-    @property
-    def grid_split(self) -> AlphaSplit:
-        """For the grid beyond the radius under unequal noise; its share levels are no larger than any size's."""
-        rivals = _SHARE * _RIVALS if len(self.rivals) > 1 else 0.0
-        return AlphaSplit(top=_SHARE - rivals, rivals=rivals, lead=_ROWS)
 
     def split(self, adds: int, removes: int) -> AlphaSplit:
         sizes = {"samples": self.samples, "order": self.counts.order, "num_classes": len(self.rivals) + 1}
@@ -175,11 +168,8 @@ class _Tests:
             flipped = [counts.table(labels, 1)[attack.slots] for labels in sides]
             unflipped = [counts.table(labels, 0) - part for labels, part in zip(sides, flipped, strict=True)]
             return test.passes(*unflipped) and test.passes(*flipped)
-        question, goal, effort = (test, attack, self.top, rivals), test.threshold, _EFFORT * self.samples
-        # a set of harmful slots that fails decides in many cases, and needs few counts
-        if 1 < test.degree < 4 and some_below(counts.few_weights(*question), goal):
-            return False
-        return all_above(counts.weights(*question), goal, effort=effort)
+        weights = counts.weights(test, attack, self.top, rivals)
+        return all_above(weights, test.threshold, effort=_EFFORT * self.samples)
 
 
 def _symmetric_search(tests: _Tests, max_adds: int, max_removes: int) -> tuple[int, NDArray[np.bool_]]:
@@ -193,7 +183,9 @@ def _symmetric_search(tests: _Tests, max_adds: int, max_removes: int) -> tuple[i
 def _search(tests: _Tests, max_adds: int, max_removes: int) -> tuple[int, NDArray[np.bool_]]:
     """Radius and grid for unequal probabilities."""
     rows, columns = min(max_adds, GRID_LIMIT - 1) + 1, min(max_removes, GRID_LIMIT - 1) + 1
-    split = tests.grid_split
+    # for the grid beyond the radius: its share levels are no larger than any size's
+    rivals = _SHARE * _RIVALS if len(tests.rivals) > 1 else 0.0
+    split = AlphaSplit(top=_SHARE - rivals, rivals=rivals, lead=_ROWS)
     parts = 1 / np.arange(1, rows + 1) ** 2
     parts *= split.lead * (1 - 2.0**-40) / parts.sum()
     radius = 0
@@ -241,7 +233,7 @@ def default_split(
     slack = by_votes.slack(noise, adds, removes)
     tests = _lead_tests(attack, slack, order, samples=samples, level=(rest - _SHARE) * alpha)
     needed = 1 - slack + 3.3 * math.sqrt(slack * (1 - slack) / samples)
-    # what all of alpha for the vote share is worth is not given up for little: twice the lost votes must be allowed for
+    # all of alpha for the vote share is worth much: the test of the lead must allow for twice the lost votes
     pays = any(1 - test.needed > 2 * (1 - needed) for test in tests)
     share = _SHARE if pays else rest
     rivals = share * _RIVALS if num_classes > 2 else 0.0
@@ -252,17 +244,11 @@ def _lead_tests(
     attack: Attack, slack: float, order: int, *, samples: int, level: float
 ) -> list[LeadTest] | list[SignTest]:
     """The tests of the lead, of which one must pass: they err with probability ``level`` at most together."""
-    if not attack.exists or level <= 0 or _unanimous(samples, level) <= 1 - slack:
-        return []
+    if not attack.exists or level <= 0 or lower_bound(samples, samples, failure_prob=level) <= 1 - slack:
+        return []  # even unanimous votes are too few
     sign = SignTest.of(attack, samples=samples, level=level)
     if sign is not None:
         return [sign]
     degrees = (3, 4) if order == attack.size == 4 else (min(order, 3),)
     tests = (LeadTest.of(attack, degree, samples=samples, level=level / len(degrees)) for degree in degrees)
     return [test for test in tests if test is not None]
-
-
-@lru_cache(maxsize=4096)
-def _unanimous(samples: int, level: float) -> float:
-    """Lower bound on the share of a class that got all votes."""
-    return float(lower_bound(samples, samples, failure_prob=level))

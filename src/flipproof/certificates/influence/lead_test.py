@@ -138,15 +138,13 @@ class Cells:
 class LeadTest:
     """The test for attacks of one size."""
 
-    top: dict[
-        Kind, float
-    ]  # for each kind of subset, the weight of a vote for the top class in a sample in which it is flipped
+    # for each kind of subset, the weight of a vote for the top class in a sample in which it is flipped
+    top: dict[Kind, float]
     # what a vote for the rival takes off, likewise. ``b`` is nowhere negative, so votes for further classes that are counted
     # for the rival only make the statistic smaller.
     rival: dict[Kind, float]
-    threshold: (
-        float  # the statistic of a set whose attack takes the lead away exceeds it with probability ``level`` at most
-    )
+    # the statistic of a set whose attack takes the lead away exceeds it with probability ``level`` at most
+    threshold: float
     needed: float  # share of votes of the nominal classifier from which on the test is expected to pass for all sets
 
     @property

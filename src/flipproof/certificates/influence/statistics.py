@@ -7,7 +7,7 @@ votes: flips that are not those the classifier saw would make every slot look ha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flipproof.certificates.influence.bit_counts import add_pairs, add_triples, count_singles, transposed
 from flipproof.certificates.influence.lead_test import Attack, Kind, LeadTest
 from flipproof.certificates.influence.worst_set import Quadruples, SetWeights
-from flipproof.certificates.vote_share import FloatArray
-from flipproof.compiling import can_compile
 from flipproof.errors import InputError
 from flipproof.graphs import IntArray
 from flipproof.noise import BLOCK, SampleStream
@@ -32,10 +31,9 @@ Words = NDArray[np.uint64]
 Flips = tuple[NDArray[np.uint8], Labels]
 """Flips of consecutive samples, eight slots a byte, ``[M, N / 8]``, and the labels that were voted on them, ``[M]``."""
 
-_CHUNK = 16 * BLOCK  # samples counted at once; below 2**24, so that float32 products of zeros and ones are exact
+_CHUNK = 16 * BLOCK  # samples counted at once
 _CHUNK_CELLS = 1 << 26  # at most this many flips in memory at once
 _KEPT_BITS = 1 << 29  # at most this many flips are kept for later counts; more are made again
-_FEW = 12  # most harmful slots, among which every set is tried first
 
 
 @dataclass(frozen=True)
@@ -46,39 +44,23 @@ class FlipCounts:
     votes: IntArray  # of every class, ``[C]``
     singles: IntArray  # of every class among the samples in which a slot was flipped, ``[C, N]``
     flips: Callable[[], Iterable[Flips]]  # yields those of all samples, verified
-    words: list[Words]  # the same, a bit per sample of every slot, where they are kept
     _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def table(self, labels: list[int], order: int) -> NDArray[Any]:
-        """Votes for any of the classes among the samples in which ``order`` given slots were all flipped, symmetric."""
+        """Votes for any of the classes among the samples in which ``order`` slots were all flipped, symmetric."""
         if order < 2:
             return np.asarray((self.votes, self.singles)[order][labels].sum(axis=0))
         voted = self._voted(labels)
         if (order, voted) not in self._known:
-            counted = [more for kind, more, *rest in self._known if kind == order and not rest]
+            counted = [key[1] for key in self._known if key[0] == order]
             larger = next((more for more in counted if voted < more and (order, more - voted) in self._known), None)
             if larger is not None:
                 table = self._known[order, larger] - self._known[order, larger - voted]
             else:
-                rows = (flips[self._are(given, voted)] for flips, given in self.flips())
+                rows = (flips[self._are(votes, voted)] for flips, votes in self.flips())
                 table = _count_together(map(_by_slot, rows), self.singles.shape[1], order)
             self._known[order, voted] = table
         return np.asarray(self._known[order, voted])
-
-    def part(self, labels: list[int], order: int, slots: IntArray) -> NDArray[Any]:
-        """The entries of :meth:`table` for a few slots, without making the table."""
-        voted = self._voted(labels)
-        if order < 2 or (order, voted) in self._known:
-            return _taken(self.table(labels, order), slots, order)
-        key, columns = (order, voted, slots.tobytes()), ("columns", slots.tobytes())
-        if columns not in self._known:
-            words = self.words or (_by_slot(flips) for flips, _ in self.flips())
-            self._known[columns] = [part[slots] for part in words]
-        if key not in self._known:
-            masks = (_as_words(self._are(given, voted)) for _, given in self.flips())
-            parts = [words & mask for words, mask in zip(self._known[columns], masks, strict=True)]
-            self._known[key] = _count_together(parts, len(slots), order)
-        return np.asarray(self._known[key])
 
     def _are(self, votes: Labels, labels: frozenset[int]) -> NDArray[np.bool_]:
         """Which votes are for one of the classes."""
@@ -91,29 +73,10 @@ class FlipCounts:
 
     def weights(self, test: LeadTest, attack: Attack, top: int, rivals: list[int]) -> SetWeights:
         """The statistic of a test of the lead over the rivals together, as a sum over the subsets of the attacked set."""
-        weights = self._weights(test, attack, top, rivals)
-        return replace(weights, quadruple=self._quadruples(test, attack, top, rivals)) if test.degree > 3 else weights
-
-    def few_weights(self, test: LeadTest, attack: Attack, top: int, rivals: list[int]) -> SetWeights:
-        """The same for the most harmful slots of every group only, which takes less time; of degree three at most."""
-        ranked, groups = np.argsort(self._shares(top)[attack.slots], kind="stable"), len(attack.groups)
-        few = np.concatenate([ranked[attack.members[ranked] == group][: _FEW // groups] for group in range(groups)])
-        return self._weights(test, attack, top, rivals, few=few)
-
-    def _weights(
-        self, test: LeadTest, attack: Attack, top: int, rivals: list[int], *, few: IntArray | None = None
-    ) -> SetWeights:
-        """The statistic's part of all sets of at most three slots; ``few``: the places of the slots to take."""
-        members = attack.members if few is None else attack.members[few]
         weights: list[NDArray[Any] | None] = [None] * 4
         for order in range(min(test.degree, 3) + 1):
-            votes, lost = (
-                _taken(self.table(labels, order), attack.slots, order)
-                if few is None
-                else self.part(labels, order, attack.slots[few])
-                for labels in ([top], rivals)
-            )
-            gain, price = (_by_group(part, members, len(attack.groups), order) for part in (test.top, test.rival))
+            votes, lost = (_chosen(self.table(labels, order), attack.slots, order) for labels in ([top], rivals))
+            gain, price = (_by_group(part, attack, order) for part in (test.top, test.rival))
             if order == 3:
                 gain, price = gain.astype(np.float32), price.astype(np.float32)
             weights[order] = gain * votes
@@ -121,7 +84,8 @@ class FlipCounts:
         constant, single, double, triple = weights
         assert constant is not None
         counts = tuple(group.count for group in attack.groups)
-        return SetWeights(float(constant), np.asarray(single), double, triple, members, counts)
+        quadruple = self._quadruples(test, attack, top, rivals) if test.degree > 3 else None
+        return SetWeights(float(constant), np.asarray(single), double, triple, attack.members, counts, quadruple)
 
     def _quadruples(self, test: LeadTest, attack: Attack, top: int, rivals: list[int]) -> Quadruples:
         """The statistic's part of all sets of four slots."""
@@ -136,7 +100,7 @@ class FlipCounts:
             later = places[rank + 1 :] - places[rank] - 1
             groups = np.ix_(*(members[rank + 1 :],) * 3)
             votes, lost = (
-                _taken(self._with_three(top, labels, int(places[rank])), later, 3) for labels in ([top], rivals)
+                _chosen(self._with_three(top, labels, int(places[rank])), later, 3) for labels in ([top], rivals)
             )
             return np.asarray(gain[members[rank]][groups] * votes - price[members[rank]][groups] * lost)
 
@@ -146,52 +110,26 @@ class FlipCounts:
 
     def _ranked(self, top: int) -> IntArray:
         """The slots by the top class's share of votes where they are flipped, lowest first; for a quick end of the search."""
-        return np.argsort(self._shares(top), kind="stable").astype(np.int64)
-
-    def _shares(self, top: int) -> FloatArray:
-        """The top class's share of votes where each slot was flipped, ``[N]``."""
-        return np.asarray(self.singles[top] / np.maximum(self.singles.sum(axis=0), 1))
+        shares = self.singles[top] / np.maximum(self.singles.sum(axis=0), 1)
+        return np.argsort(shares, kind="stable").astype(np.int64)
 
     def _with_three(self, top: int, labels: list[int], rank: int) -> NDArray[np.float32]:
         """Votes for several classes together where the slot of a rank and three of higher ranks were flipped."""
         key = ("ranked", top, self._voted(labels))
         if key not in self._known:
             ranked = self._ranked(top)
-            rows = (flips[self._are(voted, key[2])] for flips, voted in self.flips())
+            rows = (flips[self._are(votes, key[2])] for flips, votes in self.flips())
             self._known[key] = [np.packbits(np.unpackbits(part, axis=1)[:, ranked], axis=1) for part in rows]
         byte, bit = rank // 8, 128 >> rank % 8
         flipped = (_by_slot(flips[flips[:, byte] & bit > 0])[rank + 1 :] for flips in self._known[key])
         return _count_together(flipped, self.singles.shape[1] - rank - 1, 3)
 
 
-def _count_singles(words: Words, labels: Labels, classes: int) -> IntArray:
-    """In how many of the samples of each class a slot was flipped, ``[C, N]``."""
-    if can_compile():
-        from flipproof.certificates.influence import bit_counts
-
-        return np.asarray(bit_counts.singles(words, np.array([_as_words(labels == label) for label in range(classes)])))
-    voted = np.eye(classes, dtype=np.float32)[labels]
-    return np.asarray((_unpacked(words)[:, : len(labels)] @ voted).T.astype(np.int64))
-
-
 def _count_together(parts: Iterable[Words], slots: int, order: int) -> NDArray[Any]:
-    """In how many of the samples two or three slots were all flipped, symmetric; whole numbers, whoever counts them."""
+    """In how many of the samples two or three slots were all flipped, symmetric."""
     table = np.zeros((slots,) * order, dtype=np.float64 if order == 2 else np.float32)
     for words in parts:
-        if can_compile():
-            from flipproof.certificates.influence import bit_counts
-
-            (bit_counts.add_pairs if order == 2 else bit_counts.add_triples)(words, table)
-            continue
-        bits = _unpacked(words[:slots])
-        if order == 2:
-            table += bits @ bits.T
-            continue
-        for first in range(slots - 2):
-            rest = bits[first + 1 :, bits[first] > 0]
-            table[first, first + 1 :, first + 1 :] += rest @ rest.T
-            table[first + 1 :, first, first + 1 :] = table[first, first + 1 :, first + 1 :]
-            table[first + 1 :, first + 1 :, first] = table[first, first + 1 :, first + 1 :]
+        (add_pairs if order == 2 else add_triples)(words, table)
     return table
 
 
@@ -199,12 +137,7 @@ def _by_slot(packed: NDArray[np.uint8]) -> Words:
     """For flips of ``M`` samples, eight slots a byte ``[M, N / 8]``, a bit per sample ``[8 ceil(N / 8), M / 64]``."""
     rows = np.zeros((len(packed) + -len(packed) % 64, packed.shape[1]), dtype=np.uint8)
     rows[: len(packed)] = packed
-    if not can_compile():
-        columns = np.ascontiguousarray(np.unpackbits(rows, axis=1).T)
-        return np.packbits(columns, axis=1, bitorder="little").view(np.uint64)
-    from flipproof.certificates.influence import bit_counts
-
-    return np.asarray(bit_counts.transposed(rows)).view(np.uint64)
+    return np.asarray(transposed(rows)).view(np.uint64)
 
 
 def _as_words(samples: NDArray[np.bool_]) -> Words:
@@ -214,25 +147,20 @@ def _as_words(samples: NDArray[np.bool_]) -> Words:
     return np.packbits(padded, bitorder="little").view(np.uint64)
 
 
-def _unpacked(words: Words) -> NDArray[np.float32]:
-    """Zeros and ones, ``[N, M]``."""
-    return np.unpackbits(words.view(np.uint8), axis=1, bitorder="little").astype(np.float32)
-
-
-def _taken(table: NDArray[Any], slots: IntArray, order: int) -> NDArray[Any]:
-    """The table's entries for the given slots."""
+def _chosen(table: NDArray[Any], slots: IntArray, order: int) -> NDArray[Any]:
+    """The table's entries for some slots."""
     if order == 0 or (len(slots) == len(table) and np.array_equal(slots, np.arange(len(table)))):
         return table
     return np.asarray(table[np.ix_(*(slots,) * order)])
 
 
-def _by_group(values: dict[Kind, float], members: IntArray, groups: int, order: int) -> FloatArray:
+def _by_group(values: dict[Kind, float], attack: Attack, order: int) -> NDArray[Any]:
     """The value of each subset's kind: a number where there is one kind, else ``[n]``, ``[n, n]`` or ``[n, n, n]``."""
-    table = _kinds(values, groups, order)
-    return table.reshape(()) if groups == 1 else np.asarray(table[np.ix_(*(members,) * order)])
+    table = _kinds(values, len(attack.groups), order)
+    return table.reshape(()) if len(attack.groups) == 1 else np.asarray(table[np.ix_(*(attack.members,) * order)])
 
 
-def _kinds(values: dict[Kind, float], groups: int, order: int) -> FloatArray:
+def _kinds(values: dict[Kind, float], groups: int, order: int) -> NDArray[Any]:
     """The value of every kind of subset, by the groups of its slots, ``[groups] * order``."""
     kinds = [tuple(map(row.count, range(groups))) for row in product(range(groups), repeat=order)]
     # a kind that no attacked set has (two slots of a group of which one is taken) is never read
@@ -242,17 +170,14 @@ def _kinds(values: dict[Kind, float], groups: int, order: int) -> FloatArray:
 def count_flips(votes: Votes, order: int) -> FlipCounts:
     """Count votes and flipped slots; refuses if the flips are not those that the classifier saw."""
     classes, slots = votes.num_classes, votes.graph.num_slots
-    singles, kept, kept_words = np.zeros((classes, slots), dtype=np.int64), list[Flips](), list[Words]()
+    singles, kept = np.zeros((classes, slots), dtype=np.int64), list[Flips]()
     few = len(votes) * slots <= _KEPT_BITS
     for flips, labels in _verified_flips(votes):
-        words = _by_slot(flips)
-        singles += _count_singles(words, labels, classes)[:, :slots]
+        voted = np.array([_as_words(labels == label) for label in range(classes)])
+        singles += count_singles(_by_slot(flips), voted)[:, :slots]
         if few:
             kept.append((flips, labels))
-            kept_words.append(words)
-    return FlipCounts(
-        order, votes.counts, singles, (lambda: kept) if few else partial(_verified_flips, votes), kept_words
-    )
+    return FlipCounts(order, votes.counts, singles, (lambda: kept) if few else partial(_verified_flips, votes))
 
 
 def _verified_flips(votes: Votes) -> Iterator[Flips]:

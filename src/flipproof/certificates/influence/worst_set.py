@@ -1,11 +1,11 @@
-"""The worst attacked set: whether a sum of weights over the subsets of S is above a goal for *every* S of a given kind.
+"""The worst attacked set: whether a sum of weights over the subsets of S is above a goal for *every* S of a kind.
 
 Weights of slots and pairs are spread over the triples (or pairs) that hold them, so that the sum over S is a third of the sum of
 its rows, where the row of a slot is the sum over the triples with that slot. A row is at least the sum of the smallest entries
 that it could consist of. Slots that this excludes are dropped and the bound is taken again; where it does not decide, the sets
 are divided by their most harmful slot (branch and bound). A search that takes too long ends with "no".
 
-Sets of four slots may have a weight of their own. These are never all in memory: the sets with a given slot are sets of three of
+Sets of four slots may have a weight of their own. These are never all in memory: the sets with one slot are sets of three of
 the other slots, and their weight joins that of the triple.
 """
 
@@ -14,9 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import combinations, product
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,46 +54,6 @@ class SetWeights:
     def size(self) -> int:
         """Slots of a set."""
         return sum(self.counts)
-
-
-def some_below(weights: SetWeights, goal: float) -> bool:
-    """Whether the sum of the weights of all subsets of S is not above the goal for at least one S; tries every S."""
-    sets = _all_sets(tuple(np.bincount(weights.members, minlength=len(weights.counts)).tolist()), weights.counts)
-    if not len(sets):
-        return False
-    values = weights.constant + sets @ weights.single
-    if weights.double is not None:
-        values += ((sets @ _distinct(weights.double)) * sets).sum(axis=1) / 2
-    if weights.triple is not None:
-        cube = _distinct(weights.triple)
-        pairs = (sets @ cube.reshape(len(cube), -1)).reshape(-1, *cube.shape[1:])
-        values += np.einsum("spq,sp,sq->s", pairs, sets, sets, optimize=True) / 6
-    return bool(values.min() <= goal)
-
-
-@lru_cache(maxsize=256)
-def _all_sets(sizes: tuple[int, ...], counts: tuple[int, ...]) -> FloatArray:
-    """Every set with ``counts`` slots of the groups, as ones in a row, ``[sets, slots]``; slots stand group by group."""
-    starts = np.cumsum([0, *sizes[:-1]]).tolist()
-    choices = (
-        combinations(range(start, start + size), count)
-        for start, size, count in zip(starts, sizes, counts, strict=True)
-    )
-    chosen = [sum(parts, ()) for parts in product(*choices)]
-    sets = np.zeros((len(chosen), sum(sizes)))
-    for row, slots in enumerate(chosen):
-        sets[row, list(slots)] = 1
-    return sets
-
-
-def _distinct(table: NDArray[np.floating]) -> FloatArray:
-    """The table, double precision, with 0 where a slot stands twice."""
-    distinct, diagonal = table.astype(np.float64), np.arange(len(table))
-    for first, second in combinations(range(table.ndim), 2):
-        places: list[Any] = [slice(None)] * table.ndim
-        places[first] = places[second] = diagonal
-        distinct[tuple(places)] = 0
-    return distinct
 
 
 def all_above(weights: SetWeights, goal: float, *, effort: int) -> bool:

@@ -1,7 +1,7 @@
 """The certificate: what is guaranteed about one prediction; and its evidence: everything a model said about one graph.
 
 A certificate is a re-reading of its evidence, which is stored as one npz file without pickle: named arrays beside a plain JSON
-description. Node features are not stored: no certificate reads them.
+description. Node features are not stored unless they were under noise: no other certificate reads them.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from flipproof.noise import EdgeNoise
 
 GRID_LIMIT = 64
 
+
+EDGE_AXES = ("additions", "removals")
 
 NODE_CHANGES = ("removed", "added", "changed")
 """What can happen to a node."""
@@ -72,12 +74,14 @@ class Certificate:
         p_upper: Upper bound on every other class's share.
         noise: The noise of the smoothed classifier.
         num_slots: Node pairs of the graph that can be flipped, ``N``.
-        grid: Which attacks of ``[additions, removals]`` are withstood; cut at the first row and column without any, at most
-            64 each way.
+        grid: Which attacks are withstood, by the numbers of changes that :attr:`axes` names; by default
+            ``[additions, removals]``. Cut at the first row and column without any, at most 64 each way.
         order: Highest order of influences in use, or largest number of flips tried together; 0 for the votes alone.
         votes_radius: The radius that the vote share alone would have given.
         seed: Seed of the noise, where known.
         node_radii: Flips withstood together with changes of nodes, where requested.
+        axes: The kinds of changes along the axes of the grid: under noise on features ``("flips", "changed labels")``, say.
+        feature_radius: Changed labels or bits withstood with edges untouched, under noise on features; -1 when it abstains.
     """
 
     label: int | None
@@ -95,6 +99,8 @@ class Certificate:
     votes_radius: int = -1
     seed: int | None = None
     node_radii: NodeRadii | None = None
+    axes: tuple[str, ...] = EDGE_AXES
+    feature_radius: int | None = None
 
     @property
     def abstains(self) -> bool:
@@ -104,12 +110,20 @@ class Certificate:
     @property
     def adds_radius(self) -> int:
         """Flips withstood from an attacker who only adds edges: the radius, or more as far as the grid (64) tells."""
-        return max(self.radius, _run(self.grid[:, 0]) if self.grid.size else -1)
+        return max(self.radius, _run(self.edge_grid[:, 0]) if self.grid.size else -1)
 
     @property
     def removes_radius(self) -> int:
         """Flips withstood from an attacker who only removes edges: the radius, or more as far as the grid (64) tells."""
-        return max(self.radius, _run(self.grid[0]) if self.grid.size else -1)
+        return max(self.radius, _run(self.edge_grid[0]) if self.grid.size else -1)
+
+    @property
+    def edge_grid(self) -> NDArray[np.bool_]:
+        """Which attacks of ``[additions, removals]`` are withstood with features untouched."""
+        if self.axes[:2] == EDGE_AXES:
+            of_features = (0,) * (len(self.axes) - 2)
+            return self.grid[:, :, *of_features] if self.grid.size else np.zeros((0, 0), dtype=np.bool_)
+        return cut_grid(up_to(self.radius, GRID_LIMIT, GRID_LIMIT))
 
     def __eq__(self, other: object) -> bool:
         return self.to_dict() == other.to_dict() if isinstance(other, Certificate) else NotImplemented
@@ -123,7 +137,16 @@ class Certificate:
         return (
             f"class {self.label}, certified against {flips} ({self.method}, alpha {self.alpha:g}, "
             f"{self.samples:,} samples, share of votes at least {self.p_lower:.4f})"
-            f"{'' if self.node_radii is None else f'; {self.node_radii}'}"
+            f"{'' if self.node_radii is None else f'; {self.node_radii}'}{self._of_features}"
+        )
+
+    @property
+    def _of_features(self) -> str:
+        if self.feature_radius is None:
+            return ""
+        kind = self.axes[-1].split()[-1][:-1]  # label or bit
+        return (
+            f"; with edges untouched against any {self.feature_radius} changed {kind}{'s' * (self.feature_radius != 1)}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -142,6 +165,8 @@ class Certificate:
             "p_add": None if noise is None else noise.p_add,
             "p_remove": None if noise is None else noise.p_remove,
             **{name: getattr(self, name) for name in ("num_slots", "seed")},
+            "feature_radius": self.feature_radius,
+            "axes": list(self.axes),
             "grid": self.grid.astype(int).tolist(),
         }
 
@@ -211,7 +236,7 @@ class Evidence(ABC):
     """What a model said about one graph."""
 
     kind: ClassVar[str]  # tells one kind of evidence from another in a file
-    graph: Graph  # the clean graph, without node features once it was stored
+    graph: Graph  # the clean graph, once it was stored without node features, unless they were under noise
     num_classes: int  # declared classes, including those that were never answered
     compared: int = 0  # answers of the model that were compared with a second one
     differing: int = 0  # of these, what a shortcut to the model answered otherwise than the model itself

@@ -90,7 +90,14 @@ class Defence(ABC):
 
     def check(self, classifier: DefendedClassifier, graphs: Sequence[Graph], request: Any = None) -> None:
         """Refuse, before any long work, what would make a certificate false or asking fail; by default by trying the model."""
-        classifier.guard.check(graphs, self.trial_noise)
+        classifier.check_model(graphs, request)
+
+    def refuse(self, classifier: DefendedClassifier, graphs: Sequence[Graph], request: Any = None) -> None:  # noqa: B027
+        """Refuse what can be told without asking the model; part of the default of :meth:`check`."""
+
+    def tried_on(self, graph: Graph) -> Graph:
+        """The graph that a model is tried on and its path chosen by: node features that an attacker can change are hidden."""
+        return graph
 
     @abstractmethod
     def ask(self, classifier: DefendedClassifier, graph: Graph, request: Any, run: Run = map) -> Evidence:
@@ -276,12 +283,21 @@ class DefendedClassifier:
     def check_ahead(self, graphs: Sequence[Graph], request: Any = None) -> None:
         """As :meth:`check`, but the model is tried on a few graphs only; :func:`ask_all` tries it on each of the others."""
         if self._tries_every_graph:
-            self.guard.check(graphs, self.defence.trial_noise, first=_TRIED_FIRST)
+            self.check_model(graphs, request, first=_TRIED_FIRST)
         else:
             self.check(graphs, request)
 
+    def check_model(self, graphs: Sequence[Graph], request: Any = None, *, first: int | None = None) -> None:
+        """Refuse graphs, request or model; the model is tried on the ``first`` graphs, by default on all."""
+        self.defence.refuse(self, graphs, request)
+        self.guard.check_features(graphs)
+        self.guard.check_model(
+            [self.defence.tried_on(graph) for graph in graphs], self.defence.trial_noise, first=first
+        )
+
     def try_on(self, graph: Graph) -> None:
         """Try the model on a graph on which :meth:`check_ahead` has not tried it; refuses as :meth:`check` does."""
+        graph = self.defence.tried_on(graph)
         if self._tries_every_graph and self.guard.untried(graph):
             self.guard.try_on(graph, self.defence.trial_noise)
             self.guard.passed(graph)

@@ -213,6 +213,9 @@ class GraphClassification(Task):
 
     def _outcome(self, batch: Padded, copies: int, draws: Draws, *, validation: bool = False) -> Outcome:
         adjacency = self.view.adjacency(batch, copies, draws, validation=validation)
+        batch = batch._replace(
+            own=self.view.own(batch, copies, draws, validation=validation)
+        )  # from here on, of each copy
         if self.flips and not self.attacked:
             room = self.view.room(batch, copies, draws, validation=validation)
             adjacency = self._worst(batch, adjacency, room, draws)
@@ -226,7 +229,7 @@ class GraphClassification(Task):
     def _logits(self, batch: Padded, adjacency: Tensor) -> Tensor:
         copies = len(adjacency) // len(batch.labels)
         mask = batch.mask.repeat(copies, 1)
-        own = None if batch.own is None else batch.own.repeat(copies, 1, 1)
+        own = None if batch.own is None else batch.own.repeat(len(adjacency) // len(batch.own), 1, 1)
         x = self.features.dense(adjacency, mask, own)
         x = x.to(torch.float32) if x.is_floating_point() else x
         logits = self._answer(*(part.to(self.device) for part in (x, adjacency, mask)))

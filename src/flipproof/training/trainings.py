@@ -104,6 +104,7 @@ def train_voting(
     graphs: Iterable[Any],
     *,
     groups: int | EdgeGroups,
+    feature_groups: int = 1,
     renumber: bool = False,
     flips: int = 0,
     copies: int = 1,
@@ -115,13 +116,14 @@ def train_voting(
         model: As for :func:`train`.
         graphs: Labelled graphs, in any form the library accepts.
         groups: Number of groups, or the groups themselves.
+        feature_groups: Number of feature groups; each copy shows the node features of a random one.
         renumber: Number the nodes of every graph at random before they are hashed, for data whose node numbers mean nothing.
         flips: Number of pairs to train against: every sub-graph is replaced by the worst of several variants with this many pairs
             of its group flipped, which raises the price of votes.
         copies: Sub-graphs per graph and step.
         **shared: The other arguments of :func:`train`.
     """
-    view = SubGraphs(groups, renumber=renumber)
+    view = SubGraphs(groups, renumber=renumber, feature_groups=feature_groups)
     return _fit(GraphClassification, model, graphs, view=view, flips=flips, copies=copies, **shared)
 
 

@@ -125,6 +125,20 @@ class Certificate:
             return self.grid[:, :, *of_features] if self.grid.size else np.zeros((0, 0), dtype=np.bool_)
         return cut_grid(up_to(self.radius, GRID_LIMIT, GRID_LIMIT))
 
+    def radius_beside(self, changes: int) -> int:
+        """Flips withstood beside any ``changes`` changed nodes, labels or bits; -1 where that is not certified."""
+        if not changes:
+            return self.radius
+        if self.node_radii is not None and changes <= self.node_radii.nodes:
+            return self.node_radii.changed
+        of_edges = sum(axis in (*EDGE_AXES, "flips") for axis in self.axes)
+        shape = self.grid.shape
+        if self.feature_radius is None or min(shape[of_edges:], default=0) <= changes:
+            return -1
+        each = np.indices(shape)
+        flips, beside = each[:of_edges].sum(axis=0), each[of_edges:].sum(axis=0) <= changes
+        return int(min(*shape[:of_edges], flips[beside & ~self.grid].min(initial=self.radius + 1))) - 1
+
     def __eq__(self, other: object) -> bool:
         return self.to_dict() == other.to_dict() if isinstance(other, Certificate) else NotImplemented
 

@@ -17,7 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flipproof.certificates.certificate import EDGE_AXES, GRID_LIMIT, Certificate, ClassCell, Evidence, WeakSpots, cut_grid
+from flipproof.certificates.certificate import (
+    EDGE_AXES,
+    GRID_LIMIT,
+    Certificate,
+    ClassCell,
+    Evidence,
+    WeakSpots,
+    cut_grid,
+)
 from flipproof.certificates.crossed_votes import withstood
 from flipproof.certificates.prices import Prices, Purchase, cheapest_purchase, contest, price_table, priced_grid
 from flipproof.checks import checked_count

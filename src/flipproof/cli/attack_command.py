@@ -35,6 +35,9 @@ class AttackOptions(OutputOptions, WorkerOptions, ModelDataOptions, FolderOption
     JOINED = ("settings",)
 
     budget: int = option("Largest number of edge flips to try.", 5, least=0)
+    changes: int = option(
+        "Largest number of node labels, or bits of the node features, to change beside the flips.", 0, least=0
+    )
     attacks: str = option("Names joined by commas: random, greedy, exhaustive, gradient, known.", "greedy")
     samples: int = option("Number of noisy copies per candidate, where the defence samples.", 128)
     confirm_samples: int = option("Number of fresh noisy copies that confirm a success.", 10_000)
@@ -51,7 +54,9 @@ def attack(options: AttackOptions) -> Result:
     names = [name.strip() for name in options.attacks.split(",")]
     for name in names:
         by_name(name)
-    constraints = {"adds": options.adds, "removes": options.removes}
+    constraints: dict[str, int] = {"adds": options.adds, "removes": options.removes}
+    if options.changes:
+        constraints["changes"] = options.changes
     search: Search = {
         "samples": checked_samples(options.samples),
         "confirm_samples": checked_samples(options.confirm_samples, "confirm_samples"),

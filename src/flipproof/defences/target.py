@@ -1,19 +1,22 @@
 """What is attacked, the model itself or a defence around it, as a batched margin over sets of flips.
 
-A set of flips is a row of positions, each once; -1 fills up shorter rows. Position ``i`` is ``graph.slots[i]``.
+A set of flips is a row of positions, each once; -1 fills up shorter rows. Position ``i`` is ``graph.slots[i]``, and position
+``N + i`` the change of entry ``i`` of the node features, row by row: a node's new label, or a bit that flips.
 """
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates.vote_share import checked_alpha, label_pvalue
 from flipproof.checks import checked_samples, checked_seed
+from flipproof.defences.changed_nodes import with_changes
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, pairs_of_slots
 from flipproof.noise import EdgeNoise, NoisyBatch, keyed_draws, noisy_states
@@ -92,16 +95,37 @@ class Target(ABC):
     def evaluate(self, flips: IntArray) -> Outcome:
         flips = flips if self.room is None else flips[: self.room]
         self.calls += self.cost * len(flips)
-        size = max(1, _MOST_ENTRIES // max(1, self.graph.num_slots * self.cost))
-        parts = [_NOTHING]
-        for start in range(0, len(flips), size):
-            part = flips[start : start + size]
-            states = np.repeat(self.graph.slot_states[None], len(part), axis=0)
-            row, place = np.nonzero(part >= 0)
-            states[row, part[row, place]] ^= True
-            parts.append(self._evaluate(states))
-        names = ("margins", "guides", "fooled")
-        return Outcome(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+        pairs, parts, places = self.graph.num_slots, [_NOTHING], [np.zeros(0, dtype=np.int64)]
+        size = max(1, _MOST_ENTRIES // max(1, pairs * self.cost))
+        entries = np.sort(
+            np.pad(np.where(flips < pairs, -1, flips - pairs), ((0, 0), (0, 1)), constant_values=-1), axis=1
+        )
+        kinds, kind = np.unique(entries, axis=0, return_inverse=True)
+        for number, changes in enumerate(kinds):
+            target, rows = self.changed(changes[changes >= 0]), np.flatnonzero(kind.ravel() == number)
+            for start in range(0, len(rows), size):
+                part = flips[rows[start : start + size]]
+                states = np.repeat(self.graph.slot_states[None], len(part), axis=0)
+                row, place = np.nonzero((part >= 0) & (part < pairs))
+                states[row, part[row, place]] ^= True
+                parts.append(target._evaluate(states))
+            places.append(rows)
+        names, order = ("margins", "guides", "fooled"), np.argsort(np.concatenate(places))
+        return Outcome(*(np.concatenate([getattr(part, name) for part in parts])[order] for name in names))
+
+    def changed(self, entries: IntArray) -> Self:
+        """The same target on the graph after changes of these entries of its node features."""
+        return self.seeing(with_changes(self.graph, entries)) if len(entries) else self
+
+    def shown(self, features: Any) -> Any:
+        """Node features as every copy shows them, linear in the graph's ``[n, d]`` (a tensor): ``[1, n, d]`` for all alike."""
+        return features[None]
+
+    def seeing(self, graph: Graph) -> Self:
+        """The same target on a graph with the same edges and other node features."""
+        target = copy.copy(self)
+        target.graph = graph
+        return target
 
     def known(self) -> IntArray:
         """Sets of flips that the defence itself came across and that should succeed, ``[K, d]``; none by default."""
@@ -175,9 +199,13 @@ class CopiesTarget(Target):
     def _copies(self, graph: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """``if_empty`` and ``if_edge``."""
 
+    def of_copies(self, copies: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """The logits of all copies ``[B, S, N]`` of several candidates, ``[B S, C]``."""
+        return self.logits(copies.reshape(-1, copies.shape[-1]))
+
     def _evaluate(self, states: NDArray[np.bool_]) -> Outcome:
         copies = np.where(states[:, None, :], self.if_edge, self.if_empty)
-        logits = self.logits(copies.reshape(-1, states.shape[1]))
+        logits = self.of_copies(copies)
         soft = np.tanh(self._margins(logits)).reshape(len(states), self.cost).mean(axis=1)
         votes = logits.argmax(axis=1).reshape(len(states), self.cost)
         counts = (votes[:, :, None] == np.arange(self.classifier.num_classes)).sum(axis=1).astype(np.float64)

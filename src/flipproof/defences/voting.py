@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flipproof.certificates.certificate import Certificate
-from flipproof.certificates.group_votes import GroupVotes, certify_group_votes
+from flipproof.certificates.group_votes import GroupVotes
 from flipproof.certificates.prices import MOST_PRICED, Prices
 from flipproof.checks import checked_integer
 from flipproof.classifiers import DEFAULT_MEMORY, Classifier
@@ -435,12 +435,31 @@ class VotingTarget(CopiesTarget):
     """The majority over hashed sub-graphs: copy ``t`` keeps the edges of group ``t``. Exact; ties go to the smaller label."""
 
     def __init__(self, voting: Voting, defended: DefendedClassifier, graph: Graph, effort: Effort) -> None:
-        self.voting, count = voting, voting.groups.count
+        self.voting, count = voting, voting.groups.count * voting.feature_groups
         super().__init__(defended, graph, effort, copies=count, what="groups", remedy="attack smaller graphs")
 
     def _copies(self, graph: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        kept = self.voting.groups.of_slots(graph.slots, graph.num_nodes) == np.arange(self.cost)[:, None]
+        groups = self.voting.groups
+        kept = groups.of_slots(graph.slots, graph.num_nodes) == np.arange(self.cost)[:, None] % groups.count
         return np.zeros_like(kept), kept
+
+    def shown(self, features: Any) -> Any:
+        groups, number = self.voting.groups, self.voting.feature_groups
+        if number == 1:
+            return super().shown(features)
+        inside = groups.of_nodes(len(features), number) == np.arange(self.cost)[:, None] // groups.count
+        return features * features.new_tensor(inside)[:, :, None]
+
+    def of_copies(self, copies: NDArray[np.bool_]) -> NDArray[np.float64]:
+        shown = self.voting.groups.shown(self.graph, self.voting.feature_groups)
+        parts = np.split(copies, len(shown), axis=1)
+        logits = [
+            self.seeing(graph)
+            .logits(part.reshape(-1, copies.shape[-1]))
+            .reshape(len(copies), -1, self.defended.num_classes)
+            for graph, part in zip(shown, parts, strict=True)
+        ]
+        return np.concatenate(logits, axis=1).reshape(-1, self.defended.num_classes)
 
     def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
         fooled: NDArray[np.bool_] = counts.argmax(axis=1) != self.label

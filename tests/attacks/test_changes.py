@@ -142,7 +142,7 @@ def test_the_relaxation_is_the_model_and_its_slope_the_derivative(kind: str, fea
         graph.slot_states,
         *(getattr(target, name, np.full((1, graph.num_slots), name == "if_edge")) for name in ("if_edge", "if_empty")),
     )
-    wanted = changed.of_copies(copies[None]) if feature_groups else changed.logits(copies)
+    wanted = changed.logits(copies)
     own = relaxation._changed(torch.from_numpy(at[graph.num_slots :]))
     states = torch.from_numpy(copies.astype(np.float64))
     assert relaxation.logits(states, own).detach().numpy() == pytest.approx(wanted, abs=1e-9)

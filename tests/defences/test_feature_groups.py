@@ -32,8 +32,8 @@ def attacked(graph: fp.Graph, flips: int, changes: int) -> list[fp.Graph]:
             features = graph.node_features.copy()
             features[list(nodes)] = np.eye(width)[list(labels)]
             made = graph.replaced(node_features=features)
-            for chosen in itertools.combinations(range(len(pairs)), flips):
-                result.append(made.flipped(pairs[list(chosen)]) if flips else made)
+            sets = itertools.combinations(range(len(pairs)), flips)
+            result += [made.flipped(pairs[list(chosen)]) if flips else made for chosen in sets]
     return result
 
 

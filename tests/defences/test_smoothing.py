@@ -336,7 +336,9 @@ def test_certificates_are_frozen_and_print_well(smooth: fp.SmoothedClassifier) -
         "class 0, certified against any 1 edge flip ("
     )
     assert "label=2" in repr(certificate)
-    assert repr(smooth) == "SmoothedClassifier(function, Smoothing(noise=EdgeNoise(keep=0.85)), num_classes=3)"
+    assert repr(smooth) == (
+        "SmoothedClassifier(function, Smoothing(noise=EdgeNoise(keep=0.85), feature_noise=None), num_classes=3)"
+    )
     with pytest.raises(FrozenInstanceError):
         certificate.radius = 99  # type: ignore[misc]
     with pytest.raises(ValueError, match="read-only"):

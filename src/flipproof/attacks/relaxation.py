@@ -122,16 +122,28 @@ class Relaxation:
         return slope.numpy().astype(np.float64)
 
     def _changed(self, changes: Tensor) -> Tensor | None:
-        """The node features of every copy, linear in changes of entries ``[n d]``; none, or no changes, for clean ones."""
-        own = self.classifier.own_features(self.target.batch(self.graph.slot_states[None]))
-        if own is None:
+        """The node features in every copy, for changes of entries ``[n d]`` in [0, 1]; ``None`` where there are none.
+
+        They are linear in each node's label, and in each bit: mixed from what copies show if all nodes have the same.
+        """
+        clean = self.graph.node_features
+        if clean is None or not len(changes):
             return None
-        if len(changes):
-            own, features = own.to(self.dtype), self.graph.node_features
-            weights = changes.view(own.shape).to(own.device)
-            labels = features is not None and are_labels(features)
-            own = own * (1 - weights.sum(dim=1, keepdim=True)) + weights if labels else own + weights * (1 - 2 * own)
-        return self.target.shown(own)[: self.copies]
+        own = torch.from_numpy(clean.copy()).to(self.dtype)
+        weights, labels = changes.view(own.shape), are_labels(clean)
+        if labels:
+            own = own * (1 - weights.sum(dim=1, keepdim=True)) + weights
+            alike, parts = np.eye(clean.shape[1])[:, None], own.T.unsqueeze(2)
+        else:
+            own = own + weights * (1 - 2 * own)
+            alike, parts = np.array([0.0, 1.0])[:, None, None], torch.stack([1 - own, own])
+        mixed = torch.zeros(1, *own.shape, dtype=self.dtype)
+        for rows, part in zip(alike, parts, strict=True):
+            graph = self.graph.replaced(node_features=np.broadcast_to(rows, clean.shape).astype(clean.dtype))
+            shown = self.target.features_of(graph)
+            shown = graph.node_features[None] if shown is None else shown[: self.copies]
+            mixed = mixed + torch.from_numpy(np.array(shown)).to(self.dtype) * part
+        return mixed.to(self.classifier.device)
 
     def logits(self, states: Tensor, own: Tensor | None = None) -> Tensor:
         """The module's logits for slots in [0, 1], ``[B, N]``, on the CPU; by default for the graph's own node features."""
@@ -142,7 +154,9 @@ class Relaxation:
         adjacency = adjacency.to(self.classifier.device)
         mask = torch.ones(count, n, dtype=torch.bool, device=adjacency.device)
         if own is None:
-            own = self.classifier.own_features(self.target.batch(self.graph.slot_states[None]))
+            own = self.classifier.own_features(
+                self.target.batch(np.repeat(self.graph.slot_states[None], count, axis=0))
+            )
         rows = None if own is None else own.expand(count, *own.shape[-2:])
         seen = adjacency
         if isinstance(self.classifier.features, Function):

@@ -407,8 +407,8 @@ def _greedy_search(target: Target, space: Space, rng: np.random.Generator) -> Be
 def _exhaustive_search(target: Target, space: Space, rng: np.random.Generator) -> Best:
     if target.room is None and space.count > _MOST_SETS:
         raise InputError(
-            f"the exhaustive attack tries at most {_MOST_SETS:,} sets of flips; here there are {space.count:,} (lower the budget, or "
-            "set max_calls)"
+            f"the exhaustive attack tries at most {_MOST_SETS:,} sets of flips; here there are {space.count:,} (lower the "
+            "budget, or set max_calls)"
         )
     best = Best.nothing()
     for size in range(1, space.size + 1):

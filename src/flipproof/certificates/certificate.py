@@ -121,8 +121,9 @@ class Certificate:
     def edge_grid(self) -> NDArray[np.bool_]:
         """Which attacks of ``[additions, removals]`` are withstood with features untouched."""
         if self.axes[:2] == EDGE_AXES:
-            of_features = (0,) * (len(self.axes) - 2)
-            return self.grid[:, :, *of_features] if self.grid.size else np.zeros((0, 0), dtype=np.bool_)
+            if not self.grid.size:
+                return np.zeros((0, 0), dtype=np.bool_)
+            return self.grid.reshape(*self.grid.shape[:2], -1)[:, :, 0]
         return cut_grid(up_to(self.radius, GRID_LIMIT, GRID_LIMIT))
 
     def radius_beside(self, changes: int) -> int:

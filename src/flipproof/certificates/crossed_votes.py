@@ -1,7 +1,7 @@
 """Votes of edge groups crossed with feature groups: which flips and changed nodes together the majority withstands.
 
-Cell ``(j, t)`` of ``S x T`` is the vote of the sub-graph with the edges of group ``t`` and the features of the nodes of group ``j``.
-A flip can change the cells of one column, a changed node those of one row. Against a rival ``B`` of the winner ``A``, a cell that
+Cell ``(j, t)`` of ``S x T`` is the vote of the sub-graph with the edges of group ``t`` and the features of the nodes of group
+``j``. A flip can change the cells of one column, a changed node those of one row. Against a rival ``B`` of the winner ``A``, a cell that
 changes gains at most ``[it votes A] + [it does not vote B]``, and ``B`` overtakes if the gains exceed ``N_A - N_B - [B < A]``. So
 an attack of ``r`` flips and ``s`` changed nodes gains at most the largest sum over the union of ``r`` columns and ``s`` rows.
 
@@ -9,8 +9,8 @@ an attack of ``r`` flips and ``s`` changed nodes gains at most the largest sum o
 columns are taken: the best columns are those that add most. The maximum over all sets of rows is therefore the maximum over all
 sets of rows and columns. Sets are tried of whichever side is smaller. Gains are not negative, so more flips never gain less. ∎
 
-GNNCert (Xia et al., ICLR 2024) counts ``2 (r S + s T)``, which no union exceeds: ``r`` columns have ``r S`` cells, ``s`` rows ``s T``,
-those that cross are in both, and no cell gains more than 2.
+GNNCert (Xia et al., ICLR 2024) counts ``2 (r S + s T)``, which no union exceeds: ``r`` columns have ``r S`` cells, ``s`` rows
+``s T``, those that cross are in both, and no cell gains more than 2.
 """
 
 from __future__ import annotations

@@ -289,10 +289,14 @@ def _crossed(votes: GroupVotes) -> tuple[tuple[int, int], NDArray[np.bool_]]:
     pairs = votes.groups.addable(graph) | votes.groups.removable(graph)
     table = withstood(votes.labels.reshape(number, -1), votes.num_classes, nodes, pairs)
     limits = graph.num_slots, graph.num_nodes
-    radii = [limit if alone.all() else int(alone.argmin()) - 1 for limit, alone in zip(limits, (table[:, 0], table[0]))]
+    flips, changes = (
+        limit if alone.all() else int(alone.argmin()) - 1
+        for limit, alone in zip(limits, (table[:, 0], table[0]), strict=True)
+    )
     # beyond the number of groups, an attack reaches no more
-    most = [np.minimum(np.arange(min(limit, GRID_LIMIT - 1) + 1), end - 1) for limit, end in zip(limits, table.shape)]
-    return (radii[0], radii[1]), cut_grid(table[np.ix_(*most)])
+    numbers = (np.arange(min(limit, GRID_LIMIT - 1) + 1) for limit in limits)
+    reached = (np.minimum(number, end - 1) for number, end in zip(numbers, table.shape, strict=True))
+    return (flips, changes), cut_grid(table[np.ix_(*reached)])
 
 
 def _grid(

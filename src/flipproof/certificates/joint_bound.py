@@ -30,7 +30,7 @@ from flipproof.certificates import vote_share
 from flipproof.certificates.certificate import GRID_LIMIT
 from flipproof.errors import InputError
 from flipproof.noise import EdgeNoise
-from flipproof.noise.feature_law import Change, FeatureNoise, flip_changes
+from flipproof.noise.feature_law import Change, FeatureNoise, checked_feature_noise, flip_changes
 
 FloatArray = NDArray[np.float64]
 Cell = tuple[int, ...]
@@ -216,10 +216,7 @@ def joint_bound(noise: EdgeNoise, feature_noise: FeatureNoise, categories: int =
     """
     if not isinstance(noise, EdgeNoise):
         raise InputError(f"noise must be an EdgeNoise; got {noise!r} (for instance EdgeNoise(keep=0.9))")
-    if not isinstance(feature_noise, FeatureNoise):
-        raise InputError(
-            f"feature_noise must be a LabelNoise or BitNoise; got {feature_noise!r} (for instance LabelNoise(keep=0.9))"
-        )
+    checked_feature_noise(feature_noise)
     return JointBound(noise, feature_noise, categories)
 
 
@@ -286,6 +283,21 @@ def from_counts(
         grid = bound.grid(votes.p_lower, room, p_upper)
         feature_radius = bound.feature_radius(votes.p_lower, room, p_upper)
     return JointReading(votes.label, votes.p_lower, votes.p_upper, votes.radius, feature_radius, bound.axes, grid)
+
+
+def with_edges(grid: NDArray[np.bool_], edges: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """A grid with more certified attacks on edges alone, by their numbers along its first axes.
+
+    >>> with_edges(np.ones((1, 2), dtype=bool), np.ones(3, dtype=bool)).astype(int).tolist()
+    [[1, 1], [1, 0], [1, 0]]
+    """
+    of_features = grid.ndim - edges.ndim
+    more = edges.reshape(edges.shape + (1,) * of_features)
+    shape = np.maximum(grid.shape, more.shape)
+    both = np.zeros(shape, dtype=np.bool_)
+    both[tuple(map(slice, grid.shape))] = grid
+    both[tuple(map(slice, more.shape))] |= more
+    return both
 
 
 def _miss(share: float) -> float:

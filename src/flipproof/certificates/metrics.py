@@ -194,7 +194,7 @@ def withstands(certificate: Certificate, graph: Graph, *, adds: int, removes: in
     adds, removes = min(adds, graph.max_adds), min(removes, graph.max_removes)
     if certificate.radius >= adds + removes:
         return True
-    grid = certificate.grid
+    grid = certificate.edge_grid
     return bool(adds < grid.shape[0] and removes < grid.shape[1] and np.all(grid[: adds + 1, : removes + 1]))
 
 

@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flipproof.certificates import influence, paper
+from flipproof.certificates import influence, joint_bound, paper
 from flipproof.certificates import vote_share as by_votes
-from flipproof.certificates.certificate import Certificate, Evidence
+from flipproof.certificates.certificate import GRID_LIMIT, Certificate, Evidence
 from flipproof.certificates.vote_share import checked_alpha
 from flipproof.checks import checked_count, checked_samples
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray, as_graph
-from flipproof.noise import BLOCK, STREAM_VERSION, EdgeNoise, SampleStream
+from flipproof.noise import BLOCK, STREAM_VERSION, EdgeNoise, FeatureNoise, SampleStream, feature_noise_from
+from flipproof.noise.feature_law import FEATURE_STREAM_VERSION, FeatureStream
 
 METHODS = ("influence", "votes", "paper")
 DEFAULT_METHOD = "influence"
@@ -39,6 +40,8 @@ class Votes(Evidence):
         stream_version: Version of the generator that made the flips.
         compared: Samples that the classifier answered a second time, alone or in another batch.
         differing: How many of these the model itself answers otherwise than the shortcut to it that cast the votes.
+        feature_noise: The noise on the graph's node features, if there is one; they are then stored with the graph.
+        feature_checksums: The same as ``checksums``, for what it did to them.
     """
 
     kind = "sampled votes"
@@ -52,6 +55,9 @@ class Votes(Evidence):
     stream_version: int = STREAM_VERSION
     compared: int = 0
     differing: int = 0
+    feature_noise: FeatureNoise | None = None
+    feature_checksums: tuple[str, ...] = ()
+    feature_stream_version: int = FEATURE_STREAM_VERSION
 
     def __post_init__(self) -> None:
         classes = checked_count(self.num_classes, "num_classes", 2, "count the declared classes")
@@ -64,6 +70,12 @@ class Votes(Evidence):
             raise InputError(
                 f"votes need one checksum per block of {BLOCK} samples; got {len(self.checksums)} for {len(self.labels)} votes"
             )
+        if self.feature_noise is not None:
+            self.feature_noise.check(self.graph.node_features)
+            if len(self.feature_checksums) != len(self.checksums):
+                raise InputError(
+                    f"votes need one checksum of features per block; got {len(self.feature_checksums)} for {len(self.checksums)}"
+                )
         outside = self.labels[(self.labels < 0) | (self.labels >= self.num_classes)]
         if len(outside):
             raise InputError(f"votes must lie in 0..{self.num_classes - 1}; got {outside[0]} (check num_classes)")
@@ -92,8 +104,9 @@ class Votes(Evidence):
             raise InputError(f"samples must be at most the {len(self)} stored votes; got {samples} (sample more first)")
         blocks = -(-samples // BLOCK)
         compared = min(self.compared, blocks)
-        differing, checksums = min(self.differing, compared), self.checksums[:blocks]
-        return replace(self, labels=self.labels[:samples], checksums=checksums, compared=compared, differing=differing)
+        fewer: dict[str, Any] = {"compared": compared, "differing": min(self.differing, compared)}
+        fewer |= {name: getattr(self, name)[:blocks] for name in ("checksums", "feature_checksums")}
+        return replace(self, labels=self.labels[:samples], **fewer)
 
     def stream(self) -> SampleStream:
         """The noisy samples again; refuses if they come from another version of the generator."""
@@ -104,16 +117,44 @@ class Votes(Evidence):
             )
         return SampleStream(self.graph, self.noise, seed=self.seed)
 
+    def feature_stream(self) -> FeatureStream | None:
+        """The noisy features again, if features were under noise; refuses as :meth:`stream` does."""
+        if self.feature_noise is None:
+            return None
+        if self.feature_stream_version != FEATURE_STREAM_VERSION:
+            raise InputError(
+                f"votes were cast with version {self.feature_stream_version} of the noise on features; this flipproof has "
+                f"version {FEATURE_STREAM_VERSION} (sample again, or use the version that made them)"
+            )
+        return self.feature_noise.stream(self.graph, seed=self.seed)
+
+    @property
+    def discrepancy(self) -> float:
+        """Bound on the total-variation distance between one sample's law and the exact one, over edges and features."""
+        of_features = self.feature_stream()
+        return self.stream().discrepancy + (0.0 if of_features is None else of_features.discrepancy)
+
     def description(self) -> dict[str, Any]:
         """Noise, seed and the rest that makes the flips again."""
         noise = {"add_threshold": self.noise.add_threshold, "remove_threshold": self.noise.remove_threshold}
         numbers = {name: getattr(self, name) for name in ("num_classes", "seed", "stream_version", "compared")}
         differing = {"differing": self.differing} if self.differing else {}
-        return {**noise, **numbers, **differing, "checksums": list(self.checksums)}
+        return {**noise, **numbers, **differing, "checksums": list(self.checksums), **self._of_features()}
+
+    def _of_features(self) -> dict[str, Any]:
+        if self.feature_noise is None:
+            return {}
+        assert self.graph.node_features is not None
+        numbers = {"columns": self.graph.node_features.shape[1], "stream_version": self.feature_stream_version}
+        checksums = list(self.feature_checksums)
+        return {"features": {**self.feature_noise.plain(), **numbers, "checksums": checksums}}
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The labels."""
-        return {"labels": self.labels}
+        """The labels; and where the clean features are 1, if they were under noise: they are 0 elsewhere."""
+        if self.feature_noise is None:
+            return {"labels": self.labels}
+        assert self.graph.node_features is not None
+        return {"labels": self.labels, "feature_cells": np.flatnonzero(self.graph.node_features)}
 
     @classmethod
     def from_parts(cls, graph: Graph, description: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Votes:
@@ -122,10 +163,20 @@ class Votes(Evidence):
         numbers = {key: description[key] for key in ("num_classes", "seed", "stream_version", "compared")}
         checksums = tuple(description["checksums"])
         numbers["differing"] = description.get("differing", 0)
+        if "features" in description:
+            stored = description["features"]
+            features = np.zeros((graph.num_nodes, stored["columns"]), dtype=np.float32)
+            features.reshape(-1)[arrays["feature_cells"]] = 1
+            graph = graph.replaced(node_features=features)
+            numbers |= {"feature_noise": feature_noise_from(stored), "feature_checksums": tuple(stored["checksums"])}
+            numbers["feature_stream_version"] = stored["stream_version"]
         return cls(labels=arrays["labels"], graph=graph, noise=noise, checksums=checksums, **numbers)
 
     def made_again(self) -> bool:
-        """Whether the flips made again are those that the votes were cast on."""
+        """Whether flips and features made again are those that the votes were cast on."""
+        of_features = self.feature_stream()
+        if of_features is not None and tuple(of_features.checksums(len(self))) != self.feature_checksums:
+            return False
         return tuple(self.stream().checksums(len(self))) == self.checksums
 
     def certify(self, **reading: Any) -> Certificate:
@@ -165,12 +216,46 @@ def certify_votes(
     checked_method(method)
     if samples is not None:
         votes = votes.first(samples)
-    remaining = checked_alpha(alpha, samples=len(votes), discrepancy=votes.stream().discrepancy)
+    remaining = checked_alpha(alpha, samples=len(votes), discrepancy=votes.discrepancy)
+    # other methods than that of the joint bound read the votes in another way: each of the two gets half
+    level = remaining if votes.feature_noise is None or method == "votes" else remaining / 2
     if method == "influence":
-        certificate = influence.from_votes(votes, alpha=remaining)
+        certificate = influence.from_votes(votes, alpha=level)
     else:
-        certificate = _from_counts(votes.counts, votes.noise, votes.graph, remaining, method)
+        certificate = _from_counts(votes.counts, votes.noise, votes.graph, level, method)
+    if votes.feature_noise is not None:
+        certificate = _with_features(certificate, votes, level)
     return replace(certificate, alpha=float(alpha), seed=votes.seed)
+
+
+def _with_features(certificate: Certificate, votes: Votes, alpha: float) -> Certificate:
+    """A certificate against flips, and the joint bound read from the same votes at ``alpha``: what either guarantees."""
+    assert votes.feature_noise is not None
+    assert votes.graph.node_features is not None
+    joint = joint_bound.from_counts(
+        votes.counts,
+        votes.noise,
+        votes.feature_noise,
+        categories=votes.graph.node_features.shape[1],
+        limits=(votes.graph.max_adds, votes.graph.max_removes),
+        feature_room=votes.feature_noise.room(votes.graph.node_features),
+        alpha=alpha,
+    )
+    radius, grid = max(certificate.radius, joint.radius), joint.grid
+    if certificate.radius >= 0:
+        flips = np.ones(1 + min(certificate.radius, GRID_LIMIT - 1), dtype=np.bool_)
+        grid = joint_bound.with_edges(grid, flips if votes.noise.symmetric else certificate.grid)
+    grid.flags.writeable = False
+    return replace(
+        certificate,
+        label=joint.label
+        if certificate.label is None
+        else certificate.label,  # both name the class with most votes, if any
+        radius=radius,
+        axes=joint.axes,
+        grid=grid,
+        feature_radius=max(joint.feature_radius, min(radius, 0)),
+    )
 
 
 def certify_counts(
@@ -219,6 +304,7 @@ def unanimous_certificate(
     method: str,
     num_classes: int,
     seed: int = 0,
+    feature_noise: FeatureNoise | None = None,
 ) -> Certificate:
     """The certificate if every noisy copy of the graph got the same vote: none with these settings reaches farther.
 
@@ -232,4 +318,6 @@ def unanimous_certificate(
     if method == "influence":
         checksums = tuple(SampleStream(graph, noise, seed=seed).checksums(samples))
     votes = Votes(np.zeros(samples, dtype=np.uint8), graph, noise, num_classes, seed, checksums)
+    if feature_noise is not None:
+        votes = replace(votes, feature_noise=feature_noise, feature_checksums=("",) * len(checksums))
     return certify_votes(votes, alpha=alpha, method=method)

@@ -9,6 +9,7 @@ from flipproof.errors import InputError
 
 if TYPE_CHECKING:
     from flipproof.classifiers.features import NodeFeatures
+    from flipproof.noise import FeatureNoise
 
 __all__ = ["DEFAULT_MEMORY", "Classifier", "as_classifier", "is_torch_module", "unwrapped"]
 
@@ -21,6 +22,7 @@ def as_classifier(
     convention: str | None = None,
     memory: int = DEFAULT_MEMORY,
     edge_features: Any = None,
+    feature_noise: FeatureNoise | None = None,
 ) -> Classifier:
     """The adapter for a model: a torch module in one of three conventions, or a callable from graphs to labels.
 
@@ -32,6 +34,7 @@ def as_classifier(
         convention: ``pyg``, ``dense`` or ``data`` for a torch module; inferred from its ``forward`` by default.
         memory: Bytes that noisy copies and the model's work on them may take at once.
         edge_features: Makes the ``edge_attr`` of a PyG module from the features of the two ends of every edge.
+        feature_noise: Noise on the graph's own features.
     """
     if edge_features is not None and not callable(edge_features):
         raise InputError(
@@ -44,6 +47,10 @@ def as_classifier(
             raise InputError(
                 f"num_classes must be the classifier's own, {model.num_classes}; got {num_classes} (leave it out)"
             )
+        if model.feature_noise != feature_noise:
+            raise InputError(
+                f"feature_noise must be the classifier's own, {model.feature_noise}; got {feature_noise} (pass the model itself)"
+            )
         return model
     if not is_torch_module(model):
         function = getattr(model, "predict", model)
@@ -54,7 +61,10 @@ def as_classifier(
             )
         from flipproof.classifiers.classifier import BlackBoxClassifier
 
-        return BlackBoxClassifier(function, num_classes=num_classes, features=_hook(features), memory=memory)
+        hook = _hook(features)
+        return BlackBoxClassifier(
+            function, num_classes=num_classes, features=hook, memory=memory, feature_noise=feature_noise
+        )
 
     from flipproof.classifiers.features import Own, OwnOrDegree
     from flipproof.classifiers.shortcuts import LookupClassifier
@@ -70,6 +80,7 @@ def as_classifier(
             "edge_features are for PyG modules; got a dense one (compute them in forward, or leave them out)"
         )
     settings: dict[str, Any] = {"num_classes": num_classes, "features": hook, "memory": memory}
+    settings["feature_noise"] = feature_noise
     if convention == "dense":
         return (LookupClassifier if hasattr(model, "on_degrees") else DenseClassifier)(model, **settings)
     from flipproof.classifiers.translation import TranslatedClassifier  # needs PyG, which takes a while

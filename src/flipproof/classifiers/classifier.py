@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from flipproof.classifiers.guard import FLOAT32, ROUNDING, Arithmetic, Precise, agree, delicate, probe_batch, tied
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, checked_features
-from flipproof.noise import EdgeNoise, NoisyBatch, SampleStream
+from flipproof.noise import EdgeNoise, FeatureNoise, NoisyBatch, SampleStream
 from flipproof.progress import note
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ _FINE = 1e-6  # the same in double precision
 _MANY_NODES = 2_000
 _EDGES_PER_NODE = 16  # reckoned with; a batch of denser graphs takes more memory, up to what is allowed
 MORE_PROBES = 24  # random graphs on which a model is tried in addition where only labels tell
+_BYTES_PER_FEATURE = 24  # under noise, for the draws and the array
 _COARSE = 64  # roundings, for networks in coarser arithmetic
 
 
@@ -83,6 +84,7 @@ class Classifier(ABC):
         more_probes: Additional random graphs on which the model is tried: more are needed where only labels tell.
         shortcuts: Whether faster ways to the model may be taken; no longer, once one of them gave other answers.
         forks: Whether the model survives a fork of the process; one on a GPU does not.
+        feature_noise: Noise on the graph's own features, which then differ between samples; ``None`` for none.
     """
 
     num_classes: int
@@ -95,14 +97,15 @@ class Classifier(ABC):
     more_probes: int = 0
     shortcuts: bool = True
     forks: bool = True
+    feature_noise: FeatureNoise | None = None
     _remedy = "raise memory, or take a noise that adds fewer edges"
     _other_company = "batch statistics, or a cache?"
 
     def suited(self, graph: Graph, noise: EdgeNoise) -> Classifier:
         """The classifier itself, or another way to the same model that is faster for such graphs under this noise.
 
-        The choice depends on the number of nodes and their features, never on edges: what an attacker can change must not choose
-        how the model is run. The same holds for :meth:`batch_size`.
+        The choice depends on the number of nodes and their features (on nothing but the shape of features under noise), never on
+        edges: what an attacker can change must not choose how the model is run. The same holds for :meth:`batch_size`.
         """
         return self
 
@@ -148,7 +151,9 @@ class Classifier(ABC):
 
     def _needed(self, graph: Graph, noise: EdgeNoise, edges: float, size: int) -> float:
         stream = SampleStream(graph, noise, seed=0)
-        return stream.bytes_at_rest + size * (stream.bytes_per_sample + self.bytes_each(graph, edges))
+        of_features = 0 if self.feature_noise is None or graph.node_features is None else graph.node_features.size
+        drawn = stream.bytes_per_sample + _BYTES_PER_FEATURE * of_features
+        return stream.bytes_at_rest + size * (drawn + self.bytes_each(graph, edges))
 
     def begin(self) -> None:
         """Called before a certification: forget what is known of an earlier state of the model."""
@@ -192,12 +197,15 @@ class Classifier(ABC):
 
     def probe(self, graph: Graph, noise: EdgeNoise, chosen: Callable[[int], Subsets] = subsets) -> Probed:
         """Try the model on deliberately different graphs, together and alone, and refuse it if the answers differ."""
-        batch = probe_batch(graph, noise, MORE_PROBES if self.edge_blind else self.more_probes)
+        under_noise = (
+            None if self.edge_blind else self.feature_noise
+        )  # what sees no edge answers alike about like features
+        batch = probe_batch(graph, noise, MORE_PROBES if self.edge_blind else self.more_probes, under_noise)
         together = self._tried(batch, graph)
         if self.edge_blind:
             self._refuse_sight(together, graph.num_nodes)
         elif together.ndim == 2 and len(np.unique(together, axis=0)) < batch.size // 2:  # such scores tell little
-            batch = probe_batch(graph, noise, MORE_PROBES)
+            batch = probe_batch(graph, noise, MORE_PROBES, under_noise)
             together = self._tried(batch, graph)
         tried = Probed(batch, together, delicate(batch))
         self._refuse_company(tried, graph, chosen(batch.size))
@@ -275,7 +283,7 @@ class Classifier(ABC):
         finer = self.finer()
         if finer is None:
             return
-        batch = probe_batch(graph, noise, self.more_probes)
+        batch = probe_batch(graph, noise, self.more_probes, self.feature_noise)
         if graph.num_nodes > _MANY_NODES:  # numbers of twice the size: half as many graphs
             batch = batch.only(np.arange(0, batch.size, 2))
         try:
@@ -366,6 +374,13 @@ _MOST_EDGES = 2**22
 _BYTES_PER_EDGE = 128
 
 
+def rows_of_all(batch: NoisyBatch) -> NDArray[Any]:
+    """The node features of all samples one after the other, ``[size * n, d]``; not for graphs without any."""
+    assert batch.node_features is not None
+    rows = np.broadcast_to(batch.node_features, (batch.size, *batch.node_features.shape[-2:]))
+    return np.array(rows).reshape(batch.size * batch.num_nodes, -1)
+
+
 class BlackBoxClassifier(Classifier):
     """``function(graphs: list[Graph]) -> labels``: no gradients, no tensors, no assumptions."""
 
@@ -379,8 +394,10 @@ class BlackBoxClassifier(Classifier):
         num_classes: int,
         features: NodeFeatures | None = None,
         memory: int = DEFAULT_MEMORY,
+        feature_noise: FeatureNoise | None = None,
     ) -> None:
         self.function, self.num_classes, self.features, self.memory = function, num_classes, features, memory
+        self.feature_noise = feature_noise
         self.reads_own_features = features is None or features.reads_own
 
     def wanted_size(self, graph: Graph, edges: float) -> int:
@@ -399,7 +416,7 @@ class BlackBoxClassifier(Classifier):
         import torch
 
         index, owner = (torch.from_numpy(array) for array in batch.edge_index())
-        own = None if batch.node_features is None else torch.from_numpy(np.tile(batch.node_features, (batch.size, 1)))
+        own = None if batch.node_features is None else torch.from_numpy(rows_of_all(batch))
         return batch.graphs(checked_features(self.features.sparse(index, owner, own), len(owner)))
 
     def _checked_labels(self, scores: NDArray[Any], size: int) -> NDArray[np.int64]:

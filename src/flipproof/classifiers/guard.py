@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
-from flipproof.noise import EdgeNoise, NoisyBatch, SampleStream, SlotLists
+from flipproof.noise import EdgeNoise, FeatureNoise, NoisyBatch, SampleStream, SlotLists
 
 if TYPE_CHECKING:
     from flipproof.classifiers.classifier import Classifier
@@ -197,10 +198,11 @@ _OWN = 3
 _BETWEEN = 4  # more random graphs that a shortcut is tried on
 
 
-def nodes_batch(graph: Graph, noise: EdgeNoise) -> NoisyBatch:
+def nodes_batch(graph: Graph, noise: EdgeNoise, feature_noise: FeatureNoise | None = None) -> NoisyBatch:
     """Random graphs of all densities, and noisy copies of a sparse one, of a dense one and of a star.
 
-    A function of the number of nodes, their features and the noise alone: the random numbers are always the same.
+    A function of the number of nodes, their features and the noise alone: the random numbers are always the same. Features under
+    noise are random ones.
     """
     bare = Graph(graph.num_nodes, [], graph.node_features)
     rows, rng = _rows(bare.num_nodes, bare.num_slots, _BETWEEN), np.random.default_rng(bare.num_nodes)
@@ -211,10 +213,10 @@ def nodes_batch(graph: Graph, noise: EdgeNoise) -> NoisyBatch:
         return np.flatnonzero(edges ^ (rng.random(len(edges)) < np.where(edges, noise.p_remove, noise.p_add)))
 
     full, sparse, star = rows[1], rows[-_BETWEEN - 1], np.arange(bare.num_nodes - 1)  # slots are numbered row by row
-    return _batch(bare, [*rows, *map(noisy, (sparse, full, star))])
+    return _with_trial(_batch(bare, [*rows, *map(noisy, (sparse, full, star))]), feature_noise)
 
 
-def probe_batch(graph: Graph, noise: EdgeNoise, more: int = 0) -> NoisyBatch:
+def probe_batch(graph: Graph, noise: EdgeNoise, more: int = 0, feature_noise: FeatureNoise | None = None) -> NoisyBatch:
     """The empty graph, a nearly complete one, fuller and sparser ones, noisy copies of the graph, ``more`` random ones."""
     copies = _OWN if graph.num_slots <= _DENSE_SLOTS else 1
     own = SampleStream(graph, noise, seed=0).batch(0, copies)[0].edge_lists()
@@ -222,7 +224,14 @@ def probe_batch(graph: Graph, noise: EdgeNoise, more: int = 0) -> NoisyBatch:
     sample, slot = own.sample[kept], own.slot[kept]
     place = slot - np.searchsorted(graph.frozen_slots, slot)
     rows = _rows(graph.num_nodes, graph.num_slots, more)
-    return _batch(graph, [*rows, *(place[sample == index] for index in range(copies))])
+    return _with_trial(_batch(graph, [*rows, *(place[sample == index] for index in range(copies))]), feature_noise)
+
+
+def _with_trial(batch: NoisyBatch, noise: FeatureNoise | None) -> NoisyBatch:
+    """The graphs with random features of their own, if features are under noise: nothing then depends on the clean ones."""
+    if noise is None or batch.node_features is None:
+        return batch
+    return replace(batch, node_features=noise.trial(batch.node_features, batch.size))
 
 
 def delicate(batch: NoisyBatch) -> NDArray[np.bool_]:
@@ -326,7 +335,10 @@ class Guard:
         return self.__dict__ | {"_tried": set()}  # whoever gets a copy does not ask what was tried
 
     def check_features(self, graphs: Sequence[Graph]) -> None:
-        """Refuse node features that know the clean edges, where the model may see them."""
+        """Refuse node features that know the clean edges, where the model may see them, or that their noise does not suit."""
+        if self.classifier.feature_noise is not None:
+            for graph in graphs:
+                self.classifier.feature_noise.check(graph.node_features)
         own = sum(graph.node_features is not None for graph in graphs)
         spec = getattr(getattr(self.classifier, "features", None), "spec", None)
         if spec == "own-or-degree" and 0 < own < len(graphs):

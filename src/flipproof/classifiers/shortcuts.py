@@ -45,7 +45,8 @@ class Shortcut(TorchClassifier):
 
     def __init__(self, module: torch.nn.Module, original: TorchClassifier) -> None:
         self.original = original
-        super().__init__(module, num_classes=original.num_classes, features=original.features, memory=original.memory)
+        kept = {name: getattr(original, name) for name in ("num_classes", "features", "memory", "feature_noise")}
+        super().__init__(module, **kept)
 
     def suits(self, graph: Graph, noise: EdgeNoise) -> bool:
         """Whether the model can be asked so about such graphs, where numba is installed."""
@@ -81,7 +82,7 @@ class Shortcut(TorchClassifier):
 
     def difference(self, graph: Graph, noise: EdgeNoise) -> str:
         """What it does otherwise than the model, in words: a function of nodes, features, noise and model; empty if nothing."""
-        together, original = nodes_batch(graph, noise), self.itself_on(graph.num_nodes)
+        together, original = nodes_batch(graph, noise, self.feature_noise), self.itself_on(graph.num_nodes)
         self.prepare()
         rough, parts = delicate(together), [np.arange(together.size)]
         if not self.known():

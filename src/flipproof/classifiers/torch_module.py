@@ -22,7 +22,7 @@ from flipproof.classifiers.features import NodeFeatures
 from flipproof.classifiers.guard import FLOAT32, Arithmetic
 from flipproof.errors import InputError
 from flipproof.graphs import Graph
-from flipproof.noise import BLOCK, EdgeNoise, NoisyBatch
+from flipproof.noise import BLOCK, EdgeNoise, FeatureNoise, NoisyBatch
 
 if TYPE_CHECKING:
     from flipproof.classifiers.shortcuts import Shortcut
@@ -35,9 +35,16 @@ class TorchClassifier(Classifier):
     """A torch module, called without gradients on its own device."""
 
     def __init__(
-        self, module: torch.nn.Module, *, num_classes: int, features: NodeFeatures, memory: int = DEFAULT_MEMORY
+        self,
+        module: torch.nn.Module,
+        *,
+        num_classes: int,
+        features: NodeFeatures,
+        memory: int = DEFAULT_MEMORY,
+        feature_noise: FeatureNoise | None = None,
     ) -> None:
         self.module, self.num_classes, self.features, self.memory = module, num_classes, features, memory
+        self.feature_noise = feature_noise
         self.reads_own_features = features.reads_own
         self.edge_blind = bool(getattr(module, "edge_blind", False))
         # nodes, features and noise for which a shortcut is taken; a copy in a worker keeps to it, whatever its processor rounds
@@ -140,7 +147,9 @@ class TorchClassifier(Classifier):
         if shortcut is None:
             return self.itself(graph, noise)
         features = graph.node_features
-        known = None if features is None else hashlib.blake2b(features.tobytes()).digest()
+        known: Any = None if features is None else hashlib.blake2b(features.tobytes()).digest()
+        if features is not None and self.feature_noise is not None:  # values that an attacker may change decide nothing
+            known = features.shape, features.dtype
         key = graph.num_nodes, known, noise, shortcut.path
         if key not in self._agreed:
             remark = shortcut.difference(graph, noise)
@@ -165,7 +174,7 @@ class TorchClassifier(Classifier):
         return f"{self._expected} with {kind} [{graph.num_nodes}, {rows.shape[1]}] per graph"
 
     def own_features(self, batch: NoisyBatch) -> Tensor | None:
-        """The graph's own node features ``[n, d]`` on the module's device."""
+        """The graph's own node features on the module's device: ``[n, d]``, or ``[B, n, d]`` under noise."""
         if batch.node_features is None:
             return None
         return self.as_number(torch.from_numpy(batch.node_features.copy()).to(self.device))
@@ -295,7 +304,8 @@ class MessagePassingClassifier(TorchClassifier):
         """``x``, ``edge_index`` and ``batch`` of the union."""
         edge_index, owner = (to_device(part, self.device) for part in batch.edge_index())
         own = self.own_features(batch)
-        x = self.features.sparse(edge_index, owner, None if own is None else own.repeat(batch.size, 1))
+        rows = None if own is None else own.expand(batch.size, *own.shape[-2:]).reshape(len(owner), -1)
+        x = self.features.sparse(edge_index, owner, rows)
         return self.as_number(x), edge_index, owner
 
     def logits(self, batch: NoisyBatch) -> Tensor:
@@ -416,7 +426,7 @@ class DenseClassifier(TorchClassifier):
         adjacency = to_device(batch.adjacency(), self.device).to(self.dtype)
         mask = torch.ones(adjacency.shape[:2], dtype=torch.bool, device=adjacency.device)
         own = self.own_features(batch)
-        rows = None if own is None else own.expand(batch.size, *own.shape)
+        rows = None if own is None else own.expand(batch.size, *own.shape[-2:])
         x = self.as_number(self.features.dense(adjacency, mask, rows))
         result: Tensor = self.module(x, adjacency, mask) if self._with_mask else self.module(x, adjacency)
         return result

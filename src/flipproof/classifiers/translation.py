@@ -409,7 +409,9 @@ class _TwinClassifier(Shortcut):
 
     def logits(self, batch: NoisyBatch) -> Tensor:
         own, rows = self.own_features(batch), None
-        if (shared := self.features.shared(batch.num_nodes, own)) is not None:
+        if own is not None and own.ndim == 3:
+            rows = self.original.inputs(batch)[0]
+        elif (shared := self.features.shared(batch.num_nodes, own)) is not None:
             rows = self.as_number(shared)
         elif not self.features.only_degree(own):
             rows = self.original.inputs(batch)[0]

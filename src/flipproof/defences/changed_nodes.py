@@ -133,8 +133,8 @@ def changeable(graph: Graph) -> NDArray[np.bool_]:
     features = graph.node_features
     if features is None or not np.isin(features, (0, 1)).all():
         raise InputError(
-            f"changes need node features that are labels or bits, 0 and 1 alone; got {'none' if features is None else 'others'} (leave "
-            "changes out)"
+            f"changes need node features that are labels or bits, 0 and 1 alone; got {'none' if features is None else 'others'} "
+            "(leave changes out)"
         )
     return features == 0 if are_labels(features) else np.ones(features.shape, dtype=np.bool_)
 

@@ -29,7 +29,7 @@ from flipproof.engines import Engine, ThisProcess, cores, local_engine
 from flipproof.errors import InputError
 from flipproof.fields import to_plain
 from flipproof.graphs import Graph, as_graph, as_graphs
-from flipproof.noise import EdgeNoise
+from flipproof.noise import EdgeNoise, FeatureNoise
 from flipproof.progress import note, progress, watched
 
 if TYPE_CHECKING:
@@ -83,6 +83,16 @@ class Defence(ABC):
     def trial_noise(self) -> EdgeNoise:
         """Random changes such as the model will meet: what it is tried on, and what a batch is reckoned to cost."""
         return _STILL
+
+    @property
+    def feature_noise(self) -> FeatureNoise | None:
+        """Noise on the graph's own node features, beside that on edges."""
+        return None
+
+    @property
+    def covers_features(self) -> bool:
+        """Whether certificates speak of changed node features, too."""
+        return self.feature_noise is not None
 
     def features(self, model: Any, features: Any) -> Any:
         """The node features that the model is shown if a user asks for these; refuses a model that cannot be defended so."""
@@ -189,12 +199,18 @@ class DefendedClassifier:
             convention=convention,
             memory=checked_count(memory, "memory", 2**20, "a number of bytes, for instance 2**30"),
             edge_features=edge_features,
+            feature_noise=defence.feature_noise,
         )
         hook = getattr(self.classifier, "features", None)
         if (defence.edge_blind or self.classifier.edge_blind) and hook is not None and hook.reads_edges:
             raise InputError(
                 f"features of an edge-blind model must not depend on edges; got {hook.spec or hook} "
                 '(None for the graph\'s own, or "constant")'
+            )
+        if defence.feature_noise is not None and not self.classifier.reads_own_features:
+            raise InputError(
+                f"feature_noise changes the graph's own node features, which the model does not see; got features="
+                f'{getattr(hook, "spec", None)!r} (pass features="own", or leave feature_noise out)'
             )
         self.guard = Guard(self.classifier, trust_features=trust_features)
 
@@ -269,8 +285,11 @@ class DefendedClassifier:
         return _in_order("certifying", ((index, answer) for index, _, answer in answers), len(graphs), progress)
 
     def effective(self) -> DefendedClassifier:
-        """The classifier itself; around a model that sees no edges, the one that is certified at every radius."""
-        if not self.classifier.edge_blind or self.defence.edge_blind:
+        """The classifier itself; around a model that sees no edges, the one that is certified at every radius.
+
+        If certificates cover features it is the classifier itself: the other one knows of no attack on features.
+        """
+        if not self.classifier.edge_blind or self.defence.edge_blind or self.defence.covers_features:
             return self
         from flipproof.defences.baselines import EdgeBlindClassifier
 

@@ -11,7 +11,7 @@ edge flips it stays the same, except with probability alpha over the sampling.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,8 @@ from flipproof.engines import Engine
 from flipproof.errors import InputError
 from flipproof.fields import Option, Parts, option
 from flipproof.graphs import Graph, as_graph, as_graphs
-from flipproof.noise import BLOCK, EdgeNoise, SampleStream, keyed_draws
+from flipproof.noise import BLOCK, EdgeNoise, FeatureNoise, SampleStream, feature_noise_from, keyed_draws
+from flipproof.noise.feature_law import checked_feature_noise
 
 _NOISE = Parts(
     (
@@ -40,6 +41,18 @@ _NOISE = Parts(
     plain=lambda noise: {"add": noise.p_add, "remove": noise.p_remove},
     made=lambda values: EdgeNoise(**values),
     stored=("keep", "add", "remove"),
+)
+
+
+_FEATURE_NOISE = Parts(
+    (
+        Option("label_keep", float, "Probability that a node keeps its label (one-hot node features)."),
+        Option("bit_add", float, "Probability that a binary node feature becomes 1."),
+        Option("bit_remove", float, "Probability that a binary node feature becomes 0."),
+    ),
+    plain=lambda noise: {} if noise is None else noise.plain(),
+    made=feature_noise_from,
+    stored=("label_keep", "bit_add", "bit_remove"),
 )
 
 
@@ -80,7 +93,7 @@ class Sampling(Request):
 def leader(votes: Votes, alpha: float) -> int | None:
     """The class with most votes, if its lead is no accident: except with probability ``alpha`` the smoothed answer."""
     top, second = (int(index) for index in np.argsort(-votes.counts, kind="stable")[:2])
-    level = checked_alpha(alpha, samples=len(votes), discrepancy=votes.stream().discrepancy)
+    level = checked_alpha(alpha, samples=len(votes), discrepancy=votes.discrepancy)
     return top if label_pvalue(votes.counts[top], votes.counts[second]) <= level else None
 
 
@@ -93,10 +106,12 @@ class Smoothing(Defence):
     request = Sampling
 
     noise: EdgeNoise = option(parts=_NOISE)
+    feature_noise: FeatureNoise | None = option(default=None, parts=_FEATURE_NOISE)
 
     def __post_init__(self) -> None:
         if not isinstance(self.noise, EdgeNoise):
             raise InputError(f"noise must be an EdgeNoise; got {self.noise!r} (for instance EdgeNoise(keep=0.9))")
+        checked_feature_noise(self.feature_noise)
 
     @property
     def trial_noise(self) -> EdgeNoise:
@@ -105,24 +120,29 @@ class Smoothing(Defence):
     def ask(self, classifier: DefendedClassifier, graph: Graph, request: Sampling, run: Run = map) -> Votes:
         samples, seed, starts = request.samples, request.seed, range(0, request.samples, BLOCK)
         blocks = run(lambda start: self.block(classifier, graph, start, samples=samples, seed=seed), starts)
-        labels, checksums, differing = zip(*blocks, strict=True)
+        labels, checksums, of_features, differing = zip(*blocks, strict=True)
         base = classifier.classifier.suited(graph, self.noise)
         again = sum(base.recheck_count(graph, start) for start in starts)
         cast = np.concatenate(labels), graph, self.noise, classifier.num_classes, seed, checksums
-        return Votes(*cast, compared=min(samples, again), differing=sum(differing))
+        votes = Votes(*cast, compared=min(samples, again), differing=sum(differing))
+        if self.feature_noise is None:
+            return votes
+        return replace(votes, feature_noise=self.feature_noise, feature_checksums=of_features)
 
     def block(
         self, classifier: DefendedClassifier, graph: Graph, start: int, *, samples: int, seed: int
-    ) -> tuple[NDArray[Any], str, int]:
-        """Votes and checksum of one block: samples ``start..start+1023``, as far as they are below ``samples``; see ``Votes``.
+    ) -> tuple[NDArray[Any], str, str, int]:
+        """Votes and checksums of one block: samples ``start..start+1023``, as far as they are below ``samples``; see ``Votes``.
 
         Batches are always cut at the same indices, so floating point sees the same batches whatever ``samples`` is and
-        wherever the block is computed. The checksum always covers the flips of the whole block.
+        wherever the block is computed. The checksums always cover the changes of the whole block: of edges, and of features.
         """
         stream, base = SampleStream(graph, self.noise, seed=seed), classifier.classifier.suited(graph, self.noise)
         base.prepare()
         size, block = base.batch_size(graph, self.noise), min(BLOCK, samples - start)
         checksum, labels, contents, differing = stream.new_checksum(), [], [], 0
+        feature_stream = None if self.feature_noise is None else self.feature_noise.stream(graph, seed=seed)
+        feature_checksum = None if feature_stream is None else feature_stream.new_checksum()
         # the model is asked about some samples a second time: a guard against answers that depend on the batch
         count = min(block, base.recheck_count(graph, start))
         first = int(keyed_draws(f"alone {graph.topology}", seed, start, (1,))[0]) % block
@@ -132,6 +152,10 @@ class Smoothing(Defence):
             checksum.update(flips)
             if stream.small:
                 contents.append(flips)
+            if feature_stream is not None and feature_checksum is not None:
+                features, changes = feature_stream.shown(begin, begin + size)
+                batch = replace(batch, node_features=features)
+                feature_checksum.update(changes)
             if begin < samples:
                 labels.append(base.labels(batch))
                 here = again[(begin <= again) & (again < begin + size)] - begin
@@ -141,17 +165,20 @@ class Smoothing(Defence):
         if stream.small:
             stream.remember(start, b"".join(contents))
         kept = np.concatenate(labels)[: samples - start]
-        return kept.astype(label_dtype(classifier.num_classes)), checksum.hexdigest(), differing
+        of_features = "" if feature_checksum is None else feature_checksum.hexdigest()
+        return kept.astype(label_dtype(classifier.num_classes)), checksum.hexdigest(), of_features, differing
 
     def answer(self, classifier: DefendedClassifier, graph: Graph) -> int | None:
         classifier.check([graph])
         return leader(self.ask(classifier, graph, Sampling(1_000, seed=None)), 0.001)
 
     def made(self, evidence: Any, num_classes: int) -> bool:
-        return super().made(evidence, num_classes) and evidence.noise == self.noise
+        noises = self.noise, self.feature_noise
+        return super().made(evidence, num_classes) and (evidence.noise, evidence.feature_noise) == noises
 
     def best(self, graph: Graph, request: Sampling, num_classes: int) -> Certificate | None:
         settings = {"alpha": request.level, "method": request.method, "seed": request.seed, "num_classes": num_classes}
+        settings["feature_noise"] = self.feature_noise
         return sampled_votes.unanimous_certificate(graph, self.noise, samples=request.samples, **settings)
 
     def target(self, classifier: DefendedClassifier, graph: Graph, effort: Effort) -> SmoothedTarget:
@@ -160,6 +187,9 @@ class Smoothing(Defence):
 
 class SmoothedClassifier(DefendedClassifier):
     """A graph classifier made robust by edge noise; wraps any model.
+
+    With ``feature_noise``, a :class:`flipproof.LabelNoise` or :class:`flipproof.BitNoise`, it is robust to changed node features
+    as well, and certificates say to how many: ``docs/features.md``. ``EdgeNoise(add=0, remove=0)`` is for features alone.
 
     Other arguments: see :class:`flipproof.defences.defence.DefendedClassifier`; features are those of every *noisy* graph.
 
@@ -184,14 +214,20 @@ class SmoothedClassifier(DefendedClassifier):
         trust_features: bool = False,
         memory: int = DEFAULT_MEMORY,
         edge_features: Callable[[Any, Any], Any] | None = None,
+        feature_noise: FeatureNoise | None = None,
     ) -> None:
         options = (num_classes, features, convention, trust_features, memory, edge_features)
-        super().__init__(model, Smoothing(noise), *options)
+        super().__init__(model, Smoothing(noise, feature_noise), *options)
 
     @property
     def noise(self) -> EdgeNoise:
         """The random flips."""
         return self.defence.trial_noise
+
+    @property
+    def feature_noise(self) -> FeatureNoise | None:
+        """The random changes of node features, if there are any."""
+        return self.defence.feature_noise
 
     def certify(
         self,
@@ -205,7 +241,8 @@ class SmoothedClassifier(DefendedClassifier):
         """The smoothed prediction for a graph, and the number of edge flips it withstands.
 
         With probability at least ``1 - alpha`` over the sampling: the certificate abstains, or its label is the smoothed
-        classifier's answer for this graph and for every graph at most ``radius`` edge flips away.
+        classifier's answer for this graph and for every graph at most ``radius`` edge flips away. Under noise on features that
+        holds for every attack of ``grid``, too.
 
         Args:
             graph: A :class:`Graph`, PyG ``Data``, networkx graph or adjacency matrix.
@@ -239,7 +276,7 @@ class SmoothedClassifier(DefendedClassifier):
 
         A class other than the smoothed classifier's answer is returned with probability at most ``alpha``.
         """
-        if self.classifier.edge_blind:
+        if self.effective() is not self:
             return self.effective().predict(graph)
         return leader(self._evidence(as_graph(graph), Sampling(samples, alpha, seed=seed)), alpha)
 

@@ -68,6 +68,7 @@ class Target(ABC):
 
     def __init__(self, defended: DefendedClassifier, graph: Graph, effort: Effort) -> None:
         self.defended, self.graph, self.max_calls = defended, graph, effort.max_calls
+        self._features = self.features_of(graph)
         noise = defended.defence.trial_noise
         self.classifier = defended.classifier.suited(graph, noise)
         self.classifier.prepare()
@@ -117,14 +118,10 @@ class Target(ABC):
         """The same target on the graph after changes of these entries of its node features."""
         return self.seeing(with_changes(self.graph, entries)) if len(entries) else self
 
-    def shown(self, features: Any) -> Any:
-        """Node features as every copy shows them, linear in the graph's ``[n, d]`` (a tensor): ``[1, n, d]`` for all alike."""
-        return features[None]
-
     def seeing(self, graph: Graph) -> Self:
         """The same target on a graph with the same edges and other node features."""
         target = copy.copy(self)
-        target.graph = graph
+        target.graph, target._features = graph, self.features_of(graph)
         return target
 
     def known(self) -> IntArray:
@@ -144,15 +141,22 @@ class Target(ABC):
     @abstractmethod
     def _evaluate(self, states: NDArray[np.bool_]) -> Outcome: ...
 
-    def batch(self, states: NDArray[np.bool_]) -> NoisyBatch:
+    def features_of(self, graph: Graph) -> NDArray[Any] | None:
+        """The node features of a graph in every copy, ``[S, n, d]``; ``None`` where all copies show them as they are."""
+        return None
+
+    def batch(self, states: NDArray[np.bool_], first: int = 0) -> NoisyBatch:
+        """Graphs with these states; their node features are those of the copies from number ``first`` on."""
         fixed, x = self.graph.frozen_edge_slots, self.graph.node_features
+        if self._features is not None:
+            x = self._features[np.arange(first, first + len(states)) % self.cost]
         return NoisyBatch(self.graph.num_nodes, len(states), x, self.graph.slots, fixed, states, None)
 
     def logits(self, states: NDArray[np.bool_]) -> NDArray[np.float64]:
         """The model's logits, or ones and zeros from a black box's labels, ``[B, C]``."""
         parts: list[NDArray[Any]] = []
         for start in range(0, len(states), self._batch_size):
-            batch = self.batch(states[start : start + self._batch_size])
+            batch = self.batch(states[start : start + self._batch_size], start)
             if self.classifier.path == "callable":
                 parts.append(np.eye(self.classifier.num_classes)[self.classifier.labels(batch)])
             else:
@@ -199,13 +203,9 @@ class CopiesTarget(Target):
     def _copies(self, graph: Graph) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """``if_empty`` and ``if_edge``."""
 
-    def of_copies(self, copies: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """The logits of all copies ``[B, S, N]`` of several candidates, ``[B S, C]``."""
-        return self.logits(copies.reshape(-1, copies.shape[-1]))
-
     def _evaluate(self, states: NDArray[np.bool_]) -> Outcome:
         copies = np.where(states[:, None, :], self.if_edge, self.if_empty)
-        logits = self.of_copies(copies)
+        logits = self.logits(copies.reshape(-1, states.shape[1]))
         soft = np.tanh(self._margins(logits)).reshape(len(states), self.cost).mean(axis=1)
         votes = logits.argmax(axis=1).reshape(len(states), self.cost)
         counts = (votes[:, :, None] == np.arange(self.classifier.num_classes)).sum(axis=1).astype(np.float64)
@@ -238,6 +238,10 @@ class SmoothedTarget(CopiesTarget):
         empty = np.zeros(draws.shape, dtype=np.bool_)
         return noisy_states(empty, draws, self.noise), noisy_states(~empty, draws, self.noise)
 
+    def features_of(self, graph: Graph) -> NDArray[Any] | None:
+        noise = self.defended.defence.feature_noise
+        return None if noise is None else noise.stream(graph, seed=self.seed).shown(0, self.cost)[0]
+
     def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
         own = counts[:, self.label]
         fooled: NDArray[np.bool_] = -margins > _CLEAR * np.sqrt(2 * own - margins)
@@ -258,7 +262,7 @@ class SmoothedTarget(CopiesTarget):
         p_value = 1.0
         if margin < 0:  # the label test is two-sided: half of it, once for each rival
             p_value = min(1.0, float(label_pvalue(rival, counts[self.label])) / 2 * (len(counts) - 1))
-        level = checked_alpha(self.alpha, samples=len(votes), discrepancy=votes.stream().discrepancy)
+        level = checked_alpha(self.alpha, samples=len(votes), discrepancy=votes.discrepancy)
         return p_value <= level, margin / len(votes)
 
     def _votes(self, graph: Graph, purpose: str) -> Any:

@@ -267,8 +267,12 @@ class Voting(Defence):
     def trial_noise(self) -> EdgeNoise:
         return EdgeNoise(add=0, remove=1 - 1 / self.groups.count)
 
+    @property
+    def covers_features(self) -> bool:
+        return self.feature_groups > 1
+
     def tried_on(self, graph: Graph) -> Graph:
-        if self.feature_groups == 1 or graph.node_features is None:
+        if not self.covers_features or graph.node_features is None:
             return graph
         return graph.replaced(node_features=np.zeros_like(graph.node_features))
 
@@ -277,8 +281,8 @@ class Voting(Defence):
             return
         if request is not None and request.depth:
             raise InputError(
-                f"feature_groups = {self.feature_groups} counts votes and knows no prices; got depth {request.depth} (leave depth out, "
-                "or feature_groups)"
+                f"feature_groups = {self.feature_groups} counts votes and knows no prices; got depth {request.depth} (leave depth "
+                "out, or feature_groups)"
             )
         if not classifier.classifier.reads_own_features or any(graph.node_features is None for graph in graphs):
             raise InputError(
@@ -443,23 +447,11 @@ class VotingTarget(CopiesTarget):
         kept = groups.of_slots(graph.slots, graph.num_nodes) == np.arange(self.cost)[:, None] % groups.count
         return np.zeros_like(kept), kept
 
-    def shown(self, features: Any) -> Any:
+    def features_of(self, graph: Graph) -> NDArray[Any] | None:
         groups, number = self.voting.groups, self.voting.feature_groups
         if number == 1:
-            return super().shown(features)
-        inside = groups.of_nodes(len(features), number) == np.arange(self.cost)[:, None] // groups.count
-        return features * features.new_tensor(inside)[:, :, None]
-
-    def of_copies(self, copies: NDArray[np.bool_]) -> NDArray[np.float64]:
-        shown = self.voting.groups.shown(self.graph, self.voting.feature_groups)
-        parts = np.split(copies, len(shown), axis=1)
-        logits = [
-            self.seeing(graph)
-            .logits(part.reshape(-1, copies.shape[-1]))
-            .reshape(len(copies), -1, self.defended.num_classes)
-            for graph, part in zip(shown, parts, strict=True)
-        ]
-        return np.concatenate(logits, axis=1).reshape(-1, self.defended.num_classes)
+            return None
+        return np.stack([shown.node_features for shown in groups.shown(graph, number)]).repeat(groups.count, axis=0)
 
     def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
         fooled: NDArray[np.bool_] = counts.argmax(axis=1) != self.label

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, cast
@@ -19,11 +20,12 @@ from flipproof.checks import checked_seed
 from flipproof.errors import InputError
 from flipproof.graphs import Graph, IntArray
 from flipproof.noise.law import WORD, EdgeNoise, SlotLists, halves, key_of, merged, philox
-from flipproof.noise.stream import SampleStream
+from flipproof.noise.stream import BLOCK, SampleStream
 
 FEATURE_STREAM_VERSION = 1
 """Changes whenever the noisy features of a given (seed, graph, index) would; stored with the votes."""
 
+_PIECE = 2**24  # bytes
 _MOST_DENSE_BITS = 2**26  # beyond, drawing every bit of a sample takes gigabytes
 
 
@@ -56,9 +58,32 @@ class FeatureStream(ABC):
     discrepancy = 0.0
     """Bound on the total-variation distance between one sample's law and the exact one."""
 
+    features: NDArray[Any]
+    """The clean features ``[n, d]``."""
+
     @abstractmethod
     def batch(self, start: int, stop: int) -> tuple[Any, bytes]:
         """Samples ``start..stop-1``, and what the noise did as canonical bytes; those of consecutive batches join."""
+
+    @abstractmethod
+    def rows(self, drawn: Any, samples: int) -> NDArray[Any]:
+        """The samples that :meth:`batch` drew as arrays ``[samples, n, d]``."""
+
+    def shown(self, start: int, stop: int) -> tuple[NDArray[Any], bytes]:
+        """As :meth:`batch`, as arrays ``[stop - start, n, d]`` of the type of the clean features, read-only."""
+        drawn, content = self.batch(start, stop)
+        rows = self.rows(drawn, stop - start)
+        rows.flags.writeable = False
+        return rows, content
+
+    def checksums(self, samples: int) -> Iterator[str]:
+        """The checksum of what the noise did in each block of samples, computed afresh."""
+        size = max(1, min(BLOCK, _PIECE // max(1, 8 * self.features.size)))
+        for start in range(0, samples, BLOCK):
+            checksum = self.new_checksum()
+            for begin in range(start, start + BLOCK, size):
+                checksum.update(self.batch(begin, min(begin + size, start + BLOCK))[1])
+            yield checksum.hexdigest()
 
     @abstractmethod
     def meaning(self) -> str:
@@ -87,6 +112,14 @@ class FeatureNoise(ABC):
     @abstractmethod
     def stream(self, graph: Graph, *, seed: int) -> FeatureStream:
         """The noisy features of a graph; refuses features of another kind."""
+
+    @abstractmethod
+    def trial(self, features: NDArray[Any], samples: int) -> NDArray[Any]:
+        """Features ``[samples, n, d]`` to try a model on: always the same random ones for features of this shape and type."""
+
+    @abstractmethod
+    def plain(self) -> dict[str, float]:
+        """Plain values from which :func:`feature_noise_from` makes this noise again."""
 
     def sample(self, graph: Graph, start: int, stop: int, *, seed: int) -> Any:
         """The noisy features of samples ``start..stop-1``: a pure function of seed, graph and index."""
@@ -160,6 +193,15 @@ class LabelNoise(FeatureNoise):
         """See :class:`FeatureNoise`: one label per node."""
         return (len(features),)
 
+    def trial(self, features: NDArray[Any], samples: int) -> NDArray[Any]:
+        """See :class:`FeatureNoise`."""
+        nodes, categories = features.shape
+        return _one_hot(np.random.default_rng(nodes).integers(categories, size=(samples, nodes)), features)
+
+    def plain(self) -> dict[str, float]:
+        """See :class:`FeatureNoise`."""
+        return {"label_keep": self.keep}
+
     def shifts(self, draws: NDArray[np.uint32], categories: int) -> IntArray:
         """By how much labels move on, modulo ``K``, for uniform 32-bit draws: 0 with the probability of the clean label."""
         _, other = self.thresholds(categories)
@@ -218,6 +260,15 @@ class BitNoise(FeatureNoise):
         ones = int(np.count_nonzero(features))
         return (features.size,) if self.law.symmetric else (features.size - ones, ones)
 
+    def trial(self, features: NDArray[Any], samples: int) -> NDArray[Any]:
+        """See :class:`FeatureNoise`: from few ones to many."""
+        draws = np.random.default_rng(len(features)).random((samples, *features.shape))
+        return (draws < (np.arange(samples) + 0.5)[:, None, None] / samples).astype(features.dtype)
+
+    def plain(self) -> dict[str, float]:
+        """See :class:`FeatureNoise`."""
+        return {"bit_add": self.law.p_add, "bit_remove": self.law.p_remove}
+
     def stream(self, graph: Graph, *, seed: int) -> BitStream:
         """See :class:`FeatureNoise`: the bits that are 1, as sorted lists of samples and cells ``node * d + column``.
 
@@ -232,7 +283,7 @@ class LabelStream(FeatureStream):
     """The noisy labels of one graph."""
 
     def __init__(self, noise: LabelNoise, graph: Graph, seed: int) -> None:
-        features = noise.check(graph.node_features)
+        self.features = features = noise.check(graph.node_features)
         self.noise, self._topology, (self.num_nodes, self.categories) = noise, graph.topology, features.shape
         self.labels: IntArray = features.argmax(axis=1).astype(np.int64)
         self._key = key_of(f"flipproof labels {FEATURE_STREAM_VERSION} {checked_seed(seed)} {graph.topology}".encode())
@@ -245,6 +296,10 @@ class LabelStream(FeatureStream):
         draws = halves(generator.random_raw((stop - start) * words).reshape(stop - start, words))
         shifts = self.noise.shifts(draws[:, : self.num_nodes], self.categories)
         return (self.labels + shifts) % self.categories, shifts.astype("<u4").tobytes()
+
+    def rows(self, drawn: IntArray, samples: int) -> NDArray[Any]:
+        """See :class:`FeatureStream`."""
+        return _one_hot(drawn, self.features)
 
     def meaning(self) -> str:
         """See :class:`FeatureStream`."""
@@ -259,7 +314,7 @@ class BitStream(FeatureStream):
     """
 
     def __init__(self, noise: BitNoise, graph: Graph, seed: int) -> None:
-        features = noise.check(graph.node_features)
+        self.features = features = noise.check(graph.node_features)
         self._cells = _Cells(f"{graph.topology} bits {features.shape[1]}", features.size, np.flatnonzero(features))
         self._noise, self._digest = noise, _digest(self._cells.edge_slots)
         self._stream = SampleStream(cast(Graph, self._cells), noise.law, seed=seed)
@@ -282,6 +337,12 @@ class BitStream(FeatureStream):
             SlotLists(sample.astype(np.int64), ones[column]), SlotLists(flips.sample[~lost], flips.slot[~lost])
         )
         return bits, np.stack([flips.sample + start, flips.slot], axis=1).astype("<i8").tobytes()
+
+    def rows(self, drawn: SlotLists, samples: int) -> NDArray[Any]:
+        """See :class:`FeatureStream`."""
+        rows = np.zeros((samples, self.features.size), dtype=self.features.dtype)
+        rows[drawn.sample, drawn.slot] = 1
+        return rows.reshape(samples, *self.features.shape)
 
     def meaning(self) -> str:
         """See :class:`FeatureStream`."""
@@ -328,6 +389,38 @@ def _present(features: NDArray[Any] | None, noise: str) -> NDArray[Any]:
     if features is None:
         raise InputError(f"{noise} needs node features; the graph has none (give it some, or leave feature_noise out)")
     return features
+
+
+def checked_feature_noise(noise: Any) -> FeatureNoise | None:
+    """The noise, if it is one; ``None`` for none."""
+    if noise is not None and not isinstance(noise, FeatureNoise):
+        raise InputError(
+            f"feature_noise must be a LabelNoise or BitNoise; got {noise!r} (for instance LabelNoise(keep=0.9))"
+        )
+    return noise
+
+
+def feature_noise_from(values: Mapping[str, Any]) -> FeatureNoise | None:
+    """The noise that ``label_keep``, or ``bit_add`` and ``bit_remove``, describe; ``None`` without them.
+
+    >>> feature_noise_from({"label_keep": 0.9})
+    LabelNoise(keep=0.9)
+    """
+    keep, add, remove = map(values.get, ("label_keep", "bit_add", "bit_remove"))
+    if keep is None and add is None and remove is None:
+        return None
+    if keep is None:
+        return BitNoise(add=add, remove=remove)
+    if add is not None or remove is not None:
+        raise InputError(
+            "noise on node features is on labels or on bits; got label_keep and bit_add or bit_remove (leave one out)"
+        )
+    return LabelNoise(keep=keep)
+
+
+def _one_hot(labels: IntArray, like: NDArray[Any]) -> NDArray[Any]:
+    """Labels ``[..., n]`` as one-hot rows with the columns and the type of the features ``like``."""
+    return np.eye(like.shape[1], dtype=like.dtype)[labels]
 
 
 def _shown(row: NDArray[Any]) -> str:

@@ -175,7 +175,8 @@ class SlotLists(NamedTuple):
 class NoisyBatch:
     """Noisy versions of one graph: all that a classifier may see of it. The clean edges cannot be told from this.
 
-    Either ``states`` (dense) or ``lists`` (sparse) is ``None``.
+    Either ``states`` (dense) or ``lists`` (sparse) is ``None``. ``node_features`` are ``[n, d]`` where all samples have the same,
+    else ``[size, n, d]``.
     """
 
     num_nodes: int
@@ -188,6 +189,9 @@ class NoisyBatch:
 
     def only(self, chosen: IntArray) -> NoisyBatch:
         """The chosen samples, in this order."""
+        if self.node_features is not None and self.node_features.ndim == 3:
+            shared = replace(self, node_features=None).only(chosen)
+            return replace(shared, node_features=self.node_features[chosen])
         if self.states is not None:
             return replace(self, size=len(chosen), states=self.states[chosen])
         sample, slot = self.edge_lists()
@@ -247,14 +251,15 @@ class NoisyBatch:
         """One :class:`Graph` per sample, for black-box classifiers; without label and name.
 
         ``node_features`` are those of all samples one after the other, ``[size * n, d]``, as ``checked_features`` returned them;
-        by default every sample has the graph's own.
+        by default they are those of the batch.
         """
         sample, slot = self.edge_lists()
         n, starts = self.num_nodes, np.searchsorted(sample, np.arange(self.size + 1)).tolist()
         # slots ascend within a sample, so its pairs are in the order of a Graph's edges
         pairs, graphs = pairs_of_slots(slot, n), []
+        rows = self.node_features if node_features is None else node_features.reshape(self.size, n, -1)
         for index, (start, stop) in enumerate(pairwise(starts)):
-            features = self.node_features if node_features is None else node_features[index * n : (index + 1) * n]
+            features = rows if rows is None or rows.ndim == 2 else rows[index]
             graphs.append(unchecked_graph(n, pairs[start:stop], features))
         return graphs
 

@@ -16,6 +16,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from flipproof.certificates.certificate import Evidence
 from flipproof.classifiers.classifier import OTHER_ANSWERS
 from flipproof.defences.defence import DefendedClassifier, ask_all
@@ -74,7 +76,9 @@ def _complaint(run: Run[CertifySettings], request: Any, index: int, graph: Graph
         evidence = run.settings.defence_class.evidence.from_bytes(run.store.load(index), source=source)
     except InputError as error:
         return str(error)
-    if evidence.graph.topology != graph.topology:
+    stored = evidence.graph.node_features  # under noise on features; else they are not stored
+    same = stored is None or (graph.node_features is not None and np.array_equal(stored, graph.node_features))
+    if evidence.graph.topology != graph.topology or not same:
         return f"the evidence in {run.folder} belongs to another graph"
     if not run.settings.defence_object.made(evidence, run.settings.num_classes):
         return f"the evidence in {run.folder} belongs to another defence"

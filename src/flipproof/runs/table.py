@@ -1,6 +1,8 @@
 """The table of a run's certificates: one row per graph, derived from its evidence; as parquet, CSV, JSON or data frame.
 
 Rows stand in the order of the data set and hold no times and no paths, so that the same evidence gives the same bytes.
+``grid`` is that over additions and removals with features untouched; ``joint_grid`` has changed features beside them.
+
 ``evidence_sha256`` shows that stored evidence was altered by accident. It is no signature: whoever can write to the folder can
 make evidence and hash agree.
 """
@@ -11,11 +13,13 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flipproof.certificates.certificate import Certificate, Evidence, NodeRadii, cut_grid
 from flipproof.errors import InputError
@@ -40,6 +44,7 @@ COLUMNS = {
     "removed_nodes_radius": "int64",
     "added_nodes_radius": "int64",
     "changed_nodes_radius": "int64",
+    "feature_radius": "int64",
     "votes_radius": "int64",
     "order": "int64",
     "method": "string",
@@ -53,6 +58,7 @@ COLUMNS = {
     "num_slots": "int64",
     "counts": "counts",
     "grid": "grid",
+    "joint_grid": "string",
     "evidence_sha256": "string",
 }
 """Columns and their types. ``graph`` is the position in the data set; what does not apply is empty."""
@@ -74,7 +80,7 @@ def derive_row(index: int, evidence: Evidence, request: Any) -> Row:
 def certificate_row(index: int, graph: Graph | None, certificate: Certificate, digest: str | None = None) -> Row:
     """A certificate's row; what the graph and the evidence would tell is empty without them."""
     values = certificate.to_dict()
-    values["grid"] = certificate.grid.tolist()
+    values |= {"grid": certificate.edge_grid.tolist(), "joint_grid": _joint_text(certificate)}
     label = None if graph is None else graph.label
     return {
         "graph": index,
@@ -89,11 +95,27 @@ def certificate_row(index: int, graph: Graph | None, certificate: Certificate, d
     }
 
 
+def _joint_text(certificate: Certificate) -> str | None:
+    """A grid over changes of edges and features as JSON: how many entries of its last axis are certified, for all the others."""
+    if certificate.feature_radius is None:
+        return None
+    return json.dumps({"axes": certificate.axes, "certified": certificate.grid.sum(axis=-1).tolist()})
+
+
+def joint_grid(row: Row) -> tuple[tuple[str, ...], NDArray[np.bool_]]:
+    """Axes and grid that a row's ``joint_grid`` describes."""
+    stored = json.loads(row["joint_grid"])
+    certified = np.array(stored["certified"], dtype=np.int64).reshape(np.shape(stored["certified"]))
+    if not certified.size:
+        return tuple(stored["axes"]), np.zeros((0,) * len(stored["axes"]), dtype=np.bool_)
+    return tuple(stored["axes"]), np.arange(certified.max()) < certified[..., None]
+
+
 def certificate_of(row: Row) -> Certificate:
     noise = None if row["p_add"] is None else EdgeNoise(add=row["p_add"], remove=row["p_remove"])
     grid = np.array(row["grid"], dtype=np.bool_)
     kept = ("radius", "method", "alpha", "samples", "p_lower", "p_upper", "num_slots", "order", "votes_radius")
-    return Certificate(
+    certificate = Certificate(
         label=row["predicted"],
         noise=noise,
         grid=cut_grid(grid if grid.ndim == 2 else np.zeros((0, 0), dtype=np.bool_)),
@@ -102,6 +124,10 @@ def certificate_of(row: Row) -> Certificate:
         node_radii=None if row["node_changes"] is None else NodeRadii(*(row[column] for column in NODE_COLUMNS)),
         **{key: row[key] for key in kept},
     )
+    if row["feature_radius"] is None:
+        return certificate
+    axes, joint = joint_grid(row)
+    return replace(certificate, feature_radius=row["feature_radius"], axes=axes, grid=joint)
 
 
 def write_table(folder: Path, rows: Iterable[Row]) -> None:

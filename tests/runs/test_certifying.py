@@ -95,6 +95,32 @@ def test_interrupted_anywhere_it_goes_on_with_the_next_graph_and_ends_with_the_s
     assert nothing.done == []
 
 
+def test_a_run_over_noisy_features_goes_on_and_knows_the_features_of_its_graphs(tmp_path: Path) -> None:
+    def with_labels(*labels: int) -> dict[int, fp.Graph]:
+        eye = np.eye(3, dtype=np.float64)
+        return {
+            key: graph.replaced(node_features=eye[list(labels[: graph.num_nodes])]) for key, graph in GRAPHS.items()
+        }
+
+    def run(folder: Path, graphs: dict[int, fp.Graph], engine: Any) -> bytes:
+        smooth = fp.SmoothedClassifier(parity, SMOOTH.noise, num_classes=2, feature_noise=fp.LabelNoise(keep=0.8))
+        with written_run(folder, settings_of(smooth, graphs, **ASKED["smoothing"])) as held:
+            certify_into(held, smooth, graphs, engine=lambda count: engine)
+        assert problems_of_run(folder) == []
+        return (folder / "certificates.parquet").read_bytes()
+
+    graphs = with_labels(0, 1, 2, 0, 1)
+    whole = run(tmp_path / "whole", graphs, Processes(2))
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "run", graphs, Watched(1))
+    again = Watched()
+    assert run(tmp_path / "run", graphs, again) == whole
+    assert again.done == [3]
+    others = with_labels(0, 1, 2, 0, 0)  # the graph of four nodes is the same
+    run(tmp_path / "run", others, again)
+    assert again.done == [3, 7]
+
+
 @pytest.mark.parametrize("defended", [SMOOTH, VOTING], ids=lambda defended: defended.defence_name)
 def test_a_graph_that_is_alone_is_split_among_the_workers(tmp_path: Path, defended: DefendedClassifier) -> None:
     pids = tmp_path / "pids"

@@ -132,6 +132,7 @@ def test_the_features_in_run_json_are_those_that_the_model_saw(tmp_path: Path, o
 
 
 GRAPHS = [fp.Graph(6, [(0, 1), (1, 2), (2, 3)][:size], label=size % 2, name=f"{size}") for size in (1, 2, 3)]
+WITH_LABELS = [graph.replaced(node_features=np.eye(3)[[0, 1, 2, 0, 0, 0]]) for graph in GRAPHS]
 
 
 def network(kind: type[Any] = GIN) -> Any:
@@ -141,6 +142,15 @@ def network(kind: type[Any] = GIN) -> Any:
 DEFENCES: dict[str, tuple[Any, dict[str, Any]]] = {
     "smoothing": (
         lambda: fp.SmoothedClassifier(network(), fp.EdgeNoise(keep=0.8), features="degree"),
+        {"samples": 100},
+    ),
+    "smoothing over labels": (
+        lambda: fp.SmoothedClassifier(
+            lambda graphs: [0] * len(graphs),
+            fp.EdgeNoise(add=0.1, remove=0.4),
+            feature_noise=fp.LabelNoise(keep=0.8),
+            num_classes=2,
+        ),
         {"samples": 100},
     ),
     "priced votes": (lambda: fp.VotingClassifier(network(), 3, features="degree"), {"depth": 1}),
@@ -187,7 +197,8 @@ def told(folder: Path) -> bool:
 def test_whatever_is_altered_is_told_of(name: str, tmp_path: Path) -> None:
     make, question = DEFENCES[name]
     folder = tmp_path / "run"
-    fp.certify_run(make(), GRAPHS, out=folder, **question)
+    made = fp.certify_run(make(), WITH_LABELS if "labels" in name else GRAPHS, out=folder, **question)
+    assert fp.load_run(folder).certificates == made
     assert problems_of_run(folder) == []
     content = json.loads((folder / "run.json").read_text())
     for key in keys_of(content):
@@ -200,7 +211,12 @@ def test_whatever_is_altered_is_told_of(name: str, tmp_path: Path) -> None:
         assert told(folder), key
     (folder / "run.json").write_text(json.dumps(content))
     schema, rows = parquet.read_schema(folder / TABLE_FILE), read_table(folder)
-    tables = {column: [{**rows[0], column: altered(rows[0][column])}, *rows[1:]] for column in COLUMNS}
+    empty = {"string": "x"}  # what is put where nothing is, by the kind of column; else 1
+    cells = {
+        column: empty.get(kind, 1) if rows[0][column] is None else altered(rows[0][column])
+        for column, kind in COLUMNS.items()
+    }
+    tables = {column: [{**rows[0], column: cell}, *rows[1:]] for column, cell in cells.items()}
     tables |= {
         "a better row before the true one": [{**rows[0], "radius": 15}, *rows],
         "a row twice": [*rows, rows[0]],

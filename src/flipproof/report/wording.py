@@ -53,7 +53,9 @@ def _local_title(settings: Settings) -> str:
 
 _TABLE = {
     "smoothing": Wording(
-        lambda settings: " ".join(f"{key} {value:.6g}" for key, value in _symmetric(settings).items()),
+        lambda settings: " ".join(
+            f"{key.replace('_', ' ')} {value:.6g}" for key, value in _symmetric(settings).items()
+        ),
         _noise_effect,
         "smoothed",
         ("gao2020certified", "cohen2019certified", "bojchevski2020efficient", "hung2019rank"),

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -221,3 +222,60 @@ def test_wrong_input_is_one_sentence() -> None:
         fp.attacks.greedy(lambda graphs: [0] * len(graphs), fp.Graph(3, []), budget=1, changes=1, num_classes=2)
     with pytest.raises(fp.InputError, match="changes must be an integer of at least 0"):
         fp.attacks.greedy(counting, LABELS, budget=1, changes=-1, num_classes=2)
+
+
+@pytest.mark.parametrize("kind", GRAPHS)
+def test_attacks_on_noisy_features(kind: str) -> None:
+    """The noise of a changed label or bit is that of the others; the relaxation is the model on these copies."""
+    graph = GRAPHS[kind].replaced(node_features=GRAPHS[kind].node_features.astype(np.float64))
+    noise = fp.LabelNoise(keep=0.8) if kind == "labels" else fp.BitNoise(add=0.1, remove=0.3)
+    model = fp.models.GCN(graph.node_features.shape[1], 2, hidden=5, seed=2).double().eval()
+    smooth = fp.SmoothedClassifier(model, fp.EdgeNoise(keep=0.8), feature_noise=noise, features="own")
+    target = target_of(smooth, graph, {"samples": 16, "confirm_samples": 200})
+    entry = Space(graph, 1, changes=1).entries[:1]
+    changed = target.changed(entry - graph.num_slots)
+    copies, moved = changed._features, target._features != changed._features
+    node = (entry[0] - graph.num_slots) // graph.node_features.shape[1]
+    assert moved[:, node].any()
+    assert not np.delete(moved, node, axis=1).any()
+    assert copies.shape == (16, *graph.node_features.shape)
+    relaxation, at = Relaxation(target), np.zeros(graph.num_slots + graph.node_features.size)
+    at[entry] = 1
+    own = relaxation._changed(torch.from_numpy(at[graph.num_slots :]))
+    assert own.numpy() == pytest.approx(copies)
+    states = np.where(graph.slot_states, target.if_edge, target.if_empty)
+    logits = relaxation.logits(torch.from_numpy(states.astype(np.float64)), own).detach().numpy()
+    assert logits == pytest.approx(changed.logits(states), abs=1e-9)
+
+
+def first_labels(graphs: list[fp.Graph]) -> list[int]:
+    return [int(graph.node_features[:, 0].sum() > graph.num_nodes / 2) for graph in graphs]
+
+
+def test_attacks_on_smoothed_labels_succeed_beyond_and_never_within_the_certified_region() -> None:
+    graph = fp.Graph(9, [(0, 1)], np.eye(2)[[0] * 9])
+    smooth = fp.SmoothedClassifier(
+        first_labels, fp.EdgeNoise(add=0, remove=0), feature_noise=fp.LabelNoise(keep=0.8), num_classes=2
+    )
+    certificate = smooth.certify(graph, samples=2000, seed=0)
+    assert 1 <= certificate.feature_radius < 5
+    assert certificate.radius_beside(certificate.feature_radius) >= 0
+    options = {"budget": 0, "samples": 64, "confirm_samples": 2000}
+    assert not fp.attacks.greedy(smooth, graph, changes=certificate.feature_radius, **options).success
+    result = fp.attacks.greedy(smooth, graph, changes=6, **options)
+    assert result.success
+    assert certificate.feature_radius < len(result.changes) <= 6
+
+
+@pytest.mark.parametrize(("changes", "wanted"), [(0, 3), (1, 1), (2, 0), (3, -1)])
+def test_the_radius_beside_changes_is_read_off_the_grid(changes: int, wanted: int) -> None:
+    grid = np.array([[1, 1, 1], [1, 1, 0], [1, 0, 0], [1, 0, 0]], dtype=np.bool_)
+    certificate = fp.certify_counts([990, 10], fp.EdgeNoise(keep=0.8))
+    joint = {"radius": 3, "feature_radius": 2, "axes": ("flips", "changed labels"), "grid": grid}
+    assert replace(certificate, **joint).radius_beside(changes) == wanted
+    of_kinds = {**joint, "axes": ("additions", "removals", "changed labels"), "radius": 1}
+    cube = np.zeros((2, 2, 2), dtype=np.bool_)
+    cube[0, 0], cube[1, 0], cube[0, 1, 0] = True, True, True
+    assert replace(certificate, **(of_kinds | {"grid": cube})).radius_beside(min(changes, 1)) == (
+        1 if not changes else 0
+    )

@@ -141,8 +141,8 @@ class Relaxation:
         for rows, part in zip(alike, parts, strict=True):
             graph = self.graph.replaced(node_features=np.broadcast_to(rows, clean.shape).astype(clean.dtype))
             shown = self.target.features_of(graph)
-            shown = graph.node_features[None] if shown is None else shown[: self.copies]
-            mixed = mixed + torch.from_numpy(np.array(shown)).to(self.dtype) * part
+            copies = np.array(graph.node_features)[None] if shown is None else np.array(shown[: self.copies])
+            mixed = mixed + torch.from_numpy(copies).to(self.dtype) * part
         return mixed.to(self.classifier.device)
 
     def logits(self, states: Tensor, own: Tensor | None = None) -> Tensor:

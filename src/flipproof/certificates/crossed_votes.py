@@ -1,9 +1,10 @@
 """Votes of edge groups crossed with feature groups: which flips and changed nodes together the majority withstands.
 
 Cell ``(j, t)`` of ``S x T`` is the vote of the sub-graph with the edges of group ``t`` and the features of the nodes of group
-``j``. A flip can change the cells of one column, a changed node those of one row. Against a rival ``B`` of the winner ``A``, a cell that
-changes gains at most ``[it votes A] + [it does not vote B]``, and ``B`` overtakes if the gains exceed ``N_A - N_B - [B < A]``. So
-an attack of ``r`` flips and ``s`` changed nodes gains at most the largest sum over the union of ``r`` columns and ``s`` rows.
+``j``. A flip can change the cells of one column, a changed node those of one row. Against a rival ``B`` of the winner ``A``, a
+cell that changes gains at most ``[it votes A] + [it does not vote B]``, and ``B`` overtakes if the gains exceed
+``N_A - N_B - [B < A]``. So an attack of ``r`` flips and ``s`` changed nodes gains at most the largest sum over the union of ``r``
+columns and ``s`` rows.
 
 *The largest sum is exact.* Fix the rows. What a column adds to them is the sum of its cells outside these rows, whatever other
 columns are taken: the best columns are those that add most. The maximum over all sets of rows is therefore the maximum over all
@@ -33,7 +34,7 @@ def largest_gains(gains: IntArray, rows: NDArray[np.bool_], columns: NDArray[np.
     [[0, 3, 6], [4, 6, 6], [6, 6, 6]]
     """
     if columns.sum() < rows.sum():
-        return largest_gains(gains.T, columns, rows).T
+        return np.asarray(largest_gains(gains.T, columns, rows).T)
     few, many = gains[rows], int(columns.sum())
     count = len(few)
     if count > 30 or 2**count * (many + 1) > _MOST_ENTRIES:

@@ -281,8 +281,8 @@ class Voting(Defence):
             return
         if request is not None and request.depth:
             raise InputError(
-                f"feature_groups = {self.feature_groups} counts votes and knows no prices; got depth {request.depth} (leave depth "
-                "out, or feature_groups)"
+                f"feature_groups = {self.feature_groups} counts votes and knows no prices; got depth {request.depth} (leave "
+                "depth out, or feature_groups)"
             )
         if not classifier.classifier.reads_own_features or any(graph.node_features is None for graph in graphs):
             raise InputError(
@@ -334,12 +334,12 @@ class Voting(Defence):
         return same and evidence.feature_groups == self.feature_groups
 
     def best(self, graph: Graph, request: PriceSearch, num_classes: int) -> Certificate | None:
-        if request.depth is None and self.feature_groups == 1:
+        if request.depth is None and not self.covers_features:
             return None
-        count = self.groups.count * self.feature_groups
-        prices = Prices.none(count) if self.feature_groups == 1 else None
+        count, depth = self.groups.count * self.feature_groups, request.depth or 0
+        prices = None if self.covers_features else Prices.none(count)
         if prices is not None and count <= MOST_PRICED:  # every set of so many flips was tried, and none changed a vote
-            prices = Prices(prices.depths + request.depth, prices.tried, prices.ways)
+            prices = Prices(prices.depths + depth, prices.tried, prices.ways)
         labels = np.zeros(count, dtype=label_dtype(num_classes))
         return self._evidence(labels, graph, num_classes, prices=prices).certify(depth=request.depth)
 
@@ -451,7 +451,8 @@ class VotingTarget(CopiesTarget):
         groups, number = self.voting.groups, self.voting.feature_groups
         if number == 1:
             return None
-        return np.stack([shown.node_features for shown in groups.shown(graph, number)]).repeat(groups.count, axis=0)
+        shown = [np.array(part.node_features) for part in groups.shown(graph, number)]
+        return np.stack(shown).repeat(groups.count, axis=0)
 
     def _fooled(self, counts: NDArray[np.float64], margins: NDArray[np.float64]) -> NDArray[np.bool_]:
         fooled: NDArray[np.bool_] = counts.argmax(axis=1) != self.label

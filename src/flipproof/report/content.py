@@ -19,7 +19,7 @@ from flipproof.certificates.metrics import Curve, PairedTest, compare_radii, onl
 from flipproof.graphs import Graph, IntArray
 from flipproof.report.wording import attack_targets, setting_words, wording
 from flipproof.runs.run_folder import CertifySettings
-from flipproof.runs.table import Row, columns_of
+from flipproof.runs.table import Row, certificate_of, columns_of
 
 ATTACKERS = {"radius": "any flips", "adds_radius": "additions only", "removes_radius": "removals only"}
 """Columns of the table of certificates, and the attacker that each is about."""
@@ -214,16 +214,16 @@ class CertifiedRun(TableRun):
         top = max(result.budget for results in self.attacks.values() for result in results.values())
         return Curve.of("certified", self.right_radii()[attacked], top)
 
-    @property
+    @cached_property
     def broken(self) -> list[int]:
-        """Graphs on which an attack on the defended classifier succeeded within the certified radius: there should be none."""
+        """Graphs on which an attack on the defended classifier succeeded within the certified region: there should be none."""
         by_graph = {row["graph"]: row for row in self.rows}
         defended = {index: roles["defended"] for index, roles in self.attacks.items() if "defended" in roles}
         return [
             index
             for index, attack in defended.items()
             if attack.success and attack.label == by_graph[index]["predicted"]
-            if attack.size <= by_graph[index]["radius"]
+            if attack.size <= certificate_of(by_graph[index]).radius_beside(len(attack.changes))
         ]
 
 

@@ -83,6 +83,8 @@ def attack_into(
             results[role][index] = AttackResult.from_dict(graph, stored[role])
     write_text(run.folder / "attacks.csv", _table(graphs, results))
     summary = _summarised(graphs, results, work.budget, radii or {})
+    if run.settings.constraints.get("changes"):
+        summary["changes"] = run.settings.constraints["changes"]
     write_json(run.folder / "summary.json", summary)
     return Attacked(graphs, results, {"run": str(run.folder), **summary})
 

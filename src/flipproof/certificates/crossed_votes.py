@@ -39,7 +39,7 @@ def largest_gains(gains: IntArray, rows: NDArray[np.bool_], columns: NDArray[np.
     count = len(few)
     if count > 30 or 2**count * (many + 1) > _MOST_ENTRIES:
         best = [np.append(0, np.cumsum(np.sort(sums)[::-1])) for sums in (few.sum(axis=1), gains.sum(axis=0)[columns])]
-        return np.minimum(best[0] + best[1][:, None], gains.sum())
+        return np.asarray(np.minimum(best[0] + best[1][:, None], gains.sum()))
     chosen = np.arange(2**count)[:, None] >> np.arange(count) & 1
     rest = (gains.sum(axis=0) - chosen @ few)[:, columns]  # what each column adds to the rows
     added = np.cumsum(-np.sort(-rest, axis=1), axis=1)

@@ -67,7 +67,8 @@ class Target(ABC):
     alpha: float = 0.0  # probability with which a false success is confirmed; 0 where nothing is sampled
 
     def __init__(self, defended: DefendedClassifier, graph: Graph, effort: Effort) -> None:
-        self.defended, self.graph, self.max_calls = defended, graph, effort.max_calls
+        self.defended, self.graph, self.max_calls = copy.copy(defended), graph, effort.max_calls
+        self.defended.guard = defended.guard.trusting()
         self._features = self.features_of(graph)
         noise = defended.defence.trial_noise
         self.classifier = defended.classifier.suited(graph, noise)

@@ -14,6 +14,7 @@ from flipproof.certificates.vote_share import checked_alpha
 from flipproof.checks import checked_samples, checked_seed
 from flipproof.cli.defending import chosen_data, chosen_defence, defend, num_classes, refuse_other_classes
 from flipproof.cli.options import FolderOptions, ModelDataOptions, OutputOptions, Result, WorkerOptions, add_shares
+from flipproof.defences.changed_nodes import changeable
 from flipproof.defences.defence import described
 from flipproof.engines import cores
 from flipproof.fields import option
@@ -75,6 +76,8 @@ def attack(options: AttackOptions) -> Result:
     defence = chosen_defence(loaded, options.defence_values, options.defence)
     if defence is not None and not wording(defence.name).baseline:
         attacked["defended"] = defend(loaded, defence, classes, options)
+    for graph in chosen.graphs.values() if options.changes else ():
+        changeable(graph)  # refuses others
     settings = AttackSettings(
         data=chosen.dataset.name,
         data_sha256=chosen.fingerprint,

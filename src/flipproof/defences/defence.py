@@ -53,6 +53,9 @@ class Request:
         """The same for other methods at the same level, by method; for comparison."""
         return {}
 
+    def refuse(self, defence: Any) -> None:
+        """Refuse a defence that cannot answer this request."""
+
     def fits(self, evidence: Any) -> bool:
         """Whether evidence answers this request."""
         return True
@@ -89,25 +92,13 @@ class Defence(ABC):
         """Noise on the graph's own node features, beside that on edges."""
         return None
 
-    @property
-    def covers_features(self) -> bool:
-        """Whether certificates speak of changed node features, too."""
-        return self.feature_noise is not None
-
     def features(self, model: Any, features: Any) -> Any:
         """The node features that the model is shown if a user asks for these; refuses a model that cannot be defended so."""
         return features
 
     def check(self, classifier: DefendedClassifier, graphs: Sequence[Graph], request: Any = None) -> None:
         """Refuse, before any long work, what would make a certificate false or asking fail; by default by trying the model."""
-        classifier.check_model(graphs, request)
-
-    def refuse(self, classifier: DefendedClassifier, graphs: Sequence[Graph], request: Any = None) -> None:  # noqa: B027
-        """Refuse what can be told without asking the model; part of the default of :meth:`check`."""
-
-    def tried_on(self, graph: Graph) -> Graph:
-        """The graph that a model is tried on and its path chosen by: node features that an attacker can change are hidden."""
-        return graph
+        classifier.check_model(graphs)
 
     @abstractmethod
     def ask(self, classifier: DefendedClassifier, graph: Graph, request: Any, run: Run = map) -> Evidence:
@@ -139,6 +130,19 @@ _STILL = EdgeNoise(add=0, remove=0)
 _TRIED_FIRST = 8  # graphs on which a model is tried before any work: most that is to be refused is refused there
 
 Progress = bool | Callable[[int, int], None]
+
+
+def hides_features(defence: Defence) -> bool:
+    """Whether the defence divides node features into groups, so that certificates cover changes of them."""
+    return bool(getattr(defence, "feature_groups", 1) > 1)
+
+
+def tried_on(defence: Defence, graph: Graph) -> Graph:
+    """The graph that a model is tried on and its path chosen by: node features that an attacker can change are hidden."""
+    features = graph.node_features
+    if features is None or not hides_features(defence):
+        return graph
+    return graph.replaced(node_features=np.zeros_like(features))
 
 
 def described(defence: Defence) -> dict[str, Any]:
@@ -289,7 +293,8 @@ class DefendedClassifier:
 
         If certificates cover features it is the classifier itself: the other one knows of no attack on features.
         """
-        if not self.classifier.edge_blind or self.defence.edge_blind or self.defence.covers_features:
+        covers_features = self.defence.feature_noise is not None or hides_features(self.defence)
+        if not self.classifier.edge_blind or self.defence.edge_blind or covers_features:
             return self
         from flipproof.defences.baselines import EdgeBlindClassifier
 
@@ -301,22 +306,29 @@ class DefendedClassifier:
 
     def check_ahead(self, graphs: Sequence[Graph], request: Any = None) -> None:
         """As :meth:`check`, but the model is tried on a few graphs only; :func:`ask_all` tries it on each of the others."""
+        if request is not None:
+            request.refuse(self.defence)
         if self._tries_every_graph:
-            self.check_model(graphs, request, first=_TRIED_FIRST)
+            self.check_model(graphs, first=_TRIED_FIRST)
         else:
             self.check(graphs, request)
 
-    def check_model(self, graphs: Sequence[Graph], request: Any = None, *, first: int | None = None) -> None:
-        """Refuse graphs, request or model; the model is tried on the ``first`` graphs, by default on all."""
-        self.defence.refuse(self, graphs, request)
+    def check_model(self, graphs: Sequence[Graph], *, first: int | None = None) -> None:
+        """Refuse graphs or model; the model is tried on the ``first`` graphs, by default on all."""
+        own = self.classifier.reads_own_features and all(graph.node_features is not None for graph in graphs)
+        if hides_features(self.defence) and not own:
+            raise InputError(
+                "feature_groups needs a model that reads the graphs' own node features; got none (give graphs node_features, or "
+                "leave feature_groups out)"
+            )
         self.guard.check_features(graphs)
         self.guard.check_model(
-            [self.defence.tried_on(graph) for graph in graphs], self.defence.trial_noise, first=first
+            [tried_on(self.defence, graph) for graph in graphs], self.defence.trial_noise, first=first
         )
 
     def try_on(self, graph: Graph) -> None:
         """Try the model on a graph on which :meth:`check_ahead` has not tried it; refuses as :meth:`check` does."""
-        graph = self.defence.tried_on(graph)
+        graph = tried_on(self.defence, graph)
         if self._tries_every_graph and self.guard.untried(graph):
             self.guard.try_on(graph, self.defence.trial_noise)
             self.guard.passed(graph)

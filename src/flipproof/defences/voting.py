@@ -27,7 +27,7 @@ from flipproof.certificates.group_votes import GroupVotes
 from flipproof.certificates.prices import MOST_PRICED, Prices
 from flipproof.checks import checked_integer
 from flipproof.classifiers import DEFAULT_MEMORY, Classifier
-from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Request, Run, label_dtype
+from flipproof.defences.defence import Defence, DefendedClassifier, Progress, Request, Run, label_dtype, tried_on
 from flipproof.defences.target import CopiesTarget, Effort
 from flipproof.engines import Engine
 from flipproof.errors import InputError
@@ -120,6 +120,13 @@ class PriceSearch(Request):
             chosen.append(level)
             sets, left = sets + level.stop - level.start, left - whole
         return chosen
+
+    def refuse(self, defence: Any) -> None:
+        if self.depth and defence.feature_groups > 1:
+            raise InputError(
+                f"feature_groups = {defence.feature_groups} counts votes and knows no prices; got depth {self.depth} (leave "
+                "depth out, or feature_groups)"
+            )
 
     def fits(self, evidence: Any) -> bool:
         return isinstance(evidence, GroupVotes) and not self.next_levels(evidence)
@@ -267,29 +274,6 @@ class Voting(Defence):
     def trial_noise(self) -> EdgeNoise:
         return EdgeNoise(add=0, remove=1 - 1 / self.groups.count)
 
-    @property
-    def covers_features(self) -> bool:
-        return self.feature_groups > 1
-
-    def tried_on(self, graph: Graph) -> Graph:
-        if not self.covers_features or graph.node_features is None:
-            return graph
-        return graph.replaced(node_features=np.zeros_like(graph.node_features))
-
-    def refuse(self, classifier: DefendedClassifier, graphs: Sequence[Graph], request: Any = None) -> None:
-        if self.feature_groups == 1:
-            return
-        if request is not None and request.depth:
-            raise InputError(
-                f"feature_groups = {self.feature_groups} counts votes and knows no prices; got depth {request.depth} (leave "
-                "depth out, or feature_groups)"
-            )
-        if not classifier.classifier.reads_own_features or any(graph.node_features is None for graph in graphs):
-            raise InputError(
-                f"feature_groups = {self.feature_groups} needs a model that reads the graphs' own node features; got none (give "
-                "graphs node_features, or leave feature_groups out)"
-            )
-
     def ask(self, classifier: DefendedClassifier, graph: Graph, request: PriceSearch, run: Run = map) -> GroupVotes:
         votes, answers = self.votes(classifier, graph), dict[Level, IntArray]()
         priced, work = votes, partial(self.flips, classifier, graph)
@@ -300,7 +284,7 @@ class Voting(Defence):
         return priced
 
     def votes(self, classifier: DefendedClassifier, graph: Graph) -> GroupVotes:
-        base, count = classifier.classifier.suited(self.tried_on(graph), self.trial_noise), self.groups.count
+        base, count = classifier.classifier.suited(tried_on(self, graph), self.trial_noise), self.groups.count
         base.prepare()
         size, total = base.batch_size(graph, self.trial_noise), count * self.feature_groups
         # one sub-graph is asked about again, alone: a guard against models whose answers depend on the batch
@@ -334,10 +318,10 @@ class Voting(Defence):
         return same and evidence.feature_groups == self.feature_groups
 
     def best(self, graph: Graph, request: PriceSearch, num_classes: int) -> Certificate | None:
-        if request.depth is None and not self.covers_features:
+        if request.depth is None and self.feature_groups == 1:
             return None
         count, depth = self.groups.count * self.feature_groups, request.depth or 0
-        prices = None if self.covers_features else Prices.none(count)
+        prices = None if self.feature_groups > 1 else Prices.none(count)
         if prices is not None and count <= MOST_PRICED:  # every set of so many flips was tried, and none changed a vote
             prices = Prices(prices.depths + depth, prices.tried, prices.ways)
         labels = np.zeros(count, dtype=label_dtype(num_classes))

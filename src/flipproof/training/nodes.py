@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from flipproof.checks import checked_count
 from flipproof.classifiers.features import as_features
-from flipproof.datasets.nodes import NodeSplit, NodeTask, split_nodes
+from flipproof.datasets.node_task import NodeSplit, NodeTask, split_nodes
 from flipproof.errors import InputError
 from flipproof.graphs import IntArray
 from flipproof.noise import EdgeNoise, FeatureNoise, SampleStream
